@@ -1,0 +1,137 @@
+# `make demo` and `make test` need Python 3.11 or newer and make, nothing else: each does its own set-up, once.
+
+SHELL := /bin/sh
+.SHELLFLAGS := -euc
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.SUFFIXES:
+MAKEFLAGS += --no-builtin-rules
+
+# Settings of the user's shell that would reach into the virtual environment.
+unexport PYTHONPATH PYTHONHOME PYTHONSTARTUP PYTHONNOUSERSITE VIRTUAL_ENV CONDA_PREFIX
+unexport PIP_TARGET PIP_PREFIX PIP_ROOT PIP_CONSTRAINT PIP_REQUIREMENT PIP_NO_DEPS PIP_NO_BINARY PIP_ONLY_BINARY
+unexport SPARK_HOME SPARK_CONF_DIR SPARK_MASTER SPARK_REMOTE SPARK_API_MODE SPARK_CONNECT_MODE_ENABLED
+unexport PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON PYSPARK_SUBMIT_ARGS PYSPARK_GATEWAY_PORT PYSPARK_GATEWAY_SECRET
+unexport NUMBA_DISABLE_JIT NUMBA_BOUNDSCHECK PYTEST_ADDOPTS
+export PIP_USER := 0
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+VENV := .venv
+PY := $(VENV)/bin/python
+PYTEST := $(PY) -m pytest
+PIP := $(PY) -m pip --quiet --no-input
+SOURCES := $(wildcard src tests tools benchmarks examples)
+
+.PHONY: help demo test test-core test-kernels test-spark check lint format types contract import lock bench fuzz clean
+
+help:
+	@echo "make demo      a join that answers while its data arrives"
+	@echo "make test      all tests"
+	@echo "make check     what CI runs: test, lint, types, contract, import"
+	@echo "make lint      ruff; 'make format' repairs what it can"
+	@echo "make types     mypy, strict"
+	@echo "make contract  which module may import which"
+	@echo "make import    the core imports without Spark"
+	@echo "make bench     benchmarks against peers"
+	@echo "make fuzz      the slow randomised tests"
+	@echo "make lock      resolve the locked versions anew from pyproject.toml"
+	@echo "make clean     remove everything that was made"
+
+# Set-up. Versions and hashes are locked, build tools included; a changed lock is installed at the next call.
+
+INSTALL := $(PIP) install --require-hashes --no-build-isolation --use-pep517
+MADE := $(VENV)/made.stamp
+RUN := $(VENV)/run.stamp
+SELF := $(VENV)/self.stamp
+DEV := $(VENV)/dev.stamp
+
+# A virtual environment survives neither a move nor the loss of the Python it was made with.
+ifneq ($(shell $(PY) -c '' 2>/dev/null && cat $(MADE) 2>/dev/null),$(CURDIR))
+.PHONY: $(MADE)
+endif
+
+$(MADE):
+	@echo "==> set-up: locked packages into $(VENV); a few minutes, once"
+	python=$$(tools/find-python) && "$$python" -m venv --clear $(VENV)
+	echo "$(CURDIR)" > $@
+
+$(RUN): $(MADE) locks/build.txt locks/run.txt
+	$(INSTALL) --requirement locks/build.txt
+	$(INSTALL) --requirement locks/run.txt
+	touch $@
+
+$(SELF): $(RUN) pyproject.toml
+	$(PIP) install --no-build-isolation --no-deps --editable .
+	touch $@
+
+$(DEV): $(RUN) locks/dev.txt
+	$(INSTALL) --requirement locks/dev.txt
+	touch $@
+
+demo: $(SELF)
+	$(VENV)/bin/dovetail demo
+
+# Tests.
+
+test: test-core test-kernels test-spark
+
+test-core: $(DEV) $(SELF)
+	@echo "==> tests without Spark"
+	$(PYTEST)
+
+# Numba's cache does not tell code with bounds checks from code without: a directory of its own.
+test-kernels: $(DEV) $(SELF)
+	@echo "==> kernels as plain Python"
+	NUMBA_DISABLE_JIT=1 $(PYTEST) tests/kernels
+	@echo "==> kernels with bounds checks"
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR="$(CURDIR)/$(VENV)/numba-boundscheck" $(PYTEST) tests/kernels
+
+test-spark: $(DEV) $(SELF)
+	@echo "==> tests on Spark"
+	$(PYTEST) -m "spark and not slow"
+
+fuzz: $(DEV) $(SELF)
+	HYPOTHESIS_PROFILE=fuzz $(PYTEST) --numprocesses auto -m "not spark"
+
+bench: $(DEV) $(SELF)
+	$(VENV)/bin/dovetail bench
+
+# Checks.
+
+check: test lint types contract import
+
+lint: $(DEV) $(SELF)
+	@echo "==> lint"
+	$(PY) -m ruff check $(SOURCES)
+	$(PY) -m ruff format --check $(SOURCES)
+
+format: $(DEV) $(SELF)
+	$(PY) -m ruff check --fix $(SOURCES)
+	$(PY) -m ruff format $(SOURCES)
+
+types: $(DEV) $(SELF)
+	@echo "==> types"
+	$(PY) -m mypy
+
+contract: $(DEV) $(SELF)
+	@echo "==> import contract"
+	$(VENV)/bin/lint-imports --no-logo
+
+import: $(DEV) $(SELF)
+	@echo "==> the core without Spark"
+	$(PY) tools/import_without_spark.py
+
+# One version of each package for every Python and platform: no forks.
+COMPILE = $(VENV)/bin/uv pip compile --quiet --universal --fork-strategy fewest --generate-hashes --no-annotate \
+	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" $(LOCKFLAGS)
+
+lock: $(DEV)
+	$(COMPILE) pyproject.toml --extra spark --group build --group test --group lint --group bench --group lock \
+		--output-file locks/dev.txt
+	$(COMPILE) pyproject.toml --extra spark --constraint locks/dev.txt --output-file locks/run.txt
+	$(COMPILE) --group build --constraint locks/dev.txt --output-file locks/build.txt
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis
+	rm -rf spark-warehouse metastore_db derby.log
+	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Benchmarks: declarative scenarios, contenders, and the ratios between them."""

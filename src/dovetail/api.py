@@ -1,0 +1,119 @@
+"""The calls that users make. Spark DataFrames go to Spark, all other tables are joined in process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from dovetail.condition import parse
+from dovetail.errors import InputError, PlanError
+from dovetail.plan import JoinPlan
+from dovetail.planner import plan_join
+from dovetail.runtimes.embedded import Step, join_progressively, join_tables
+from dovetail.runtimes.output import output_schema
+from dovetail.state.budget import parse_bytes
+from dovetail.tables import arrow_table
+
+On = str | Sequence[Any] | Any
+
+
+def join(
+    left: Any,
+    right: Any,
+    on: On,
+    how: str = "inner",
+    *,
+    suffix: str = "_right",
+    window: Any = None,
+    memory: str | int | None = None,
+    algorithm: str = "auto",
+    **options: Any,
+) -> Any:
+    """Join two inputs on any condition.
+
+    Two Spark DataFrames give a DataFrame (streaming, if either is); pyarrow, pandas or Polars tables give a
+    pyarrow.Table. `on` is SQL text with the aliases l and r, a list of column names, or PySpark Columns. `memory` bounds
+    what each cell keeps. The result has the left columns, then the right ones; a right name that clashes gets the suffix.
+    """
+    if _on_spark(left, right):
+        from dovetail.spark import join_dataframes
+
+        memory_bytes = None if memory is None else parse_bytes(memory)
+        return join_dataframes(
+            left, right, on, how, suffix=suffix, window=window, memory_bytes=memory_bytes, algorithm=algorithm, **options
+        )
+    _refuse(window=window, **options)
+    plan, tables = _planned(left, right, on, how, memory, algorithm)
+    return join_tables(plan, *tables, suffix)
+
+
+def progressive(
+    left: Any,
+    right: Any,
+    on: On,
+    *,
+    suffix: str = "_right",
+    memory: str | int | None = "256MB",
+    algorithm: str = "auto",
+    **options: Any,
+) -> Iterator[Step]:
+    """Results as they come: an iterator of steps with new rows, the phase and the number of results so far.
+
+    Inputs are tables, or pyarrow RecordBatchReaders that are read as the join goes on. Leaving the loop frees memory and
+    files.
+    """
+    _refuse(**options)
+    if _on_spark(left, right):
+        raise PlanError("progressive joins take tables in process; collect the DataFrames with toArrow() first.")
+    inputs = [table if isinstance(table, pa.RecordBatchReader) else arrow_table(table) for table in (left, right)]
+    condition = parse(on, inputs[0].schema, inputs[1].schema, in_process=True)
+    memory_bytes = None if memory is None else parse_bytes(memory)
+    plan = plan_join(condition, algorithm=algorithm, memory_bytes=memory_bytes)
+    output_schema(inputs[0].schema, inputs[1].schema, suffix)  # complains now, not at the first step
+    return join_progressively(plan, inputs[0], inputs[1], suffix)
+
+
+def explain(
+    left: Any,
+    right: Any,
+    on: On,
+    how: str = "inner",
+    *,
+    memory: str | int | None = None,
+    algorithm: str = "auto",
+    **options: Any,
+) -> JoinPlan:
+    """What `join` would do, and why. Print it."""
+    if _on_spark(left, right):
+        from dovetail.spark import explain_dataframes
+
+        memory_bytes = None if memory is None else parse_bytes(memory)
+        return explain_dataframes(left, right, on, how, memory_bytes=memory_bytes, algorithm=algorithm, **options)
+    _refuse(**options)
+    return _planned(left, right, on, how, memory, algorithm)[0]
+
+
+def _planned(
+    left: Any, right: Any, on: On, how: str, memory: str | int | None, algorithm: str
+) -> tuple[JoinPlan, tuple[pa.Table, pa.Table]]:
+    tables = (arrow_table(left), arrow_table(right))
+    condition = parse(on, tables[0].schema, tables[1].schema, in_process=True)
+    memory_bytes = None if memory is None else parse_bytes(memory)
+    return plan_join(condition, how, algorithm=algorithm, memory_bytes=memory_bytes), tables
+
+
+def _on_spark(left: Any, right: Any) -> bool:
+    """Whether both inputs are Spark DataFrames, told without importing pyspark."""
+    spark = [type(table).__module__.startswith("pyspark.sql") for table in (left, right)]
+    if any(spark) and not all(spark):
+        raise InputError("one input is a Spark DataFrame and the other is not: give two of the same kind.")
+    return all(spark)
+
+
+def _refuse(**options: Any) -> None:
+    """Options that mean nothing for tables in process."""
+    given = [name for name, value in options.items() if value is not None]
+    if given:
+        raise InputError(f"{', '.join(given)}: not an option of a join of tables in process.")

@@ -1,0 +1,114 @@
+"""Sides, events, and pairs of rows: the vocabulary that every layer speaks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+Rows = NDArray[np.int64]
+"""Row positions inside a record batch."""
+
+
+class Side(IntEnum):
+    """Which input a row belongs to. The value indexes per-side state: `state[side]`."""
+
+    LEFT = 0
+    RIGHT = 1
+
+    @property
+    def other(self) -> Side:
+        return Side(1 - self)
+
+    @property
+    def alias(self) -> str:
+        """The name that conditions use for this side."""
+        return "lr"[self]
+
+
+class Phase(StrEnum):
+    """What a join is busy with."""
+
+    ARRIVING = "arriving"
+    REACTIVE = "reactive"
+    CLEANUP = "cleanup"
+
+
+class Pairs(NamedTuple):
+    """Matching rows by position: `left[left_rows[i]]` joins `right[right_rows[i]]`."""
+
+    left: pa.RecordBatch
+    left_rows: Rows
+    right: pa.RecordBatch
+    right_rows: Rows
+
+    @property
+    def count(self) -> int:
+        return len(self.left_rows)
+
+    @classmethod
+    def none(cls, schemas: tuple[pa.Schema, pa.Schema]) -> Pairs:
+        """No pairs: what a unit of work yields when it found nothing."""
+        left, right = (pa.RecordBatch.from_pylist([], schema=schema) for schema in schemas)
+        return cls(left, np.empty(0, np.int64), right, np.empty(0, np.int64))
+
+    @classmethod
+    def oriented(
+        cls, side: Side, mine: pa.RecordBatch, my_rows: Rows, theirs: pa.RecordBatch, their_rows: Rows
+    ) -> Pairs:
+        """Pairs found from one side's point of view, put the right way round."""
+        if side is Side.LEFT:
+            return cls(mine, my_rows, theirs, their_rows)
+        return cls(theirs, their_rows, mine, my_rows)
+
+
+# Events: what a source can do. A schedule is a sequence of these, so that a run can be replayed.
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    side: Side
+    batch: pa.RecordBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """Nothing arrives for as long as `steps` units of reactive work take (None: until the work is done)."""
+
+    steps: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """No row older than `value` arrives any more."""
+
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    side: Side
+
+
+Event = Arrival | Stall | Watermark | End
+
+
+def slices(batch: pa.RecordBatch, most_rows: int) -> Iterator[pa.RecordBatch]:
+    """The batch in pieces of at most `most_rows` rows, without copying."""
+    for start in range(0, batch.num_rows, most_rows):
+        yield batch.slice(start, most_rows)
+
+
+def one_batch(table: pa.Table | Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    """All rows as a single record batch."""
+    batches = table.to_batches() if isinstance(table, pa.Table) else list(table)
+    if len(batches) == 1:
+        return batches[0]
+    if not batches:
+        return pa.RecordBatch.from_pylist([], schema=schema)
+    return pa.concat_batches(batches)

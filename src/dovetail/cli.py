@@ -1,0 +1,153 @@
+"""The command line.
+
+Exit codes: 0 it worked, 1 it failed on the way, 2 the request itself is wrong (nothing was done).
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import pyarrow.parquet as pq
+import typer
+from rich.console import Console
+
+from dovetail import api
+from dovetail.condition import parse
+from dovetail.errors import DovetailError, InputError
+from dovetail.files import check_output, dataset_of, format_of
+from dovetail.planner import plan_join
+from dovetail.runtimes.output import output_schema
+from dovetail.state.budget import parse_bytes
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+console = Console()
+errors = Console(stderr=True)
+
+Left = Annotated[Path, typer.Option(help="The left input: a parquet, CSV, JSON or ORC file, or a directory of them.")]
+Right = Annotated[Path, typer.Option(help="The right input.")]
+On = Annotated[str, typer.Option(help="The condition, with the aliases l and r: \"l.id = r.id AND l.t < r.t\".")]
+How = Annotated[str, typer.Option(help="inner, left, right, full, left_semi or left_anti.")]
+Memory = Annotated[str | None, typer.Option(help="Memory of each cell, such as 256MB.")]
+Algorithm = Annotated[str, typer.Option(help="The algorithm; auto lets the planner choose.")]
+
+
+@app.command()
+def join(
+    left: Left,
+    right: Right,
+    on: On,
+    out: Annotated[Path, typer.Option(help="The directory for the results, as parquet.")],
+    how: How = "inner",
+    suffix: Annotated[str, typer.Option(help="Appended to right column names that clash.")] = "_right",
+    memory: Memory = None,
+    algorithm: Algorithm = "auto",
+    overwrite: Annotated[bool, typer.Option(help="Replace what is in the output directory.")] = False,
+    in_process: Annotated[bool, typer.Option(help="Join in this process, without Spark.")] = False,
+) -> None:
+    """Join two files."""
+    _check(left, right, on, how, suffix, memory, algorithm)
+    check_output(out, overwrite=overwrite)
+    started = time.perf_counter()
+    with console.status("joining …") if console.is_terminal else _plainly("joining …"):
+        run = _join_in_process if in_process else _join_on_spark
+        rows = run(left, right, on, how, suffix, memory, algorithm, out)
+    console.print(f"{rows:,} rows in {time.perf_counter() - started:.1f} s, written to {out}", highlight=False)
+
+
+@app.command()
+def explain(
+    left: Left, right: Right, on: On, how: How = "inner", memory: Memory = None, algorithm: Algorithm = "auto"
+) -> None:
+    """Say what a join would do, and why. Reads no data."""
+    console.print(_check(left, right, on, how, "_right", memory, algorithm), highlight=False, markup=False)
+
+
+@app.command()
+def demo() -> None:
+    """Join two sources that stall, on a local Spark, and watch the answer grow. Takes about a minute."""
+    from dovetail.demo import run
+
+    if not run(console):
+        raise typer.Exit(1)
+
+
+def _check(
+    left: Path, right: Path, on: str, how: str, suffix: str, memory: str | None, algorithm: str
+) -> str:
+    """Everything that can be wrong with a request, found before Spark starts; the plan's text if nothing is."""
+    schemas = [dataset_of(path).schema for path in (left, right)]
+    condition = parse(on, schemas[0], schemas[1])
+    output_schema(schemas[0], schemas[1], suffix)
+    memory_bytes = None if memory is None else parse_bytes(memory)
+    return plan_join(condition, how, algorithm=algorithm, memory_bytes=memory_bytes).explain()
+
+
+def _join_in_process(
+    left: Path, right: Path, on: str, how: str, suffix: str, memory: str | None, algorithm: str, out: Path
+) -> int:
+    tables = [dataset_of(path).to_table() for path in (left, right)]
+    result = api.join(*tables, on, how, suffix=suffix, memory=memory, algorithm=algorithm)
+    unfinished = out / ".part-0.tmp"
+    pq.write_table(result, unfinished)
+    _clear(out, except_for=unfinished)
+    unfinished.rename(out / "part-0.parquet")
+    rows: int = result.num_rows
+    return rows
+
+
+def _join_on_spark(
+    left: Path, right: Path, on: str, how: str, suffix: str, memory: str | None, algorithm: str, out: Path
+) -> int:
+    from dovetail.spark.session import local_session
+
+    spark = local_session()
+    try:
+        inputs = [spark.read.format(format_of(path)).options(**_options(path)).load(str(path)) for path in (left, right)]
+        result = api.join(*inputs, on, how, suffix=suffix, memory=memory, algorithm=algorithm)
+        result.write.mode("overwrite").parquet(str(out))
+        return spark.read.parquet(str(out)).count()
+    finally:
+        spark.stop()
+
+
+def _options(path: Path) -> dict[str, str]:
+    return {"header": "true", "inferSchema": "true"} if format_of(path) == "csv" else {}
+
+
+def _clear(directory: Path, *, except_for: Path) -> None:
+    for path in directory.iterdir():
+        if path != except_for:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+class _plainly:
+    """What stands in for a spinner where there is no terminal."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __enter__(self) -> None:
+        console.print(self.text)
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def main() -> None:
+    """Run the command line; turn our own errors into one line and exit code 2."""
+    try:
+        app(standalone_mode=True)
+    except InputError as error:
+        errors.print(f"[bold red]error:[/] {error}")
+        sys.exit(2)
+    except DovetailError as error:
+        errors.print(f"[bold red]error:[/] {error}")
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

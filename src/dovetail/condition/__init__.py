@@ -1,0 +1,146 @@
+"""Conditions: SQL text, names or expressions in, typed predicates with filters and a residual out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import reduce
+
+import pyarrow as pa
+
+from dovetail.batch import Side
+from dovetail.condition.band_bounds import closed_bounds
+from dovetail.condition.bind import Binder, bind
+from dovetail.condition.evaluate import evaluate, matching, passing
+from dovetail.condition.expression import Call, Column, Expression, Literal, Opaque, columns_of, is_opaque, sides_of
+from dovetail.condition.names import resolve
+from dovetail.condition.normalise import normalise
+from dovetail.condition.predicates import (
+    Band,
+    Condition,
+    Distance,
+    Equal,
+    Interval,
+    Less,
+    NotEqual,
+    Overlap,
+    Predicate,
+    Rectangles,
+)
+from dovetail.condition.render import condition_text, describe, quoted, spark_sql, text_of
+from dovetail.condition.sql import read_sql
+from dovetail.errors import ConditionError
+
+On = str | Expression | Sequence[str | Expression]
+"""What a join accepts: a condition as text or expression, or a list of these and of names of columns on both sides."""
+
+
+def parse(
+    on: On,
+    left_schema: pa.Schema,
+    right_schema: pa.Schema,
+    zone: str | None = None,
+    in_process: bool = False,
+) -> Condition:
+    """The condition, bound to the two schemas. Whatever is wrong with it is said here, before any work.
+
+    `zone` is the time zone in which timestamps without one are meant (Spark: the session's). With `in_process`,
+    a function that only Spark can evaluate is an error.
+    """
+    schemas = (left_schema, right_schema)
+    binder = Binder(schemas, zone)
+    bound = binder.bind(reduce(lambda a, b: Call("and", (a, b)), conjuncts_of(on, schemas)))
+    if bound.type is not None and not pa.types.is_boolean(bound.type) and not pa.types.is_null(bound.type):
+        raise ConditionError(f"{text_of(bound)} is not a condition: it is {bound.type}, not true or false.")
+    condition = normalise(bound, binder)
+    _check(condition, in_process)
+    return replace(condition, text=condition_text(condition))
+
+
+def conjuncts_of(on: On, schemas: tuple[pa.Schema, pa.Schema]) -> list[Expression]:
+    """What was given as `on`, read but not bound: its parts must all hold."""
+    if isinstance(on, str):
+        return [read_sql(on, schemas)]
+    if isinstance(on, Column | Literal | Call | Opaque):
+        return [on]
+    if not isinstance(on, Sequence):
+        raise ConditionError(
+            f"a condition is SQL text such as 'l.id = r.id', a list of column names or an expression; "
+            f"got {type(on).__name__}."
+        )
+    if not on:
+        raise ConditionError("the condition is an empty list. Name at least one column, or write 'TRUE' for all pairs.")
+    return [_item(item, schemas) for item in on]
+
+
+def _item(item: str | Expression, schemas: tuple[pa.Schema, pa.Schema]) -> Expression:
+    """In a list, a plain name means equality of that column on both sides."""
+    if isinstance(item, Column | Literal | Call | Opaque):
+        return item
+    if not isinstance(item, str):
+        raise ConditionError(f"a list of conditions holds names, SQL text and expressions; got {type(item).__name__}.")
+    if _is_text(item, schemas):
+        return read_sql(item, schemas)
+    return expression_of_names([item], schemas)
+
+
+def expression_of_names(columns: Sequence[str], schemas: tuple[pa.Schema, pa.Schema]) -> Expression:
+    """Equality of columns that have the same name on both sides."""
+    equalities = [Call("=", tuple(resolve(side, name, schemas) for side in Side)) for name in columns]
+    return reduce(lambda a, b: Call("and", (a, b)), equalities)
+
+
+def _is_text(item: str, schemas: tuple[pa.Schema, pa.Schema]) -> bool:
+    """A condition rather than a name: it has an operator in it and no column is called that."""
+    if any(item in schema.names for schema in schemas):
+        return False
+    return not item.strip() or any(mark in item for mark in "=<>()") or " " in item.strip()
+
+
+def _check(condition: Condition, in_process: bool) -> None:
+    """Tries everything that can be evaluated in process on no rows: a cast nobody can do shows up now."""
+    left, right = (schema.empty_table().to_batches() or [_empty(schema)] for schema in condition.schemas)
+    for conjunct in (*condition.conjuncts, *condition.filters[0], *condition.filters[1]):
+        if in_process or not is_opaque(conjunct):
+            evaluate(conjunct, left[0], right[0])
+
+
+def _empty(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([], schema=schema)
+
+
+__all__ = [
+    "Band",
+    "Call",
+    "Column",
+    "Condition",
+    "ConditionError",
+    "Distance",
+    "Equal",
+    "Expression",
+    "Interval",
+    "Less",
+    "Literal",
+    "NotEqual",
+    "On",
+    "Opaque",
+    "Overlap",
+    "Predicate",
+    "Rectangles",
+    "bind",
+    "closed_bounds",
+    "columns_of",
+    "conjuncts_of",
+    "describe",
+    "evaluate",
+    "expression_of_names",
+    "is_opaque",
+    "matching",
+    "parse",
+    "passing",
+    "quoted",
+    "read_sql",
+    "sides_of",
+    "spark_sql",
+    "text_of",
+]

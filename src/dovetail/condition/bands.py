@@ -1,0 +1,259 @@
+"""Bands: two inequalities that keep l.x - r.x between two constants.
+
+    abs(l.x - r.x) <= 5        l.x - r.x BETWEEN -3 AND 5        l.x >= r.x - 3 AND l.x <= r.x + 5
+
+Exact types get exact bounds. For doubles the band says where to look and the source decides. A floating-point
+difference bounded on one side only (l.x - r.x <= 5.0) stays a residual: moving the constant would round differently,
+and l.x - r.x >= 5.0 even holds for every NaN. Written as l.x <= r.x + 5.0 it is an ordinary inequality.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from dovetail.condition import types
+from dovetail.condition.band_bounds import fitted
+from dovetail.condition.bind import Binder
+from dovetail.condition.expression import Call, Expression, Literal, sides_of, type_of
+from dovetail.condition.linear import DAY, FLIPPED, LEFT, RIGHT, flipped, in_days, inwards, separated
+from dovetail.condition.predicates import Band, Equal, Less, Predicate
+
+t = pa.types
+
+FLOAT_STEP = 2.0**-22  # relative error of a float32 difference, with room to spare
+INEQUALITIES = ("<", "<=", ">", ">=")
+
+
+class Half(NamedTuple):
+    """left - right op bound: one edge of a band."""
+
+    left: Expression
+    right: Expression
+    operator: str
+    bound: Literal
+    source: tuple[Expression, ...]
+    less: Less | None = None  # what it is without a partner; None: a residual
+    excludes_nan: bool = False  # a difference written with < or <=, which no NaN satisfies
+
+    @property
+    def is_upper(self) -> bool:
+        return self.operator in ("<", "<=")
+
+    @property
+    def is_closed(self) -> bool:
+        return self.operator in ("<=", ">=")
+
+
+def bands(
+    predicates: Sequence[Predicate], residual: Sequence[Expression], binder: Binder
+) -> tuple[list[Predicate], list[Expression]]:
+    """The same conjunction with its bands found. What is no band stays what it was."""
+    found: list[Predicate] = []
+    left_over: list[Expression] = []
+    waiting: list[Half] = []
+
+    def offer(half: Half) -> None:
+        partner = next((w for w in waiting if _are_partners(w, half)), None)
+        if partner is None:
+            waiting.append(half)
+        else:
+            waiting.remove(partner)
+            found.append(_band(partner, half, partner.source + half.source, binder))
+
+    for predicate in predicates:
+        half = _half(predicate, binder) if isinstance(predicate, Less) else None
+        if half is None:
+            found.append(predicate)
+        else:
+            offer(half)
+    for conjunct in residual:
+        whole = _absolute(conjunct, binder) or _float_equal(conjunct)
+        half = None if whole else _float_half(conjunct)
+        found += whole
+        if half is not None:
+            offer(half)
+        elif not whole:
+            left_over.append(conjunct)
+    found += [half.less for half in waiting if half.less is not None]
+    left_over += [source for half in waiting if half.less is None for source in half.source]
+    return found, left_over
+
+
+def _are_partners(a: Half, b: Half) -> bool:
+    """Opposite edges of one difference. Where NaN could satisfy the source, the band would not find it."""
+    safe = (a.less is not None and b.less is not None) or a.excludes_nan or b.excludes_nan
+    return safe and a.is_upper != b.is_upper and (a.left, a.right) == (b.left, b.right)
+
+
+def _band(a: Half, b: Half, source: tuple[Expression, ...], binder: Binder) -> Band | Equal:
+    low, high = (b, a) if a.is_upper else (a, b)
+    band = Band(low.left, low.right, low.bound, high.bound, low.is_closed, high.is_closed, source)
+    is_point = low.is_closed and high.is_closed and not low.bound.value and not high.bound.value
+    fits = fitted(band, binder)
+    if is_point and low.less is not None and high.less is not None:
+        return Equal(fits.left, fits.right, source)
+    return fits
+
+
+def _half(less: Less, binder: Binder) -> Half | None:
+    """base + a < base' + b is base - base' < b - a."""
+    if less.left.type is None or not (types.is_exact(less.left.type) or t.is_floating(less.left.type)):
+        return None
+    (left, a), (right, b) = offset(less.left), offset(less.right)
+    if a is not None and b is not None:
+        if t.is_floating(less.left.type):
+            return None  # two roundings, at magnitudes that the band would not show
+        bound = binder.call("-", b, a)
+    elif a is not None:
+        bound = binder.call("neg", a)
+    else:
+        bound = b or _zero(less.left.type)
+    if not isinstance(bound, Literal):
+        return None
+    return Half(left, right, less.operator, bound, less.source, less)
+
+
+def _zero(type_: pa.DataType) -> Literal:
+    if types.is_instant(type_) or t.is_duration(type_):
+        return Literal(timedelta(0), pa.duration("us"))
+    return Literal(0.0, types.DOUBLE) if t.is_floating(type_) else Literal(0, types.INT64)
+
+
+def bare(expression: Expression) -> Expression:
+    """Without casts that keep every value."""
+    match expression:
+        case Call("cast", (inner,), target) if inner.type is not None and target is not None:
+            if types.is_lossless(inner.type, target) or (t.is_float32(inner.type) and target == types.DOUBLE):
+                return bare(inner)
+    return expression
+
+
+def offset(expression: Expression) -> tuple[Expression, Literal | None]:
+    """x + 5 as (x, 5): the constant that is added to something, if there is one."""
+    inner = bare(expression)
+    type_ = inner.type
+    if type_ is None or t.is_float32(type_) or (t.is_decimal(type_) and type_.precision >= types.MOST_DIGITS):
+        return inner, None
+    match inner:
+        case Call("+", (x, Literal() as c)) | Call("+", (Literal() as c, x)):
+            return bare(x), c
+        case Call("-", (x, Literal(value, bound_type))) if value is not None:
+            return bare(x), Literal(-value, bound_type)
+    return inner, None
+
+
+def _absolute(conjunct: Expression, binder: Binder) -> list[Predicate]:
+    """abs(x - y) <= bound, as a band; with a bound that varies, as two inequalities."""
+    if not isinstance(conjunct, Call) or conjunct.function not in INEQUALITIES:
+        return []
+    comparison = conjunct if conjunct.function in ("<", "<=") else flipped(conjunct)
+    operator, (inside, bound) = comparison.function, comparison.args
+    match bare(inside):
+        case Call("abs", (difference,)):
+            pass
+        case _:
+            return []
+    if t.is_floating(type_of(difference)):
+        return _absolute_float(conjunct, operator, difference, bound)
+    difference, bound = in_days(bare(difference), bound, binder)
+    if t.is_duration(type_of(difference)) and isinstance(bound, Literal):
+        operator, bound = _in_whole_days(operator, difference, bound)
+    upper = separated(_comparison(binder, operator, difference, bound), binder)
+    lower = separated(_comparison(binder, FLIPPED[operator], difference, binder.call("neg", bound)), binder)
+    if upper is None or lower is None:
+        return []
+    edges = [less_of(upper, (upper,)), less_of(lower, (lower,))]
+    halves = [half for edge in edges if (half := _half(edge, binder)) is not None]
+    if isinstance(bound, Literal) and len(halves) == 2:
+        return [_band(halves[0], halves[1], (conjunct,), binder)]
+    return list(edges)
+
+
+def _in_whole_days(operator: str, difference: Expression, bound: Literal) -> tuple[str, Literal]:
+    match difference:
+        case Call("-", (a, _)) if t.is_date(type_of(a)):
+            operator, days = inwards(operator, bound.value, DAY)
+            return operator, Literal(days, types.DAY)
+    return operator, bound
+
+
+def less_of(comparison: Call, source: tuple[Expression, ...]) -> Less:
+    left, right = comparison.args
+    match comparison.function:
+        case "<" | "<=" | ">" | ">=" as operator:
+            return Less(left, operator, right, source)
+    raise AssertionError(f"{comparison.function} is no inequality")
+
+
+def _comparison(binder: Binder, operator: str, left: Expression, right: Expression) -> Call:
+    comparison = binder.call(operator, left, right)
+    assert isinstance(comparison, Call)
+    return comparison
+
+
+def _absolute_float(conjunct: Expression, operator: str, difference: Expression, bound: Expression) -> list[Predicate]:
+    points = _float_difference(difference)
+    if points is None or not isinstance(bound, Literal):
+        return []
+    reach = _widened(bound.value, difference)
+    closed = operator == "<="
+    left, right, _ = points
+    low, high = Literal(-reach, types.DOUBLE), Literal(reach, types.DOUBLE)
+    return [Band(as_double(left), as_double(right), low, high, closed, closed, (conjunct,))]
+
+
+def _float_equal(conjunct: Expression) -> list[Predicate]:
+    """x - y = constant: a band without width."""
+    match conjunct:
+        case Call("=", (difference, Literal(float(bound)))) | Call("=", (Literal(float(bound)), difference)):
+            points = _float_difference(bare(difference))
+            if points is None or math.isnan(bound):
+                return []
+            left, right, sign = points
+            edges = sorted((sign * bound, sign * _widened(bound, bare(difference))))
+            low, high = (Literal(edge, types.DOUBLE) for edge in edges)
+            return [Band(as_double(left), as_double(right), low, high, True, True, (conjunct,))]
+    return []
+
+
+def _float_half(conjunct: Expression) -> Half | None:
+    """x - y < constant, on floating-point numbers."""
+    if not isinstance(conjunct, Call) or conjunct.function not in INEQUALITIES:
+        return None
+    comparison = flipped(conjunct) if isinstance(conjunct.args[0], Literal) else conjunct
+    operator, (difference, bound) = comparison.function, comparison.args
+    points = _float_difference(bare(difference))
+    if points is None or not isinstance(bound, Literal):
+        return None
+    left, right, sign = points
+    is_upper = operator in ("<", "<=")
+    outwards = _widened(bound.value, bare(difference)) if (bound.value > 0) == is_upper else bound.value
+    literal = Literal(sign * outwards, types.DOUBLE)
+    oriented = operator if sign > 0 else FLIPPED[operator]
+    return Half(as_double(left), as_double(right), oriented, literal, (conjunct,), None, is_upper)
+
+
+def _float_difference(expression: Expression) -> tuple[Expression, Expression, int] | None:
+    """l.x - r.x as (l.x, r.x, 1), r.x - l.x as (l.x, r.x, -1)."""
+    match expression:
+        case Call("-", (a, b), type_) if type_ is not None and t.is_floating(type_):
+            sides = (sides_of(a), sides_of(b))
+            if sides == (LEFT, RIGHT):
+                return bare(a), bare(b), 1
+            if sides == (RIGHT, LEFT):
+                return bare(b), bare(a), -1
+    return None
+
+
+def _widened(bound: float, difference: Expression) -> float:
+    """A float32 difference is rounded to 24 bits before it is compared: look that much further."""
+    return bound * (1 + FLOAT_STEP) if t.is_float32(type_of(difference)) else bound
+
+
+def as_double(expression: Expression) -> Expression:
+    return expression if expression.type == types.DOUBLE else Call("cast", (expression,), types.DOUBLE)

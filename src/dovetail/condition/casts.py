@@ -1,0 +1,228 @@
+"""Casts between Arrow types with Spark's ANSI meaning: what does not fit is an error, never a silent null or wrap."""
+
+from __future__ import annotations
+
+from decimal import ROUND_HALF_UP, Context, Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dovetail.condition import types
+from dovetail.errors import ConditionError
+
+t = pa.types
+
+PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+TRUE_WORDS = pa.array(["t", "true", "y", "yes", "1"])
+FALSE_WORDS = pa.array(["f", "false", "n", "no", "0"])
+WIDE = Context(prec=80)
+
+
+def can_cast(source: pa.DataType, target: pa.DataType) -> bool:
+    """Whether there is such a cast."""
+    source, target = types.plain(source), types.plain(target)
+    if source == target or t.is_null(source):
+        return True
+    if t.is_nested(source) or t.is_nested(target):
+        return False
+    if types.is_text(target):
+        return not t.is_duration(source)
+    if types.is_text(source):
+        return bool(types.is_number(target) or types.is_instant(target) or t.is_boolean(target))
+    if types.is_number(source) or t.is_boolean(source):
+        return bool(
+            types.is_number(target) or t.is_boolean(target) or (t.is_integer(source) and t.is_timestamp(target))
+        )
+    if t.is_timestamp(source):
+        return bool(types.is_instant(target) or target == types.INT64)
+    if t.is_date(source):
+        return types.is_instant(target)
+    if t.is_duration(source) or t.is_time(source):
+        return bool(t.is_duration(source) == t.is_duration(target) and t.is_time(source) == t.is_time(target))
+    return bool(types.common(source, target) == target)
+
+
+def cast(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """The array in another type. Raises ConditionError where a value does not fit."""
+    if array.type == target:
+        return array
+    try:
+        return _cast(_decoded(array), target)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ArithmeticError) as error:
+        raise ConditionError(f"cannot cast {array.type} to {target}: {error}") from error
+
+
+def _decoded(array: pa.Array) -> pa.Array:
+    """Without dictionary, run-end or extension encoding, in a type that compute functions know."""
+    if isinstance(array.type, pa.BaseExtensionType):
+        return _decoded(array.storage)
+    if t.is_dictionary(array.type):
+        return _decoded(array.dictionary_decode())
+    if t.is_run_end_encoded(array.type):
+        return _decoded(pc.run_end_decode(array))
+    plain = types.plain(array.type)
+    return array if array.type == plain else array.cast(plain)
+
+
+def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:
+    source = array.type
+    if source == target or t.is_null(source):
+        return array.cast(target)
+    if types.is_text(source) and not types.is_text(target):
+        return _from_text(array, target)
+    if types.is_text(target):
+        return _to_text(array, target)
+    if t.is_boolean(target) and types.is_number(source):
+        return pc.not_equal(array, pa.scalar(0, source))
+    if t.is_decimal(target):
+        return _to_decimal(array, target)
+    if t.is_integer(target):
+        return _to_integer(array, target)
+    if t.is_floating(target):
+        return pc.cast(array.cast(pa.int8()) if t.is_boolean(source) else array, target, safe=False)
+    if t.is_timestamp(target) or t.is_date(target):
+        return _to_instant(array, target)
+    return array.cast(target)
+
+
+def _from_text(array: pa.Array, target: pa.DataType) -> pa.Array:
+    text = pc.utf8_trim_whitespace(array)
+    if t.is_boolean(target):
+        lower = pc.utf8_lower(text)
+        true, false = pc.is_in(lower, TRUE_WORDS), pc.is_in(lower, FALSE_WORDS)
+        unknown = pc.and_(pc.is_valid(lower), pc.invert(pc.or_(true, false)))
+        if pc.any(unknown).as_py():
+            raise pa.ArrowInvalid(f"{text.filter(unknown)[0].as_py()!r} is neither true nor false")
+        return pc.if_else(pc.is_valid(lower), true, pa.scalar(None, types.BOOLEAN))
+    if t.is_timestamp(target) or t.is_date(target):
+        return _instants_from_text(text, target)
+    if t.is_decimal(target):
+        return _decimals([None if v is None else Decimal(v) for v in text.to_pylist()], target)
+    return text.cast(target)
+
+
+def _instants_from_text(text: pa.Array, target: pa.DataType) -> pa.Array:
+    # Imported here because literals, too, are made with casts.
+    from dovetail.condition.literals import parse_instant
+
+    parts = [None if v is None else parse_instant(v) for v in text.to_pylist()]
+    if t.is_date(target):
+        return pa.array([None if p is None else p.local.date() for p in parts], target)
+    naive = pa.timestamp("ns" if target.unit == "ns" else "us")
+    ticks = [None if p is None else p.ticks(naive.unit) for p in parts]
+    array = pa.array(ticks, types.INT64).view(naive)
+    zones = {p.zone for p in parts if p is not None}
+    if target.tz is None or zones <= {None}:
+        return _cast(array, target)
+    # Values with a zone of their own, row by row; the others are local time in the target's zone.
+    rows = [
+        pc.assume_timezone(array.slice(i, 1), (p.zone if p else None) or target.tz, ambiguous="earliest").view("int64")
+        for i, p in enumerate(parts)
+    ]
+    return _cast(pa.concat_arrays(rows).view(pa.timestamp(naive.unit, target.tz)), target)
+
+
+def _to_text(array: pa.Array, target: pa.DataType) -> pa.Array:
+    if t.is_floating(array.type):
+        return pa.array([None if v is None else _java_text(v, array.type) for v in array.to_pylist()], target)
+    if not t.is_timestamp(array.type):
+        return array.cast(target)
+    text = _local(array).cast(types.STRING).to_pylist()
+    # Spark prints no trailing zeros in the fraction.
+    return pa.array([v if v is None or "." not in v else v.rstrip("0").rstrip(".") for v in text], target)
+
+
+def _java_text(value: float, type_: pa.DataType) -> str:
+    """The shortest digits that give the number back, laid out as Java (and so Spark) does: 0.001, 1.0E7, NaN."""
+    if not np.isfinite(value):
+        return {"inf": "Infinity", "-inf": "-Infinity"}.get(repr(value), "NaN")
+    shortest = str(np.float32(value)) if t.is_float32(type_) else repr(value)
+    sign, digits, exponent = Decimal(shortest).normalize().as_tuple()
+    assert isinstance(exponent, int)
+    if 1e-3 <= abs(value) < 1e7 or value == 0:
+        plain = f"{Decimal(shortest):f}"
+        return plain if "." in plain else plain + ".0"
+    mantissa = "".join(map(str, digits))
+    power = exponent + len(mantissa) - 1
+    return f"{'-' * sign}{mantissa[0]}.{mantissa[1:] or '0'}E{power}"
+
+
+def _to_decimal(array: pa.Array, target: pa.DataType) -> pa.Array:
+    source = array.type
+    if t.is_boolean(source):
+        array, source = array.cast(pa.int8()), pa.int8()
+    if t.is_floating(source):
+        # Spark reads a double by its shortest decimal form; NaN and infinities have none.
+        numbers = array.cast(types.DOUBLE).to_pylist()
+        return _decimals([None if v is None or not np.isfinite(v) else Decimal(repr(v)) for v in numbers], target)
+    if t.is_integer(source):
+        # Arrow wants room for every possible value; the one that is there is checked on the way back.
+        array = array.cast(pa.decimal256(types.INTEGER_DIGITS[source.bit_width], 0))
+    whole = max(array.type.precision - array.type.scale, target.precision - target.scale, 1)
+    wide = pa.decimal256(min(76, whole + max(target.scale, array.type.scale)), max(target.scale, array.type.scale))
+    array = array.cast(wide)
+    if wide.scale > target.scale:
+        array = pc.round(array, target.scale, "half_towards_infinity")
+    return array.cast(target)
+
+
+def _decimals(values: list[Decimal | None], target: pa.DataType) -> pa.Array:
+    """Exact values rounded half up to the target's scale."""
+    step = Decimal(1).scaleb(-target.scale)
+    rounded = [None if v is None else v.quantize(step, ROUND_HALF_UP, WIDE) for v in values]
+    return pa.array(rounded, target)
+
+
+def _to_integer(array: pa.Array, target: pa.DataType) -> pa.Array:
+    source = array.type
+    if t.is_floating(source):
+        return pc.trunc(array.cast(types.DOUBLE)).cast(target)
+    if t.is_decimal(source):
+        whole = pc.round(array, 0, "towards_zero") if source.scale > 0 else array
+        return whole.cast(target)
+    if t.is_timestamp(source):
+        return _floor_divide(array.view("int64"), PER_SECOND[source.unit])
+    return array.cast(target)
+
+
+def _floor_divide(array: pa.Array, divisor: int) -> pa.Array:
+    valid = array.is_valid()
+    values = np.asarray(pc.fill_null(array, 0)) // divisor
+    return pa.array(values, mask=~np.asarray(valid))
+
+
+def _to_instant(array: pa.Array, target: pa.DataType) -> pa.Array:
+    source = array.type
+    if t.is_integer(source):
+        seconds = array.cast(types.INT64).view(pa.timestamp("s", "UTC"))
+        return _cast(seconds, target)
+    if t.is_date(target):
+        return _local(array).cast(target)
+    if t.is_date(source):
+        array, source = array.cast(pa.timestamp(target.unit)), pa.timestamp(target.unit)
+    if source.tz is None and target.tz is not None:
+        array = pc.assume_timezone(array, target.tz, ambiguous="earliest", nonexistent="latest")
+    elif source.tz is not None and target.tz is None:
+        array = _local(array)
+    # Truncation to a coarser unit keeps the instant's tick, as Spark's microseconds do.
+    return pc.cast(array, target, safe=types.finest(source.unit, target.unit) == target.unit)
+
+
+def _local(array: pa.Array) -> pa.Array:
+    """Wall-clock time in the array's own zone."""
+    return pc.local_timestamp(array) if t.is_timestamp(array.type) and array.type.tz else array
+
+
+def python_value(scalar: pa.Scalar) -> Any:
+    """A plain Python value; nanoseconds that datetime cannot hold stay ticks."""
+    type_ = scalar.type
+    if not scalar.is_valid:
+        return None
+    if (t.is_timestamp(type_) or t.is_duration(type_)) and type_.unit == "ns":
+        if scalar.value % 1000:
+            return scalar.value
+        coarse = pa.timestamp("us", type_.tz) if t.is_timestamp(type_) else pa.duration("us")
+        return scalar.cast(coarse).as_py()
+    return scalar.as_py()

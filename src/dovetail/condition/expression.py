@@ -1,0 +1,98 @@
+"""Scalar expressions over the columns of two inputs.
+
+The tree is small on purpose: whatever is not listed in `FUNCTIONS` is *opaque*. It keeps its text, so that Spark can
+still evaluate it, but no kernel and no in-process evaluation can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from dovetail.batch import Side
+
+COMPARISONS = frozenset({"=", "!=", "<", "<=", ">", ">=", "<=>"})
+
+FUNCTIONS = COMPARISONS | frozenset(
+    {
+        *("and", "or", "not", "is_null", "in", "like", "coalesce", "case"),
+        *("+", "-", "*", "/", "%", "neg", "abs", "sqrt", "pow", "floor", "ceil", "round", "greatest", "least"),
+        *("cast", "lower", "upper", "length", "trim", "concat", "substring"),
+        *("year", "month", "day", "hour", "minute", "second", "date_trunc", "add_months", "datediff"),
+        *("field", "isnan", "overlaps", "distance"),
+    }
+)
+"""What can be evaluated in process. `case` takes condition, value, condition, value, …, default.
+`distance` takes the coordinates of the left point, then those of the right one, or one array column of each.
+`field` takes a struct and the name of a field, `datediff` two dates (days from the second to the first),
+`overlaps` the start and end of one interval, then those of another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of one side. `type` is None until the condition is bound to the two schemas."""
+
+    side: Side
+    name: str
+    type: pa.DataType | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    value: Any
+    type: pa.DataType | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function applied to expressions. For `cast`, `type` is the target type, known from the start."""
+
+    function: str
+    args: tuple[Expression, ...]
+    type: pa.DataType | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """Something only Spark can evaluate: Spark SQL text over l.… and r.…, and the columns it reads."""
+
+    sql: str
+    columns: tuple[Column, ...]
+    type: pa.DataType | None = None
+
+
+Expression = Column | Literal | Call | Opaque
+
+
+def type_of(expression: Expression) -> pa.DataType:
+    """Its type; null where only Spark knows it."""
+    return pa.null() if expression.type is None else expression.type
+
+
+def columns_of(expression: Expression) -> Iterator[Column]:
+    """Every column the expression reads, repeated as often as it does."""
+    match expression:
+        case Column():
+            yield expression
+        case Call(_, args):
+            for arg in args:
+                yield from columns_of(arg)
+        case Opaque(_, columns):
+            yield from columns
+
+
+def sides_of(expression: Expression) -> frozenset[Side]:
+    return frozenset(column.side for column in columns_of(expression))
+
+
+def is_opaque(expression: Expression) -> bool:
+    """Whether any part of it can be evaluated by Spark only."""
+    match expression:
+        case Opaque():
+            return True
+        case Call(_, args):
+            return any(is_opaque(arg) for arg in args)
+    return False

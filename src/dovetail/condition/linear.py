@@ -1,0 +1,181 @@
+"""Comparisons with one input on each side.
+
+`l.x - r.y < 5` is `l.x < r.y + 5` wherever sums are exact: integers, decimals that keep all their digits, dates,
+timestamps and durations. (64-bit overflow is an error on either form.) Floating-point sums round, so those
+comparisons are left as they were written.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from dovetail.batch import Side
+from dovetail.condition import types
+from dovetail.condition.bind import Binder
+from dovetail.condition.expression import Call, Expression, Literal, sides_of, type_of
+from dovetail.condition.logic import FALSE
+from dovetail.errors import ConditionError
+
+t = pa.types
+
+FLIPPED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+DAY = timedelta(days=1)
+LEFT, RIGHT = frozenset({Side.LEFT}), frozenset({Side.RIGHT})
+EXACT_BIGINT = 2**62
+EXACT_DOUBLE = 2**53  # integers up to here are doubles, and casting larger ones keeps their order
+
+
+class Term(NamedTuple):
+    sign: int
+    value: Expression
+
+
+def flipped(comparison: Call) -> Call:
+    left, right = comparison.args
+    return Call(FLIPPED[comparison.function], (right, left), types.BOOLEAN)
+
+
+def separated(comparison: Call, binder: Binder) -> Call | None:
+    """An equivalent comparison of something left with something right; None if there is none."""
+    left, right = (sides_of(arg) for arg in comparison.args)
+    if (left, right) == (LEFT, RIGHT):
+        return comparison
+    if (left, right) == (RIGHT, LEFT):
+        return flipped(comparison)
+    a, b = comparison.args
+    if a.type is None or b.type is None or not types.is_exact(a.type):
+        return None
+    first, second = _terms(a, 1), _terms(b, -1)
+    if first is None or second is None:
+        return None
+    return _rebuilt(comparison.function, first + second, binder)
+
+
+def _terms(expression: Expression, sign: int) -> list[Term] | None:
+    """A sum as one-sided terms; None if it is not one, or not an exact one."""
+    if len(sides_of(expression)) < 2:
+        return [Term(sign, expression)]
+    if not _is_exact_sum(expression):
+        return None
+    match expression:
+        case Call("neg", (inner,)):
+            return _terms(inner, -sign)
+        case Call("cast", (inner,), target) if inner.type and target and types.is_lossless(inner.type, target):
+            return _terms(inner, sign)
+        case Call("+" | "-" as function, (a, b)):
+            first, second = _terms(a, sign), _terms(b, sign if function == "+" else -sign)
+            return None if first is None or second is None else first + second
+    return None
+
+
+def _is_exact_sum(expression: Expression) -> bool:
+    type_ = expression.type
+    if type_ is None or not types.is_exact(type_):
+        return False
+    if t.is_decimal(type_):
+        return bool(type_.precision < types.MOST_DIGITS)  # at the limit, Spark may have rounded
+    if t.is_date(type_) and isinstance(expression, Call):
+        return not any(t.is_integer(type_of(arg)) for arg in expression.args)  # days as a number: no term
+    return True
+
+
+def _rebuilt(operator: str, terms: list[Term], binder: Binder) -> Call | None:
+    left = [term for term in terms if sides_of(term.value) == LEFT]
+    others = [Term(-term.sign, term.value) for term in terms if sides_of(term.value) != LEFT]
+    if not left or all(not sides_of(term.value) for term in others):
+        return None  # one side cancelled nothing: it is not there
+    if _points(left) < 0 or all(term.sign < 0 for term in left):
+        operator = FLIPPED[operator]
+        left, others = ([Term(-sign, value) for sign, value in side] for side in (left, others))
+    try:
+        comparison = binder.call(operator, _sum(left, binder), _sum(others, binder))
+    except ConditionError:
+        return None
+    assert isinstance(comparison, Call)
+    return comparison if all(_is_kept(arg) for arg in comparison.args) else None
+
+
+def _points(terms: list[Term]) -> int:
+    """Instants minus subtracted instants: a sum of them is a length of time (0) or an instant (1)."""
+    return sum(term.sign for term in terms if types.is_instant(type_of(term.value)))
+
+
+def _sum(terms: list[Term], binder: Binder) -> Expression:
+    # Instants first, and added ones before subtracted ones: what remains are lengths of time.
+    ordered = sorted(terms, key=lambda term: (-term.sign, not types.is_instant(type_of(term.value))))
+    instants = [term for term in ordered if types.is_instant(type_of(term.value))]
+    rest = [term for term in ordered if term not in instants]
+    (first, *others) = [*instants, *rest]
+    total = first.value if first.sign > 0 else binder.call("neg", first.value)
+    for sign, value in others:
+        total = binder.call("+" if sign > 0 else "-", total, value)
+    return total
+
+
+def _is_kept(expression: Expression) -> bool:
+    """Whether the moved sums are still exact."""
+    match expression:
+        case Call("+" | "-", args):
+            return _is_exact_sum(expression) and all(_is_kept(arg) for arg in args)
+        case Call("cast", (inner,)):
+            return _is_kept(inner)
+    return True
+
+
+def simplified(comparison: Call, binder: Binder) -> Expression:
+    """Integers and dates against a constant between two of them: i < 5.5 is i <= 5."""
+    if comparison.function not in FLIPPED:
+        return comparison
+    if isinstance(comparison.args[0], Literal):
+        comparison = flipped(comparison)
+    function, (value, bound) = comparison.function, comparison.args
+    match value, bound:
+        case Call("cast", (inner,), target), Literal(float() | Decimal() as number) if _counts(inner, target, number):
+            if number != math.floor(number) and function in ("=", "!="):
+                return _never_equal(function, inner)
+            function, whole = inwards(function, number, 1)
+            return binder.call(function, inner, Literal(whole, types.INT64))
+        case Call("-", (a, _)), Literal(timedelta() as span) if t.is_date(type_of(a)):
+            if span % DAY and function in ("=", "!="):
+                return _never_equal(function, value)
+            function, days = inwards(function, span, DAY)
+            return binder.call(function, value, Literal(days, types.DAY))
+        case _:
+            value, bound = in_days(value, bound, binder)
+            return Call(function, (value, bound), types.BOOLEAN)
+
+
+def _counts(value: Expression, target: pa.DataType | None, bound: float | Decimal) -> bool:
+    """Whether comparing an integer, cast to `target`, with this bound is the same as comparing the integer itself."""
+    source = type_of(value)
+    if not t.is_integer(source) or t.is_uint64(source) or target is None:
+        return False
+    if t.is_decimal(target):
+        return types.is_lossless(source, target) and -EXACT_BIGINT < bound < EXACT_BIGINT
+    return bool(target == types.DOUBLE and -EXACT_DOUBLE < bound < EXACT_DOUBLE)
+
+
+def _never_equal(function: str, value: Expression) -> Expression:
+    """Never equal; always different, except for null."""
+    return FALSE if function == "=" else Call("not", (Call("is_null", (value,), types.BOOLEAN),), types.BOOLEAN)
+
+
+def inwards(function: str, bound: Any, step: Any) -> tuple[str, Any]:
+    """A bound between two steps, moved to the nearest one that can still be reached."""
+    steps = bound // step if function in ("<", "<=") else -(-bound // step)
+    if steps * step == bound:
+        return function, bound if isinstance(step, timedelta) else int(bound)
+    return ("<=" if function in ("<", "<=") else ">="), (steps * step if isinstance(step, timedelta) else int(steps))
+
+
+def in_days(difference: Expression, bound: Expression, binder: Binder) -> tuple[Expression, Expression]:
+    """datediff(x, y) against a number of days is x - y against a length of time."""
+    match difference, bound:
+        case Call("datediff", (a, b)), Literal(int(days)):
+            return binder.call("-", a, b), Literal(timedelta(days=days), types.DAY)
+    return difference, bound

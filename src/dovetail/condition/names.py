@@ -1,0 +1,71 @@
+"""Which column a name means: exact spelling first, then, as in Spark, any case if that is unambiguous."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+import pyarrow as pa
+
+from dovetail.batch import Side
+from dovetail.condition.expression import Column
+from dovetail.errors import ConditionError
+
+Schemas = tuple[pa.Schema, pa.Schema]
+
+SIDE_NAMES = {Side.LEFT: "left", Side.RIGHT: "right"}
+SHOWN_COLUMNS = 20  # in an error message
+
+
+def candidates(schema: pa.Schema, name: str) -> list[str]:
+    """The columns that `name` could mean."""
+    exact = [n for n in schema.names if n == name]
+    return exact or [n for n in schema.names if n.casefold() == name.casefold()]
+
+
+def resolve(side: Side, name: str, schemas: Schemas) -> Column:
+    """The column `name` of one side, with its type."""
+    schema = schemas[side]
+    found = candidates(schema, name)
+    if not found:
+        raise ConditionError(_unknown(side, name, schema))
+    if len(found) > 1:
+        raise ConditionError(
+            f"{side.alias}.{name} is ambiguous: the {SIDE_NAMES[side]} input has {_listed(found)}. "
+            "Rename one of them, or spell the name exactly."
+        )
+    return Column(side, found[0], schema.field(found[0]).type)
+
+
+def resolve_unqualified(name: str, schemas: Schemas) -> Column:
+    """A column written without l. or r.: fine as long as one side only has it."""
+    sides = [side for side in Side if candidates(schemas[side], name)]
+    if len(sides) == 2:
+        raise ConditionError(f"{name} is on both sides: write l.{name} or r.{name}.")
+    if not sides:
+        close = _close(name, [*schemas[Side.LEFT].names, *schemas[Side.RIGHT].names])
+        hint = f"; did you mean {close}?" if close else "."
+        raise ConditionError(
+            f"{name}: no such column on either side{hint} "
+            f"The left input has: {_listed(schemas[Side.LEFT].names)}. "
+            f"The right input has: {_listed(schemas[Side.RIGHT].names)}."
+        )
+    return resolve(sides[0], name, schemas)
+
+
+def _unknown(side: Side, name: str, schema: pa.Schema) -> str:
+    close = _close(name, schema.names)
+    hint = f"; did you mean {side.alias}.{close}?" if close else "."
+    return f"{side.alias}.{name}: no such column{hint} The {SIDE_NAMES[side]} input has: {_listed(schema.names)}."
+
+
+def _close(name: str, names: list[str]) -> str | None:
+    by_lower = {n.casefold(): n for n in names}
+    close = get_close_matches(name.casefold(), list(by_lower), n=1)
+    return by_lower[close[0]] if close else None
+
+
+def _listed(names: list[str]) -> str:
+    if not names:
+        return "no columns"
+    more = f", … ({len(names)} columns)" if len(names) > SHOWN_COLUMNS else ""
+    return ", ".join(names[:SHOWN_COLUMNS]) + more

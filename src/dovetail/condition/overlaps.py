@@ -1,0 +1,117 @@
+"""Overlaps and rectangles: two inequalities that say "these intervals meet", recognised by what the columns are called.
+
+`l.start < r.end AND l.end > r.start` has the shape of any two opposite inequalities. It is called an overlap if each
+side's two expressions are an interval: by their names (start/end, xmin/xmax, valid_from/valid_to), because one is the
+other plus something (submit, submit + duration), or because both sides use the same two names crosswise. Nothing
+guarantees low <= high in every row, and nothing may rely on it: the two inequalities are the definition.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
+
+from dovetail.condition.bands import bare, offset
+from dovetail.condition.expression import Call, Column, Expression, sides_of
+from dovetail.condition.linear import LEFT, RIGHT
+from dovetail.condition.predicates import Interval, Less, Overlap, Predicate, Rectangles
+
+PAIRS = (
+    *(("start", "end"), ("start", "stop"), ("start", "finish"), ("started", "ended"), ("started", "finished")),
+    *(("begin", "end"), ("begin", "stop"), ("first", "last"), ("from", "to"), ("from", "until"), ("from", "till")),
+    *(("since", "until"), ("min", "max"), ("minimum", "maximum"), ("lo", "hi"), ("low", "high"), ("lower", "upper")),
+    *(("opened", "closed"), ("in", "out"), ("arrival", "departure"), ("enter", "leave"), ("left", "right")),
+    *(("bottom", "top"), ("after", "before"), ("effective", "expiry"), ("0", "1"), ("1", "2")),
+)
+SPLIT = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z])(?=[A-Z])|(?<=[A-Za-z])(?=[0-9])")
+AFFIXED = 3  # words this long count without a separator, as in xmin
+
+
+def overlaps(predicates: Sequence[Predicate], residual: list[Expression]) -> list[Predicate]:
+    """The same predicates with overlaps, and pairs of overlaps as rectangles. OVERLAPS leaves the residual."""
+    written = [c for c in residual if isinstance(c, Call) and c.function == "overlaps"]
+    explicit = [overlap for call in written if (overlap := _written(call)) is not None]
+    for overlap in explicit:
+        residual.remove(overlap.source[0])
+    found = list(explicit)
+    upper = [p for p in predicates if isinstance(p, Less) and p.operator in ("<", "<=")]
+    lower = [p for p in predicates if isinstance(p, Less) and p.operator in (">", ">=")]
+    used: list[Less] = []
+    for a, b in product(upper, lower):
+        if a not in used and b not in used and _is_overlap(a, b):
+            used += [a, b]
+            found.append(_overlap(a, b))
+    rest = [p for p in predicates if p not in used]
+    if len(found) >= 2:
+        x, y, *others = found
+        return [*rest, Rectangles(x, y, x.source + y.source), *others]
+    return [*rest, *found]
+
+
+def _written(call: Call) -> Overlap | None:
+    """(l.start, l.end) OVERLAPS (r.start, r.end)."""
+    start, end, other_start, other_end = call.args
+    sides = [sides_of(arg) for arg in call.args]
+    if sides == [RIGHT, RIGHT, LEFT, LEFT]:
+        start, end, other_start, other_end = other_start, other_end, start, end
+    elif sides != [LEFT, LEFT, RIGHT, RIGHT]:
+        return None
+    return Overlap(Interval(start, end), Interval(other_start, other_end), False, False, (call,))
+
+
+def _overlap(a: Less, b: Less) -> Overlap:
+    """l.low < r.high and l.high > r.low."""
+    return Overlap(
+        Interval(a.left, b.left),
+        Interval(b.right, a.right),
+        a.operator == "<=",
+        b.operator == ">=",
+        a.source + b.source,
+    )
+
+
+def _is_overlap(a: Less, b: Less) -> bool:
+    left, right = (_base(a.left), _base(b.left)), (_base(b.right), _base(a.right))
+    if left[0] == left[1] or right[0] == right[1]:
+        return False
+    if _is_interval(*left) and _is_interval(*right):
+        return True
+    names = [_name(e) for e in (*left, *right)]
+    return None not in names and names[:2] == names[2:]
+
+
+def _base(expression: Expression) -> Expression:
+    return offset(expression)[0]
+
+
+def _name(expression: Expression) -> str | None:
+    return expression.name.casefold() if isinstance(expression, Column) else None
+
+
+def _is_interval(low: Expression, high: Expression) -> bool:
+    match high:
+        case Call("+", (a, b)) if low in (bare(a), bare(b)):
+            return True
+    match low:
+        case Call("-", (a, _)) if high == bare(a):
+            return True
+    if not isinstance(low, Column) or not isinstance(high, Column):
+        return False
+    roles = set(_roles(high.name))
+    return any((word, rest) in roles for other, rest in _roles(low.name) for word in _highs(other))
+
+
+def _highs(low: str) -> Iterable[str]:
+    return (high for word, high in PAIRS if word == low)
+
+
+def _roles(name: str) -> Iterator[tuple[str, str]]:
+    """Every way to read a name as a word of an interval and the rest: xmin is (min, x), start_ts is (start, ts)."""
+    parts = [part.casefold() for part in SPLIT.split(name) if part]
+    for i, part in enumerate(parts):
+        yield part, "".join(parts[:i] + parts[i + 1 :])
+    whole = name.casefold()
+    for length in range(AFFIXED, len(whole)):
+        yield whole[:length], whole[length:].lstrip("_")
+        yield whole[-length:], whole[:-length].rstrip("_")

@@ -1,0 +1,90 @@
+"""SQL text with the aliases l and r, in Spark's dialect, to an unbound expression."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sqlglot import Token, TokenType, exp
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.errors import ParseError, TokenError
+
+from dovetail.condition import names
+from dovetail.condition.expression import Column, Expression, Opaque
+from dovetail.condition.translate import Translator, side_of
+from dovetail.errors import ConditionError
+
+SPARK = Dialect.get_or_raise("spark")
+
+
+def read_sql(text: str, schemas: names.Schemas) -> Expression:
+    """The condition as an expression; columns are resolved against the two schemas."""
+    return Translator(schemas).condition(parse_text(text))
+
+
+def parse_text(text: str) -> exp.Expr:
+    """One sqlglot tree, or a ConditionError that points at the place."""
+    try:
+        statements = SPARK.parser().parse(_joined_quotes(SPARK.tokenize(text), text), text)
+    except ParseError as error:
+        raise ConditionError(_parse_message(text, error)) from None
+    except TokenError:
+        raise ConditionError(f"cannot read the condition: a quote or comment is not closed.\n  {text}") from None
+    trees = [s for s in statements if s is not None]
+    if not trees:
+        raise ConditionError("the condition is empty. Write for example 'l.id = r.id'.")
+    if len(trees) > 1:
+        raise ConditionError(f"the condition has {len(trees)} statements; write one, joined by AND.\n  {text}")
+    tree = trees[0]
+    if not isinstance(tree, exp.Expr):
+        raise ConditionError(f"this is not a condition.\n  {text}")
+    return tree
+
+
+def _joined_quotes(tokens: list[Token], text: str) -> list[Token]:
+    """'it''s' is one string with a quote in it (Spark 4), which sqlglot's Spark dialect reads as two strings."""
+    joined: list[Token] = []
+    for token in tokens:
+        last = joined[-1] if joined else None
+        if last is not None and _touch(last, token) and text[last.end] == text[token.start]:
+            both = last.text + text[token.start] + token.text
+            joined[-1] = Token(TokenType.STRING, both, last.line, token.col, last.start, token.end)
+        else:
+            joined.append(token)
+    return joined
+
+
+def _touch(first: Token, second: Token) -> bool:
+    return first.token_type == second.token_type == TokenType.STRING and first.end + 1 == second.start
+
+
+def _parse_message(text: str, error: ParseError) -> str:
+    if not error.errors:
+        return f"cannot read the condition: {error}"
+    first: dict[str, Any] = error.errors[0]
+    highlight, line = first.get("highlight") or "", int(first.get("line") or 1)
+    start = max(int(first.get("col") or 1) - len(highlight), 0)
+    description = str(first.get("description"))
+    if description.startswith("Required keyword"):
+        what = f"something is missing at {highlight!r}" if highlight else "something is missing"
+    elif description.startswith("Invalid expression"):
+        what = f"unexpected {highlight!r}"
+    else:
+        what = f"{description} at {highlight!r}"
+    source = (text.splitlines() or [""])[line - 1]
+    pointer = " " * start + "^" * max(len(highlight), 1)
+    return f"cannot read the condition: {what} (line {line}, column {start + 1}).\n  {source}\n  {pointer}"
+
+
+def with_columns(expression: Opaque, column: Callable[[Column], str]) -> str:
+    """An opaque expression's SQL, its columns spelled the way the caller wants them."""
+    known = {(c.side, c.name): c for c in expression.columns}
+
+    def respell(node: exp.Expr) -> exp.Expr:
+        if isinstance(node, exp.Column) and (side := side_of(node.table)) is not None and not node.db:
+            found = known.get((side, node.name))
+            if found is not None:
+                return exp.Var(this=column(found))
+        return node
+
+    return parse_text(expression.sql).transform(respell).sql(dialect="spark", normalize_functions=False)

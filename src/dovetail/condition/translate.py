@@ -1,0 +1,382 @@
+"""sqlglot's tree to ours. What has no place in a join condition is refused; what only Spark knows becomes opaque."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+
+import pyarrow as pa
+from sqlglot import exp
+
+from dovetail.batch import Side
+from dovetail.condition import literals, names, types
+from dovetail.condition.casts import can_cast
+from dovetail.condition.expression import Call, Column, Expression, Literal, Opaque
+from dovetail.condition.refusals import refuse
+from dovetail.condition.sql_constants import arrow_type, interval_of, unsigned
+from dovetail.condition.text_functions import TRUNCATIONS
+from dovetail.errors import ConditionError
+
+t = pa.types
+
+BINARY: dict[type[exp.Expr], str] = {
+    exp.EQ: "=",
+    exp.NEQ: "!=",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+    exp.NullSafeEQ: "<=>",
+    exp.Add: "+",
+    exp.Sub: "-",
+    exp.Mul: "*",
+    exp.Div: "/",
+    exp.Mod: "%",
+    exp.Pow: "pow",
+    exp.And: "and",
+    exp.Or: "or",
+}
+UNARY: dict[type[exp.Expr], str] = {
+    exp.Not: "not",
+    exp.Neg: "neg",
+    exp.Abs: "abs",
+    exp.Sqrt: "sqrt",
+    exp.Lower: "lower",
+    exp.Upper: "upper",
+    exp.Year: "year",
+    exp.Month: "month",
+    exp.Day: "day",
+    exp.DayOfMonth: "day",
+    exp.Hour: "hour",
+    exp.Minute: "minute",
+    exp.Second: "second",
+    exp.IsNan: "isnan",
+}
+ISNULL_NAMES = {"isnull": True, "isnotnull": False}
+
+
+def side_of(alias: str) -> Side | None:
+    return {"l": Side.LEFT, "r": Side.RIGHT}.get(alias.lower())
+
+
+class Translator:
+    def __init__(self, schemas: names.Schemas) -> None:
+        self.schemas = schemas
+
+    def condition(self, tree: exp.Expr) -> Expression:
+        refuse(tree)
+        return self.expression(tree)
+
+    def expression(self, node: exp.Expr) -> Expression:
+        kind = type(node)
+        if kind in BINARY:
+            return self._binary(node)
+        if kind in UNARY:
+            return Call(UNARY[kind], (self.expression(_unwrapped(node.this)),))
+        if kind in HANDLERS:
+            return HANDLERS[kind](self, node)
+        return self._opaque(node)
+
+    def _call(self, function: str, *nodes: exp.Expr) -> Call:
+        return Call(function, tuple(self.expression(node) for node in nodes))
+
+    def _opaque(self, node: exp.Expr) -> Expression:
+        """Text for Spark, with columns spelled as the schemas do."""
+        node = node.copy()
+        bound = {p.name for lam in node.find_all(exp.Lambda) for p in lam.expressions}
+        columns = []
+        for part in list(node.find_all(exp.Column)):
+            if part.name in bound and not part.table:
+                continue
+            column, fields = self._resolved(part)
+            columns.append(column)
+            spelled: exp.Expr = exp.column(exp.to_identifier(column.name, quoted=True), column.side.alias)
+            for field in fields:
+                spelled = exp.Dot(this=spelled, expression=exp.to_identifier(field, quoted=True))
+            if part is node:
+                node = spelled
+            else:
+                part.replace(spelled)
+        return Opaque(_spark(node), tuple(dict.fromkeys(columns)))
+
+    # Names
+
+    def _resolved(self, node: exp.Column) -> tuple[Column, list[str]]:
+        """The column and the struct fields that a dotted name means."""
+        parts = [part.name for part in node.parts]
+        side = side_of(parts[0]) if len(parts) > 1 else None
+        if side is not None:
+            return names.resolve(side, parts[1], self.schemas), parts[2:]
+        if len(parts) > 1 and not any(names.candidates(schema, parts[0]) for schema in self.schemas):
+            dotted = ".".join(parts)
+            raise ConditionError(f"{dotted}: unknown alias {parts[0]}. The left input is l, the right one r.")
+        return names.resolve_unqualified(parts[0], self.schemas), parts[1:]
+
+    def _column(self, node: exp.Expr) -> Expression:
+        assert isinstance(node, exp.Column)
+        column, fields = self._resolved(node)
+        value: Expression = column
+        for field in fields:
+            value = _field(value, field)
+        return value
+
+    def _dot(self, node: exp.Expr) -> Expression:
+        if isinstance(node.this, (exp.Column, exp.Dot)) and isinstance(node.expression, exp.Identifier):
+            return _field(self.expression(node.this), node.expression.name)
+        return self._opaque(node)
+
+    # Constants
+
+    def _literal(self, node: exp.Expr) -> Expression:
+        if node.args.get("is_string"):
+            return Literal(node.this, types.STRING)
+        return literals.number_literal(node.this)
+
+    def _boolean(self, node: exp.Expr) -> Expression:
+        return Literal(bool(node.this), types.BOOLEAN)
+
+    def _null(self, node: exp.Expr) -> Expression:
+        return Literal(None, pa.null())
+
+    def _hex(self, node: exp.Expr) -> Expression:
+        return Literal(bytes.fromhex(node.this), pa.binary())
+
+    def _interval(self, node: exp.Expr) -> Expression:
+        found = interval_of(node)
+        if found is None:
+            return self._opaque(node)
+        if found.months:
+            raise ConditionError("an interval of months or years can only be added to a date or a timestamp.")
+        return literals.duration_literal(found.micros)
+
+    # Operators
+
+    def _binary(self, node: exp.Expr) -> Expression:
+        left, right = node.this, node.expression
+        function = BINARY[type(node)]
+        if isinstance(left, exp.Tuple) and isinstance(right, exp.Tuple):
+            return self._tuples(function, left, right)
+        if function in "+-":
+            if (moved := self._plus_interval(function, left, right)) is not None:
+                return moved
+            if function == "+" and (moved := self._plus_interval(function, right, left)) is not None:
+                return moved
+        return self._call(function, left, right)
+
+    def _plus_interval(self, function: str, point: exp.Expr, node: exp.Expr) -> Expression | None:
+        """Something ± an interval that has months in it."""
+        found = interval_of(node) if isinstance(node, exp.Interval) else None
+        if found is None or not found.months:
+            return None
+        sign = 1 if function == "+" else -1
+        moved: Expression = Call("add_months", (self.expression(point), Literal(sign * found.months, pa.int32())))
+        return Call(function, (moved, literals.duration_literal(found.micros))) if found.micros else moved
+
+    def _tuples(self, function: str, left: exp.Tuple, right: exp.Tuple) -> Expression:
+        if len(left.expressions) != len(right.expressions):
+            raise ConditionError(f"cannot compare {_spark(left)} with {_spark(right)}: they differ in length.")
+        pairs = [
+            (self.expression(a), self.expression(b)) for a, b in zip(left.expressions, right.expressions, strict=True)
+        ]
+        match function:
+            case "=" | "<=>":
+                return _all([Call(function, pair) for pair in pairs])
+            case "!=":
+                return Call("not", (_all([Call("=", pair) for pair in pairs]),))
+            case "<" | "<=" | ">" | ">=":
+                return _lexicographic(function, pairs)
+        raise ConditionError(f"{function} does not apply to tuples: {_spark(left)}.")
+
+    def _overlaps(self, node: exp.Expr) -> Expression:
+        left, right = node.this, node.expression
+        sides = (left, right)
+        if not all(isinstance(side, exp.Tuple) and len(side.expressions) == 2 for side in sides):
+            raise ConditionError("OVERLAPS takes two pairs: (l.start, l.end) OVERLAPS (r.start, r.end).")
+        return self._call("overlaps", *left.expressions, *right.expressions)
+
+    def _between(self, node: exp.Expr) -> Expression:
+        if node.args.get("symmetric"):
+            return self._opaque(node)
+        low, high = node.args["low"], node.args["high"]
+        return _all([self._call(">=", node.this, low), self._call("<=", node.this, high)])
+
+    def _in(self, node: exp.Expr) -> Expression:
+        if not node.expressions:
+            raise ConditionError(f"{_spark(node.this)} IN () has an empty list.")
+        if isinstance(node.this, exp.Tuple):
+            rows = [e for e in node.expressions if isinstance(e, exp.Tuple)]
+            return reduce(lambda a, b: Call("or", (a, b)), (self._tuples("=", node.this, row) for row in rows))
+        return self._call("in", node.this, *node.expressions)
+
+    def _like(self, node: exp.Expr) -> Expression:
+        if isinstance(node.expression, (exp.Any, exp.All)):
+            return self._opaque(node)
+        like = self._call("like", node.this, node.expression)
+        return Call("not", (like,)) if node.args.get("negate") else like
+
+    def _is(self, node: exp.Expr) -> Expression:
+        if isinstance(node.expression, exp.Null):
+            return self._call("is_null", node.this)
+        if isinstance(node.expression, exp.Boolean):
+            return self._call("<=>", node.this, node.expression)
+        return self._opaque(node)
+
+    def _different(self, node: exp.Expr) -> Expression:
+        return Call("not", (self._call("<=>", node.this, node.expression),))
+
+    def _paren(self, node: exp.Expr) -> Expression:
+        return self.expression(node.this)
+
+    # Functions
+
+    def _cast(self, node: exp.Expr) -> Expression:
+        target = arrow_type(node.args["to"])
+        if node.args.get("safe") or target is None:
+            return self._opaque(node)
+        if isinstance(node.this, exp.Literal) and node.this.is_string:
+            if t.is_date(target):
+                return literals.date_literal(node.this.this)
+            if t.is_timestamp(target):
+                return literals.timestamp_literal(node.this.this)
+        value = self.expression(node.this)
+        if value.type is not None and not can_cast(value.type, target):
+            return self._opaque(node)
+        return Call("cast", (value,), target)
+
+    def _case(self, node: exp.Expr) -> Expression:
+        parts: list[Expression] = []
+        for branch in node.args["ifs"]:
+            when = self.expression(branch.this)
+            parts.append(Call("=", (self.expression(node.this), when)) if node.this else when)
+            parts.append(self.expression(branch.args["true"]))
+        default = node.args.get("default")
+        return Call("case", (*parts, self.expression(default) if default else Literal(None, pa.null())))
+
+    def _if(self, node: exp.Expr) -> Expression:
+        otherwise = node.args.get("false") or exp.Null()
+        return self._call("case", node.this, node.args["true"], otherwise)
+
+    def _nullif(self, node: exp.Expr) -> Expression:
+        return self._call("case", exp.EQ(this=node.this, expression=node.expression), exp.Null(), node.this)
+
+    def _many(self, node: exp.Expr) -> Expression:
+        first = [node.this] if node.this else []
+        return self._call(type(node).__name__.lower(), *first, *node.expressions)
+
+    def _pipes(self, node: exp.Expr) -> Expression:
+        return self._call("concat", node.this, node.expression)
+
+    def _whole(self, node: exp.Expr) -> Expression:
+        if node.args.get("decimals"):
+            return self._opaque(node)
+        return self._call("floor" if isinstance(node, exp.Floor) else "ceil", node.this)
+
+    def _round(self, node: exp.Expr) -> Expression:
+        digits = node.args.get("decimals")
+        return self._call("round", node.this, *([digits] if digits else []))
+
+    def _length(self, node: exp.Expr) -> Expression:
+        return self._call("length", node.this)
+
+    def _trim(self, node: exp.Expr) -> Expression:
+        special = node.args.get("position") or node.args.get("expression")
+        return self._opaque(node) if special else self._call("trim", node.this)
+
+    def _substring(self, node: exp.Expr) -> Expression:
+        bounds = [node.args[key] for key in ("start", "length") if node.args.get(key)]
+        constant = all(isinstance(unsigned(bound), exp.Literal) for bound in bounds)
+        return self._call("substring", node.this, *bounds) if constant else self._opaque(node)
+
+    def _extract(self, node: exp.Expr) -> Expression:
+        part = node.this.name.lower()
+        whole = part in ("year", "month", "day", "hour", "minute")  # seconds come with a fraction
+        return self._call(part, node.expression) if whole else self._opaque(node)
+
+    def _truncate(self, node: exp.Expr) -> Expression:
+        """date_trunc(unit, timestamp), and trunc(date, unit), which gives a date."""
+        unit = node.args["unit"].name.lower()
+        if unit not in TRUNCATIONS:
+            return self._opaque(node)
+        truncated = Call("date_trunc", (Literal(unit, types.STRING), self.expression(node.this)))
+        return Call("cast", (truncated,), types.DATE) if isinstance(node, exp.DateTrunc) else truncated
+
+    def _date_add(self, node: exp.Expr) -> Expression:
+        if node.args.get("unit") is not None and node.args["unit"].name.upper() != "DAY":
+            return self._opaque(node)
+        return Call("+", (Call("cast", (self.expression(node.this),), types.DATE), self.expression(node.expression)))
+
+    def _datediff(self, node: exp.Expr) -> Expression:
+        if node.args.get("unit") is not None and node.args["unit"].name.upper() != "DAY":
+            return self._opaque(node)
+        return self._call("datediff", _unwrapped(node.this), _unwrapped(node.expression))
+
+    def _anonymous(self, node: exp.Expr) -> Expression:
+        name = node.name.lower()
+        if name in ISNULL_NAMES and len(node.expressions) == 1:
+            test = self._call("is_null", node.expressions[0])
+            return test if ISNULL_NAMES[name] else Call("not", (test,))
+        if name == "distance":
+            return self._call("distance", *node.expressions)
+        return self._opaque(node)
+
+
+def _spark(node: exp.Expr) -> str:
+    return node.sql(dialect="spark", normalize_functions=False, comments=False)
+
+
+def _unwrapped(node: exp.Expr) -> exp.Expr:
+    """sqlglot wraps the argument of year() and its like in a cast to date that the text does not have."""
+    return node.this if isinstance(node, exp.TsOrDsToDate) and not node.args.get("safe") else node
+
+
+def _field(struct: Expression, name: str) -> Expression:
+    return Call("field", (struct, Literal(name, types.STRING)))
+
+
+def _all(conjuncts: list[Expression]) -> Expression:
+    return reduce(lambda a, b: Call("and", (a, b)), conjuncts)
+
+
+def _lexicographic(function: str, pairs: list[tuple[Expression, Expression]]) -> Expression:
+    (first, *rest) = pairs
+    if not rest:
+        return Call(function, first)
+    tie = _all([Call("=", first), _lexicographic(function, rest)])
+    return Call("or", (Call(function[0], first), tie))
+
+
+HANDLERS: dict[type[exp.Expr], Callable[[Translator, exp.Expr], Expression]] = {
+    exp.Column: Translator._column,
+    exp.Dot: Translator._dot,
+    exp.Literal: Translator._literal,
+    exp.Boolean: Translator._boolean,
+    exp.Null: Translator._null,
+    exp.HexString: Translator._hex,
+    exp.Interval: Translator._interval,
+    exp.Overlaps: Translator._overlaps,
+    exp.Between: Translator._between,
+    exp.In: Translator._in,
+    exp.Like: Translator._like,
+    exp.Is: Translator._is,
+    exp.NullSafeNEQ: Translator._different,
+    exp.Paren: Translator._paren,
+    exp.Cast: Translator._cast,
+    exp.TryCast: Translator._cast,
+    exp.Case: Translator._case,
+    exp.If: Translator._if,
+    exp.Nullif: Translator._nullif,
+    **dict.fromkeys((exp.Coalesce, exp.Greatest, exp.Least, exp.Concat), Translator._many),
+    exp.DPipe: Translator._pipes,
+    exp.Floor: Translator._whole,
+    exp.Ceil: Translator._whole,
+    exp.Round: Translator._round,
+    exp.Length: Translator._length,
+    exp.Trim: Translator._trim,
+    exp.Substring: Translator._substring,
+    exp.Extract: Translator._extract,
+    exp.TimestampTrunc: Translator._truncate,
+    exp.DateTrunc: Translator._truncate,
+    exp.TsOrDsAdd: Translator._date_add,
+    exp.DateDiff: Translator._datediff,
+    exp.Anonymous: Translator._anonymous,
+}

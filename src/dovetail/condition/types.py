@@ -1,0 +1,221 @@
+"""Which type two values share, and which type arithmetic gives: Spark's ANSI rules, on Arrow types.
+
+Two deliberate differences. Integer arithmetic is always carried out in 64 bits (Spark: in the wider operand's width),
+so it overflows later than in Spark and never earlier. Text is never silently read as a number.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+MOST_DIGITS = 38
+UNITS = ("s", "ms", "us", "ns")
+INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
+
+t = pa.types
+
+BOOLEAN = pa.bool_()
+INT64 = pa.int64()
+DOUBLE = pa.float64()
+STRING = pa.string()
+DATE = pa.date32()
+DAY = pa.duration("s")
+"""The type of a difference of dates, and of whole days to add to a date."""
+
+SESSION_TIMESTAMP = pa.timestamp("us", "session")
+"""What CAST(… AS TIMESTAMP) asks for before binding decides which zone that is."""
+
+
+def is_text(type_: pa.DataType) -> bool:
+    return bool(t.is_string(type_) or t.is_large_string(type_) or t.is_string_view(type_))
+
+
+def is_bytes(type_: pa.DataType) -> bool:
+    return bool(
+        t.is_binary(type_) or t.is_large_binary(type_) or t.is_binary_view(type_) or t.is_fixed_size_binary(type_)
+    )
+
+
+def is_list(type_: pa.DataType) -> bool:
+    return bool(t.is_list(type_) or t.is_large_list(type_) or t.is_fixed_size_list(type_))
+
+
+def is_number(type_: pa.DataType) -> bool:
+    return bool(t.is_integer(type_) or t.is_floating(type_) or t.is_decimal(type_))
+
+
+def is_exact(type_: pa.DataType) -> bool:
+    """Whether sums and differences of this type are exact (or fail loudly)."""
+    return bool(t.is_integer(type_) or t.is_decimal(type_) or is_instant(type_) or t.is_duration(type_))
+
+
+def is_instant(type_: pa.DataType) -> bool:
+    return bool(t.is_date(type_) or t.is_timestamp(type_))
+
+
+def plain(type_: pa.DataType) -> pa.DataType:
+    """The type that values of this one are compared in: encodings and rare widths are undone."""
+    if isinstance(type_, pa.BaseExtensionType):
+        return plain(type_.storage_type)
+    if t.is_dictionary(type_) or t.is_run_end_encoded(type_):
+        return plain(type_.value_type)
+    if t.is_string_view(type_):
+        return STRING
+    if t.is_binary_view(type_) or t.is_fixed_size_binary(type_):
+        return pa.binary()
+    if t.is_float16(type_):
+        return pa.float32()
+    if t.is_date64(type_):
+        return DATE
+    if t.is_decimal32(type_) or t.is_decimal64(type_):
+        return pa.decimal128(type_.precision, type_.scale)
+    return type_
+
+
+def common(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """The one type in which two plain types are compared; None if they cannot be. Zones are the caller's business."""
+    if left == right:
+        return None if t.is_nested(left) else left
+    if t.is_null(left):
+        return right
+    if t.is_null(right):
+        return left
+    if is_number(left) and is_number(right):
+        return _common_number(left, right)
+    if is_instant(left) and is_instant(right):
+        return _common_instant(left, right)
+    if t.is_duration(left) and t.is_duration(right):
+        return pa.duration(finest(left.unit, right.unit))
+    if t.is_time(left) and t.is_time(right):
+        unit = finest(left.unit, right.unit)
+        return pa.time32(unit) if unit in ("s", "ms") else pa.time64(unit)
+    if is_text(left) and is_text(right):
+        return pa.large_string()
+    if is_bytes(left) and is_bytes(right):
+        return pa.large_binary()
+    return None
+
+
+def finest(left: str, right: str) -> str:
+    return max(left, right, key=UNITS.index)
+
+
+def _common_number(left: pa.DataType, right: pa.DataType) -> pa.DataType:
+    if t.is_floating(left) or t.is_floating(right):
+        return DOUBLE  # two floats of one width were equal types already
+    if t.is_integer(left) and t.is_integer(right):
+        return _common_integer(left, right)
+    return _common_decimal(as_decimal(left), as_decimal(right))
+
+
+def _common_integer(left: pa.DataType, right: pa.DataType) -> pa.DataType:
+    if t.is_signed_integer(left) == t.is_signed_integer(right):
+        return left if left.bit_width > right.bit_width else right
+    signed, unsigned = (left, right) if t.is_signed_integer(left) else (right, left)
+    if unsigned.bit_width == 64:
+        return pa.decimal128(20, 0)
+    return {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: INT64}[max(signed.bit_width, 2 * unsigned.bit_width)]
+
+
+def as_decimal(type_: pa.DataType) -> pa.DataType:
+    """The narrowest decimal that holds every value of an integer type; decimals are themselves."""
+    return type_ if t.is_decimal(type_) else pa.decimal128(INTEGER_DIGITS[type_.bit_width], 0)
+
+
+def decimal(precision: int, scale: int, most: int = MOST_DIGITS) -> pa.DataType:
+    return pa.decimal128(precision, scale) if most <= MOST_DIGITS else pa.decimal256(precision, scale)
+
+
+def _most_digits(left: pa.DataType, right: pa.DataType) -> int:
+    return MOST_DIGITS if max(left.precision, right.precision) <= MOST_DIGITS else 76
+
+
+def _common_decimal(left: pa.DataType, right: pa.DataType) -> pa.DataType:
+    scale = max(left.scale, right.scale)
+    whole = max(left.precision - left.scale, right.precision - right.scale)
+    most = _most_digits(left, right)
+    return decimal(min(whole + scale, most), min(scale, most), most)
+
+
+def _common_instant(left: pa.DataType, right: pa.DataType) -> pa.DataType:
+    if t.is_date(left):
+        return right
+    if t.is_date(right):
+        return left
+    zone = left.tz if left.tz == right.tz else "UTC"
+    return pa.timestamp(finest(left.unit, right.unit), zone)
+
+
+def decimal_arithmetic(function: str, left: pa.DataType, right: pa.DataType) -> pa.DataType:
+    """Spark's precision and scale of decimal arithmetic."""
+    p1, s1, p2, s2 = left.precision, left.scale, right.precision, right.scale
+    match function:
+        case "+" | "-":
+            scale = max(s1, s2)
+            precision = max(p1 - s1, p2 - s2) + scale + 1
+        case "*":
+            scale, precision = s1 + s2, p1 + p2 + 1
+        case "/":
+            scale = max(6, s1 + p2 + 1)
+            precision = p1 - s1 + s2 + scale
+        case _:  # remainder
+            scale = max(s1, s2)
+            precision = min(p1 - s1, p2 - s2) + scale
+    most = _most_digits(left, right)
+    if precision > most:  # keep the whole digits, give up fraction digits, but not below six of them
+        whole = precision - scale
+        precision, scale = most, max(most - whole, min(scale, 6))
+    return decimal(max(precision, 1), scale, most)
+
+
+def is_lossless(source: pa.DataType, target: pa.DataType) -> bool:
+    """Whether a cast keeps every value, its order and its sums: such a cast can be looked through."""
+    if source == target:
+        return True
+    if t.is_integer(source) and t.is_integer(target):
+        return bool(common(source, target) == target)
+    if t.is_integer(source) and t.is_decimal(target):
+        return bool(target.precision - target.scale >= INTEGER_DIGITS[source.bit_width])
+    if t.is_decimal(source) and t.is_decimal(target):
+        return bool(target.scale >= source.scale and target.precision - target.scale >= source.precision - source.scale)
+    if t.is_timestamp(source) and t.is_timestamp(target):
+        return bool(source.tz == target.tz and finest(source.unit, target.unit) == target.unit)
+    if t.is_duration(source) and t.is_duration(target):
+        return bool(finest(source.unit, target.unit) == target.unit)
+    return bool(plain(source) == plain(target))
+
+
+SPARK_NAMES = {
+    pa.bool_(): "BOOLEAN",
+    pa.int8(): "TINYINT",
+    pa.int16(): "SMALLINT",
+    pa.int32(): "INT",
+    pa.int64(): "BIGINT",
+    pa.uint8(): "SMALLINT",
+    pa.uint16(): "INT",
+    pa.uint32(): "BIGINT",
+    pa.uint64(): "DECIMAL(20,0)",
+    pa.float32(): "FLOAT",
+    pa.float64(): "DOUBLE",
+    pa.date32(): "DATE",
+}
+
+
+def spark_name(type_: pa.DataType) -> str:
+    """The type as Spark SQL spells it."""
+    type_ = plain(type_)
+    if type_ in SPARK_NAMES:
+        return SPARK_NAMES[type_]
+    if t.is_decimal(type_):
+        return f"DECIMAL({min(type_.precision, MOST_DIGITS)},{type_.scale})"
+    if is_text(type_):
+        return "STRING"
+    if is_bytes(type_):
+        return "BINARY"
+    if t.is_timestamp(type_):
+        return "TIMESTAMP" if type_.tz else "TIMESTAMP_NTZ"
+    if t.is_duration(type_):
+        return "INTERVAL DAY TO SECOND"
+    if t.is_null(type_):
+        return "VOID"
+    return str(type_).upper()

@@ -1,0 +1,146 @@
+"""One declared type for values that meet: casts are inserted, constants change their type instead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+import numpy as np
+import pyarrow as pa
+
+from dovetail.condition import types
+from dovetail.condition.casts import can_cast
+from dovetail.condition.expression import Call, Expression, Literal, type_of
+from dovetail.condition.literals import date_literal, retyped, timestamp_literal
+from dovetail.condition.render import text_of
+from dovetail.errors import ConditionError
+
+t = pa.types
+
+
+def unified(args: Sequence[Expression], zone: str | None, verb: str = "compared") -> list[Expression]:
+    """The arguments, all of one type. Where an opaque one has no known type, Spark sorts it out."""
+    if any(arg.type is None for arg in args):
+        return list(args)
+    args = _with_zones(_text_as_instants(args), zone)
+    varying: list[Expression] = [arg for arg in args if not isinstance(arg, Literal)]
+    meeting = reduce(lambda a, b: _meet(a, b, verb), varying or [max(args, key=_literal_weight)])
+    for arg in args:
+        if isinstance(arg, Literal) and not _fits(arg, type_of(meeting)):
+            meeting = _meet(meeting, arg, verb)
+    return [to_type(arg, type_of(meeting)) for arg in args]
+
+
+def to_type(expression: Expression, target: pa.DataType) -> Expression:
+    """The expression in another type: a constant is converted now, everything else by a cast."""
+    if expression.type == target:
+        return expression
+    if isinstance(expression, Literal):
+        if expression.value is None:
+            return Literal(None, target)
+        converted = retyped(expression, target)
+        if converted is None and t.is_floating(target):
+            converted = Literal(float(expression.value), target)
+        if converted is not None:
+            return converted
+    cast = Call("cast", (expression,), target)
+    if expression.type is not None and not can_cast(expression.type, target):
+        raise ConditionError(f"{shown(expression)} cannot be cast to {target}.")
+    return cast
+
+
+def shown(expression: Expression) -> str:
+    """For an error message: `l.price (string)`."""
+    return f"{text_of(expression)} ({expression.type})"
+
+
+def _literal_weight(arg: Expression) -> bool:
+    """Among constants only, one that is neither text nor NULL says what the type is."""
+    type_ = type_of(arg)
+    return not (types.is_text(type_) or t.is_null(type_))
+
+
+def _meet(left: Expression, right: Expression, verb: str) -> Expression:
+    """Something of the common type of both: the wider of the two, or a cast of it."""
+    type_ = types.common(type_of(left), type_of(right))
+    if type_ is None:
+        raise ConditionError(f"{shown(left)} cannot be {verb} with {shown(right)}. {_advice(left, right)}")
+    return left if left.type == type_ else right if right.type == type_ else Call("cast", (left,), type_)
+
+
+def _advice(left: Expression, right: Expression) -> str:
+    pair = {type_of(left), type_of(right)}
+    if any(t.is_nested(type_) for type_ in pair):
+        return "Compare a field or an element of it."
+    if any(t.is_duration(type_) for type_ in pair) and any(t.is_integer(type_) for type_ in pair):
+        return "Write the number as an interval, for example INTERVAL 5 DAYS."
+    return "Cast one of them."
+
+
+def _fits(literal: Literal, target: pa.DataType) -> bool:
+    """Whether the constant can take this type without changing what the comparison means."""
+    if literal.value is None:
+        return True
+    type_ = type_of(literal)
+    if type_ == target:
+        return True
+    if types.is_number(type_) and t.is_floating(target):
+        # A double reads any number; a float only those it holds exactly.
+        return bool(target == types.DOUBLE or float(np.float32(literal.value)) == literal.value)
+    if types.is_number(type_) != types.is_number(target) or types.is_text(type_) != types.is_text(target):
+        return False
+    if t.is_floating(type_) or types.common(type_, target) is None:
+        return False
+    return retyped(literal, target) is not None
+
+
+def _text_as_instants(args: Sequence[Expression]) -> list[Expression]:
+    """A string constant that meets a date or a timestamp is one, as in Spark."""
+    instants = [type_of(arg) for arg in args if types.is_instant(type_of(arg))]
+    if not instants:
+        return list(args)
+    target = reduce(lambda a, b: types.common(a, b) or a, instants)
+    return [_as_instant(arg, target) if _is_text_constant(arg) else arg for arg in args]
+
+
+def _is_text_constant(arg: Expression) -> bool:
+    return isinstance(arg, Literal) and arg.value is not None and types.is_text(type_of(arg))
+
+
+def _as_instant(arg: Expression, target: pa.DataType) -> Expression:
+    assert isinstance(arg, Literal)
+    return date_literal(arg.value) if t.is_date(target) else timestamp_literal(arg.value)
+
+
+def _with_zones(args: Sequence[Expression], zone: str | None) -> list[Expression]:
+    """Timestamps with and without a zone do not meet unless somebody says which zone the latter are in."""
+    zoned = [arg for arg in args if t.is_timestamp(type_of(arg)) and type_of(arg).tz]
+    local = [arg for arg in args if types.is_instant(type_of(arg)) and arg not in zoned]
+    if not zoned or not local:
+        return list(args)
+    if zone is None:
+        zone = _implied_zone(zoned, local)
+    return [_in_zone(arg, zone) if arg in local else arg for arg in args]
+
+
+def _implied_zone(zoned: list[Expression], local: list[Expression]) -> str:
+    """A constant without a zone is on the clock of the column it meets."""
+    columns = [arg for arg in local if not isinstance(arg, Literal)]
+    if columns or isinstance(zoned[0], Literal):
+        without = columns[0] if columns else local[0]
+        raise ConditionError(
+            f"{shown(without)} has no time zone and {shown(zoned[0])} has one. "
+            "Say which zone the first is in (zone='Europe/Berlin'), or cast one of them."
+        )
+    return str(type_of(zoned[0]).tz)
+
+
+def _in_zone(arg: Expression, zone: str) -> Expression:
+    type_ = type_of(arg)
+    unit = "us" if t.is_date(type_) else type_.unit
+    target = pa.timestamp(unit, zone)
+    if not isinstance(arg, Literal):
+        return Call("cast", (arg,), target)
+    literal = retyped(arg, target)
+    assert literal is not None
+    return literal

@@ -1,0 +1,31 @@
+"""Every error Dovetail raises on purpose: what is wrong, what we got, what to do."""
+
+from __future__ import annotations
+
+
+class DovetailError(Exception):
+    """The base class: catch this to catch them all."""
+
+
+class ConditionError(DovetailError):
+    """The condition cannot be read, names an unknown column, or compares what cannot be compared."""
+
+
+class InputError(DovetailError):
+    """An argument, a file or a directory is not what the call needs."""
+
+
+class PlanError(DovetailError):
+    """The chosen algorithm cannot carry out this join."""
+
+
+class BudgetError(DovetailError):
+    """The memory budget is too small for what was asked."""
+
+
+class StateError(DovetailError):
+    """Join state on disk is missing or damaged."""
+
+
+class SourceError(DovetailError):
+    """A source broke and could not be resumed."""

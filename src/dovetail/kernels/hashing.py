@@ -1,0 +1,69 @@
+"""Stable 64-bit hashes: the same in every process, on every machine, in every run.
+
+A hash of one fixed-width key is a bijection (equal hashes mean equal keys), so it needs no check. Hashes of strings
+and of several keys together can collide and must be verified.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dovetail.kernels.compiling import kernel
+
+Hashes = NDArray[np.int64]
+
+FIRST = np.uint64(0xFF51AFD7ED558CCD)  # the constants of MurmurHash3's 64-bit finaliser
+SECOND = np.uint64(0xC4CEB9FE1A85EC53)
+ODD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: spreads what is combined
+SHIFT = np.uint64(33)
+EIGHT = np.uint64(8)
+
+
+@kernel
+def mix(x: np.uint64) -> np.uint64:
+    x ^= x >> SHIFT
+    x *= FIRST
+    x ^= x >> SHIFT
+    x *= SECOND
+    return x ^ (x >> SHIFT)
+
+
+@kernel
+def hash_codes(codes: NDArray[np.int64]) -> Hashes:
+    """One hash per code, different for different codes."""
+    hashes = np.empty(len(codes), np.int64)
+    for i in range(len(codes)):
+        hashes[i] = np.int64(mix(np.uint64(codes[i])))
+    return hashes
+
+
+@kernel
+def hash_strings(offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> Hashes:
+    """One hash per byte string `data[offsets[i]:offsets[i + 1]]`."""
+    n = len(offsets) - 1
+    hashes = np.empty(n, np.int64)
+    for i in range(n):
+        start = offsets[i]
+        end = offsets[i + 1]
+        h = mix(np.uint64(end - start) + ODD)
+        word = np.uint64(0)
+        filled = 0
+        for position in range(start, end):
+            word = (word << EIGHT) | np.uint64(data[position])
+            filled += 1
+            if filled == 8:
+                h = mix((h ^ word) * ODD)
+                word = np.uint64(0)
+                filled = 0
+        if filled:
+            h = mix((h ^ word) * ODD)
+        hashes[i] = np.int64(h)
+    return hashes
+
+
+@kernel
+def combine(hashes: Hashes, more: Hashes) -> None:
+    """Fold the hashes of one more key into `hashes`, in place."""
+    for i in range(len(hashes)):
+        hashes[i] = np.int64(mix(np.uint64(hashes[i]) * ODD + np.uint64(more[i])))

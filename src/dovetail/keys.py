@@ -1,0 +1,88 @@
+"""Key columns as int64 codes that keep order and equality.
+
+    value a < b   <=>   code(a) < code(b)          value a = b   <=>   code(a) = code(b)
+
+Floats follow Spark: NaN equals NaN and is larger than everything, -0.0 equals 0.0. Types that do not fit in 64 bits
+(strings, binary, decimals of more than 18 digits) have no such code: see `is_fixed`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+SMALL_DECIMAL = 18  # digits that always fit in 64 bits
+SIGN = np.int64(-(2**63))
+
+
+class Codes(NamedTuple):
+    """One code per row; `valid` is False for null, or None where there are no nulls."""
+
+    values: NDArray[np.int64]
+    valid: NDArray[np.bool_] | None
+
+
+def is_fixed(type_: pa.DataType) -> bool:
+    """Whether values of this type have an order-preserving 64-bit code."""
+    t = pa.types
+    if t.is_decimal(type_):
+        return type_.precision <= SMALL_DECIMAL
+    return bool(
+        t.is_boolean(type_)
+        or t.is_integer(type_)
+        or t.is_floating(type_)
+        or t.is_date(type_)
+        or t.is_time(type_)
+        or t.is_timestamp(type_)
+        or t.is_duration(type_)
+    )
+
+
+def order_codes(array: pa.Array) -> Codes:
+    """The order-preserving codes of a column of a fixed type."""
+    valid = None if array.null_count == 0 else np.asarray(array.is_valid())
+    return Codes(_values(array), valid)
+
+
+def _values(array: pa.Array) -> NDArray[np.int64]:
+    type_ = array.type
+    t = pa.types
+    if t.is_floating(type_):
+        return float_codes(np.asarray(_dense(array.cast(pa.float64()))))
+    if t.is_boolean(type_):
+        return np.asarray(_dense(array.cast(pa.int8()))).astype(np.int64)
+    if t.is_decimal(type_):
+        return _decimal_codes(array)
+    if t.is_integer(type_):
+        numbers = np.asarray(_dense(array))
+        if numbers.dtype == np.uint64:
+            return numbers.view(np.int64) ^ SIGN
+        return numbers.astype(np.int64, copy=False)
+    width = pa.int32() if type_.bit_width == 32 else pa.int64()
+    return np.asarray(_dense(array.view(width))).astype(np.int64, copy=False)
+
+
+def float_codes(numbers: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Order-preserving codes of doubles: negative numbers have all bits but the sign flipped."""
+    clean = numbers + 0.0  # -0.0 becomes 0.0
+    clean[np.isnan(clean)] = np.nan  # one NaN, positive: the largest code
+    bits = clean.view(np.int64)
+    return bits ^ ((bits >> 63) & np.int64(2**63 - 1))
+
+
+def _dense(array: pa.Array) -> pa.Array:
+    """The array with nulls replaced by zero, so that it can be viewed as numbers without a copy through objects."""
+    return array if array.null_count == 0 else pc.fill_null(array, pa.scalar(0, array.type))
+
+
+def _decimal_codes(array: pa.Array) -> NDArray[np.int64]:
+    """Unscaled values; a decimal of at most 18 digits lives in its lowest 64 bits."""
+    words = array.type.bit_width // 64
+    if words == 0:
+        return np.asarray(_dense(array.view(pa.int32()))).astype(np.int64)
+    buffer = np.frombuffer(array.buffers()[1], np.int64)
+    return buffer[array.offset * words : (array.offset + len(array)) * words : words].copy()

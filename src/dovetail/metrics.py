@@ -1,0 +1,34 @@
+"""What a run did and is doing: counters for experiments, progress for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+
+
+@dataclass(slots=True)
+class Counters(Mapping[str, int]):
+    """Work done so far, in units that do not depend on the machine. Read as attributes or as a mapping."""
+
+    rows_received: int = 0
+    results: int = 0
+    probes: int = 0
+    pairs_tested: int = 0
+    pages_written: int = 0
+    pages_read_sequential: int = 0
+    pages_read_random: int = 0
+    peak_rows_in_memory: int = 0
+    peak_bytes_in_memory: int = 0
+    peak_buffer_rows: int = 0
+
+    def __getitem__(self, name: str) -> int:
+        if name not in self.__slots__:
+            raise KeyError(name)
+        value: int = getattr(self, name)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return (f.name for f in fields(self))
+
+    def __len__(self) -> int:
+        return len(fields(self))

@@ -1,0 +1,95 @@
+"""The contract between a join algorithm and the driver that runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+import pyarrow as pa
+
+from dovetail.batch import Pairs, Side
+from dovetail.condition.predicates import Condition
+from dovetail.metrics import Counters
+from dovetail.state.blocks import BlockStore
+from dovetail.state.budget import Budget, Shares
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What an operator holds right now."""
+
+    resident_rows: int = 0
+    resident_bytes: int = 0
+    spilled_rows: int = 0
+    spilled_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """All an operator needs to continue elsewhere. Small and JSON-ready; bulk state is immutable segment files."""
+
+    version: int
+    state: dict[str, Any]
+    segments: tuple[str, ...]  # names, relative to the block store's directory
+
+
+@dataclass(slots=True)
+class Workspace:
+    """What the runtime gives an operator to work with."""
+
+    condition: Condition
+    budget: Budget
+    blocks: BlockStore
+    block_rows: int
+    counters: Counters
+    seed: int = 0
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def shares(self) -> Shares:
+        """How the budget is divided by an operator that spills; too small a budget is refused here."""
+        return Shares(self.budget, self.block_rows)
+
+
+class JoinOperator(Protocol):
+    """The join state of one cell. Every matching pair is yielded exactly once over the whole run.
+
+    Work is recorded as done before its results are yielded; a yield after each unit of work gives control back.
+    A generator returned by `arrive` or `clean_up` is always run to its end; one from `react` may be dropped at any
+    yield. Yielded pairs may be empty.
+    """
+
+    name: ClassVar[str]
+    spills: ClassVar[bool]
+    """Whether it keeps to any budget by writing to disk; one that does not raises BudgetError instead."""
+
+    def __init__(self, workspace: Workspace) -> None: ...
+
+    @staticmethod
+    def refuses(condition: Condition) -> str | None:
+        """Why this operator cannot carry the condition, or None."""
+
+    def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Pairs]:
+        """Join the batch with what is resident on the other side, then keep it."""
+
+    def end(self, side: Side) -> None:
+        """The side has no more rows: what only they could match need not be kept."""
+
+    def react(self) -> Iterator[Pairs]:
+        """Sources stall: do left-over work, one unit per yield."""
+
+    def clean_up(self) -> Iterator[Pairs]:
+        """All inputs ended: yield every pair still missing."""
+
+    def expire(self, watermark: int) -> Iterator[Pairs]:
+        """Windows: forget what nothing can match any more."""
+
+    def snapshot(self) -> Manifest:
+        """Freeze bulk state into segments and describe the whole state."""
+
+    def restore(self, manifest: Manifest) -> None:
+        """Continue from a snapshot. Called at most once, before anything else."""
+
+    @property
+    def usage(self) -> Usage: ...

@@ -1,0 +1,1 @@
+"""Ways to run an operator: the driver that all share, in process, and simulated."""

@@ -1,0 +1,101 @@
+"""The driver: events in, phases run, pairs out.
+
+    arrival ----> operator.arrive      (phase arriving)
+    stall ------> operator.react       (phase reactive), as many units of work as the stall lasts
+    both ended -> operator.clean_up    (phase cleanup)
+
+It is the same in process, in simulation and inside a Spark task; only the events differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from dovetail.batch import Arrival, End, Event, Pairs, Phase, Side, Stall, Watermark, slices
+from dovetail.errors import InputError
+from dovetail.operators.protocol import JoinOperator, Workspace
+from dovetail.state.budget import BUFFER, Budget
+
+
+class Found(NamedTuple):
+    """Pairs and the phase they were found in."""
+
+    phase: Phase
+    pairs: Pairs
+
+
+class Driver:
+    """Runs one operator from event to event."""
+
+    def __init__(self, operator: JoinOperator, workspace: Workspace) -> None:
+        self.operator = operator
+        self._workspace = workspace
+        self._ended = {Side.LEFT: False, Side.RIGHT: False}
+
+    def restarted(self, operator: JoinOperator, workspace: Workspace) -> Driver:
+        """A driver that goes on where this one is, with an operator restored from a snapshot."""
+        driver = Driver(operator, workspace)
+        driver._ended = dict(self._ended)
+        return driver
+
+    def run(self, events: Iterable[Event]) -> Iterator[Found]:
+        """Everything that the events lead to. Sides that do not end by an event end after the last one."""
+        for event in events:
+            yield from self.handle(event)
+        for side in Side:
+            if not self._ended[side]:
+                yield from self.handle(End(side))
+
+    def handle(self, event: Event) -> Iterator[Found]:
+        match event:
+            case Arrival(side, batch):
+                yield from self._arrive(side, batch)
+            case Stall(steps):
+                yield from self._react(steps)
+            case Watermark(value):
+                yield from self._found(Phase.ARRIVING, self.operator.expire(value))
+            case End(side):
+                self._ended[side] = True
+                self.operator.end(side)
+                if all(self._ended.values()):
+                    yield from self._found(Phase.CLEANUP, self.operator.clean_up())
+
+    def _arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Found]:
+        if self._ended[side]:
+            raise InputError(f"rows arrived on the {side.name.lower()} side after its end.")
+        counters, budget = self._workspace.counters, self._workspace.budget
+        for piece in slices(batch, self._piece_rows(batch)):
+            counters.rows_received += piece.num_rows
+            counters.peak_buffer_rows = max(counters.peak_buffer_rows, piece.num_rows)
+            budget.hold(BUFFER, piece.num_rows, piece.nbytes)
+            yield from self._found(Phase.ARRIVING, self.operator.arrive(side, piece))
+            budget.release(BUFFER)
+
+    def _react(self, steps: int | None) -> Iterator[Found]:
+        work = self.operator.react()
+        for done, pairs in enumerate(work, start=1):
+            yield self._count(Phase.REACTIVE, pairs)
+            if done == steps:
+                break
+
+    def _found(self, phase: Phase, work: Iterator[Pairs]) -> Iterator[Found]:
+        for pairs in work:
+            yield self._count(phase, pairs)
+
+    def _count(self, phase: Phase, pairs: Pairs) -> Found:
+        self._workspace.counters.results += pairs.count
+        return Found(phase, pairs)
+
+    def _piece_rows(self, batch: pa.RecordBatch) -> int:
+        return rows_per_piece(batch, self._workspace.budget, self._workspace.block_rows)
+
+
+def rows_per_piece(batch: pa.RecordBatch, budget: Budget, block_rows: int) -> int:
+    """How many rows of the batch may arrive at once, so that the input buffer keeps to its share of the budget."""
+    if budget.limit is None or budget.unit == "rows":
+        return block_rows
+    bytes_per_row = max(1, batch.nbytes // max(1, batch.num_rows))
+    return max(1, min(block_rows, budget.limit // 32 // bytes_per_row))

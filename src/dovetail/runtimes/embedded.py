@@ -1,0 +1,93 @@
+"""Joins in process: Arrow in, Arrow out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from dovetail.batch import Arrival, End, Event, Phase, Side
+from dovetail.estimate import Estimate
+from dovetail.metrics import Counters
+from dovetail.operators import operator_class
+from dovetail.operators.protocol import Workspace
+from dovetail.plan import JoinPlan
+from dovetail.runtimes.driver import Driver
+from dovetail.runtimes.output import output_schema, result_batches
+from dovetail.state.blocks import BlockStore
+from dovetail.state.budget import Budget
+
+BATCH_ROWS = 1 << 16  # rows of a table at rest that arrive at once
+STREAM_ROWS = 4096  # rows of a progressive join that arrive at once: small, for early results
+
+Rows = pa.Table | pa.RecordBatchReader
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """New results of a progressive join, and how far it is."""
+
+    batch: pa.RecordBatch
+    phase: Phase
+    results: int  # so far, with this batch
+    estimate: Estimate | None  # None while it cannot be honest
+
+
+def join_tables(plan: JoinPlan, left: pa.Table, right: pa.Table, suffix: str) -> pa.Table:
+    """The whole join of two tables at rest. The smaller side comes first, so that only it has to be kept."""
+    first = Side.LEFT if left.nbytes <= right.nbytes else Side.RIGHT
+    tables = (left, right)
+    schema = output_schema(left.schema, right.schema, suffix)
+    results = run(plan, one_after_the_other(tables, first), schema, BATCH_ROWS)
+    return pa.Table.from_batches([step.batch for step in results], schema)
+
+
+def join_progressively(plan: JoinPlan, left: Rows, right: Rows, suffix: str) -> Iterator[Step]:
+    """Results as they come, rows of both sides arriving in turn."""
+    schema = output_schema(left.schema, right.schema, suffix)
+    return run(plan, in_turn((left, right)), schema, STREAM_ROWS)
+
+
+def run(plan: JoinPlan, events: Iterable[Event], schema: pa.Schema, batch_rows: int) -> Iterator[Step]:
+    """Drive the plan's operator. Leaving the loop early frees its memory and files."""
+    counters = Counters()
+    budget = Budget(plan.memory_bytes, "bytes", counters)
+    blocks = BlockStore(counters=counters)
+    workspace = Workspace(plan.condition, budget, blocks, batch_rows, counters)
+    try:
+        driver = Driver(operator_class(plan.operator.name)(workspace), workspace)
+        for phase, pairs in driver.run(events):
+            done = counters.results - pairs.count
+            for batch in result_batches(pairs, schema):
+                done += batch.num_rows
+                yield Step(batch, phase, done, None)
+    finally:
+        blocks.close()
+
+
+def one_after_the_other(tables: tuple[pa.Table, pa.Table], first: Side) -> Iterator[Event]:
+    for side in (first, first.other):
+        for batch in tables[side].to_batches():
+            yield Arrival(side, batch)
+        yield End(side)
+
+
+def in_turn(inputs: tuple[Rows, Rows]) -> Iterator[Event]:
+    """A small batch of each side in turn until both have ended."""
+    sources = {side: _small_batches(inputs[side]) for side in Side}
+    while sources:
+        for side in list(sources):
+            batch = next(sources[side], None)
+            if batch is None:
+                del sources[side]
+                yield End(side)
+            else:
+                yield Arrival(side, batch)
+
+
+def _small_batches(rows: Rows) -> Iterator[pa.RecordBatch]:
+    batches = rows.to_batches() if isinstance(rows, pa.Table) else rows
+    for batch in batches:
+        for start in range(0, batch.num_rows, STREAM_ROWS):
+            yield batch.slice(start, STREAM_ROWS)

@@ -1,0 +1,162 @@
+"""The laboratory: one operator, a scripted schedule, no clock but the operator's own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dovetail.batch import Arrival, End, Event, Phase, Side, Stall, Watermark
+from dovetail.condition import parse
+from dovetail.errors import InputError, PlanError
+from dovetail.metrics import Counters
+from dovetail.operators import operator_class
+from dovetail.operators.protocol import JoinOperator, Manifest, Workspace
+from dovetail.runtimes.driver import Driver, Found
+from dovetail.state.blocks import BlockStore
+from dovetail.state.budget import Budget
+from dovetail.tables import arrow_table
+
+ROW = "__row"  # the extra column that carries each row's number through the operator
+
+SIDES = {"l": Side.LEFT, "left": Side.LEFT, "r": Side.RIGHT, "right": Side.RIGHT}
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """The operator is thrown away and a new one goes on from its snapshot."""
+
+
+@dataclass(slots=True)
+class Run:
+    """What happened, pair by pair."""
+
+    pairs: list[tuple[int, int]] = field(default_factory=list)  # (left row number, right row number), as emitted
+    phases: list[Phase] = field(default_factory=list)  # in which each pair was emitted
+    online: int = 0  # pairs emitted up to the last arrival
+    counters: Counters = field(default_factory=Counters)
+
+    def add(self, found: Found) -> None:
+        left = np.asarray(found.pairs.left.column(ROW))[found.pairs.left_rows]
+        right = np.asarray(found.pairs.right.column(ROW))[found.pairs.right_rows]
+        self.pairs.extend(zip(left.tolist(), right.tolist(), strict=True))
+        self.phases.extend([found.phase] * found.pairs.count)
+
+
+def simulate(
+    operator: str,
+    left: Any,
+    right: Any,
+    on: Any,
+    schedule: Iterable[Sequence[Any]] = (),
+    *,
+    memory_rows: int | None = None,
+    block_rows: int = 50,
+    seed: int = 0,
+    **parameters: Any,
+) -> Run:
+    """Run an operator on a script and tell which pairs it emitted, when, and at what cost.
+
+    A schedule is a list of
+        ("l", 3)  ("r", 2)    so many rows of that side arrive
+        ("stall", 4)          nothing arrives while react() yields four times
+        ("end", "l")          a source ends; rows it has left arrive first
+        ("restart",)          the operator is snapshotted, dropped and restored
+    What is left arrives at the end, a row of each side in turn.
+    """
+    tables = tuple(_numbered(arrow_table(table)) for table in (left, right))
+    if memory_rows is not None and memory_rows < 1 or block_rows < 1:
+        raise InputError(f"memory_rows and block_rows must be positive; got {memory_rows} and {block_rows}.")
+    condition = parse(on, tables[0].schema, tables[1].schema, in_process=True)
+    kind = operator_class(operator)
+    if (reason := kind.refuses(condition)) is not None:
+        raise PlanError(f"{operator} cannot run {condition.text}: {reason}.")
+    run = Run()
+    blocks = BlockStore(counters=run.counters)
+
+    def workspace() -> Workspace:
+        budget = Budget(memory_rows, "rows", run.counters)
+        return Workspace(condition, budget, blocks, block_rows, run.counters, seed, dict(parameters))
+
+    try:
+        events = list(_events(schedule, tables))
+        last_arrival = max((i for i, e in enumerate(events) if isinstance(e, Arrival)), default=-1)
+        space = workspace()
+        driver = Driver(kind(space), space)
+        for i, event in enumerate(events):
+            if isinstance(event, Restart):
+                manifest = _through_json(driver.operator.snapshot())
+                driver = _restarted(driver, kind, workspace(), manifest)
+                continue
+            for found in driver.handle(event):
+                run.add(found)
+            if i == last_arrival:
+                run.online = len(run.pairs)
+    finally:
+        blocks.close()
+    return run
+
+
+def _events(schedule: Iterable[Sequence[Any]], tables: Sequence[pa.Table]) -> Iterator[Event | Restart]:
+    """The script as events; every row arrives and every side ends."""
+    whole = [table.combine_chunks().to_batches() for table in tables]
+    rows = [batches[0] if batches else None for batches in whole]
+    position = [0, 0]
+    ended = [False, False]
+
+    def take(side: Side, count: int) -> Iterator[Arrival]:
+        count = min(count, tables[side].num_rows - position[side])
+        batch = rows[side]
+        if count > 0 and batch is not None:
+            yield Arrival(side, batch.slice(position[side], count))
+            position[side] += count
+
+    for entry in schedule:
+        match list(entry):
+            case [str(name), int(count)] if name in SIDES:
+                if ended[SIDES[name]] and count:
+                    raise InputError(f"the schedule lets rows of {name!r} arrive after its end.")
+                yield from take(SIDES[name], count)
+            case ["stall", int(steps)]:
+                if steps > 0:
+                    yield Stall(steps)
+            case ["watermark", int(value)]:
+                yield Watermark(value)
+            case ["end", str(name)] if name in SIDES:
+                side = SIDES[name]
+                if not ended[side]:
+                    yield from take(side, tables[side].num_rows)
+                    ended[side] = True
+                    yield End(side)
+            case ["restart"]:
+                yield Restart()
+            case other:
+                raise InputError(
+                    f"{tuple(other)!r} is not an entry of a schedule. Entries are ('l', rows), ('r', rows), "
+                    "('stall', steps), ('end', 'l'), ('watermark', value) and ('restart',)."
+                )
+    while any(position[side] < tables[side].num_rows for side in Side):
+        for side in Side:
+            yield from take(side, 1)
+    for side in Side:
+        if not ended[side]:
+            yield End(side)
+
+
+def _restarted(driver: Driver, kind: type[JoinOperator], workspace: Workspace, manifest: Manifest) -> Driver:
+    operator = kind(workspace)
+    operator.restore(manifest)
+    return driver.restarted(operator, workspace)
+
+
+def _through_json(manifest: Manifest) -> Manifest:
+    """As another process would see it."""
+    return Manifest(manifest.version, json.loads(json.dumps(manifest.state)), manifest.segments)
+
+
+def _numbered(table: pa.Table) -> pa.Table:
+    return table.append_column(ROW, pa.array(np.arange(table.num_rows)))

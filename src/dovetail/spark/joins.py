@@ -1,0 +1,203 @@
+"""Joins of DataFrames: at rest through one shuffle of packed batches, streams through a stateful operator.
+
+    left  --route, pack--+                                              +--> DataFrame
+                         +--> one partition per cell, join, unpack -----+
+    right --route, pack--+                                              +--> Spark's own filters, where needed
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
+
+from dovetail.batch import Side
+from dovetail.errors import InputError, PlanError
+from dovetail.plan import Choice, JoinPlan
+from dovetail.planner import plan_join
+from dovetail.routers.hash import HashRouter
+from dovetail.routers.one_bucket import OneBucketRouter
+from dovetail.routers.protocol import Router
+from dovetail.runtimes.output import output_schema
+from dovetail.spark.binding import Bound, after_join, bind_frames
+from dovetail.spark.cell import cell_joiner
+from dovetail.spark.packing import PACKED, packer
+from dovetail.spark.sampling import SideSample, heavy_keys, sample_side
+from dovetail.spark.schemas import result_schema
+from dovetail.spark.state import state_directory
+from dovetail.spark.streaming import StreamJoin, join_streams
+
+ROWS_PER_CELL = 250_000  # of both sides together, where the number of cells is ours to choose
+FEWEST_CELLS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What `dovetail.join` takes for Spark besides the arguments of every join."""
+
+    cells: int | None = None  # how many parts the join is cut into; None: from a sample
+    sample: bool = True  # look at the keys first: balances cells, splits heavy keys
+    state_dir: str | None = None  # streams: where segments are kept; must outlive restarts
+
+    @classmethod
+    def read(cls, given: dict[str, Any]) -> Options:
+        unknown = sorted(given.keys() - cls.__dataclass_fields__.keys())
+        if unknown:
+            known = ", ".join(cls.__dataclass_fields__)
+            raise InputError(f"{', '.join(unknown)}: no such option of a join on Spark. There are {known}.")
+        options = cls(**given)
+        if options.cells is not None and (not isinstance(options.cells, int) or options.cells < 1):
+            raise InputError(f"cells must be a positive number; got {options.cells!r}.")
+        return options
+
+
+def join_dataframes(
+    left: DataFrame,
+    right: DataFrame,
+    on: Any,
+    how: str,
+    *,
+    suffix: str,
+    window: Any,
+    memory_bytes: int | None,
+    algorithm: str,
+    **given: Any,
+) -> DataFrame:
+    """The join as a DataFrame; a streaming one if the inputs stream."""
+    options = Options.read(given)
+    if window is not None:
+        raise PlanError("windows are not available yet.")
+    bound = bind_frames(on, left, right)
+    plan = plan_join(bound.condition, how, algorithm=algorithm, memory_bytes=memory_bytes)
+    join = _join_streams if _streaming(left, right) else _join_tables
+    return join((left, right), bound, plan, options, suffix)
+
+
+def explain_dataframes(
+    left: DataFrame,
+    right: DataFrame,
+    on: Any,
+    how: str,
+    *,
+    memory_bytes: int | None,
+    algorithm: str,
+    **given: Any,
+) -> JoinPlan:
+    """The plan of a join; samples the inputs where the join itself would."""
+    options = Options.read(given)
+    bound = bind_frames(on, left, right)
+    plan = plan_join(bound.condition, how, algorithm=algorithm, memory_bytes=memory_bytes)
+    if _streaming(left, right):
+        return _stream_plan(plan, left, options)[0]
+    return _table_plan(bound, plan, options).plan
+
+
+# Tables at rest.
+
+
+@dataclass(frozen=True, slots=True)
+class _TablePlan:
+    plan: JoinPlan
+    router: Router
+    first: Side  # the smaller side: it comes first and is kept
+
+
+def _join_tables(
+    inputs: tuple[DataFrame, DataFrame], bound: Bound, plan: JoinPlan, options: Options, suffix: str
+) -> DataFrame:
+    schema = output_schema(bound.visible(Side.LEFT), bound.visible(Side.RIGHT), suffix)
+    planned = _table_plan(bound, plan, options)
+    packed = []
+    for side in Side:
+        frame = bound.frames[side]
+        if planned.router.deals:
+            frame = _in_fixed_order(frame)
+        packed.append(frame.mapInArrow(packer(side, planned.router, bound.condition.schema(side)), PACKED))
+    side_order = F.col("side") if planned.first is Side.LEFT else F.col("side").desc()
+    cells = packed[0].unionAll(packed[1]).repartitionById(planned.plan.cells, "cell")
+    joined = cells.sortWithinPartitions(side_order, "seq").mapInArrow(
+        cell_joiner(planned.plan, planned.first, bound.extra, schema), result_schema(*inputs, schema.names)
+    )
+    return after_join(joined, bound, schema.names, len(inputs[0].columns))
+
+
+def _table_plan(bound: Bound, plan: JoinPlan, options: Options) -> _TablePlan:
+    condition = bound.condition
+    samples = [
+        sample_side(bound.frames[side], condition, side) if options.sample else SideSample.unknown() for side in Side
+    ]
+    first = Side.LEFT if samples[0].rows <= samples[1].rows else Side.RIGHT
+    cells = options.cells or _cells(samples, bound, plan, first)
+    if plan.operator.name == "nested_loop" or not condition.equalities:
+        grid = OneBucketRouter.shaped(condition, cells, samples[0].rows, samples[1].rows)
+        why = f"a grid of {grid.lines} x {grid.columns}, in which any two rows meet once"
+        return _TablePlan(replace(plan, router=Choice("one_bucket", why), cells=grid.cells), grid, first)
+    heavy = heavy_keys(*samples, cells)
+    why = f"equal keys share a cell; {len(heavy)} heavy keys are split" if options.sample else "equal keys share a cell"
+    return _TablePlan(
+        replace(plan, router=Choice("hash", why), cells=cells), HashRouter(condition, cells, heavy), first
+    )
+
+
+def _cells(samples: list[SideSample], bound: Bound, plan: JoinPlan, first: Side) -> int:
+    """Enough cells for all cores, for small tasks, and for the smaller side of a cell to fit its budget."""
+    partitions = int(bound.frames[0].sparkSession.conf.get("spark.sql.shuffle.partitions") or 200)
+    rows = samples[0].rows + samples[1].rows
+    cells = max(FEWEST_CELLS, -(-rows // ROWS_PER_CELL))
+    if plan.memory_bytes is not None:
+        kept = samples[first].rows * bound.row_bytes(first)
+        cells = max(cells, -(-2 * kept // plan.memory_bytes))  # twice: hash tables, and cells are never quite even
+        partitions = max(partitions, cells)
+    return min(cells, max(partitions, FEWEST_CELLS))
+
+
+def _in_fixed_order(frame: DataFrame) -> DataFrame:
+    """Rows in an order that a repeated task sees again, so that dealing them out by position is repeatable."""
+    columns = [f.name for f in frame.schema.fields if _hashable(f.dataType)]
+    return frame.sortWithinPartitions(F.xxhash64(*(F.col(f"`{c.replace('`', '``')}`") for c in columns)))
+
+
+def _hashable(type_: DataType) -> bool:
+    match type_:
+        case MapType() | VariantType():
+            return False
+        case ArrayType():
+            return _hashable(type_.elementType)
+        case StructType():
+            return all(_hashable(field.dataType) for field in type_.fields)
+    return True
+
+
+# Streams.
+
+
+def _join_streams(
+    inputs: tuple[DataFrame, DataFrame], bound: Bound, plan: JoinPlan, options: Options, suffix: str
+) -> DataFrame:
+    schema = output_schema(bound.visible(Side.LEFT), bound.visible(Side.RIGHT), suffix)
+    plan, router = _stream_plan(plan, inputs[0], options)
+    directory = state_directory(options.state_dir, inputs[0].sparkSession)
+    join = StreamJoin(plan, router, directory, bound.extra, schema)
+    joined = join_streams(bound.frames, join, result_schema(*inputs, schema.names))
+    return after_join(joined, bound, schema.names, len(inputs[0].columns))
+
+
+def _stream_plan(plan: JoinPlan, frame: DataFrame, options: Options) -> tuple[JoinPlan, Router]:
+    condition = plan.condition
+    if not condition.equalities:
+        raise PlanError(
+            f"{condition.text} has no equality between the two streams: without a window every row would have to be "
+            "compared with every other for ever. Add an equality."
+        )
+    cells = options.cells or int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 200)
+    choice = Choice("hash", "equal keys share a cell, one per state partition")
+    return replace(plan, router=choice, cells=cells), HashRouter(condition, cells)
+
+
+def _streaming(left: DataFrame, right: DataFrame) -> bool:
+    if left.isStreaming != right.isStreaming:
+        raise PlanError("one input is a stream and the other a table at rest; give two streams, or two tables.")
+    return left.isStreaming

@@ -1,0 +1,106 @@
+"""Packed batches: thousands of rows travel as one Spark row.
+
+    rows --pack--> (cell, side, seq, Arrow IPC bytes) --shuffle--> unpack --> rows
+
+A Spark row costs microseconds in a Python worker and in the shuffle; a packed row carries its batch for the price of
+one. Arrow keeps every column as it is, so payload of any type travels untouched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dovetail.batch import Side
+from dovetail.routers.protocol import Router
+
+PACKED = "cell int, side tinyint, seq bigint, payload binary"
+"""The schema of packed rows, as Spark spells it."""
+
+ARROW_PACKED = pa.schema(
+    [("cell", pa.int32()), ("side", pa.int8()), ("seq", pa.int64()), ("payload", pa.binary())]
+)
+PACK_ROWS = 1 << 16  # rows collected before they are dealt out to cells
+PACK_BYTES = 1 << 24
+
+Rewrite = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""What mapInArrow takes."""
+
+
+def to_bytes(batch: pa.RecordBatch) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue()
+
+
+def from_bytes(payload: pa.Buffer | bytes) -> pa.RecordBatch:
+    with pa.ipc.open_stream(payload) as reader:
+        batch: pa.RecordBatch = reader.read_next_batch()
+    return batch
+
+
+def packer(side: Side, router: Router, schema: pa.Schema, labels: Sequence[int] | None = None) -> Rewrite:
+    """A function for mapInArrow that routes and packs the rows of one side. `labels` are other names for the cells."""
+    names = None if labels is None else np.array(labels, np.int32)
+
+    def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        partition = context.partitionId() if context is not None else 0
+        position = 0
+        seq = partition << 40
+        for rows in collected(batches):
+            batch = as_planned(rows, schema)
+            # Positions of different partitions are offset, or each would deal its first rows to the same cells.
+            spread = np.arange(position, position + batch.num_rows) + partition * 7919
+            position += batch.num_rows
+            rows, cells = router.route(side, batch, spread)
+            order = np.argsort(cells, kind="stable")
+            dealt = batch.take(pa.array(rows[order]))
+            numbers, starts = np.unique(cells[order], return_index=True)
+            ends = np.append(starts[1:], len(order))
+            payloads = [to_bytes(dealt.slice(s, e - s)) for s, e in zip(starts, ends, strict=True)]
+            if payloads:
+                numbers = numbers if names is None else names[numbers]
+                yield packed_rows(numbers, side, range(seq, seq + len(payloads)), payloads)
+                seq += len(payloads)
+
+    return pack
+
+
+def packed_rows(cells: NDArray[np.int32], side: Side, seq: range, payloads: list[pa.Buffer]) -> pa.RecordBatch:
+    columns = [
+        pa.array(cells, pa.int32()),
+        pa.array(np.full(len(payloads), side, np.int8)),
+        pa.array(seq, pa.int64()),
+        pa.array([payload.to_pybytes() for payload in payloads], pa.binary()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=ARROW_PACKED)
+
+
+def collected(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in larger batches, so that a packed row is worth its while with many cells."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        waiting.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= PACK_ROWS or size >= PACK_BYTES:
+            yield pa.concat_batches(waiting)
+            waiting, rows, size = [], 0, 0
+    if rows:
+        yield pa.concat_batches(waiting)
+
+
+def as_planned(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch with the types of the plan: Spark's settings (time zone, large types) can change Arrow's view of a type."""
+    if batch.schema.equals(schema):
+        return batch
+    columns = [column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

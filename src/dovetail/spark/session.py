@@ -1,0 +1,45 @@
+"""A quiet Spark session on this machine, for the demo, the command line, tests and first steps."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import SparkSession
+
+from dovetail.spark.java import ensure_java
+
+LOOPBACK = "127.0.0.1"
+LOGGING = Path(__file__).with_name("log4j2.properties")
+
+SETTINGS = {
+    "spark.driver.bindAddress": LOOPBACK,
+    "spark.driver.host": LOOPBACK,
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.python.worker.reuse": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+}
+
+
+def local_session(app: str = "dovetail", master: str = "local[2]", conf: dict[str, str] | None = None) -> SparkSession:
+    """The session that is active already, as it is; else a new one in this process. `conf` adds to SETTINGS."""
+    try:
+        return SparkSession.active()
+    except PySparkRuntimeError:
+        pass
+    ensure_java()
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # workers need the packages that this process has
+    os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)  # else Spark looks up the host name, which may not resolve
+    settings = SETTINGS | (conf or {})
+    builder = SparkSession.builder.appName(app).master(master)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()

@@ -1,0 +1,68 @@
+"""Where a streaming join keeps its segments, and the check that they belong to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import uuid
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+from pyspark.sql import SparkSession
+
+from dovetail.errors import InputError, StateError
+
+LAYOUT = "layout.json"
+
+
+def state_directory(given: str | None, spark: SparkSession) -> str:
+    """The directory for segments: the given one, else beside the session's checkpoints, else a local one.
+
+    It must be reachable by every worker under the same path, and outlive restarts of the query.
+    """
+    checkpoints = spark.conf.get("spark.sql.streaming.checkpointLocation", None)
+    if given is not None:
+        directory = local_path(given)
+    elif checkpoints:
+        directory = local_path(checkpoints) / "dovetail-state"
+    else:
+        directory = Path(tempfile.gettempdir()) / f"dovetail-state-{os.getuid()}"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        raise InputError(
+            f"{directory} cannot hold join state: {error.strerror}. Give state_dir= a directory that can be written to."
+        ) from error
+    return str(directory)
+
+
+def local_path(location: str) -> Path:
+    """A path or file: URI as a path. Segments are memory-mapped, so that object stores will not do."""
+    parsed = urlparse(location)
+    if parsed.scheme not in ("", "file"):
+        raise InputError(
+            f"join state cannot be kept at {location}: it must be a file system that all workers mount. Give state_dir=."
+        )
+    return Path(parsed.path if parsed.scheme else location).absolute()
+
+
+def check_layout(query: Path, layout: dict[str, Any]) -> None:
+    """Write down how the state is laid out, or see that it is still laid out so."""
+    path = query / LAYOUT
+    if not path.exists():
+        query.mkdir(parents=True, exist_ok=True)
+        mine = path.with_name(f"{LAYOUT}-{uuid.uuid4().hex}")
+        mine.write_text(json.dumps(layout))
+        os.rename(mine, path)  # several tasks may do this at once, all with the same content
+    stored = json.loads(path.read_text())
+    if stored != layout:
+        changed = [name for name in layout if stored.get(name) != layout[name]]
+        what = ", ".join(f"{name} was {stored.get(name)!r} and is now {layout[name]!r}" for name in changed)
+        raise StateError(
+            f"the state in {query} was made by another join: {what}. Start the query as before, "
+            "or with a new checkpoint."
+        )

@@ -1,0 +1,143 @@
+"""Joins of two streams: one stateful operator per cell, state as immutable segments.
+
+    left  --route, pack--+
+                         +--> groupBy(cell).transformWithStateInPandas --> unpack --> a streaming DataFrame
+    right --route, pack--+        |
+                                  +-- state store: the manifest (a few hundred bytes, committed with the micro-batch)
+                                  +-- state_dir:   segments, written before the manifest that names them
+
+A micro-batch restores the operator from the manifest, lets the new rows arrive, freezes what is new into segments and
+stores the next manifest. If it fails at any point, Spark runs it again from the manifest of the last commit; segments
+that no manifest names are swept later.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, TimerValues
+from pyspark.sql.types import StructType
+
+from dovetail.batch import Arrival, Side
+from dovetail.metrics import Counters
+from dovetail.operators import operator_class
+from dovetail.operators.protocol import Manifest, Workspace
+from dovetail.plan import JoinPlan
+from dovetail.routers.protocol import Router
+from dovetail.runtimes.driver import Driver
+from dovetail.runtimes.output import result_batches
+from dovetail.spark.packing import PACKED, collected, from_bytes, packer, to_bytes
+from dovetail.spark.partitions import spread_labels
+from dovetail.spark.state import check_layout
+from dovetail.state.budget import Budget
+from dovetail.state.segments import SegmentStore
+
+BATCH_ROWS = 1 << 16
+RESULTS = "payload binary"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamJoin:
+    """All that the workers need to know; travels with the query."""
+
+    plan: JoinPlan
+    router: Router
+    state_dir: str
+    drop: tuple[int, int]  # key columns at the end of each side that are not part of the result
+    schema: pa.Schema  # of the result
+
+
+def join_streams(frames: tuple[DataFrame, DataFrame], join: StreamJoin, schema: StructType) -> DataFrame:
+    """The join of two streams as a streaming DataFrame, for any sink."""
+    partitions = int(frames[0].sparkSession.conf.get("spark.sql.shuffle.partitions") or 200)
+    labels = spread_labels(join.router.cells, partitions)
+    packed = [
+        frames[side].mapInArrow(packer(side, join.router, join.plan.condition.schema(side), labels), PACKED)
+        for side in Side
+    ]
+    joined = (
+        packed[0]
+        .unionAll(packed[1])
+        .groupBy("cell")
+        .transformWithStateInPandas(
+            statefulProcessor=JoinProcessor(join), outputStructType=RESULTS, outputMode="Append", timeMode="None"
+        )
+    )
+    return joined.mapInArrow(unpack, schema)
+
+
+def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Packed results as rows."""
+    for batch in batches:
+        for payload in batch.column("payload"):
+            yield from_bytes(payload.as_buffer())
+
+
+class JoinProcessor(StatefulProcessor):
+    """Runs the plan's operator on one cell, one micro-batch at a time."""
+
+    def __init__(self, join: StreamJoin) -> None:
+        self._join = join
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._manifest = handle.getValueState("manifest", "manifest string")
+
+    def handleInputRows(  # noqa: N802  Spark's name
+        self,
+        key: Any,
+        rows: Iterator[pd.DataFrame],
+        timerValues: TimerValues,  # noqa: N803  called by keyword
+    ) -> Iterator[pd.DataFrame]:
+        (cell,) = key
+        stored = json.loads(self._manifest.get()[0]) if self._manifest.exists() else None
+        segments = SegmentStore(cell_directory(self._join, cell))
+        workspace = self._workspace(segments)
+        operator = operator_class(self._join.plan.operator.name)(workspace)
+        if stored is not None:
+            operator.restore(Manifest(stored["version"], stored["state"], tuple(stored["segments"])))
+        for batch in collected(self._results(Driver(operator, workspace), rows)):
+            yield pd.DataFrame({"payload": [to_bytes(batch).to_pybytes()]})
+        manifest = operator.snapshot()
+        if stored is not None:
+            segments.sweep(stored["version"], [*stored["segments"], *stored["previous"]])
+        self._manifest.update((json.dumps(_document(manifest, stored)),))
+
+    def close(self) -> None:
+        pass
+
+    def _workspace(self, segments: SegmentStore) -> Workspace:
+        counters = Counters()
+        budget = Budget(self._join.plan.memory_bytes, "bytes", counters)
+        return Workspace(self._join.plan.condition, budget, segments, BATCH_ROWS, counters)
+
+    def _results(self, driver: Driver, rows: Iterator[pd.DataFrame]) -> Iterator[pa.RecordBatch]:
+        for frame in rows:
+            for side, payload in zip(frame["side"], frame["payload"], strict=True):
+                for _, pairs in driver.handle(Arrival(Side(side), from_bytes(payload))):
+                    yield from result_batches(pairs, self._join.schema, drop=self._join.drop)
+
+
+def _document(manifest: Manifest, stored: dict[str, Any] | None) -> dict[str, Any]:
+    return {
+        "version": manifest.version,
+        "state": manifest.state,
+        "segments": manifest.segments,
+        "previous": stored["segments"] if stored is not None else [],
+    }
+
+
+def cell_directory(join: StreamJoin, cell: int) -> Path:
+    """Where this query keeps the segments of a cell. The query's id stays the same when it is started again."""
+    context = TaskContext.get()
+    assert context is not None, "cells are joined inside Spark tasks"
+    query = Path(join.state_dir) / str(context.getLocalProperty("sql.streaming.queryId"))
+    check_layout(query, {"condition": join.plan.condition.text, "cells": join.plan.cells})
+    return query / f"cell-{cell}"

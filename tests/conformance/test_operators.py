@@ -1,0 +1,80 @@
+"""Every registered operator, over generated schedules, against two oracles: the definition, and DuckDB."""
+
+import random
+from collections import Counter
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from hypothesis import given, note
+from hypothesis import strategies as st
+
+from dovetail.condition import parse
+from dovetail.operators import REGISTRY, operator_class
+from dovetail.testing import COLUMNS, CONDITIONS, check_operator, check_run, definition, random_table
+
+SCHEMA = random_table(random.Random(0), 0).schema
+
+
+def usable(name: str) -> list[str]:
+    return [c for c in CONDITIONS if operator_class(name).refuses(parse(c, SCHEMA, SCHEMA)) is None]
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> pa.Table:
+    rows = draw(st.integers(0, 20))
+    one_key = draw(st.booleans()) and draw(st.booleans())
+    columns = {}
+    for name, (type_, values) in COLUMNS.items():
+        domain = values[:1] if one_key else values
+        columns[name] = pa.array(draw(st.lists(st.sampled_from(domain), min_size=rows, max_size=rows)), type_)
+    return pa.table(columns)
+
+
+events = st.one_of(
+    st.tuples(st.sampled_from(["l", "r"]), st.integers(1, 8)),
+    st.tuples(st.just("stall"), st.integers(1, 9)),
+    st.just(("restart",)),
+)
+
+
+@st.composite
+def schedules(draw: st.DrawFn) -> list[tuple[Any, ...]]:
+    """Arrivals, stalls and restarts; sometimes an early end of one side, with stalls and arrivals of the other after it."""
+    schedule: list[tuple[Any, ...]] = draw(st.lists(events, max_size=25))
+    for side in draw(st.sampled_from([(), ("l",), ("r",), ("l", "r")])):
+        at = draw(st.integers(0, len(schedule)))
+        schedule = [*schedule[:at], ("end", side), *(e for e in schedule[at:] if e[0] != side)]
+    return schedule
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+@given(data=st.data())
+def test_exactly_once_under_any_schedule(name: str, data: st.DataObject) -> None:
+    left, right = data.draw(tables()), data.draw(tables())
+    block_rows = data.draw(st.sampled_from([1, 2, 3, 5]))
+    memory_rows = data.draw(st.one_of(st.none(), st.integers(4, 16).map(lambda blocks: blocks * block_rows)))
+    on = data.draw(st.sampled_from(usable(name)))
+    schedule = data.draw(schedules())
+    note(f"left = {left.to_pydict()}\nright = {right.to_pydict()}")
+    check_run(name, left, right, on, schedule, memory_rows=memory_rows, block_rows=block_rows)
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_the_public_check_accepts_it(name: str) -> None:
+    check_operator(name, cases=150, seed=1)
+
+
+@pytest.mark.parametrize("on", CONDITIONS)
+def test_the_definition_agrees_with_duckdb(on: str) -> None:
+    rng = random.Random(on)
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'UTC'")
+    for _ in range(10):
+        tables = {"l": random_table(rng), "r": random_table(rng)}
+        for alias, table in tables.items():
+            connection.register(alias, table.append_column("__row", pa.array(range(table.num_rows), pa.int64())))
+        query = f"SELECT l.__row, r.__row FROM l JOIN r ON {on.replace('<=>', 'IS NOT DISTINCT FROM')}"
+        expected = Counter(connection.execute(query).fetchall())
+        assert Counter(definition(tables["l"], tables["r"], on)) == expected, on

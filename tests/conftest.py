@@ -1,0 +1,28 @@
+"""What all tests share: one Spark session, made when a test first asks for it, and Hypothesis's settings."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Compiling a kernel inside an example takes seconds, so there are no deadlines.
+settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)
+settings.register_profile("dev", deadline=None)
+settings.register_profile("fuzz", deadline=None, max_examples=2000, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    from dovetail.spark.session import local_session
+
+    session = local_session("dovetail-tests")
+    yield session
+    session.stop()

@@ -1,0 +1,35 @@
+from collections import defaultdict
+
+import numpy as np
+import pytest
+
+from dovetail.state.hash_table import HashTable
+
+
+@pytest.mark.parametrize("distinct", [1, 7, 3000, 10**9])
+@pytest.mark.parametrize("most_pairs", [1, 50, 10**6])
+def test_finds_what_a_dictionary_finds(distinct: int, most_pairs: int) -> None:
+    rng = np.random.default_rng(distinct)
+    table = HashTable()
+    rows: dict[int, list[int]] = defaultdict(list)
+    size = 60 if distinct == 1 else 400
+    for _ in range(6):
+        hashes = rng.integers(-distinct, distinct, size)
+        for row, h in enumerate(hashes.tolist(), start=len(table)):
+            rows[h].append(row)
+        table.insert(hashes)
+        probes = rng.integers(-distinct, distinct, 50)
+        matches = table.find(probes)
+        found = [
+            (p, r) for mine, theirs in matches.pieces(most_pairs) for p, r in zip(mine.tolist(), theirs.tolist(), strict=True)
+        ]
+        assert sorted(found) == sorted((i, row) for i, h in enumerate(probes.tolist()) for row in rows[h])
+        assert matches.pairs == len(found)
+    assert len(table) == 6 * size
+
+
+def test_an_empty_table_and_an_empty_probe() -> None:
+    table = HashTable()
+    assert table.find(np.array([1, 2])).pairs == 0
+    table.insert(np.empty(0, np.int64))
+    assert list(table.find(np.empty(0, np.int64)).pieces(10)) == []
