@@ -15,6 +15,12 @@ Rows = NDArray[np.int64]
 """Row positions inside a record batch."""
 
 
+PLAIN = frozenset(
+    [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
+    + [pa.float32(), pa.float64()]
+)
+
+
 class Side(IntEnum):
     """Which input a row belongs to. The value indexes per-side state: `state[side]`."""
 
@@ -96,6 +102,23 @@ class End:
 
 
 Event = Arrival | Stall | Watermark | End
+
+
+def take_rows(batch: pa.RecordBatch, rows: Rows) -> pa.RecordBatch:
+    """The rows at these positions. Plain numbers go through NumPy, which costs less per call than Arrow's kernels."""
+    positions = None
+    columns = []
+    for column in batch.columns:
+        if column.null_count == 0 and column.type in PLAIN:
+            taken = np.asarray(column)[rows]
+            columns.append(pa.Array.from_buffers(column.type, len(rows), [None, pa.py_buffer(taken)]))
+        else:
+            if positions is None:
+                positions = pa.array(rows)
+            columns.append(column.take(positions))
+    if not columns:  # a batch of no columns still has a number of rows
+        return batch.take(pa.array(rows))
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
 def slices(batch: pa.RecordBatch, most_rows: int) -> Iterator[pa.RecordBatch]:

@@ -8,16 +8,18 @@ from __future__ import annotations
 import shutil
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
 import pyarrow.parquet as pq
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from dovetail import api
 from dovetail.condition import parse
-from dovetail.errors import DovetailError, InputError
+from dovetail.errors import DovetailError
 from dovetail.files import check_output, dataset_of, format_of
 from dovetail.planner import plan_join
 from dovetail.runtimes.output import output_schema
@@ -52,8 +54,8 @@ def join(
     _check(left, right, on, how, suffix, memory, algorithm)
     check_output(out, overwrite=overwrite)
     started = time.perf_counter()
-    with console.status("joining …") if console.is_terminal else _plainly("joining …"):
-        run = _join_in_process if in_process else _join_on_spark
+    run = _join_in_process if in_process else _join_on_spark
+    with console.status("joining …") if console.is_terminal else nullcontext():
         rows = run(left, right, on, how, suffix, memory, algorithm, out)
     console.print(f"{rows:,} rows in {time.perf_counter() - started:.1f} s, written to {out}", highlight=False)
 
@@ -63,7 +65,8 @@ def explain(
     left: Left, right: Right, on: On, how: How = "inner", memory: Memory = None, algorithm: Algorithm = "auto"
 ) -> None:
     """Say what a join would do, and why. Reads no data."""
-    console.print(_check(left, right, on, how, "_right", memory, algorithm), highlight=False, markup=False)
+    text = _check(left, right, on, how, "_right", memory, algorithm)
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 @app.command()
@@ -124,28 +127,12 @@ def _clear(directory: Path, *, except_for: Path) -> None:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-class _plainly:
-    """What stands in for a spinner where there is no terminal."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    def __enter__(self) -> None:
-        console.print(self.text)
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
 def main() -> None:
-    """Run the command line; turn our own errors into one line and exit code 2."""
+    """Run the command line; an error of ours becomes one line and exit code 2."""
     try:
-        app(standalone_mode=True)
-    except InputError as error:
-        errors.print(f"[bold red]error:[/] {error}")
-        sys.exit(2)
+        app()
     except DovetailError as error:
-        errors.print(f"[bold red]error:[/] {error}")
+        errors.print(Text.assemble(("error: ", "bold red"), str(error)), soft_wrap=True)
         sys.exit(2)
 
 

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
@@ -42,8 +43,8 @@ class Script:
     silences: dict[int, float]  # after this file, for so many seconds
 
 
-ORDERS = Script("orders", 40, 5_000, 0.5, {12: 6.0, 30: 5.0})
-PAYMENTS = Script("payments", 40, 5_000, 0.5, {14: 5.0, 26: 4.0})
+ORDERS = Script("orders", 40, 5_000, 0.4, {12: 6.0, 30: 4.0})
+PAYMENTS = Script("payments", 40, 5_000, 0.4, {14: 5.0, 26: 3.0})
 
 
 class Source(threading.Thread):
@@ -56,21 +57,26 @@ class Source(threading.Thread):
         self.sent = 0
         self.silent = False
         self._stop_now = stop
+        self._rng = np.random.default_rng(len(script.name))
+        self._portions = np.array_split(self._rng.permutation(script.files * script.rows_per_file), script.files)
         directory.mkdir()
 
+    def send(self, number: int) -> None:
+        """Write one file."""
+        self._write(number, self._rows(self._portions[number]))
+        self.sent += len(self._portions[number])
+
     def run(self) -> None:
-        rng = np.random.default_rng(len(self.script.name))
-        orders = rng.permutation(self.script.files * self.script.rows_per_file)
-        for number, ids in enumerate(np.array_split(orders, self.script.files)):
-            self._write(number, self._rows(rng, ids))
-            self.sent += len(ids)
+        for number in range(1, self.script.files):
+            self.send(number)
             pause = self.script.silences.get(number, 0.0)
             self.silent = pause > 0
             if self._stop_now.wait(self.script.gap_s + pause):
                 return
         self.silent = False
 
-    def _rows(self, rng: np.random.Generator, ids: np.ndarray[Any, Any]) -> pa.Table:
+    def _rows(self, ids: NDArray[np.int64]) -> pa.Table:
+        rng = self._rng
         amounts = rng.gamma(2.0, 40.0, len(ids)).round(2)
         if self.script.name == "orders":
             return pa.table({"order_id": ids, "amount": amounts, "city": rng.choice(["Basel", "Kyoto", "Lima"], len(ids))})
@@ -116,8 +122,8 @@ class Scene:
     def line(self) -> str:
         left, right = self.sources
         return (
-            f"{self.elapsed:5.1f} s  {self.phase:<9}  {_state(left):<24}  {_state(right):<26}  "
-            f"{self.results:>9,} results  {self.rates[-1] if self.rates else 0:>8,.0f}/s"
+            f"{self.elapsed:5.1f} s  {self.phase:<8}  {_state(left):<21} {_state(right):<23} "
+            f"{self.results:>7,} results"
         )
 
     def __rich__(self) -> Group:
@@ -157,6 +163,8 @@ def _stream(spark: Any, place: Path, console: Console) -> int:
             sources, ("order_id bigint, amount double, city string", "order_id bigint, paid double"), strict=True
         )
     ]
+    for source in sources:
+        source.send(0)
     joined = join(*streams, ON, state_dir=str(place / "state"))
     query = (
         joined.writeStream.format("parquet")
@@ -164,10 +172,11 @@ def _stream(spark: Any, place: Path, console: Console) -> int:
         .option("checkpointLocation", str(place / "checkpoint"))
         .start()
     )
-    scene = Scene(sources)
-    for source in sources:
-        source.start()
     try:
+        query.processAllAvailable()  # the first micro-batch takes Spark's own warm-up
+        scene = Scene(sources)
+        for source in sources:
+            source.start()
         with _screen(scene, console) as show:
             _watch(query, scene, show)
     finally:

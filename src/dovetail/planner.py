@@ -6,6 +6,7 @@ from dovetail.condition import Condition, describe
 from dovetail.errors import InputError, PlanError
 from dovetail.operators import operator_class
 from dovetail.plan import Choice, JoinPlan
+from dovetail.state.budget import Budget, Shares
 
 HOW = {
     "inner": "inner",
@@ -38,6 +39,7 @@ def plan_join(
     if how != "inner":
         raise PlanError(f"how={how!r} is not available yet; inner is.")
     operator = _operator(condition, algorithm)
+    Shares(Budget(memory_bytes), block_rows=1)  # refuses a budget that is too small, before any work
     advice = (NESTED_LOOP_ADVICE,) if operator.name == "nested_loop" and algorithm == "auto" else ()
     return JoinPlan(condition, how, operator, memory_bytes=memory_bytes, advice=advice)
 

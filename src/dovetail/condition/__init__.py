@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
@@ -54,7 +55,7 @@ def parse(
         raise ConditionError(f"{text_of(bound)} is not a condition: it is {bound.type}, not true or false.")
     condition = normalise(bound, binder)
     _check(condition, in_process)
-    return replace(condition, text=condition_text(condition))
+    return replace(condition, text=" ".join(on.split()) if isinstance(on, str) else condition_text(condition))
 
 
 def conjuncts_of(on: On, schemas: tuple[pa.Schema, pa.Schema]) -> list[Expression]:
@@ -91,22 +92,22 @@ def expression_of_names(columns: Sequence[str], schemas: tuple[pa.Schema, pa.Sch
 
 
 def _is_text(item: str, schemas: tuple[pa.Schema, pa.Schema]) -> bool:
-    """A condition rather than a name: it has an operator in it and no column is called that."""
+    """A condition rather than a name: it has an alias, an operator or a space in it and no column is called that."""
     if any(item in schema.names for schema in schemas):
         return False
-    return not item.strip() or any(mark in item for mark in "=<>()") or " " in item.strip()
+    return not item or re.search(r"^[lr]\.|[=<>()\s]", item, re.IGNORECASE) is not None
 
 
 def _check(condition: Condition, in_process: bool) -> None:
     """Tries everything that can be evaluated in process on no rows: a cast nobody can do shows up now."""
-    left, right = (schema.empty_table().to_batches() or [_empty(schema)] for schema in condition.schemas)
+    left, right = (_empty(schema) for schema in condition.schemas)
     for conjunct in (*condition.conjuncts, *condition.filters[0], *condition.filters[1]):
         if in_process or not is_opaque(conjunct):
-            evaluate(conjunct, left[0], right[0])
+            evaluate(conjunct, left, right)
 
 
 def _empty(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([], schema=schema)
+    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
 
 
 __all__ = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
@@ -13,13 +12,12 @@ from dovetail.condition import types
 from dovetail.condition.bind import Binder
 from dovetail.condition.casts import PER_SECOND
 from dovetail.condition.expression import Expression, Literal, type_of
+from dovetail.condition.linear import DAY, inwards
 from dovetail.condition.literals import retyped, scalar
 from dovetail.condition.predicates import Band
 from dovetail.condition.unify import to_type, unified
 
 t = pa.types
-
-DAY = timedelta(days=1)
 
 
 def closed_bounds(band: Band) -> tuple[int, int] | tuple[float, float]:
@@ -68,14 +66,14 @@ def _literal(expression: Expression) -> Literal:
 
 def _on_steps(band: Band, step: int | timedelta, type_: pa.DataType) -> Band:
     """Integers and dates differ by whole steps: a bound between two steps is moved inwards to the nearest."""
-    low, high = _literal(band.low).value, _literal(band.high).value
-    first, last = math.ceil(low / step), math.floor(high / step)
+    lower, low = inwards(">=" if band.low_closed else ">", _literal(band.low).value, step)
+    upper, high = inwards("<=" if band.high_closed else "<", _literal(band.high).value, step)
     return replace(
         band,
-        low=Literal(first * step, type_),
-        high=Literal(last * step, type_),
-        low_closed=band.low_closed or first * step != low,
-        high_closed=band.high_closed or last * step != high,
+        low=Literal(low, type_),
+        high=Literal(high, type_),
+        low_closed=lower == ">=",
+        high_closed=upper == "<=",
     )
 
 

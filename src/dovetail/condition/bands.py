@@ -113,9 +113,14 @@ def _half(less: Less, binder: Binder) -> Half | None:
         bound = binder.call("neg", a)
     else:
         bound = b or _zero(less.left.type)
-    if not isinstance(bound, Literal):
+    if not isinstance(bound, Literal) or (t.is_floating(type_of(bound)) and not _is_finite(bound)):
         return None
     return Half(left, right, less.operator, bound, less.source, less)
+
+
+def _is_finite(bound: Expression) -> bool:
+    """A number to measure a band with: what NaN and infinities bound is no band."""
+    return isinstance(bound, Literal) and isinstance(bound.value, float) and math.isfinite(bound.value)
 
 
 def _zero(type_: pa.DataType) -> Literal:
@@ -144,6 +149,8 @@ def offset(expression: Expression) -> tuple[Expression, Literal | None]:
             return bare(x), c
         case Call("-", (x, Literal(value, bound_type))) if value is not None:
             return bare(x), Literal(-value, bound_type)
+        case Call("-", (Literal() as c, x)) if types.is_number(type_):
+            return Call("neg", (x,), x.type), c
     return inner, None
 
 
@@ -168,9 +175,9 @@ def _absolute(conjunct: Expression, binder: Binder) -> list[Predicate]:
     if upper is None or lower is None:
         return []
     edges = [less_of(upper, (upper,)), less_of(lower, (lower,))]
-    halves = [half for edge in edges if (half := _half(edge, binder)) is not None]
-    if isinstance(bound, Literal) and len(halves) == 2:
-        return [_band(halves[0], halves[1], (conjunct,), binder)]
+    high, low = (_half(edge, binder) for edge in edges)
+    if high is not None and low is not None and _are_partners(high, low):
+        return [_band(high, low, (conjunct,), binder)]
     return list(edges)
 
 
@@ -198,8 +205,9 @@ def _comparison(binder: Binder, operator: str, left: Expression, right: Expressi
 
 def _absolute_float(conjunct: Expression, operator: str, difference: Expression, bound: Expression) -> list[Predicate]:
     points = _float_difference(difference)
-    if points is None or not isinstance(bound, Literal):
+    if points is None or not _is_finite(bound):
         return []
+    assert isinstance(bound, Literal)
     reach = _widened(bound.value, difference)
     closed = operator == "<="
     left, right, _ = points
@@ -212,7 +220,7 @@ def _float_equal(conjunct: Expression) -> list[Predicate]:
     match conjunct:
         case Call("=", (difference, Literal(float(bound)))) | Call("=", (Literal(float(bound)), difference)):
             points = _float_difference(bare(difference))
-            if points is None or math.isnan(bound):
+            if points is None or not math.isfinite(bound):
                 return []
             left, right, sign = points
             edges = sorted((sign * bound, sign * _widened(bound, bare(difference))))
@@ -228,8 +236,9 @@ def _float_half(conjunct: Expression) -> Half | None:
     comparison = flipped(conjunct) if isinstance(conjunct.args[0], Literal) else conjunct
     operator, (difference, bound) = comparison.function, comparison.args
     points = _float_difference(bare(difference))
-    if points is None or not isinstance(bound, Literal):
+    if points is None or not _is_finite(bound):
         return None
+    assert isinstance(bound, Literal)
     left, right, sign = points
     is_upper = operator in ("<", "<=")
     outwards = _widened(bound.value, bare(difference)) if (bound.value > 0) == is_upper else bound.value

@@ -27,7 +27,7 @@ def distance(conjunct: Expression) -> Distance | Band | None:
     root = _root(_uncast(inside))
     radius = float(bound.value) if root is not None else math.sqrt(max(float(bound.value), 0.0))
     points = _points(_uncast(inside) if root is None else root)
-    if points is None or float(bound.value) < 0 or math.isnan(radius):
+    if points is None or float(bound.value) < 0 or not math.isfinite(radius):
         return None  # nothing is nearer than a negative distance: the residual says so
     left, right = points
     closed = operator == "<="

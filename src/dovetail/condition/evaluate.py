@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dovetail.batch import Rows, Side
-from dovetail.condition import literals
+from dovetail.condition import casts, literals, types
 from dovetail.condition.expression import Call, Column, Expression, Literal, Opaque, columns_of
 from dovetail.condition.functions import FUNCTION_TABLE
 from dovetail.errors import ConditionError
@@ -78,7 +78,19 @@ def matching(
 
 def _taken(conjunct: Expression, side: Side, batch: pa.RecordBatch, rows: Rows) -> pa.RecordBatch:
     names = sorted({column.name for column in columns_of(conjunct) if column.side is side})
-    return batch.select(names).take(pa.array(rows))
+    if not names:
+        return batch.select(names).take(pa.array(rows))
+    return pa.record_batch([_takeable(batch.column(name)).take(pa.array(rows)) for name in names], names)
+
+
+def _takeable(array: pa.Array) -> pa.Array:
+    """Arrow cannot pick rows of views and of run-end encoded columns yet."""
+    is_fixed = not (
+        pa.types.is_string_view(array.type)
+        or pa.types.is_binary_view(array.type)
+        or pa.types.is_run_end_encoded(array.type)
+    )
+    return array if is_fixed else casts.cast(array, types.plain(array.type))
 
 
 def _truth(array: pa.Array) -> NDArray[np.bool_]:

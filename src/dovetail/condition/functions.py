@@ -42,11 +42,15 @@ LONG_LIST = 8  # from here on, IN is a set lookup
 
 
 def compared(function: str, left: pa.Array, right: pa.Array) -> pa.Array:
-    """One comparison; floats through their order codes, because Arrow orders NaN and zeros differently."""
-    if not pa.types.is_floating(left.type):
+    """One comparison; NaN through order codes, because Arrow says that it equals nothing."""
+    if not pa.types.is_floating(left.type) or not (_has_nan(left) or _has_nan(right)):
         return ARROW_COMPARISONS[function](left, right)
     a, b = order_codes(left), order_codes(right)
     return masked(CODE_COMPARISONS[function](a.values, b.values), _both(a.valid, b.valid))
+
+
+def _has_nan(array: pa.Array) -> bool:
+    return bool(pc.any(pc.is_nan(array)).as_py())
 
 
 def masked(values: NDArray[Any], valid: NDArray[np.bool_] | None) -> pa.Array:

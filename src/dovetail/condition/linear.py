@@ -165,12 +165,12 @@ def _never_equal(function: str, value: Expression) -> Expression:
     return FALSE if function == "=" else Call("not", (Call("is_null", (value,), types.BOOLEAN),), types.BOOLEAN)
 
 
-def inwards(function: str, bound: Any, step: Any) -> tuple[str, Any]:
+def inwards(function: str, bound: Any, step: int | timedelta) -> tuple[str, Any]:
     """A bound between two steps, moved to the nearest one that can still be reached."""
-    steps = bound // step if function in ("<", "<=") else -(-bound // step)
-    if steps * step == bound:
-        return function, bound if isinstance(step, timedelta) else int(bound)
-    return ("<=" if function in ("<", "<=") else ">="), (steps * step if isinstance(step, timedelta) else int(steps))
+    below = bound // step * step if isinstance(step, timedelta) else math.floor(bound)
+    if below == bound:
+        return function, below
+    return ("<=", below) if function in ("<", "<=") else (">=", below + step)
 
 
 def in_days(difference: Expression, bound: Expression, binder: Binder) -> tuple[Expression, Expression]:

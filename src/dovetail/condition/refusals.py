@@ -7,7 +7,7 @@ from sqlglot import exp
 from dovetail.errors import ConditionError
 
 KINDS: tuple[tuple[tuple[type[exp.Expr], ...], str], ...] = (
-    ((exp.Query, exp.Subquery, exp.SubqueryPredicate), "a sub-query"),
+    ((exp.Query, exp.Subquery), "a sub-query"),
     ((exp.Window,), "a window function"),
     ((exp.AggFunc,), "an aggregate function"),
     ((exp.UDTF, exp.Explode), "a function that makes rows"),
@@ -23,17 +23,12 @@ def refuse(tree: exp.Expr) -> None:
     """Raises ConditionError if some part of the tree cannot be part of a join condition."""
     for node in tree.walk():
         for kinds, what in KINDS:
-            if isinstance(node, kinds) and not _is_lambda_test(node):
+            if isinstance(node, kinds):
                 raise ConditionError(f"{_text(node)}: a join condition cannot contain {what}.")
         if isinstance(node, exp.Anonymous) and node.name.lower() in UNSTABLE:
             raise ConditionError(f"{_text(node)}: it may give another value each time; add it as a column first.")
     if not isinstance(tree, exp.Condition):
         raise ConditionError(f"this is not a condition: {_text(tree)}")
-
-
-def _is_lambda_test(node: exp.Expr) -> bool:
-    """exists(array, x -> …) shares its name with EXISTS (SELECT …)."""
-    return isinstance(node, exp.Exists) and isinstance(node.expression, exp.Lambda)
 
 
 def _text(node: exp.Expr) -> str:

@@ -67,8 +67,11 @@ def text_of(expression: Expression) -> str:
 
 
 def _short(column: Column) -> str:
-    name = column.name if WORD.fullmatch(column.name) else quoted(column.name)
-    return f"{column.side.alias}.{name}"
+    return f"{column.side.alias}.{_readable(column.name)}"
+
+
+def _readable(name: str) -> str:
+    return name if WORD.fullmatch(name) else quoted(name)
 
 
 class _Spark:
@@ -120,7 +123,7 @@ class _Spark:
             case "cast":
                 return f"CAST({self.render(args[0])} AS {types.spark_name(type_of(call))})"
             case "field":
-                return f"{self.render(args[0], TIGHTEST)}.{quoted(_constant(args[1]))}"
+                return f"{self.render(args[0], TIGHTEST)}.{self.name(_constant(args[1]))}"
             case "add_months":
                 return f"{self.render(args[0], SUM)} + INTERVAL '{_constant(args[1])}' MONTH"
             case "overlaps":
@@ -129,6 +132,9 @@ class _Spark:
             case "distance":
                 return self.distance(args)
         return f"{function.upper()}({self.listed(args)})"
+
+    def name(self, name: str) -> str:
+        return quoted(name)
 
     def listed(self, args: tuple[Expression, ...]) -> str:
         return ", ".join(self.render(arg) for arg in args)
@@ -204,6 +210,9 @@ class _Human(_Spark):
     def call(self, call: Call) -> str:
         result = super().call(call)
         return result if call.function in PLAIN else f"{call.function}({self.listed(call.args)})"
+
+    def name(self, name: str) -> str:
+        return _readable(name)
 
     def opaque(self, expression: Opaque) -> str:
         return expression.sql

@@ -11,6 +11,7 @@ from sqlglot.errors import ParseError, TokenError
 
 from dovetail.condition import names
 from dovetail.condition.expression import Column, Expression, Opaque
+from dovetail.condition.render import quoted
 from dovetail.condition.translate import Translator, side_of
 from dovetail.errors import ConditionError
 
@@ -81,10 +82,13 @@ def with_columns(expression: Opaque, column: Callable[[Column], str]) -> str:
     known = {(c.side, c.name): c for c in expression.columns}
 
     def respell(node: exp.Expr) -> exp.Expr:
-        if isinstance(node, exp.Column) and (side := side_of(node.table)) is not None and not node.db:
-            found = known.get((side, node.name))
-            if found is not None:
-                return exp.Var(this=column(found))
-        return node
+        if not isinstance(node, exp.Column):
+            return node
+        first, *others = (part.name for part in node.parts)
+        side = side_of(first)
+        found = known.get((side, others[0])) if side is not None and others else None
+        if found is None:
+            return node
+        return exp.Var(this=".".join([column(found), *(quoted(field) for field in others[1:])]))
 
     return parse_text(expression.sql).transform(respell).sql(dialect="spark", normalize_functions=False)

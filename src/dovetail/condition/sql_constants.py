@@ -31,7 +31,14 @@ def unsigned(node: exp.Expr) -> exp.Expr:
 
 
 def interval_of(node: exp.Expr) -> literals.Interval | None:
-    """None: the amount is not a constant."""
+    """The interval that a node is, if it is one with constant amounts."""
+    if isinstance(node, exp.Add):  # INTERVAL 1 DAY 2 HOURS
+        first, second = interval_of(node.this), interval_of(node.expression)
+        if first is None or second is None:
+            return None
+        return literals.Interval(first.months + second.months, first.micros + second.micros)
+    if not isinstance(node, exp.Interval):
+        return None
     amount, unit = node.this, node.args.get("unit")
     if not isinstance(unsigned(amount), exp.Literal):
         return None

@@ -52,6 +52,7 @@ UNARY: dict[type[exp.Expr], str] = {
     exp.Second: "second",
     exp.IsNan: "isnan",
 }
+CAST_NAMES = {"tinyint": pa.int8(), "smallint": pa.int16(), "bigint": pa.int64(), "decimal": pa.decimal128(10, 0)}
 ISNULL_NAMES = {"isnull": True, "isnotnull": False}
 
 
@@ -165,7 +166,7 @@ class Translator:
 
     def _plus_interval(self, function: str, point: exp.Expr, node: exp.Expr) -> Expression | None:
         """Something ± an interval that has months in it."""
-        found = interval_of(node) if isinstance(node, exp.Interval) else None
+        found = interval_of(node)
         if found is None or not found.months:
             return None
         sign = 1 if function == "+" else -1
@@ -186,6 +187,9 @@ class Translator:
             case "<" | "<=" | ">" | ">=":
                 return _lexicographic(function, pairs)
         raise ConditionError(f"{function} does not apply to tuples: {_spark(left)}.")
+
+    def _tuple(self, node: exp.Expr) -> Expression:
+        raise ConditionError(f"{_spark(node)} can only be compared with another tuple of that length.")
 
     def _overlaps(self, node: exp.Expr) -> Expression:
         left, right = node.this, node.expression
@@ -315,6 +319,8 @@ class Translator:
         if name in ISNULL_NAMES and len(node.expressions) == 1:
             test = self._call("is_null", node.expressions[0])
             return test if ISNULL_NAMES[name] else Call("not", (test,))
+        if name in CAST_NAMES and len(node.expressions) == 1:
+            return Call("cast", (self.expression(node.expressions[0]),), CAST_NAMES[name])
         if name == "distance":
             return self._call("distance", *node.expressions)
         return self._opaque(node)
@@ -354,6 +360,7 @@ HANDLERS: dict[type[exp.Expr], Callable[[Translator, exp.Expr], Expression]] = {
     exp.HexString: Translator._hex,
     exp.Interval: Translator._interval,
     exp.Overlaps: Translator._overlaps,
+    exp.Tuple: Translator._tuple,
     exp.Between: Translator._between,
     exp.In: Translator._in,
     exp.Like: Translator._like,

@@ -1,11 +1,11 @@
-"""A hash table over 64-bit hashes that never moves a row: insert and probe whole batches.
+"""A hash table over 64-bit hashes: rows are appended in batches and never move.
 
-Open addressing with linear probing. A slot is two words beside each other, one cache line to touch:
+    heads[hash & mask]   the latest row of a bucket, plus one; 0 = none. Four bytes per bucket
+    links[2 row]         the row's hash
+    links[2 row + 1]     the next row of its bucket, plus one, so that a row's hash and successor share a cache line
 
-    slots[2 i]      the hash
-    slots[2 i + 1]  number of rows with that hash (high 32 bits), the latest of them (low 32 bits); 0 = empty
-
-Rows with equal hashes are chained through `chain[row]`, latest first.
+Probing walks all buckets of a batch in rounds, one link per round: the loads of a round do not depend on each other and
+nothing branches on data, so that the memory system is kept busy instead of waited for.
 """
 
 from __future__ import annotations
@@ -16,83 +16,68 @@ from numpy.typing import NDArray
 from dovetail.kernels.compiling import kernel
 
 Words = NDArray[np.int64]
-Links = NDArray[np.int32]
-
-LOW = np.int64(0xFFFFFFFF)
-ONE_MORE = np.int64(1 << 32)
+Heads = NDArray[np.int32]
 
 
 @kernel
-def insert(slots: Words, chain: Links, hashes: Words, first_row: int) -> int:
-    """Insert rows first_row, first_row + 1, …; return how many of their hashes are new."""
-    mask = np.int64(len(slots) // 2 - 1)
-    fresh = 0
+def append(heads: Heads, links: Words, hashes: Words, first_row: int) -> None:
+    """Add rows first_row, first_row + 1, …"""
+    mask = np.int64(len(heads) - 1)
     for i in range(len(hashes)):
-        h = hashes[i]
-        row = np.int64(first_row + i)
-        slot = h & mask
-        while True:
-            entry = slots[2 * slot + 1]
-            if entry == 0:
-                slots[2 * slot] = h
-                slots[2 * slot + 1] = ONE_MORE | row
-                chain[row] = -1
-                fresh += 1
-                break
-            if slots[2 * slot] == h:
-                chain[row] = np.int32(entry & LOW)
-                slots[2 * slot + 1] = ((entry >> 32) + 1) << 32 | row
-                break
-            slot = (slot + 1) & mask
-    return fresh
+        row = first_row + i
+        bucket = hashes[i] & mask
+        links[2 * row] = hashes[i]
+        links[2 * row + 1] = heads[bucket]
+        heads[bucket] = row + 1
 
 
 @kernel
-def resize(slots: Words, larger: Words) -> None:
-    """Move every slot into a larger, empty table."""
-    mask = np.int64(len(larger) // 2 - 1)
-    for i in range(len(slots) // 2):
-        entry = slots[2 * i + 1]
-        if entry != 0:
-            slot = slots[2 * i] & mask
-            while larger[2 * slot + 1] != 0:
-                slot = (slot + 1) & mask
-            larger[2 * slot] = slots[2 * i]
-            larger[2 * slot + 1] = entry
+def relink(heads: Heads, links: Words, rows: int) -> None:
+    """Link all rows anew into an empty array of heads of another size."""
+    mask = np.int64(len(heads) - 1)
+    for row in range(rows):
+        bucket = links[2 * row] & mask
+        links[2 * row + 1] = heads[bucket]
+        heads[bucket] = row + 1
 
 
 @kernel
-def find(slots: Words, hashes: Words) -> tuple[Words, int]:
-    """Per probing row the second word of its slot (0: no match), and the number of pairs in all."""
-    mask = np.int64(len(slots) // 2 - 1)
+def start(heads: Heads, hashes: Words) -> tuple[Words, Words]:
+    """The probing rows whose bucket is not empty, and the first link of each."""
+    mask = np.int64(len(heads) - 1)
+    probing = np.empty(len(hashes), np.int64)
     entries = np.empty(len(hashes), np.int64)
-    pairs = 0
+    active = 0
     for i in range(len(hashes)):
-        h = hashes[i]
-        slot = h & mask
-        entry = slots[2 * slot + 1]
-        while entry != 0 and slots[2 * slot] != h:
-            slot = (slot + 1) & mask
-            entry = slots[2 * slot + 1]
-        entries[i] = entry
-        pairs += entry >> 32
-    return entries, pairs
+        entry = np.int64(heads[hashes[i] & mask])
+        probing[active] = i  # written in any case, kept only if there is an entry
+        entries[active] = entry
+        active += entry != 0
+    return probing[:active], entries[:active]
 
 
 @kernel
-def follow(entries: Words, chain: Links, start: int, end: int, pairs: int) -> tuple[Words, Words]:
-    """The pairs of probing rows start..end as (probing row, resident row)."""
-    probing = np.empty(pairs, np.int64)
-    resident = np.empty(pairs, np.int64)
+def walk(links: Words, hashes: Words, probing: Words, entries: Words, room: int) -> tuple[Words, Words, int]:
+    """Follow the links for as many rounds as surely fit in `room` pairs.
+
+    Returns the pairs (probing row, resident row) and how many walks are unfinished: they are at the front of `probing`
+    and `entries`, which are overwritten. `room` must be at least the number of walks.
+    """
+    out_probing = np.empty(room, np.int64)
+    out_resident = np.empty(room, np.int64)
     out = 0
-    for i in range(start, end):
-        entry = entries[i]
-        if entry != 0:
-            row = entry & LOW
-            for _ in range(entry >> 32):
-                probing[out] = i
-                resident[out] = row
-                out += 1
-                if entry >> 32 > 1:
-                    row = np.int64(chain[row])
-    return probing, resident
+    active = len(probing)
+    while active > 0 and out + active <= room:
+        unfinished = 0
+        for j in range(active):
+            i = probing[j]
+            row = entries[j] - 1
+            out_probing[out] = i
+            out_resident[out] = row
+            out += links[2 * row] == hashes[i]
+            entry = links[2 * row + 1]
+            probing[unfinished] = i
+            entries[unfinished] = entry
+            unfinished += entry != 0
+        active = unfinished
+    return out_probing[:out], out_resident[:out], active

@@ -23,7 +23,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from dovetail.batch import Pairs, Side
+from dovetail.batch import Pairs, Side, take_rows
 from dovetail.condition import Condition, matching
 from dovetail.errors import BudgetError
 from dovetail.operators.protocol import Manifest, Usage, Workspace
@@ -59,7 +59,7 @@ class Shj:
     def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Pairs]:
         rows, hashes = self._keys.hash(side, batch)
         if rows is not None:
-            batch = batch.take(pa.array(rows))  # the others match nothing and need not be kept
+            batch = take_rows(batch, rows)  # the others match nothing and need not be kept
         self._counters.probes += len(hashes)
         for their_rows, probing, theirs in self._sides[side.other].probe(hashes, MOST_PAIRS):
             self._counters.pairs_tested += len(probing)
@@ -67,12 +67,12 @@ class Shj:
         if not self._ended[side.other]:
             self._sides[side].insert(batch, hashes)
             self._budget.release(BUFFER)
-            self._hold()
+            self._hold(side)
 
     def end(self, side: Side) -> None:
         self._ended[side] = True
         self._sides[side.other].forget()  # they waited for rows of this side only
-        self._hold()
+        self._hold(side.other)
 
     def react(self) -> Iterator[Pairs]:
         return iter(())
@@ -108,10 +108,10 @@ class Shj:
         good = matching(self._checks, *pairs)
         return pairs._replace(left_rows=pairs.left_rows[good], right_rows=pairs.right_rows[good])
 
-    def _hold(self) -> None:
+    def _hold(self, side: Side) -> None:
+        kept = self._sides[side]
         try:
-            for side in self._sides:
-                self._budget.hold(f"{side.side.alias} residents", side.resident_rows, side.resident_bytes)
+            self._budget.hold(f"{side.alias} residents", kept.resident_rows, kept.resident_bytes)
         except BudgetError as error:
             raise BudgetError(
                 f"{error} The symmetric hash join keeps both inputs in memory until one ends: give it more memory, "

@@ -37,10 +37,9 @@ class OneBucketRouter:
 
     @classmethod
     def shaped(cls, condition: Condition, cells: int, left_rows: float, right_rows: float) -> OneBucketRouter:
-        """The grid of at most `cells` cells that copies the fewest rows, among those that use most of the cells."""
+        """The grid of at most `cells` cells in which a cell gets the fewest rows."""
         shapes = [(lines, cells // lines) for lines in range(1, cells + 1)]
-        large = [(lines, columns) for lines, columns in shapes if 4 * lines * columns >= 3 * cells]
-        lines, columns = min(large, key=lambda shape: left_rows * shape[1] + right_rows * shape[0])
+        lines, columns = min(shapes, key=lambda shape: left_rows / shape[0] + right_rows / shape[1])
         return cls(condition, lines, columns)
 
     def route(self, side: Side, batch: pa.RecordBatch, spread: Spread) -> Visits:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from dovetail.batch import Pairs
+from dovetail.batch import Pairs, take_rows
 from dovetail.errors import InputError
 
 MOST_ROWS = 1 << 16  # result rows in one batch
@@ -32,12 +32,13 @@ def result_batches(
     pairs: Pairs, schema: pa.Schema, most_rows: int = MOST_ROWS, drop: tuple[int, int] = (0, 0)
 ) -> Iterator[pa.RecordBatch]:
     """The pairs as rows of the output schema, in batches of bounded size, without the last `drop` columns of each side."""
-    left_rows, right_rows = (
-        rows.select(range(rows.num_columns - extra)) if extra else rows
-        for rows, extra in zip((pairs.left, pairs.right), drop, strict=True)
-    )
+    left, right = (_without(rows, extra) for rows, extra in zip((pairs.left, pairs.right), drop, strict=True))
     for start in range(0, pairs.count, most_rows):
         end = start + most_rows
-        left = left_rows.take(pa.array(pairs.left_rows[start:end]))
-        right = right_rows.take(pa.array(pairs.right_rows[start:end]))
-        yield pa.RecordBatch.from_arrays(left.columns + right.columns, schema=schema)
+        left_part = take_rows(left, pairs.left_rows[start:end])
+        right_part = take_rows(right, pairs.right_rows[start:end])
+        yield pa.RecordBatch.from_arrays(left_part.columns + right_part.columns, schema=schema)
+
+
+def _without(rows: pa.RecordBatch, extra: int) -> pa.RecordBatch:
+    return rows.select(range(rows.num_columns - extra)) if extra else rows

@@ -41,6 +41,7 @@ class Options:
     cells: int | None = None  # how many parts the join is cut into; None: from a sample
     sample: bool = True  # look at the keys first: balances cells, splits heavy keys
     state_dir: str | None = None  # streams: where segments are kept; must outlive restarts
+    metrics: str = "dovetail"  # streams: the name of our figures in observedMetrics of the query's progress
 
     @classmethod
     def read(cls, given: dict[str, Any]) -> Options:
@@ -180,7 +181,7 @@ def _join_streams(
     schema = output_schema(bound.visible(Side.LEFT), bound.visible(Side.RIGHT), suffix)
     plan, router = _stream_plan(plan, inputs[0], options)
     directory = state_directory(options.state_dir, inputs[0].sparkSession)
-    join = StreamJoin(plan, router, directory, bound.extra, schema)
+    join = StreamJoin(plan, router, directory, bound.extra, schema, options.metrics)
     joined = join_streams(bound.frames, join, result_schema(*inputs, schema.names))
     return after_join(joined, bound, schema.names, len(inputs[0].columns))
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dovetail.batch import Side
+from dovetail.batch import Side, take_rows
 from dovetail.routers.protocol import Router
 
 PACKED = "cell int, side tinyint, seq bigint, payload binary"
@@ -61,7 +61,7 @@ def packer(side: Side, router: Router, schema: pa.Schema, labels: Sequence[int] 
             position += batch.num_rows
             rows, cells = router.route(side, batch, spread)
             order = np.argsort(cells, kind="stable")
-            dealt = batch.take(pa.array(rows[order]))
+            dealt = take_rows(batch, rows[order])
             numbers, starts = np.unique(cells[order], return_index=True)
             ends = np.append(starts[1:], len(order))
             payloads = [to_bytes(dealt.slice(s, e - s)) for s, e in zip(starts, ends, strict=True)]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.errors import PySparkRuntimeError
@@ -42,4 +45,21 @@ def local_session(app: str = "dovetail", master: str = "local[2]", conf: dict[st
     builder = SparkSession.builder.appName(app).master(master)
     for name, value in settings.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    with _chatter_to(Path(tempfile.gettempdir()) / f"dovetail-spark-{os.getpid()}.log"):
+        return builder.getOrCreate()
+
+
+@contextmanager
+def _chatter_to(log: Path) -> Iterator[None]:
+    """Let a JVM that is started in here write its standard error to a file.
+
+    Spark's streaming workers print there at every start; errors that matter come back as exceptions.
+    """
+    own = os.dup(2)
+    try:
+        with open(log, "ab") as file:
+            os.dup2(file.fileno(), 2)
+            yield
+    finally:
+        os.dup2(own, 2)
+        os.close(own)

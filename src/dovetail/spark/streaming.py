@@ -23,6 +23,7 @@ import pandas as pd
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, TimerValues
 from pyspark.sql.types import StructType
 
@@ -53,6 +54,7 @@ class StreamJoin:
     state_dir: str
     drop: tuple[int, int]  # key columns at the end of each side that are not part of the result
     schema: pa.Schema  # of the result
+    metrics: str  # the name of our figures in the query's progress
 
 
 def join_streams(frames: tuple[DataFrame, DataFrame], join: StreamJoin, schema: StructType) -> DataFrame:
@@ -71,7 +73,8 @@ def join_streams(frames: tuple[DataFrame, DataFrame], join: StreamJoin, schema: 
             statefulProcessor=JoinProcessor(join), outputStructType=RESULTS, outputMode="Append", timeMode="None"
         )
     )
-    return joined.mapInArrow(unpack, schema)
+    results = joined.mapInArrow(unpack, schema)
+    return results.observe(join.metrics, F.count(F.lit(1)).alias("results"))
 
 
 def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dovetail.batch import Rows, Side
+from dovetail.batch import Rows, Side, take_rows
 from dovetail.kernels.sorted_probe import expand, find_hashes
 from dovetail.state.blocks import Block, BlockStore
 from dovetail.state.hash_table import HashTable
@@ -35,7 +35,6 @@ class _Part:
     def __init__(self, schema: pa.Schema) -> None:
         self.rows = RowStore(schema)
         self.table = HashTable()
-        self.hashes: list[Hashes] = []
 
 
 class HashSide:
@@ -63,13 +62,11 @@ class HashSide:
         part = self._parts[-1]
         part.rows.append(batch)
         part.table.insert(hashes)
-        part.hashes.append(hashes)
 
     def probe(self, hashes: Hashes, most_pairs: int) -> Iterator[tuple[pa.RecordBatch, Rows, Rows]]:
         """(rows of this side, probing row, row of this side), in pieces of bounded size."""
         for part in self._parts:
-            matches = part.table.find(hashes)
-            for probing, mine in matches.pieces(most_pairs):
+            for probing, mine in part.table.find(hashes, most_pairs):
                 yield part.rows.view(), probing, mine
         for run in self.runs:
             batch, resident = self._map(run)
@@ -87,8 +84,7 @@ class HashSide:
     def freeze(self, version: int) -> list[Block]:
         """Move the residents into a run; merge runs where one size class has many; return all runs."""
         for part in self._parts:
-            hashes = np.concatenate(part.hashes)
-            self.runs.append(self._write(part.rows.view(), hashes, version))
+            self.runs.append(self._write(part.rows.view(), part.table.hashes, version))
         self._parts = []
         while (crowd := _crowded(self.runs)) is not None:
             mapped = [self._map(run) for run in crowd]
@@ -103,7 +99,7 @@ class HashSide:
 
     def _write(self, batch: pa.RecordBatch, hashes: Hashes, version: int) -> Block:
         order = np.argsort(hashes, kind="stable")
-        rows = batch.take(pa.array(order)).append_column(HASH, pa.array(hashes[order]))
+        rows = take_rows(batch, order).append_column(HASH, pa.array(hashes[order]))
         return self._blocks.write(rows, f"{version:08d}-{self.side.alias}")
 
     def _map(self, run: Block) -> tuple[pa.RecordBatch, Hashes]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from dovetail.batch import Rows
+from dovetail.batch import Rows, take_rows
 from dovetail.state.growing import growing_column
 
 MOST_BYTES = 2**31 - 1  # 32-bit offsets of strings and lists end here
@@ -18,18 +18,16 @@ class RowStore:
         self._columns = [growing_column(field.type) for field in schema]
         self._most_bytes = most_bytes
         self._rows = 0
+        self.nbytes = 0
         self._view: pa.RecordBatch | None = None
 
     def __len__(self) -> int:
         return self._rows
 
-    @property
-    def nbytes(self) -> int:
-        return sum(column.nbytes for column in self._columns)
-
     def fits(self, batch: pa.RecordBatch) -> bool:
         """Whether the rows can be appended and still be read as one batch."""
-        return self.nbytes + batch.nbytes <= self._most_bytes
+        room = self._most_bytes - self.nbytes
+        return batch.get_total_buffer_size() <= room or batch.nbytes <= room  # the first is an upper bound, and cheap
 
     def append(self, batch: pa.RecordBatch) -> int:
         """Keep the rows; return the position of the first."""
@@ -37,6 +35,7 @@ class RowStore:
         for column, array in zip(self._columns, batch.columns, strict=True):
             column.append(array)
         self._rows += batch.num_rows
+        self.nbytes = sum(column.nbytes for column in self._columns)
         self._view = None
         return first
 
@@ -47,4 +46,4 @@ class RowStore:
         return self._view
 
     def take(self, rows: Rows) -> pa.RecordBatch:
-        return self.view().take(pa.array(rows))
+        return take_rows(self.view(), rows)
