@@ -12,7 +12,9 @@ console = Console()
 
 def print_report(report: Report) -> None:
     scenario = report.scenario
-    times = Table(title=scenario.title, title_justify="left", caption=f"{scenario.measure} time, {scenario.repeat} runs")
+    times = Table(
+        title=scenario.title, title_justify="left", caption=f"{scenario.measure} time, {scenario.repeat} runs"
+    )
     for name in ("contender", "median s", "fastest s", "slowest s"):
         times.add_column(name, justify="left" if name == "contender" else "right")
     for name, seconds in report.seconds.items():

@@ -42,7 +42,15 @@ def join(
 
         memory_bytes = None if memory is None else parse_bytes(memory)
         return join_dataframes(
-            left, right, on, how, suffix=suffix, window=window, memory_bytes=memory_bytes, algorithm=algorithm, **options
+            left,
+            right,
+            on,
+            how,
+            suffix=suffix,
+            window=window,
+            memory_bytes=memory_bytes,
+            algorithm=algorithm,
+            **options,
         )
     _refuse(window=window, **options)
     plan, tables = _planned(left, right, on, how, memory, algorithm)

@@ -54,7 +54,8 @@ class Pairs(NamedTuple):
     right_rows: Rows
 
     @property
-    def count(self) -> int:
+    def size(self) -> int:
+        """How many pairs there are."""
         return len(self.left_rows)
 
     @classmethod

@@ -31,7 +31,7 @@ errors = Console(stderr=True)
 
 Left = Annotated[Path, typer.Option(help="The left input: a parquet, CSV, JSON or ORC file, or a directory of them.")]
 Right = Annotated[Path, typer.Option(help="The right input.")]
-On = Annotated[str, typer.Option(help="The condition, with the aliases l and r: \"l.id = r.id AND l.t < r.t\".")]
+On = Annotated[str, typer.Option(help='The condition, with the aliases l and r: "l.id = r.id AND l.t < r.t".')]
 How = Annotated[str, typer.Option(help="inner, left, right, full, left_semi or left_anti.")]
 Memory = Annotated[str | None, typer.Option(help="Memory of each cell, such as 256MB.")]
 Algorithm = Annotated[str, typer.Option(help="The algorithm; auto lets the planner choose.")]
@@ -78,9 +78,7 @@ def demo() -> None:
         raise typer.Exit(1)
 
 
-def _check(
-    left: Path, right: Path, on: str, how: str, suffix: str, memory: str | None, algorithm: str
-) -> str:
+def _check(left: Path, right: Path, on: str, how: str, suffix: str, memory: str | None, algorithm: str) -> str:
     """Everything that can be wrong with a request, found before Spark starts; the plan's text if nothing is."""
     schemas = [dataset_of(path).schema for path in (left, right)]
     condition = parse(on, schemas[0], schemas[1])
@@ -93,7 +91,7 @@ def _join_in_process(
     left: Path, right: Path, on: str, how: str, suffix: str, memory: str | None, algorithm: str, out: Path
 ) -> int:
     tables = [dataset_of(path).to_table() for path in (left, right)]
-    result = api.join(*tables, on, how, suffix=suffix, memory=memory, algorithm=algorithm)
+    result = api.join(tables[0], tables[1], on, how, suffix=suffix, memory=memory, algorithm=algorithm)
     unfinished = out / ".part-0.tmp"
     pq.write_table(result, unfinished)
     _clear(out, except_for=unfinished)
@@ -109,8 +107,10 @@ def _join_on_spark(
 
     spark = local_session()
     try:
-        inputs = [spark.read.format(format_of(path)).options(**_options(path)).load(str(path)) for path in (left, right)]
-        result = api.join(*inputs, on, how, suffix=suffix, memory=memory, algorithm=algorithm)
+        inputs = [
+            spark.read.format(format_of(path)).options(**_options(path)).load(str(path)) for path in (left, right)
+        ]
+        result = api.join(inputs[0], inputs[1], on, how, suffix=suffix, memory=memory, algorithm=algorithm)
         result.write.mode("overwrite").parquet(str(out))
         return spark.read.parquet(str(out)).count()
     finally:

@@ -1,8 +1,8 @@
 """The demo: two slow sources, a join on Spark that answers while they are still sending, and a check of its answer.
 
-    writer thread --> files of orders   --+
-                                          +--> dovetail.join on Spark --> parquet sink --> counted, checked
-    writer thread --> files of payments --+
+writer thread --> files of orders   --+
+                                      +--> dovetail.join on Spark --> parquet sink --> counted, checked
+writer thread --> files of payments --+
 """
 
 from __future__ import annotations
@@ -79,7 +79,9 @@ class Source(threading.Thread):
         rng = self._rng
         amounts = rng.gamma(2.0, 40.0, len(ids)).round(2)
         if self.script.name == "orders":
-            return pa.table({"order_id": ids, "amount": amounts, "city": rng.choice(["Basel", "Kyoto", "Lima"], len(ids))})
+            return pa.table(
+                {"order_id": ids, "amount": amounts, "city": rng.choice(["Basel", "Kyoto", "Lima"], len(ids))}
+            )
         # One order in eight is paid in two instalments, and as many are not paid at all.
         paid = np.where(rng.random(len(ids)) < 0.125, rng.permutation(ids), ids)
         return pa.table({"order_id": paid, "paid": amounts})
@@ -122,8 +124,7 @@ class Scene:
     def line(self) -> str:
         left, right = self.sources
         return (
-            f"{self.elapsed:5.1f} s  {self.phase:<8}  {_state(left):<21} {_state(right):<23} "
-            f"{self.results:>7,} results"
+            f"{self.elapsed:5.1f} s  {self.phase:<8}  {_state(left):<21} {_state(right):<23} {self.results:>7,} results"
         )
 
     def __rich__(self) -> Group:
@@ -165,7 +166,7 @@ def _stream(spark: Any, place: Path, console: Console) -> int:
     ]
     for source in sources:
         source.send(0)
-    joined = join(*streams, ON, state_dir=str(place / "state"))
+    joined = join(streams[0], streams[1], ON, state_dir=str(place / "state"))
     query = (
         joined.writeStream.format("parquet")
         .option("path", str(place / "results"))

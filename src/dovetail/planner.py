@@ -26,9 +26,10 @@ NESTED_LOOP_ADVICE = (
 
 def join_type(how: str) -> str:
     """The join type by its main name."""
-    if not isinstance(how, str) or how.lower() not in HOW:
+    found = HOW.get(str(how).lower())
+    if found is None:
         raise InputError(f"how must be one of {', '.join(sorted(set(HOW.values())))}; got {how!r}.")
-    return HOW[how.lower()]
+    return found
 
 
 def plan_join(

@@ -87,7 +87,8 @@ def check_run(
     expected = Counter(definition(left, right, on))
     found = Counter(run.pairs)
     assert found == expected, (
-        f"{repeat}\nmissing: {sorted((expected - found).elements())}\ntoo many: {sorted((found - expected).elements())}\n"
+        f"{repeat}\nmissing: {sorted((expected - found).elements())}\n"
+        f"too many: {sorted((found - expected).elements())}\n"
         f"left = pa.table({left.to_pydict()})\nright = pa.table({right.to_pydict()})"
     )
     assert len(run.phases) == len(run.pairs), repeat
@@ -114,7 +115,7 @@ def check_router(
         for row, cells in visited.items():
             assert len(cells) == len(set(cells)), f"row {row} of {side.alias} visits a cell twice: {cells}"
         cells_of.append(visited)
-    for left_row, right_row in definition(*tables, on):
+    for left_row, right_row in definition(tables[0], tables[1], on):
         ours = set(cells_of[0].get(left_row, [])) & set(cells_of[1].get(right_row, []))
         assert len(ours) == 1, f"rows {left_row} and {right_row} match and meet in {len(ours)} cells: {sorted(ours)}"
 

@@ -165,7 +165,7 @@ def operands(text: str, zone: str | None = None) -> tuple[Expression, ...]:
         ("l.price + 1", D(11, 2)),
         ("l.price * 10", D(13, 2)),
         ("l.price + l.x", D(13, 2)),
-        ("l.price / 3", D(12, 4)),
+        ("l.price / 3", D(14, 6)),
         ("l.price * 1.5e0", pa.float64()),
         ("l.d + 1", pa.date32()),
         ("1 + l.d", pa.date32()),
@@ -291,10 +291,7 @@ def test_calendar_functions_use_the_sessions_clock() -> None:
 @pytest.mark.parametrize(
     ("condition", "message"),
     [
-        (
-            "l.s = r.price",
-            r"l\.s \(string\) cannot be compared with r\.price \(decimal128\(10, 2\)\)\. Cast one of them\.",
-        ),
+        ("l.s = r.y", r"l\.s \(string\) cannot be compared with r\.y \(double\)\. Cast one of them\."),
         ("l.s < 5", r"l\.s \(string\) cannot be compared with 5 \(int32\)"),
         ("l.x = '5'", r"l\.x \(int32\) cannot be compared with '5' \(string\)"),
         ("l.s = r.d", r"l\.s \(string\) cannot be compared with r\.d"),
@@ -324,7 +321,7 @@ def test_calendar_functions_use_the_sessions_clock() -> None:
         ("l.point.z = 1", "Its fields are: a, B"),
         ("distance(l.x, r.x, l.y) < 1", "as many left as right coordinates"),
         ("distance(l.s, r.s) < 1", "distance needs a number"),
-        ("CAST(l.d AS INT) = 1", r"l\.d \(date32\[day\]\) cannot be cast to int32"),
+        ("CAST(l.d + 1 AS INT) = 1", r"l\.d \+ 1 day \(date32\[day\]\) cannot be cast to int32"),
         ("CAST('abc' AS INT) = l.x", "cannot cast string to int32"),
         ("coalesce(l.x, 'a') = 1", "cannot be combined"),
         ("CASE WHEN l.flag THEN 1 ELSE 'a' END = 1", "cannot be combined"),

@@ -41,7 +41,7 @@ events = st.one_of(
 
 @st.composite
 def schedules(draw: st.DrawFn) -> list[tuple[Any, ...]]:
-    """Arrivals, stalls and restarts; sometimes an early end of one side, with stalls and arrivals of the other after it."""
+    """Arrivals, stalls and restarts; sometimes an early end of a side, after which only the other one arrives."""
     schedule: list[tuple[Any, ...]] = draw(st.lists(events, max_size=25))
     for side in draw(st.sampled_from([(), ("l",), ("r",), ("l", "r")])):
         at = draw(st.integers(0, len(schedule)))

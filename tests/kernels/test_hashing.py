@@ -4,11 +4,14 @@ import pyarrow as pa
 from dovetail.kernels.hashing import combine, hash_codes, hash_strings
 from dovetail.state.hash_keys import hash_column
 
+CODES = [0, -5451962507482445012, 7256831767414464289, 7301644554408135072]
+STRINGS = [-7160610219483255062, -6124234764004268503, -2923020643531738951]
+
 
 def test_hashes_are_the_same_on_every_machine() -> None:
-    assert hash_codes(np.array([0, 1, -1, 2**62])).tolist() == [0, -5451962507482445012, 7256831767414464289, 7301644554408135072]
+    assert hash_codes(np.array([0, 1, -1, 2**62])).tolist() == CODES
     text = b"abcdefghij"
-    assert hash_strings(np.array([0, 0, 1, 10]), np.frombuffer(text, np.uint8)).tolist() == [-7160610219483255062, -6124234764004268503, -2923020643531738951]
+    assert hash_strings(np.array([0, 0, 1, 10]), np.frombuffer(text, np.uint8)).tolist() == STRINGS
 
 
 def test_different_codes_have_different_hashes() -> None:

@@ -58,19 +58,16 @@ def separated(comparison: Call, binder: Binder) -> Call | None:
 
 def _terms(expression: Expression, sign: int) -> list[Term] | None:
     """A sum as one-sided terms; None if it is not one, or not an exact one."""
-    if len(sides_of(expression)) < 2:
-        return [Term(sign, expression)]
-    if not _is_exact_sum(expression):
-        return None
-    match expression:
-        case Call("neg", (inner,)):
-            return _terms(inner, -sign)
-        case Call("cast", (inner,), target) if inner.type and target and types.is_lossless(inner.type, target):
-            return _terms(inner, sign)
-        case Call("+" | "-" as function, (a, b)):
-            first, second = _terms(a, sign), _terms(b, sign if function == "+" else -sign)
-            return None if first is None or second is None else first + second
-    return None
+    if _is_exact_sum(expression):
+        match expression:
+            case Call("neg", (inner,)):
+                return _terms(inner, -sign)
+            case Call("cast", (inner,), target) if inner.type and target and types.is_lossless(inner.type, target):
+                return _terms(inner, sign)
+            case Call("+" | "-" as function, (a, b)):
+                first, second = _terms(a, sign), _terms(b, sign if function == "+" else -sign)
+                return None if first is None or second is None else first + second
+    return [Term(sign, expression)] if len(sides_of(expression)) < 2 else None
 
 
 def _is_exact_sum(expression: Expression) -> bool:
@@ -86,31 +83,48 @@ def _is_exact_sum(expression: Expression) -> bool:
 
 def _rebuilt(operator: str, terms: list[Term], binder: Binder) -> Call | None:
     left = [term for term in terms if sides_of(term.value) == LEFT]
-    others = [Term(-term.sign, term.value) for term in terms if sides_of(term.value) != LEFT]
-    if not left or all(not sides_of(term.value) for term in others):
-        return None  # one side cancelled nothing: it is not there
+    right = [Term(-term.sign, term.value) for term in terms if sides_of(term.value) == RIGHT]
+    constants = [Term(-term.sign, term.value) for term in terms if not sides_of(term.value)]
     if _points(left) < 0 or all(term.sign < 0 for term in left):
         operator = FLIPPED[operator]
-        left, others = ([Term(-sign, value) for sign, value in side] for side in (left, others))
+        left, right, constants = ([Term(-sign, value) for sign, value in part] for part in (left, right, constants))
     try:
-        comparison = binder.call(operator, _sum(left, binder), _sum(others, binder))
+        total = _sum([*right, *_combined(constants, binder)], binder)
+        comparison = binder.call(operator, _sum(left, binder), total)
     except ConditionError:
-        return None
+        return None  # not a sum that has a type, such as instant + instant
     assert isinstance(comparison, Call)
     return comparison if all(_is_kept(arg) for arg in comparison.args) else None
 
 
+def _is_point(term: Term) -> bool:
+    return types.is_instant(type_of(term.value))
+
+
 def _points(terms: list[Term]) -> int:
     """Instants minus subtracted instants: a sum of them is a length of time (0) or an instant (1)."""
-    return sum(term.sign for term in terms if types.is_instant(type_of(term.value)))
+    return sum(term.sign for term in terms if _is_point(term))
+
+
+def _combined(constants: list[Term], binder: Binder) -> list[Term]:
+    """At most one constant besides instants, written with the sign it has."""
+    points = [term for term in constants if _is_point(term)]
+    amounts = [term for term in constants if not _is_point(term)]
+    if not amounts:
+        return points
+    total = _sum(amounts, binder)
+    assert isinstance(total, Literal)
+    if not total.value:
+        return points
+    if total.value > 0 * total.value:
+        return [*points, Term(1, total)]
+    return [*points, Term(-1, Literal(-total.value, total.type))]
 
 
 def _sum(terms: list[Term], binder: Binder) -> Expression:
     # Instants first, and added ones before subtracted ones: what remains are lengths of time.
-    ordered = sorted(terms, key=lambda term: (-term.sign, not types.is_instant(type_of(term.value))))
-    instants = [term for term in ordered if types.is_instant(type_of(term.value))]
-    rest = [term for term in ordered if term not in instants]
-    (first, *others) = [*instants, *rest]
+    ordered = sorted(terms, key=lambda term: (not _is_point(term), -term.sign))
+    (first, *others) = ordered
     total = first.value if first.sign > 0 else binder.call("neg", first.value)
     for sign, value in others:
         total = binder.call("+" if sign > 0 else "-", total, value)

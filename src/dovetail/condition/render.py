@@ -83,7 +83,8 @@ class _Spark:
             case Column():
                 return self.column(expression)
             case Literal():
-                return self.literal(expression)
+                constant = self.literal(expression)
+                return f"({constant})" if constant.startswith("-") and outer >= NEGATION else constant  # "--" comments
             case Opaque():
                 return self.opaque(expression)
             case Call():

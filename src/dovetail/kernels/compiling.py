@@ -33,7 +33,7 @@ def _cache_directory() -> str | None:
 
 _directory = _cache_directory()
 if _directory is not None:
-    numba.config.CACHE_DIR = _directory
+    setattr(numba.config, "CACHE_DIR", _directory)  # noqa: B010  numba makes its settings at run time
 
 
 def kernel(function: F) -> F:

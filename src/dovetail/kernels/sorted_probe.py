@@ -24,7 +24,7 @@ def find_hashes(resident: Words, probing: Words) -> tuple[Words, Words]:
     scale = n / 18446744073709551616.0
     for i in range(len(probing)):
         h = probing[i]
-        position = np.int64((np.float64(h) + 9223372036854775808.0) * scale)
+        position = int((np.float64(h) + 9223372036854775808.0) * scale)
         position = min(max(position, 0), n - 1)
         # Gallop from the guess until [low, high) holds the first position with a hash >= h.
         low = position

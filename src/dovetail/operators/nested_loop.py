@@ -46,7 +46,7 @@ class _Chunk(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        return self.rows.batch.nbytes + self.rows.codes.nbytes + self.rows.rows.nbytes
+        return int(self.rows.batch.nbytes) + self.rows.codes.nbytes + self.rows.rows.nbytes
 
 
 class _Spilled(NamedTuple):

@@ -52,9 +52,7 @@ class HashRouter:
                 visits.append(self._split(side, heavy, rows[mine], home[mine], spread))
         return Visits(np.concatenate([v.rows for v in visits]), np.concatenate([v.cells for v in visits]))
 
-    def _split(
-        self, side: Side, heavy: Heavy, rows: Rows, home: NDArray[np.int32], spread: Spread
-    ) -> Visits:
+    def _split(self, side: Side, heavy: Heavy, rows: Rows, home: NDArray[np.int32], spread: Spread) -> Visits:
         if side is heavy.side:
             return Visits(rows, ((home + spread[rows] % heavy.parts) % self.cells).astype(np.int32))
         copies = np.arange(heavy.parts)

@@ -86,7 +86,7 @@ class Driver:
             yield self._count(phase, pairs)
 
     def _count(self, phase: Phase, pairs: Pairs) -> Found:
-        self._workspace.counters.results += pairs.count
+        self._workspace.counters.results += pairs.size
         return Found(phase, pairs)
 
     def _piece_rows(self, batch: pa.RecordBatch) -> int:
@@ -97,5 +97,5 @@ def rows_per_piece(batch: pa.RecordBatch, budget: Budget, block_rows: int) -> in
     """How many rows of the batch may arrive at once, so that the input buffer keeps to its share of the budget."""
     if budget.limit is None or budget.unit == "rows":
         return block_rows
-    bytes_per_row = max(1, batch.nbytes // max(1, batch.num_rows))
+    bytes_per_row: int = max(1, batch.nbytes // max(1, batch.num_rows))
     return max(1, min(block_rows, budget.limit // 32 // bytes_per_row))

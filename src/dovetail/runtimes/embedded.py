@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -21,7 +22,7 @@ from dovetail.state.budget import Budget
 BATCH_ROWS = 1 << 16  # rows of a table at rest that arrive at once
 STREAM_ROWS = 4096  # rows of a progressive join that arrive at once: small, for early results
 
-Rows = pa.Table | pa.RecordBatchReader
+Rows: TypeAlias = pa.Table | pa.RecordBatchReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ def run(plan: JoinPlan, events: Iterable[Event], schema: pa.Schema, batch_rows: 
     try:
         driver = Driver(operator_class(plan.operator.name)(workspace), workspace)
         for phase, pairs in driver.run(events):
-            done = counters.results - pairs.count
+            done = counters.results - pairs.size
             for batch in result_batches(pairs, schema):
                 done += batch.num_rows
                 yield Step(batch, phase, done, None)

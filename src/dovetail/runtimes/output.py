@@ -33,7 +33,7 @@ def result_batches(
 ) -> Iterator[pa.RecordBatch]:
     """The pairs as rows of the output schema, in batches of bounded size, without the last `drop` columns of each side."""
     left, right = (_without(rows, extra) for rows, extra in zip((pairs.left, pairs.right), drop, strict=True))
-    for start in range(0, pairs.count, most_rows):
+    for start in range(0, pairs.size, most_rows):
         end = start + most_rows
         left_part = take_rows(left, pairs.left_rows[start:end])
         right_part = take_rows(right, pairs.right_rows[start:end])

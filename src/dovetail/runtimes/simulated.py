@@ -44,7 +44,7 @@ class Run:
         left = np.asarray(found.pairs.left.column(ROW))[found.pairs.left_rows]
         right = np.asarray(found.pairs.right.column(ROW))[found.pairs.right_rows]
         self.pairs.extend(zip(left.tolist(), right.tolist(), strict=True))
-        self.phases.extend([found.phase] * found.pairs.count)
+        self.phases.extend([found.phase] * found.pairs.size)
 
 
 def simulate(
@@ -69,7 +69,7 @@ def simulate(
     What is left arrives at the end, a row of each side in turn.
     """
     tables = tuple(_numbered(arrow_table(table)) for table in (left, right))
-    if memory_rows is not None and memory_rows < 1 or block_rows < 1:
+    if (memory_rows is not None and memory_rows < 1) or block_rows < 1:
         raise InputError(f"memory_rows and block_rows must be positive; got {memory_rows} and {block_rows}.")
     condition = parse(on, tables[0].schema, tables[1].schema, in_process=True)
     kind = operator_class(operator)

@@ -1,8 +1,8 @@
 """A condition on two DataFrames: what runs in the cells, and what Spark evaluates before and after them.
 
-    l.k = r.k                      a typed predicate, in the cells
-    soundex(l.name) = r.code       Spark computes soundex(name) as an extra column; then as above
-    levenshtein(l.a, r.b) < 3      needs both rows: Spark filters the joined rows
+l.k = r.k                      a typed predicate, in the cells
+soundex(l.name) = r.code       Spark computes soundex(name) as an extra column; then as above
+levenshtein(l.a, r.b) < 3      needs both rows: Spark filters the joined rows
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from dovetail.condition import (
     sides_of,
     spark_sql,
 )
+from dovetail.spark.columns import expression_of
 from dovetail.spark.schemas import arrow_schema, session_zone
 
 GUESSED_WIDTH = 40  # bytes of a string or nested value
@@ -87,12 +88,6 @@ def after_join(result: DataFrame, bound: Bound, names: Sequence[str], left_colum
 
 def _width(type_: pa.DataType) -> int:
     return type_.bit_width // 8 + 1 if pa.types.is_primitive(type_) else GUESSED_WIDTH
-
-
-def expression_of(on, left, right):
-    from dovetail.spark.columns import expression_of
-
-    return expression_of(on, left, right)
 
 
 def _expressions(on: Any, left: DataFrame, right: DataFrame, schemas: tuple[pa.Schema, pa.Schema]) -> list[Expression]:

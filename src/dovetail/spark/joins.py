@@ -1,8 +1,8 @@
 """Joins of DataFrames: at rest through one shuffle of packed batches, streams through a stateful operator.
 
-    left  --route, pack--+                                              +--> DataFrame
-                         +--> one partition per cell, join, unpack -----+
-    right --route, pack--+                                              +--> Spark's own filters, where needed
+left  --route, pack--+                                              +--> DataFrame
+                     +--> one partition per cell, join, unpack -----+
+right --route, pack--+                                              +--> Spark's own filters, where needed
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Options:
             known = ", ".join(cls.__dataclass_fields__)
             raise InputError(f"{', '.join(unknown)}: no such option of a join on Spark. There are {known}.")
         options = cls(**given)
-        if options.cells is not None and (not isinstance(options.cells, int) or options.cells < 1):
+        if options.cells is not None and not (type(options.cells) is int and options.cells > 0):
             raise InputError(f"cells must be a positive number; got {options.cells!r}.")
         return options
 
@@ -136,7 +136,7 @@ def _table_plan(bound: Bound, plan: JoinPlan, options: Options) -> _TablePlan:
         grid = OneBucketRouter.shaped(condition, cells, samples[0].rows, samples[1].rows)
         why = f"a grid of {grid.lines} x {grid.columns}, in which any two rows meet once"
         return _TablePlan(replace(plan, router=Choice("one_bucket", why), cells=grid.cells), grid, first)
-    heavy = heavy_keys(*samples, cells)
+    heavy = heavy_keys(samples[0], samples[1], cells)
     why = f"equal keys share a cell; {len(heavy)} heavy keys are split" if options.sample else "equal keys share a cell"
     return _TablePlan(
         replace(plan, router=Choice("hash", why), cells=cells), HashRouter(condition, cells, heavy), first

@@ -20,9 +20,7 @@ from dovetail.routers.protocol import Router
 PACKED = "cell int, side tinyint, seq bigint, payload binary"
 """The schema of packed rows, as Spark spells it."""
 
-ARROW_PACKED = pa.schema(
-    [("cell", pa.int32()), ("side", pa.int8()), ("seq", pa.int64()), ("payload", pa.binary())]
-)
+ARROW_PACKED = pa.schema([("cell", pa.int32()), ("side", pa.int8()), ("seq", pa.int64()), ("payload", pa.binary())])
 PACK_ROWS = 1 << 16  # rows collected before they are dealt out to cells
 PACK_BYTES = 1 << 24
 

@@ -93,14 +93,15 @@ class JoinProcessor(StatefulProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._manifest = handle.getValueState("manifest", "manifest string")
 
-    def handleInputRows(  # noqa: N802  Spark's name
+    def handleInputRows(
         self,
         key: Any,
         rows: Iterator[pd.DataFrame],
-        timerValues: TimerValues,  # noqa: N803  called by keyword
+        timerValues: TimerValues,
     ) -> Iterator[pd.DataFrame]:
         (cell,) = key
-        stored = json.loads(self._manifest.get()[0]) if self._manifest.exists() else None
+        document = self._manifest.get()
+        stored = None if document is None else json.loads(document[0])
         segments = SegmentStore(cell_directory(self._join, cell))
         workspace = self._workspace(segments)
         operator = operator_class(self._join.plan.operator.name)(workspace)

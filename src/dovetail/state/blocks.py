@@ -93,7 +93,7 @@ class BlockStore:
             raise StateError(f"cannot write {data.size:,} bytes of join state to {path}: {error.strerror}.") from error
         self._counters.pages_written += 1
         self._numbers[name] = self._counters.pages_written
-        low, high = zone if zone else (None, None)
+        low, high = zone or (None, None)
         return Block(name, batch.num_rows, data.size, zlib.crc32(data), low, high)
 
     def read(self, block: Block, *, verify: bool = False) -> pa.RecordBatch:

@@ -72,9 +72,7 @@ class Budget:
 
     def _complaint(self) -> str:
         holders = ", ".join(
-            f"{name} {self.measure(rows, nbytes):,}"
-            for name, (rows, nbytes) in self._held.items()
-            if rows or nbytes
+            f"{name} {self.measure(rows, nbytes):,}" for name, (rows, nbytes) in self._held.items() if rows or nbytes
         )
         return f"the memory budget of {self.limit:,} {self.unit} is exceeded: {self.used:,} are needed ({holders})."
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from dovetail.batch import Rows, Side
 from dovetail.condition import Condition, Equal, Expression, Less, NotEqual, evaluate, matching, passing
-from dovetail.keys import is_fixed, order_codes
 from dovetail.kernels import cross as kernels
+from dovetail.keys import is_fixed, order_codes
 
 OPERATORS = {
     "=": kernels.EQUAL,

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from dovetail.batch import Rows, Side
 from dovetail.condition import Condition, evaluate, passing
-from dovetail.keys import is_fixed, order_codes
 from dovetail.kernels import hashing
+from dovetail.keys import is_fixed, order_codes
 
 
 class Hashed(NamedTuple):

@@ -83,7 +83,8 @@ class Rectangle:
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Rectangle:
         outer = None if fields["outer"] is None else Side(fields["outer"])
-        return cls(outer, *fields["joined"], fields["next_inner"], fields["batch_size"])
+        left, right = fields["joined"]
+        return cls(outer, left, right, fields["next_inner"], fields["batch_size"])
 
     def _joined(self, side: Side) -> int:
         return self.joined_left if side is Side.LEFT else self.joined_right

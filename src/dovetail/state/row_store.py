@@ -27,7 +27,7 @@ class RowStore:
     def fits(self, batch: pa.RecordBatch) -> bool:
         """Whether the rows can be appended and still be read as one batch."""
         room = self._most_bytes - self.nbytes
-        return batch.get_total_buffer_size() <= room or batch.nbytes <= room  # the first is an upper bound, and cheap
+        return bool(batch.get_total_buffer_size() <= room or batch.nbytes <= room)  # the first is an upper bound, cheap
 
     def append(self, batch: pa.RecordBatch) -> int:
         """Keep the rows; return the position of the first."""
