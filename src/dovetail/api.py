@@ -33,9 +33,10 @@ def join(
 ) -> Any:
     """Join two inputs on any condition.
 
-    Two Spark DataFrames give a DataFrame (streaming, if either is); pyarrow, pandas or Polars tables give a
-    pyarrow.Table. `on` is SQL text with the aliases l and r, a list of column names, or PySpark Columns. `memory` bounds
-    what each cell keeps. The result has the left columns, then the right ones; a right name that clashes gets the suffix.
+    Two Spark DataFrames give a DataFrame (a streaming one, if they stream); pyarrow, pandas or Polars tables give a
+    pyarrow.Table. `on` is SQL text with the aliases l and r, a list of column names, or PySpark Columns. `memory`
+    bounds what each cell keeps. The result has the left columns, then the right ones; a right name that clashes gets
+    the suffix.
     """
     if _on_spark(left, right):
         from dovetail.spark import join_dataframes
@@ -69,8 +70,8 @@ def progressive(
 ) -> Iterator[Step]:
     """Results as they come: an iterator of steps with new rows, the phase and the number of results so far.
 
-    Inputs are tables, or pyarrow RecordBatchReaders that are read as the join goes on. Leaving the loop frees memory and
-    files.
+    Inputs are tables, or pyarrow RecordBatchReaders that are read as the join goes on. Leaving the loop frees memory
+    and files.
     """
     _refuse(**options)
     if _on_spark(left, right):

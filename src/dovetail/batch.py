@@ -15,10 +15,9 @@ Rows = NDArray[np.int64]
 """Row positions inside a record batch."""
 
 
-PLAIN = frozenset(
-    [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
-    + [pa.float32(), pa.float64()]
-)
+INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64())
+PLAIN = frozenset([*INTEGERS, pa.float32(), pa.float64()])
+"""Types whose Arrow buffers are NumPy arrays."""
 
 
 class Side(IntEnum):

@@ -30,7 +30,7 @@ def is_fixed(type_: pa.DataType) -> bool:
     """Whether values of this type have an order-preserving 64-bit code."""
     t = pa.types
     if t.is_decimal(type_):
-        return type_.precision <= SMALL_DECIMAL
+        return bool(type_.precision <= SMALL_DECIMAL)
     return bool(
         t.is_boolean(type_)
         or t.is_integer(type_)

@@ -22,7 +22,7 @@ class Counters(Mapping[str, int]):
     peak_buffer_rows: int = 0
 
     def __getitem__(self, name: str) -> int:
-        if name not in self.__slots__:
+        if name not in list(self):
             raise KeyError(name)
         value: int = getattr(self, name)
         return value

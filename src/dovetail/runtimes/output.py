@@ -31,7 +31,7 @@ def output_schema(left: pa.Schema, right: pa.Schema, suffix: str) -> pa.Schema:
 def result_batches(
     pairs: Pairs, schema: pa.Schema, most_rows: int = MOST_ROWS, drop: tuple[int, int] = (0, 0)
 ) -> Iterator[pa.RecordBatch]:
-    """The pairs as rows of the output schema, in batches of bounded size, without the last `drop` columns of each side."""
+    """The pairs as rows of the output schema, in bounded batches, without the last `drop` columns of each side."""
     left, right = (_without(rows, extra) for rows, extra in zip((pairs.left, pairs.right), drop, strict=True))
     for start in range(0, pairs.size, most_rows):
         end = start + most_rows

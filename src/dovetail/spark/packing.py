@@ -97,7 +97,7 @@ def collected(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def as_planned(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch with the types of the plan: Spark's settings (time zone, large types) can change Arrow's view of a type."""
+    """The batch with the plan's types: settings of Spark (time zone, large types) change how Arrow sees a column."""
     if batch.schema.equals(schema):
         return batch
     columns = [column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)]

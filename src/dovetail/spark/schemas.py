@@ -27,8 +27,8 @@ def _field(field: StructField, zone: str) -> pa.Field:
         return pa.field(field.name, to_arrow_type(field.dataType, timezone=zone), field.nullable)
     except PySparkException as error:
         raise InputError(
-            f"column {field.name} is of the Spark type {field.dataType.simpleString()}, which cannot pass through Arrow. "
-            "Cast it before the join."
+            f"column {field.name} is of the Spark type {field.dataType.simpleString()}, which cannot pass through "
+            "Arrow. Cast it before the join."
         ) from error
 
 

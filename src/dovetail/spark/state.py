@@ -45,7 +45,8 @@ def local_path(location: str) -> Path:
     parsed = urlparse(location)
     if parsed.scheme not in ("", "file"):
         raise InputError(
-            f"join state cannot be kept at {location}: it must be a file system that all workers mount. Give state_dir=."
+            f"join state cannot be kept at {location}: it must be a file system that all workers mount. "
+            "Give such a directory as state_dir=."
         )
     return Path(parsed.path if parsed.scheme else location).absolute()
 

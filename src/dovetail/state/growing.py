@@ -213,7 +213,7 @@ class _FixedLists:
 
 
 class _Maps:
-    """A map is a list of key–item structs."""
+    """A map is a list of key-item structs."""
 
     def __init__(self, type_: pa.DataType) -> None:
         self.type = type_

@@ -20,7 +20,7 @@ from dovetail.state.blocks import Block, BlockStore
 MOST_MAPPED = 512
 
 _mapped: OrderedDict[Path, pa.RecordBatch] = OrderedDict()
-"""Segments that this process has mapped, latest used last. Only an accelerator: a cell may return to another process."""
+"""Segments that this process has mapped, latest used last. Only an accelerator: cells move between processes."""
 
 
 class SegmentStore(BlockStore):
