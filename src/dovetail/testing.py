@@ -176,6 +176,8 @@ def random_schedule(rng: random.Random, left_rows: int, right_rows: int) -> Sche
             schedule.append((side, rows))
         elif event < 0.92:
             schedule.append(("stall", rng.choice([1, 1, 2, 3, 7])))
+            if rng.random() < 0.3:  # in the middle of reactive work
+                schedule.append(("restart",))
         elif event < 0.96:
             schedule.append(("restart",))
         else:

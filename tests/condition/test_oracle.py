@@ -16,10 +16,10 @@ from tests.condition.meaning import check_meaning
 from tests.condition.random_conditions import Conditions, table
 
 from dovetail.batch import Side
-from dovetail.condition import Condition, matching, parse, passing
+from dovetail.condition import Condition, matching, parse, passing, spark_sql
 
 ROWS = 9
-CONDITIONS = 4  # per example
+CONDITIONS = 3  # per example
 
 
 @pytest.fixture(scope="module")
@@ -55,3 +55,11 @@ def test_conditions_agree_with_duckdb(duck: duckdb.DuckDBPyConnection, seed: int
         got = np.flatnonzero(satisfied(condition, left, right))
         assert got.tolist() == np.asarray(next(iter(expected.values()))).tolist(), text
         check_meaning(condition, left, right)
+        check_rendering(condition, left, right)
+
+
+def check_rendering(condition: Condition, left: pa.RecordBatch, right: pa.RecordBatch) -> None:
+    """The SQL that Spark would get says the same."""
+    parts = (*condition.conjuncts, *condition.filters[Side.LEFT], *condition.filters[Side.RIGHT])
+    rendered = parse([f"({spark_sql(part)})" for part in parts] or "TRUE", left.schema, right.schema)
+    assert (satisfied(rendered, left, right) == satisfied(condition, left, right)).all(), rendered.text

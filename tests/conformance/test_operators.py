@@ -32,17 +32,21 @@ def tables(draw: st.DrawFn) -> pa.Table:
     return pa.table(columns)
 
 
+arrivals = st.tuples(st.sampled_from(["l", "r"]), st.integers(1, 8))
+stalls = st.tuples(st.just("stall"), st.integers(1, 9))
+restarts = st.just(("restart",))
 events = st.one_of(
-    st.tuples(st.sampled_from(["l", "r"]), st.integers(1, 8)),
-    st.tuples(st.just("stall"), st.integers(1, 9)),
-    st.just(("restart",)),
+    st.tuples(arrivals),
+    st.tuples(stalls),
+    st.tuples(restarts),
+    st.tuples(stalls, restarts),  # in the middle of reactive work
 )
 
 
 @st.composite
 def schedules(draw: st.DrawFn) -> list[tuple[Any, ...]]:
     """Arrivals, stalls and restarts; sometimes an early end of a side, after which only the other one arrives."""
-    schedule: list[tuple[Any, ...]] = draw(st.lists(events, max_size=25))
+    schedule: list[tuple[Any, ...]] = [event for group in draw(st.lists(events, max_size=25)) for event in group]
     for side in draw(st.sampled_from([(), ("l",), ("r",), ("l", "r")])):
         at = draw(st.integers(0, len(schedule)))
         schedule = [*schedule[:at], ("end", side), *(e for e in schedule[at:] if e[0] != side)]

@@ -118,8 +118,7 @@ def _instants_from_text(text: pa.Array, target: pa.DataType) -> pa.Array:
         return _cast(array, target)
     # Values with a zone of their own, row by row; the others are local time in the target's zone.
     rows = [
-        pc.assume_timezone(array.slice(i, 1), (p.zone if p else None) or target.tz, ambiguous="earliest").view("int64")
-        for i, p in enumerate(parts)
+        _in_zone(array.slice(i, 1), (p.zone if p else None) or target.tz).view("int64") for i, p in enumerate(parts)
     ]
     return _cast(pa.concat_arrays(rows).view(pa.timestamp(naive.unit, target.tz)), target)
 
@@ -203,11 +202,23 @@ def _to_instant(array: pa.Array, target: pa.DataType) -> pa.Array:
     if t.is_date(source):
         array, source = array.cast(pa.timestamp(target.unit)), pa.timestamp(target.unit)
     if source.tz is None and target.tz is not None:
-        array = pc.assume_timezone(array, target.tz, ambiguous="earliest", nonexistent="latest")
+        array = _in_zone(array, target.tz)
     elif source.tz is not None and target.tz is None:
         array = _local(array)
     # Truncation to a coarser unit keeps the instant's tick, as Spark's microseconds do.
     return pc.cast(array, target, safe=types.finest(source.unit, target.unit) == target.unit)
+
+
+def _in_zone(array: pa.Array, zone: str) -> pa.Array:
+    """Wall-clock time to instants as Java does it: the earlier of two, and over a gap by the length of the gap."""
+    late = pc.assume_timezone(array, zone, ambiguous="earliest", nonexistent="latest")
+    early = pc.assume_timezone(array, zone, ambiguous="earliest", nonexistent="earliest")
+    if late.equals(early):
+        return late
+    gap_start = pc.add(pc.local_timestamp(early).view("int64"), 1)  # `early` is one tick before the gap
+    beyond = pc.subtract(array.view("int64"), gap_start)
+    moved = pc.if_else(pc.equal(late, early), late.view("int64"), pc.add(late.view("int64"), beyond))
+    return moved.view(late.type)
 
 
 def _local(array: pa.Array) -> pa.Array:

@@ -48,8 +48,8 @@ def _value(expression: Expression, batches: tuple[pa.RecordBatch | None, pa.Reco
 def _failure(call: Call, error: Exception) -> str:
     from dovetail.condition.render import text_of
 
-    if "overflow" in str(error):
-        return f"{text_of(call)}: a value does not fit in {call.type}. Cast an operand to DECIMAL(38,0) or DOUBLE."
+    if "overflow" in str(error) or "precision" in str(error):
+        return f"{text_of(call)}: a value does not fit in {call.type}. Cast an operand to a wider type."
     return f"{text_of(call)}: {error}"
 
 

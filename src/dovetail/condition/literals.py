@@ -206,6 +206,11 @@ def scalar(literal: Literal) -> pa.Scalar:
         raise ConditionError(f"{literal.value!r} is not a value of type {type_}: {error}") from error
 
 
+def converted(literal: Literal, target: pa.DataType) -> Literal:
+    """The constant cast to another type, as a column would be."""
+    return Literal(python_value(cast(pa.array([literal.value], literal.type), target)[0]), target)
+
+
 def retyped(literal: Literal, target: pa.DataType) -> Literal | None:
     """The same value as a constant of another type; None if that would change the value."""
     array = pa.array([literal.value], literal.type)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from dovetail.condition import types
 from dovetail.condition.casts import can_cast
 from dovetail.condition.expression import Call, Expression, Literal, type_of
-from dovetail.condition.literals import date_literal, retyped, timestamp_literal
+from dovetail.condition.literals import converted, date_literal, retyped, timestamp_literal
 from dovetail.condition.render import text_of
 from dovetail.errors import ConditionError
 
@@ -139,8 +139,4 @@ def _in_zone(arg: Expression, zone: str) -> Expression:
     type_ = type_of(arg)
     unit = "us" if t.is_date(type_) else type_.unit
     target = pa.timestamp(unit, zone)
-    if not isinstance(arg, Literal):
-        return Call("cast", (arg,), target)
-    literal = retyped(arg, target)
-    assert literal is not None
-    return literal
+    return converted(arg, target) if isinstance(arg, Literal) else Call("cast", (arg,), target)

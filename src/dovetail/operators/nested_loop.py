@@ -83,6 +83,7 @@ class NestedLoop:
         self._step: Step | None = None  # the unfinished step of the block work, how many of its pieces are out,
         self._yielded = 0
         self._pieces: Iterator[Pairs] = iter(())  # and those still to come
+        self._outer: tuple[tuple[Side, range], _Loaded] | None = None
         self._version = 0
 
     @staticmethod
@@ -169,13 +170,14 @@ class NestedLoop:
                 yield pairs
             self._step = self._rectangle.advance(lambda side: len(self._spilled[side]), most_outer)
             if self._step is None:
+                self._outer = None
                 self._budget.release("loaded blocks")
                 return
             self._yielded = 0
             self._pieces = self._run(self._step)
 
     def _run(self, step: Step) -> Iterator[Pairs]:
-        outer = self._load(step.outer, step.outer_blocks)
+        outer = self._outer_batch(step)
         inner = self._load(step.outer.other, range(step.inner_block, step.inner_block + 1))
         blocks = [self._spilled[step.outer][i].block for i in step.outer_blocks]
         blocks.append(self._spilled[step.outer.other][step.inner_block].block)
@@ -186,6 +188,14 @@ class NestedLoop:
                 new = ~met
                 yield Pairs.oriented(step.outer, outer.rows.batch, mine[new], inner.rows.batch, theirs[new])
         yield Pairs.none(self._condition.schemas)  # every step gives control back once at least
+
+    def _outer_batch(self, step: Step) -> _Loaded:
+        """The outer blocks of a step; they stay loaded while inner blocks pass by."""
+        wanted = (step.outer, step.outer_blocks)
+        if self._outer is None or self._outer[0] != wanted:
+            self._outer = None  # first let go of the old ones
+            self._outer = (wanted, self._load(*wanted))
+        return self._outer[1]
 
     def _load(self, side: Side, numbers: range) -> _Loaded:
         spilled = [self._spilled[side][i] for i in numbers]

@@ -25,7 +25,6 @@ import pyarrow as pa
 
 from dovetail.batch import Pairs, Side, take_rows
 from dovetail.condition import Condition, matching
-from dovetail.errors import BudgetError
 from dovetail.operators.protocol import Manifest, Usage, Workspace
 from dovetail.state.budget import BUFFER
 from dovetail.state.hash_keys import HashKeys
@@ -110,10 +109,4 @@ class Shj:
 
     def _hold(self, side: Side) -> None:
         kept = self._sides[side]
-        try:
-            self._budget.hold(f"{side.alias} residents", kept.resident_rows, kept.resident_bytes)
-        except BudgetError as error:
-            raise BudgetError(
-                f"{error} The symmetric hash join keeps both inputs in memory until one ends: give it more memory, "
-                "or choose an algorithm that spills, such as algorithm='nested_loop'."
-            ) from None
+        self._budget.hold(f"{side.alias} residents", kept.resident_rows, kept.resident_bytes)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from dovetail.batch import Arrival, End, Event, Pairs, Phase, Side, Stall, Watermark, slices
-from dovetail.errors import InputError
+from dovetail.errors import BudgetError, InputError
 from dovetail.operators.protocol import JoinOperator, Workspace
 from dovetail.state.budget import BUFFER, Budget
 
@@ -70,9 +70,20 @@ class Driver:
         for piece in slices(batch, self._piece_rows(batch)):
             counters.rows_received += piece.num_rows
             counters.peak_buffer_rows = max(counters.peak_buffer_rows, piece.num_rows)
-            budget.hold(BUFFER, piece.num_rows, piece.nbytes)
-            yield from self._found(Phase.ARRIVING, self.operator.arrive(side, piece))
+            try:
+                budget.hold(BUFFER, piece.num_rows, piece.nbytes)
+                yield from self._found(Phase.ARRIVING, self.operator.arrive(side, piece))
+            except BudgetError as error:
+                raise self._explained(error) from None
             budget.release(BUFFER)
+
+    def _explained(self, error: BudgetError) -> BudgetError:
+        if self.operator.spills:
+            return error
+        return BudgetError(
+            f"{error} {self.operator.name} does not spill: it keeps both inputs in memory until one of them ends. "
+            "Give it more memory, or choose an algorithm that spills, such as algorithm='nested_loop'."
+        )
 
     def _react(self, steps: int | None) -> Iterator[Found]:
         work = self.operator.react()

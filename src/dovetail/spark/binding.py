@@ -3,18 +3,20 @@
 l.k = r.k                      a typed predicate, in the cells
 soundex(l.name) = r.code       Spark computes soundex(name) as an extra column; then as above
 levenshtein(l.a, r.b) < 3      needs both rows: Spark filters the joined rows
+l.s = r.s, with a collation    compared by Spark's rules: Spark filters the joined rows
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
+from pyspark.sql.types import StringType, StructField, YearMonthIntervalType
 
 from dovetail.batch import Side
 from dovetail.condition import (
@@ -24,25 +26,29 @@ from dovetail.condition import (
     Expression,
     Literal,
     Opaque,
+    columns_of,
     conjuncts_of,
     is_opaque,
     parse,
-    quoted,
     sides_of,
     spark_sql,
+    text_of,
 )
 from dovetail.spark.columns import expression_of
-from dovetail.spark.schemas import arrow_schema, session_zone
+from dovetail.spark.schemas import CHAR_TYPE, arrow_schema, encoding, only_spark_compares, session_zone
 
 GUESSED_WIDTH = 40  # bytes of a string or nested value
-
-KEY = "__dovetail_key_"  # names of columns that Spark computes for the join
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
+    """A condition and the DataFrames it reads.
+
+    Columns of the frames are named by position (c0, c1, …), because Spark cannot address every name that it accepts.
+    """
+
     condition: Condition
-    frames: tuple[DataFrame, DataFrame]  # with the extra columns at the end
+    frames: tuple[DataFrame, DataFrame]  # the columns that Spark computes for the condition come last
     extra: tuple[int, int]  # how many there are
     after: tuple[Expression, ...]  # conjuncts that Spark evaluates on joined rows
 
@@ -59,31 +65,51 @@ class Bound:
 def bind_frames(on: Any, left: DataFrame, right: DataFrame) -> Bound:
     """Read the condition against two DataFrames. Runs no Spark job."""
     schemas = (arrow_schema(left), arrow_schema(right))
-    lifted = _Lifted([left, right])
+    lifted = _Lifted((left, right), schemas)
     inside: list[Expression] = []
     after: list[Expression] = []
     for conjunct in _split(_expressions(on, left, right, schemas)):
-        if _needs_both(conjunct):
-            after.append(conjunct)
-        else:
-            inside.append(lifted.lift(conjunct))
-    frames = (lifted.frames[0], lifted.frames[1])
+        for part in _by_spark(conjunct, (left, right)):
+            known = None if _needs_both(part) else lifted.lift(part)
+            if known is None:
+                after.append(part)
+            else:
+                inside.append(known)
     whole = Call("and", tuple(inside)) if len(inside) > 1 else inside[0] if inside else Literal(True)
-    condition = parse(whole, arrow_schema(frames[0]), arrow_schema(frames[1]), zone=session_zone(left))
-    return Bound(condition, frames, (lifted.added[0], lifted.added[1]), tuple(after))
+    condition = parse(whole, lifted.schema(Side.LEFT), lifted.schema(Side.RIGHT), zone=session_zone(left))
+    texts = [condition.text] if inside else []
+    condition = replace(condition, text=" AND ".join([*texts, *(text_of(part) for part in after)]))
+    return Bound(condition, lifted.carried(), lifted.added, tuple(after))
 
 
-def after_join(result: DataFrame, bound: Bound, names: Sequence[str], left_columns: int) -> DataFrame:
-    """Filter joined rows by what Spark alone can evaluate."""
-    sides = (bound.condition.schemas[0].names, bound.condition.schemas[1].names)
+def after_join(result: DataFrame, bound: Bound, inputs: tuple[DataFrame, DataFrame]) -> DataFrame:
+    """Give encoded columns their types back, and filter joined rows by what Spark alone can evaluate."""
+    types = [field.dataType for frame in inputs for field in frame.schema.fields]
+    if not bound.after and not any(encoding(type_) for type_ in types):
+        return result
+    flat = by_position(result)
+    for position, type_ in enumerate(types):
+        made = encoding(type_)
+        if made is not None:
+            flat = flat.withColumn(position_name(position), F.expr(made[1].format(position_name(position))))
+    sides = (bound.visible(Side.LEFT).names, bound.visible(Side.RIGHT).names)
 
     def spelled(column: Column) -> str:
         position = sides[column.side].index(column.name)
-        return quoted(names[position + (left_columns if column.side is Side.RIGHT else 0)])
+        return position_name(position + (len(sides[0]) if column.side is Side.RIGHT else 0))
 
     for conjunct in bound.after:
-        result = result.where(F.expr(spark_sql(conjunct, spelled)))
-    return result
+        flat = flat.where(F.expr(spark_sql(conjunct, spelled)))
+    return flat.toDF(*result.columns)
+
+
+def by_position(frame: DataFrame) -> DataFrame:
+    """The same columns, called c0, c1, …"""
+    return frame.toDF(*(position_name(i) for i in range(len(frame.columns))))
+
+
+def position_name(position: int) -> str:
+    return f"c{position}"
 
 
 def _width(type_: pa.DataType) -> int:
@@ -117,25 +143,101 @@ def _needs_both(expression: Expression) -> bool:
     return False
 
 
+# Columns that Spark compares by rules of its own.
+
+
+def _by_spark(conjunct: Expression, frames: tuple[DataFrame, DataFrame]) -> Iterator[Expression]:
+    """The conjunct; made opaque, if only Spark knows how to compare what it reads."""
+    fields = {column: frames[column.side].schema[column.name] for column in columns_of(conjunct)}
+    if not any(only_spark_compares(field) for field in fields.values()) or _same_char(conjunct, fields):
+        yield conjunct
+        return
+    yield Opaque(spark_sql(conjunct), tuple(fields), pa.bool_())
+    match conjunct:
+        case Call("=", (Column() as one, Column() as other)) if one.side is not other.side:
+            # Equal values have equal keys, so that the rows can still meet by hash.
+            keys = [_key(column, fields[column]) for column in (one, other)]
+            if keys[0] is not None and keys[1] is not None and keys[0].type == keys[1].type:
+                yield Call("=", (keys[0], keys[1]))
+
+
+def _same_char(conjunct: Expression, fields: dict[Column, StructField]) -> bool:
+    """Equality of two columns declared as the same char(n): both are padded alike, so that the bytes decide."""
+    match conjunct:
+        case Call("=", (Column() as one, Column() as other)):
+            declared = {fields[column].metadata.get(CHAR_TYPE) for column in (one, other)}
+            return len(declared) == 1 and None not in declared
+    return False
+
+
+def _key(column: Column, field: StructField) -> Opaque | None:
+    match field.dataType:
+        case YearMonthIntervalType():
+            return Opaque(f"CAST(CAST({spark_sql(column)} AS INTERVAL MONTH) AS INT)", (column,), pa.int32())
+        case StringType() if field.dataType.isUTF8BinaryCollation():
+            return Opaque(f"RTRIM({spark_sql(column)})", (column,), pa.string())
+    return None
+
+
+# Parts that Spark evaluates before the join.
+
+
 class _Lifted:
     """Replaces one-sided parts that only Spark can evaluate by columns that it computes before the join."""
 
-    def __init__(self, frames: list[DataFrame]) -> None:
-        self.frames = frames
-        self.added = [0, 0]
+    def __init__(self, frames: tuple[DataFrame, DataFrame], schemas: tuple[pa.Schema, pa.Schema]) -> None:
+        self._frames = [by_position(frame) for frame in frames]
+        self._schemas = schemas
+        self._columns: tuple[dict[str, Column], dict[str, Column]] = ({}, {})  # by the SQL that makes them
 
-    def lift(self, expression: Expression) -> Expression:
+    @property
+    def added(self) -> tuple[int, int]:
+        return len(self._columns[0]), len(self._columns[1])
+
+    def schema(self, side: Side) -> pa.Schema:
+        """The Arrow schema of a side with the columns that were added."""
+        computed = list(arrow_schema(self._frames[side]))[len(self._schemas[side]) :]
+        named = [f.with_name(c.name) for f, c in zip(computed, self._columns[side].values(), strict=True)]
+        return pa.schema([*self._schemas[side], *named])
+
+    def carried(self) -> tuple[DataFrame, DataFrame]:
+        """The frames with columns that Arrow cannot carry encoded."""
+        left, right = (_encoded(frame) for frame in self._frames)
+        return left, right
+
+    def lift(self, expression: Expression) -> Expression | None:
+        """The expression over computed columns; None, if it compares such columns by rules that only Spark knows."""
         if not is_opaque(expression):
             return expression
         sides = sides_of(expression)
-        if len(sides) == 1:
-            return self._column(next(iter(sides)), expression)
+        if len(sides) < 2:  # none: a constant such as current_date()
+            return self._column(next(iter(sides), Side.LEFT), expression)
         assert isinstance(expression, Call)
-        return Call(expression.function, tuple(self.lift(arg) for arg in expression.args), expression.type)
+        args = [self.lift(arg) for arg in expression.args]
+        known = tuple(arg for arg in args if arg is not None)
+        return Call(expression.function, known, expression.type) if len(known) == len(args) else None
 
-    def _column(self, side: Side, expression: Expression) -> Column:
-        name = f"{KEY}{self.added[side]}"
-        computed = F.expr(spark_sql(expression, lambda column: quoted(column.name)))
-        self.frames[side] = self.frames[side].withColumn(name, computed)
-        self.added[side] += 1
-        return Column(side, name)
+    def _column(self, side: Side, expression: Expression) -> Column | None:
+        names = self._schemas[side].names
+        sql = spark_sql(expression, lambda column: position_name(names.index(column.name)))
+        known = self._columns[side]
+        if sql not in known:
+            # Called as people would write it: the name is seen in explain, and tells one join's state from another's.
+            name = spark_sql(expression, lambda column: column.name)
+            while name in names or any(name == column.name for column in known.values()):
+                name += "'"
+            frame = self._frames[side]
+            frame = frame.withColumn(position_name(len(frame.columns)), F.expr(sql))
+            if only_spark_compares(frame.schema[-1]):
+                return None
+            self._frames[side] = frame
+            known[sql] = Column(side, name)
+        return known[sql]
+
+
+def _encoded(frame: DataFrame) -> DataFrame:
+    for field in frame.schema.fields:
+        made = encoding(field.dataType)
+        if made is not None:
+            frame = frame.withColumn(field.name, F.expr(made[0].format(field.name)))
+    return frame

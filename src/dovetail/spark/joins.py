@@ -7,15 +7,19 @@ right --route, pack--+                                              +--> Spark's
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pyspark.sql import DataFrame
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
+from pyspark.sql.types import GeographyType, GeometryType, MapType, StructField, VariantType
 
 from dovetail.batch import Side
+from dovetail.condition import text_of
 from dovetail.errors import InputError, PlanError
+from dovetail.operators import operator_class
 from dovetail.plan import Choice, JoinPlan
 from dovetail.planner import plan_join
 from dovetail.routers.hash import HashRouter
@@ -23,15 +27,22 @@ from dovetail.routers.one_bucket import OneBucketRouter
 from dovetail.routers.protocol import Router
 from dovetail.runtimes.output import output_schema
 from dovetail.spark.binding import Bound, after_join, bind_frames
-from dovetail.spark.cell import cell_joiner
+from dovetail.spark.cell import BATCH_ROWS, cell_joiner
 from dovetail.spark.packing import PACKED, packer
-from dovetail.spark.sampling import SideSample, heavy_keys, sample_side
-from dovetail.spark.schemas import result_schema
+from dovetail.spark.sampling import SideSample, heavy_keys, measured_row_bytes, sample_side
+from dovetail.spark.schemas import parts_of, result_schema
 from dovetail.spark.state import state_directory
 from dovetail.spark.streaming import StreamJoin, join_streams
+from dovetail.state.budget import Budget, Shares
 
 ROWS_PER_CELL = 250_000  # of both sides together, where the number of cells is ours to choose
 FEWEST_CELLS = 4
+TABLE_BYTES = 48  # most that a hash table takes for a row, besides the row itself
+EMPTY_TABLE_BYTES = 20 * 1024
+UNEVEN = 1.5  # how much fuller than the average a cell may be
+
+GEO = (GeographyType, GeometryType)
+AT_ARRIVAL = ("shj",)  # operators that leave no pair for later, as streams need
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +82,9 @@ def join_dataframes(
     options = Options.read(given)
     if window is not None:
         raise PlanError("windows are not available yet.")
-    bound = bind_frames(on, left, right)
-    plan = plan_join(bound.condition, how, algorithm=algorithm, memory_bytes=memory_bytes)
     join = _join_streams if _streaming(left, right) else _join_tables
-    return join((left, right), bound, plan, options, suffix)
+    bound = bind_frames(on, left, right)
+    return join((left, right), bound, _plan(bound, how, algorithm, memory_bytes), options, suffix)
 
 
 def explain_dataframes(
@@ -89,11 +99,30 @@ def explain_dataframes(
 ) -> JoinPlan:
     """The plan of a join; samples the inputs where the join itself would."""
     options = Options.read(given)
+    streaming = _streaming(left, right)
     bound = bind_frames(on, left, right)
-    plan = plan_join(bound.condition, how, algorithm=algorithm, memory_bytes=memory_bytes)
-    if _streaming(left, right):
+    plan = _plan(bound, how, algorithm, memory_bytes)
+    if streaming:
         return _stream_plan(plan, left, options)[0]
     return _table_plan(bound, plan, options).plan
+
+
+def _plan(bound: Bound, how: str, algorithm: str, memory_bytes: int | None) -> JoinPlan:
+    """The plan of one cell. A budget that is too small for anything is refused here, before any job."""
+    plan = plan_join(bound.condition, how, algorithm=algorithm, memory_bytes=memory_bytes)
+    Shares(Budget(memory_bytes), BATCH_ROWS)
+    checked = tuple(f"{text_of(part)} can be checked by Spark only, on every joined row" for part in bound.after)
+    return replace(plan, advice=(*plan.advice, *checked))
+
+
+def _output(bound: Bound, suffix: str, frame: DataFrame) -> pa.Schema:
+    """The schema of the result. Where Spark ignores case, a name that differs in case only clashes, too."""
+    left, right = bound.visible(Side.LEFT), bound.visible(Side.RIGHT)
+    if frame.sparkSession.conf.get("spark.sql.caseSensitive") != "true":
+        taken = {name.lower() for name in left.names}
+        clashing = [f.name not in left.names and f.name.lower() in taken for f in right]
+        right = pa.schema([f.with_name(f.name + suffix) if c else f for f, c in zip(right, clashing, strict=True)])
+    return output_schema(left, right, suffix)
 
 
 # Tables at rest.
@@ -109,7 +138,7 @@ class _TablePlan:
 def _join_tables(
     inputs: tuple[DataFrame, DataFrame], bound: Bound, plan: JoinPlan, options: Options, suffix: str
 ) -> DataFrame:
-    schema = output_schema(bound.visible(Side.LEFT), bound.visible(Side.RIGHT), suffix)
+    schema = _output(bound, suffix, inputs[0])
     planned = _table_plan(bound, plan, options)
     packed = []
     for side in Side:
@@ -122,7 +151,7 @@ def _join_tables(
     joined = cells.sortWithinPartitions(side_order, "seq").mapInArrow(
         cell_joiner(planned.plan, planned.first, bound.extra, schema), result_schema(*inputs, schema.names)
     )
-    return after_join(joined, bound, schema.names, len(inputs[0].columns))
+    return after_join(joined, bound, inputs)
 
 
 def _table_plan(bound: Bound, plan: JoinPlan, options: Options) -> _TablePlan:
@@ -147,29 +176,33 @@ def _cells(samples: list[SideSample], bound: Bound, plan: JoinPlan, first: Side)
     """Enough cells for all cores, for small tasks, and for the smaller side of a cell to fit its budget."""
     partitions = int(bound.frames[0].sparkSession.conf.get("spark.sql.shuffle.partitions") or 200)
     rows = samples[0].rows + samples[1].rows
-    cells = max(FEWEST_CELLS, -(-rows // ROWS_PER_CELL))
-    if plan.memory_bytes is not None:
-        kept = samples[first].rows * bound.row_bytes(first)
-        cells = max(cells, -(-2 * kept // plan.memory_bytes))  # twice: hash tables, and cells are never quite even
-        partitions = max(partitions, cells)
-    return min(cells, max(partitions, FEWEST_CELLS))
+    cells = min(max(FEWEST_CELLS, -(-rows // ROWS_PER_CELL)), max(partitions, FEWEST_CELLS))
+    if plan.memory_bytes is None or operator_class(plan.operator.name).spills or not samples[first].rows:
+        return cells
+    row_bytes = max(bound.row_bytes(first), measured_row_bytes(bound.frames[first]))
+    kept = samples[first].rows * (row_bytes + TABLE_BYTES) * UNEVEN
+    return max(cells, math.ceil(kept / (plan.memory_bytes - EMPTY_TABLE_BYTES)))
 
 
 def _in_fixed_order(frame: DataFrame) -> DataFrame:
-    """Rows in an order that a repeated task sees again, so that dealing them out by position is repeatable."""
-    columns = [f.name for f in frame.schema.fields if _hashable(f.dataType)]
-    return frame.sortWithinPartitions(F.xxhash64(*(F.col(f"`{c.replace('`', '``')}`") for c in columns)))
+    """Rows in an order that a repeated task sees again, so that dealing them out by position is repeatable.
+
+    Rows that are equal may change places, which changes nothing.
+    """
+    contents = [content for field in frame.schema.fields if (content := _content(field)) is not None]
+    return frame.sortWithinPartitions(F.xxhash64(*contents)) if contents else frame
 
 
-def _hashable(type_: DataType) -> bool:
-    match type_:
-        case MapType() | VariantType():
-            return False
-        case ArrayType():
-            return _hashable(type_.elementType)
-        case StructType():
-            return all(_hashable(field.dataType) for field in type_.fields)
-    return True
+def _content(field: StructField) -> Column | None:
+    """The column in a form that Spark can hash; None for geometry inside of other types, which it cannot even print."""
+    if isinstance(field.dataType, GEO):
+        return F.expr(f"st_asbinary({field.name})")
+    parts = list(parts_of(field.dataType))
+    if any(isinstance(part, GEO) for part in parts):
+        return None
+    if any(isinstance(part, MapType | VariantType) for part in parts):
+        return F.to_json(F.struct(field.name), {"ignoreNullFields": "false"})
+    return F.col(field.name)
 
 
 # Streams.
@@ -178,12 +211,12 @@ def _hashable(type_: DataType) -> bool:
 def _join_streams(
     inputs: tuple[DataFrame, DataFrame], bound: Bound, plan: JoinPlan, options: Options, suffix: str
 ) -> DataFrame:
-    schema = output_schema(bound.visible(Side.LEFT), bound.visible(Side.RIGHT), suffix)
+    schema = _output(bound, suffix, inputs[0])
     plan, router = _stream_plan(plan, inputs[0], options)
     directory = state_directory(options.state_dir, inputs[0].sparkSession)
     join = StreamJoin(plan, router, directory, bound.extra, schema, options.metrics)
     joined = join_streams(bound.frames, join, result_schema(*inputs, schema.names))
-    return after_join(joined, bound, schema.names, len(inputs[0].columns))
+    return after_join(joined, bound, inputs)
 
 
 def _stream_plan(plan: JoinPlan, frame: DataFrame, options: Options) -> tuple[JoinPlan, Router]:
@@ -192,6 +225,11 @@ def _stream_plan(plan: JoinPlan, frame: DataFrame, options: Options) -> tuple[Jo
         raise PlanError(
             f"{condition.text} has no equality between the two streams: without a window every row would have to be "
             "compared with every other for ever. Add an equality."
+        )
+    if plan.operator.name not in AT_ARRIVAL:
+        raise PlanError(
+            f"algorithm={plan.operator.name!r} leaves pairs for later, which a stream without end never comes to. "
+            f"Give one of {', '.join(AT_ARRIVAL)}, or leave it to us."
         )
     cells = options.cells or int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 200)
     choice = Choice("hash", "equal keys share a cell, one per state partition")

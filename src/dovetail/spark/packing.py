@@ -9,13 +9,15 @@ one. Arrow keeps every column as it is, so payload of any type travels untouched
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from dovetail.batch import Side, take_rows
-from dovetail.routers.protocol import Router
+from dovetail.routers.protocol import Router, Visits
+from dovetail.state.pieces import pieces_of
 
 PACKED = "cell int, side tinyint, seq bigint, payload binary"
 """The schema of packed rows, as Spark spells it."""
@@ -52,23 +54,27 @@ def packer(side: Side, router: Router, schema: pa.Schema, labels: Sequence[int] 
         partition = context.partitionId() if context is not None else 0
         position = 0
         seq = partition << 40
-        for rows in collected(batches):
-            batch = as_planned(rows, schema)
+        for batch in (as_planned(rows, schema) for rows in collected(batches)):
             # Positions of different partitions are offset, or each would deal its first rows to the same cells.
             spread = np.arange(position, position + batch.num_rows) + partition * 7919
             position += batch.num_rows
-            rows, cells = router.route(side, batch, spread)
-            order = np.argsort(cells, kind="stable")
-            dealt = take_rows(batch, rows[order])
-            numbers, starts = np.unique(cells[order], return_index=True)
-            ends = np.append(starts[1:], len(order))
-            payloads = [to_bytes(dealt.slice(s, e - s)) for s, e in zip(starts, ends, strict=True)]
-            if payloads:
-                numbers = numbers if names is None else names[numbers]
+            for cells, payloads in by_cell(batch, router.route(side, batch, spread)):
+                numbers = cells if names is None else names[cells]
                 yield packed_rows(numbers, side, range(seq, seq + len(payloads)), payloads)
                 seq += len(payloads)
 
     return pack
+
+
+def by_cell(batch: pa.RecordBatch, visits: Visits) -> Iterator[tuple[NDArray[np.int32], list[pa.Buffer]]]:
+    """The rows of each cell as bytes; a few cells at a time, because every row may visit many of them."""
+    order = np.argsort(visits.cells, kind="stable")
+    cells, starts = np.unique(visits.cells[order], return_index=True)
+    bounds = np.append(starts, len(order))
+    for first, last, _ in pieces_of(np.diff(bounds), len(order), PACK_ROWS):
+        ends = bounds[first : last + 1]
+        dealt = take_rows(batch, visits.rows[order[ends[0] : ends[-1]]])
+        yield cells[first:last], [to_bytes(dealt.slice(s - ends[0], e - s)) for s, e in pairwise(ends)]
 
 
 def packed_rows(cells: NDArray[np.int32], side: Side, seq: range, payloads: list[pa.Buffer]) -> pa.RecordBatch:
@@ -97,8 +103,11 @@ def collected(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def as_planned(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch with the plan's types: settings of Spark (time zone, large types) change how Arrow sees a column."""
+    """The batch with the plan's names and types: Spark's settings (time zone, large types) change Arrow's types."""
     if batch.schema.equals(schema):
         return batch
-    columns = [column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)]
+    columns = [
+        column if column.type == field.type else column.cast(field.type)
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from dovetail.batch import Side
-from dovetail.condition import Condition, columns_of, quoted
+from dovetail.condition import Condition, columns_of
 from dovetail.routers.hash import Heavy
 from dovetail.spark.packing import Rewrite, as_planned
 from dovetail.state.hash_keys import HashKeys
@@ -22,6 +22,7 @@ from dovetail.state.hash_keys import HashKeys
 SAMPLE = 4096  # hashes kept by one task
 FEWEST = 20  # times a key must be in the sample to be believed heavy
 SAMPLED = "rows bigint, hashes binary"
+MEASURED_ROWS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +44,9 @@ def sample_side(frame: DataFrame, condition: Condition, side: Side) -> SideSampl
     schema = condition.schema(side)
     needed = {c.name for p in condition.equalities for c in columns_of((p.left, p.right)[side])}
     needed |= {c.name for f in condition.filters[side] for c in columns_of(f)}
-    keys = pa.schema([field for field in schema if field.name in needed])
-    selected = frame.select(*(quoted(name) for name in keys.names))
+    positions = [i for i, name in enumerate(schema.names) if name in needed]
+    keys = pa.schema([schema.field(i) for i in positions])
+    selected = frame.select(*(frame.columns[i] for i in positions))
     rows, counts = 0, Counter[int]()
     for row in selected.mapInArrow(sampler(condition, side, keys), SAMPLED).collect():
         sample = np.frombuffer(row.hashes, np.int64)
@@ -74,6 +76,18 @@ def sampler(condition: Condition, side: Side, schema: pa.Schema) -> Rewrite:
         yield pa.RecordBatch.from_pydict({"rows": [rows], "hashes": [hashes.tobytes()]})
 
     return sample
+
+
+def measured_row_bytes(frame: DataFrame) -> int:
+    """The average size of a row, by a look at the first ones."""
+    found = frame.limit(MEASURED_ROWS).mapInArrow(_measure, "rows bigint, bytes bigint").collect()
+    rows = sum(row.rows for row in found)
+    return -(-sum(row.bytes for row in found) // rows) if rows else 0
+
+
+def _measure(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield pa.RecordBatch.from_pydict({"rows": [batch.num_rows], "bytes": [batch.nbytes]})
 
 
 def heavy_keys(left: SideSample, right: SideSample, cells: int) -> dict[int, Heavy]:

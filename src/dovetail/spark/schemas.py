@@ -1,18 +1,40 @@
-"""Spark schemas as Arrow schemas, as mapInArrow will show them."""
+"""Spark schemas as Arrow schemas, as mapInArrow will show them, and what Arrow does not know about them."""
 
 from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_type
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    CalendarIntervalType,
+    DataType,
+    MapType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+    YearMonthIntervalType,
+)
 
 from dovetail.errors import InputError
 
+CHAR_TYPE = "__CHAR_VARCHAR_TYPE_STRING"  # where Spark notes that a string column is declared as char(n)
+
+Encoding = tuple[str, str]
+"""SQL that makes a column fit for Arrow, and SQL that turns it back into its type."""
+
 
 def arrow_schema(frame: DataFrame) -> pa.Schema:
-    """The Arrow types of a DataFrame's columns."""
+    """The Arrow types of a DataFrame's columns, encoded where Arrow has none."""
+    names = Counter(frame.columns)
+    twice = [name for name, times in names.items() if times > 1]
+    if twice:
+        raise InputError(f"an input has several columns called {', '.join(twice)}. Rename them before the join.")
     zone = session_zone(frame)
     return pa.schema([_field(field, zone) for field in frame.schema])
 
@@ -23,8 +45,13 @@ def session_zone(frame: DataFrame) -> str:
 
 
 def _field(field: StructField, zone: str) -> pa.Field:
+    if encoding(field.dataType) is not None:
+        return pa.field(field.name, pa.string(), field.nullable)
     try:
-        return pa.field(field.name, to_arrow_type(field.dataType, timezone=zone), field.nullable)
+        type_ = to_arrow_type(
+            _with_nullable_voids(field.dataType), timezone=zone, error_on_duplicated_field_names_in_struct=True
+        )
+        return pa.field(field.name, type_, field.nullable)
     except PySparkException as error:
         raise InputError(
             f"column {field.name} is of the Spark type {field.dataType.simpleString()}, which cannot pass through "
@@ -33,8 +60,70 @@ def _field(field: StructField, zone: str) -> pa.Field:
 
 
 def result_schema(left: DataFrame, right: DataFrame, names: list[str]) -> StructType:
-    """The Spark schema of the result: the fields of both sides under the names of the output."""
+    """The Spark schema of the result as it leaves Arrow: the fields of both sides under the names of the output."""
     fields = [*left.schema.fields, *right.schema.fields]
     return StructType(
-        [StructField(name, f.dataType, f.nullable, f.metadata) for name, f in zip(names, fields, strict=True)]
+        [StructField(name, _carried(f.dataType), f.nullable, f.metadata) for name, f in zip(names, fields, strict=True)]
     )
+
+
+def encoding(type_: DataType) -> Encoding | None:
+    """How a column of a type that Arrow cannot carry travels: as text. None: as it is."""
+    if isinstance(type_, YearMonthIntervalType | CalendarIntervalType):
+        return "CAST({} AS STRING)", f"CAST({{}} AS {type_.simpleString()})"
+    return None
+
+
+def only_spark_compares(field: StructField) -> bool:
+    """Whether Spark compares values of this column by rules that Arrow does not have.
+
+    Strings with a collation, char(n), which is padded first, and intervals of months.
+    """
+    if field.metadata.get(CHAR_TYPE, "").startswith("char"):
+        return True
+    return any(
+        (isinstance(part, StringType) and not part.isUTF8BinaryCollation()) or encoding(part) is not None
+        for part in parts_of(field.dataType)
+    )
+
+
+def _carried(type_: DataType) -> DataType:
+    return StringType() if encoding(type_) is not None else _with_nullable_voids(type_)
+
+
+def _with_nullable_voids(type_: DataType) -> DataType:
+    """The type, but array() may hold nulls: Arrow insists that a void element can be null."""
+    match type_:
+        case ArrayType():
+            void = isinstance(type_.elementType, NullType)
+            return ArrayType(_with_nullable_voids(type_.elementType), type_.containsNull or void)
+        case MapType():
+            void = isinstance(type_.valueType, NullType)
+            key, value = _with_nullable_voids(type_.keyType), _with_nullable_voids(type_.valueType)
+            return MapType(key, value, type_.valueContainsNull or void)
+        case StructType():
+            return StructType(
+                [
+                    StructField(f.name, _with_nullable_voids(f.dataType), f.nullable or _is_void(f), f.metadata)
+                    for f in type_.fields
+                ]
+            )
+    return type_
+
+
+def _is_void(field: StructField) -> bool:
+    return isinstance(field.dataType, NullType)
+
+
+def parts_of(type_: DataType) -> Iterator[DataType]:
+    """The type and every type inside it."""
+    yield type_
+    match type_:
+        case ArrayType():
+            yield from parts_of(type_.elementType)
+        case MapType():
+            yield from parts_of(type_.keyType)
+            yield from parts_of(type_.valueType)
+        case StructType():
+            for field in type_.fields:
+                yield from parts_of(field.dataType)

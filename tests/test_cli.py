@@ -1,0 +1,71 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+
+def dovetail(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "dovetail.cli", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> list[object]:
+    pq.write_table(pa.table({"id": range(100), "price": [1.5] * 100}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"id": range(0, 200, 2), "name": ["x"] * 100}), tmp_path / "b.parquet")
+    return ["--left", tmp_path / "a.parquet", "--right", tmp_path / "b.parquet"]
+
+
+def test_join_in_process(inputs: list[object], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run = dovetail("join", *inputs, "--on", "l.id = r.id", "--out", out, "--in-process")
+    assert run.returncode == 0, run.stderr
+    assert "50 rows" in run.stdout
+    assert pq.read_table(out).column_names == ["id", "price", "id_right", "name"]
+    again = dovetail("join", *inputs, "--on", "l.id < r.id", "--out", out, "--in-process")
+    assert again.returncode == 2
+    assert "is not empty" in again.stderr
+    replaced = dovetail("join", *inputs, "--on", "l.id < r.id", "--out", out, "--in-process", "--overwrite")
+    assert replaced.returncode == 0, replaced.stderr
+    assert pq.read_table(out).num_rows == sum(sum(x < y for x in range(100)) for y in range(0, 200, 2))
+
+
+def test_explain(inputs: list[object]) -> None:
+    run = dovetail("explain", *inputs, "--on", "l.id = r.id")
+    assert run.returncode == 0, run.stderr
+    assert "operator   shj" in run.stdout
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"--on": "l.idd = r.id"}, "error: l.idd: no such column; did you mean l.id?"),
+        ({"--on": "l.price = r.name"}, "error: l.price (double) cannot be compared with r.name (string)."),
+        ({"--on": "l.id = AND"}, "error: cannot read the condition"),
+        ({"--left": "nowhere.parquet"}, "error: nowhere.parquet: no such file or directory."),
+        ({"--out": "/proc/nowhere/out"}, "cannot be written to"),
+        ({"--memory": "1KB"}, "Give 65,536 bytes or more."),
+        ({"--memory": "much"}, "memory must be"),
+        ({"--algorithm": "magic"}, "no algorithm is called 'magic'"),
+        ({"--how": "sideways"}, "how must be one of"),
+    ],
+)
+def test_a_wrong_request_is_one_line_and_exit_code_2(
+    inputs: list[object], tmp_path: Path, change: dict[str, str], message: str
+) -> None:
+    given = {"--on": "l.id = r.id", "--out": str(tmp_path / "out")} | dict(zip(inputs[::2], inputs[1::2], strict=True))
+    given |= change
+    run = dovetail("join", *(word for pair in given.items() for word in pair))
+    assert run.returncode == 2
+    assert message in run.stderr
+    assert not list((tmp_path / "out").glob("*"))
+
+
+def test_a_file_that_is_not_what_it_says(inputs: list[object], tmp_path: Path) -> None:
+    (tmp_path / "c.parquet").write_text("not parquet")
+    run = dovetail("explain", "--left", tmp_path / "c.parquet", *inputs[2:], "--on", "l.id = r.id")
+    assert run.returncode == 2
+    assert "cannot be read as parquet" in run.stderr
