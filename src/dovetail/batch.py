@@ -28,7 +28,7 @@ class Side(IntEnum):
 
     @property
     def other(self) -> Side:
-        return Side(1 - self)
+        return Side.LEFT if self is Side.RIGHT else Side.RIGHT
 
     @property
     def alias(self) -> str:
@@ -105,7 +105,17 @@ Event = Arrival | Stall | Watermark | End
 
 
 def take_rows(batch: pa.RecordBatch, rows: Rows) -> pa.RecordBatch:
-    """The rows at these positions. Plain numbers go through NumPy, which costs less per call than Arrow's kernels."""
+    """The rows at these positions."""
+    if batch.num_columns == 0:  # such a batch still has a number of rows
+        return batch.take(pa.array(rows))
+    return pa.RecordBatch.from_arrays(take_columns(batch, rows), schema=batch.schema)
+
+
+def take_columns(batch: pa.RecordBatch, rows: Rows) -> list[pa.Array]:
+    """The columns of the rows at these positions.
+
+    Plain numbers go through NumPy, which costs less per call than Arrow's kernels.
+    """
     positions = None
     columns = []
     for column in batch.columns:
@@ -116,9 +126,7 @@ def take_rows(batch: pa.RecordBatch, rows: Rows) -> pa.RecordBatch:
             if positions is None:
                 positions = pa.array(rows)
             columns.append(column.take(positions))
-    if not columns:  # a batch of no columns still has a number of rows
-        return batch.take(pa.array(rows))
-    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+    return columns
 
 
 def slices(batch: pa.RecordBatch, most_rows: int) -> Iterator[pa.RecordBatch]:

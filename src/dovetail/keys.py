@@ -8,6 +8,7 @@ Floats follow Spark: NaN equals NaN and is larger than everything, -0.0 equals 0
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +27,7 @@ class Codes(NamedTuple):
     valid: NDArray[np.bool_] | None
 
 
+@cache
 def is_fixed(type_: pa.DataType) -> bool:
     """Whether values of this type have an order-preserving 64-bit code."""
     t = pa.types

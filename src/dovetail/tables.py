@@ -32,12 +32,14 @@ def _as_table(table: Any) -> pa.Table:
 
 
 def _without_views(type_: pa.DataType) -> pa.DataType:
-    """The type with string views (Polars exports them) as plain strings: Arrow cannot take rows from views."""
+    """The type with views (Polars exports them) and run-end encoding undone: Arrow cannot take rows from those."""
     t = pa.types
     if t.is_string_view(type_):
         return pa.large_string()
     if t.is_binary_view(type_):
         return pa.large_binary()
+    if t.is_run_end_encoded(type_):
+        return _without_views(type_.value_type)
     if t.is_list(type_):
         return pa.list_(_field_without_views(type_.value_field))
     if t.is_large_list(type_):

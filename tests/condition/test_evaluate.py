@@ -57,6 +57,9 @@ def single(text: str) -> Any:
         ("i / z", None),
         ("i % 4", 3),
         ("j % 4", -2),
+        ("i DIV 2", 3),
+        ("-i DIV 2", -3),
+        ("i DIV z", None),
         ("i % z", None),
         ("y % 2", 0.5),
         ("-i", -7),
@@ -118,6 +121,8 @@ def single(text: str) -> Any:
         ("date_trunc('month', t)", dt.datetime(2024, 1, 1)),
         ("date_trunc('week', d)", dt.datetime(2024, 1, 29)),
         ("trunc(d, 'year')", dt.date(2024, 1, 1)),
+        ("trunc(d, 'MM')", dt.date(2024, 1, 1)),
+        ("add_months(t, 1)", dt.date(2024, 2, 29)),
         ("d + 1", dt.date(2024, 2, 1)),
         ("d - j", dt.date(2024, 2, 2)),
         ("d + INTERVAL 1 MONTH", dt.date(2024, 2, 29)),
@@ -246,7 +251,8 @@ def test_text_with_zones() -> None:
 
 def test_times_that_do_not_exist_or_exist_twice() -> None:
     clock = [dt.datetime(2024, 3, 31, 2, 30), dt.datetime(2024, 10, 27, 2, 30), None, dt.datetime(2024, 7, 1, 2, 30)]
-    instants = value_of("CAST(a AS TIMESTAMP)", "Europe/Berlin", a=pa.array(clock, pa.timestamp("ms")))
+    seconds = value_of("CAST(CAST(a AS TIMESTAMP) AS BIGINT)", "Europe/Berlin", a=pa.array(clock, pa.timestamp("ms")))
+    instants = [None if s is None else dt.datetime.fromtimestamp(s, dt.UTC) for s in seconds]
     hours = [(3, 31, 1), (10, 27, 0), None, (7, 1, 0)]
     assert instants == [h and dt.datetime(2024, h[0], h[1], h[2], 30, tzinfo=dt.UTC) for h in hours]
 

@@ -75,6 +75,7 @@ PREDICATES = {
     "l.x - r.x < 5.5": ["l.x <= r.x + 5"],
     "l.x - r.x > -5.5": ["l.x >= r.x - 5"],
     "l.x - r.x < 1e3": ["l.x < r.x + 1000"],
+    "l.x - r.x < CAST(my_udf() AS INT)": ["l.x < r.x + CAST(my_udf() AS INT)"],
     "l.d + INTERVAL 1 MONTH >= r.d": ["l.d + INTERVAL '1' MONTH >= r.d"],
     # bands
     "abs(l.x - r.x) <= 3": ["-3 <= l.x - r.x <= 3"],

@@ -311,6 +311,7 @@ def test_calendar_functions_use_the_sessions_clock() -> None:
         ("l.d * 2 = l.d", "cannot be multiplied"),
         ("l.flag + 1 = 2", "cannot be added"),
         ("l.dur / 2 = l.dur", "cannot be divided"),
+        ("l.y DIV 2 = 1", "DIV needs whole numbers"),
         ("l.x AND r.flag", r"AND needs true or false; l\.x \(int32\) is neither"),
         ("NOT l.x", "NOT needs true or false"),
         ("abs(l.s) = 1", "abs needs a number"),

@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -82,3 +83,9 @@ def test_the_definition_agrees_with_duckdb(on: str) -> None:
         query = f"SELECT l.__row, r.__row FROM l JOIN r ON {on.replace('<=>', 'IS NOT DISTINCT FROM')}"
         expected = Counter(connection.execute(query).fetchall())
         assert Counter(definition(tables["l"], tables["r"], on)) == expected, on
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_it_has_a_page(name: str) -> None:
+    page = Path(__file__).parents[2] / "docs" / "operators" / f"{name}.md"
+    assert page.read_text().startswith(f"# {name}: ")

@@ -14,7 +14,7 @@ from dovetail.condition.band_bounds import closed_bounds
 from dovetail.condition.bind import Binder, bind
 from dovetail.condition.evaluate import evaluate, matching, passing
 from dovetail.condition.expression import Call, Column, Expression, Literal, Opaque, columns_of, is_opaque, sides_of
-from dovetail.condition.names import resolve
+from dovetail.condition.names import quoted, resolve
 from dovetail.condition.normalise import normalise
 from dovetail.condition.predicates import (
     Band,
@@ -28,7 +28,7 @@ from dovetail.condition.predicates import (
     Predicate,
     Rectangles,
 )
-from dovetail.condition.render import condition_text, describe, quoted, spark_sql, text_of
+from dovetail.condition.render import condition_text, describe, spark_sql, text_of
 from dovetail.condition.sql import read_sql
 from dovetail.errors import ConditionError
 

@@ -14,7 +14,7 @@ from dovetail.errors import ConditionError
 
 t = pa.types
 
-VERBS = {"+": "added to", "-": "subtracted from", "*": "multiplied by", "/": "divided by", "%": "divided by"}
+VERBS = {"+": "added to", "-": "subtracted from", "*": "multiplied by"}
 DAY = timedelta(days=1)
 
 
@@ -44,10 +44,14 @@ def _typed_null(arg: Expression, other: Expression) -> Expression:
 
 def _impossible(function: str, left: Expression, right: Expression) -> ConditionError:
     first, second = (right, left) if function in "+-" else (left, right)
-    return ConditionError(f"{shown(first)} cannot be {VERBS[function]} {shown(second)}. Cast one of them.")
+    return ConditionError(
+        f"{shown(first)} cannot be {VERBS.get(function, 'divided by')} {shown(second)}. Cast one of them."
+    )
 
 
 def _numbers(function: str, left: Expression, right: Expression) -> Expression:
+    if function == "div":
+        return _whole_division(left, right)
     sides = (type_of(left), type_of(right))
     if any(t.is_floating(side) for side in sides):
         small = all(t.is_float32(side) for side in sides) and function != "/"
@@ -55,6 +59,13 @@ def _numbers(function: str, left: Expression, right: Expression) -> Expression:
     if any(t.is_decimal(side) or t.is_uint64(side) for side in sides):
         return _decimals(function, left, right)
     return _same(function, left, right, types.DOUBLE if function == "/" else types.INT64)
+
+
+def _whole_division(left: Expression, right: Expression) -> Expression:
+    for side in (left, right):
+        if not t.is_integer(type_of(side)):
+            raise ConditionError(f"DIV needs whole numbers; {shown(side)} is not one. Use floor(x / y).")
+    return _same("div", left, right, types.INT64)
 
 
 def _same(function: str, left: Expression, right: Expression, type_: pa.DataType) -> Expression:

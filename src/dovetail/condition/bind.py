@@ -70,7 +70,7 @@ class Binder:
     def _typed(self, function: str, args: Args, type_: pa.DataType | None) -> Expression:
         if function in COMPARISONS:
             return Call(function, tuple(unified(args, self.zone)), types.BOOLEAN)
-        if function in ("+", "-", "*", "/", "%"):
+        if function in ARITHMETIC:
             return arithmetic(function, args[0], args[1], self.zone)
         if function == "cast":
             return self._cast(args[0], type_)
@@ -270,13 +270,15 @@ def _instant(arg: Expression, function: str) -> Expression:
     return arg
 
 
-STRICT = frozenset({*COMPARISONS, "+", "-", "*", "/", "%", "neg", "abs", "sqrt", "pow", "like"} - {"<=>"})
+ARITHMETIC = ("+", "-", "*", "/", "div", "%")
+
+STRICT = frozenset({*COMPARISONS, *ARITHMETIC, "neg", "abs", "sqrt", "pow", "like"} - {"<=>"})
 """Functions that are null as soon as one argument is."""
 
 ANSWERS = frozenset({*COMPARISONS, "and", "or", "not", "in", "like", "is_null", "isnan", "overlaps"})
 
 ARITY: dict[str, tuple[int, int | None]] = {
-    **dict.fromkeys((*COMPARISONS, "+", "-", "*", "/", "%", "like", "pow"), (2, 2)),
+    **dict.fromkeys((*COMPARISONS, *ARITHMETIC, "like", "pow"), (2, 2)),
     **dict.fromkeys(("date_trunc", "add_months", "datediff", "field"), (2, 2)),
     **dict.fromkeys(("not", "is_null", "isnan", "neg", "abs", "sqrt", "floor", "ceil", "cast", *PARTS), (1, 1)),
     **dict.fromkeys(("lower", "upper", "length", "trim"), (1, 1)),

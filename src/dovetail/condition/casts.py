@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dovetail.condition import types
+from dovetail.condition.instants import parse_instant
 from dovetail.errors import ConditionError
 
 t = pa.types
@@ -104,9 +105,6 @@ def _from_text(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _instants_from_text(text: pa.Array, target: pa.DataType) -> pa.Array:
-    # Imported here because literals, too, are made with casts.
-    from dovetail.condition.literals import parse_instant
-
     parts = [None if v is None else parse_instant(v) for v in text.to_pylist()]
     if t.is_date(target):
         return pa.array([None if p is None else p.local.date() for p in parts], target)

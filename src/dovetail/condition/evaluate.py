@@ -16,6 +16,7 @@ from dovetail.batch import Rows, Side
 from dovetail.condition import casts, literals, types
 from dovetail.condition.expression import Call, Column, Expression, Literal, Opaque, columns_of
 from dovetail.condition.functions import FUNCTION_TABLE
+from dovetail.condition.render import text_of
 from dovetail.errors import ConditionError
 
 
@@ -46,8 +47,6 @@ def _value(expression: Expression, batches: tuple[pa.RecordBatch | None, pa.Reco
 
 
 def _failure(call: Call, error: Exception) -> str:
-    from dovetail.condition.render import text_of
-
     if "overflow" in str(error) or "precision" in str(error):
         return f"{text_of(call)}: a value does not fit in {call.type}. Cast an operand to a wider type."
     return f"{text_of(call)}: {error}"

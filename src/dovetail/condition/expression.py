@@ -19,7 +19,7 @@ COMPARISONS = frozenset({"=", "!=", "<", "<=", ">", ">=", "<=>"})
 FUNCTIONS = COMPARISONS | frozenset(
     {
         *("and", "or", "not", "is_null", "in", "like", "coalesce", "case"),
-        *("+", "-", "*", "/", "%", "neg", "abs", "sqrt", "pow", "floor", "ceil", "round", "greatest", "least"),
+        *("+", "-", "*", "/", "div", "%", "neg", "abs", "sqrt", "pow", "floor", "ceil", "round", "greatest", "least"),
         *("cast", "lower", "upper", "length", "trim", "concat", "substring"),
         *("year", "month", "day", "hour", "minute", "second", "date_trunc", "add_months", "datediff"),
         *("field", "isnan", "overlaps", "distance"),

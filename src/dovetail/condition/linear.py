@@ -83,8 +83,9 @@ def _is_exact_sum(expression: Expression) -> bool:
 
 def _rebuilt(operator: str, terms: list[Term], binder: Binder) -> Call | None:
     left = [term for term in terms if sides_of(term.value) == LEFT]
-    right = [Term(-term.sign, term.value) for term in terms if sides_of(term.value) == RIGHT]
-    constants = [Term(-term.sign, term.value) for term in terms if not sides_of(term.value)]
+    others = [Term(-term.sign, term.value) for term in terms if sides_of(term.value) != LEFT]
+    constants = [term for term in others if isinstance(term.value, Literal)]
+    right = [term for term in others if term not in constants]
     if _points(left) < 0 or all(term.sign < 0 for term in left):
         operator = FLIPPED[operator]
         left, right, constants = ([Term(-sign, value) for sign, value in part] for part in (left, right, constants))
@@ -116,9 +117,9 @@ def _combined(constants: list[Term], binder: Binder) -> list[Term]:
     assert isinstance(total, Literal)
     if not total.value:
         return points
-    if total.value > 0 * total.value:
-        return [*points, Term(1, total)]
-    return [*points, Term(-1, Literal(-total.value, total.type))]
+    negated = binder.call("neg", total)
+    assert isinstance(negated, Literal)
+    return [*points, Term(1, total) if total.value > negated.value else Term(-1, negated)]
 
 
 def _sum(terms: list[Term], binder: Binder) -> Expression:

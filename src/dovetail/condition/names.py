@@ -16,6 +16,11 @@ SIDE_NAMES = {Side.LEFT: "left", Side.RIGHT: "right"}
 SHOWN_COLUMNS = 20  # in an error message
 
 
+def quoted(name: str) -> str:
+    """A name as Spark SQL wants it, whatever characters it has."""
+    return "`" + name.replace("`", "``") + "`"
+
+
 def candidates(schema: pa.Schema, name: str) -> list[str]:
     """The columns that `name` could mean."""
     exact = [n for n in schema.names if n == name]

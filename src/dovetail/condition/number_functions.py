@@ -98,6 +98,11 @@ def _remainder(call: Call, args: list[pa.Array]) -> pa.Array:
     return pa.array(values, call.type, mask=~valid)
 
 
+def _whole_division(call: Call, args: list[pa.Array]) -> pa.Array:
+    """Towards zero."""
+    return pc.divide_checked(args[0], _nonzero(args[1]))
+
+
 def _nonzero(array: pa.Array) -> pa.Array:
     return pc.if_else(pc.equal(array, pa.scalar(0, array.type)), pa.scalar(None, array.type), array)
 
@@ -201,6 +206,7 @@ def _point_distance(p: list[float | None] | None, q: list[float | None] | None) 
 TABLE: dict[str, Callable[[Call, list[pa.Array]], pa.Array]] = {
     **dict.fromkeys(CHECKED, _arithmetic),
     "/": _divide,
+    "div": _whole_division,
     "%": _remainder,
     "neg": _negate,
     "abs": _absolute,

@@ -14,6 +14,7 @@ from dovetail.condition import types
 from dovetail.condition.casts import PER_SECOND
 from dovetail.condition.expression import COMPARISONS, Call, Column, Expression, Literal, Opaque, type_of
 from dovetail.condition.literals import natural_type
+from dovetail.condition.names import quoted
 from dovetail.condition.predicates import (
     Band,
     Condition,
@@ -25,6 +26,7 @@ from dovetail.condition.predicates import (
     Predicate,
     Rectangles,
 )
+from dovetail.condition.sql import with_columns
 
 ColumnName = Callable[[Column], str]
 
@@ -36,7 +38,7 @@ LEVELS = {
     **dict.fromkeys(COMPARISONS, COMPARISON),
     **dict.fromkeys(("in", "like", "is_null"), COMPARISON),
     **dict.fromkeys(("+", "-"), SUM),
-    **dict.fromkeys(("*", "/", "%"), PRODUCT),
+    **dict.fromkeys(("*", "/", "div", "%"), PRODUCT),
     **dict.fromkeys(("and", "overlaps"), AND),
     "or": OR,
     "not": NOT,
@@ -44,11 +46,6 @@ LEVELS = {
 }
 UNIT_NAMES = (("day", 86_400_000_000), ("hour", 3_600_000_000), ("minute", 60_000_000), ("second", 1_000_000))
 WORD = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
-
-
-def quoted(name: str) -> str:
-    """A name as Spark SQL wants it, whatever characters it has."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def qualified(column: Column) -> str:
@@ -109,8 +106,8 @@ class _Spark:
                 return f"{name}({self.render(args[0])}, CAST({self.render(args[1])} AS INT))"
             case "and" | "or":
                 return f" {function.upper()} ".join(self.render(arg, level) for arg in args)
-            case "+" | "-" | "*" | "/" | "%":
-                return f"{self.render(args[0], level)} {function} {self.render(args[1], level + 1)}"
+            case "+" | "-" | "*" | "/" | "div" | "%":
+                return f"{self.render(args[0], level)} {function.upper()} {self.render(args[1], level + 1)}"
             case _ if function in COMPARISONS:
                 return f"{self.render(args[0], level + 1)} {function} {self.render(args[1], level + 1)}"
             case "not":
@@ -172,8 +169,6 @@ class _Spark:
         return f"SQRT({' + '.join(squares)})"
 
     def opaque(self, expression: Opaque) -> str:
-        from dovetail.condition.sql import with_columns
-
         return with_columns(expression, self.column)
 
     def literal(self, literal: Literal) -> str:

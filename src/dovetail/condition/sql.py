@@ -11,7 +11,6 @@ from sqlglot.errors import ParseError, TokenError
 
 from dovetail.condition import names
 from dovetail.condition.expression import Column, Expression, Opaque
-from dovetail.condition.render import quoted
 from dovetail.condition.translate import Translator, side_of
 from dovetail.errors import ConditionError
 
@@ -89,6 +88,6 @@ def with_columns(expression: Opaque, column: Callable[[Column], str]) -> str:
         found = known.get((side, others[0])) if side is not None and others else None
         if found is None:
             return node
-        return exp.Var(this=".".join([column(found), *(quoted(field) for field in others[1:])]))
+        return exp.Var(this=".".join([column(found), *(names.quoted(field) for field in others[1:])]))
 
     return parse_text(expression.sql).transform(respell).sql(dialect="spark", normalize_functions=False)

@@ -31,6 +31,7 @@ BINARY: dict[type[exp.Expr], str] = {
     exp.Sub: "-",
     exp.Mul: "*",
     exp.Div: "/",
+    exp.IntDiv: "div",
     exp.Mod: "%",
     exp.Pow: "pow",
     exp.And: "and",
@@ -52,6 +53,7 @@ UNARY: dict[type[exp.Expr], str] = {
     exp.Second: "second",
     exp.IsNan: "isnan",
 }
+TRUNCATION_NAMES = {"yyyy": "year", "yy": "year", "mon": "month", "mm": "month", "dd": "day"}
 CAST_NAMES = {"tinyint": pa.int8(), "smallint": pa.int16(), "bigint": pa.int64(), "decimal": pa.decimal128(10, 0)}
 ISNULL_NAMES = {"isnull": True, "isnotnull": False}
 
@@ -298,7 +300,8 @@ class Translator:
 
     def _truncate(self, node: exp.Expr) -> Expression:
         """date_trunc(unit, timestamp), and trunc(date, unit), which gives a date."""
-        unit = node.args["unit"].name.lower()
+        name = node.args["unit"].name.lower()
+        unit = TRUNCATION_NAMES.get(name, name)
         if unit not in TRUNCATIONS:
             return self._opaque(node)
         truncated = Call("date_trunc", (Literal(unit, types.STRING), self.expression(node.this)))
@@ -308,6 +311,12 @@ class Translator:
         if node.args.get("unit") is not None and node.args["unit"].name.upper() != "DAY":
             return self._opaque(node)
         return Call("+", (Call("cast", (self.expression(node.this),), types.DATE), self.expression(node.expression)))
+
+    def _add_months(self, node: exp.Expr) -> Expression:
+        if not isinstance(unsigned(node.expression), exp.Literal):
+            return self._opaque(node)
+        date = Call("cast", (self.expression(node.this),), types.DATE)
+        return Call("add_months", (date, self.expression(node.expression)))
 
     def _datediff(self, node: exp.Expr) -> Expression:
         if node.args.get("unit") is not None and node.args["unit"].name.upper() != "DAY":
@@ -384,6 +393,7 @@ HANDLERS: dict[type[exp.Expr], Callable[[Translator, exp.Expr], Expression]] = {
     exp.TimestampTrunc: Translator._truncate,
     exp.DateTrunc: Translator._truncate,
     exp.TsOrDsAdd: Translator._date_add,
+    exp.AddMonths: Translator._add_months,
     exp.DateDiff: Translator._datediff,
     exp.Anonymous: Translator._anonymous,
 }

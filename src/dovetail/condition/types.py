@@ -1,7 +1,9 @@
 """Which type two values share, and which type arithmetic gives: Spark's ANSI rules, on Arrow types.
 
-Two deliberate differences. Integer arithmetic is always carried out in 64 bits (Spark: in the wider operand's width),
-so it overflows later than in Spark and never earlier. Text is never silently read as a number.
+Deliberate differences. Integer arithmetic is always carried out in 64 bits (Spark: in the wider operand's width), so it
+overflows later than in Spark and never earlier. Text is never silently read as a number. An interval of days is a
+multiple of 24 hours (Spark adds days on the session's calendar, which differs where clocks change). Tuples are
+compared part by part, so that null never matches (Spark compares them as structs, where null equals null).
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class Driver:
             counters.rows_received += piece.num_rows
             counters.peak_buffer_rows = max(counters.peak_buffer_rows, piece.num_rows)
             try:
-                budget.hold(BUFFER, piece.num_rows, piece.nbytes)
+                budget.hold(BUFFER, piece.num_rows, 0 if budget.limit is None else piece.nbytes)
                 yield from self._found(Phase.ARRIVING, self.operator.arrive(side, piece))
             except BudgetError as error:
                 raise self._explained(error) from None

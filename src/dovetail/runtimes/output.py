@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from dovetail.batch import Pairs, take_rows
+from dovetail.batch import Pairs, take_columns
 from dovetail.errors import InputError
 
 MOST_ROWS = 1 << 16  # result rows in one batch
@@ -35,9 +35,9 @@ def result_batches(
     left, right = (_without(rows, extra) for rows, extra in zip((pairs.left, pairs.right), drop, strict=True))
     for start in range(0, pairs.size, most_rows):
         end = start + most_rows
-        left_part = take_rows(left, pairs.left_rows[start:end])
-        right_part = take_rows(right, pairs.right_rows[start:end])
-        yield pa.RecordBatch.from_arrays(left_part.columns + right_part.columns, schema=schema)
+        left_columns = take_columns(left, pairs.left_rows[start:end])
+        right_columns = take_columns(right, pairs.right_rows[start:end])
+        yield pa.RecordBatch.from_arrays(left_columns + right_columns, schema=schema)
 
 
 def _without(rows: pa.RecordBatch, extra: int) -> pa.RecordBatch:

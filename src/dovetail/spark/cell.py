@@ -13,7 +13,7 @@ from dovetail.operators.protocol import Workspace
 from dovetail.plan import JoinPlan
 from dovetail.runtimes.driver import Driver
 from dovetail.runtimes.output import result_batches
-from dovetail.spark.packing import Rewrite, from_bytes
+from dovetail.spark.packing import Rewrite, from_bytes, rows_at_once
 from dovetail.state.blocks import BlockStore
 from dovetail.state.budget import Budget
 
@@ -34,7 +34,7 @@ def cell_joiner(plan: JoinPlan, first: Side, drop: tuple[int, int], schema: pa.S
         try:
             driver = Driver(operator_class(plan.operator.name)(workspace), workspace)
             for _, pairs in driver.run(arrivals(batches, first)):
-                yield from result_batches(pairs, schema, drop=drop)
+                yield from result_batches(pairs, schema, rows_at_once(pairs), drop)
         finally:
             blocks.close()
 

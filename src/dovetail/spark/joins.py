@@ -31,7 +31,7 @@ from dovetail.spark.cell import BATCH_ROWS, cell_joiner
 from dovetail.spark.packing import PACKED, packer
 from dovetail.spark.sampling import SideSample, heavy_keys, measured_row_bytes, sample_side
 from dovetail.spark.schemas import parts_of, result_schema
-from dovetail.spark.state import state_directory
+from dovetail.spark.state import state_directory, use_rocksdb
 from dovetail.spark.streaming import StreamJoin, join_streams
 from dovetail.state.budget import Budget, Shares
 
@@ -174,7 +174,7 @@ def _table_plan(bound: Bound, plan: JoinPlan, options: Options) -> _TablePlan:
 
 def _cells(samples: list[SideSample], bound: Bound, plan: JoinPlan, first: Side) -> int:
     """Enough cells for all cores, for small tasks, and for the smaller side of a cell to fit its budget."""
-    partitions = int(bound.frames[0].sparkSession.conf.get("spark.sql.shuffle.partitions") or 200)
+    partitions = _partitions(bound.frames[0])
     rows = samples[0].rows + samples[1].rows
     cells = min(max(FEWEST_CELLS, -(-rows // ROWS_PER_CELL)), max(partitions, FEWEST_CELLS))
     if plan.memory_bytes is None or operator_class(plan.operator.name).spills or not samples[first].rows:
@@ -213,8 +213,10 @@ def _join_streams(
 ) -> DataFrame:
     schema = _output(bound, suffix, inputs[0])
     plan, router = _stream_plan(plan, inputs[0], options)
-    directory = state_directory(options.state_dir, inputs[0].sparkSession)
-    join = StreamJoin(plan, router, directory, bound.extra, schema, options.metrics)
+    spark = inputs[0].sparkSession
+    use_rocksdb(spark)
+    directory = state_directory(options.state_dir, spark)
+    join = StreamJoin(plan, router, _partitions(inputs[0]), directory, bound.extra, schema, options.metrics)
     joined = join_streams(bound.frames, join, result_schema(*inputs, schema.names))
     return after_join(joined, bound, inputs)
 
@@ -231,9 +233,13 @@ def _stream_plan(plan: JoinPlan, frame: DataFrame, options: Options) -> tuple[Jo
             f"algorithm={plan.operator.name!r} leaves pairs for later, which a stream without end never comes to. "
             f"Give one of {', '.join(AT_ARRIVAL)}, or leave it to us."
         )
-    cells = options.cells or int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 200)
+    cells = options.cells or _partitions(frame)
     choice = Choice("hash", "equal keys share a cell, one per state partition")
     return replace(plan, router=choice, cells=cells), HashRouter(condition, cells)
+
+
+def _partitions(frame: DataFrame) -> int:
+    return int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 200)
 
 
 def _streaming(left: DataFrame, right: DataFrame) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dovetail.batch import Side, take_rows
+from dovetail.batch import Pairs, Side, take_rows
 from dovetail.routers.protocol import Router, Visits
 from dovetail.state.pieces import pieces_of
 
@@ -71,10 +71,21 @@ def by_cell(batch: pa.RecordBatch, visits: Visits) -> Iterator[tuple[NDArray[np.
     order = np.argsort(visits.cells, kind="stable")
     cells, starts = np.unique(visits.cells[order], return_index=True)
     bounds = np.append(starts, len(order))
-    for first, last, _ in pieces_of(np.diff(bounds), len(order), PACK_ROWS):
+    for first, last, _ in pieces_of(np.diff(bounds), len(order), fitting_rows(batch)):
         ends = bounds[first : last + 1]
         dealt = take_rows(batch, visits.rows[order[ends[0] : ends[-1]]])
         yield cells[first:last], [to_bytes(dealt.slice(s - ends[0], e - s)) for s, e in pairwise(ends)]
+
+
+def fitting_rows(*batches: pa.RecordBatch) -> int:
+    """How many rows of this width, taken from all of the batches, make a batch of a good size."""
+    width = sum(batch.nbytes // max(1, batch.num_rows) for batch in batches)
+    return max(1, min(PACK_ROWS, PACK_BYTES // max(1, width)))
+
+
+def rows_at_once(pairs: Pairs) -> int:
+    """How many result rows to make at once."""
+    return fitting_rows(pairs.left, pairs.right)
 
 
 def packed_rows(cells: NDArray[np.int32], side: Side, seq: range, payloads: list[pa.Buffer]) -> pa.RecordBatch:

@@ -1,4 +1,4 @@
-"""Where a streaming join keeps its segments, and the check that they belong to it."""
+"""Where a streaming join keeps its manifests and segments, and the check that the segments belong to it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,13 @@ from urllib.parse import urlparse
 from pyspark.sql import SparkSession
 
 from dovetail.errors import InputError, StateError
+from dovetail.state.blocks import RECOVERY
+from dovetail.state.segments import sync_directory
 
 LAYOUT = "layout.json"
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+DEFAULT_PROVIDER = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+ROCKSDB_PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
 def state_directory(given: str | None, spark: SparkSession) -> str:
@@ -51,19 +56,35 @@ def local_path(location: str) -> Path:
     return Path(parsed.path if parsed.scheme else location).absolute()
 
 
-def check_layout(query: Path, layout: dict[str, Any]) -> None:
-    """Write down how the state is laid out, or see that it is still laid out so."""
-    path = query / LAYOUT
+def check_layout(join: Path, layout: dict[str, Any]) -> None:
+    """Write down how the state of a join is laid out, or see that it is still laid out so."""
+    path = join / LAYOUT
     if not path.exists():
-        query.mkdir(parents=True, exist_ok=True)
+        join.mkdir(parents=True, exist_ok=True)
         mine = path.with_name(f"{LAYOUT}-{uuid.uuid4().hex}")
-        mine.write_text(json.dumps(layout))
+        with open(mine, "w") as file:
+            json.dump(layout, file)
+            file.flush()
+            os.fsync(file.fileno())
         os.rename(mine, path)  # several tasks may do this at once, all with the same content
-    stored = json.loads(path.read_text())
+        sync_directory(join)
+    try:
+        stored = json.loads(path.read_text())
+    except ValueError as error:
+        raise StateError(f"{path} is damaged: {error}. {RECOVERY}") from error
     if stored != layout:
         changed = [name for name in layout if stored.get(name) != layout[name]]
         what = ", ".join(f"{name} was {stored.get(name)!r} and is now {layout[name]!r}" for name in changed)
         raise StateError(
-            f"the state in {query} was made by another join: {what}. Start the query as before, "
-            "or with a new checkpoint."
+            f"the state in {join} was made by another join: {what}. Start the query as before, or with a new "
+            "checkpoint; if one query has several joins, give each of them a metrics= name of its own."
         )
+
+
+def use_rocksdb(spark: SparkSession) -> None:
+    """Let the session keep state in RocksDB, unless it uses a provider of its own.
+
+    Spark's default provider cannot run the operator that joins streams, and only says so when the query has started.
+    """
+    if spark.conf.get(PROVIDER) == DEFAULT_PROVIDER:
+        spark.conf.set(PROVIDER, ROCKSDB_PROVIDER)

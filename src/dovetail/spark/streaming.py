@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pandas as pd
 import pyarrow as pa
@@ -35,7 +36,7 @@ from dovetail.plan import JoinPlan
 from dovetail.routers.protocol import Router
 from dovetail.runtimes.driver import Driver
 from dovetail.runtimes.output import result_batches
-from dovetail.spark.packing import PACKED, collected, from_bytes, packer, to_bytes
+from dovetail.spark.packing import PACKED, collected, from_bytes, packer, rows_at_once, to_bytes
 from dovetail.spark.partitions import spread_labels
 from dovetail.spark.state import check_layout
 from dovetail.state.budget import Budget
@@ -51,16 +52,29 @@ class StreamJoin:
 
     plan: JoinPlan
     router: Router
+    partitions: int  # of Spark's state store
     state_dir: str
     drop: tuple[int, int]  # key columns at the end of each side that are not part of the result
     schema: pa.Schema  # of the result
-    metrics: str  # the name of our figures in the query's progress
+    metrics: str  # the name of our figures in the query's progress, and of the join in the state directory
+
+    @property
+    def layout(self) -> dict[str, Any]:
+        """All that must stay the same for the state to mean the same. Ready for JSON."""
+        condition = self.plan.condition
+        columns = [[[field.name, str(field.type)] for field in condition.schema(side)] for side in Side]
+        return {
+            "condition": condition.text,
+            "algorithm": self.plan.operator.name,
+            "cells": self.plan.cells,
+            "partitions": self.partitions,  # they decide on the labels of the cells
+            "columns": columns,
+        }
 
 
 def join_streams(frames: tuple[DataFrame, DataFrame], join: StreamJoin, schema: StructType) -> DataFrame:
     """The join of two streams as a streaming DataFrame, for any sink."""
-    partitions = int(frames[0].sparkSession.conf.get("spark.sql.shuffle.partitions") or 200)
-    labels = spread_labels(join.router.cells, partitions)
+    labels = spread_labels(join.router.cells, join.partitions)
     packed = [
         frames[side].mapInArrow(packer(side, join.router, join.plan.condition.schema(side), labels), PACKED)
         for side in Side
@@ -126,7 +140,7 @@ class JoinProcessor(StatefulProcessor):
         for frame in rows:
             for side, payload in zip(frame["side"], frame["payload"], strict=True):
                 for _, pairs in driver.handle(Arrival(Side(side), from_bytes(payload))):
-                    yield from result_batches(pairs, self._join.schema, drop=self._join.drop)
+                    yield from result_batches(pairs, self._join.schema, rows_at_once(pairs), self._join.drop)
 
 
 def _document(manifest: Manifest, stored: dict[str, Any] | None) -> dict[str, Any]:
@@ -142,6 +156,7 @@ def cell_directory(join: StreamJoin, cell: int) -> Path:
     """Where this query keeps the segments of a cell. The query's id stays the same when it is started again."""
     context = TaskContext.get()
     assert context is not None, "cells are joined inside Spark tasks"
-    query = Path(join.state_dir) / str(context.getLocalProperty("sql.streaming.queryId"))
-    check_layout(query, {"condition": join.plan.condition.text, "cells": join.plan.cells})
-    return query / f"cell-{cell}"
+    query = str(context.getLocalProperty("sql.streaming.queryId"))
+    directory = Path(join.state_dir) / query / quote(join.metrics, safe="")
+    check_layout(directory, join.layout)
+    return directory / f"cell-{cell}"

@@ -1,7 +1,7 @@
 """Columns that grow in place and can be read as one Arrow array at any time.
 
 Appending to Arrow means copying, or many chunks, and taking rows from many chunks is slow. Here every buffer of a
-column (validity, offsets, values, and those of nested children) grows by doubling, so that a column of any length is
+column (validity, offsets, values, and those of nested children) grows by a factor, so that a column of any length is
 always one contiguous array, made without a copy. A view stays valid while the column grows: old buffers are never
 overwritten inside the rows that the view covers.
 """
@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 Bytes = NDArray[np.uint8]
 
+GROWTH = 4  # memory that was never touched costs nothing, copying does
+
 
 class GrowingColumn(Protocol):
     def append(self, array: pa.Array) -> None: ...
@@ -25,7 +27,7 @@ class GrowingColumn(Protocol):
 
 
 class _Buffer:
-    """Bytes that grow by doubling."""
+    """Bytes that grow by a factor."""
 
     def __init__(self) -> None:
         self.memory: Bytes = np.empty(64, np.uint8)
@@ -35,7 +37,7 @@ class _Buffer:
         raw = data.view(np.uint8)
         end = self.size + len(raw)
         if end > len(self.memory):
-            larger = np.empty(max(end, 2 * len(self.memory)), np.uint8)
+            larger = np.empty(max(end, GROWTH * len(self.memory)), np.uint8)
             larger[: self.size] = self.memory[: self.size]
             self.memory = larger
         self.memory[self.size : end] = raw

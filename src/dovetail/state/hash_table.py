@@ -13,6 +13,7 @@ from dovetail.kernels import hash_table as kernels
 Hashes = NDArray[np.int64]
 
 SMALLEST = 1024  # buckets; a power of two
+GROWTH = 4  # of the links: memory that was never touched costs nothing, copying does
 
 
 class HashTable:
@@ -28,7 +29,7 @@ class HashTable:
 
     @property
     def nbytes(self) -> int:
-        return self._heads.nbytes + self._links.nbytes
+        return self._heads.nbytes + 16 * self._rows
 
     @property
     def hashes(self) -> Hashes:
@@ -39,11 +40,11 @@ class HashTable:
         """Append rows with these hashes."""
         rows = self._rows + len(hashes)
         if 2 * rows > len(self._links):
-            longer = np.empty(max(2 * rows, 2 * len(self._links)), np.int64)
+            longer = np.empty(max(2 * rows, GROWTH * len(self._links)), np.int64)
             longer[: 2 * self._rows] = self._links[: 2 * self._rows]
             self._links = longer
         if 2 * rows > len(self._heads):
-            self._heads = np.zeros(1 << (2 * rows - 1).bit_length(), np.int32)
+            self._heads = np.zeros(1 << (4 * rows - 1).bit_length(), np.int32)
             kernels.relink(self._heads, self._links, self._rows)
         kernels.append(self._heads, self._links, hashes, self._rows)
         self._rows = rows

@@ -1,14 +1,17 @@
 """Blocks as the durable state of a streaming join: shared by attempts, swept when nobody can need them.
 
-    <state_dir>/<query>/<cell>/00000017-l-3f2a….arrow      written while the manifest was at version 16
+    <state_dir>/<query>/<join>/<cell>/00000017-l-3f2a….arrow      written while the manifest was at version 16
 
 The manifest is committed with the micro-batch, the segments are not: an attempt that fails leaves segments that no
-manifest names. Whoever works on version v + 1 knows that v is committed, so everything of version v or older that
-neither manifest v nor its predecessor names can go. (The predecessor's are kept for readers that are still about.)
+manifest names, and two attempts at one micro-batch leave two sets of them. Whoever works on version v + 1 knows that
+v is committed, and goes by one of its manifests. Another attempt at v may have left another manifest on another
+machine, from which Spark may yet try v + 1 again; what that one names is of version v, or named by v - 1. So
+everything older than v that neither v nor v - 1 names can go, whatever becomes of v + 1.
 """
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from collections.abc import Iterable
 from pathlib import Path
@@ -27,6 +30,11 @@ class SegmentStore(BlockStore):
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, durable=True)
 
+    def write(self, batch: pa.RecordBatch, stem: str, zone: tuple[int, int] | None = None) -> Block:
+        block = super().write(batch, stem, zone)
+        sync_directory(self.directory)  # the name must be as durable as the bytes: the manifest relies on it
+        return block
+
     def read(self, block: Block, *, verify: bool = False) -> pa.RecordBatch:
         path = self.directory / block.name
         if path not in _mapped:
@@ -37,13 +45,23 @@ class SegmentStore(BlockStore):
         return _mapped[path]
 
     def sweep(self, committed: int, named: Iterable[str]) -> int:
-        """Remove files of committed versions that no manifest names; return how many."""
+        """Remove files older than the committed version that are not named; return how many."""
         keep = set(named)
         swept = 0
         for path in self.directory.iterdir():
             version, _, _ = path.name.partition("-")
-            if path.name not in keep and version.isdigit() and int(version) <= committed:
+            if path.name not in keep and version.isdigit() and int(version) < committed:
                 path.unlink(missing_ok=True)
-                _mapped.pop(path, None)
                 swept += 1
+        for path in [p for p in _mapped if p.parent == self.directory and p.name not in keep]:
+            del _mapped[path]  # a deleted file takes up space for as long as it is mapped
         return swept
+
+
+def sync_directory(directory: Path) -> None:
+    """Make names that were added to a directory survive a loss of power."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

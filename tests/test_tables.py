@@ -1,0 +1,38 @@
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import dovetail
+from dovetail.errors import InputError
+from dovetail.tables import arrow_table
+
+
+def test_views_and_run_ends_are_undone() -> None:
+    inner = pa.struct([("s", pa.string_view())])
+    table = pa.table(
+        {
+            "s": pa.array(["a", None], pa.string_view()),
+            "b": pa.array([b"a", None], pa.binary_view()),
+            "l": pa.array([[{"s": "x"}], None], pa.list_(inner)),
+            "r": pc.run_end_encode(pa.array([1, 1])),
+        }
+    )
+    plain = arrow_table(table)
+    assert plain.to_pylist() == table.to_pylist()
+    assert plain.schema.types[:2] == [pa.large_string(), pa.large_binary()]
+    assert plain.schema.field("r").type == pa.int64()
+
+
+def test_a_polars_join_keeps_nested_columns() -> None:
+    frame = pl.DataFrame({"k": ["a", "b"], "v": [["x", "yy"], []]})
+    joined = dovetail.join(frame, frame, ["k"])
+    assert sorted(joined.to_pylist(), key=str) == [
+        {"k": "a", "v": ["x", "yy"], "k_right": "a", "v_right": ["x", "yy"]},
+        {"k": "b", "v": [], "k_right": "b", "v_right": []},
+    ]
+
+
+def test_what_is_no_table_is_refused() -> None:
+    with pytest.raises(InputError, match=r"cannot join a builtins\.list"):
+        arrow_table([1, 2])
