@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dovetail.errors import InputError
 
@@ -13,6 +14,10 @@ from dovetail.errors import InputError
 def arrow_table(table: Any) -> pa.Table:
     """A pyarrow, pandas or Polars table (or anything with an Arrow stream) as a pyarrow Table."""
     found = _as_table(table)
+    for i, column in enumerate(found.columns):
+        if pa.types.is_run_end_encoded(column.type):
+            decoded = pa.chunked_array([pc.run_end_decode(chunk) for chunk in column.chunks], column.type.value_type)
+            found = found.set_column(i, found.field(i).with_type(decoded.type), decoded)
     schema = pa.schema([field.with_type(_without_views(field.type)) for field in found.schema])
     return found if schema.equals(found.schema) else found.cast(schema)
 
@@ -32,14 +37,12 @@ def _as_table(table: Any) -> pa.Table:
 
 
 def _without_views(type_: pa.DataType) -> pa.DataType:
-    """The type with views (Polars exports them) and run-end encoding undone: Arrow cannot take rows from those."""
+    """The type with string views (Polars exports them) as plain strings: Arrow cannot take rows from views."""
     t = pa.types
     if t.is_string_view(type_):
         return pa.large_string()
     if t.is_binary_view(type_):
         return pa.large_binary()
-    if t.is_run_end_encoded(type_):
-        return _without_views(type_.value_type)
     if t.is_list(type_):
         return pa.list_(_field_without_views(type_.value_field))
     if t.is_large_list(type_):

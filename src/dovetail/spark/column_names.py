@@ -9,7 +9,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
-from pyspark.sql.types import ArrayType, MapType, StructField, StructType, VariantType
+from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 from sqlglot import exp
 
 from dovetail.batch import Side
@@ -18,7 +18,7 @@ from dovetail.condition.sql import parse_text
 from dovetail.errors import ConditionError
 from dovetail.spark.column_sql import Sql, field
 
-NESTED = (StructType, MapType, ArrayType, VariantType)
+NESTED = (StructType, MapType, ArrayType)
 NAME_PART = re.compile(r"`((?:[^`]|``)*)`|([^.`]+)")
 OWN_ALIASES = {side.alias: side for side in Side}
 

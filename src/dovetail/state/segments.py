@@ -6,7 +6,8 @@ The manifest is committed with the micro-batch, the segments are not: an attempt
 manifest names, and two attempts at one micro-batch leave two sets of them. Whoever works on version v + 1 knows that
 v is committed, and goes by one of its manifests. Another attempt at v may have left another manifest on another
 machine, from which Spark may yet try v + 1 again; what that one names is of version v, or named by v - 1. So
-everything older than v that neither v nor v - 1 names can go, whatever becomes of v + 1.
+everything older than v that neither v nor v - 1 names can go, whatever becomes of v + 1. (Where two attempts succeed
+twice in a row, a retry may still miss a segment. It then says so; results are never wrong.)
 """
 
 from __future__ import annotations
