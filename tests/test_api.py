@@ -90,7 +90,7 @@ def test_leaving_a_progressive_join_frees_its_files(tmp_path: Path, monkeypatch:
         (lambda lf, r: dovetail.join(lf, r, "l.v < r.w"), ConditionError, r"l.v \(string\) cannot be compared"),
         (lambda lf, r: dovetail.join(lf, r, "l.k = "), ConditionError, "cannot read the condition"),
         (lambda lf, r: dovetail.join(lf, r, "l.k"), ConditionError, "is not a condition"),
-        (lambda lf, r: dovetail.join(lf, r, "soundex(l.v) = 'x'"), ConditionError, "(?i)soundex.*by Spark only"),
+        (lambda lf, r: dovetail.join(lf, r, "soundex(l.v) = 'x'"), ConditionError, "soundex.*by Spark only"),
         (lambda lf, r: dovetail.join(lf, r, ["k"], how="sideways"), InputError, "how must be one of"),
         (lambda lf, r: dovetail.join(lf, r, ["k"], memory="lots"), InputError, "memory must be a number of bytes"),
         (lambda lf, r: dovetail.join(lf, r, ["k"], memory="1KB"), BudgetError, "Give 65,536 bytes or more"),

@@ -49,7 +49,7 @@ PREDICATES = {
     "l.x + 5 < r.x": ["l.x + 5 < r.x"],
     "lower(l.s) = r.s": ["lower(l.s) = r.s"],
     "l.x IN (r.x)": ["l.x = r.x"],
-    "soundex(l.s) = soundex(r.s)": ["SOUNDEX(l.`s`) = SOUNDEX(r.`s`)"],
+    "soundex(l.s) = soundex(r.s)": ["soundex(l.`s`) = soundex(r.`s`)"],
     # negation
     "NOT l.x < r.x": ["l.x >= r.x"],
     "NOT NOT l.x < r.x": ["l.x < r.x"],
@@ -172,7 +172,7 @@ RESIDUAL = {
     "(l.x, l.y) < (r.x, r.y)": ["l.x < r.x OR l.x = r.x AND l.y < r.y"],
     "CASE WHEN l.flag THEN l.x = r.x ELSE FALSE END": ["CASE WHEN l.flag THEN l.x = r.x ELSE FALSE END"],
     "NOT (l.x = r.x AND l.y = r.y)": ["l.x != r.x OR l.y != r.y"],
-    "current_date() > DATE '2020-01-01'": ["CURRENT_DATE > DATE '2020-01-01'"],
+    "current_date() > DATE '2020-01-01'": ["current_date() > DATE '2020-01-01'"],
 }
 
 
@@ -193,7 +193,7 @@ FILTERS = {
     "NOT (l.x > 5 OR r.y < 2)": (["l.x <= 5"], ["r.y >= 2.0"]),
     "l.x < 5.5": (["l.x <= 5"], []),
     "l.x != 5.5": (["l.x IS NOT NULL"], []),
-    "soundex(l.s) = 'A'": (["SOUNDEX(l.`s`) = 'A'"], []),
+    "soundex(l.s) = 'A'": (["soundex(l.`s`) = 'A'"], []),
     "TRUE": ([], []),
     "1 = 1 AND NOT FALSE": ([], []),
     "FALSE": (["FALSE"], ["FALSE"]),

@@ -61,7 +61,7 @@ def bound(text: str) -> Expression:
             f"{LISTS} < CAST('1.0' AS DOUBLE)",
         ),
         ("(l.start, l.end) OVERLAPS (r.start, r.end)", "l.`start` < r.`end` AND l.`end` > r.`start`"),
-        ("soundex(l.s) = r.s", "SOUNDEX(l.`s`) = r.`s`"),
+        ("soundex(l.s) = r.s", "soundex(l.`s`) = r.`s`"),
         ("date_trunc('day', l.t) = r.t", "DATE_TRUNC('day', l.`t`) = r.`t`"),
     ],
 )
@@ -72,7 +72,7 @@ def test_spark_sql(text: str, sql: str) -> None:
 def test_the_caller_names_the_columns() -> None:
     expression = bound("l.x = r.x AND soundex(l.s) = r.s")
     spelled = spark_sql(expression, lambda c: quoted(f"{c.name}_{c.side.alias}"))
-    assert spelled == "`x_l` = `x_r` AND SOUNDEX(`s_l`) = `s_r`"
+    assert spelled == "`x_l` = `x_r` AND soundex(`s_l`) = `s_r`"
 
 
 def test_unbound_expressions_can_be_rendered() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from dovetail.condition.dialect import DIALECT
 from dovetail.errors import ConditionError
 
 KINDS: tuple[tuple[tuple[type[exp.Expr], ...], str], ...] = (
@@ -32,4 +33,4 @@ def refuse(tree: exp.Expr) -> None:
 
 
 def _text(node: exp.Expr) -> str:
-    return node.sql(dialect="spark", normalize_functions=False, comments=False)
+    return node.sql(dialect=DIALECT, normalize_functions=False, comments=False)

@@ -6,15 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from sqlglot import Token, TokenType, exp
-from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, TokenError
 
 from dovetail.condition import names
+from dovetail.condition.dialect import DIALECT
 from dovetail.condition.expression import Column, Expression, Opaque
 from dovetail.condition.translate import Translator, side_of
 from dovetail.errors import ConditionError
-
-SPARK = Dialect.get_or_raise("spark")
 
 
 def read_sql(text: str, schemas: names.Schemas) -> Expression:
@@ -25,7 +23,7 @@ def read_sql(text: str, schemas: names.Schemas) -> Expression:
 def parse_text(text: str) -> exp.Expr:
     """One sqlglot tree, or a ConditionError that points at the place."""
     try:
-        statements = SPARK.parser().parse(_joined_quotes(SPARK.tokenize(text), text), text)
+        statements = DIALECT.parser().parse(_joined_quotes(DIALECT.tokenize(text), text), text)
     except ParseError as error:
         raise ConditionError(_parse_message(text, error)) from None
     except TokenError:
@@ -90,4 +88,4 @@ def with_columns(expression: Opaque, column: Callable[[Column], str]) -> str:
             return node
         return exp.Var(this=".".join([column(found), *(names.quoted(field) for field in others[1:])]))
 
-    return parse_text(expression.sql).transform(respell).sql(dialect="spark", normalize_functions=False)
+    return parse_text(expression.sql).transform(respell).sql(dialect=DIALECT, normalize_functions=False)

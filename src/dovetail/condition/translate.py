@@ -11,6 +11,7 @@ from sqlglot import exp
 from dovetail.batch import Side
 from dovetail.condition import literals, names, types
 from dovetail.condition.casts import can_cast
+from dovetail.condition.dialect import DIALECT
 from dovetail.condition.expression import Call, Column, Expression, Literal, Opaque
 from dovetail.condition.refusals import refuse
 from dovetail.condition.sql_constants import arrow_type, interval_of, unsigned
@@ -336,7 +337,7 @@ class Translator:
 
 
 def _spark(node: exp.Expr) -> str:
-    return node.sql(dialect="spark", normalize_functions=False, comments=False)
+    return node.sql(dialect=DIALECT, normalize_functions=False, comments=False)
 
 
 def _unwrapped(node: exp.Expr) -> exp.Expr:

@@ -23,14 +23,15 @@ def spark_partition(cell: int, partitions: int) -> int:
 
 def spread_labels(cells: int, partitions: int) -> list[int]:
     """One label per cell, such that the cells fall on the partitions evenly."""
-    quota = -(-cells // partitions)
-    room = [quota] * partitions
     labels: list[int] = []
+    room = [0] * partitions
     candidate = 0
     while len(labels) < cells:
+        if not any(room):  # a round: every partition gets one more cell
+            room = [1] * partitions
         partition = spark_partition(candidate, partitions)
         if room[partition]:
-            room[partition] -= 1
+            room[partition] = 0
             labels.append(candidate)
         candidate += 1
     return labels
