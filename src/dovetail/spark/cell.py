@@ -14,6 +14,7 @@ from dovetail.plan import JoinPlan
 from dovetail.runtimes.driver import Driver
 from dovetail.runtimes.output import result_batches
 from dovetail.spark.packing import Rewrite, from_bytes, rows_at_once
+from dovetail.spark.workers import settle
 from dovetail.state.blocks import BlockStore
 from dovetail.state.budget import Budget
 
@@ -37,6 +38,7 @@ def cell_joiner(plan: JoinPlan, first: Side, drop: tuple[int, int], schema: pa.S
                 yield from result_batches(pairs, schema, rows_at_once(pairs), drop)
         finally:
             blocks.close()
+        settle()
 
     return join
 

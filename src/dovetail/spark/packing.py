@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dovetail.batch import Pairs, Side, take_rows
 from dovetail.routers.protocol import Router, Visits
+from dovetail.spark.workers import settle
 from dovetail.state.pieces import pieces_of
 
 PACKED = "cell int, side tinyint, seq bigint, payload binary"
@@ -62,6 +63,7 @@ def packer(side: Side, router: Router, schema: pa.Schema, labels: Sequence[int] 
                 numbers = cells if names is None else names[cells]
                 yield packed_rows(numbers, side, range(seq, seq + len(payloads)), payloads)
                 seq += len(payloads)
+        settle()
 
     return pack
 

@@ -17,6 +17,7 @@ from dovetail.batch import Side
 from dovetail.condition import Condition, columns_of
 from dovetail.routers.hash import Heavy
 from dovetail.spark.packing import Rewrite, as_planned
+from dovetail.spark.workers import settle
 from dovetail.state.hash_keys import HashKeys
 
 SAMPLE = 4096  # hashes kept by one task
@@ -74,6 +75,7 @@ def sampler(condition: Condition, side: Side, schema: pa.Schema) -> Rewrite:
                 keep = np.argpartition(ranks, SAMPLE)[:SAMPLE]
                 hashes, ranks = hashes[keep], ranks[keep]
         yield pa.RecordBatch.from_pydict({"rows": [rows], "hashes": [hashes.tobytes()]})
+        settle()
 
     return sample
 

@@ -39,6 +39,7 @@ from dovetail.runtimes.output import result_batches
 from dovetail.spark.packing import PACKED, collected, from_bytes, packer, rows_at_once, to_bytes
 from dovetail.spark.partitions import spread_labels
 from dovetail.spark.state import check_layout
+from dovetail.spark.workers import settle
 from dovetail.state.budget import Budget
 from dovetail.state.segments import SegmentStore
 
@@ -96,6 +97,7 @@ def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for payload in batch.column("payload"):
             yield from_bytes(payload.as_buffer())
+    settle()
 
 
 class JoinProcessor(StatefulProcessor):
@@ -129,7 +131,7 @@ class JoinProcessor(StatefulProcessor):
         self._manifest.update((json.dumps(_document(manifest, stored)),))
 
     def close(self) -> None:
-        pass
+        settle()
 
     def _workspace(self, segments: SegmentStore) -> Workspace:
         counters = Counters()

@@ -1,0 +1,299 @@
+"""Band joins in one attribute: low <= l - r <= high.
+
+Both sides are sorted; the partners of a left row are a window of the right order, and the windows move forwards with
+the left rows, so two cursors find them all. What to do with windows is said in `windows.py`.
+
+    right   ..........r r r r r r r...........
+                      ^ first with l - r <= high
+                                    ^ first with l - r < low
+
+Exact. Integers, decimals and times are codes: edges beyond 64 bits are cut off, never wrapped. For doubles, rounding is
+monotone: l - r as computed never falls when l grows nor rises when r does, so the windows of the *computed* difference
+are found by computing it, with no check per pair. Where the condition was spelled another way (l <= r + 5, float32), a
+wider and a narrower window enclose the true edges, and the condition itself is asked about the few values in between:
+
+    right   .....? ? r r r r r r r ? ?........      ? = asked, once for each two values
+
+NaN and infinities follow Spark: inf - inf is NaN, NaN is larger than everything, so neither is ever inside a band.
+
+The band join as a sort and a merge: DeWitt, Naughton, Schneider, An evaluation of non-equijoin algorithms, VLDB 1991.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dovetail.kernels.compiling import kernel
+from dovetail.kernels.listing import CHUNK, Check, Rows, Words
+from dovetail.kernels.sorting import row_type, sort_codes
+from dovetail.kernels.windows import Windows
+from dovetail.keys import float_codes
+
+Floats = NDArray[np.float64]
+
+LEAST, MOST = -(2**63), 2**63 - 1
+ZERO, ONE = np.uint64(0), np.uint64(1)
+LARGEST = float(np.finfo(np.float64).max)
+SMALLEST = 5e-324
+DOUBLE_STEP = 2.0**-50  # how far, relative to the operands, another spelling of a band in doubles can be off
+SINGLE_STEP = 2.0**-21  # the same for float32
+
+
+def prepare(left: Words, right: Words, low: int, high: int) -> Windows:
+    """Partners by low <= l - r <= high over codes. The bounds may be any whole numbers."""
+    mine, theirs = sort_codes(left), sort_codes(right)
+    (lows, none_from), (highs, all_from) = (_edges(mine.codes, amount) for amount in (high, low - 1))
+    starts, ends = _new_places(len(left), len(right))
+    _merge(lows, highs, theirs.codes, starts, ends)
+    starts[none_from:] = len(right)
+    ends[all_from:] = len(right)
+    return _windows(mine.order, theirs.order, starts, ends)
+
+
+def _edges(codes: Words, amount: int) -> tuple[Words, int]:
+    """l - amount for each l, cut off at 64 bits; and from which place on it lies above all codes."""
+    first, last = _count_below(codes, LEAST + amount), _count_below(codes, MOST + amount + 1)
+    edges = (codes.view(np.uint64) - np.uint64(amount % 2**64)).view(np.int64)
+    edges[:first] = LEAST
+    edges[last:] = MOST
+    return edges, last
+
+
+def _count_below(codes: Words, bound: int) -> int:
+    if bound <= LEAST:
+        return 0
+    return len(codes) if bound > MOST else int(np.searchsorted(codes, np.int64(bound)))
+
+
+def _new_places(lefts: int, rights: int) -> tuple[Rows, Rows]:
+    """Where windows begin and end: at the end of the right side, unless somebody says otherwise."""
+    type_ = row_type(max(lefts, rights))
+    return np.full(lefts, rights, type_), np.full(lefts, rights, type_)
+
+
+def _windows(left_order: Rows, right_order: Rows, starts: Rows, ends: Rows) -> Windows:
+    type_ = starts.dtype
+    np.maximum(starts, ends, out=ends)
+    return Windows(left_order.astype(type_, copy=False), right_order.astype(type_, copy=False), starts, ends)
+
+
+@kernel
+def _merge(lows: Words, highs: Words, right: Words, starts: Rows, ends: Rows) -> None:
+    """The first places of codes that are not below the edges.
+
+    A step moves on one side or the other without a branch that nobody could predict, and the two merges, which do not
+    wait for each other, share a loop.
+    """
+    n, m = np.uint64(len(lows)), np.uint64(len(right))
+    i = j = a = b = ZERO
+    while (i < n and j < m) or (a < n and b < m):
+        if i < n and j < m:
+            behind = np.uint64(right[j] < lows[i])
+            starts[i] = j + behind  # final unless there is more behind
+            i += ONE - behind
+            j += behind
+        if a < n and b < m:
+            behind = np.uint64(right[b] < highs[a])
+            ends[a] = b + behind
+            a += ONE - behind
+            b += behind
+
+
+class _Sorted(NamedTuple):
+    """Doubles in Spark's order, and where the finite ones begin and end and the NaNs begin."""
+
+    order: Rows
+    codes: Words
+    values: Floats
+    first_finite: int
+    first_infinite: int
+    first_nan: int
+
+
+def _sorted(values: Floats) -> _Sorted:
+    order, codes = sort_codes(float_codes(values))
+    edges = float_codes(np.array([-LARGEST, np.inf, np.nan]))
+    first_finite, first_infinite, first_nan = (int(place) for place in np.searchsorted(codes, edges))
+    return _Sorted(order, codes, code_floats(codes), first_finite, first_infinite, first_nan)
+
+
+def prepare_floats(
+    left: Floats, right: Floats, low: float, high: float, low_closed: bool = True, high_closed: bool = True
+) -> Windows:
+    """Partners by low <= l - r <= high, the difference computed in doubles; strict where not closed."""
+    low = _finite(low) if low_closed else math.nextafter(_finite(low), math.inf)
+    high = _finite(high) if high_closed else math.nextafter(_finite(high), -math.inf)
+    mine, theirs = _sorted(left), _sorted(right)
+    starts, ends = _new_places(len(left), len(right))
+    starts[: mine.first_finite] = ends[: mine.first_finite] = 0
+    finite = slice(mine.first_finite, mine.first_infinite)
+    partners = theirs.values[: theirs.first_infinite]
+    starts[finite] = ends[finite] = len(partners)
+    _merge_floats(mine.values[finite], partners, low, high, theirs.first_finite, starts[finite], ends[finite])
+    return _windows(mine.order, theirs.order, starts, ends)
+
+
+def code_floats(codes: Words) -> Floats:
+    """The doubles that have these codes."""
+    return (codes ^ ((codes >> 63) & np.int64(MOST))).view(np.float64)
+
+
+def _finite(bound: float) -> float:
+    if not math.isfinite(bound):
+        raise ValueError(f"a band needs finite bounds; got {bound}")
+    return bound
+
+
+@kernel
+def _merge_floats(left: Floats, right: Floats, low: float, high: float, first: int, starts: Rows, ends: Rows) -> None:
+    """As `_merge`, for the right values from place `first` on: where l - r <= high begins and l - r >= low ends."""
+    n, m = np.uint64(len(left)), np.uint64(len(right))
+    i = a = ZERO
+    j = b = np.uint64(first)
+    while (i < n and j < m) or (a < n and b < m):
+        if i < n and j < m:
+            behind = np.uint64(left[i] - right[j] > high)
+            starts[i] = j + behind
+            i += ONE - behind
+            j += behind
+        if a < n and b < m:
+            behind = np.uint64(left[a] - right[b] >= low)
+            ends[a] = b + behind
+            a += ONE - behind
+            b += behind
+
+
+def prepare_checked(
+    left: Floats, right: Floats, low: float, high: float, check: Check, step: float = DOUBLE_STEP
+) -> Windows:
+    """Partners by `check`, which is some spelling of low <= l - r <= high, strict or not, over doubles.
+
+    It must be off by no more than `step` times the size of the operands, monotone as all bands are, and depend on
+    nothing but the two values; it may let NaN meet NaN and infinities meet their like.
+    """
+    mine, theirs = _sorted(left), _sorted(right)
+    outer_starts, outer_ends = _rough_windows(mine, theirs, _finite(low), _finite(high), step)
+    inner_starts, inner_ends = _rough_windows(mine, theirs, low, high, -step)
+    # The largest double stands in for infinity: near enough to look, not to be sure.
+    inner_starts, inner_ends = (e.clip(theirs.first_finite, theirs.first_infinite) for e in (inner_starts, inner_ends))
+    inner_ends[: mine.first_finite] = 0
+    inner_ends[mine.first_infinite :] = 0
+    _reach_likes(outer_starts, outer_ends, mine, theirs)
+    unsure = inner_ends <= inner_starts  # nothing is safe: all of the outer window is asked about
+    inner_starts[unsure] = outer_ends[unsure]
+    inner_ends[unsure] = outer_ends[unsure]
+    starts = inner_starts.copy()
+    ends = np.where(unsure, outer_starts, inner_ends)
+    edges = (outer_starts, inner_starts, inner_ends, outer_ends)
+    most = max(CHUNK, int((outer_ends - outer_starts).max(initial=0)))
+    place = 0
+    while place < len(left):
+        asked_left, asked_right, next_place = _doubtful(mine.codes, theirs.codes, *edges, place, most)
+        good = check(mine.order[asked_left], theirs.order[asked_right])
+        _settle(asked_left[good], asked_right[good], theirs.codes, starts, ends)
+        place = next_place
+    first = _group_starts(mine.codes)  # equal rows were asked about once
+    type_ = row_type(max(len(left), len(right)))
+    return _windows(mine.order, theirs.order, starts[first].astype(type_), ends[first].astype(type_))
+
+
+def _reach_likes(starts: Words, ends: Words, mine: _Sorted, theirs: _Sorted) -> None:
+    """Infinities may meet their like, and NaN may meet NaN, wherever the band lies: inf >= inf + 3."""
+    starts[: mine.first_finite] = 0
+    ends[: mine.first_finite] = np.maximum(ends[: mine.first_finite], theirs.first_finite)
+    infinite = slice(mine.first_infinite, mine.first_nan)
+    starts[infinite] = np.minimum(starts[infinite], theirs.first_infinite)
+    ends[infinite] = theirs.first_nan
+    starts[mine.first_nan :] = theirs.first_nan
+    ends[mine.first_nan :] = len(theirs.order)
+
+
+def _rough_windows(mine: _Sorted, theirs: _Sorted, low: float, high: float, step: float) -> tuple[Words, Words]:
+    """The windows of the numbers, widened by `step`; narrowed where it is negative."""
+    lefts = mine.values[: mine.first_nan].clip(-LARGEST, LARGEST)
+    rights = theirs.values[: theirs.first_nan].clip(-LARGEST, LARGEST)
+    starts = np.full(len(mine.order), theirs.first_nan, np.int64)
+    ends = np.full(len(mine.order), theirs.first_nan, np.int64)
+    starts[: len(lefts)], ends[: len(lefts)] = _rough_places(lefts, rights, low, high, step)
+    return starts, np.maximum(starts, ends)
+
+
+@kernel
+def _rough_places(left: Floats, right: Floats, low: float, high: float, step: float) -> tuple[Words, Words]:
+    starts = np.empty(len(left), np.int64)
+    ends = np.empty(len(left), np.int64)
+    start = 0
+    end = 0
+    least = math.copysign(SMALLEST, step)  # the margin where both are zero: an edge itself is never sure
+    for i in range(len(left)):
+        reach = high + (abs(left[i]) * step + abs(high) * step + least)
+        # The reach varies a little from row to row, so a cursor may have to go back.
+        while start > 0 and left[i] - right[start - 1] <= reach:
+            start -= 1
+        while start < len(right) and left[i] - right[start] > reach:
+            start += 1
+        reach = low - (abs(left[i]) * step + abs(low) * step + least)
+        while end > 0 and left[i] - right[end - 1] < reach:
+            end -= 1
+        while end < len(right) and left[i] - right[end] >= reach:
+            end += 1
+        starts[i] = start
+        ends[i] = end
+    return starts, ends
+
+
+@kernel
+def _doubtful(
+    left: Words,
+    right: Words,
+    outer_starts: Words,
+    inner_starts: Words,
+    inner_ends: Words,
+    outer_ends: Words,
+    place: int,
+    room: int,
+) -> tuple[Words, Words, int]:
+    """The places to ask about, one for each two values, from `place` on while they surely fit in `room`."""
+    lefts = np.empty(room, np.int64)
+    rights = np.empty(room, np.int64)
+    out = 0
+    while place < len(left):
+        if out + outer_ends[place] - outer_starts[place] > room:
+            break
+        if place == 0 or left[place] != left[place - 1]:
+            for j in range(outer_starts[place], inner_starts[place]):
+                if j == outer_starts[place] or right[j] != right[j - 1]:
+                    lefts[out] = place
+                    rights[out] = j
+                    out += 1
+            for j in range(inner_ends[place], outer_ends[place]):
+                if j == inner_ends[place] or right[j] != right[j - 1]:
+                    lefts[out] = place
+                    rights[out] = j
+                    out += 1
+        place += 1
+    return lefts[:out], rights[:out], place
+
+
+@kernel
+def _settle(lefts: Words, rights: Words, right: Words, starts: Words, ends: Words) -> None:
+    """Extend the windows to what has been found good."""
+    for k in range(len(lefts)):
+        i = lefts[k]
+        j = rights[k]
+        starts[i] = min(starts[i], j)
+        while j < len(right) and right[j] == right[rights[k]]:
+            j += 1
+        ends[i] = max(ends[i], j)
+
+
+def _group_starts(codes: Words) -> Words:
+    """For each place, the first place with the same code."""
+    new = np.empty(len(codes), np.bool_)
+    new[:1] = True
+    np.not_equal(codes[1:], codes[:-1], out=new[1:])
+    return np.maximum.accumulate(np.where(new, np.arange(len(codes)), 0))

@@ -1,0 +1,32 @@
+"""What all listings of pairs have in common: chunks, and runs of rows that are copied in whole strides.
+
+The compiler turns a stride into one instruction. What it writes too much is overwritten by the next run, so all arrays
+have room for a stride behind their end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Words = NDArray[np.int64]
+Rows = NDArray[Any]  # int32 where all row numbers fit, else int64
+Flags = NDArray[np.bool_]
+Check = Callable[[Rows, Rows], Flags]
+"""Which of the pairs (left_rows[i], right_rows[i]) satisfy the condition as it was written."""
+
+CHUNK = 1 << 20  # pairs
+STRIDE = np.uint64(8)  # rows
+
+
+def padded(rows: Rows) -> Rows:
+    """The rows with room for a stride behind their end."""
+    return np.concatenate([rows, np.zeros(int(STRIDE), rows.dtype)])
+
+
+def new_chunk(pairs: int, type_: np.dtype[Any]) -> tuple[Rows, Rows]:
+    """Where to list so many pairs."""
+    return np.empty(pairs + int(STRIDE), type_), np.empty(pairs + int(STRIDE), type_)

@@ -1,0 +1,192 @@
+r"""Join on one inequality: sort both sides; the partners of a left row are the last rows of the right side.
+
+    left, ascending     3   5 5   8                        l < r
+                        |    \|    \
+    right, ascending    4 4   6 7   9                      first = 0, 2, 2, 4
+
+With > and >= the codes are flipped, and it is < and <= again. Strict and not strict differ in where equal codes are
+skipped, and nowhere else. Codes come from `dovetail.keys`, without nulls; rows are positions in the arrays that were
+given. Only `pairs` enumerates, one chunk at a time; all else is linear once the sides are sorted.
+
+Aggregates over the whole join follow from the ones per row: the total sum is the sum of `row_sums`, the smallest value
+of all is the smallest over the right rows that `right_exists` marks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dovetail.kernels.compiling import kernel
+from dovetail.kernels.cross import GREATER, GREATER_EQUAL, LESS, LESS_EQUAL
+from dovetail.kernels.sorting import Rows, Words, row_type, sort_codes
+
+Flags = NDArray[np.bool_]
+Number = TypeVar("Number", np.float64, np.int64)
+
+ONE = np.uint64(1)
+FEWER = 16  # a left side with so many times fewer rows is looked up, not merged
+CHUNK = 1 << 20  # pairs
+
+
+class OneInequality(NamedTuple):
+    """The partners of left row `left[k]` are the right rows `right[first[k]:]`. `first` ascends."""
+
+    left: Rows
+    first: Rows
+    right: Rows
+
+
+def prepare(left: Words, right: Words, operator: int) -> OneInequality:
+    """Sort both sides for `left operator right`, one of <, <=, >, >= as numbered in `kernels.cross`."""
+    if operator not in (LESS, LESS_EQUAL, GREATER, GREATER_EQUAL):
+        raise ValueError(f"an inequality is <, <=, > or >= (2 to 5 in kernels.cross), not {operator}")
+    if operator in (GREATER, GREATER_EQUAL):
+        left, right = ~left, ~right
+    left_rows, left_codes = sort_codes(left)
+    right_rows, right_codes = sort_codes(right)
+    strict = operator in (LESS, GREATER)
+    return OneInequality(left_rows, _first_partners(left_codes, right_codes, strict), right_rows)
+
+
+def _first_partners(left: Words, right: Words, strict: bool) -> Rows:
+    first = np.empty(len(left), row_type(len(right)))
+    side: Literal["left", "right"] = "right" if strict else "left"
+    if FEWER * len(left) < len(right):
+        first[:] = np.searchsorted(right, left, side)
+    elif len(left):
+        middle = np.searchsorted(right, left[len(left) // 2], side)
+        _merge(left, right, strict, np.uint64(middle), first)
+    return first
+
+
+def count(join: OneInequality) -> int:
+    """How many pairs there are."""
+    return len(join.left) * len(join.right) - int(join.first.sum(dtype=np.int64))
+
+
+def row_counts(join: OneInequality) -> Words:
+    """How many partners each left row has."""
+    counts = np.empty(len(join.left), np.int64)
+    counts[join.left] = len(join.right) - join.first.astype(np.int64)
+    return counts
+
+
+def row_exists(join: OneInequality) -> Flags:
+    """Which left rows have a partner."""
+    exists = np.empty(len(join.left), np.bool_)
+    exists[join.left] = join.first < len(join.right)
+    return exists
+
+
+def right_exists(join: OneInequality) -> Flags:
+    """Which right rows have a partner."""
+    exists = np.zeros(len(join.right), np.bool_)
+    if len(join.left):
+        exists[join.right[join.first[0] :]] = True
+    return exists
+
+
+def row_sums(join: OneInequality, values: NDArray[Number]) -> NDArray[Number]:
+    """For each left row, the sum of its partners' `values` (one per right row). Integers wrap at 64 bits."""
+    from_here = np.zeros(len(join.right) + 1, values.dtype)
+    from_here[:-1] = np.cumsum(values[join.right][::-1])[::-1]
+    sums = np.empty(len(join.left), values.dtype)
+    sums[join.left] = from_here[join.first]
+    return sums
+
+
+def smallest_partners(join: OneInequality, codes: Words) -> Rows:
+    """For each left row, the partner with the smallest code; -1 without one. For the largest, give `~codes`."""
+    by_code = sort_codes(codes).order
+    rank = np.empty_like(by_code)
+    rank[by_code] = np.arange(len(by_code), dtype=by_code.dtype)
+    best = np.full(len(join.right) + 1, -1, by_code.dtype)
+    best[:-1] = by_code[np.minimum.accumulate(rank[join.right][::-1])[::-1]]
+    partners = np.empty(len(join.left), by_code.dtype)
+    partners[join.left] = best[join.first]
+    return partners
+
+
+def pairs(join: OneInequality, room: int = CHUNK) -> Iterator[tuple[Rows, Rows]]:
+    """All pairs (left row, right row), in chunks of `room`; only the last is smaller."""
+    left = count(join)
+    at = np.zeros(2, np.int64)  # position in `left`, and how many of its partners are out
+    while left > 0:
+        size = min(room, left)
+        lefts, rights = np.empty(size, join.left.dtype), np.empty(size, join.right.dtype)
+        _emit(join, at, lefts, rights)
+        left -= size
+        yield lefts, rights
+
+
+@kernel
+def _merge(left: Words, right: Words, strict: bool, middle: np.uint64, first: Rows) -> None:
+    """For each left code, the position of the first right code that is larger, or (not strict) at least as large.
+
+    Both halves of the left side at once, the second from position `middle` of the right one: a step waits for the one
+    before it, so that two chains of steps take little longer than one.
+    """
+    n = np.uint64(len(left))
+    m = np.uint64(len(right))
+    half = n >> ONE
+    i, j = np.uint64(0), np.uint64(0)
+    k, l = half, middle
+    while i < half and j < m and k < n and l < m:
+        first[i] = j
+        first[k] = l
+        low = _skips(left[i], right[j], strict)
+        high = _skips(left[k], right[l], strict)
+        j += low
+        i += ONE - low
+        l += high
+        k += ONE - high
+    _merge_rest(left, right, strict, first, i, half, j)
+    _merge_rest(left, right, strict, first, k, n, l)
+
+
+@kernel
+def _merge_rest(
+    left: Words, right: Words, strict: bool, first: Rows, i: np.uint64, end: np.uint64, j: np.uint64
+) -> None:
+    m = np.uint64(len(right))
+    while i < end and j < m:
+        first[i] = j
+        skip = _skips(left[i], right[j], strict)
+        j += skip
+        i += ONE - skip
+    while i < end:
+        first[i] = m
+        i += ONE
+
+
+@kernel
+def _skips(left: np.int64, right: np.int64, strict: bool) -> np.uint64:
+    """1 if the right code comes before all partners of the left one, else 0; no branch, for it is hard to predict."""
+    return np.uint64((right < left) | (strict & (right == left)))
+
+
+@kernel
+def _emit(join: OneInequality, at: Words, lefts: Rows, rights: Rows) -> None:
+    """Fill both arrays with the next pairs; there must be so many."""
+    k = np.uint64(at[0])
+    done = np.uint64(at[1])
+    m = np.uint64(len(join.right))
+    room = np.uint64(len(rights))
+    out = np.uint64(0)
+    while out < room:
+        position = np.uint64(join.first[k]) + done
+        size = min(m - position, room - out)
+        for i in range(size):
+            lefts[out + i] = join.left[k]
+            rights[out + i] = join.right[position + i]
+        out += size
+        done += size
+        if position + size == m:
+            k += ONE
+            done = np.uint64(0)
+    at[0] = k
+    at[1] = done

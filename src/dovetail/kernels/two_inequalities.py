@@ -1,0 +1,210 @@
+"""Join on two inequalities: sweep over one attribute, look up the other in a set of bits.
+
+    right by a    r4  r0  r7  r2  r5  r1        positions 0, 1, 2, …; the partners of l by a are the ones from `start` on
+    bits           0   0   1   0   1   1        1 = its b is large enough for l; the sweep over falling b only ever adds
+    l                    start ^-------->       every 1 from here on is a partner of l, and a result
+
+The bits are kept in three levels of 64-bit words, the upper two telling which words below are not empty: the next 1 is
+two or three words away wherever it is. Each right row is added once, each left row costs a look-up, each pair a step.
+
+`prepare` turns codes into positions, so that nothing later compares keys: per operator, ties are settled there. It drops
+left rows without a partner by a and right rows that are partners of none, and puts the attribute with fewer candidate
+pairs, which it has counted, into the bits: the 1s then stand closer together. Codes come from `dovetail.keys`, without
+nulls; rows are positions in the arrays that were given. `kernels.dominance` counts and aggregates without enumerating.
+
+Khayyat et al., Lightning Fast and Space Efficient Inequality Joins, PVLDB 8(13), 2015: L1', L2' are the two orders, P'
+is `added`, B' the bits. Deviations: two levels above the bit array instead of a Bloom filter; equality per operator (the
+paper's one flag for both predicates is wrong with ties); strict and not strict differ in `prepare` only; the permutation
+and offset arrays of the left side are replaced by `start` and `reach`; results come in chunks of any size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dovetail.kernels import one_inequality
+from dovetail.kernels.bits import ones, trailing_zeros
+from dovetail.kernels.compiling import kernel
+from dovetail.kernels.one_inequality import CHUNK, Flags
+from dovetail.kernels.sorting import Rows, Words
+
+Bits = NDArray[np.uint64]
+
+NONE = np.uint64(0)
+ONE = np.uint64(1)
+ALL = np.uint64(2**64 - 1)
+WORD = np.uint64(6)  # 2^6 bits in a word
+WITHIN = np.uint64(63)
+
+
+class TwoInequalities(NamedTuple):
+    """The partners of `left[k]` are the right rows at positions p >= start[k] that are in added[reach[k]:].
+
+    `reach` ascends, so a sweep from the last left row to the first only ever adds to the bits.
+    """
+
+    left: Rows  # left rows by the swept attribute; only those with candidates by the other
+    start: Rows
+    reach: Rows
+    right: Rows  # right rows by the attribute in the bits: right[p] is at position p
+    added: Rows  # positions, by the swept attribute
+    left_rows: int  # of the whole side
+    right_rows: int
+
+
+class Sweep(NamedTuple):
+    """How far an enumeration has come: the bits added so far, and where to go on."""
+
+    words: Bits
+    groups: Bits  # 64 words each
+    fields: Bits  # 64 groups each
+    at: Words  # left rows to go, right rows to go, position in the row that is under way (-1: its start)
+
+
+def prepare(
+    left: tuple[Words, Words], right: tuple[Words, Words], operators: tuple[int, int], swap: bool | None = None
+) -> TwoInequalities:
+    """Sort for `left[0] operators[0] right[0] AND left[1] operators[1] right[1]`; <, <=, >, >= as in `kernels.cross`.
+
+    `swap` forces which attribute is swept, the second (False) or the first; the answer is the same.
+    """
+    first = one_inequality.prepare(left[0], right[0], operators[0])
+    kept = int(np.searchsorted(first.first, len(first.right)))  # the others have no partner; `first` ascends
+    below = int(first.first[0]) if kept else len(first.right)  # positions that no left row reaches
+    rows, start = first.left[:kept], first.first[:kept] - first.first.dtype.type(below)
+    partners = first.right[below:]
+    second = one_inequality.prepare(left[1][rows], right[1][partners], operators[1])
+    if swap is None:
+        swap = one_inequality.count(second) < kept * len(partners) - int(start.sum(dtype=np.int64))
+    if swap:
+        reach = np.empty_like(second.first)
+        reach[second.left] = second.first
+        added = np.empty_like(second.right)
+        added[second.right] = np.arange(len(partners), dtype=added.dtype)
+        return TwoInequalities(rows, reach, start, partners[second.right], added, len(left[0]), len(right[0]))
+    return TwoInequalities(
+        rows[second.left], start[second.left], second.first, partners, second.right, len(left[0]), len(right[0])
+    )
+
+
+def row_exists(join: TwoInequalities) -> Flags:
+    """Which left rows have a partner."""
+    highest = np.full(len(join.added) + 1, -1, join.added.dtype)  # position of what is added from here on
+    highest[:-1] = np.maximum.accumulate(join.added[::-1])[::-1]
+    exists = np.zeros(join.left_rows, np.bool_)
+    exists[join.left] = highest[join.reach] >= join.start
+    return exists
+
+
+def right_exists(join: TwoInequalities) -> Flags:
+    """Which right rows have a partner."""
+    exists = np.zeros(join.right_rows, np.bool_)
+    if len(join.left):
+        lowest = np.minimum.accumulate(join.start)  # of the left rows that come to an addition, the first ones
+        comers = np.searchsorted(join.reach, np.arange(len(join.added)), side="right")
+        exists[join.right[join.added]] = (comers > 0) & (lowest[comers - 1] <= join.added)
+    return exists
+
+
+def pairs(join: TwoInequalities, room: int = CHUNK) -> Iterator[tuple[Rows, Rows]]:
+    """All pairs (left row, right row), in chunks of `room`; only the last is smaller."""
+    sweep = start_sweep(join)
+    while True:
+        lefts, rights = np.empty(room, join.left.dtype), np.empty(room, join.right.dtype)
+        size = emit(join, sweep, lefts, rights)
+        if size:
+            yield lefts[:size], rights[:size]
+        if size < room:
+            return
+
+
+def start_sweep(join: TwoInequalities) -> Sweep:
+    words = (len(join.right) >> 6) + 1
+    groups = (words >> 6) + 1
+    fields = (groups >> 6) + 1
+    levels = (np.zeros(size, np.uint64) for size in (words, groups, fields))
+    return Sweep(*levels, np.array([len(join.left), len(join.added), -1]))
+
+
+@kernel
+def emit(join: TwoInequalities, sweep: Sweep, lefts: Rows, rights: Rows) -> int:
+    """Fill both arrays with the next pairs; returns how many, fewer than there is room for only at the end."""
+    to_go = np.uint64(sweep.at[0])
+    to_add = np.uint64(sweep.at[1])
+    under_way = sweep.at[2] >= 0
+    end = np.uint64(len(join.right))
+    room = np.uint64(len(rights))
+    out = NONE
+    while to_go > NONE and out < room:
+        k = to_go - ONE
+        reach = np.uint64(join.reach[k])
+        while to_add > reach:
+            to_add -= ONE
+            _add(sweep, np.uint64(join.added[to_add]))
+        position = np.uint64(sweep.at[2] if under_way else join.start[k])
+        under_way = False
+        left = join.left[k]
+        if position < end:
+            w = position >> WORD
+            g = w >> WORD
+            word = sweep.words[w] & (ALL << (position & WITHIN))
+            group = sweep.groups[g] & ((ALL << (w & WITHIN)) << ONE)  # the words that follow in this group
+            while True:
+                base = w << WORD
+                if ones(word) > room - out:
+                    while out < room:
+                        position = base + trailing_zeros(word)
+                        word &= word - ONE
+                        lefts[out] = left
+                        rights[out] = join.right[position]
+                        out += ONE
+                    under_way = True
+                    break
+                while word != NONE:
+                    lefts[out] = left
+                    rights[out] = join.right[base + trailing_zeros(word)]
+                    word &= word - ONE
+                    out += ONE
+                if group == NONE:
+                    g = _next_group(sweep, g)
+                    if g == ALL:
+                        break
+                    group = sweep.groups[g]
+                w = (g << WORD) + trailing_zeros(group)
+                group &= group - ONE
+                word = sweep.words[w]
+        if under_way:
+            sweep.at[2] = np.int64(position) + 1
+            break
+        to_go -= ONE
+    if not under_way:
+        sweep.at[2] = -1
+    sweep.at[0] = np.int64(to_go)
+    sweep.at[1] = np.int64(to_add)
+    return np.int64(out)
+
+
+@kernel
+def _add(sweep: Sweep, position: np.uint64) -> None:
+    w = position >> WORD
+    g = w >> WORD
+    sweep.words[w] |= ONE << (position & WITHIN)
+    sweep.groups[g] |= ONE << (w & WITHIN)
+    sweep.fields[g >> WORD] |= ONE << (g & WITHIN)
+
+
+@kernel
+def _next_group(sweep: Sweep, g: np.uint64) -> np.uint64:
+    """The next group that is not empty; ALL if there is none."""
+    f = g >> WORD
+    field = sweep.fields[f] & ((ALL << (g & WITHIN)) << ONE)
+    while field == NONE:
+        f += ONE
+        if f >= np.uint64(len(sweep.fields)):
+            return ALL
+        field = sweep.fields[f]
+    return (f << WORD) + trailing_zeros(field)
