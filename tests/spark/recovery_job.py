@@ -27,7 +27,8 @@ def main(place: Path) -> None:
     query.awaitTermination()
     ended.set()
     spark.stop()
-    print("finished", flush=True)
+    sys.stdout.write("finished\n")
+    sys.stdout.flush()
 
 
 def report(query: object, ended: threading.Event) -> None:
@@ -37,7 +38,8 @@ def report(query: object, ended: threading.Event) -> None:
         progress = query.lastProgress  # type: ignore[attr-defined]
         if progress is not None and progress.batchId > last:
             last = progress.batchId
-            print("batch", last, flush=True)
+            sys.stdout.write(f"batch {last}\n")
+            sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -48,10 +48,8 @@ def started(place: Path) -> Iterator[subprocess.Popen[str]]:
             yield job
         finally:
             for pid in (*descendants(job.pid), job.pid):
-                try:
+                with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
             job.wait()
 
 
