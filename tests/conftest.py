@@ -23,6 +23,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 def spark() -> Iterator[SparkSession]:
     from dovetail.spark.session import local_session
 
-    session = local_session("dovetail-tests")
+    session = local_session(
+        "dovetail-tests", conf={"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+    )
     yield session
     session.stop()

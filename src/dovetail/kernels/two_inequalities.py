@@ -135,6 +135,7 @@ def emit(join: TwoInequalities, sweep: Sweep, lefts: Rows, rights: Rows) -> int:
     """Fill both arrays with the next pairs; returns how many, fewer than there is room for only at the end."""
     to_go = np.uint64(sweep.at[0])
     to_add = np.uint64(sweep.at[1])
+    position = NONE
     under_way = sweep.at[2] >= 0
     end = np.uint64(len(join.right))
     room = np.uint64(len(rights))
@@ -157,11 +158,11 @@ def emit(join: TwoInequalities, sweep: Sweep, lefts: Rows, rights: Rows) -> int:
                 base = w << WORD
                 if ones(word) > room - out:
                     while out < room:
-                        position = base + trailing_zeros(word)
-                        word &= word - ONE
                         lefts[out] = left
-                        rights[out] = join.right[position]
+                        rights[out] = join.right[base + trailing_zeros(word)]
+                        word &= word - ONE
                         out += ONE
+                    position = base + trailing_zeros(word)  # the first that did not fit
                     under_way = True
                     break
                 while word != NONE:
@@ -178,11 +179,9 @@ def emit(join: TwoInequalities, sweep: Sweep, lefts: Rows, rights: Rows) -> int:
                 group &= group - ONE
                 word = sweep.words[w]
         if under_way:
-            sweep.at[2] = np.int64(position) + 1
             break
         to_go -= ONE
-    if not under_way:
-        sweep.at[2] = -1
+    sweep.at[2] = np.int64(position) if under_way else np.int64(-1)
     sweep.at[0] = np.int64(to_go)
     sweep.at[1] = np.int64(to_add)
     return np.int64(out)

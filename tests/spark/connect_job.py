@@ -1,0 +1,59 @@
+"""Joins in a Spark Connect session, each compared with Spark's own; a script, because a process has one kind of session."""
+
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
+
+import dovetail
+from dovetail.spark.java import ensure_java
+
+
+def same(found: DataFrame, expected: DataFrame) -> None:
+    ours, theirs = (Counter(map(str, map(tuple, frame.collect()))) for frame in (found, expected))
+    assert ours == theirs, f"{sum(ours.values())} rows, Spark has {sum(theirs.values())}"
+    assert sum(ours.values()) > 0
+
+
+def main(place: Path) -> None:
+    ensure_java()
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    spark = SparkSession.builder.remote("local[2]").getOrCreate()
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
+    left = spark.range(500).selectExpr("id % 50 AS k", "id AS a", "map('x', array(id)) AS `deep one`")
+    right = spark.range(300).selectExpr("cast(id % 70 AS int) AS k", "cast(id AS string) AS b")
+    l, r = left.alias("l"), right.alias("r")
+
+    same(dovetail.join(left, right, ["k"]), l.join(r, F.expr("l.k = r.k")))
+    condition = "l.k < r.k AND l.a % 7 = 3 OR r.b LIKE '1%' AND l.a = 5"
+    same(dovetail.join(left, right, condition), l.join(r, F.expr(condition)))
+    bound = (left.k == right.k) & (F.abs(left.a - right.b.cast("bigint")) <= 40)
+    same(dovetail.join(left, right, bound), left.join(right, bound))
+    soundex = "soundex(r.b) = soundex(cast(l.a AS string)) AND levenshtein(cast(l.a AS string), r.b) < 2"
+    same(dovetail.join(left, right, soundex), l.join(r, F.expr(soundex)))
+    assert "shj" in str(dovetail.explain(left, right, ["k"]))
+
+    for name, frame in (("left", left), ("right", right)):
+        frame.repartition(2).write.parquet(str(place / name))
+    streams = [
+        spark.readStream.schema(frame.schema).option("maxFilesPerTrigger", 1).parquet(str(place / name))
+        for name, frame in (("left", left), ("right", right))
+    ]
+    joined = dovetail.join(streams[0], streams[1], "l.k = r.k", state_dir=str(place / "state"))
+    query = (
+        joined.writeStream.format("parquet")
+        .option("path", str(place / "results"))
+        .option("checkpointLocation", str(place / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    same(spark.read.parquet(str(place / "results")), l.join(r, F.expr("l.k = r.k")))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
