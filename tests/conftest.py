@@ -23,8 +23,6 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 def spark() -> Iterator[SparkSession]:
     from dovetail.spark.session import local_session
 
-    session = local_session(
-        "dovetail-tests", conf={"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-    )
+    session = local_session("dovetail-tests")
     yield session
     session.stop()

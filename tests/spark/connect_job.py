@@ -1,4 +1,4 @@
-"""Joins in a Spark Connect session, each compared with Spark's own; a script, because a process has one kind of session."""
+"""Joins in a Spark Connect session, each compared with Spark's own. A script: a process has one kind of session."""
 
 import os
 import sys
@@ -25,15 +25,15 @@ def main(place: Path) -> None:
     spark.conf.set("spark.sql.shuffle.partitions", "2")
     left = spark.range(500).selectExpr("id % 50 AS k", "id AS a", "map('x', array(id)) AS `deep one`")
     right = spark.range(300).selectExpr("cast(id % 70 AS int) AS k", "cast(id AS string) AS b")
-    l, r = left.alias("l"), right.alias("r")
+    aliased = left.alias("l"), right.alias("r")
 
-    same(dovetail.join(left, right, ["k"]), l.join(r, F.expr("l.k = r.k")))
+    same(dovetail.join(left, right, ["k"]), aliased[0].join(aliased[1], F.expr("l.k = r.k")))
     condition = "l.k < r.k AND l.a % 7 = 3 OR r.b LIKE '1%' AND l.a = 5"
-    same(dovetail.join(left, right, condition), l.join(r, F.expr(condition)))
+    same(dovetail.join(left, right, condition), aliased[0].join(aliased[1], F.expr(condition)))
     bound = (left.k == right.k) & (F.abs(left.a - right.b.cast("bigint")) <= 40)
     same(dovetail.join(left, right, bound), left.join(right, bound))
     soundex = "soundex(r.b) = soundex(cast(l.a AS string)) AND levenshtein(cast(l.a AS string), r.b) < 2"
-    same(dovetail.join(left, right, soundex), l.join(r, F.expr(soundex)))
+    same(dovetail.join(left, right, soundex), aliased[0].join(aliased[1], F.expr(soundex)))
     assert "shj" in str(dovetail.explain(left, right, ["k"]))
 
     for name, frame in (("left", left), ("right", right)):
@@ -51,7 +51,7 @@ def main(place: Path) -> None:
         .start()
     )
     query.awaitTermination()
-    same(spark.read.parquet(str(place / "results")), l.join(r, F.expr("l.k = r.k")))
+    same(spark.read.parquet(str(place / "results")), aliased[0].join(aliased[1], F.expr("l.k = r.k")))
     spark.stop()
 
 

@@ -39,14 +39,9 @@ class Band2d(NamedTuple):
 
 def prepare(x: Windows, y: Windows) -> Band2d:
     """Partners are the pairs that two bands have in common."""
-    visits = visit(y, x)
-    places = np.empty_like(x.right)
-    places[x.right] = np.arange(len(places), dtype=places.dtype)
-    starts, ends = np.empty_like(x.starts), np.empty_like(x.ends)
-    starts[x.left] = x.starts
-    ends[x.left] = x.ends
+    visits, along, strips = visit(y, x)
     counts = np.full_like(visits.boxes, -1)
-    return Band2d(visits, places[visits.points], starts[y.left], ends[y.left], len(x.right), counts)
+    return Band2d(visits, strips.places[along], strips.starts, strips.ends, len(x.right), counts)
 
 
 def _counted(join: Band2d) -> Rows:
@@ -76,6 +71,7 @@ def row_exists(join: Band2d) -> Flags:
 
 def right_exists(join: Band2d) -> Flags:
     """Which right rows have a partner."""
+    _counted(join)
     exists = np.zeros(join.right_rows, np.bool_)
     exists[join.visits.points] = _points_exist(join)
     return exists
@@ -130,10 +126,20 @@ def _boxes_exist(join: Band2d) -> Flags:
 def _points_exist(join: Band2d) -> Flags:
     visits = join.visits
     exists = np.zeros(len(visits.points), np.bool_)
+    open_runs = np.zeros(len(visits.points) + 1, np.int64)
     for v in range(len(visits.boxes)):
-        box = visits.boxes[v]
-        for p in range(visits.firsts[v], visits.lasts[v]):
-            exists[p] |= (join.starts[box] <= join.places[p]) & (join.places[p] < join.ends[box])
+        first, last = visits.firsts[v], visits.lasts[v]
+        if join.counts[v] == last - first:
+            open_runs[first] += 1
+            open_runs[last] -= 1
+        elif join.counts[v] > 0:
+            start, end = join.starts[visits.boxes[v]], join.ends[visits.boxes[v]]
+            for p in range(first, last):
+                exists[p] |= (start <= join.places[p]) & (join.places[p] < end)
+    runs = 0
+    for p in range(len(exists)):
+        runs += open_runs[p]
+        exists[p] |= runs > 0
     return exists
 
 

@@ -29,6 +29,7 @@ from dovetail.kernels.listing import Rows, Words
 from dovetail.kernels.sorting import sort_codes
 from dovetail.kernels.windows import Windows
 
+ONE = np.uint64(1)
 GOOD_VISIT = 25.0  # points of a visit that cost about as much as the visit itself
 MOST_PARTS = 64.0
 
@@ -44,11 +45,14 @@ class Visits(NamedTuple):
     lasts: Rows
 
 
-class _Strips(NamedTuple):
-    """One dimension, cut: the strip of each right row, and the strips that each left row touches (firsts .. lasts)."""
+class Strips(NamedTuple):
+    """One dimension, cut. Points and boxes are numbered along the sweep."""
 
-    points: Rows
-    firsts: Rows
+    places: Rows  # of the points, in this dimension's order
+    points: Rows  # their strips
+    starts: Rows  # the windows of the boxes, in this dimension's order
+    ends: Rows
+    firsts: Rows  # the first and last strips that they touch
     lasts: Rows
 
 
@@ -57,7 +61,7 @@ class _Cells(NamedTuple):
 
     columns: Words  # the cells of the first dimension's strip x are columns[x] .. columns[x + 1]
     strips: Words  # of the second dimension, by cell
-    points: Words  # the cell of each right row along the sweep
+    points: Rows  # the cell of each point along the sweep
 
 
 class _Load(NamedTuple):
@@ -67,16 +71,19 @@ class _Load(NamedTuple):
     met: Words
 
 
-def visit(sweep: Windows, *across: Windows) -> Visits:
-    """Which points the boxes may hold. `across` are the dimensions that are cut, one or two."""
+def visit(sweep: Windows, *across: Windows) -> tuple[Visits, Rows, Strips]:
+    """Which points the boxes may hold. `across` are the dimensions that are cut, one or two.
+
+    Also the places of the points along the sweep, and the first dimension as it was cut.
+    """
     cuts = [_cut(windows.starts, windows.ends, len(windows.right)) for windows in across]
-    cells, visits, load = _visit_cells(sweep, across, cuts)
+    answer, cells, load = _visit_cells(sweep, across, cuts)
     columns = np.repeat(np.arange(len(cells.columns) - 1), np.diff(cells.columns))
     strips = (columns, cells.strips)[: len(cuts)]
     finer = [_cut_finer(c, _parts(s, load, len(c) - 1, 1 / (1 + len(cuts)))) for c, s in zip(cuts, strips, strict=True)]
     if any(len(new) > len(old) for new, old in zip(finer, cuts, strict=True)):
-        _, visits, _ = _visit_cells(sweep, across, finer)
-    return visits
+        answer, _, _ = _visit_cells(sweep, across, finer)
+    return answer
 
 
 def _parts(strips: Words, load: _Load, count: int, power: float) -> Words:
@@ -87,26 +94,22 @@ def _parts(strips: Words, load: _Load, count: int, power: float) -> Words:
     return whole
 
 
-def _visit_cells(sweep: Windows, across: Sequence[Windows], cuts: Sequence[Words]) -> tuple[_Cells, Visits, _Load]:
+def _visit_cells(
+    sweep: Windows, across: Sequence[Windows], cuts: Sequence[Words]
+) -> tuple[tuple[Visits, Rows, Strips], _Cells, _Load]:
     """Points into cells, boxes into the cells that they touch, then a sweep through each."""
-    x = _strips(across[0], cuts[0], sweep)
+    x = y = _strips(sweep, across[0], cuts[0])
     if len(across) == 1:
-        y = _Strips(x.points, np.zeros_like(x.firsts), np.zeros_like(x.lasts))
-        cells = _Cells(np.arange(len(cuts[0])), np.zeros(len(cuts[0]) - 1, np.int64), x.points.astype(np.int64))
+        y = y._replace(firsts=np.zeros_like(x.firsts), lasts=np.zeros_like(x.lasts))
+        cells = _Cells(np.arange(len(cuts[0])), np.zeros(len(cuts[0]) - 1, np.int64), x.points)
     else:
-        y = _strips(across[1], cuts[1], sweep)
+        y = _strips(sweep, across[1], cuts[1])
         cells = _occupied(x.points, y.points, len(cuts[0]) - 1, len(cuts[1]) - 1)
-    point_cells, places = _sort_points(cells, sweep.right)
-    box_cells, boxes = _sort_boxes(cells, x, y, sweep.left)
-    firsts, lasts, load = _sweep(sweep, point_cells, places, box_cells, boxes)
-    met = firsts < lasts
-    return cells, Visits(sweep.left, sweep.right[places], point_cells, boxes[met], firsts[met], lasts[met]), load
-
-
-def _strips(windows: Windows, cuts: Words, sweep: Windows) -> _Strips:
-    """The strips of points and boxes, in the order of the sweep."""
-    by_row = _strips_by_row(windows, cuts)
-    return _Strips(by_row.points[sweep.right], by_row.firsts[sweep.left], by_row.lasts[sweep.left])
+    point_cells, places = _sort_points(cells)
+    box_cells, boxes = _sort_boxes(cells, x, y)
+    boxes, firsts, lasts, load = _sweep(sweep, point_cells, places, box_cells, boxes)
+    visits = Visits(sweep.left, sweep.right[places], point_cells, boxes, firsts, lasts)
+    return (visits, places, x), cells, load
 
 
 def _occupied(x: Rows, y: Rows, width: int, height: int) -> _Cells:
@@ -115,7 +118,7 @@ def _occupied(x: Rows, y: Rows, width: int, height: int) -> _Cells:
     new = np.ones(len(keys), np.bool_)
     np.not_equal(keys[1:], keys[:-1], out=new[1:])
     used = keys[new]
-    points = np.empty(len(keys), np.int64)
+    points = np.empty_like(x)
     points[order] = np.cumsum(new) - 1
     return _Cells(np.searchsorted(used, np.arange(width + 1) * height), used % height, points)
 
@@ -154,37 +157,47 @@ def _cut_finer(cuts: Words, parts: Words) -> Words:
 
 
 @kernel
-def _strips_by_row(windows: Windows, cuts: Words) -> _Strips:
-    at = np.empty(len(windows.right), windows.right.dtype)  # the strip of each place
-    points = np.empty_like(at)
+def _strips(sweep: Windows, windows: Windows, cuts: Words) -> Strips:
+    """From one order into another, with what belongs to a row side by side: memory is met at random once each way."""
+    at = np.empty_like(windows.right)
+    by_right = np.empty((len(windows.right), 2), windows.right.dtype)
     for s in range(len(cuts) - 1):
         for place in range(cuts[s], cuts[s + 1]):
             at[place] = s
-            points[windows.right[place]] = s
-    firsts = np.empty(len(windows.left), windows.left.dtype)
-    lasts = np.empty_like(firsts)
+            by_right[windows.right[place], 0] = place
+            by_right[windows.right[place], 1] = s
+    by_left = np.empty((len(windows.left), 4), windows.left.dtype)
     for i in range(len(windows.left)):
-        row = windows.left[i]
+        box = by_left[windows.left[i]]
+        box[0] = windows.starts[i]
+        box[1] = windows.ends[i]
+        box[2] = 0
+        box[3] = -1  # no strip at all
         if windows.starts[i] < windows.ends[i]:
-            firsts[row] = at[windows.starts[i]]
-            lasts[row] = at[windows.ends[i] - 1]
-        else:
-            firsts[row] = 0
-            lasts[row] = -1
-    return _Strips(points, firsts, lasts)
+            box[2] = at[windows.starts[i]]
+            box[3] = at[windows.ends[i] - 1]
+    points = np.empty((2, len(windows.right)), windows.right.dtype)
+    for i in range(len(sweep.right)):
+        points[0, i] = by_right[sweep.right[i], 0]
+        points[1, i] = by_right[sweep.right[i], 1]
+    boxes = np.empty((4, len(windows.left)), windows.left.dtype)
+    for i in range(len(sweep.left)):
+        for k in range(4):
+            boxes[k, i] = by_left[sweep.left[i], k]
+    return Strips(points[0], points[1], boxes[0], boxes[1], boxes[2], boxes[3])
 
 
 @kernel
-def _sort_points(cells: _Cells, right: Rows) -> tuple[Words, Rows]:
+def _sort_points(cells: _Cells) -> tuple[Words, Rows]:
     """Where the points of each cell begin, and all points, as places along the sweep."""
     begins = np.zeros(len(cells.strips) + 1, np.int64)
-    for i in range(len(right)):
+    for i in range(len(cells.points)):
         begins[cells.points[i] + 1] += 1
     for c in range(len(cells.strips)):
         begins[c + 1] += begins[c]
     ends = begins[:-1].copy()
-    places = np.empty_like(right)
-    for i in range(len(right)):
+    places = np.empty_like(cells.points)
+    for i in range(len(cells.points)):
         c = cells.points[i]
         places[ends[c]] = i
         ends[c] += 1
@@ -206,10 +219,10 @@ def _first_cell(cells: _Cells, column: int, strip: int) -> int:
 
 
 @kernel
-def _sort_boxes(cells: _Cells, x: _Strips, y: _Strips, left: Rows) -> tuple[Words, Rows]:
+def _sort_boxes(cells: _Cells, x: Strips, y: Strips) -> tuple[Words, Rows]:
     """Where the boxes of each cell begin, and all boxes, once for each cell they touch, as places along the sweep."""
     begins = np.zeros(len(cells.strips) + 1, np.int64)
-    for i in range(len(left)):
+    for i in range(len(x.firsts)):
         for column in range(x.firsts[i], x.lasts[i] + 1):
             c = _first_cell(cells, column, y.firsts[i])
             while c < cells.columns[column + 1] and cells.strips[c] <= y.lasts[i]:
@@ -218,8 +231,8 @@ def _sort_boxes(cells: _Cells, x: _Strips, y: _Strips, left: Rows) -> tuple[Word
     for c in range(len(cells.strips)):
         begins[c + 1] += begins[c]
     ends = begins[:-1].copy()
-    boxes = np.empty(begins[len(cells.strips)], left.dtype)
-    for i in range(len(left)):
+    boxes = np.empty(begins[len(cells.strips)], x.firsts.dtype)
+    for i in range(len(x.firsts)):
         for column in range(x.firsts[i], x.lasts[i] + 1):
             c = _first_cell(cells, column, y.firsts[i])
             while c < cells.columns[column + 1] and cells.strips[c] <= y.lasts[i]:
@@ -230,21 +243,39 @@ def _sort_boxes(cells: _Cells, x: _Strips, y: _Strips, left: Rows) -> tuple[Word
 
 
 @kernel
-def _sweep(sweep: Windows, point_cells: Words, places: Rows, box_cells: Words, boxes: Rows) -> tuple[Rows, Rows, _Load]:
-    """For each box in each cell, the run of points that are in its window."""
+def _sweep(
+    sweep: Windows, point_cells: Words, places: Rows, box_cells: Words, boxes: Rows
+) -> tuple[Rows, Rows, Rows, _Load]:
+    """For each box in each cell, the run of points that are in its window; boxes that meet none are left out."""
+    met_boxes = np.empty_like(boxes)
     firsts = np.empty_like(boxes)
     lasts = np.empty_like(boxes)
     load = _Load(np.diff(box_cells), np.zeros(len(box_cells) - 1, np.int64))
+    out = 0
     for c in range(len(box_cells) - 1):
-        first = last = point_cells[c]
-        end = point_cells[c + 1]
-        for b in range(box_cells[c], box_cells[c + 1]):
-            i = boxes[b]
-            while first < end and places[first] < sweep.starts[i]:
-                first += 1
-            while last < end and places[last] < sweep.ends[i]:
-                last += 1
-            firsts[b] = first
-            lasts[b] = max(first, last)
-            load.met[c] += lasts[b] - first
-    return firsts, lasts, load
+        begin, end = np.uint64(point_cells[c]), np.uint64(point_cells[c + 1])
+        box, last_box = np.uint64(box_cells[c]), np.uint64(box_cells[c + 1])
+        firsts[box:last_box] = end
+        lasts[box:last_box] = end
+        # Two merges side by side, as in `band.py`.
+        i = a = box
+        j = b = begin
+        while (i < last_box and j < end) or (a < last_box and b < end):
+            if i < last_box and j < end:
+                behind = np.uint64(places[j] < sweep.starts[boxes[i]])
+                firsts[i] = j + behind
+                i += ONE - behind
+                j += behind
+            if a < last_box and b < end:
+                behind = np.uint64(places[b] < sweep.ends[boxes[a]])
+                lasts[a] = b + behind
+                a += ONE - behind
+                b += behind
+        for k in range(box, last_box):
+            met_boxes[out] = boxes[k]
+            firsts[out] = firsts[k]
+            lasts[out] = lasts[k]
+            met = lasts[k] - firsts[k]
+            load.met[c] += max(met, 0)
+            out += met > 0
+    return met_boxes[:out], firsts[:out], lasts[:out], load
