@@ -23,6 +23,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 def spark() -> Iterator[SparkSession]:
     from dovetail.spark.session import local_session
 
+    # Tests are short: the JVM's second compiler and parallel collector would cost more than they save.
+    os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     session = local_session("dovetail-tests")
     yield session
     session.stop()

@@ -37,6 +37,8 @@ def test_explain(inputs: list[object]) -> None:
     run = dovetail("explain", *inputs, "--on", "l.id = r.id")
     assert run.returncode == 0, run.stderr
     assert "operator   shj" in run.stdout
+    alone = dovetail("explain", *inputs, "--on", "l.id < r.id", "--how", "left", "--in-process")
+    assert "kernel     one_inequality" in alone.stdout
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,10 @@
 """Dovetail: joins that answer while the data is still arriving."""
 
-from dovetail.api import explain, join, progressive
+from dovetail.api import count, explain, join, progressive
 from dovetail.errors import DovetailError
 from dovetail.estimate import Estimate
 from dovetail.runtimes.simulated import simulate
 
 __version__ = "0.1.0"
 
-__all__ = ["DovetailError", "Estimate", "__version__", "explain", "join", "progressive", "simulate"]
+__all__ = ["DovetailError", "Estimate", "__version__", "count", "explain", "join", "progressive", "simulate"]

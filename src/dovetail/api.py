@@ -7,10 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from dovetail.batch import one_batch
 from dovetail.condition import parse
 from dovetail.errors import InputError, PlanError
 from dovetail.plan import JoinPlan
-from dovetail.planner import plan_join
+from dovetail.planner import plan_join, plan_tables
+from dovetail.runtimes.at_rest import count_at_rest
 from dovetail.runtimes.embedded import Step, join_progressively, join_tables
 from dovetail.runtimes.output import output_schema
 from dovetail.state.budget import parse_bytes
@@ -84,6 +86,20 @@ def progressive(
     return join_progressively(plan, inputs[0], inputs[1], suffix)
 
 
+def count(left: Any, right: Any, on: On, **options: Any) -> int:
+    """How many pairs an inner join has. In process no pair is enumerated unless a residual has to be checked."""
+    if _on_spark(left, right):
+        if left.isStreaming or right.isStreaming:
+            raise PlanError("a stream has no final count; join it and count in the query.")
+        joined: int = join(left, right, on, **options).count()
+        return joined
+    _refuse(**options)
+    plan, (left_table, right_table) = _planned(left, right, on, "inner", None, "auto")
+    return count_at_rest(
+        plan.condition, one_batch(left_table, left_table.schema), one_batch(right_table, right_table.schema)
+    )
+
+
 def explain(
     left: Any,
     right: Any,
@@ -110,7 +126,8 @@ def _planned(
     tables = (arrow_table(left), arrow_table(right))
     condition = parse(on, tables[0].schema, tables[1].schema, in_process=True)
     memory_bytes = None if memory is None else parse_bytes(memory)
-    return plan_join(condition, how, algorithm=algorithm, memory_bytes=memory_bytes), tables
+    nbytes = tables[0].nbytes + tables[1].nbytes
+    return plan_tables(condition, how, algorithm=algorithm, memory_bytes=memory_bytes, nbytes=nbytes), tables
 
 
 def _on_spark(left: Any, right: Any) -> bool:

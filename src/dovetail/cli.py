@@ -10,7 +10,7 @@ import sys
 import time
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
 import pyarrow.parquet as pq
 import typer
@@ -21,7 +21,8 @@ from dovetail import api
 from dovetail.condition import parse
 from dovetail.errors import DovetailError
 from dovetail.files import check_output, dataset_of, format_of
-from dovetail.planner import plan_join
+from dovetail.plan import JoinPlan
+from dovetail.planner import plan_join, plan_tables
 from dovetail.runtimes.output import output_schema
 from dovetail.state.budget import parse_bytes
 
@@ -37,6 +38,37 @@ Memory = Annotated[str | None, typer.Option(help="Memory of each cell, such as 2
 Algorithm = Annotated[str, typer.Option(help="The algorithm; auto lets the planner choose.")]
 
 
+InProcess = Annotated[bool, typer.Option(help="Join in this process, without Spark.")]
+
+
+class Request(NamedTuple):
+    """What to join, and how."""
+
+    left: Path
+    right: Path
+    on: str
+    how: str
+    suffix: str
+    memory: str | None
+    algorithm: str
+    in_process: bool
+
+    def checked(self) -> JoinPlan:
+        """Everything that can be wrong with a request, found before Spark starts; the plan if nothing is."""
+        schemas = [dataset_of(path).schema for path in (self.left, self.right)]
+        condition = parse(self.on, schemas[0], schemas[1], in_process=self.in_process)
+        memory_bytes = None if self.memory is None else parse_bytes(self.memory)
+        make = plan_tables if self.in_process else plan_join
+        plan = make(condition, self.how, algorithm=self.algorithm, memory_bytes=memory_bytes)
+        output_schema(schemas[0], schemas[1], self.suffix, plan.how)
+        return plan
+
+    def join(self, left: Any, right: Any) -> Any:
+        return api.join(
+            left, right, self.on, self.how, suffix=self.suffix, memory=self.memory, algorithm=self.algorithm
+        )
+
+
 @app.command()
 def join(
     left: Left,
@@ -48,25 +80,31 @@ def join(
     memory: Memory = None,
     algorithm: Algorithm = "auto",
     overwrite: Annotated[bool, typer.Option(help="Replace what is in the output directory.")] = False,
-    in_process: Annotated[bool, typer.Option(help="Join in this process, without Spark.")] = False,
+    in_process: InProcess = False,
 ) -> None:
     """Join two files."""
-    _check(left, right, on, how, suffix, memory, algorithm)
+    request = Request(left, right, on, how, suffix, memory, algorithm, in_process)
+    request.checked()
     check_output(out, overwrite=overwrite)
     started = time.perf_counter()
-    run = _join_in_process if in_process else _join_on_spark
     with console.status("joining …") if console.is_terminal else nullcontext():
-        rows = run(left, right, on, how, suffix, memory, algorithm, out)
+        rows = (_join_in_process if in_process else _join_on_spark)(request, out)
     console.print(f"{rows:,} rows in {time.perf_counter() - started:.1f} s, written to {out}", highlight=False)
 
 
 @app.command()
 def explain(
-    left: Left, right: Right, on: On, how: How = "inner", memory: Memory = None, algorithm: Algorithm = "auto"
+    left: Left,
+    right: Right,
+    on: On,
+    how: How = "inner",
+    memory: Memory = None,
+    algorithm: Algorithm = "auto",
+    in_process: InProcess = False,
 ) -> None:
     """Say what a join would do, and why. Reads no data."""
-    text = _check(left, right, on, how, "_right", memory, algorithm)
-    console.print(text, highlight=False, markup=False, soft_wrap=True)
+    plan = Request(left, right, on, how, "_right", memory, algorithm, in_process).checked()
+    console.print(plan.explain(), highlight=False, markup=False, soft_wrap=True)
 
 
 @app.command()
@@ -78,20 +116,8 @@ def demo() -> None:
         raise typer.Exit(1)
 
 
-def _check(left: Path, right: Path, on: str, how: str, suffix: str, memory: str | None, algorithm: str) -> str:
-    """Everything that can be wrong with a request, found before Spark starts; the plan's text if nothing is."""
-    schemas = [dataset_of(path).schema for path in (left, right)]
-    condition = parse(on, schemas[0], schemas[1])
-    output_schema(schemas[0], schemas[1], suffix)
-    memory_bytes = None if memory is None else parse_bytes(memory)
-    return plan_join(condition, how, algorithm=algorithm, memory_bytes=memory_bytes).explain()
-
-
-def _join_in_process(
-    left: Path, right: Path, on: str, how: str, suffix: str, memory: str | None, algorithm: str, out: Path
-) -> int:
-    tables = [dataset_of(path).to_table() for path in (left, right)]
-    result = api.join(tables[0], tables[1], on, how, suffix=suffix, memory=memory, algorithm=algorithm)
+def _join_in_process(request: Request, out: Path) -> int:
+    result = request.join(*(dataset_of(path).to_table() for path in (request.left, request.right)))
     unfinished = out / ".part-0.tmp"
     pq.write_table(result, unfinished)
     _clear(out, except_for=unfinished)
@@ -100,18 +126,16 @@ def _join_in_process(
     return rows
 
 
-def _join_on_spark(
-    left: Path, right: Path, on: str, how: str, suffix: str, memory: str | None, algorithm: str, out: Path
-) -> int:
+def _join_on_spark(request: Request, out: Path) -> int:
     from dovetail.spark.session import local_session
 
     spark = local_session()
     try:
         inputs = [
-            spark.read.format(format_of(path)).options(**_options(path)).load(str(path)) for path in (left, right)
+            spark.read.format(format_of(path)).options(**_options(path)).load(str(path))
+            for path in (request.left, request.right)
         ]
-        result = api.join(inputs[0], inputs[1], on, how, suffix=suffix, memory=memory, algorithm=algorithm)
-        result.write.mode("overwrite").parquet(str(out))
+        request.join(*inputs).write.mode("overwrite").parquet(str(out))
         return spark.read.parquet(str(out)).count()
     finally:
         spark.stop()

@@ -20,6 +20,7 @@ class JoinPlan:
     condition: Condition
     how: str
     operator: Choice
+    at_rest: bool = False  # the operator is a kernel that sees both sides complete
     router: Choice | None = None  # None in process: there is only one cell
     cells: int = 1
     memory_bytes: int | None = None
@@ -31,7 +32,7 @@ class JoinPlan:
         for side in (0, 1):
             lines += [("filter", f"{text_of(f)}, before the join") for f in self.condition.filters[side]]
         lines += [("checked", f"{text_of(r)}, on every candidate pair") for r in self.condition.residual]
-        lines.append(("operator", f"{self.operator.name}: {self.operator.why}"))
+        lines.append(("kernel" if self.at_rest else "operator", f"{self.operator.name}: {self.operator.why}"))
         if self.router is not None:
             lines.append(("router", f"{self.router.name}, {self.cells} cells: {self.router.why}"))
         lines.append(("memory", "no limit" if self.memory_bytes is None else f"{self.memory_bytes:,} bytes per cell"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dovetail.condition import Condition, describe
 from dovetail.errors import InputError, PlanError
+from dovetail.matchers import Drive, choose_drive
 from dovetail.operators import operator_class
 from dovetail.plan import Choice, JoinPlan
 from dovetail.state.budget import Budget, Shares
@@ -17,6 +18,17 @@ HOW = {
     **dict.fromkeys(["anti", "leftanti", "left_anti"], "left_anti"),
 }
 """Spark's names of join types, with their aliases."""
+
+AT_REST = 3  # times the size of its tables is what a join at rest may take: rows, codes, orders
+
+KERNELS = {
+    "none": ("nested_loop", "nothing to sort or hash by: every pair is a candidate"),
+    "one_inequality": ("one_inequality", "both sides sorted; the partners of a row are one end of the other side"),
+    "two_inequalities": ("two_inequalities", "sweep over one attribute, look up the other in a set of bits"),
+    "band": ("band", "both sides sorted; the partners of a row are neighbours"),
+    "overlap": ("overlap", "two inequalities between starts and ends"),
+    "unequal": ("unequal", "all but the partners by equality"),
+}
 
 NESTED_LOOP_ADVICE = (
     "every row is compared with every row of the other side: an equality that both rows satisfy "
@@ -32,13 +44,46 @@ def join_type(how: str) -> str:
     return found
 
 
+def plan_tables(
+    condition: Condition,
+    how: str = "inner",
+    *,
+    algorithm: str = "auto",
+    memory_bytes: int | None = None,
+    nbytes: int = 0,
+) -> JoinPlan:
+    """The plan of a join of two tables in process, together of `nbytes` bytes.
+
+    They are joined at rest by the kernel of their predicate class, unless an algorithm is asked for or they do not fit
+    the budget together with their sorted keys.
+    """
+    how = join_type(how)
+    if algorithm != "auto" or (memory_bytes is not None and AT_REST * nbytes > memory_bytes):
+        return plan_join(condition, how, algorithm=algorithm, memory_bytes=memory_bytes)
+    Shares(Budget(memory_bytes), block_rows=1)  # refuses a budget that is too small, before any work
+    kernel = _kernel(choose_drive(condition))
+    advice = (NESTED_LOOP_ADVICE,) if kernel.name == "nested_loop" else ()
+    return JoinPlan(condition, how, kernel, at_rest=True, memory_bytes=memory_bytes, advice=advice)
+
+
+def _kernel(drive: Drive) -> Choice:
+    what = " AND ".join(describe(p) for p in drive.predicates)
+    if drive.equal:
+        keys = " AND ".join(describe(p) for p in drive.equal)
+        if drive.kind == "none":
+            return Choice("equality", f"both sides sorted by {keys} and merged")
+        return Choice(f"equality, {drive.kind}", f"groups of equal {keys}, joined by {what} within")
+    name, why = KERNELS[drive.kind]
+    return Choice(name, why)
+
+
 def plan_join(
     condition: Condition, how: str = "inner", *, algorithm: str = "auto", memory_bytes: int | None = None
 ) -> JoinPlan:
     """The plan of a join in one cell."""
     how = join_type(how)
     if how != "inner":
-        raise PlanError(f"how={how!r} is not available yet; inner is.")
+        raise PlanError(f"how={how!r} is available for tables in process that fit in memory; here it is inner only.")
     operator = _operator(condition, algorithm)
     Shares(Budget(memory_bytes), block_rows=1)  # refuses a budget that is too small, before any work
     advice = (NESTED_LOOP_ADVICE,) if operator.name == "nested_loop" and algorithm == "auto" else ()

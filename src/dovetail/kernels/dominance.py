@@ -23,19 +23,21 @@ from numpy.typing import NDArray
 from dovetail.kernels.bits import ones
 from dovetail.kernels.compiling import kernel
 from dovetail.kernels.one_inequality import Number
-from dovetail.kernels.sorting import Rows, Words, sort_codes
+from dovetail.kernels.sorting import Rows, Words, invert, pick, sort_codes
 from dovetail.kernels.two_inequalities import NONE, ONE, WITHIN, WORD, TwoInequalities
 
 
 def count(join: TwoInequalities) -> int:
     """How many pairs there are."""
-    return int(_counts(join).sum())
+    return int(_count(join, np.empty(0, np.int64)))
 
 
 def row_counts(join: TwoInequalities) -> Words:
     """How many partners each left row has."""
     counts = np.zeros(join.left_rows, np.int64)
-    counts[join.left] = _counts(join)
+    partners = np.empty(len(join.left), np.int64)
+    _count(join, partners)
+    counts[join.left] = partners
     return counts
 
 
@@ -49,9 +51,8 @@ def row_sums(join: TwoInequalities, values: NDArray[Number]) -> NDArray[Number]:
 def smallest_partners(join: TwoInequalities, codes: Words) -> Rows:
     """For each left row, the partner with the smallest code; -1 without one. For the largest, give `~codes`."""
     by_code = sort_codes(codes).order
-    rank = np.empty_like(by_code)
-    rank[by_code] = np.arange(len(by_code), dtype=by_code.dtype)
-    best = _smallest(join, rank[join.right[join.added]], by_code.dtype.type(len(by_code)))
+    ranks = pick(invert(by_code), pick(join.right, join.added))
+    best = _smallest(join, ranks, by_code.dtype.type(len(by_code)))
     partners = np.full(join.left_rows, -1, by_code.dtype)
     found = best < len(by_code)
     partners[join.left[found]] = by_code[best[found]]
@@ -59,13 +60,13 @@ def smallest_partners(join: TwoInequalities, codes: Words) -> Rows:
 
 
 @kernel
-def _counts(join: TwoInequalities) -> Words:
-    """Partners of each row of `join.left`."""
+def _count(join: TwoInequalities, counts: Words) -> np.int64:
+    """How many pairs there are; fills `counts`, if it is not empty, with how many each row of `join.left` has."""
     blocks = (np.uint64(len(join.right)) >> (WORD + WORD)) + ONE
     words = np.zeros(blocks << WORD, np.uint64)
     later = np.zeros(blocks << WORD, np.uint16)  # ones in the later words of the same block
     tree = np.zeros(blocks, np.int64)  # by block; read for the ones in later blocks
-    counts = np.empty(len(join.left), np.int64)
+    total = np.int64(0)
     to_add = np.uint64(len(join.added))
     for k in range(len(join.left) - 1, -1, -1):
         reach = np.uint64(join.reach[k])
@@ -90,8 +91,10 @@ def _counts(join: TwoInequalities) -> Words:
         while node < blocks:
             partners += tree[node]
             node += node & (~node + ONE)
-        counts[k] = partners
-    return counts
+        total += partners
+        if len(counts):
+            counts[k] = partners
+    return total
 
 
 @kernel
@@ -118,7 +121,7 @@ def _sums(join: TwoInequalities, values: NDArray[Number]) -> NDArray[Number]:
 
 
 @kernel
-def _smallest(join: TwoInequalities, ranks: Rows, none: np.signedinteger) -> Rows:  # type: ignore[type-arg]
+def _smallest(join: TwoInequalities, ranks: Rows, none: np.signedinteger) -> Rows:
     """The smallest rank for each row of `join.left`, `none` without one; `ranks` in the order of `join.added`."""
     tree = np.full(len(join.right) + 1, none, ranks.dtype)
     best = np.empty(len(join.left), ranks.dtype)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from dovetail.kernels.compiling import kernel
 from dovetail.kernels.cross import GREATER, GREATER_EQUAL, LESS, LESS_EQUAL
-from dovetail.kernels.sorting import Rows, Words, row_type, sort_codes
+from dovetail.kernels.sorting import Rows, Words, invert, pick, row_type, sort_codes
 
 Flags = NDArray[np.bool_]
 Number = TypeVar("Number", np.float64, np.int64)
@@ -40,16 +40,26 @@ class OneInequality(NamedTuple):
     right: Rows
 
 
-def prepare(left: Words, right: Words, operator: int) -> OneInequality:
-    """Sort both sides for `left operator right`, one of <, <=, >, >= as numbered in `kernels.cross`."""
+def prepare(
+    left: Words, right: Words, operator: int, left_rows: Rows | None = None, right_rows: Rows | None = None
+) -> OneInequality:
+    """Sort both sides for `left operator right`, one of <, <=, >, >= as numbered in `kernels.cross`.
+
+    With rows, of the codes at these rows only, and the join is in positions in them.
+    """
     if operator not in (LESS, LESS_EQUAL, GREATER, GREATER_EQUAL):
         raise ValueError(f"an inequality is <, <=, > or >= (2 to 5 in kernels.cross), not {operator}")
-    if operator in (GREATER, GREATER_EQUAL):
-        left, right = ~left, ~right
-    left_rows, left_codes = sort_codes(left)
-    right_rows, right_codes = sort_codes(right)
+    flip = operator in (GREATER, GREATER_EQUAL)
+    left_order, left_codes = sort_codes(_directed(left, left_rows, flip))
+    right_order, right_codes = sort_codes(_directed(right, right_rows, flip))
     strict = operator in (LESS, GREATER)
-    return OneInequality(left_rows, _first_partners(left_codes, right_codes, strict), right_rows)
+    return OneInequality(left_order, _first_partners(left_codes, right_codes, strict), right_order)
+
+
+def _directed(codes: Words, rows: Rows | None, flip: bool) -> Words:
+    if rows is None:
+        return ~codes if flip else codes
+    return _pick_flipped(codes, rows) if flip else pick(codes, rows)
 
 
 def _first_partners(left: Words, right: Words, strict: bool) -> Rows:
@@ -102,10 +112,9 @@ def row_sums(join: OneInequality, values: NDArray[Number]) -> NDArray[Number]:
 def smallest_partners(join: OneInequality, codes: Words) -> Rows:
     """For each left row, the partner with the smallest code; -1 without one. For the largest, give `~codes`."""
     by_code = sort_codes(codes).order
-    rank = np.empty_like(by_code)
-    rank[by_code] = np.arange(len(by_code), dtype=by_code.dtype)
+    ranks = pick(invert(by_code), join.right)
     best = np.full(len(join.right) + 1, -1, by_code.dtype)
-    best[:-1] = by_code[np.minimum.accumulate(rank[join.right][::-1])[::-1]]
+    best[:-1] = by_code[np.minimum.accumulate(ranks[::-1])[::-1]]
     partners = np.empty(len(join.left), by_code.dtype)
     partners[join.left] = best[join.first]
     return partners
@@ -124,6 +133,14 @@ def pairs(join: OneInequality, room: int = CHUNK) -> Iterator[tuple[Rows, Rows]]
 
 
 @kernel
+def _pick_flipped(codes: Words, rows: Rows) -> Words:
+    picked = np.empty(len(rows), np.int64)
+    for i in range(len(rows)):
+        picked[i] = ~codes[np.uint64(rows[i])]
+    return picked
+
+
+@kernel
 def _merge(left: Words, right: Words, strict: bool, middle: np.uint64, first: Rows) -> None:
     """For each left code, the position of the first right code that is larger, or (not strict) at least as large.
 
@@ -134,18 +151,18 @@ def _merge(left: Words, right: Words, strict: bool, middle: np.uint64, first: Ro
     m = np.uint64(len(right))
     half = n >> ONE
     i, j = np.uint64(0), np.uint64(0)
-    k, l = half, middle
-    while i < half and j < m and k < n and l < m:
+    a, b = half, middle
+    while i < half and j < m and a < n and b < m:
         first[i] = j
-        first[k] = l
+        first[a] = b
         low = _skips(left[i], right[j], strict)
-        high = _skips(left[k], right[l], strict)
+        high = _skips(left[a], right[b], strict)
         j += low
         i += ONE - low
-        l += high
-        k += ONE - high
+        b += high
+        a += ONE - high
     _merge_rest(left, right, strict, first, i, half, j)
-    _merge_rest(left, right, strict, first, k, n, l)
+    _merge_rest(left, right, strict, first, a, n, b)
 
 
 @kernel

@@ -12,7 +12,7 @@ after a bounded number of moves and the bucket is sorted by all its bits: never 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from dovetail.kernels.compiling import kernel
 Words = NDArray[np.int64]
 Keys = NDArray[np.uint64]
 Rows = NDArray[np.signedinteger[Any]]  # int32, or int64 from 2^31 rows on
+Whole = TypeVar("Whole", bound=np.signedinteger[Any])
 
 ONE = np.uint64(1)
 SIGN = np.uint64(2**63)
@@ -67,10 +68,38 @@ def sort_codes(codes: Words) -> Sorted:
         return Sorted(order.astype(rows), codes[order])
     pile = _Pile(np.empty(len(codes), np.uint64), np.empty(len(codes), rows))
     smallest = codes.min()
-    _sort(codes.view(np.uint64), np.uint64(smallest), np.uint64(codes.max()), pile)
+    ends = _deal(codes.view(np.uint64), np.uint64(smallest), np.uint64(codes.max()), pile)
+    _sort_buckets(pile, ends)
     ascending = pile.keys.view(np.int64)
     ascending += smallest
     return Sorted(pile.rows, ascending)
+
+
+@kernel
+def pick(values: NDArray[Whole], rows: Rows) -> NDArray[Whole]:
+    """values[rows], for rows that are not negative: twice as fast as NumPy, which widens the rows first."""
+    picked = np.empty(len(rows), values.dtype)
+    for i in range(len(rows)):
+        picked[i] = values[np.uint64(rows[i])]
+    return picked
+
+
+@kernel
+def scatter(values: NDArray[Whole], rows: Rows) -> NDArray[Whole]:
+    """The array whose elements at `rows`, a permutation, are `values`."""
+    scattered = np.empty(len(rows), values.dtype)
+    for i in range(len(rows)):
+        scattered[np.uint64(rows[i])] = values[i]
+    return scattered
+
+
+@kernel
+def invert(rows: Rows) -> Rows:
+    """Where each row stands in `rows`, a permutation."""
+    places = np.empty(len(rows), rows.dtype)
+    for i in range(len(rows)):
+        places[np.uint64(rows[i])] = i
+    return places
 
 
 @kernel
@@ -82,15 +111,18 @@ def _ascends(codes: Words) -> bool:
 
 
 @kernel
-def _sort(codes: Keys, smallest: np.uint64, largest: np.uint64, pile: _Pile) -> None:
-    """Fill `pile` with the sorted keys and where they stood. The bits of codes are signed numbers, hence the flips."""
+def _deal(codes: Keys, smallest: np.uint64, largest: np.uint64, pile: _Pile) -> Keys:
+    """Fill `pile` with keys and rows, bucket by bucket; returns where the buckets end.
+
+    The bits of codes are those of signed numbers: with the sign flipped, they are in order as unsigned ones.
+    """
     n = np.uint64(len(codes))
     origin = smallest ^ SIGN
     width = bit_length((largest ^ SIGN) - origin)
     top = width  # bits of the first digit: all, or as many as make buckets of a good size
     if width > DIGIT:
         top = np.uint64(min(DIGIT, max(bit_length(n), BUCKET) - BUCKET))
-    shift = width - top
+    shift = min(width - top, WIDEST)  # a shift by 64 is undefined
     ends = np.zeros(1 << top, np.uint64)
     for i in range(n):
         ends[((codes[i] ^ SIGN) - origin) >> shift] += ONE
@@ -103,19 +135,22 @@ def _sort(codes: Keys, smallest: np.uint64, largest: np.uint64, pile: _Pile) -> 
         ends[key >> shift] = at + ONE
         pile.keys[at] = key
         pile.rows[at] = i
-    if shift > np.uint64(0):
-        start = np.uint64(0)
-        most = start
-        for digit in range(len(ends)):
-            most = max(most, ends[digit] - start)
-            start = ends[digit]
-        spare = _Pile(np.empty(most, np.uint64), np.empty(most, pile.rows.dtype))
-        counters = _Counters(np.empty(1 << DIGIT, np.uint64), np.empty(1 << DIGIT, np.uint64))
-        start = np.uint64(0)
-        for digit in range(len(ends)):
-            end = ends[digit]
-            _sort_bucket(pile, spare, start, end, counters)
-            start = end
+    return ends
+
+
+@kernel
+def _sort_buckets(pile: _Pile, ends: Keys) -> None:
+    most = np.uint64(0)
+    start = np.uint64(0)
+    for bucket in range(len(ends)):
+        most = max(most, ends[bucket] - start)
+        start = ends[bucket]
+    spare = _Pile(np.empty(most, np.uint64), np.empty(most, pile.rows.dtype))  # small, and stays in the cache
+    counters = _Counters(np.empty(1 << DIGIT, np.uint64), np.empty(1 << DIGIT, np.uint64))
+    start = np.uint64(0)
+    for bucket in range(len(ends)):
+        _sort_bucket(pile, spare, start, ends[bucket], counters)
+        start = ends[bucket]
 
 
 @kernel

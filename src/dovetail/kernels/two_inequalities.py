@@ -30,7 +30,7 @@ from dovetail.kernels import one_inequality
 from dovetail.kernels.bits import ones, trailing_zeros
 from dovetail.kernels.compiling import kernel
 from dovetail.kernels.one_inequality import CHUNK, Flags
-from dovetail.kernels.sorting import Rows, Words
+from dovetail.kernels.sorting import Rows, Words, invert, pick, scatter
 
 Bits = NDArray[np.uint64]
 
@@ -72,22 +72,25 @@ def prepare(
 
     `swap` forces which attribute is swept, the second (False) or the first; the answer is the same.
     """
-    first = one_inequality.prepare(left[0], right[0], operators[0])
-    kept = int(np.searchsorted(first.first, len(first.right)))  # the others have no partner; `first` ascends
-    below = int(first.first[0]) if kept else len(first.right)  # positions that no left row reaches
-    rows, start = first.left[:kept], first.first[:kept] - first.first.dtype.type(below)
-    partners = first.right[below:]
-    second = one_inequality.prepare(left[1][rows], right[1][partners], operators[1])
+    rows, start, partners = one_inequality.prepare(left[0], right[0], operators[0])
+    kept = int(np.searchsorted(start, len(partners)))  # the other left rows have no partner; `start` ascends
+    unused = int(start[0]) if kept else len(partners)  # right rows at the front, that no left row reaches
+    rows, start, partners = rows[:kept], start[:kept], partners[unused:]
+    start -= start.dtype.type(unused)
+    second = one_inequality.prepare(left[1], right[1], operators[1], rows, partners)
+    sizes = len(left[0]), len(right[0])
     if swap is None:
         swap = one_inequality.count(second) < kept * len(partners) - int(start.sum(dtype=np.int64))
-    if swap:
-        reach = np.empty_like(second.first)
-        reach[second.left] = second.first
-        added = np.empty_like(second.right)
-        added[second.right] = np.arange(len(partners), dtype=added.dtype)
-        return TwoInequalities(rows, reach, start, partners[second.right], added, len(left[0]), len(right[0]))
+    if not swap:
+        rows, start = pick(rows, second.left), pick(start, second.left)
+        return TwoInequalities(rows, start, second.first, partners, second.right, *sizes)
     return TwoInequalities(
-        rows[second.left], start[second.left], second.first, partners, second.right, len(left[0]), len(right[0])
+        rows,
+        scatter(second.first, second.left),
+        start,
+        pick(partners, second.right),
+        invert(second.right),
+        *sizes,
     )
 
 
@@ -126,8 +129,8 @@ def start_sweep(join: TwoInequalities) -> Sweep:
     words = (len(join.right) >> 6) + 1
     groups = (words >> 6) + 1
     fields = (groups >> 6) + 1
-    levels = (np.zeros(size, np.uint64) for size in (words, groups, fields))
-    return Sweep(*levels, np.array([len(join.left), len(join.added), -1]))
+    at = np.array([len(join.left), len(join.added), -1])
+    return Sweep(np.zeros(words, np.uint64), np.zeros(groups, np.uint64), np.zeros(fields, np.uint64), at)
 
 
 @kernel

@@ -8,12 +8,13 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from dovetail.batch import Arrival, End, Event, Phase, Side
+from dovetail.batch import Arrival, End, Event, Phase, Side, one_batch
 from dovetail.estimate import Estimate
 from dovetail.metrics import Counters
 from dovetail.operators import operator_class
 from dovetail.operators.protocol import Workspace
 from dovetail.plan import JoinPlan
+from dovetail.runtimes.at_rest import join_at_rest
 from dovetail.runtimes.driver import Driver
 from dovetail.runtimes.output import output_schema, result_batches
 from dovetail.state.blocks import BlockStore
@@ -36,10 +37,17 @@ class Step:
 
 
 def join_tables(plan: JoinPlan, left: pa.Table, right: pa.Table, suffix: str) -> pa.Table:
-    """The whole join of two tables at rest. The smaller side comes first, so that only it has to be kept."""
+    """The whole join of two tables.
+
+    By a kernel that sees both sides complete, or by an operator: the smaller side then comes first, so that only it has
+    to be kept.
+    """
+    schema = output_schema(left.schema, right.schema, suffix, plan.how)
+    if plan.at_rest:
+        sides = (one_batch(left, left.schema), one_batch(right, right.schema))
+        return pa.Table.from_batches(join_at_rest(plan.condition, plan.how, *sides, schema), schema)
     first = Side.LEFT if left.nbytes <= right.nbytes else Side.RIGHT
     tables = (left, right)
-    schema = output_schema(left.schema, right.schema, suffix)
     results = run(plan, one_after_the_other(tables, first), schema, BATCH_ROWS)
     return pa.Table.from_batches([step.batch for step in results], schema)
 

@@ -23,12 +23,14 @@ from urllib.parse import quote
 import pandas as pd
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, TimerValues
 from pyspark.sql.types import StructType
 
 from dovetail.batch import Arrival, Side
+from dovetail.errors import PlanError
 from dovetail.metrics import Counters
 from dovetail.operators import operator_class
 from dovetail.operators.protocol import Manifest, Workspace
@@ -89,7 +91,12 @@ def join_streams(frames: tuple[DataFrame, DataFrame], join: StreamJoin, schema: 
         )
     )
     results = joined.mapInArrow(unpack, schema)
-    return results.observe(join.metrics, F.count(F.lit(1)).alias("results"))
+    try:
+        return results.observe(join.metrics, F.count(F.lit(1)).alias("results"))
+    except AnalysisException as error:  # its name is also the name of its state, so that it must be unique
+        raise PlanError(
+            f"a query has two joins called {join.metrics!r}: give one of them another name, as in metrics='second'."
+        ) from error
 
 
 def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -1,0 +1,135 @@
+"""Points within a Euclidean distance, in two dimensions or three.
+
+    . .   :          Boxes of the radius around the left points visit cells of right points (`cells.py`); of what they
+     +-:-----+       meet, the sum of the squares decides. One dimension is swept, the others are cut.
+     | :  o  |  .
+     +-:-----+       Exact as written: sqrt((lx - rx)² + (ly - ry)²) <= radius, computed in doubles from left to right.
+       : .
+
+No root is taken: computed roots never fall when the sum rises, so there is a largest sum whose root is still within the
+radius, and it is found once. Where the condition was spelled another way (squares against a constant, another order of
+the sum), the pairs very near to the radius are asked about.
+
+NaN and infinite coordinates are never near to anything. What to do with the join is said in `candidates.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dovetail.kernels import band, windows
+from dovetail.kernels.candidates import Bytes, Candidates
+from dovetail.kernels.cells import visit
+from dovetail.kernels.compiling import kernel
+from dovetail.kernels.listing import Check, Rows
+
+Floats = NDArray[np.float64]
+
+STEP = 2.0**-45  # how far, relative to the sum, another spelling can be off
+LARGEST = float(np.finfo(np.float64).max)
+SMALLEST = float(np.finfo(np.float64).tiny)  # below, squares lose digits
+UNSEEN = 2.0**-537  # a difference whose square is nothing
+
+
+class _Points(NamedTuple):
+    x: Floats
+    y: Floats
+    z: Floats  # empty in the plane
+
+
+class _Limits(NamedTuple):
+    """Sums up to `sure` are near, sums above `near` are not; those in between are asked about."""
+
+    sure: float
+    near: float
+
+
+def prepare(
+    left: Sequence[Floats], right: Sequence[Floats], radius: float, closed: bool = True, check: Check | None = None
+) -> Candidates:
+    """Partners are at most `radius` apart (less, if not closed). `left` and `right` are two or three coordinates.
+
+    `check` decides where rounding might, if the condition is not written as above.
+    """
+    total = largest_sum(radius, closed)
+    limits = _Limits(total, total)
+    if check is not None:
+        limits = _Limits(total * (1 - STEP) - SMALLEST, total * (1 + STEP) + SMALLEST)
+    reach = reach_of(limits.near)
+    bands = [band.prepare_floats(mine, theirs, -reach, reach) for mine, theirs in zip(left, right, strict=True)]
+    sweep, *across = sorted(bands, key=windows.count)  # the sweep is the finer sieve
+    visits, _, _ = visit(sweep, *across)
+    boxes = _points([mine[visits.left] for mine in left])
+    points = _points([theirs[visits.points] for theirs in right])
+    flag = _flag_plane if len(left) == 2 else _flag_space
+    return Candidates(visits, partial(flag, limits, boxes, points), len(right[0]), check)
+
+
+def _points(columns: Sequence[Floats]) -> _Points:
+    return _Points(columns[0], columns[1], columns[2] if len(columns) == 3 else np.empty(0))
+
+
+def largest_sum(radius: float, closed: bool) -> float:
+    """The largest sum of squares whose computed root is within the radius; negative if there is none."""
+    if not math.isfinite(radius):
+        raise ValueError(f"a distance join needs a finite radius; got {radius}")
+    if radius < 0 or (radius == 0 and not closed):
+        return -1.0
+    most = radius if closed else math.nextafter(radius, -math.inf)
+    total = min(most * most, LARGEST)
+    while math.sqrt(total) > most:
+        total = math.nextafter(total, -math.inf)
+    while total < LARGEST and math.sqrt(math.nextafter(total, math.inf)) <= most:
+        total = math.nextafter(total, math.inf)
+    return total
+
+
+def reach_of(total: float) -> float:
+    """How far apart two points can be in one dimension if the sum of the squares is at most `total`."""
+    return max(math.sqrt(total) * (1 + STEP), UNSEEN) if total >= 0 else -1.0
+
+
+@kernel
+def _flag_plane(
+    limits: _Limits, left: _Points, right: _Points, boxes: Rows, firsts: Rows, lasts: Rows, flags: Bytes, counts: Rows
+) -> None:
+    q = np.uint64(0)
+    for v in range(len(boxes)):
+        first = np.uint64(firsts[v])
+        length = np.uint64(lasts[v]) - first
+        x, y = left.x[boxes[v]], left.y[boxes[v]]
+        found = 0
+        for k in range(length):
+            dx, dy = x - right.x[first + k], y - right.y[first + k]
+            total = dx * dx + dy * dy
+            near = np.uint8(total <= limits.near)
+            flags[q + k] = near + near - np.uint8(total <= limits.sure)  # 1 is yes, 2 is ASK
+            found += int(near)
+        counts[v] = found
+        q += length
+
+
+@kernel
+def _flag_space(
+    limits: _Limits, left: _Points, right: _Points, boxes: Rows, firsts: Rows, lasts: Rows, flags: Bytes, counts: Rows
+) -> None:
+    q = np.uint64(0)
+    for v in range(len(boxes)):
+        first = np.uint64(firsts[v])
+        length = np.uint64(lasts[v]) - first
+        x, y, z = left.x[boxes[v]], left.y[boxes[v]], left.z[boxes[v]]
+        found = 0
+        for k in range(length):
+            dx, dy, dz = x - right.x[first + k], y - right.y[first + k], z - right.z[first + k]
+            total = dx * dx + dy * dy + dz * dz
+            near = np.uint8(total <= limits.near)
+            flags[q + k] = near + near - np.uint8(total <= limits.sure)
+            found += int(near)
+        counts[v] = found
+        q += length

@@ -1,0 +1,7 @@
+"""Joins of two complete sides: one matcher per predicate class, on top of the kernels."""
+
+from dovetail.matchers.build import build_matcher
+from dovetail.matchers.driving import Drive, choose_drive
+from dovetail.matchers.protocol import Matcher
+
+__all__ = ["Drive", "Matcher", "build_matcher", "choose_drive"]

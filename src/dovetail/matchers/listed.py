@@ -1,0 +1,112 @@
+"""The kernels behind one face: how many pairs, which pairs, who has a partner; by position in the given codes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from dovetail.batch import Rows, Side
+from dovetail.kernels import dominance, one_inequality, two_inequalities, windows
+from dovetail.kernels.one_inequality import OneInequality
+from dovetail.kernels.two_inequalities import TwoInequalities
+from dovetail.kernels.windows import Windows
+from dovetail.matchers.protocol import Flags
+
+
+class Listed(Protocol):
+    def count(self) -> int: ...
+    def pairs(self, room: int) -> Iterator[tuple[Rows, Rows]]: ...
+    def partnered(self, side: Side) -> Flags: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """Equality and bands: partners are neighbours in the right order."""
+
+    join: Windows
+
+    def count(self) -> int:
+        return windows.count(self.join)
+
+    def pairs(self, room: int) -> Iterator[tuple[Rows, Rows]]:
+        return windows.pairs(self.join, room)
+
+    def partnered(self, side: Side) -> Flags:
+        return windows.row_exists(self.join) if side is Side.LEFT else windows.right_exists(self.join)
+
+
+@dataclass(frozen=True, slots=True)
+class One:
+    join: OneInequality
+
+    def count(self) -> int:
+        return one_inequality.count(self.join)
+
+    def pairs(self, room: int) -> Iterator[tuple[Rows, Rows]]:
+        return one_inequality.pairs(self.join, room)
+
+    def partnered(self, side: Side) -> Flags:
+        return one_inequality.row_exists(self.join) if side is Side.LEFT else one_inequality.right_exists(self.join)
+
+
+@dataclass(frozen=True, slots=True)
+class Two:
+    join: TwoInequalities
+
+    def count(self) -> int:
+        return dominance.count(self.join)
+
+    def pairs(self, room: int) -> Iterator[tuple[Rows, Rows]]:
+        return two_inequalities.pairs(self.join, room)
+
+    def partnered(self, side: Side) -> Flags:
+        return two_inequalities.row_exists(self.join) if side is Side.LEFT else two_inequalities.right_exists(self.join)
+
+
+@dataclass(frozen=True, slots=True)
+class Others:
+    """Everything but the partners by equality: what lies before a window and what lies behind it."""
+
+    equal: Windows
+
+    def count(self) -> int:
+        return len(self.equal.left) * len(self.equal.right) - windows.count(self.equal)
+
+    def pairs(self, room: int) -> Iterator[tuple[Rows, Rows]]:
+        for part in self._parts():
+            yield from windows.pairs(part, room)
+
+    def partnered(self, side: Side) -> Flags:
+        before, behind = self._parts()
+        if side is Side.LEFT:
+            return windows.row_exists(before) | windows.row_exists(behind)
+        return windows.right_exists(before) | windows.right_exists(behind)
+
+    def _parts(self) -> tuple[Windows, Windows]:
+        left, right, starts, ends = self.equal
+        first, last = np.zeros_like(starts), np.full_like(ends, len(right))
+        return Windows(left, right, first, starts), Windows(left, right, ends, last)
+
+
+@dataclass(frozen=True, slots=True)
+class All:
+    """The cross product."""
+
+    left: int
+    right: int
+
+    def count(self) -> int:
+        return self.left * self.right
+
+    def pairs(self, room: int) -> Iterator[tuple[Rows, Rows]]:
+        lines = max(1, room // max(1, self.right))
+        for start in range(0, self.left if self.right else 0, lines):
+            rows = np.arange(start, min(start + lines, self.left))
+            yield np.repeat(rows, self.right), np.tile(np.arange(self.right), len(rows))
+
+    def partnered(self, side: Side) -> Flags:
+        mine, theirs = (self.left, self.right) if side is Side.LEFT else (self.right, self.left)
+        return np.full(mine, theirs > 0)

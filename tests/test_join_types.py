@@ -1,0 +1,54 @@
+"""Every join type for every class of predicate, against DuckDB."""
+
+import random
+from collections import Counter
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+import dovetail
+from dovetail.testing import CONDITIONS, random_table
+
+DUCKDB = {
+    "inner": "JOIN",
+    "left": "LEFT JOIN",
+    "right": "RIGHT JOIN",
+    "full": "FULL JOIN",
+    "left_semi": "SEMI JOIN",
+    "left_anti": "ANTI JOIN",
+}
+
+
+def rows(table: pa.Table) -> Counter[str]:
+    return Counter(str(list(row.values())) for row in table.to_pylist())
+
+
+@pytest.mark.parametrize("how", DUCKDB)
+@pytest.mark.parametrize("on", CONDITIONS)
+def test_rows_equal_those_of_duckdb(on: str, how: str) -> None:
+    rng = random.Random(f"{on}{how}")
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'UTC'")
+    for _ in range(3):
+        left, right = random_table(rng), random_table(rng)
+        connection.register("l", left)
+        connection.register("r", right)
+        columns = "l.*" if how in ("left_semi", "left_anti") else "l.*, r.*"
+        query = f"SELECT {columns} FROM l {DUCKDB[how]} r ON ({on.replace('<=>', 'IS NOT DISTINCT FROM')})"
+        expected = connection.sql(query).to_arrow_table()
+        found = dovetail.join(left, right, on, how)
+        assert rows(found) == rows(expected.rename_columns(found.column_names).cast(found.schema))
+
+
+def test_a_side_that_may_be_missing_is_nullable() -> None:
+    schema = pa.schema([pa.field("k", pa.int64(), nullable=False)])
+    table = pa.table({"k": [1, 2]}, schema)
+    for how, nullable in {"left": [False, True], "right": [True, False], "full": [True, True]}.items():
+        assert [field.nullable for field in dovetail.join(table, table, ["k"], how).schema] == nullable
+
+
+@pytest.mark.parametrize("alias", ["leftouter", "LEFT_OUTER", "outer", "semi", "leftanti"])
+def test_aliases_of_join_types(alias: str) -> None:
+    table = pa.table({"k": [1, 2]})
+    assert dovetail.join(table, table.slice(1), ["k"], alias).num_rows in (1, 2)
