@@ -2,9 +2,9 @@
 
     l.a < r.a AND l.b > r.b
 
-All start from the same two tables of two keys and a row number, and give the row numbers of both sides. Ours starts from
-Arrow, so that turning keys into codes is in its time; DuckDB and Polars have the tables in their own format beforehand.
-Seconds are CPU seconds of the join alone; the answers, numbers that depend on every pair, are computed outside of them.
+All start from the same two tables of two keys and a row number, and give the row numbers of both sides. Ours starts
+from Arrow, so that turning keys into codes is in its time; DuckDB and Polars have the tables in their own format.
+Seconds are CPU seconds of the join alone; the answers, which depend on every pair, are computed outside of them.
 
 How many pairs come out is set by how closely b follows a: b = a + noise * u, u uniform. Without noise there are none,
 and n * n * noise / 6 when a is uniform in 0..1.
@@ -37,6 +37,7 @@ from dovetail.keys import order_codes
 TRIPS = Path(__file__).parents[2] / "shared" / "data" / "nyc_green_2020.parquet"
 SQL = "FROM l JOIN r ON l.a < r.a AND l.b > r.b"
 ROOM = 1 << 22  # pairs per chunk where all are kept
+MOST_MEMORY = 2 * 10**9  # bytes
 
 
 class Tables(NamedTuple):
@@ -151,6 +152,16 @@ def duckdb_count(tables: Tables) -> tuple[int, float]:
 
 
 def dovetail_chunks(tables: Tables) -> tuple[Answer, float]:
+    """Fails if it takes more memory than it should."""
+    before = _resident_bytes(reset_peak=True)
+    answer, seconds = _dovetail_chunks(tables)
+    taken = _resident_bytes() - before
+    if taken > MOST_MEMORY:
+        raise AssertionError(f"the join took {taken:,} bytes on top of its tables, more than {MOST_MEMORY:,}")
+    return answer, seconds
+
+
+def _dovetail_chunks(tables: Tables) -> tuple[Answer, float]:
     started = time.process_time()
     looking = 0.0
     answers = []
@@ -177,6 +188,14 @@ def _prepared(tables: Tables, swap: bool | None = None) -> two_inequalities.TwoI
         tuple(order_codes(table.column(name).chunk(0)).values for name in ("a", "b")) for table in tables[:2]
     )
     return two_inequalities.prepare(left, right, (LESS, GREATER), swap)
+
+
+def _resident_bytes(reset_peak: bool = False) -> int:
+    """The most memory this process has had so far, or since it was last reset."""
+    if reset_peak:
+        Path("/proc/self/clear_refs").write_text("5")
+    [line] = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:"))
+    return int(line.split()[1]) * 1024
 
 
 def _numbers(batch: pa.RecordBatch) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

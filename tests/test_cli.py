@@ -33,6 +33,12 @@ def test_join_in_process(inputs: list[object], tmp_path: Path) -> None:
     assert pq.read_table(out).num_rows == sum(sum(x < y for x in range(100)) for y in range(0, 200, 2))
 
 
+def test_warm_up() -> None:
+    run = dovetail("warm-up")
+    assert run.returncode == 0, run.stderr
+    assert "kernels are ready" in run.stdout
+
+
 def test_explain(inputs: list[object]) -> None:
     run = dovetail("explain", *inputs, "--on", "l.id = r.id")
     assert run.returncode == 0, run.stderr

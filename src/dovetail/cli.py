@@ -1,4 +1,4 @@
-"""The command line.
+"""Joins that answer while the data is still arriving.
 
 Exit codes: 0 it worked, 1 it failed on the way, 2 the request itself is wrong (nothing was done).
 """
@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import typer
 from rich.console import Console
@@ -37,6 +38,17 @@ How = Annotated[str, typer.Option(help="inner, left, right, full, left_semi or l
 Memory = Annotated[str | None, typer.Option(help="Memory of each cell, such as 256MB.")]
 Algorithm = Annotated[str, typer.Option(help="The algorithm; auto lets the planner choose.")]
 
+
+WARM_UP = (
+    "l.k = r.k",
+    "l.s = r.s AND l.k = r.k",
+    "l.k < r.k",
+    "l.k < r.k AND l.x > r.x",
+    "abs(l.k - r.k) <= 1",
+    "abs(l.x - r.x) <= 1",
+    "l.k != r.k",
+)
+"""A condition for each kernel."""
 
 InProcess = Annotated[bool, typer.Option(help="Join in this process, without Spark.")]
 
@@ -114,6 +126,18 @@ def demo() -> None:
 
     if not run(console):
         raise typer.Exit(1)
+
+
+@app.command("warm-up")
+def warm_up() -> None:
+    """Compile the kernels now, so that the first join does not have to. Once per machine and version."""
+    started = time.perf_counter()
+    table = pa.table({"k": [1, 2, 3], "x": [0.5, 1.5, 2.5], "s": ["a", "b", "c"]})
+    for on in WARM_UP:
+        for algorithm in ("auto", "nested_loop", *(["shj"] if " = " in on else [])):
+            api.join(table, table, on, algorithm=algorithm)
+        api.count(table, table, on)
+    console.print(f"kernels are ready, {time.perf_counter() - started:.1f} s", highlight=False)
 
 
 def _join_in_process(request: Request, out: Path) -> int:

@@ -37,7 +37,7 @@ def prepare(x: Windows, y: Windows) -> Candidates:
     sweep, across = sorted((x, y), key=windows.count)  # the sweep is the finer sieve
     visits, along, strips = visit(sweep, across)
     flag = partial(_flag, _Strips(visits.cells, strips.places[along], strips.starts, strips.ends))
-    return Candidates(visits, flag, len(x.right))
+    return Candidates(visits, flag, len(x.left), len(x.right))
 
 
 @kernel

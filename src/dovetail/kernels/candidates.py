@@ -48,6 +48,7 @@ class Candidates:
 
     visits: Visits
     flag: Flag
+    left_rows: int
     right_rows: int
     check: Check | None = None
     _counts: Rows | None = field(default=None, init=False)  # by visit
@@ -61,27 +62,32 @@ def count(join: Candidates) -> int:
 
 def row_counts(join: Candidates) -> Words:
     """How many partners each left row has."""
-    counts = np.empty(len(join.visits.left), np.int64)
-    counts[join.visits.left] = np.bincount(join.visits.boxes, _counted(join), len(counts))
-    return counts
+    by_row = np.bincount(join.visits.left[join.visits.boxes], _counted(join), join.left_rows)
+    return by_row.astype(np.int64)
 
 
 def row_exists(join: Candidates) -> Flags:
     """Which left rows have a partner. A glance at a few candidates of each comes first, and settles most."""
-    found = np.zeros(len(join.visits.left), np.bool_)
+    exists = np.zeros(join.left_rows, np.bool_)
     visits = _all_visits(join)
     reach = GLANCE
     while len(visits.boxes):
         ends = np.minimum(visits.lasts, visits.firsts + reach)
         for block in _blocks(visits._replace(lasts=ends)):
             _, counts = _flagged(join, block)
-            found[block.boxes[counts > 0]] = True
-        rest = (ends < visits.lasts) & ~found[visits.boxes]
+            exists[join.visits.left[block.boxes[counts > 0]]] = True
+        rest = (ends < visits.lasts) & ~exists[join.visits.left[visits.boxes]]
         visits = _Block(visits.boxes[rest], ends[rest], visits.lasts[rest])
         reach *= 4
-    exists = np.empty_like(found)
-    exists[join.visits.left] = found
     return exists
+
+
+def right_counts(join: Candidates) -> Words:
+    """How many partners each right row has."""
+    found = np.zeros(len(join.visits.points), np.int64)
+    for block in _blocks(_all_visits(join)):
+        _add(block, _flagged(join, block)[0], found)
+    return np.bincount(join.visits.points, found, join.right_rows).astype(np.int64)
 
 
 def right_exists(join: Candidates) -> Flags:
@@ -127,7 +133,7 @@ def _counted(join: Candidates) -> Rows:
     """How many partners each visit finds."""
     if join._counts is None:
         counts = []
-        keep = KEEP * (len(join.visits.left) + join.right_rows)
+        keep = KEEP * (join.left_rows + join.right_rows)
         for block in _blocks(_all_visits(join)):
             flags, by_visit = _flagged(join, block)
             counts.append(by_visit)
@@ -207,6 +213,15 @@ def _mark(block: _Block, flags: Bytes, found: Bytes) -> None:
         for k in range(length):
             found[first + k] |= flags[q + k]
         q += length
+
+
+@kernel
+def _add(block: _Block, flags: Bytes, found: Words) -> None:
+    q = 0
+    for v in range(len(block.boxes)):
+        for p in range(block.firsts[v], block.lasts[v]):
+            found[p] += flags[q]
+            q += 1
 
 
 @kernel

@@ -68,7 +68,7 @@ def prepare(
     boxes = _points([mine[visits.left] for mine in left])
     points = _points([theirs[visits.points] for theirs in right])
     flag = _flag_plane if len(left) == 2 else _flag_space
-    return Candidates(visits, partial(flag, limits, boxes, points), len(right[0]), check)
+    return Candidates(visits, partial(flag, limits, boxes, points), len(left[0]), len(right[0]), check)
 
 
 def _points(columns: Sequence[Floats]) -> _Points:

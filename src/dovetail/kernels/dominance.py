@@ -1,13 +1,12 @@
 """Count and aggregate the partners by two inequalities, without enumerating one pair.
 
-    the sweep of `two_inequalities`, over falling b:     add right rows by their position ... look up a left row's start
-    added so far, by position       . . v . . v v . v                              (v = value of a right row, . = nothing)
-    a left row                            start ^---->   its aggregate is over what is added from here on
+    added by the sweep, by position    .  .  v  .  v  v  .  v        v: value of a right row; .: not added yet
+    a left row                            start ^--------->          its aggregate is over what is added from here on
 
-Each addition and each look-up costs O(log n): a Fenwick tree over positions, read from the end, in which a node combines
-the values at the positions that lead to it. Nothing is ever subtracted, so floats lose nothing to cancellation and
-infinities do no harm. Counting is faster still: bits, ones counted within 64-bit words, running counts for blocks of 64
-words, and the tree over blocks only, which then fits in the first-level cache.
+The sweep is that of `kernels.two_inequalities`. An addition and a look-up cost O(log n) each: a Fenwick tree over
+positions, read towards the end, in which a node combines the values at the positions that lead to it. Nothing is ever
+subtracted, so floats lose nothing to cancellation and infinities do no harm. Counting is faster still: ones are counted
+within 64-bit words, running counts kept for blocks of 64 words, and the tree is over blocks only.
 
 Aggregates over the whole join follow from the ones per row: the total sum is the sum of `row_sums`, the smallest value
 of all is the smallest over the right rows that `two_inequalities.right_exists` marks.

@@ -122,13 +122,15 @@ def smallest_partners(join: OneInequality, codes: Words) -> Rows:
 
 def pairs(join: OneInequality, room: int = CHUNK) -> Iterator[tuple[Rows, Rows]]:
     """All pairs (left row, right row), in chunks of `room`; only the last is smaller."""
-    left = count(join)
+    if room < 1:
+        raise ValueError(f"a chunk needs room for at least one pair, not {room}")
+    missing = count(join)
     at = np.zeros(2, np.int64)  # position in `left`, and how many of its partners are out
-    while left > 0:
-        size = min(room, left)
+    while missing > 0:
+        size = min(room, missing)
         lefts, rights = np.empty(size, join.left.dtype), np.empty(size, join.right.dtype)
         _emit(join, at, lefts, rights)
-        left -= size
+        missing -= size
         yield lefts, rights
 
 

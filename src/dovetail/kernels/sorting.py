@@ -67,9 +67,10 @@ def sort_codes(codes: Words) -> Sorted:
         order = np.argsort(codes, kind="stable")
         return Sorted(order.astype(rows), codes[order])
     pile = _Pile(np.empty(len(codes), np.uint64), np.empty(len(codes), rows))
-    smallest = codes.min()
-    ends = _deal(codes.view(np.uint64), np.uint64(smallest), np.uint64(codes.max()), pile)
-    _sort_buckets(pile, ends)
+    smallest, largest = codes.min(), codes.max()
+    ends = _deal(codes.view(np.uint64), np.uint64(smallest), np.uint64(largest), pile)
+    if int(largest) - int(smallest) >> int(DIGIT):  # else the keys of a bucket are all the same
+        _sort_buckets(pile, ends)
     ascending = pile.keys.view(np.int64)
     ascending += smallest
     return Sorted(pile.rows, ascending)
@@ -121,8 +122,8 @@ def _deal(codes: Keys, smallest: np.uint64, largest: np.uint64, pile: _Pile) -> 
     width = bit_length((largest ^ SIGN) - origin)
     top = width  # bits of the first digit: all, or as many as make buckets of a good size
     if width > DIGIT:
-        top = np.uint64(min(DIGIT, max(bit_length(n), BUCKET) - BUCKET))
-    shift = min(width - top, WIDEST)  # a shift by 64 is undefined
+        top = np.uint64(min(DIGIT, max(bit_length(n), BUCKET + ONE) - BUCKET))
+    shift = width - top
     ends = np.zeros(1 << top, np.uint64)
     for i in range(n):
         ends[((codes[i] ^ SIGN) - origin) >> shift] += ONE

@@ -1,21 +1,21 @@
 """Join on two inequalities: sweep over one attribute, look up the other in a set of bits.
 
-    right by a    r4  r0  r7  r2  r5  r1        positions 0, 1, 2, …; the partners of l by a are the ones from `start` on
-    bits           0   0   1   0   1   1        1 = its b is large enough for l; the sweep over falling b only ever adds
-    l                    start ^-------->       every 1 from here on is a partner of l, and a result
+    right rows by a    r4  r0  r7  r2  r5  r1       at positions 0, 1, 2, …; by a, the partners of l are from `start` on
+    bits                0   0   1   0   1   1       1: its b suits l, too; the sweep over b only ever adds
+    a left row l              start ^------>        every 1 from here on is a result
 
-The bits are kept in three levels of 64-bit words, the upper two telling which words below are not empty: the next 1 is
-two or three words away wherever it is. Each right row is added once, each left row costs a look-up, each pair a step.
+The bits are kept in three levels of 64-bit words, the upper two telling which words below are not empty: wherever the
+next 1 is, it is found in a few steps. A right row is added once, a left row costs a look-up, a pair a step.
 
-`prepare` turns codes into positions, so that nothing later compares keys: per operator, ties are settled there. It drops
-left rows without a partner by a and right rows that are partners of none, and puts the attribute with fewer candidate
-pairs, which it has counted, into the bits: the 1s then stand closer together. Codes come from `dovetail.keys`, without
-nulls; rows are positions in the arrays that were given. `kernels.dominance` counts and aggregates without enumerating.
+`prepare` turns codes into positions, per operator, so that no key is compared and no tie met later. It leaves out left
+rows without and right rows beyond any partner by the first attribute, counts the candidates by each, and puts the more
+selective one into the bits, where the 1s then stand closer together. Codes come from `dovetail.keys`, without nulls;
+rows are positions in the arrays that were given. `kernels.dominance` counts and aggregates without enumerating.
 
-Khayyat et al., Lightning Fast and Space Efficient Inequality Joins, PVLDB 8(13), 2015: L1', L2' are the two orders, P'
-is `added`, B' the bits. Deviations: two levels above the bit array instead of a Bloom filter; equality per operator (the
-paper's one flag for both predicates is wrong with ties); strict and not strict differ in `prepare` only; the permutation
-and offset arrays of the left side are replaced by `start` and `reach`; results come in chunks of any size.
+Khayyat et al., Lightning Fast and Space Efficient Inequality Joins, PVLDB 8(13), 2015. Its L1', L2' and P' are `right`,
+the order of `added`, and `added`; its offsets are `start` and `reach`. Deviations: two levels above the bit array
+instead of the filter of section 4.1; equality per operator, since one flag for both predicates is wrong with ties; no
+permutation of the left side; results in chunks of any size.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class TwoInequalities(NamedTuple):
     `reach` ascends, so a sweep from the last left row to the first only ever adds to the bits.
     """
 
-    left: Rows  # left rows by the swept attribute; only those with candidates by the other
+    left: Rows  # by the swept attribute; without those that have no candidates
     start: Rows
     reach: Rows
-    right: Rows  # right rows by the attribute in the bits: right[p] is at position p
-    added: Rows  # positions, by the swept attribute
+    right: Rows  # by the attribute in the bits: the row at each position
+    added: Rows  # by the swept attribute: the position of each row
     left_rows: int  # of the whole side
     right_rows: int
 
@@ -70,7 +70,8 @@ def prepare(
 ) -> TwoInequalities:
     """Sort for `left[0] operators[0] right[0] AND left[1] operators[1] right[1]`; <, <=, >, >= as in `kernels.cross`.
 
-    `swap` forces which attribute is swept, the second (False) or the first; the answer is the same.
+    `swap` says which attribute is swept, the second (False) or the first (True), where nothing will be enumerated and
+    counting candidates does not pay; the answers are the same.
     """
     rows, start, partners = one_inequality.prepare(left[0], right[0], operators[0])
     kept = int(np.searchsorted(start, len(partners)))  # the other left rows have no partner; `start` ascends
@@ -84,14 +85,8 @@ def prepare(
     if not swap:
         rows, start = pick(rows, second.left), pick(start, second.left)
         return TwoInequalities(rows, start, second.first, partners, second.right, *sizes)
-    return TwoInequalities(
-        rows,
-        scatter(second.first, second.left),
-        start,
-        pick(partners, second.right),
-        invert(second.right),
-        *sizes,
-    )
+    reach, start = start, scatter(second.first, second.left)
+    return TwoInequalities(rows, start, reach, pick(partners, second.right), invert(second.right), *sizes)
 
 
 def row_exists(join: TwoInequalities) -> Flags:
@@ -107,25 +102,29 @@ def right_exists(join: TwoInequalities) -> Flags:
     """Which right rows have a partner."""
     exists = np.zeros(join.right_rows, np.bool_)
     if len(join.left):
-        lowest = np.minimum.accumulate(join.start)  # of the left rows that come to an addition, the first ones
-        comers = np.searchsorted(join.reach, np.arange(len(join.added)), side="right")
+        lowest = np.minimum.accumulate(join.start)
+        comers = np.searchsorted(join.reach, np.arange(len(join.added)), side="right")  # left rows that reach so far
         exists[join.right[join.added]] = (comers > 0) & (lowest[comers - 1] <= join.added)
     return exists
 
 
 def pairs(join: TwoInequalities, room: int = CHUNK) -> Iterator[tuple[Rows, Rows]]:
     """All pairs (left row, right row), in chunks of `room`; only the last is smaller."""
+    if room < 1:
+        raise ValueError(f"a chunk needs room for at least one pair, not {room}")
     sweep = start_sweep(join)
     while True:
         lefts, rights = np.empty(room, join.left.dtype), np.empty(room, join.right.dtype)
         size = emit(join, sweep, lefts, rights)
-        if size:
-            yield lefts[:size], rights[:size]
         if size < room:
+            if size:
+                yield lefts[:size].copy(), rights[:size].copy()  # so that what is not used is given back
             return
+        yield lefts, rights
 
 
 def start_sweep(join: TwoInequalities) -> Sweep:
+    """For callers of `emit` with arrays of their own; it is changed by every call."""
     words = (len(join.right) >> 6) + 1
     groups = (words >> 6) + 1
     fields = (groups >> 6) + 1
@@ -134,7 +133,7 @@ def start_sweep(join: TwoInequalities) -> Sweep:
 
 
 @kernel
-def emit(join: TwoInequalities, sweep: Sweep, lefts: Rows, rights: Rows) -> int:
+def emit(join: TwoInequalities, sweep: Sweep, lefts: Rows, rights: Rows) -> np.int64:
     """Fill both arrays with the next pairs; returns how many, fewer than there is room for only at the end."""
     to_go = np.uint64(sweep.at[0])
     to_add = np.uint64(sweep.at[1])
