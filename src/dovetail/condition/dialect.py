@@ -34,6 +34,8 @@ UNDERSTOOD = frozenset(
         *("TRIM", "SUBSTRING", "SUBSTR", "COALESCE", "IFNULL", "NVL", "NULLIF", "IF", "CAST", "TRY_CAST", "EXTRACT"),
         *("YEAR", "MONTH", "DAY", "DAYOFMONTH", "DAY_OF_MONTH", "HOUR", "MINUTE", "SECOND", "DATE_TRUNC", "TRUNC"),
         *("DATE_ADD", "DATE_SUB", "ADD_MONTHS", "DATEDIFF", "DATE_DIFF"),
+        # These take a keyword, which would be read as a column.
+        *("TIMESTAMPDIFF", "TIMESTAMPADD", "TIMESTAMP_DIFF", "TIMESTAMP_ADD", "DATEADD"),
     }
 )
 REFUSED = frozenset(

@@ -33,4 +33,4 @@ def refuse(tree: exp.Expr) -> None:
 
 
 def _text(node: exp.Expr) -> str:
-    return node.sql(dialect=DIALECT, normalize_functions=False, comments=False)
+    return node.sql(dialect=DIALECT, normalize_functions="lower", comments=False)

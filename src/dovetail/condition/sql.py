@@ -88,4 +88,4 @@ def with_columns(expression: Opaque, column: Callable[[Column], str]) -> str:
             return node
         return exp.Var(this=".".join([column(found), *(names.quoted(field) for field in others[1:])]))
 
-    return parse_text(expression.sql).transform(respell).sql(dialect=DIALECT, normalize_functions=False)
+    return parse_text(expression.sql).transform(respell).sql(dialect=DIALECT, normalize_functions="lower")

@@ -337,7 +337,7 @@ class Translator:
 
 
 def _spark(node: exp.Expr) -> str:
-    return node.sql(dialect=DIALECT, normalize_functions=False, comments=False)
+    return node.sql(dialect=DIALECT, normalize_functions="lower", comments=False)
 
 
 def _unwrapped(node: exp.Expr) -> exp.Expr:

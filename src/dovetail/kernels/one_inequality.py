@@ -15,17 +15,17 @@ of all is the smallest over the right rows that `right_exists` marks.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.kernels.compiling import kernel
 from dovetail.kernels.cross import GREATER, GREATER_EQUAL, LESS, LESS_EQUAL
+from dovetail.kernels.dominance import Number
 from dovetail.kernels.sorting import Rows, Words, invert, pick, row_type, sort_codes
 
 Flags = NDArray[np.bool_]
-Number = TypeVar("Number", np.float64, np.int64)
 
 ONE = np.uint64(1)
 FEWER = 16  # a left side with so many times fewer rows is looked up, not merged

@@ -1,8 +1,8 @@
 """Rectangles that intersect: strips along y, and in each of them a sweep along x.
 
     y ^  +----+
-      |  |  l |            strip 2     Both sides are cut into strips that hold about equally many of them, and sorted by
-      | -|- - |- - - -                 x. A rectangle meets the ones that begin while it lasts:
+      |  |  l |            strip 2     Both sides are cut into strips that hold about equally many and sorted by x.
+      | -|- - |- - - -                 A rectangle meets the ones that begin while it lasts:
       |  |  +-|---+        strip 1       left   |------|            right  |------|
       |  +--|-+ r |                      right     |------|         left      |------|
       | - - | - - | - -                In each strip that is a run of the other side, and y is compared along the run.
@@ -25,7 +25,6 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dovetail.kernels import candidates
 from dovetail.kernels.candidates import Bytes, Candidates
@@ -34,14 +33,12 @@ from dovetail.kernels.compiling import kernel
 from dovetail.kernels.listing import CHUNK, Flags, Rows, Words
 from dovetail.kernels.sorting import row_type, sort_codes
 
-Matrix = NDArray[np.int64]  # one line of codes per rectangle: x low, y low, x high, y high
-
 LEAST, MOST = -(2**63), 2**63 - 1
-X_LOW, Y_LOW, X_HIGH, Y_HIGH = range(4)
-MOST_STRIPS = 1 << 13
-DEPTH = 512  # rectangles in a strip, at least
-SAMPLE = 8  # per strip, to find its border
-COPIES = 2  # entries per rectangle, about
+DEPTH = 256  # rectangles in a strip, at least
+MOST_STRIPS = 1 << 12
+SAMPLE = 8  # rectangles per strip, to find where it begins
+SLOTS = 4  # per strip, to find the strip of a code
+COPIES = 2  # entries per rectangle, at most
 
 
 class Sides(NamedTuple):
@@ -70,134 +67,141 @@ class Rectangles(NamedTuple):
     backward: Candidates
 
 
-class _Sorted(NamedTuple):
-    """Rectangles by where they begin in x."""
+class _Strips(NamedTuple):
+    """Strip k begins at bounds[k - 1]; codes of slot s are in the strips slots[s] .. slots[s + 1]."""
 
-    codes: Matrix
-    rows: Words
+    bounds: Words
+    slots: Words
+    lowest: np.int64
+    shift: np.uint64
 
 
 class _Entries(NamedTuple):
-    """Rectangles, strip by strip and by x; one is entered in every strip that it touches."""
+    """Rectangles, strip by strip and by where they begin in x; one is entered in every strip that it touches."""
 
-    begins: Words  # by strip
+    strips: Words  # where each begins
     rows: Rows
-    codes: Matrix
     opens: Flags  # whether this is the lowest strip of the rectangle
+    begins: Words  # the lower of x_low and x_high
+    x_low: Words
+    x_high: Words
+    y_low: Words
+    y_high: Words
 
 
 def prepare(left: Sides, right: Sides, x: Closed = CLOSED, y: Closed = CLOSED) -> Rectangles:
     """Partners by l.low <= r.high and l.high >= r.low in x and in y; strict where not closed."""
     sizes = (len(left.x_low), len(right.x_low))
-    mine = _sorted(_matrix(left), np.arange(sizes[0]))
-    theirs = _sorted(*_shrunk(_matrix(right), x, y))
-    bounds = _bounds(mine.codes, theirs.codes)
-    touched = [_touch(side.codes, bounds) for side in (mine, theirs)]
-    shift = _shift(touched, COPIES * sum(sizes))
-    strips = (len(bounds) >> shift) + 1
-    type_ = row_type(max(sizes))
-    ours, others = (
-        _enter(side.codes, side.rows.astype(type_), firsts >> shift, lasts >> shift, strips)
-        for side, (firsts, lasts) in zip((mine, theirs), touched, strict=True)
+    right, kept = _shrunk(right, x, y)
+    strips = _strips(left, right)
+    touched = [_touch(strips, side.y_low, side.y_high) for side in (left, right)]
+    fewer = _halvings(touched, COPIES * sum(sizes))
+    number = (len(strips.bounds) >> fewer) + 1
+    ours, theirs = (
+        _entries(side, firsts >> fewer, lasts >> fewer, number, row_type(max(sizes)))
+        for side, (firsts, lasts) in zip((left, right), touched, strict=True)
     )
-    return Rectangles(_candidates(ours, others, False, sizes), _candidates(others, ours, True, sizes[::-1]))
+    if kept is not None:
+        theirs = theirs._replace(rows=kept[theirs.rows].astype(theirs.rows.dtype))
+    return Rectangles(_candidates(ours, theirs, False, sizes), _candidates(theirs, ours, True, sizes[::-1]))
 
 
 def _candidates(mine: _Entries, theirs: _Entries, later: bool, sizes: tuple[int, ...]) -> Candidates:
-    boxes, firsts, lasts = _runs(mine, theirs, later)
-    visits = Visits(mine.rows, theirs.rows, theirs.begins, boxes, firsts, lasts)
+    visits = Visits(mine.rows, theirs.rows, theirs.strips, *_runs(mine, theirs, later))
     return Candidates(visits, partial(_flag, mine, theirs), sizes[0], sizes[1])
 
 
-def _matrix(sides: Sides) -> Matrix:
-    return np.stack([sides.x_low, sides.y_low, sides.x_high, sides.y_high], axis=1)
+def _shrunk(sides: Sides, x: Closed, y: Closed) -> tuple[Sides, Words | None]:
+    """Right rectangles for which <= means what < did, and their rows: those beyond which there is no code meet none."""
+    if all((*x, *y)):
+        return sides, None
+    rows = np.arange(len(sides.x_low))
+    for low, high, closed in ((sides.x_low, sides.x_high, x), (sides.y_low, sides.y_high, y)):
+        rows = rows[(closed.low or high[rows] != LEAST) & (closed.high or low[rows] != MOST)]
+    x_low, x_high, y_low, y_high = (side[rows] for side in sides)
+    return Sides(x_low + (not x.high), x_high - (not x.low), y_low + (not y.high), y_high - (not y.low)), rows
 
 
-def _shrunk(codes: Matrix, x: Closed, y: Closed) -> tuple[Matrix, Words]:
-    """Right rectangles for which <= means what < did, and their rows: those beyond which no code is left meet none."""
-    good = np.ones(len(codes), np.bool_)
-    for low, high, closed in ((X_LOW, X_HIGH, x), (Y_LOW, Y_HIGH, y)):
-        if not closed.low:
-            good &= codes[:, high] != LEAST
-            codes[:, high] -= 1
-        if not closed.high:
-            good &= codes[:, low] != MOST
-            codes[:, low] += 1
-    rows = np.flatnonzero(good)
-    return codes[rows], rows
-
-
-def _sorted(codes: Matrix, rows: Words) -> _Sorted:
-    order = sort_codes(np.minimum(codes[:, X_LOW], codes[:, X_HIGH])).order
-    return _Sorted(codes[order], rows[order])
-
-
-def _bounds(left: Matrix, right: Matrix) -> Words:
-    """Where strips begin, but the first: quantiles of a sample. One less than a power of two, for a search in steps."""
-    count = len(left) + len(right)
-    strips = 1 << max(min(MOST_STRIPS, count // DEPTH), 1).bit_length() - 1
-    every = max(1, count // (SAMPLE * strips))
-    lows = np.sort(np.concatenate([np.minimum(c[::every, Y_LOW], c[::every, Y_HIGH]) for c in (left, right)]))
-    if strips == 1 or len(lows) == 0:
-        return np.empty(0, np.int64)
-    return lows[np.arange(1, strips) * len(lows) // strips]
-
-
-def _shift(touched: list[tuple[Words, Words]], most: int) -> int:
-    """How many times to halve the number of strips, until rectangles are entered at most so many times."""
-    shift = 0
-    while sum(int(((lasts >> shift) - (firsts >> shift) + 1).sum()) for firsts, lasts in touched) > most:
-        shift += 1
-    return shift
+def _strips(left: Sides, right: Sides) -> _Strips:
+    """Strips of equal depth, by the quantiles of a sample, and a table to find them."""
+    count = len(left.y_low) + len(right.y_low)
+    number = 1 << max(min(MOST_STRIPS, count // DEPTH), 1).bit_length() - 1
+    every = max(1, count // (SAMPLE * number))
+    sides = [side for side in (left, right) if len(side.y_low)]
+    sample = np.sort(np.concatenate([side.y_low[::every] for side in sides] or [np.zeros(1, np.int64)]))
+    bounds = sample[np.arange(1, number) * len(sample) // number]
+    extremes = [int(code) for side in sides for y in (side.y_low, side.y_high) for code in (y.min(), y.max())] or [0]
+    lowest, span = min(extremes), max(extremes) - min(extremes)
+    shift = max(0, span.bit_length() - (SLOTS * number).bit_length())
+    firsts = np.uint64(lowest % 2**64) + (np.arange((span >> shift) + 1, dtype=np.uint64) << np.uint64(shift))
+    slots = np.append(np.searchsorted(bounds, firsts.view(np.int64), side="right"), len(bounds))
+    return _Strips(bounds, slots, np.int64(lowest), np.uint64(shift))
 
 
 @kernel
-def _touch(codes: Matrix, bounds: Words) -> tuple[Words, Words]:
+def _touch(strips: _Strips, lows: Words, highs: Words) -> tuple[Words, Words]:
     """The first and the last strip of each rectangle. One that ends before it begins is a point, at its end."""
-    firsts = np.empty(len(codes), np.int64)
-    lasts = np.empty(len(codes), np.int64)
-    for i in range(len(codes)):
-        low = min(codes[i, Y_LOW], codes[i, Y_HIGH])
-        high = codes[i, Y_HIGH]
-        first = 0
-        step = (len(bounds) + 1) >> 1
-        while step > 0:  # a binary search that never branches on data
-            first += step * (bounds[first + step - 1] <= low)
-            step >>= 1
-        last = first
-        step = 1
-        while last + step <= len(bounds) and bounds[last + step - 1] <= high:
-            last += step
-            step *= 2
-        while step > 0:
-            if last + step <= len(bounds) and bounds[last + step - 1] <= high:
-                last += step
-            step >>= 1
-        firsts[i] = first
-        lasts[i] = last
+    firsts = np.empty(len(lows), np.int64)
+    lasts = np.empty(len(lows), np.int64)
+    for i in range(len(lows)):
+        firsts[i] = _strip_of(strips, min(lows[i], highs[i]))
+        lasts[i] = _strip_of(strips, highs[i])
     return firsts, lasts
 
 
 @kernel
-def _enter(codes: Matrix, rows: Rows, firsts: Words, lasts: Words, strips: int) -> _Entries:
-    begins = np.zeros(strips + 1, np.int64)
-    for i in range(len(codes)):
-        for s in range(firsts[i], lasts[i] + 1):
-            begins[s + 1] += 1
+def _strip_of(strips: _Strips, code: np.int64) -> np.int64:
+    slot = (np.uint64(code) - np.uint64(strips.lowest)) >> strips.shift
+    low = strips.slots[slot]
+    high = strips.slots[slot + np.uint64(1)]
+    while low < high:
+        middle = (low + high) >> 1
+        if strips.bounds[middle] <= code:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _halvings(touched: list[tuple[Words, Words]], most: int) -> int:
+    """How often to halve the number of strips, until rectangles are entered at most so many times."""
+    times = 0
+    while sum(int(((lasts >> times) - (firsts >> times) + 1).sum()) for firsts, lasts in touched) > most:
+        times += 1
+    return times
+
+
+def _entries(
+    sides: Sides, firsts: Words, lasts: Words, strips: int, type_: type[np.int32] | type[np.int64]
+) -> _Entries:
+    order, begins = sort_codes(np.minimum(sides.x_low, sides.x_high))
+    starts, rows, ordered_begins, opens = _enter(order.astype(type_, copy=False), begins, firsts, lasts, strips)
+    x_low, x_high, y_low, y_high = (side[rows] for side in sides)
+    return _Entries(starts, rows, opens, ordered_begins, x_low, x_high, y_low, y_high)
+
+
+@kernel
+def _enter(order: Rows, begins: Words, firsts: Words, lasts: Words, strips: int) -> tuple[Words, Rows, Words, Flags]:
+    """Rows by strip and by x, where each begins, and whether it does so in this strip."""
+    starts = np.zeros(strips + 1, np.int64)
+    for row in range(len(order)):
+        for s in range(firsts[row], lasts[row] + 1):
+            starts[s + 1] += 1
     for s in range(strips):
-        begins[s + 1] += begins[s]
-    ends = begins[:-1].copy()
-    count = begins[strips]
-    entries = _Entries(begins, np.empty(count, rows.dtype), np.empty((count, 4), np.int64), np.empty(count, np.bool_))
-    for i in range(len(codes)):
-        for s in range(firsts[i], lasts[i] + 1):
+        starts[s + 1] += starts[s]
+    ends = starts[:-1].copy()
+    rows = np.empty(starts[strips], order.dtype)
+    ordered_begins = np.empty(starts[strips], np.int64)
+    opens = np.empty(starts[strips], np.bool_)
+    for i in range(len(order)):
+        row = order[i]
+        for s in range(firsts[row], lasts[row] + 1):
             at = ends[s]
             ends[s] = at + 1
-            entries.rows[at] = rows[i]
-            for k in range(4):
-                entries.codes[at, k] = codes[i, k]
-            entries.opens[at] = s == firsts[i]
-    return entries
+            rows[at] = row
+            ordered_begins[at] = begins[i]
+            opens[at] = s == firsts[row]
+    return starts, rows, ordered_begins, opens
 
 
 @kernel
@@ -207,18 +211,15 @@ def _runs(boxes: _Entries, points: _Entries, later: bool) -> tuple[Rows, Rows, R
     firsts = np.empty_like(boxes.rows)
     lasts = np.empty_like(boxes.rows)
     out = 0
-    for s in range(len(boxes.begins) - 1):
-        first = points.begins[s]
-        end = points.begins[s + 1]
-        for b in range(boxes.begins[s], boxes.begins[s + 1]):
-            start = min(boxes.codes[b, X_LOW], boxes.codes[b, X_HIGH])
-            while first < end:
-                begin = min(points.codes[first, X_LOW], points.codes[first, X_HIGH])
-                if begin > start or (begin == start and not later):
-                    break
+    for s in range(len(boxes.strips) - 1):
+        first = points.strips[s]
+        end = points.strips[s + 1]
+        for b in range(boxes.strips[s], boxes.strips[s + 1]):
+            begin = boxes.begins[b]
+            while first < end and (points.begins[first] < begin or (later and points.begins[first] == begin)):
                 first += 1
             last = first
-            while last < end and min(points.codes[last, X_LOW], points.codes[last, X_HIGH]) <= boxes.codes[b, X_HIGH]:
+            while last < end and points.begins[last] <= boxes.x_high[b]:
                 last += 1
             found[out] = b
             firsts[out] = first
@@ -231,13 +232,12 @@ def _runs(boxes: _Entries, points: _Entries, later: bool) -> tuple[Rows, Rows, R
 def _flag(mine: _Entries, theirs: _Entries, boxes: Rows, firsts: Rows, lasts: Rows, flags: Bytes, counts: Rows) -> None:
     q = 0
     for v in range(len(boxes)):
-        box = mine.codes[boxes[v]]
-        opens = mine.opens[boxes[v]]
+        b = boxes[v]
         found = 0
         for p in range(firsts[v], lasts[v]):
-            x = (box[X_LOW] <= theirs.codes[p, X_HIGH]) & (theirs.codes[p, X_LOW] <= box[X_HIGH])
-            y = (box[Y_LOW] <= theirs.codes[p, Y_HIGH]) & (theirs.codes[p, Y_LOW] <= box[Y_HIGH])
-            meets = x & y & (opens | theirs.opens[p])
+            meets = mine.opens[b] | theirs.opens[p]
+            meets &= (mine.x_low[b] <= theirs.x_high[p]) & (theirs.x_low[p] <= mine.x_high[b])
+            meets &= (mine.y_low[b] <= theirs.y_high[p]) & (theirs.y_low[p] <= mine.y_high[b])
             flags[q] = meets
             found += meets
             q += 1

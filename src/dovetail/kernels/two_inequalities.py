@@ -10,7 +10,8 @@ next 1 is, it is found in a few steps. A right row is added once, a left row cos
 `prepare` turns codes into positions, per operator, so that no key is compared and no tie met later. It leaves out left
 rows without and right rows beyond any partner by the first attribute, counts the candidates by each, and puts the more
 selective one into the bits, where the 1s then stand closer together. Codes come from `dovetail.keys`, without nulls;
-rows are positions in the arrays that were given. `kernels.dominance` counts and aggregates without enumerating.
+rows are positions in the arrays that were given. Only `pairs` enumerates, one chunk at a time; the rest takes O(n log n).
+Totals follow from the rows: the sum of `row_sums`, the smallest of the right rows that `right_exists` marks.
 
 Khayyat et al., Lightning Fast and Space Efficient Inequality Joins, PVLDB 8(13), 2015. Its L1', L2' and P' are `right`,
 the order of `added`, and `added`; its offsets are `start` and `reach`. Deviations: two levels above the bit array
@@ -29,16 +30,22 @@ from numpy.typing import NDArray
 from dovetail.kernels import one_inequality
 from dovetail.kernels.bits import ones, trailing_zeros
 from dovetail.kernels.compiling import kernel
+from dovetail.kernels.dominance import (
+    NONE,
+    ONE,
+    WITHIN,
+    WORD,
+    Number,
+    count_dominating,
+    smallest_dominating,
+    sum_dominating,
+)
 from dovetail.kernels.one_inequality import CHUNK, Flags
-from dovetail.kernels.sorting import Rows, Words, invert, pick, scatter
+from dovetail.kernels.sorting import Rows, Words, invert, pick, scatter, sort_codes
 
 Bits = NDArray[np.uint64]
 
-NONE = np.uint64(0)
-ONE = np.uint64(1)
 ALL = np.uint64(2**64 - 1)
-WORD = np.uint64(6)  # 2^6 bits in a word
-WITHIN = np.uint64(63)
 
 
 class TwoInequalities(NamedTuple):
@@ -89,6 +96,20 @@ def prepare(
     return TwoInequalities(rows, start, reach, pick(partners, second.right), invert(second.right), *sizes)
 
 
+def count(join: TwoInequalities) -> int:
+    """How many pairs there are."""
+    return int(count_dominating(join.start, join.reach, join.added, np.empty(0, np.int64)))
+
+
+def row_counts(join: TwoInequalities) -> Words:
+    """How many partners each left row has."""
+    partners = np.empty(len(join.left), np.int64)
+    count_dominating(join.start, join.reach, join.added, partners)
+    counts = np.zeros(join.left_rows, np.int64)
+    counts[join.left] = partners
+    return counts
+
+
 def row_exists(join: TwoInequalities) -> Flags:
     """Which left rows have a partner."""
     highest = np.full(len(join.added) + 1, -1, join.added.dtype)  # position of what is added from here on
@@ -106,6 +127,24 @@ def right_exists(join: TwoInequalities) -> Flags:
         comers = np.searchsorted(join.reach, np.arange(len(join.added)), side="right")  # left rows that reach so far
         exists[join.right[join.added]] = (comers > 0) & (lowest[comers - 1] <= join.added)
     return exists
+
+
+def row_sums(join: TwoInequalities, values: NDArray[Number]) -> NDArray[Number]:
+    """For each left row, the sum of its partners' `values` (one per right row). Integers wrap at 64 bits."""
+    sums = np.zeros(join.left_rows, values.dtype)
+    sums[join.left] = sum_dominating(join.start, join.reach, join.added, values[join.right[join.added]])
+    return sums
+
+
+def smallest_partners(join: TwoInequalities, codes: Words) -> Rows:
+    """For each left row, the partner with the smallest code; -1 without one. For the largest, give `~codes`."""
+    by_code = sort_codes(codes).order
+    ranks = pick(invert(by_code), pick(join.right, join.added))
+    best = smallest_dominating(join.start, join.reach, join.added, ranks, by_code.dtype.type(len(codes)))
+    partners = np.full(join.left_rows, -1, by_code.dtype)
+    found = best < len(codes)
+    partners[join.left[found]] = by_code[best[found]]
+    return partners
 
 
 def pairs(join: TwoInequalities, room: int = CHUNK) -> Iterator[tuple[Rows, Rows]]:
