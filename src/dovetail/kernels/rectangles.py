@@ -94,13 +94,13 @@ def prepare(left: Sides, right: Sides, x: Closed = CLOSED, y: Closed = CLOSED) -
     sizes = (len(left.x_low), len(right.x_low))
     right, kept = _shrunk(right, x, y)
     strips = _strips(left, right)
-    touched = [_touch(strips, side.y_low, side.y_high) for side in (left, right)]
-    fewer = _halvings(touched, COPIES * sum(sizes))
-    number = (len(strips.bounds) >> fewer) + 1
-    ours, theirs = (
-        _entries(side, firsts >> fewer, lasts >> fewer, number, row_type(max(sizes)))
-        for side, (firsts, lasts) in zip((left, right), touched, strict=True)
-    )
+    touched = [_touched(strips, side, row_type(max(sizes))) for side in (left, right)]
+    number = len(strips.bounds) + 1
+    # Half as many strips while there are too many entries.
+    while sum(int((lasts - firsts).sum()) for firsts, lasts in touched) > (COPIES - 1) * sum(sizes):
+        touched = [both >> 1 for both in touched]
+        number >>= 1
+    ours, theirs = (_entries(side, *both, number) for side, both in zip((left, right), touched, strict=True))
     if kept is not None:
         theirs = theirs._replace(rows=kept[theirs.rows].astype(theirs.rows.dtype))
     return Rectangles(_candidates(ours, theirs, False, sizes), _candidates(theirs, ours, True, sizes[::-1]))
@@ -138,19 +138,22 @@ def _strips(left: Sides, right: Sides) -> _Strips:
     return _Strips(bounds, slots, np.int64(lowest), np.uint64(shift))
 
 
+def _touched(strips: _Strips, sides: Sides, type_: type[np.int32] | type[np.int64]) -> Rows:
+    """The first and the last strip of each rectangle."""
+    touched = np.empty((2, len(sides.y_low)), type_)
+    _touch(strips, sides.y_low, sides.y_high, touched)
+    return touched
+
+
 @kernel
-def _touch(strips: _Strips, lows: Words, highs: Words) -> tuple[Words, Words]:
-    """The first and the last strip of each rectangle. One that ends before it begins is a point, at its end."""
-    firsts = np.empty(len(lows), np.int64)
-    lasts = np.empty(len(lows), np.int64)
+def _touch(strips: _Strips, lows: Words, highs: Words, touched: Rows) -> None:
     for i in range(len(lows)):
-        firsts[i] = _strip_of(strips, min(lows[i], highs[i]))
-        lasts[i] = _strip_of(strips, highs[i])
-    return firsts, lasts
+        touched[0, i] = _strip_of(strips, min(lows[i], highs[i]))  # the end, if it is before the beginning
+        touched[1, i] = _strip_of(strips, highs[i])
 
 
 @kernel
-def _strip_of(strips: _Strips, code: np.int64) -> np.int64:
+def _strip_of(strips: _Strips, code: np.int64) -> int:
     slot = (np.uint64(code) - np.uint64(strips.lowest)) >> strips.shift
     low = strips.slots[slot]
     high = strips.slots[slot + np.uint64(1)]
@@ -160,29 +163,16 @@ def _strip_of(strips: _Strips, code: np.int64) -> np.int64:
             low = middle + 1
         else:
             high = middle
-    return low
+    return int(low)
 
 
-def _halvings(touched: list[tuple[Words, Words]], most: int) -> int:
-    """How often to halve the number of strips, until rectangles are entered at most so many times."""
-    times = 0
-    while sum(int(((lasts >> times) - (firsts >> times) + 1).sum()) for firsts, lasts in touched) > most:
-        times += 1
-    return times
-
-
-def _entries(
-    sides: Sides, firsts: Words, lasts: Words, strips: int, type_: type[np.int32] | type[np.int64]
-) -> _Entries:
+def _entries(sides: Sides, firsts: Rows, lasts: Rows, strips: int) -> _Entries:
     order, begins = sort_codes(np.minimum(sides.x_low, sides.x_high))
-    starts, rows, ordered_begins, opens = _enter(order.astype(type_, copy=False), begins, firsts, lasts, strips)
-    x_low, x_high, y_low, y_high = (side[rows] for side in sides)
-    return _Entries(starts, rows, opens, ordered_begins, x_low, x_high, y_low, y_high)
+    return _enter(sides, order.astype(firsts.dtype, copy=False), begins, firsts, lasts, strips)
 
 
 @kernel
-def _enter(order: Rows, begins: Words, firsts: Words, lasts: Words, strips: int) -> tuple[Words, Rows, Words, Flags]:
-    """Rows by strip and by x, where each begins, and whether it does so in this strip."""
+def _enter(sides: Sides, order: Rows, begins: Words, firsts: Rows, lasts: Rows, strips: int) -> _Entries:
     starts = np.zeros(strips + 1, np.int64)
     for row in range(len(order)):
         for s in range(firsts[row], lasts[row] + 1):
@@ -190,18 +180,25 @@ def _enter(order: Rows, begins: Words, firsts: Words, lasts: Words, strips: int)
     for s in range(strips):
         starts[s + 1] += starts[s]
     ends = starts[:-1].copy()
-    rows = np.empty(starts[strips], order.dtype)
-    ordered_begins = np.empty(starts[strips], np.int64)
-    opens = np.empty(starts[strips], np.bool_)
+    count = starts[strips]
+    rows = np.empty(count, order.dtype)
+    opens = np.empty(count, np.bool_)
+    codes = np.empty((5, count), np.int64)
     for i in range(len(order)):
         row = order[i]
         for s in range(firsts[row], lasts[row] + 1):
             at = ends[s]
             ends[s] = at + 1
             rows[at] = row
-            ordered_begins[at] = begins[i]
             opens[at] = s == firsts[row]
-    return starts, rows, ordered_begins, opens
+            codes[0, at] = begins[i]
+    for at in range(count):
+        row = rows[at]
+        codes[1, at] = sides.x_low[row]
+        codes[2, at] = sides.x_high[row]
+        codes[3, at] = sides.y_low[row]
+        codes[4, at] = sides.y_high[row]
+    return _Entries(starts, rows, opens, codes[0], codes[1], codes[2], codes[3], codes[4])
 
 
 @kernel

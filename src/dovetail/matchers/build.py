@@ -16,11 +16,11 @@ import pyarrow as pa
 from dovetail.batch import Rows
 from dovetail.condition import Band, Condition, Less, Overlap, closed_bounds, columns_of, matching
 from dovetail.condition.expression import type_of
-from dovetail.kernels import band, cross, one_inequality, two_inequalities
+from dovetail.kernels import band, cross, one_inequality, two_inequalities, windows
 from dovetail.kernels.windows import Windows
 from dovetail.keys import is_fixed
 from dovetail.matchers.driving import Drive, choose_drive, to_check
-from dovetail.matchers.listed import All, Listed, Neighbours, One, Others, Two
+from dovetail.matchers.listed import All, Listed, Others, Prepared
 from dovetail.matchers.operands import Batches, CodePair, Operands, read_operands
 from dovetail.matchers.parts import Part, Parts
 from dovetail.matchers.protocol import Flags, Matcher
@@ -44,7 +44,7 @@ def build_matcher(condition: Condition, left: pa.RecordBatch, right: pa.RecordBa
     exact = _same_keys(drive, equal, operands, batches)
     covered = drive.equal if exact else ()
     if drive.kind == "none":
-        return Parts(batches, (Part(Neighbours(equal), operands.rows, to_check(condition, covered)),))
+        return Parts(batches, (Part(Prepared(windows, equal), operands.rows, to_check(condition, covered)),))
     return Parts(batches, tuple(_groups(condition, drive, equal, operands, batches, exact)))
 
 
@@ -71,20 +71,20 @@ def _listed(drive: Drive, operands: Operands, batches: Batches) -> Listed:
         case []:
             return All(len(operands.rows[0]), len(operands.rows[1]))
         case [Band() as predicate]:
-            return Neighbours(_band(predicate, operands, batches))
+            return Prepared(windows, _band(predicate, operands, batches))
         case [Overlap() as p]:
             operators = ("<=" if p.left_low_closed else "<", ">=" if p.left_high_closed else ">")
             return _two(operators, operands.ordered[0], operands.ordered[1])
         case [Less(_, operator)]:
-            return One(one_inequality.prepare(*operands.ordered[0], OPERATORS[operator]))
+            return Prepared(one_inequality, one_inequality.prepare(*operands.ordered[0], OPERATORS[operator]))
         case [Less(_, first), Less(_, second)]:
             return _two((first, second), operands.ordered[0], operands.ordered[1])
     return Others(band.prepare(*operands.ordered[0], 0, 0))
 
 
-def _two(operators: tuple[str, str], first: CodePair, second: CodePair) -> Two:
+def _two(operators: tuple[str, str], first: CodePair, second: CodePair) -> Listed:
     codes = (OPERATORS[operators[0]], OPERATORS[operators[1]])
-    return Two(two_inequalities.prepare((first[0], second[0]), (first[1], second[1]), codes))
+    return Prepared(two_inequalities, two_inequalities.prepare((first[0], second[0]), (first[1], second[1]), codes))
 
 
 def _band(predicate: Band, operands: Operands, batches: Batches) -> Windows:
@@ -136,7 +136,7 @@ def _groups(
     small = partnered[np.repeat(~large, lengths)]
     rest = Windows(equal.left[small], equal.right, equal.starts[small], equal.ends[small])
     covered = drive.equal if exact else ()
-    parts = [Part(Neighbours(rest), operands.rows, to_check(condition, covered))]
+    parts = [Part(Prepared(windows, rest), operands.rows, to_check(condition, covered))]
     for group in np.flatnonzero(large).tolist():
         members = partnered[first[group] : first[group] + lengths[group]]
         lefts = equal.left[members]

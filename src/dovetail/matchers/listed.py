@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from types import ModuleType
+from typing import Any, Protocol
 
 import numpy as np
 
 from dovetail.batch import Rows, Side
-from dovetail.kernels import dominance, one_inequality, two_inequalities, windows
-from dovetail.kernels.one_inequality import OneInequality
-from dovetail.kernels.two_inequalities import TwoInequalities
+from dovetail.kernels import windows
 from dovetail.kernels.windows import Windows
 from dovetail.matchers.protocol import Flags
 
@@ -23,47 +22,24 @@ class Listed(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbours:
-    """Equality and bands: partners are neighbours in the right order."""
+class Prepared:
+    """A prepared join and the module of kernels that it belongs to; they all have the same functions."""
 
-    join: Windows
-
-    def count(self) -> int:
-        return windows.count(self.join)
-
-    def pairs(self, room: int) -> Iterator[tuple[Rows, Rows]]:
-        return windows.pairs(self.join, room)
-
-    def partnered(self, side: Side) -> Flags:
-        return windows.row_exists(self.join) if side is Side.LEFT else windows.right_exists(self.join)
-
-
-@dataclass(frozen=True, slots=True)
-class One:
-    join: OneInequality
+    kernels: ModuleType
+    join: Any
 
     def count(self) -> int:
-        return one_inequality.count(self.join)
+        pairs: int = self.kernels.count(self.join)
+        return pairs
 
     def pairs(self, room: int) -> Iterator[tuple[Rows, Rows]]:
-        return one_inequality.pairs(self.join, room)
+        pairs: Iterator[tuple[Rows, Rows]] = self.kernels.pairs(self.join, room)
+        return pairs
 
     def partnered(self, side: Side) -> Flags:
-        return one_inequality.row_exists(self.join) if side is Side.LEFT else one_inequality.right_exists(self.join)
-
-
-@dataclass(frozen=True, slots=True)
-class Two:
-    join: TwoInequalities
-
-    def count(self) -> int:
-        return dominance.count(self.join)
-
-    def pairs(self, room: int) -> Iterator[tuple[Rows, Rows]]:
-        return two_inequalities.pairs(self.join, room)
-
-    def partnered(self, side: Side) -> Flags:
-        return two_inequalities.row_exists(self.join) if side is Side.LEFT else two_inequalities.right_exists(self.join)
+        exists = self.kernels.row_exists if side is Side.LEFT else self.kernels.right_exists
+        flags: Flags = exists(self.join)
+        return flags
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ def by_cell(batch: pa.RecordBatch, visits: Visits) -> Iterator[tuple[NDArray[np.
 
 def fitting_rows(*batches: pa.RecordBatch) -> int:
     """How many rows of this width, taken from all of the batches, make a batch of a good size."""
-    width = sum(int(batch.nbytes) // max(1, batch.num_rows) for batch in batches)
+    width = sum(int(batch.nbytes) // max(1, int(batch.num_rows)) for batch in batches)
     return max(1, min(PACK_ROWS, PACK_BYTES // max(1, width)))
 
 
