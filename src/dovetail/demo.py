@@ -86,6 +86,12 @@ class Source(threading.Thread):
         paid = np.where(rng.random(len(ids)) < 0.125, rng.permutation(ids), ids)
         return pa.table({"order_id": paid, "paid": amounts})
 
+    @property
+    def state(self) -> str:
+        """How much it has sent, and what it is doing."""
+        doing = "ended" if not self.is_alive() else "silent" if self.silent else ""
+        return f"{self.sent:,} {doing}".strip()
+
     def _write(self, number: int, rows: pa.Table) -> None:
         unfinished = self.directory / f".{number}.tmp"
         pq.write_table(rows, unfinished)
@@ -133,7 +139,7 @@ class Scene:
         table.add_row("time", f"{self.elapsed:.1f} s")
         table.add_row("phase", f"[bold {colour}]{self.phase}[/]")
         for source in self.sources:
-            table.add_row(source.script.name, _state(source))
+            table.add_row(source.script.name, f"{source.state} rows")
         table.add_row("joined", f"{self.joined_rows:,} rows in {self.micro_batches} micro-batches")
         table.add_row("results", f"[bold]{self.results:,}[/]")
         table.add_row("results/s", _sparkline(self.rates[-48:]))
@@ -144,9 +150,9 @@ def run(console: Console) -> bool:
     """Run the demo; True if its answer is right."""
     from dovetail.spark.session import local_session
 
+    place = Path(tempfile.mkdtemp(prefix="dovetail-demo-"))
     console.print("starting Spark …", highlight=False)
     spark = local_session("dovetail demo", conf={"spark.sql.shuffle.partitions": "2"})
-    place = Path(tempfile.mkdtemp(prefix="dovetail-demo-"))
     try:
         results = _stream(spark, place, console)
         return _check(spark, place, results, console)
@@ -174,7 +180,8 @@ def _stream(spark: Any, place: Path, console: Console) -> int:
         .start()
     )
     try:
-        query.processAllAvailable()  # the first micro-batch takes Spark's own warm-up
+        console.print("warming up with the first files …", highlight=False)
+        query.processAllAvailable()
         scene = Scene(sources)
         for source in sources:
             source.start()
@@ -248,12 +255,6 @@ def _screen(scene: Scene, console: Console) -> Iterator[Any]:
             console.print(scene.line(), highlight=False)
 
     yield plain
-
-
-def _state(source: Source) -> str:
-    if not source.is_alive():
-        return f"{source.script.name} {source.sent:,} ended"
-    return f"{source.script.name} {source.sent:,}{' silent' if source.silent else ''}"
 
 
 def _sparkline(rates: list[float]) -> str:

@@ -34,7 +34,7 @@ from dovetail.kernels.listing import CHUNK, Flags, Rows, Words
 from dovetail.kernels.sorting import row_type, sort_codes
 
 LEAST, MOST = -(2**63), 2**63 - 1
-DEPTH = 256  # rectangles in a strip, at least
+DEPTH = 512  # rectangles in a strip, at least
 MOST_STRIPS = 1 << 12
 SAMPLE = 8  # rectangles per strip, to find where it begins
 SLOTS = 4  # per strip, to find the strip of a code
@@ -100,7 +100,7 @@ def prepare(left: Sides, right: Sides, x: Closed = CLOSED, y: Closed = CLOSED) -
     while sum(int((lasts - firsts).sum()) for firsts, lasts in touched) > (COPIES - 1) * sum(sizes):
         touched = [both >> 1 for both in touched]
         number >>= 1
-    ours, theirs = (_entries(side, *both, number) for side, both in zip((left, right), touched, strict=True))
+    ours, theirs = (_entries(side, both[0], both[1], number) for side, both in zip((left, right), touched, strict=True))
     if kept is not None:
         theirs = theirs._replace(rows=kept[theirs.rows].astype(theirs.rows.dtype))
     return Rectangles(_candidates(ours, theirs, False, sizes), _candidates(theirs, ours, True, sizes[::-1]))

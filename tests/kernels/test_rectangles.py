@@ -1,0 +1,73 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.kernels.brute_force import check_join
+
+from dovetail.kernels import rectangles
+from dovetail.kernels.rectangles import Closed, Sides, prepare
+
+LEAST, MOST = -(2**63), 2**63 - 1
+Boxes = list[tuple[int, int, int, int]]  # x low, x high, y low, y high: nothing says that low <= high
+
+codes = st.integers(-4, 4) | st.sampled_from([LEAST, LEAST + 1, MOST - 1, MOST])
+boxes = st.lists(st.tuples(codes, codes, codes, codes), max_size=14)
+closed = st.builds(Closed, st.booleans(), st.booleans())
+rooms = st.sampled_from([1, 2, 3, 7, 1000])
+
+
+def columns(rows: Boxes) -> Sides:
+    return Sides(*(np.array([row[k] for row in rows], np.int64) for k in range(4)))
+
+
+def check_rectangles(left: Boxes, right: Boxes, x: Closed, y: Closed, room: int) -> None:
+    def good(i: int, j: int) -> bool:
+        mine, theirs = left[i], right[j]
+        for low, high, which in ((0, 1, x), (2, 3, y)):
+            if not (mine[low] <= theirs[high] if which.low else mine[low] < theirs[high]):
+                return False
+            if not (mine[high] >= theirs[low] if which.high else mine[high] > theirs[low]):
+                return False
+        return True
+
+    join = prepare(columns(left), columns(right), x, y)
+    check_join(rectangles, join, (len(left), len(right)), good, room, full=False)
+
+
+@given(boxes, boxes, closed, closed, rooms)
+def test_any_codes(left: Boxes, right: Boxes, x: Closed, y: Closed, room: int) -> None:
+    check_rectangles(left, right, x, y, room)
+
+
+@given(boxes, boxes, closed, closed)
+def test_many_strips(left: Boxes, right: Boxes, x: Closed, y: Closed) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rectangles, "DEPTH", 1)
+        patch.setattr(rectangles, "SAMPLE", 1)
+        patch.setattr(rectangles, "COPIES", 1000)
+        check_rectangles(left, right, x, y, 1000)
+
+
+@pytest.mark.parametrize("kind", ["small", "points", "tall", "wide", "mixed", "equal"])
+@pytest.mark.parametrize("y", [Closed(), Closed(False, False), Closed(True, False)])
+def test_shapes(kind: str, y: Closed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rectangles, "DEPTH", 4)
+    rng = np.random.default_rng(3)
+
+    def cloud(size: int) -> Boxes:
+        if kind == "equal":
+            return [(1, 5, -2, 3)] * size
+        corners = rng.integers(-50, 50, (size, 2))
+        most = {"small": (3, 3), "points": (1, 1), "tall": (2, 80), "wide": (80, 2), "mixed": (2, 2)}[kind]
+        extents = np.column_stack([rng.integers(0, most[0], size), rng.integers(0, most[1], size)])
+        if kind == "mixed":
+            extents[: size // 3, 0] = 60
+            extents[size // 3 : size // 2, 1] = 60
+        low, high = corners, corners + extents
+        return [
+            (int(a), int(b), int(c), int(d))
+            for a, b, c, d in zip(low[:, 0], high[:, 0], low[:, 1], high[:, 1], strict=True)
+        ]
+
+    left, right = cloud(50), cloud(60)
+    check_rectangles(left + left[:5], right + left[:5], Closed(), y, 29)  # some are on both sides, and twice

@@ -1,0 +1,269 @@
+"""The state of a streaming join through failures of every kind, in process: Spark's part is played by the test."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from dovetail.batch import Side
+from dovetail.condition import parse
+from dovetail.errors import StateError
+from dovetail.planner import plan_join
+from dovetail.routers.hash import HashRouter
+from dovetail.runtimes.output import output_schema
+from dovetail.spark import streaming
+from dovetail.spark.packing import from_bytes, packer
+from dovetail.spark.streaming import JoinProcessor, StreamJoin
+
+SCHEMAS = (
+    pa.schema([("k", pa.int64()), ("a", pa.int64()), ("s", pa.string())]),
+    pa.schema([("k", pa.int64()), ("b", pa.int64())]),
+)
+CELL = 0
+
+Rows = tuple[pa.RecordBatch, pa.RecordBatch]
+Results = Counter[tuple[int, int]]
+
+
+class CrashError(Exception):
+    """What happens to an attempt."""
+
+
+def stream_join(state_dir: Path, on: str = "l.k = r.k") -> StreamJoin:
+    condition = parse(on, *SCHEMAS)
+    plan = replace(plan_join(condition), cells=1)
+    return StreamJoin(plan, HashRouter(condition, 1), 1, str(state_dir), (0, 0), output_schema(*SCHEMAS, "_r"), "join")
+
+
+class Handle:
+    """A state store with one key: what was stored last, and a crash where the test wants one."""
+
+    def __init__(self, stored: str | None, crash: bool = False) -> None:
+        self.stored, self.crash = stored, crash
+
+    def getValueState(self, name: str, schema: str) -> Handle:
+        return self
+
+    def get(self) -> tuple[str] | None:
+        return None if self.stored is None else (self.stored,)
+
+    def update(self, value: tuple[str]) -> None:
+        if self.crash:
+            raise CrashError
+        (self.stored,) = value
+
+
+@pytest.fixture(autouse=True)
+def task(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = SimpleNamespace(getLocalProperty=lambda name: "query", partitionId=lambda: 0)
+    monkeypatch.setattr(streaming, "TaskContext", SimpleNamespace(get=lambda: context))
+    monkeypatch.setattr("os.fsync", lambda handle: None)  # slow, and no power is lost here
+
+
+def packed(join: StreamJoin, rows: Rows) -> list[pd.DataFrame]:
+    """A micro-batch of rows as the stateful operator gets it."""
+    frames = []
+    for side in Side:
+        pack = packer(side, join.router, SCHEMAS[side])
+        frames += [batch.to_pandas().drop(columns="cell") for batch in pack(iter([rows[side]]))]
+    return frames
+
+
+def attempt(join: StreamJoin, stored: str | None, rows: Rows, crash: int | None = None) -> tuple[str, Results]:
+    """One attempt at a micro-batch; the new manifest and the results. `crash` is the number of the step that fails."""
+    frames = packed(join, rows)
+    handle = Handle(stored, crash == len(frames) + 1)
+
+    def arriving() -> Iterator[pd.DataFrame]:
+        for step, frame in enumerate(frames):
+            if step == crash:
+                raise CrashError
+            yield frame
+
+    processor = JoinProcessor(join)
+    processor.init(handle)  # type: ignore[arg-type]
+    results: Results = Counter()
+    for step, frame in enumerate(processor.handleInputRows((CELL,), arriving(), None), start=len(frames)):  # type: ignore[arg-type]
+        batch = from_bytes(frame["payload"][0])
+        results.update(zip(batch["a"].to_pylist(), batch["b"].to_pylist(), strict=True))
+        if step == crash:
+            raise CrashError
+    processor.close()
+    assert handle.stored is not None
+    return handle.stored, results
+
+
+class Source:
+    """Rows with few keys and numbers of their own."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.tables: tuple[list[pa.RecordBatch], list[pa.RecordBatch]] = ([], [])
+
+    def next(self) -> Rows:
+        batches = []
+        for side in Side:
+            rows = int(self.rng.integers(0, 30))
+            first = sum(batch.num_rows for batch in self.tables[side])
+            columns = {
+                "k": pa.array(self.rng.integers(0, 12, rows), mask=self.rng.random(rows) < 0.1),
+                "ab"[side]: pa.array(np.arange(first, first + rows)),
+            }
+            if side is Side.LEFT:
+                columns["s"] = pa.array(["x" * int(n) for n in self.rng.integers(0, 9, rows)], pa.string())
+            batches.append(pa.record_batch(columns, SCHEMAS[side]))
+            self.tables[side].append(batches[side])
+        return batches[0], batches[1]
+
+    def joined(self) -> Results:
+        left, right = (pa.Table.from_batches(batches) for batches in self.tables)
+        both = left.join(right, "k", join_type="inner")
+        return Counter(zip(both["a"].to_pylist(), both["b"].to_pylist(), strict=True))
+
+
+def segments(state_dir: Path) -> set[str]:
+    return {path.name for path in (state_dir / "query" / "join" / f"cell-{CELL}").iterdir()}
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_every_result_once_whatever_happens_to_attempts(tmp_path: Path, seed: int) -> None:
+    """Attempts crash anywhere; some micro-batches are computed twice, and the sink may take the results of one attempt
+    while the state goes on from another: both began with the same state."""
+    rng = random.Random(seed)
+    join, source = stream_join(tmp_path), Source(seed)
+    stored: str | None = None
+    history: list[set[str]] = []  # the segments that each committed manifest named
+    found: Results = Counter()
+    for _ in range(30):
+        rows = source.next()
+        if not any(batch.num_rows for batch in rows):
+            continue
+        done = []
+        while not done or rng.random() < 0.3:
+            try:
+                done.append(attempt(join, stored, rows, rng.choice([None, 0, 1, 2, 3, 4])))
+            except CrashError:
+                continue
+        stored = rng.choice(done)[0]
+        found += rng.choice(done)[1]
+        history.append(set(json.loads(stored)["segments"]))
+        # The sweep went by the two manifests before this one, and left alone what could belong to another attempt.
+        young = {name for name in segments(tmp_path) if int(name.partition("-")[0]) >= len(history) - 1}
+        assert history[-1] <= segments(tmp_path) <= set.union(young, *history[-3:])
+    assert found == source.joined()
+
+
+def test_a_retry_from_the_manifest_of_another_attempt(tmp_path: Path) -> None:
+    """Two attempts at one micro-batch succeed; the next one starts from the first, fails, and starts from the other."""
+    join, source = stream_join(tmp_path), Source(0)
+    start, found = attempt(join, None, source.next())
+    rows = source.next()
+    one, results = attempt(join, start, rows)
+    other, _ = attempt(join, start, rows)
+    rows = source.next()
+    attempt(join, one, rows)
+    _, more = attempt(join, other, rows)
+    assert found + results + more == source.joined()
+
+
+def test_a_step_back(tmp_path: Path) -> None:
+    """A loss of power can take the last commit with it: the micro-batch before is computed once more."""
+    join, source = stream_join(tmp_path), Source(0)
+    manifests: list[str | None] = [None]
+    batches = [source.next() for _ in range(12)]  # enough for runs to be merged
+    results = []
+    for rows in batches:
+        stored, found = attempt(join, manifests[-1], rows)
+        manifests.append(stored)
+        results.append(found)
+        if len(results) > 1:
+            assert attempt(join, manifests[-3], batches[len(results) - 2])[1] == results[-2]
+
+
+def test_the_number_of_files_is_bounded(tmp_path: Path) -> None:
+    join, source = stream_join(tmp_path), Source(0)
+    stored = None
+    most = 0
+    for _ in range(100):
+        stored, _ = attempt(join, stored, source.next())
+        most = max(most, len(segments(tmp_path)))
+    assert most <= 2 * 2 * 3 * 8  # two sides, two generations, runs of three sizes, eight of each
+
+
+# State that is not what it should be.
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> tuple[Path, str]:
+    stored, _ = attempt(stream_join(tmp_path), None, Source(0).next())
+    return tmp_path, stored
+
+
+def fails(state_dir: Path, stored: str, join: StreamJoin | None = None) -> str:
+    with pytest.raises(StateError) as failure:
+        attempt(join or stream_join(state_dir), stored, Source(1).next())
+    return str(failure.value)
+
+
+def lose(path: Path) -> None:
+    path.unlink()
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-8])
+
+
+def spoil(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(("harm", "message"), [(lose, "is missing"), (cut, "is damaged"), (spoil, "is damaged")])
+def test_harmed_segments(started: tuple[Path, str], harm: Callable[[Path], None], message: str) -> None:
+    state_dir, stored = started
+    for path in state_dir.rglob("*.arrow"):
+        harm(path)
+    assert f".arrow {message}" in fails(state_dir, stored)
+
+
+def test_lost_directory(started: tuple[Path, str]) -> None:
+    state_dir, stored = started
+    (state_dir / "query").rename(state_dir / "elsewhere")
+    assert "is missing" in fails(state_dir, stored)
+
+
+def test_damaged_layout(started: tuple[Path, str]) -> None:
+    state_dir, stored = started
+    cut(state_dir / "query" / "join" / "layout.json")
+    assert "layout.json is damaged" in fails(state_dir, stored)
+
+
+def changed(state_dir: Path) -> dict[str, StreamJoin]:
+    join = stream_join(state_dir)
+    renamed = (SCHEMAS[0].set(1, pa.field("c", pa.int64())), SCHEMAS[1])
+    other_columns = replace(join.plan, condition=parse("l.k = r.k", *renamed))
+    return {
+        "condition was 'l.k = r.k' and is now 'l.k = r.b'": stream_join(state_dir, "l.k = r.b"),
+        "cells was 1 and is now 2": replace(join, plan=replace(join.plan, cells=2)),
+        "partitions was 1 and is now 2": replace(join, partitions=2),
+        "columns was": replace(join, plan=other_columns),
+    }
+
+
+@pytest.mark.parametrize("message", changed(Path()))
+def test_another_join_than_before(started: tuple[Path, str], message: str) -> None:
+    state_dir, stored = started
+    why = fails(state_dir, stored, changed(state_dir)[message])
+    assert "was made by another join" in why
+    assert message in why
