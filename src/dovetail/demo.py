@@ -129,9 +129,7 @@ class Scene:
 
     def line(self) -> str:
         left, right = self.sources
-        return (
-            f"{self.elapsed:5.1f} s  {self.phase:<8}  {_state(left):<21} {_state(right):<23} {self.results:>7,} results"
-        )
+        return f"{self.elapsed:5.1f} s  {self.phase:<8}  orders {left.state:<14} payments {right.state:<14} {self.results:>7,} results"
 
     def __rich__(self) -> Group:
         table = Table.grid(padding=(0, 3))

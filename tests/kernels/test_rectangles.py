@@ -7,6 +7,8 @@ from tests.kernels.brute_force import check_join
 from dovetail.kernels import rectangles
 from dovetail.kernels.rectangles import Closed, Sides, prepare
 
+pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered")  # plain Python warns where codes wrap
+
 LEAST, MOST = -(2**63), 2**63 - 1
 Boxes = list[tuple[int, int, int, int]]  # x low, x high, y low, y high: nothing says that low <= high
 
@@ -63,11 +65,8 @@ def test_shapes(kind: str, y: Closed, monkeypatch: pytest.MonkeyPatch) -> None:
         if kind == "mixed":
             extents[: size // 3, 0] = 60
             extents[size // 3 : size // 2, 1] = 60
-        low, high = corners, corners + extents
-        return [
-            (int(a), int(b), int(c), int(d))
-            for a, b, c, d in zip(low[:, 0], high[:, 0], low[:, 1], high[:, 1], strict=True)
-        ]
+        ends = corners + extents
+        return [(a, b, c, d) for (a, c), (b, d) in zip(corners.tolist(), ends.tolist(), strict=True)]
 
     left, right = cloud(50), cloud(60)
     check_rectangles(left + left[:5], right + left[:5], Closed(), y, 29)  # some are on both sides, and twice

@@ -59,7 +59,7 @@ def prepare(
 def _directed(codes: Words, rows: Rows | None, flip: bool) -> Words:
     if rows is None:
         return ~codes if flip else codes
-    return _pick_flipped(codes, rows) if flip else pick(codes, rows)
+    return pick(codes, rows, flip)
 
 
 def _first_partners(left: Words, right: Words, strict: bool) -> Rows:
@@ -132,14 +132,6 @@ def pairs(join: OneInequality, room: int = CHUNK) -> Iterator[tuple[Rows, Rows]]
         _emit(join, at, lefts, rights)
         missing -= size
         yield lefts, rights
-
-
-@kernel
-def _pick_flipped(codes: Words, rows: Rows) -> Words:
-    picked = np.empty(len(rows), np.int64)
-    for i in range(len(rows)):
-        picked[i] = ~codes[np.uint64(rows[i])]
-    return picked
 
 
 @kernel

@@ -115,9 +115,13 @@ def _shrunk(sides: Sides, x: Closed, y: Closed) -> tuple[Sides, Words | None]:
     """Right rectangles for which <= means what < did, and their rows: those beyond which there is no code meet none."""
     if all((*x, *y)):
         return sides, None
-    rows = np.arange(len(sides.x_low))
+    good = np.ones(len(sides.x_low), np.bool_)
     for low, high, closed in ((sides.x_low, sides.x_high, x), (sides.y_low, sides.y_high, y)):
-        rows = rows[(closed.low or high[rows] != LEAST) & (closed.high or low[rows] != MOST)]
+        if not closed.low:
+            good &= high != LEAST
+        if not closed.high:
+            good &= low != MOST
+    rows = np.flatnonzero(good)
     x_low, x_high, y_low, y_high = (side[rows] for side in sides)
     return Sides(x_low + (not x.high), x_high - (not x.low), y_low + (not y.high), y_high - (not y.low)), rows
 

@@ -76,12 +76,10 @@ def sort_codes(codes: Words) -> Sorted:
     return Sorted(pile.rows, ascending)
 
 
-@kernel
-def pick(values: NDArray[Whole], rows: Rows) -> NDArray[Whole]:
-    """values[rows], for rows that are not negative: twice as fast as NumPy, which widens the rows first."""
+def pick(values: NDArray[Whole], rows: Rows, flip: bool = False) -> NDArray[Whole]:
+    """values[rows], or ~values[rows]; twice as fast as NumPy, which widens the rows first."""
     picked = np.empty(len(rows), values.dtype)
-    for i in range(len(rows)):
-        picked[i] = values[np.uint64(rows[i])]
+    _pick(values, rows, values.dtype.type(-1 if flip else 0), picked)
     return picked
 
 
@@ -101,6 +99,12 @@ def invert(rows: Rows) -> Rows:
     for i in range(len(rows)):
         places[np.uint64(rows[i])] = i
     return places
+
+
+@kernel
+def _pick(values: NDArray[Whole], rows: Rows, flip: Whole, picked: NDArray[Whole]) -> None:
+    for i in range(len(rows)):
+        picked[i] = values[np.uint64(rows[i])] ^ flip
 
 
 @kernel
