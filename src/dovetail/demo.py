@@ -128,8 +128,8 @@ class Scene:
         return sum(source.sent for source in self.sources)
 
     def line(self) -> str:
-        left, right = self.sources
-        return f"{self.elapsed:5.1f} s  {self.phase:<8}  orders {left.state:<14} payments {right.state:<14} {self.results:>7,} results"
+        sources = " ".join(f"{source.script.name} {source.state:<14}" for source in self.sources)
+        return f"{self.elapsed:5.1f} s  {self.phase:<8}  {sources} {self.results:>7,} results"
 
     def __rich__(self) -> Group:
         table = Table.grid(padding=(0, 3))
