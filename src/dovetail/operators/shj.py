@@ -9,8 +9,7 @@ Guarantee: every matching pair exactly once, at the arrival of its later row. No
 hold both inputs is an error that says so. Once a side has ended, rows of the other side are not kept any more, so that
 with one side first it is an ordinary hash join.
 
-Wilschut and Apers, Dataflow query execution in a parallel main-memory environment, PDIS 1991. Section 3.1 of the
-inventory.
+Wilschut and Apers, Dataflow query execution in a parallel main-memory environment, PDIS 1991.
 
 Deviations: batches instead of tuples. Hashes are 64 bits wide; a single fixed-width key is hashed one to one, all other
 keys are checked after the probe. For snapshots, rows are frozen into immutable runs sorted by hash.
