@@ -5,8 +5,8 @@ in memory, never). Each tick belongs to one event. Two rows met in memory if and
 
     max(arrived) < min(left)
 
-Rows of one arriving batch share a tick, and so do all rows of one flush. The DINER and RPJ papers call the two ticks ATS
-and DTS; their closed intervals on a coarse clock would lose pairs, so every tick here belongs to one event.
+Rows of one arriving batch share a tick, and so do all rows of one flush. The DINER and RPJ papers call the two ticks
+ATS and DTS; their closed intervals on a coarse clock would lose pairs, so every tick here belongs to one event.
 """
 
 from __future__ import annotations
