@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from unittest import SkipTest
 
 from benchmarks.runner import SCENARIOS, load, run
 from benchmarks.table import print_report
@@ -22,7 +23,11 @@ def main() -> int:
         parser.error(f"no scenario is called {', '.join(unknown)}; there are {', '.join(known)}")
     reports = []
     for name in arguments.names or known:
-        report = run(load(name))
+        try:
+            report = run(load(name))
+        except SkipTest as reason:
+            sys.stdout.write(f"{name}: skipped, {reason}\n\n")
+            continue
         print_report(report)
         reports.append(report.to_json())
     arguments.json.write_text(json.dumps(reports, indent=2) + "\n")
