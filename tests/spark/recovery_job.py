@@ -1,15 +1,18 @@
 """One run of a streaming join to a file sink; the recovery test starts it, kills it and starts it again."""
 
+from __future__ import annotations
+
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import dovetail
 from dovetail.spark.session import local_session
 
 
-def main(place: Path) -> None:
-    spark = local_session("recovery", conf={"spark.sql.shuffle.partitions": "2"})
+def main(place: Path, master: str) -> None:
+    spark = local_session("recovery", master, conf={"spark.sql.shuffle.partitions": "2"})
     sides = [
         spark.readStream.schema(f"k bigint, {side} bigint").option("maxFilesPerTrigger", 1).parquet(str(place / side))
         for side in ("left", "right")
@@ -23,24 +26,35 @@ def main(place: Path) -> None:
         .start()
     )
     ended = threading.Event()
-    threading.Thread(target=report, args=(query, ended), daemon=True).start()
-    query.awaitTermination()
-    ended.set()
+    reporter = threading.Thread(target=report, args=(query, spark.sparkContext, ended))
+    reporter.start()
+    try:
+        query.awaitTermination()
+    finally:
+        ended.set()
+        reporter.join()
     spark.stop()
-    sys.stdout.write("finished\n")
+    say("finished")
+
+
+def report(query: Any, context: Any, ended: threading.Event) -> None:
+    """Say which micro-batches are done and how many tasks have failed, so that the test can choose its moment."""
+    said = ""
+    going_on = True
+    while going_on:
+        going_on = not ended.wait(0.05)
+        progress = query.lastProgress
+        failed = context._jsc.sc().statusStore().executorList(True).head().failedTasks()
+        line = f"batch {-1 if progress is None else progress.batchId} failed {failed}"
+        if line != said:
+            said = line
+            say(line)
+
+
+def say(line: str) -> None:
+    sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 
-def report(query: object, ended: threading.Event) -> None:
-    """Say which micro-batches are done, so that the test can choose its moment."""
-    last = -1
-    while not ended.wait(0.05):
-        progress = query.lastProgress  # type: ignore[attr-defined]
-        if progress is not None and progress.batchId > last:
-            last = progress.batchId
-            sys.stdout.write(f"batch {last}\n")
-            sys.stdout.flush()
-
-
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2])

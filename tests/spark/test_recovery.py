@@ -1,11 +1,15 @@
 """Kill a streaming join for real, again and again, and see that no result is lost and none comes twice."""
 
+from __future__ import annotations
+
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -20,7 +24,8 @@ from pyspark.sql import SparkSession
 pytestmark = pytest.mark.spark
 
 JOB = Path(__file__).with_name("recovery_job.py")
-ROWS = 30_000  # of each side
+ROWS = 50_000  # of each side
+BATCH = re.compile(r"batch (-?\d+) failed (\d+)")
 
 
 def write_inputs(place: Path, files: int) -> dict[str, pa.Table]:
@@ -34,106 +39,168 @@ def write_inputs(place: Path, files: int) -> dict[str, pa.Table]:
         for number, rows in enumerate(np.array_split(np.arange(ROWS), files)):
             path = place / side / f"{number:03d}.parquet"
             pq.write_table(tables[side].take(rows), path)
-            os.utime(path, (number, number))
+            os.utime(path, (number, number))  # Spark reads the oldest first
     return tables
 
 
-@contextmanager
-def started(place: Path) -> Iterator[subprocess.Popen[str]]:
-    """The job in a process group of its own, all of which is gone afterwards, whatever happens."""
-    command = [sys.executable, str(JOB), str(place)]
-    with open(place / "job.log", "a") as log:
-        job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True)
-        try:
-            yield job
-        finally:
-            for pid in (*descendants(job.pid), job.pid):
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            job.wait()
+class Job:
+    """A streaming query in processes of its own, all of which carry a mark."""
 
+    def __init__(self, place: Path, mark: str) -> None:
+        self.place, self.mark = place, mark
+        self.failed_tasks = 0
 
-def descendants(pid: int) -> list[int]:
-    """The processes below a process, nearest first."""
-    parents: dict[int, list[int]] = {}
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = status.read_text().rpartition(")")[2].split()
-        except OSError:  # it ended while we looked
-            continue
-        parents.setdefault(int(fields[1]), []).append(int(status.parent.name))
-    found = list(parents.get(pid, []))
-    for child in found:
-        found += parents.get(child, [])
-    return found
+    @contextmanager
+    def started(self, master: str) -> Iterator[subprocess.Popen[str]]:
+        command = [sys.executable, str(JOB), str(self.place), master]
+        environment = {**os.environ, "DOVETAIL_MARK": self.mark}
+        with open(self.place / "job.log", "a") as log:
+            job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
+            try:
+                yield job
+            finally:
+                job.kill()
+                with suppress(StopIteration):
+                    kill(next(self.jvms()))
+                job.wait()
+                assert job.stdout is not None
+                job.stdout.close()
 
+    def processes(self) -> Iterator[tuple[int, str]]:
+        """Every process that stems from this job, also those that have lost their parents."""
+        mark = f"DOVETAIL_MARK={self.mark}".encode()
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):  # it ended while we looked
+                if mark in (process / "environ").read_bytes().split(b"\0"):
+                    yield int(process.name), (process / "cmdline").read_text()
 
-def command_line(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
-    except OSError:
-        return ""
+    def jvms(self) -> Iterator[int]:
+        return (pid for pid, command in self.processes() if "org.apache.spark.deploy.SparkSubmit" in command)
 
+    def workers(self) -> list[int]:
+        """Python workers: forked by a daemon, which the JVM started."""
+        found = [pid for pid, command in self.processes() if "pyspark.daemon" in command]
+        return [pid for pid in found if parent(pid) in found]
 
-def victim(job: int, kind: str) -> int | None:
-    """The driver's JVM, or a Python worker of it that runs tasks."""
-    below = descendants(job)
-    if kind == "jvm":
-        return next((pid for pid in below if "SparkSubmit" in command_line(pid)), None)
-    daemons = {pid for pid in below if "pyspark.daemon" in command_line(pid)}
-    workers = [pid for daemon in daemons for pid in descendants(daemon)]
-    return workers[-1] if workers else None
-
-
-def run_until_killed(place: Path, kind: str, after_batches: int, pause: float) -> bool:
-    """Start the job, let it do some micro-batches, then kill -9. False if it finished first."""
-    with started(place) as job:
+    def lines(self, job: subprocess.Popen[str]) -> Iterator[int]:
+        """The number of each micro-batch when it is done; ends when the job does."""
         assert job.stdout is not None
-        seen = 0
         for line in job.stdout:
-            if line.startswith("finished"):
-                return False
-            seen += line.startswith("batch")
-            if seen >= after_batches:
-                break
-        else:
-            pytest.fail(f"the job ended by itself:\n{(place / 'job.log').read_text()[-3000:]}")
-        time.sleep(pause)  # anywhere in the next micro-batch
-        pid = victim(job.pid, kind)
-        assert pid is not None, f"no {kind} to kill"
+            if (found := BATCH.match(line)) is not None:
+                self.failed_tasks = int(found[2])
+                yield int(found[1])
+
+    def run_to_the_end(self, master: str = "local[2]") -> bool:
+        with self.started(master) as job:
+            for _ in self.lines(job):
+                pass
+            return job.wait() == 0
+
+    def kill_jvm(self, batches: int, pause: float | None) -> None:
+        """Let the job do some micro-batches, then kill -9 the driver's JVM: after a pause, or while a task writes."""
+        with self.started("local[2]") as job:
+            self.wait_for(job, batches)
+            if pause is None:
+                self.wait_for_a_segment(job)
+            else:
+                time.sleep(pause)
+            kill(next(self.jvms()))
+            for _ in self.lines(job):
+                pass
+            assert job.wait() != 0
+
+    def kill_workers(self, batches: int, master: str) -> bool:
+        """Let the job do some micro-batches, then kill -9 its workers until tasks fail. True: it still got done."""
+        with self.started(master) as job:
+            self.wait_for(job, batches)
+            while not self.failed_tasks and job.poll() is None:
+                self.wait_for_a_segment(job)
+                for worker in self.workers():
+                    kill(worker)
+                next(self.lines(job), None)
+            assert self.failed_tasks, "no worker was killed at work"
+            for _ in self.lines(job):
+                pass
+            return job.wait() == 0
+
+    def wait_for(self, job: subprocess.Popen[str], batches: int) -> None:
+        self.failed_tasks = 0
+        first = None
+        for number in self.lines(job):
+            first = number if first is None and number >= 0 else first
+            if first is not None and number >= first + batches - 1:
+                return
+        pytest.fail(f"the job ended by itself:\n{(self.place / 'job.log').read_text()[-3000:]}")
+
+    def wait_for_a_segment(self, job: subprocess.Popen[str]) -> None:
+        """The moment when a task has written part of its state, and has not committed it."""
+        cells = [*self.place.glob("state/*/*/cell-*")]
+        before = [os.listdir(cell) for cell in cells]
+        while [os.listdir(cell) for cell in cells] == before and job.poll() is None:
+            time.sleep(0.001)
+
+
+def parent(pid: int) -> int | None:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return None
+
+
+def kill(pid: int) -> None:
+    with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-        if kind == "worker":  # Spark notices by itself; what it makes of it is part of the test
-            for line in job.stdout:
-                if line.startswith("finished"):
-                    return False
-        return True
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[Job]:
+    """A job of which nothing is left afterwards, whatever happens."""
+    job = Job(tmp_path, uuid.uuid4().hex)
+    yield job
+    for _ in range(100):
+        left = [pid for pid, _ in job.processes()]
+        for pid in left:
+            kill(pid)
+        if not left:
+            return
+        time.sleep(0.1)
+    pytest.fail(f"processes {left} do not end")
 
 
 def check(place: Path, tables: dict[str, pa.Table], spark: SparkSession) -> None:
-    sink = spark.read.parquet(str(place / "results")).select("left", "right").toArrow()
+    sink = spark.read.parquet(str(place / "results")).select("left", "right").toArrow()  # by the log of the sink
     found = Counter(zip(sink["left"].to_pylist(), sink["right"].to_pylist(), strict=True))
     at_rest = tables["left"].join(tables["right"], "k", join_type="inner")
     expected = Counter(zip(at_rest["left"].to_pylist(), at_rest["right"].to_pylist(), strict=True))
     assert found == expected
 
 
-def kill_again_and_again(place: Path, kills: list[str], seed: int, spark: SparkSession) -> None:
-    rng = random.Random(seed)
-    tables = write_inputs(place, files=4 * len(kills) + 4)
-    for kind in kills:
-        if not run_until_killed(place, kind, rng.choice([2, 3]), rng.random()):
-            break
-    else:
-        with started(place) as job:
-            assert job.stdout is not None
-            assert any(line.startswith("finished") for line in job.stdout), (place / "job.log").read_text()[-3000:]
-    check(place, tables, spark)
+def check_segments(place: Path, spark: SparkSession) -> None:
+    """Every segment that a manifest names is there, and few others: what killed attempts wrote has been swept."""
+    store = spark.read.format("statestore").option("stateVarName", "manifest").load(str(place / "checkpoint"))
+    names = store.selectExpr("get_json_object(value.manifest, '$.segments') AS names").collect()
+    named = {name for row in names for name in re.findall(r'[^"\[\],]+\.arrow', row.names)}
+    there = {path.name for path in place.glob("state/*/*/cell-*/*")}
+    assert named <= there
+    assert len(there) < 3 * len(named) + 20
 
 
-def test_a_killed_driver_and_a_killed_worker(tmp_path: Path, spark: SparkSession) -> None:
-    kill_again_and_again(tmp_path, ["jvm", "worker"], 1, spark)
+def test_a_killed_driver_and_killed_workers(job: Job, spark: SparkSession) -> None:
+    tables = write_inputs(job.place, files=10)
+    job.kill_jvm(batches=3, pause=random.Random(1).random())
+    assert job.kill_workers(batches=2, master="local[2,8]")  # tasks are tried again
+    check(job.place, tables, spark)
+    check_segments(job.place, spark)
 
 
 @pytest.mark.slow
-def test_many_kills(tmp_path: Path, spark: SparkSession) -> None:
-    kill_again_and_again(tmp_path, ["jvm", "worker"] * 5, 2, spark)
+def test_many_kills(job: Job, spark: SparkSession) -> None:
+    rng = random.Random(2)
+    tables = write_inputs(job.place, files=60)
+    for kills in range(5):
+        job.kill_jvm(batches=rng.choice([1, 2, 3]), pause=rng.random() if kills % 2 else None)
+        done = job.kill_workers(batches=rng.choice([1, 2]), master="local[2]")
+        assert not done  # without retries a failed task ends the query
+    assert job.run_to_the_end()
+    check(job.place, tables, spark)
+    check_segments(job.place, spark)

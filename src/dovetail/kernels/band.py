@@ -139,7 +139,10 @@ def prepare_floats(
 
 def code_floats(codes: Words) -> Floats:
     """The doubles that have these codes."""
-    return (codes ^ ((codes >> 63) & np.int64(MOST))).view(np.float64)
+    bits = codes >> 63
+    bits &= MOST
+    bits ^= codes
+    return bits.view(np.float64)
 
 
 def _finite(bound: float) -> float:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dovetail.kernels import windows
-from dovetail.kernels.candidates import Bytes, Candidates
+from dovetail.kernels.candidates import Bytes, Candidates, blocks
 from dovetail.kernels.cells import visit
 from dovetail.kernels.compiling import kernel
 from dovetail.kernels.listing import Rows, Words
@@ -35,9 +35,10 @@ class _Strips(NamedTuple):
 def prepare(x: Windows, y: Windows) -> Candidates:
     """Partners are the pairs that two bands have in common."""
     sweep, across = sorted((x, y), key=windows.count)  # the sweep is the finer sieve
-    visits, along, strips = visit(sweep, across)
-    flag = partial(_flag, _Strips(visits.cells, strips.places[along], strips.starts, strips.ends))
-    return Candidates(visits, flag, len(x.left), len(x.right))
+    met = visit(sweep, across)
+    strips = _Strips(met.cells, met.strips.places[met.places], met.strips.starts, met.strips.ends)
+    visits = partial(blocks, met.visits)
+    return Candidates(met.left, met.right, visits, partial(_flag, strips), len(x.left), len(x.right))
 
 
 @kernel

@@ -1,11 +1,12 @@
-"""Joins that look at candidates: runs of points that a box may hold (`cells.py`), and a kernel that flags what it does.
+"""Joins that look at candidates: runs of points that a box may hold, and a kernel that flags those that it does hold.
 
     points   . . . . . . . . . . . . . .        box a  visits  [2, 6)   box b  visits  [4, 9)
     flags            1 0 1 1 | 0 0 1 1 0        one byte per visited point, run after run
 
-Flags are made for a block of visits at a time, so memory stays small whatever the number of candidates. Counting adds
-them up; listing picks the points, or copies the run where all are flagged. Flags that the count has made are kept for
-the listing as long as they take about as much room as the rows themselves.
+Boxes are left rows and points are right rows, maybe more than once, in an order of the join's own. Visits come in
+blocks of about a million flags, so memory stays small whatever the number of candidates. Counting adds the flags up;
+listing picks the points, or copies the run where all are flagged. Flags that a count has made are kept for the listing
+as long as they take about as much room as the rows themselves.
 
 A flag of 2 says that the numbers are too near the limit to tell: the condition as it was written decides.
 """
@@ -19,161 +20,154 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.kernels.cells import Visits
 from dovetail.kernels.compiling import kernel
 from dovetail.kernels.listing import CHUNK, STRIDE, Check, Flags, Rows, Words, new_chunk, padded
 
 Bytes = NDArray[np.uint8]
-Flag = Callable[[Rows, Rows, Rows, Bytes, Rows], None]
-"""Fill in the flags of the visits (boxes, firsts, lasts), run after run, and how many of each run are flagged."""
 
 ZERO, ONE = np.uint64(0), np.uint64(1)
 BLOCK = 1 << 20  # flags
 KEEP = 16  # flags per row that may be kept
-GLANCE = 16  # points that a box looks at before others have had a look
+GLANCE = 16  # points of a visit that are looked at first
+SPARSE = np.uint64(16)  # points per flagged one that make it worth to look at whole strides
 ASK = 2
 
 
-class _Block(NamedTuple):
-    """Some visits, run after run."""
+class Visits(NamedTuple):
+    """Box boxes[v] may hold the points firsts[v] .. lasts[v]."""
 
     boxes: Rows
     firsts: Rows
     lasts: Rows
 
 
+Flag = Callable[[Rows, Rows, Rows, Bytes, Rows], None]
+"""Fill in the flags of some visits (boxes, firsts, lasts), run after run, and how many of each run are flagged."""
+
+
 @dataclass(slots=True)
 class Candidates:
-    """Pairs of a box and a visited point that is flagged."""
+    """The pairs of a box and a visited point that is flagged."""
 
-    visits: Visits
+    left: Rows  # by box
+    right: Rows  # by point
+    visits: Callable[[], Iterator[Visits]]  # every pair in one visit only; not too many points at once
     flag: Flag
     left_rows: int
     right_rows: int
     check: Check | None = None
-    _counts: Rows | None = field(default=None, init=False)  # by visit
-    _flags: list[Bytes] = field(default_factory=list, init=False)  # by block, of the first blocks
+    _count: int | None = field(default=None, init=False)
+    _kept: list[tuple[Bytes, Rows]] = field(default_factory=list, init=False)  # of the first blocks
+
+
+def blocks(visits: Visits) -> Iterator[Visits]:
+    """The visits in pieces of about BLOCK points; one that has more is a piece of its own."""
+    ends = np.cumsum(visits.lasts - visits.firsts, dtype=np.int64)
+    begin = done = 0
+    while begin < len(ends):
+        end = max(int(np.searchsorted(ends, done + BLOCK, side="right")), begin + 1)
+        yield Visits(*(column[begin:end] for column in visits))
+        begin, done = end, int(ends[end - 1])
 
 
 def count(join: Candidates) -> int:
     """How many pairs there are."""
-    return int(_counted(join).sum(dtype=np.int64))
+    if join._count is None:
+        total = 0
+        room = KEEP * (join.left_rows + join.right_rows)
+        for block in join.visits():
+            flags, counts = _flagged(join, block)
+            total += int(counts.sum(dtype=np.int64))
+            room -= len(flags)
+            if room >= 0:
+                join._kept.append((flags, counts))
+        join._count = total
+    return join._count
 
 
 def row_counts(join: Candidates) -> Words:
     """How many partners each left row has."""
-    by_row = np.bincount(join.visits.left[join.visits.boxes], _counted(join), join.left_rows)
-    return by_row.astype(np.int64)
-
-
-def row_exists(join: Candidates) -> Flags:
-    """Which left rows have a partner. A glance at a few candidates of each comes first, and settles most."""
-    exists = np.zeros(join.left_rows, np.bool_)
-    visits = _all_visits(join)
-    reach = GLANCE
-    while len(visits.boxes):
-        ends = np.minimum(visits.lasts, visits.firsts + reach)
-        for block in _blocks(visits._replace(lasts=ends)):
-            _, counts = _flagged(join, block)
-            exists[join.visits.left[block.boxes[counts > 0]]] = True
-        rest = (ends < visits.lasts) & ~exists[join.visits.left[visits.boxes]]
-        visits = _Block(visits.boxes[rest], ends[rest], visits.lasts[rest])
-        reach *= 4
-    return exists
+    counts = np.zeros(join.left_rows, np.int64)
+    for block, _, by_visit in _all_flagged(join):
+        np.add.at(counts, join.left[block.boxes], by_visit)
+    return counts
 
 
 def right_counts(join: Candidates) -> Words:
     """How many partners each right row has."""
-    found = np.zeros(len(join.visits.points), np.int64)
-    for block in _blocks(_all_visits(join)):
-        _add(block, _flagged(join, block)[0], found)
-    return np.bincount(join.visits.points, found, join.right_rows).astype(np.int64)
+    found = np.zeros(len(join.right), np.int64)
+    for block, flags, _ in _all_flagged(join):
+        _add(block, flags, found)
+    return np.bincount(join.right, found, join.right_rows).astype(np.int64)
+
+
+def row_exists(join: Candidates) -> Flags:
+    """Which left rows have a partner. A glance at a few candidates comes first, and settles most."""
+    exists = np.zeros(join.left_rows, np.bool_)
+    for block in join.visits():
+        reach = GLANCE
+        rest = ~exists[join.left[block.boxes]]
+        while rest.any():
+            boxes, firsts, lasts = (column[rest] for column in block)
+            ends = np.minimum(lasts, firsts + reach)
+            _, counts = _flagged(join, Visits(boxes, firsts, ends))
+            exists[join.left[boxes[counts > 0]]] = True
+            block = Visits(boxes, ends, lasts)
+            rest = (ends < lasts) & ~exists[join.left[boxes]]
+            reach *= 4
+    return exists
 
 
 def right_exists(join: Candidates) -> Flags:
     """Which right rows have a partner."""
-    found = np.zeros(len(join.visits.points), np.uint8)
-    for block in _blocks(_all_visits(join)):
-        _mark(block, _flagged(join, block)[0], found)
+    found = np.zeros(len(join.right), np.uint8)
+    for block, flags, _ in _all_flagged(join):
+        _mark(block, flags, found)
     exists = np.zeros(join.right_rows, np.bool_)
-    exists[join.visits.points[found > 0]] = True
+    exists[join.right[found > 0]] = True
     return exists
 
 
 def pairs(join: Candidates, room: int = CHUNK) -> Iterator[tuple[Rows, Rows]]:
-    """All pairs (left row, right row), in chunks of `room`; only the last is smaller."""
-    counts = _counted(join)
-    missing = count(join)
-    points = padded(join.visits.points)
-    size = min(room, missing)
-    lefts, rights = new_chunk(size, points.dtype)
+    """All pairs (left row, right row), in chunks of `room`; only the last is smaller. No count comes first."""
+    right = padded(join.right)
+    lefts, rights = new_chunk(room, right.dtype)
     filled = 0
-    begin = 0
-    for number, block in enumerate(_blocks(_all_visits(join))):
-        mine = counts[begin : begin + len(block.boxes)]
-        begin += len(block.boxes)
-        if not mine.any():
-            continue
-        flags = join._flags[number] if number < len(join._flags) else _flagged(join, block)[0]
+    for block, flags, counts in _all_flagged(join):
         at = np.zeros(3, np.uint64)  # visit, how many of its points have been looked at, where its flags begin
         while True:
-            filled = _fill(join.visits.left, points, block, mine, flags, at, filled, size, lefts, rights)
-            if filled < size:
+            filled = _fill(join.left, right, block, flags, counts, at, filled, room, lefts, rights)
+            if filled < room:
                 break
-            yield lefts[:size], rights[:size]
-            missing -= size
-            if missing == 0:
-                return
-            size = min(room, missing)
-            lefts, rights = new_chunk(size, points.dtype)
+            yield lefts[:room], rights[:room]
+            lefts, rights = new_chunk(room, right.dtype)
             filled = 0
+    if filled:
+        yield lefts[:filled], rights[:filled]
 
 
-def _counted(join: Candidates) -> Rows:
-    """How many partners each visit finds."""
-    if join._counts is None:
-        counts = []
-        keep = KEEP * (join.left_rows + join.right_rows)
-        for block in _blocks(_all_visits(join)):
-            flags, by_visit = _flagged(join, block)
-            counts.append(by_visit)
-            keep -= len(flags)
-            if keep >= 0:
-                join._flags.append(flags)
-        join._counts = np.concatenate(counts) if counts else np.empty_like(join.visits.boxes)
-    return join._counts
+def _all_flagged(join: Candidates) -> Iterator[tuple[Visits, Bytes, Rows]]:
+    for number, block in enumerate(join.visits()):
+        yield block, *(join._kept[number] if number < len(join._kept) else _flagged(join, block))
 
 
-def _all_visits(join: Candidates) -> _Block:
-    return _Block(join.visits.boxes, join.visits.firsts, join.visits.lasts)
-
-
-def _blocks(visits: _Block) -> Iterator[_Block]:
-    """The visits in pieces of about BLOCK points; one that has more is a piece of its own."""
-    ends = np.cumsum(visits.lasts - visits.firsts, dtype=np.int64)
-    begin = 0
-    done = 0
-    while begin < len(ends):
-        end = max(int(np.searchsorted(ends, done + BLOCK, side="right")), begin + 1)
-        yield _Block(*(column[begin:end] for column in visits))
-        begin, done = end, int(ends[end - 1])
-
-
-def _flagged(join: Candidates, block: _Block) -> tuple[Bytes, Rows]:
+def _flagged(join: Candidates, block: Visits) -> tuple[Bytes, Rows]:
     """The flags, and how many of each run are flagged."""
-    flags = np.empty(int((block.lasts - block.firsts).sum(dtype=np.int64)), np.uint8)
+    size = int((block.lasts - block.firsts).sum(dtype=np.int64))
+    flags = np.empty(size + int(STRIDE), np.uint8)  # listing looks a stride ahead
+    flags[size:] = 0
     counts = np.empty_like(block.boxes)
     join.flag(*block, flags, counts)
     if join.check is not None:
         boxes, points = _doubtful(block, flags)
         if len(boxes):
-            flags[flags == ASK] = join.check(join.visits.left[boxes], join.visits.points[points])
+            flags[flags == ASK] = join.check(join.left[boxes], join.right[points])
             _recount(block, flags, counts)
     return flags, counts
 
 
 @kernel
-def _doubtful(block: _Block, flags: Bytes) -> tuple[Rows, Rows]:
+def _doubtful(block: Visits, flags: Bytes) -> tuple[Rows, Rows]:
     """The box and the point of each flag that asks."""
     asking = 0
     for q in range(len(flags)):
@@ -193,7 +187,7 @@ def _doubtful(block: _Block, flags: Bytes) -> tuple[Rows, Rows]:
 
 
 @kernel
-def _recount(block: _Block, flags: Bytes, counts: Rows) -> None:
+def _recount(block: Visits, flags: Bytes, counts: Rows) -> None:
     begin = 0
     for v in range(len(counts)):
         end = begin + block.lasts[v] - block.firsts[v]
@@ -205,7 +199,7 @@ def _recount(block: _Block, flags: Bytes, counts: Rows) -> None:
 
 
 @kernel
-def _mark(block: _Block, flags: Bytes, found: Bytes) -> None:
+def _mark(block: Visits, flags: Bytes, found: Bytes) -> None:
     q = ZERO
     for v in range(len(block.boxes)):
         first = np.uint64(block.firsts[v])
@@ -216,7 +210,7 @@ def _mark(block: _Block, flags: Bytes, found: Bytes) -> None:
 
 
 @kernel
-def _add(block: _Block, flags: Bytes, found: Words) -> None:
+def _add(block: Visits, flags: Bytes, found: Words) -> None:
     q = 0
     for v in range(len(block.boxes)):
         for p in range(block.firsts[v], block.lasts[v]):
@@ -227,10 +221,10 @@ def _add(block: _Block, flags: Bytes, found: Words) -> None:
 @kernel
 def _fill(
     left: Rows,
-    points: Rows,
-    block: _Block,
-    counts: Rows,
+    right: Rows,
+    block: Visits,
     flags: Bytes,
+    counts: Rows,
     at: NDArray[np.uint64],
     filled: int,
     room: int,
@@ -248,7 +242,7 @@ def _fill(
         if done > ZERO or size > end - out:  # a visit that does not fit in one chunk
             while done < length and out < end:
                 lefts[out] = row
-                rights[out] = points[first + done]
+                rights[out] = right[first + done]
                 out += np.uint64(flags[q + done])
                 done += ONE
             if done < length:
@@ -260,11 +254,20 @@ def _fill(
             if size == length:
                 for j in range(ZERO, size, STRIDE):
                     for k in range(STRIDE):
-                        rights[out + j + k] = points[first + j + k]
+                        rights[out + j + k] = right[first + j + k]
                 out += size
+            elif SPARSE * size < length:
+                for j in range(ZERO, length, STRIDE):
+                    some = ZERO
+                    for k in range(STRIDE):
+                        some |= np.uint64(flags[q + j + k])
+                    if some > ZERO:
+                        for k in range(j, min(j + STRIDE, length)):
+                            rights[out] = right[first + k]
+                            out += np.uint64(flags[q + k])
             else:
                 for k in range(length):
-                    rights[out] = points[first + k]
+                    rights[out] = right[first + k]
                     out += np.uint64(flags[q + k])
         v += ONE
         q += length

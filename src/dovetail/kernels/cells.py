@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dovetail.kernels.candidates import Visits
 from dovetail.kernels.compiling import kernel
 from dovetail.kernels.listing import Rows, Words
 from dovetail.kernels.sorting import sort_codes
@@ -32,17 +33,6 @@ from dovetail.kernels.windows import Windows
 ONE = np.uint64(1)
 GOOD_VISIT = 25.0  # points of a visit that cost about as much as the visit itself
 MOST_PARTS = 64.0
-
-
-class Visits(NamedTuple):
-    """The box left[boxes[v]] may hold the points points[firsts[v] : lasts[v]], and no others."""
-
-    left: Rows  # left rows along the sweep
-    points: Rows  # right rows: cell by cell, along the sweep
-    cells: Words  # where the points of each cell begin and end; visits come cell by cell, too
-    boxes: Rows
-    firsts: Rows
-    lasts: Rows
 
 
 class Strips(NamedTuple):
@@ -54,6 +44,17 @@ class Strips(NamedTuple):
     ends: Rows
     firsts: Rows  # the first and last strips that they touch
     lasts: Rows
+
+
+class Meetings(NamedTuple):
+    """The visits of boxes to points. Boxes are left rows along the sweep, points right rows cell by cell."""
+
+    left: Rows  # by box
+    right: Rows  # by point
+    visits: Visits  # cell by cell
+    cells: Words  # where the points of each cell begin and end
+    places: Rows  # of the points, along the sweep
+    strips: Strips  # the first dimension that was cut
 
 
 class _Cells(NamedTuple):
@@ -71,19 +72,16 @@ class _Load(NamedTuple):
     met: Words
 
 
-def visit(sweep: Windows, *across: Windows) -> tuple[Visits, Rows, Strips]:
-    """Which points the boxes may hold. `across` are the dimensions that are cut, one or two.
-
-    Also the places of the points along the sweep, and the first dimension as it was cut.
-    """
+def visit(sweep: Windows, *across: Windows) -> Meetings:
+    """Which points the boxes may hold. `across` are the dimensions that are cut, one or two."""
     cuts = [_cut(windows.starts, windows.ends, len(windows.right)) for windows in across]
-    answer, cells, load = _visit_cells(sweep, across, cuts)
+    meetings, cells, load = _visit_cells(sweep, across, cuts)
     columns = np.repeat(np.arange(len(cells.columns) - 1), np.diff(cells.columns))
     strips = (columns, cells.strips)[: len(cuts)]
     finer = [_cut_finer(c, _parts(s, load, len(c) - 1, 1 / (1 + len(cuts)))) for c, s in zip(cuts, strips, strict=True)]
     if any(len(new) > len(old) for new, old in zip(finer, cuts, strict=True)):
-        answer, _, _ = _visit_cells(sweep, across, finer)
-    return answer
+        meetings, _, _ = _visit_cells(sweep, across, finer)
+    return meetings
 
 
 def _parts(strips: Words, load: _Load, count: int, power: float) -> Words:
@@ -94,9 +92,7 @@ def _parts(strips: Words, load: _Load, count: int, power: float) -> Words:
     return whole
 
 
-def _visit_cells(
-    sweep: Windows, across: Sequence[Windows], cuts: Sequence[Words]
-) -> tuple[tuple[Visits, Rows, Strips], _Cells, _Load]:
+def _visit_cells(sweep: Windows, across: Sequence[Windows], cuts: Sequence[Words]) -> tuple[Meetings, _Cells, _Load]:
     """Points into cells, boxes into the cells that they touch, then a sweep through each."""
     x = y = _strips(sweep, across[0], cuts[0])
     if len(across) == 1:
@@ -107,9 +103,8 @@ def _visit_cells(
         cells = _occupied(x.points, y.points, len(cuts[0]) - 1, len(cuts[1]) - 1)
     point_cells, places = _sort_points(cells)
     box_cells, boxes = _sort_boxes(cells, x, y)
-    boxes, firsts, lasts, load = _sweep(sweep, point_cells, places, box_cells, boxes)
-    visits = Visits(sweep.left, sweep.right[places], point_cells, boxes, firsts, lasts)
-    return (visits, places, x), cells, load
+    visits, load = _sweep(sweep, point_cells, places, box_cells, boxes)
+    return Meetings(sweep.left, sweep.right[places], visits, point_cells, places, x), cells, load
 
 
 def _occupied(x: Rows, y: Rows, width: int, height: int) -> _Cells:
@@ -243,9 +238,7 @@ def _sort_boxes(cells: _Cells, x: Strips, y: Strips) -> tuple[Words, Rows]:
 
 
 @kernel
-def _sweep(
-    sweep: Windows, point_cells: Words, places: Rows, box_cells: Words, boxes: Rows
-) -> tuple[Rows, Rows, Rows, _Load]:
+def _sweep(sweep: Windows, point_cells: Words, places: Rows, box_cells: Words, boxes: Rows) -> tuple[Visits, _Load]:
     """For each box in each cell, the run of points that are in its window; boxes that meet none are left out."""
     met_boxes = np.empty_like(boxes)
     firsts = np.empty_like(boxes)
@@ -278,4 +271,4 @@ def _sweep(
             met = lasts[k] - firsts[k]
             load.met[c] += max(met, 0)
             out += met > 0
-    return met_boxes[:out], firsts[:out], lasts[:out], load
+    return Visits(met_boxes[:out], firsts[:out], lasts[:out]), load

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.kernels import band, windows
-from dovetail.kernels.candidates import Bytes, Candidates
+from dovetail.kernels.candidates import Bytes, Candidates, blocks
 from dovetail.kernels.cells import visit
 from dovetail.kernels.compiling import kernel
 from dovetail.kernels.listing import Check, Rows
@@ -64,11 +64,11 @@ def prepare(
     reach = reach_of(limits.near)
     bands = [band.prepare_floats(mine, theirs, -reach, reach) for mine, theirs in zip(left, right, strict=True)]
     sweep, *across = sorted(bands, key=windows.count)  # the sweep is the finer sieve
-    visits, _, _ = visit(sweep, *across)
-    boxes = _points([mine[visits.left] for mine in left])
-    points = _points([theirs[visits.points] for theirs in right])
-    flag = _flag_plane if len(left) == 2 else _flag_space
-    return Candidates(visits, partial(flag, limits, boxes, points), len(left[0]), len(right[0]), check)
+    met = visit(sweep, *across)
+    boxes = _points([mine[met.left] for mine in left])
+    points = _points([theirs[met.right] for theirs in right])
+    flag = partial(_flag_plane if len(left) == 2 else _flag_space, limits, boxes, points)
+    return Candidates(met.left, met.right, partial(blocks, met.visits), flag, len(left[0]), len(right[0]), check)
 
 
 def _points(columns: Sequence[Floats]) -> _Points:

@@ -27,8 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dovetail.kernels import candidates
-from dovetail.kernels.candidates import Bytes, Candidates
-from dovetail.kernels.cells import Visits
+from dovetail.kernels.candidates import Bytes, Candidates, Visits, blocks
 from dovetail.kernels.compiling import kernel
 from dovetail.kernels.listing import CHUNK, Flags, Rows, Words
 from dovetail.kernels.sorting import row_type, sort_codes
@@ -107,8 +106,8 @@ def prepare(left: Sides, right: Sides, x: Closed = CLOSED, y: Closed = CLOSED) -
 
 
 def _candidates(mine: _Entries, theirs: _Entries, later: bool, sizes: tuple[int, ...]) -> Candidates:
-    visits = Visits(mine.rows, theirs.rows, theirs.strips, *_runs(mine, theirs, later))
-    return Candidates(visits, partial(_flag, mine, theirs), sizes[0], sizes[1])
+    visits = partial(blocks, _runs(mine, theirs, later))
+    return Candidates(mine.rows, theirs.rows, visits, partial(_flag, mine, theirs), sizes[0], sizes[1])
 
 
 def _shrunk(sides: Sides, x: Closed, y: Closed) -> tuple[Sides, Words | None]:
@@ -206,7 +205,7 @@ def _enter(sides: Sides, order: Rows, begins: Words, firsts: Rows, lasts: Rows, 
 
 
 @kernel
-def _runs(boxes: _Entries, points: _Entries, later: bool) -> tuple[Rows, Rows, Rows]:
+def _runs(boxes: _Entries, points: _Entries, later: bool) -> Visits:
     """For each box, the run of points that begin while it lasts, no earlier than it does (`later`: not together)."""
     found = np.empty_like(boxes.rows)
     firsts = np.empty_like(boxes.rows)
@@ -226,7 +225,7 @@ def _runs(boxes: _Entries, points: _Entries, later: bool) -> tuple[Rows, Rows, R
             firsts[out] = first
             lasts[out] = last
             out += first < last
-    return found[:out], firsts[:out], lasts[:out]
+    return Visits(found[:out], firsts[:out], lasts[:out])
 
 
 @kernel

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from dovetail.state.blocks import Block, BlockStore
 
-MOST_MAPPED = 512
+MOST_MAPPED = 4096  # far below what Linux allows, and enough for hundreds of cells
 
 _mapped: OrderedDict[Path, pa.RecordBatch] = OrderedDict()
 """Segments that this process has mapped, latest used last. Only an accelerator: cells move between processes."""
