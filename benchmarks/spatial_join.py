@@ -145,7 +145,7 @@ def blas_distance(points: Points) -> tuple[Answer, float]:
 
 
 def _kdtree(points: Points, norm: float) -> tuple[Answer, float]:
-    """The fastest way from two trees to pairs; `query_ball_tree` and `query_ball_point` take two to four times as long."""
+    """The fastest way from two trees to pairs; `query_ball_tree` and its like take two to four times as long."""
     started = time.process_time()
     left, right = (cKDTree(side, balanced_tree=False, compact_nodes=False) for side in (points.left, points.right))
     found = left.sparse_distance_matrix(right, points.reach, p=norm, output_type="ndarray")
