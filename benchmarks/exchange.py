@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import tempfile
@@ -72,6 +73,7 @@ class PackedRows(CountRows):
 def stream(rows: int, files: int) -> Stream:
     spark = local_session("exchange", conf={"spark.sql.shuffle.partitions": str(CELLS)})
     directory = Path(tempfile.mkdtemp(prefix="dovetail-exchange-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
     rng = np.random.default_rng(0)
     for start, portions in enumerate(
         [np.array_split(np.arange(WARM_UP), files), np.array_split(np.arange(rows), files)]

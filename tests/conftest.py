@@ -18,13 +18,14 @@ settings.register_profile("dev", deadline=None)
 settings.register_profile("fuzz", deadline=None, max_examples=2000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
+# Tests are short: the JVM's second compiler and parallel collector cost more than they save.
+os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     from dovetail.spark.session import local_session
 
-    # Tests are short: the JVM's second compiler and parallel collector would cost more than they save.
-    os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     session = local_session("dovetail-tests")
     yield session
     session.stop()

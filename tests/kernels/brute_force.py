@@ -18,14 +18,22 @@ def pairs_where(lefts: int, rights: int, good: Good) -> Pairs:
     return [(i, j) for i in range(lefts) for j in range(rights) if good(i, j)]
 
 
-def check_join(kernel: ModuleType, join: Any, sizes: tuple[int, int], good: Good, room: int, full: bool = True) -> None:
+def check_join(
+    kernel: ModuleType,
+    join: Any,
+    sizes: tuple[int, int],
+    good: Good,
+    room: int,
+    full: bool = True,
+    type_: type = np.int32,
+) -> None:
     """Everything that a kernel says about its pairs, against the definition. `full`: only the last chunk is smaller."""
     expected = pairs_where(*sizes, good)
     found: Pairs = []
     for left, right in kernel.pairs(join, room):
         assert len(left) == len(right)
         assert len(left) == min(room, len(expected) - len(found)) if full else 0 < len(left) <= room
-        assert left.dtype == right.dtype == np.int32
+        assert left.dtype == right.dtype == type_
         found += zip(left.tolist(), right.tolist(), strict=True)
     assert sorted(found) == expected
     assert kernel.count(join) == len(expected)

@@ -66,6 +66,8 @@ def test_other_spellings(
 
     join = prepare_checked(np.array(left), np.array(right), low, high, as_check(good), DOUBLE_STEP)
     check_join(windows, join, (len(left), len(right)), good, room)
+    assert (np.diff(join.starts) >= 0).all()
+    assert (np.diff(join.ends) >= 0).all()
 
 
 singles = st.lists(st.floats(-10, 10, width=32), max_size=10)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.kernels.brute_force import as_check, check_join
 
-from dovetail.kernels import band, band2d, candidates, cells
+from dovetail.kernels import band, band2d, candidates, cells, windows
 from dovetail.kernels.listing import Words
 
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered")
@@ -85,3 +85,16 @@ def test_every_chunk_size() -> None:
     join = band2d.prepare(band.prepare(x, x, -1, 1), band.prepare(y, y, -1, 1))
     for room in range(1, candidates.count(join) + 2):
         check_join(candidates, join, (12, 12), lambda i, j: abs(x[i] - x[j]) <= 1 and abs(y[i] - y[j]) <= 1, room)
+
+
+def test_more_rows_than_fit_in_32_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(band, "row_type", lambda rows: np.int64)
+    x, y = np.arange(12) % 4, np.arange(12) % 3
+    windows_x, windows_y = band.prepare(x, x, -1, 1), band.prepare_floats(y / 2, y / 2, -0.5, 0.5)
+
+    def near_x(i: int, j: int) -> bool:
+        return abs(int(x[i]) - int(x[j])) <= 1
+
+    check_join(windows, windows_x, (12, 12), near_x, 5, type_=np.int64)
+    join = band2d.prepare(windows_x, windows_y)
+    check_join(candidates, join, (12, 12), lambda i, j: near_x(i, j) and abs(y[i] - y[j]) <= 1, 5, type_=np.int64)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail.kernels.band import prepare
-from dovetail.kernels.windows import Windows, row_sums, smallest_partners
+from dovetail.kernels.windows import row_sums, smallest_partners
 
 keys = st.lists(st.integers(-8, 8), max_size=15)
 rows = st.lists(st.tuples(st.integers(-8, 8), st.integers(-100, 100)), max_size=15)
@@ -44,9 +44,3 @@ def test_sums_that_are_too_large() -> None:
     assert row_sums(join, np.array([2**62, 2**62 - 1, -(2**63)])).tolist() == [2**63 - 1, -(2**62) - 1, -(2**63)]
     with pytest.raises(OverflowError, match="does not fit in 64 bits"):
         row_sums(join, np.array([2**62, 2**62, 0]))
-
-
-def test_windows_that_go_backwards_have_no_smallest_partners() -> None:
-    order = np.arange(2)
-    with pytest.raises(ValueError, match="move forwards"):
-        smallest_partners(Windows(order, order, np.array([1, 0]), np.array([2, 1])), order)

@@ -36,6 +36,17 @@ def main(place: Path) -> None:
     same(dovetail.join(left, right, soundex), aliased[0].join(aliased[1], F.expr(soundex)))
     assert "shj" in str(dovetail.explain(left, right, ["k"]))
 
+    odd = spark.range(40).selectExpr("id AS `a.b`", "id % 4 AS `q``t`", "INTERVAL '1' MONTH * id AS i", "array() AS v")
+    condition = "l.`a.b` = r.`q``t` AND l.i = r.i OR l.`a.b` > r.`a.b`"
+    printed = [F.col(f"c{n}").cast("string") for n in range(8)]
+    found, expected = dovetail.join(odd, odd, condition), odd.alias("l").join(odd.alias("r"), F.expr(condition))
+    same(*(frame.toDF(*(f"c{n}" for n in range(8))).select(*printed) for frame in (found, expected)))
+    heavy = spark.range(3000).selectExpr("IF(id < 2000, 7, id) AS k", "id AS c")
+    assert "1 heavy keys are split" in str(dovetail.explain(heavy, right, ["k"], cells=4))
+    same(dovetail.join(heavy, right, ["k"], cells=4), heavy.alias("l").join(right.alias("r"), F.expr("l.k = r.k")))
+    nothing = spark.createDataFrame([], "k int, b string")  # Spark sees that it is empty and never calls us
+    assert dovetail.join(left, nothing, ["k"]).count() == dovetail.join(nothing, left, "l.k < r.k").count() == 0
+
     for name, frame in (("left", left), ("right", right)):
         frame.repartition(2).write.parquet(str(place / name))
     streams = [

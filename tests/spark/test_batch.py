@@ -17,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 
 import dovetail
 from dovetail.errors import BudgetError, ConditionError, InputError, PlanError
+from dovetail.spark.joins import in_fixed_order
 
 pytestmark = pytest.mark.spark
 
@@ -238,6 +239,24 @@ def test_cells_of_a_heavy_key_share_its_rows(spark: SparkSession) -> None:
     parts = dovetail.join(same, other, "l.k = r.k", cells=4).groupBy(F.spark_partition_id()).count().collect()
     assert len(parts) == 4
     assert max(part["count"] for part in parts) < 2 * 8000 / 4
+
+
+def test_rows_are_dealt_out_alike_when_a_task_runs_again(spark: SparkSession) -> None:
+    """By their content, in whatever order they come: a repeated task may see another one."""
+    columns = [
+        "id % 50 AS a",
+        "map('x', id % 3) AS m",
+        "array(parse_json(string(id % 5))) AS v",
+        "IF(id % 2 = 0, id, NULL)",
+    ]
+    point = "st_geomfromwkb(IF(id % 2 = 0, X'010100000000000000000000000000000000000000', NULL)) AS g"
+    names = [f"c{i}" for i in range(6)]
+    orders = [
+        in_fixed_order(ids.selectExpr("id", *columns, point).toDF(*names)).collect()
+        for ids in (spark.range(0, 300, 1, 1), spark.range(299, -1, -1, 1))
+    ]
+    assert [str(row) for row in orders[0]] == [str(row) for row in orders[1]]
+    assert [row.c0 for row in orders[0]] != sorted(row.c0 for row in orders[0])
 
 
 # Memory.

@@ -200,8 +200,16 @@ def prepare_checked(
         _settle(asked_left[good], asked_right[good], theirs.codes, starts, ends)
         place = next_place
     first = _group_starts(mine.codes)  # equal rows were asked about once
+    starts, ends = _forwards(starts[first], ends[first])
     type_ = row_type(max(len(left), len(right)))
-    return _windows(mine.order, theirs.order, starts[first].astype(type_), ends[first].astype(type_))
+    return _windows(mine.order, theirs.order, starts.astype(type_), ends.astype(type_))
+
+
+def _forwards(starts: Words, ends: Words) -> tuple[Words, Words]:
+    """Empty windows where the last one ended, so that all move forwards only."""
+    empty = ends <= starts
+    reached = np.maximum.accumulate(np.where(empty, 0, ends))
+    return np.where(empty, reached, starts), np.where(empty, reached, ends)
 
 
 def _reach_likes(starts: Words, ends: Words, mine: _Sorted, theirs: _Sorted) -> None:

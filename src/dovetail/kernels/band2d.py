@@ -44,7 +44,7 @@ def prepare(x: Windows, y: Windows) -> Candidates:
 @kernel
 def _flag(strips: _Strips, boxes: Rows, firsts: Rows, lasts: Rows, flags: Bytes, counts: Rows) -> None:
     q = np.uint64(0)
-    cell = np.searchsorted(strips.cells, firsts[0], side="right") - 1
+    cell = _cell_of(strips.cells, firsts[0])
     for v in range(len(boxes)):
         first = np.uint64(firsts[v])
         length = np.uint64(lasts[v]) - first
@@ -53,14 +53,27 @@ def _flag(strips: _Strips, boxes: Rows, firsts: Rows, lasts: Rows, flags: Bytes,
             cell += 1
         # A strip's points are numbered like its places: both begin where the strip does.
         if start <= strips.cells[cell] and strips.cells[cell + 1] <= end:
-            flags[q : q + length] = 1
+            for k in range(length):
+                flags[q + k] = 1
             counts[v] = length
         else:
-            found = np.int32(0)
+            found = strips.places.dtype.type(0)
             for k in range(length):
                 place = strips.places[first + k]
                 inside = (start <= place) & (place < end)
                 flags[q + k] = inside
-                found += np.int32(inside)
+                found += strips.places.dtype.type(inside)
             counts[v] = found
         q += length
+
+
+@kernel
+def _cell_of(cells: Words, point: int) -> int:
+    low, high = 0, len(cells) - 1
+    while high - low > 1:
+        middle = (low + high) >> 1
+        if cells[middle] <= point:
+            low = middle
+        else:
+            high = middle
+    return low

@@ -32,6 +32,10 @@ GLANCE = 16  # points of a visit that are looked at first
 SPARSE = np.uint64(16)  # points per flagged one that make it worth to look at whole strides
 ASK = 2
 
+# How far a listing has come: the visit of the block, how many of its points have been looked at, where its flags begin;
+# how many pairs are in the chunk, and how many fit.
+VISIT, DONE, FLAGS, FILLED, ROOM = range(5)
+
 
 class Visits(NamedTuple):
     """Box boxes[v] may hold the points firsts[v] .. lasts[v]."""
@@ -132,18 +136,19 @@ def pairs(join: Candidates, room: int = CHUNK) -> Iterator[tuple[Rows, Rows]]:
     """All pairs (left row, right row), in chunks of `room`; only the last is smaller. No count comes first."""
     right = padded(join.right)
     lefts, rights = new_chunk(room, right.dtype)
-    filled = 0
+    at = np.zeros(5, np.uint64)
+    at[ROOM] = room
     for block, flags, counts in _all_flagged(join):
-        at = np.zeros(3, np.uint64)  # visit, how many of its points have been looked at, where its flags begin
+        at[:FILLED] = 0
         while True:
-            filled = _fill(join.left, right, block, flags, counts, at, filled, room, lefts, rights)
-            if filled < room:
+            _fill(join.left, right, block, flags, counts, at, lefts, rights)
+            if at[FILLED] < room:
                 break
             yield lefts[:room], rights[:room]
             lefts, rights = new_chunk(room, right.dtype)
-            filled = 0
-    if filled:
-        yield lefts[:filled], rights[:filled]
+            at[FILLED] = 0
+    if at[FILLED]:
+        yield lefts[: at[FILLED]], rights[: at[FILLED]]
 
 
 def _all_flagged(join: Candidates) -> Iterator[tuple[Visits, Bytes, Rows]]:
@@ -226,14 +231,12 @@ def _fill(
     flags: Bytes,
     counts: Rows,
     at: NDArray[np.uint64],
-    filled: int,
-    room: int,
     lefts: Rows,
     rights: Rows,
-) -> int:
-    """List pairs of the block until there is no room or no pair left; returns how many are in the chunk then."""
-    v, done, q = at[0], at[1], at[2]
-    out, end = np.uint64(filled), np.uint64(room)
+) -> None:
+    """List pairs of the block until there is no room or no pair left."""
+    v, done, q = at[VISIT], at[DONE], at[FLAGS]
+    out, end = at[FILLED], at[ROOM]
     while out < end and v < np.uint64(len(counts)):
         first = np.uint64(block.firsts[v])
         length = np.uint64(block.lasts[v]) - first
@@ -272,7 +275,4 @@ def _fill(
         v += ONE
         q += length
         done = ZERO
-    at[0] = v
-    at[1] = done
-    at[2] = q
-    return int(out)
+    at[VISIT], at[DONE], at[FLAGS], at[FILLED] = v, done, q, out

@@ -78,7 +78,8 @@ def visit(sweep: Windows, *across: Windows) -> Meetings:
     meetings, cells, load = _visit_cells(sweep, across, cuts)
     columns = np.repeat(np.arange(len(cells.columns) - 1), np.diff(cells.columns))
     strips = (columns, cells.strips)[: len(cuts)]
-    finer = [_cut_finer(c, _parts(s, load, len(c) - 1, 1 / (1 + len(cuts)))) for c, s in zip(cuts, strips, strict=True)]
+    parts = [_parts(s, load, len(c) - 1, 1 / (1 + len(cuts))) for c, s in zip(cuts, strips, strict=True)]
+    finer = [_cut_finer(c, p, int(p.sum())) for c, p in zip(cuts, parts, strict=True)]
     if any(len(new) > len(old) for new, old in zip(finer, cuts, strict=True)):
         meetings, _, _ = _visit_cells(sweep, across, finer)
     return meetings
@@ -103,7 +104,8 @@ def _visit_cells(sweep: Windows, across: Sequence[Windows], cuts: Sequence[Words
         cells = _occupied(x.points, y.points, len(cuts[0]) - 1, len(cuts[1]) - 1)
     point_cells, places = _sort_points(cells)
     box_cells, boxes = _sort_boxes(cells, x, y)
-    visits, load = _sweep(sweep, point_cells, places, box_cells, boxes)
+    load = _Load(np.diff(box_cells), np.zeros(len(box_cells) - 1, np.int64))
+    visits = _sweep(sweep, point_cells, places, box_cells, boxes, load, int(load.visits.max(initial=0)))
     return Meetings(sweep.left, sweep.right[places], visits, point_cells, places, x), cells, load
 
 
@@ -138,8 +140,8 @@ def _cut(starts: Rows, ends: Rows, points: int) -> Words:
 
 
 @kernel
-def _cut_finer(cuts: Words, parts: Words) -> Words:
-    finer = np.empty(parts.sum() + 1, np.int64)
+def _cut_finer(cuts: Words, parts: Words, most: int) -> Words:
+    finer = np.empty(most + 1, np.int64)
     finer[0] = cuts[0]
     out = 1
     for s in range(len(parts)):
@@ -238,37 +240,40 @@ def _sort_boxes(cells: _Cells, x: Strips, y: Strips) -> tuple[Words, Rows]:
 
 
 @kernel
-def _sweep(sweep: Windows, point_cells: Words, places: Rows, box_cells: Words, boxes: Rows) -> tuple[Visits, _Load]:
+def _sweep(
+    sweep: Windows, point_cells: Words, places: Rows, box_cells: Words, boxes: Rows, load: _Load, most: int
+) -> Visits:
     """For each box in each cell, the run of points that are in its window; boxes that meet none are left out."""
-    met_boxes = np.empty_like(boxes)
-    firsts = np.empty_like(boxes)
-    lasts = np.empty_like(boxes)
-    load = _Load(np.diff(box_cells), np.zeros(len(box_cells) - 1, np.int64))
+    visits = Visits(np.empty_like(boxes), np.empty_like(boxes), np.empty_like(boxes))
+    starts, ends = np.empty(most, boxes.dtype), np.empty(most, boxes.dtype)
+    firsts, lasts = np.empty(most, boxes.dtype), np.empty(most, boxes.dtype)
     out = 0
     for c in range(len(box_cells) - 1):
-        begin, end = np.uint64(point_cells[c]), np.uint64(point_cells[c + 1])
-        box, last_box = np.uint64(box_cells[c]), np.uint64(box_cells[c + 1])
-        firsts[box:last_box] = end
-        lasts[box:last_box] = end
-        # Two merges side by side, as in `band.py`.
-        i = a = box
-        j = b = begin
-        while (i < last_box and j < end) or (a < last_box and b < end):
-            if i < last_box and j < end:
-                behind = np.uint64(places[j] < sweep.starts[boxes[i]])
+        end = np.uint64(point_cells[c + 1])
+        begin, count = np.uint64(box_cells[c]), np.uint64(load.visits[c])
+        for k in range(count):
+            box = boxes[begin + k]
+            starts[k] = sweep.starts[box]
+            ends[k] = sweep.ends[box]
+            firsts[k] = lasts[k] = end
+        i = a = np.uint64(0)
+        j = b = np.uint64(point_cells[c])
+        while (i < count and j < end) or (a < count and b < end):  # two merges side by side, as in `band.py`
+            if i < count and j < end:
+                behind = np.uint64(places[j] < starts[i])
                 firsts[i] = j + behind
                 i += ONE - behind
                 j += behind
-            if a < last_box and b < end:
-                behind = np.uint64(places[b] < sweep.ends[boxes[a]])
+            if a < count and b < end:
+                behind = np.uint64(places[b] < ends[a])
                 lasts[a] = b + behind
                 a += ONE - behind
                 b += behind
-        for k in range(box, last_box):
-            met_boxes[out] = boxes[k]
-            firsts[out] = firsts[k]
-            lasts[out] = lasts[k]
+        for k in range(count):
             met = lasts[k] - firsts[k]
+            visits.boxes[out] = boxes[begin + k]
+            visits.firsts[out] = firsts[k]
+            visits.lasts[out] = lasts[k]
             load.met[c] += max(met, 0)
             out += met > 0
-    return Visits(met_boxes[:out], firsts[:out], lasts[:out]), load
+    return Visits(visits.boxes[:out], visits.firsts[:out], visits.lasts[:out])

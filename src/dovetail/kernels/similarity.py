@@ -78,6 +78,14 @@ class _Exact(NamedTuple):
     limits: _Limits
 
 
+class _Rough(NamedTuple):
+    """Rows in the frame, in the precision that the limits are made for."""
+
+    boxes: Matrix
+    points: Matrix  # one line per axis, with room for the last lanes
+    limits: _Limits
+
+
 def prepare(
     left: Matrix,
     right: Matrix,
@@ -156,10 +164,10 @@ def _strips(frame: _Frame, exact: _Exact, check: Check | None) -> Candidates:
     met = visit(sweep, *across)
     type_, limits = _scan_limits(frame, exact)
     boxes = frame.left[met.left].astype(type_)
-    points = np.zeros((boxes.shape[1], len(met.right) + int(LANES)), type_)  # room for the last lanes
+    points = np.zeros((boxes.shape[1], len(met.right) + int(LANES)), type_)
     points[:, : len(met.right)] = frame.right[met.right].T
     exact = exact._replace(left_rows=exact.left_rows[met.left], right_rows=exact.right_rows[met.right])
-    flag = partial(_flag_runs, boxes, points, limits, exact)
+    flag = partial(_flag_runs, _Rough(boxes, points, limits), exact)
     return _candidates(exact, partial(blocks, met.visits), flag, check)
 
 
@@ -232,22 +240,15 @@ def _decide(exact: _Exact, box: int, point: int) -> int:
 
 @kernel
 def _flag_runs(
-    box_rows: Matrix,
-    points: Matrix,
-    limits: _Limits,
-    exact: _Exact,
-    boxes: Rows,
-    firsts: Rows,
-    lasts: Rows,
-    flags: Bytes,
-    counts: Rows,
+    rough: _Rough, exact: _Exact, boxes: Rows, firsts: Rows, lasts: Rows, flags: Bytes, counts: Rows
 ) -> None:
+    points, limits = rough.points, rough.limits
     dimensions = np.uint64(len(points))
     half = dimensions >> np.uint64(1)
     sums = np.empty(LANES, points.dtype)
     begin = np.uint64(0)
     for v in range(len(boxes)):
-        box = box_rows[boxes[v]]
+        box = rough.boxes[boxes[v]]
         last = np.uint64(lasts[v])
         found = 0
         for p in range(np.uint64(firsts[v]), last, LANES):
@@ -264,7 +265,8 @@ def _flag_runs(
             for k in range(LANES):
                 near += sums[k] <= limits.near
             if near == 0:  # the leading half of the axes tells most rows apart
-                flags[begin : begin + lanes] = 0
+                for k in range(lanes):
+                    flags[begin + k] = 0
             else:
                 for d in range(max(half, np.uint64(1)), dimensions):
                     coordinate = box[d]

@@ -27,13 +27,12 @@ from dovetail.routers.one_bucket import OneBucketRouter
 from dovetail.routers.protocol import Router
 from dovetail.runtimes.output import output_schema
 from dovetail.spark.binding import Bound, after_join, bind_frames
-from dovetail.spark.cell import BATCH_ROWS, cell_joiner
+from dovetail.spark.cell import cell_joiner
 from dovetail.spark.packing import PACKED, packer
 from dovetail.spark.sampling import SideSample, heavy_keys, measured_row_bytes, sample_side
 from dovetail.spark.schemas import parts_of, result_schema
 from dovetail.spark.state import state_directory, use_rocksdb
 from dovetail.spark.streaming import StreamJoin, join_streams
-from dovetail.state.budget import Budget, Shares
 
 ROWS_PER_CELL = 250_000  # of both sides together, where the number of cells is ours to choose
 FEWEST_CELLS = 4
@@ -108,9 +107,8 @@ def explain_dataframes(
 
 
 def _plan(bound: Bound, how: str, algorithm: str, memory_bytes: int | None) -> JoinPlan:
-    """The plan of one cell. A budget that is too small for anything is refused here, before any job."""
+    """The plan of one cell."""
     plan = plan_join(bound.condition, how, algorithm=algorithm, memory_bytes=memory_bytes)
-    Shares(Budget(memory_bytes), BATCH_ROWS)
     checked = tuple(f"{text_of(part)} can be checked by Spark only, on every joined row" for part in bound.after)
     return replace(plan, advice=(*plan.advice, *checked))
 
@@ -144,7 +142,7 @@ def _join_tables(
     for side in Side:
         frame = bound.frames[side]
         if planned.router.deals:
-            frame = _in_fixed_order(frame)
+            frame = in_fixed_order(frame)
         packed.append(frame.mapInArrow(packer(side, planned.router, bound.condition.schema(side)), PACKED))
     side_order = F.col("side") if planned.first is Side.LEFT else F.col("side").desc()
     cells = packed[0].unionAll(packed[1]).repartitionById(planned.plan.cells, "cell")
@@ -184,7 +182,7 @@ def _cells(samples: list[SideSample], bound: Bound, plan: JoinPlan, first: Side)
     return max(cells, math.ceil(kept / (plan.memory_bytes - EMPTY_TABLE_BYTES)))
 
 
-def _in_fixed_order(frame: DataFrame) -> DataFrame:
+def in_fixed_order(frame: DataFrame) -> DataFrame:
     """Rows in an order that a repeated task sees again, so that dealing them out by position is repeatable.
 
     Rows that are equal may change places, which changes nothing.

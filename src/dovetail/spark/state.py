@@ -73,8 +73,9 @@ def check_layout(join: Path, layout: dict[str, Any]) -> None:
     except ValueError as error:
         raise StateError(f"{path} is damaged: {error}. {RECOVERY}") from error
     if stored != layout:
-        changed = [name for name in layout if stored.get(name) != layout[name]]
-        what = ", ".join(f"{name} was {stored.get(name)!r} and is now {layout[name]!r}" for name in changed)
+        names = [*layout, *(name for name in stored if name not in layout)]
+        changed = [name for name in names if stored.get(name) != layout.get(name)]
+        what = ", ".join(f"{name} was {stored.get(name)!r} and is now {layout.get(name)!r}" for name in changed)
         raise StateError(
             f"the state in {join} was made by another join: {what}. Start the query as before, or with a new "
             "checkpoint; if one query has several joins, give each of them a metrics= name of its own."

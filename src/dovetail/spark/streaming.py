@@ -46,6 +46,7 @@ from dovetail.state.budget import Budget
 from dovetail.state.segments import SegmentStore
 
 BATCH_ROWS = 1 << 16
+FORMAT = 1  # of the segments, with the hashes in them: to be raised when a release writes others
 RESULTS = "payload binary"
 
 
@@ -65,13 +66,14 @@ class StreamJoin:
     def layout(self) -> dict[str, Any]:
         """All that must stay the same for the state to mean the same. Ready for JSON."""
         condition = self.plan.condition
-        columns = [[[field.name, str(field.type)] for field in condition.schema(side)] for side in Side]
         return {
+            "format": FORMAT,
             "condition": condition.text,
             "algorithm": self.plan.operator.name,
             "cells": self.plan.cells,
             "partitions": self.partitions,  # they decide on the labels of the cells
-            "columns": columns,
+            "keys": [str(equality.left.type) for equality in condition.equalities],  # with the session's time zone
+            "columns": [[[field.name, str(field.type)] for field in condition.schema(side)] for side in Side],
         }
 
 
