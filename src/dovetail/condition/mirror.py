@@ -1,0 +1,114 @@
+"""A condition with its sides exchanged: its pairs are those of the original, turned round."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dovetail.condition.expression import Call, Column, Expression, Literal, Opaque
+from dovetail.condition.names import quoted
+from dovetail.condition.predicates import (
+    Band,
+    Condition,
+    Distance,
+    Equal,
+    Interval,
+    Less,
+    NotEqual,
+    Overlap,
+    Predicate,
+    Rectangles,
+)
+from dovetail.condition.sql import with_columns
+
+
+def mirrored(condition: Condition) -> Condition:
+    """What was asked of (left, right), asked of (right, left)."""
+    return replace(
+        condition,
+        predicates=tuple(_predicate(p) for p in condition.predicates),
+        filters=(_all(condition.filters[1]), _all(condition.filters[0])),
+        residual=_all(condition.residual),
+        schemas=(condition.schemas[1], condition.schemas[0]),
+    )
+
+
+def mirrored_expression(expression: Expression) -> Expression:
+    """The same expression over the columns of the other side."""
+    match expression:
+        case Column(side):
+            return replace(expression, side=side.other)
+        case Call(_, args):
+            return replace(expression, args=_all(args))
+        case Opaque(_, columns):
+            text = with_columns(expression, lambda c: f"{c.side.other.alias}.{quoted(c.name)}")
+            return replace(expression, sql=text, columns=tuple(replace(c, side=c.side.other) for c in columns))
+    return expression
+
+
+def _all(expressions: tuple[Expression, ...]) -> tuple[Expression, ...]:
+    return tuple(mirrored_expression(e) for e in expressions)
+
+
+def _predicate(predicate: Predicate) -> Predicate:
+    source = _all(predicate.source)
+    match predicate:
+        case Equal(left, right):
+            return Equal(mirrored_expression(right), mirrored_expression(left), source)
+        case NotEqual(left, right):
+            return NotEqual(mirrored_expression(right), mirrored_expression(left), source)
+        case Less():
+            return _less(predicate, source)
+        case Band():
+            return _band(predicate, source)
+        case Overlap():
+            return _overlap(predicate)
+        case Rectangles(x, y):
+            return Rectangles(_overlap(x), _overlap(y), source)
+        case Distance(left, right, radius, closed):
+            return Distance(_all(right), _all(left), radius, closed, source)
+
+
+def _less(less: Less, source: tuple[Expression, ...]) -> Less:
+    left, right = mirrored_expression(less.right), mirrored_expression(less.left)
+    match less.operator:
+        case "<":
+            return Less(left, ">", right, source)
+        case "<=":
+            return Less(left, ">=", right, source)
+        case ">":
+            return Less(left, "<", right, source)
+        case ">=":
+            return Less(left, "<=", right, source)
+
+
+def _band(band: Band, source: tuple[Expression, ...]) -> Band:
+    """low <= l - r <= high is -high <= r - l <= -low."""
+    return Band(
+        mirrored_expression(band.right),
+        mirrored_expression(band.left),
+        _negated(band.high),
+        _negated(band.low),
+        band.high_closed,
+        band.low_closed,
+        source,
+    )
+
+
+def _negated(bound: Expression) -> Literal:
+    assert isinstance(bound, Literal)
+    return replace(bound, value=-bound.value)
+
+
+def _overlap(overlap: Overlap) -> Overlap:
+    """l.low < r.high is, from the other side, high > low."""
+    return Overlap(
+        _interval(overlap.right),
+        _interval(overlap.left),
+        overlap.left_high_closed,
+        overlap.left_low_closed,
+        _all(overlap.source),
+    )
+
+
+def _interval(interval: Interval) -> Interval:
+    return Interval(mirrored_expression(interval.low), mirrored_expression(interval.high))
