@@ -88,3 +88,12 @@ def _decimal_codes(array: pa.Array) -> NDArray[np.int64]:
         return np.asarray(_dense(array.view(pa.int32()))).astype(np.int64)
     buffer = np.frombuffer(array.buffers()[1], np.int64)
     return buffer[array.offset * words : (array.offset + len(array)) * words : words].copy()
+
+
+def short_decimals(array: pa.Array) -> NDArray[np.int64] | None:
+    """Unscaled values of a column without nulls, if all of them happen to fit in 64 bits; None for other types."""
+    if not pa.types.is_decimal128(array.type):
+        return None
+    words = np.frombuffer(array.buffers()[1], np.int64)[2 * array.offset : 2 * (array.offset + len(array))]
+    low, high = words[::2], words[1::2]
+    return low.copy() if (high == low >> 63).all() else None

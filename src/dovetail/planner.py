@@ -26,6 +26,9 @@ KERNELS = {
     "one_inequality": ("one_inequality", "both sides sorted; the partners of a row are one end of the other side"),
     "two_inequalities": ("two_inequalities", "sweep over one attribute, look up the other in a set of bits"),
     "band": ("band", "both sides sorted; the partners of a row are neighbours"),
+    "two_bands": ("band2d", "each attribute sorted by itself; strips of one are swept along the other"),
+    "rectangles": ("rectangles", "strips along y, in each of them a sweep along x"),
+    "distance": ("distance", "boxes of the radius around left points visit cells of right points"),
     "overlap": ("overlap", "two inequalities between starts and ends"),
     "unequal": ("unequal", "all but the partners by equality"),
 }

@@ -51,16 +51,19 @@ class _Limits(NamedTuple):
 
 
 def prepare(
-    left: Sequence[Floats], right: Sequence[Floats], radius: float, closed: bool = True, check: Check | None = None
+    left: Sequence[Floats],
+    right: Sequence[Floats],
+    radius: float,
+    closed: bool = True,
+    check: Check | None = None,
+    slack: float = 0.0,
 ) -> Candidates:
     """Partners are at most `radius` apart (less, if not closed). `left` and `right` are two or three coordinates.
 
-    `check` decides where rounding might, if the condition is not written as above.
+    `check` decides where rounding might, if the condition is not written as above; distances that it computes may be
+    off by `slack` and a little.
     """
-    total = largest_sum(radius, closed)
-    limits = _Limits(total, total)
-    if check is not None:
-        limits = _Limits(total * (1 - STEP) - SMALLEST, total * (1 + STEP) + SMALLEST)
+    limits = _Limits(*limits_of(radius, closed, check is not None, slack))
     reach = reach_of(limits.near)
     bands = [band.prepare_floats(mine, theirs, -reach, reach) for mine, theirs in zip(left, right, strict=True)]
     sweep, *across = sorted(bands, key=windows.count)  # the sweep is the finer sieve
@@ -88,6 +91,16 @@ def largest_sum(radius: float, closed: bool) -> float:
     while total < LARGEST and math.sqrt(math.nextafter(total, math.inf)) <= most:
         total = math.nextafter(total, math.inf)
     return total
+
+
+def limits_of(radius: float, closed: bool, asked: bool, slack: float) -> tuple[float, float]:
+    """Sums of squares that are surely near, and those above which none is; one and the same, if nothing is asked."""
+    if not asked:
+        return (largest_sum(radius, closed),) * 2
+    return (
+        largest_sum(radius - slack, closed) * (1 - STEP) - SMALLEST,
+        largest_sum(radius + slack, closed) * (1 + STEP) + SMALLEST,
+    )
 
 
 def reach_of(total: float) -> float:

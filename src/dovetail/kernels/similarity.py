@@ -31,7 +31,7 @@ from dovetail.kernels import band, windows
 from dovetail.kernels.candidates import ASK, Bytes, Candidates, Flag, Visits, blocks
 from dovetail.kernels.cells import visit
 from dovetail.kernels.compiling import kernel
-from dovetail.kernels.distance import SMALLEST, STEP, largest_sum
+from dovetail.kernels.distance import limits_of
 from dovetail.kernels.listing import Check, Rows
 from dovetail.kernels.sorting import row_type
 
@@ -92,20 +92,18 @@ def prepare(
     radius: float,
     closed: bool = True,
     check: Check | None = None,
+    slack: float = 0.0,
     tiles: bool | None = None,
 ) -> Candidates:
     """Partners are at most `radius` apart (less, if not closed). Rows of float32 or float64, of two columns or more.
 
-    `check` decides where rounding might, if the condition is not written as above. `tiles` forces all pairs (True) or
-    strips; the answer is the same.
+    `check` decides where rounding might, if the condition is not written as above; distances that it computes may be
+    off by `slack` and a little. `tiles` forces all pairs (True) or strips; the answer is the same.
     """
     if left.ndim != 2 or right.ndim != 2 or left.shape[1] != right.shape[1] or left.shape[1] < 2:
         raise ValueError(f"rows need equally many numbers, two or more; got shapes {left.shape} and {right.shape}")
     type_ = row_type(max(len(left), len(right)))
-    total = largest_sum(radius, closed)
-    limits = _Limits(total, total)
-    if check is not None:
-        limits = _Limits(total * (1 - STEP) - SMALLEST, total * (1 + STEP) + SMALLEST)
+    limits = _Limits(*limits_of(radius, closed, check is not None, slack))
     left_rows, right_rows = (np.flatnonzero(np.isfinite(m).all(axis=1)).astype(type_) for m in (left, right))
     if limits.near < 0:
         left_rows = left_rows[:0]  # nothing is nearer than a negative distance

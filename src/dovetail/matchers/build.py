@@ -13,19 +13,18 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from dovetail.batch import Rows
-from dovetail.condition import Band, Condition, Less, Overlap, closed_bounds, columns_of, matching
+from dovetail.condition import Condition, Less, matching
 from dovetail.condition.expression import type_of
-from dovetail.kernels import band, cross, one_inequality, two_inequalities, windows
+from dovetail.kernels import band, windows
 from dovetail.kernels.windows import Windows
 from dovetail.keys import is_fixed
 from dovetail.matchers.driving import Drive, choose_drive, to_check
-from dovetail.matchers.listed import All, Listed, Others, Prepared
-from dovetail.matchers.operands import Batches, CodePair, Operands, read_operands
+from dovetail.matchers.listed import Prepared
+from dovetail.matchers.operands import Batches, Operands, read_operands
 from dovetail.matchers.parts import Part, Parts
-from dovetail.matchers.protocol import Flags, Matcher
+from dovetail.matchers.prepare import listed
+from dovetail.matchers.protocol import Matcher
 
-OPERATORS = {"<": cross.LESS, "<=": cross.LESS_EQUAL, ">": cross.GREATER, ">=": cross.GREATER_EQUAL}
 COMPARE = {"<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal}
 SAMPLE = 4096  # random pairs on which inequalities are compared
 LARGE_GROUP = 1 << 14  # pairs of equal keys from which on a kernel is worth its preparation
@@ -35,10 +34,12 @@ def build_matcher(condition: Condition, left: pa.RecordBatch, right: pa.RecordBa
     """A matcher for two complete sides."""
     batches = (left, right)
     drive = choose_drive(condition)
-    operands = read_operands(condition, batches, drive.equal_keys, drive.ordered_keys)
+    operands = read_operands(condition, batches, drive.equal_keys, drive.ordered_keys, drive.is_metric)
+    if not operands.complete:  # decimals too long to subtract: every pair is a candidate
+        drive = replace(drive, kind="none", predicates=())
     drive, operands = _narrowed(drive, operands)
     if operands.equal is None:
-        part = Part(_listed(drive, operands, batches), operands.rows, to_check(condition, drive.predicates))
+        part = Part(listed(drive, operands, batches), operands.rows, to_check(condition, drive.predicates))
         return Parts(batches, (part,))
     equal = band.prepare(*operands.equal, 0, 0)
     exact = _same_keys(drive, equal, operands, batches)
@@ -50,7 +51,9 @@ def build_matcher(condition: Condition, left: pa.RecordBatch, right: pa.RecordBa
 
 def _narrowed(drive: Drive, operands: Operands) -> tuple[Drive, Operands]:
     """Of three and more inequalities the two that the fewest random pairs satisfy."""
-    if drive.kind != "two_inequalities" or len(drive.predicates) == 2 or not all(len(rows) for rows in operands.rows):
+    if drive.kind != "two_inequalities" or len(drive.predicates) == 2:
+        return drive, operands
+    if not all(len(rows) for rows in operands.rows):
         return replace(drive, predicates=drive.predicates[:2]), operands._replace(ordered=operands.ordered[:2])
     rng = np.random.default_rng(0)
     lefts, rights = (rng.integers(0, len(rows), SAMPLE) for rows in operands.rows)
@@ -63,44 +66,6 @@ def _narrowed(drive: Drive, operands: Operands) -> tuple[Drive, Operands]:
         replace(drive, predicates=tuple(drive.predicates[i] for i in best)),
         operands._replace(ordered=tuple(operands.ordered[i] for i in best)),
     )
-
-
-def _listed(drive: Drive, operands: Operands, batches: Batches) -> Listed:
-    """The kernel of the class, prepared for the rows of the operands."""
-    match drive.predicates:
-        case []:
-            return All(len(operands.rows[0]), len(operands.rows[1]))
-        case [Band() as predicate]:
-            return Prepared(windows, _band(predicate, operands, batches))
-        case [Overlap() as p]:
-            operators = ("<=" if p.left_low_closed else "<", ">=" if p.left_high_closed else ">")
-            return _two(operators, operands.ordered[0], operands.ordered[1])
-        case [Less(_, operator)]:
-            return Prepared(one_inequality, one_inequality.prepare(*operands.ordered[0], OPERATORS[operator]))
-        case [Less(_, first), Less(_, second)]:
-            return _two((first, second), operands.ordered[0], operands.ordered[1])
-    return Others(band.prepare(*operands.ordered[0], 0, 0))
-
-
-def _two(operators: tuple[str, str], first: CodePair, second: CodePair) -> Listed:
-    codes = (OPERATORS[operators[0]], OPERATORS[operators[1]])
-    return Prepared(two_inequalities, two_inequalities.prepare((first[0], second[0]), (first[1], second[1]), codes))
-
-
-def _band(predicate: Band, operands: Operands, batches: Batches) -> Windows:
-    low, high = closed_bounds(predicate)
-    left, right = operands.ordered[0]
-    if isinstance(low, int) and isinstance(high, int):
-        return band.prepare(left, right, low, high)
-
-    def as_written(lefts: Rows, rights: Rows) -> Flags:
-        rows = operands.rows
-        return matching(predicate.source, batches[0], rows[0][lefts], batches[1], rows[1][rights])
-
-    columns = [c for source in predicate.source for c in columns_of(source)]
-    single = any(pa.types.is_float32(type_of(c)) or pa.types.is_float16(type_of(c)) for c in columns)
-    step = band.SINGLE_STEP if single else band.DOUBLE_STEP
-    return band.prepare_checked(band.code_floats(left), band.code_floats(right), low, high, as_written, step)
 
 
 def _same_keys(drive: Drive, equal: Windows, operands: Operands, batches: Batches) -> bool:
@@ -147,5 +112,5 @@ def _groups(
             tuple((left[lefts], right[rights]) for left, right in operands.ordered),
         )
         checks = to_check(condition, (*covered, *drive.predicates))
-        parts.append(Part(_listed(drive, inside, batches), inside.rows, checks))
+        parts.append(Part(listed(drive, inside, batches), inside.rows, checks))
     return parts
