@@ -1,4 +1,8 @@
-"""The kernels behind one face: how many pairs, which pairs, who has a partner; by position in the given codes."""
+"""The kernels behind one face: how many pairs, which pairs, who has a partner; by position in the given codes.
+
+What is asked about the partners of each left row (how many, the sum of their numbers, the smallest of their codes)
+needs no enumeration of the pairs, except where `adds_up` says so.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +12,36 @@ from types import ModuleType
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dovetail.batch import Rows, Side
 from dovetail.kernels import windows
 from dovetail.kernels.windows import Windows
 from dovetail.matchers.protocol import Flags
 
+Words = NDArray[np.int64]
+Numbers = NDArray[Any]  # int64 or float64
+
+NONE = np.iinfo(np.int64).max  # the smallest code where there is no partner, and the code of null
+
 
 class Listed(Protocol):
     def count(self) -> int: ...
     def pairs(self, room: int) -> Iterator[tuple[Rows, Rows]]: ...
     def partnered(self, side: Side) -> Flags: ...
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether it has `row_sums` and `row_smallest`; else one has to go through the pairs."""
+
+    def row_counts(self) -> Words:
+        """How many partners each left row has."""
+
+    def row_sums(self, numbers: Numbers) -> Numbers:
+        """For each left row, the sum of its partners' numbers (one per right row)."""
+
+    def row_smallest(self, codes: Words) -> Words:
+        """For each left row, the smallest of its partners' codes (one per right row); NONE without a partner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +64,25 @@ class Prepared:
         flags: Flags = exists(self.join)
         return flags
 
+    @property
+    def adds_up(self) -> bool:
+        return hasattr(self.kernels, "row_sums")
+
+    def row_counts(self) -> Words:
+        counts: Words = self.kernels.row_counts(self.join)
+        return counts
+
+    def row_sums(self, numbers: Numbers) -> Numbers:
+        sums: Numbers = self.kernels.row_sums(self.join, numbers)
+        return sums
+
+    def row_smallest(self, codes: Words) -> Words:
+        partners: Rows = self.kernels.smallest_partners(self.join, codes)
+        smallest = np.full(len(partners), NONE)
+        some = partners >= 0
+        smallest[some] = codes[partners[some]]
+        return smallest
+
 
 @dataclass(frozen=True, slots=True)
 class Others:
@@ -60,6 +102,22 @@ class Others:
         if side is Side.LEFT:
             return windows.row_exists(before) | windows.row_exists(behind)
         return windows.right_exists(before) | windows.right_exists(behind)
+
+    @property
+    def adds_up(self) -> bool:
+        return True
+
+    def row_counts(self) -> Words:
+        return len(self.equal.right) - windows.row_counts(self.equal)
+
+    def row_sums(self, numbers: Numbers) -> Numbers:
+        before, behind = self._parts()
+        sums: Numbers = windows.row_sums(before, numbers) + windows.row_sums(behind, numbers)
+        return sums
+
+    def row_smallest(self, codes: Words) -> Words:
+        before, behind = (Prepared(windows, part).row_smallest(codes) for part in self._parts())
+        return np.minimum(before, behind)
 
     def _parts(self) -> tuple[Windows, Windows]:
         left, right, starts, ends = self.equal
@@ -86,3 +144,16 @@ class All:
     def partnered(self, side: Side) -> Flags:
         mine, theirs = (self.left, self.right) if side is Side.LEFT else (self.right, self.left)
         return np.full(mine, theirs > 0)
+
+    @property
+    def adds_up(self) -> bool:
+        return True
+
+    def row_counts(self) -> Words:
+        return np.full(self.left, self.right)
+
+    def row_sums(self, numbers: Numbers) -> Numbers:
+        return np.full(self.left, numbers.sum(), numbers.dtype)
+
+    def row_smallest(self, codes: Words) -> Words:
+        return np.full(self.left, codes.min(initial=NONE))
