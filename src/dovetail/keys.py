@@ -97,3 +97,8 @@ def short_decimals(array: pa.Array) -> NDArray[np.int64] | None:
     words = np.frombuffer(array.buffers()[1], np.int64)[2 * array.offset : 2 * (array.offset + len(array))]
     low, high = words[::2], words[1::2]
     return low.copy() if (high == low >> 63).all() else None
+
+
+def list_lengths(lists: pa.Array) -> NDArray[np.int64]:
+    """How many elements each list of a column without nulls has."""
+    return np.asarray(pc.list_value_length(lists)).astype(np.int64)

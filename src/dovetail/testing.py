@@ -99,9 +99,18 @@ def check_run(
 
 
 def check_router(
-    router: Router, left: Any, right: Any, on: Any, *, spread: Sequence[np.ndarray[Any, Any]] | None = None
+    router: Router,
+    left: Any,
+    right: Any,
+    on: Any,
+    *,
+    unique: Side | None = None,
+    spread: Sequence[np.ndarray[Any, Any]] | None = None,
 ) -> None:
-    """Route both tables and see that each matching pair shares exactly one cell."""
+    """Route both tables and see that each matching pair shares exactly one cell.
+
+    With `unique`, rows of that side must not visit more than one cell, as outer and semi joins need.
+    """
     tables = [arrow_table(left), arrow_table(right)]
     cells_of: list[dict[int, list[int]]] = []
     for side in Side:
@@ -114,6 +123,7 @@ def check_router(
             visited.setdefault(row, []).append(cell)
         for row, cells in visited.items():
             assert len(cells) == len(set(cells)), f"row {row} of {side.alias} visits a cell twice: {cells}"
+            assert side is not unique or len(cells) == 1, f"row {row} of {side.alias} visits several cells: {cells}"
         cells_of.append(visited)
     for left_row, right_row in definition(tables[0], tables[1], on):
         ours = set(cells_of[0].get(left_row, [])) & set(cells_of[1].get(right_row, []))

@@ -12,7 +12,7 @@ import pyarrow as pa
 from dovetail.batch import Side
 from dovetail.condition.band_bounds import closed_bounds
 from dovetail.condition.bind import Binder, bind
-from dovetail.condition.evaluate import evaluate, matching, passing
+from dovetail.condition.evaluate import evaluate, keyed_rows, matching, passing
 from dovetail.condition.expression import Call, Column, Expression, Literal, Opaque, columns_of, is_opaque, sides_of
 from dovetail.condition.names import quoted, resolve
 from dovetail.condition.normalise import normalise
@@ -136,6 +136,7 @@ __all__ = [
     "evaluate",
     "expression_of_names",
     "is_opaque",
+    "keyed_rows",
     "matching",
     "parse",
     "passing",

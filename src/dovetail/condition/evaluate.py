@@ -16,6 +16,7 @@ from dovetail.batch import Rows, Side
 from dovetail.condition import casts, literals, types
 from dovetail.condition.expression import Call, Column, Expression, Literal, Opaque, columns_of
 from dovetail.condition.functions import FUNCTION_TABLE
+from dovetail.condition.predicates import Condition
 from dovetail.condition.render import text_of
 from dovetail.errors import ConditionError
 
@@ -112,3 +113,20 @@ def passing(filters: Sequence[Expression], side: Side, batch: pa.RecordBatch) ->
         value = evaluate(filter_, taken, None) if side is Side.LEFT else evaluate(filter_, None, taken)
         result[rows] = _truth(value)
     return result
+
+
+def keyed_rows(
+    condition: Condition, side: Side, batch: pa.RecordBatch, keys: Sequence[Expression]
+) -> tuple[Rows | None, list[pa.Array]]:
+    """Rows of one side that can match at all (None: all of them), with their keys: filters pass and no key is null."""
+    sides = (batch, None) if side is Side.LEFT else (None, batch)
+    columns = [evaluate(key, *sides) for key in keys]
+    alive = passing(condition.filters[side], side, batch)
+    for column in columns:
+        if column.null_count:
+            valid = np.asarray(column.is_valid())
+            alive = valid if alive is None else alive & valid
+    if alive is None:
+        return None, columns
+    rows = np.flatnonzero(alive)
+    return rows, [column.take(pa.array(rows)) for column in columns]

@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dovetail.batch import Rows, Side
-from dovetail.condition import Condition, Expression, evaluate, passing, types
+from dovetail.condition import Condition, Expression, keyed_rows, types
 from dovetail.kernels.hashing import combine
-from dovetail.keys import is_fixed, order_codes, short_decimals
+from dovetail.keys import is_fixed, list_lengths, order_codes, short_decimals
 from dovetail.state.hash_keys import hash_column
 
 Words = NDArray[np.int64]
@@ -39,35 +39,19 @@ def read_operands(
     """Evaluate the keys of both sides and leave out rows that fail the filters or have a null key."""
     rows, columns = [], []
     for side in Side:
-        alive, keys = _alive(condition, batches[side], side, [pair[side] for pair in (*equal, *ordered)])
-        rows.append(alive)
+        alive, keys = keyed_rows(condition, side, batches[side], [pair[side] for pair in (*equal, *ordered)])
+        rows.append(np.arange(batches[side].num_rows) if alive is None else alive)
         columns.append(keys)
     split = len(equal)
     hashes = (_equal_codes(columns[0][:split]), _equal_codes(columns[1][:split])) if equal else None
     pairs = list(zip(columns[0][split:], columns[1][split:], strict=True))
     for left, right in pairs:
         if types.is_list(left.type):
-            hashes = _with_lengths(hashes, (_lengths(left), _lengths(right)))
+            hashes = _with_lengths(hashes, (list_lengths(left), list_lengths(right)))
     codes = [_ordered_codes(left, right, metric) for left, right in pairs]
     known = tuple(pair for pair in codes if pair is not None)
     complete = len(known) == len(codes)
     return Operands((rows[0], rows[1]), hashes, known if complete else (), complete)
-
-
-def _alive(
-    condition: Condition, batch: pa.RecordBatch, side: Side, keys: list[Expression]
-) -> tuple[Rows, list[pa.Array]]:
-    sides = (batch, None) if side is Side.LEFT else (None, batch)
-    columns = [evaluate(key, *sides) for key in keys]
-    alive = passing(condition.filters[side], side, batch)
-    for column in columns:
-        if column.null_count:
-            valid = np.asarray(column.is_valid())
-            alive = valid if alive is None else alive & valid
-    if alive is None:
-        return np.arange(batch.num_rows), columns
-    rows = np.flatnonzero(alive)
-    return rows, [column.take(pa.array(rows)) for column in columns]
 
 
 def _equal_codes(columns: list[pa.Array]) -> Words:
@@ -86,7 +70,7 @@ def _ordered_codes(left: pa.Array, right: pa.Array, metric: bool) -> CodePair | 
     Lists become points. None where distances matter and there is no code that keeps them.
     """
     if types.is_list(left.type):
-        width = max(int(_lengths(left).max(initial=0)), int(_lengths(right).max(initial=0)), FEWEST_COORDINATES)
+        width = max(int(list_lengths(left).max(initial=0)), int(list_lengths(right).max(initial=0)), FEWEST_COORDINATES)
         return _points(left, width), _points(right, width)
     if is_fixed(left.type):
         return order_codes(left).values, order_codes(right).values
@@ -97,10 +81,6 @@ def _ordered_codes(left: pa.Array, right: pa.Array, metric: bool) -> CodePair | 
         return None
     ranks = np.asarray(pc.rank(pa.chunked_array([left, right]), tiebreaker="dense")).astype(np.int64)
     return ranks[: len(left)], ranks[len(left) :]
-
-
-def _lengths(lists: pa.Array) -> Words:
-    return np.asarray(pc.list_value_length(lists)).astype(np.int64)
 
 
 def _with_lengths(hashes: CodePair | None, lengths: CodePair) -> CodePair | None:
@@ -117,5 +97,5 @@ def _points(lists: pa.Array, width: int) -> NDArray[np.float64]:
     """One row per list, filled up with zeros: only lists of one length are compared. A null element is far from all."""
     points = np.zeros((len(lists), width))
     numbers = pc.fill_null(lists.flatten().cast(pa.float64()), np.nan)
-    points[np.arange(width) < _lengths(lists)[:, None]] = np.asarray(numbers)
+    points[np.arange(width) < list_lengths(lists)[:, None]] = np.asarray(numbers)
     return points

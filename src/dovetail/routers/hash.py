@@ -6,7 +6,7 @@ so that a pair still meets exactly once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -25,6 +25,9 @@ class Heavy(NamedTuple):
 
     side: Side
     parts: int
+
+
+FEWEST = 20  # times a key must be in a sample to be believed heavy
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,3 +66,29 @@ class HashRouter:
 def home_cells(hashes: NDArray[np.int64], cells: int) -> NDArray[np.int32]:
     """The cell of each hash. High bits, because the low ones choose the slot of the hash table in the cell."""
     return ((hashes.view(np.uint64) >> np.uint64(32)) % np.uint64(cells)).astype(np.int32)
+
+
+def heavy_keys(
+    condition: Condition, samples: Sequence[tuple[pa.RecordBatch, float]], cells: int, unique: Side | None = None
+) -> dict[int, Heavy]:
+    """Keys with more rows than half a cell should have, by samples and what each of their rows stands for.
+
+    Rows of side `unique` may visit one cell only: it is the one that is dealt out.
+    """
+    counts = [_frequent(condition, side, *samples[side]) for side in Side]
+    fair = max(1.0, sum(batch.num_rows * weight for batch, weight in samples) / cells)
+    heavy = {}
+    for key in sorted(counts[0].keys() | counts[1].keys()):
+        rows = [count.get(key, 0.0) for count in counts]
+        parts = min(cells, round(2 * sum(rows) / fair))
+        if parts > 1:
+            larger = Side.LEFT if rows[0] >= rows[1] else Side.RIGHT
+            heavy[key] = Heavy(larger if unique is None else unique, parts)
+    return heavy
+
+
+def _frequent(condition: Condition, side: Side, batch: pa.RecordBatch, weight: float) -> dict[int, float]:
+    """Estimated rows by hash, of keys that are often in the sample."""
+    hashes, times = np.unique(HashKeys(condition).hash(side, batch).hashes, return_counts=True)
+    often = times >= FEWEST
+    return dict(zip(hashes[often].tolist(), (times[often] * weight).tolist(), strict=True))

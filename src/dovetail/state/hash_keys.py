@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dovetail.batch import Rows, Side
-from dovetail.condition import Condition, evaluate, passing
+from dovetail.condition import Condition, keyed_rows
 from dovetail.kernels import hashing
 from dovetail.keys import is_fixed, order_codes
 
@@ -36,16 +36,7 @@ class HashKeys:
 
     def hash(self, side: Side, batch: pa.RecordBatch) -> Hashed:
         """Hash the rows that have no null key and pass the one-sided filters."""
-        sides = (batch, None) if side is Side.LEFT else (None, batch)
-        keys = [evaluate(pair[side], *sides) for pair in self._keys]
-        alive = passing(self._condition.filters[side], side, batch)
-        for key in keys:
-            if key.null_count:
-                valid = np.asarray(key.is_valid())
-                alive = valid if alive is None else alive & valid
-        rows = None if alive is None else np.flatnonzero(alive)
-        if rows is not None:
-            keys = [key.take(pa.array(rows)) for key in keys]
+        rows, keys = keyed_rows(self._condition, side, batch, [pair[side] for pair in self._keys])
         hashes = hash_column(keys[0])
         for key in keys[1:]:
             hashing.combine(hashes, hash_column(key))

@@ -1,0 +1,117 @@
+"""What a look at a sample tells: how many pairs there will be, and how far values reach."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+
+from dovetail.batch import Side, take_rows
+from dovetail.condition import Condition, columns_of, keyed_rows
+from dovetail.keys import is_fixed
+from dovetail.matchers import Drive, build_matcher
+from dovetail.routers.codes import Words, numbers, rough_codes
+
+SAMPLE = 4096  # rows of a side
+CROSS = 1024  # rows of a side, where every pair of them has to be looked at
+LEAST, MOST = -(2**63), 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Extremes:
+    """How far the keys of all rows of a side reach. Adding up extremes of parts gives those of the whole."""
+
+    lows: tuple[int, ...] = ()  # rough codes of the ordered keys of a drive
+    highs: tuple[int, ...] = ()
+    longest: tuple[float, ...] = ()  # intervals, in units of their numbers; one per interval
+
+    def __add__(self, other: Extremes) -> Extremes:
+        return Extremes(
+            tuple(map(min, self.lows, other.lows)),
+            tuple(map(max, self.highs, other.highs)),
+            tuple(map(max, self.longest, other.longest)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Some rows of a side, taken at random, and what is known of all of them."""
+
+    rows: int  # in all
+    batch: pa.RecordBatch  # of the columns that the condition reads
+    extremes: Extremes = field(default_factory=Extremes)
+
+    @property
+    def weight(self) -> float:
+        """How many rows of the side each row of the sample stands for."""
+        return self.rows / max(1, int(self.batch.num_rows))
+
+    def thinned(self, rows: int) -> Sample:
+        if self.batch.num_rows <= rows:
+            return self
+        chosen = np.random.default_rng(0).choice(self.batch.num_rows, rows, replace=False)
+        return replace(self, batch=take_rows(self.batch, np.sort(chosen)))
+
+
+Samples = tuple[Sample, Sample]
+
+
+def read_columns(condition: Condition, side: Side) -> list[str]:
+    """The columns of a side that the condition reads, in the order of the schema."""
+    expressions = (*condition.conjuncts, *condition.filters[0], *condition.filters[1])
+    read = {column.name for e in expressions for column in columns_of(e) if column.side is side}
+    return [name for name in condition.schema(side).names if name in read]
+
+
+def sample_table(condition: Condition, side: Side, table: pa.Table) -> Sample:
+    """A sample of a table in memory."""
+    rows = np.arange(table.num_rows)
+    if len(rows) > SAMPLE:
+        rows = np.sort(np.random.default_rng(0).choice(len(rows), SAMPLE, replace=False))
+    chosen = table.select(read_columns(condition, side)).take(pa.array(rows)).combine_chunks()
+    batches = chosen.to_batches()
+    batch = batches[0] if batches else pa.RecordBatch.from_pylist([], chosen.schema)
+    return Sample(table.num_rows, batch)
+
+
+def measure(condition: Condition, drive: Drive, side: Side, batch: pa.RecordBatch) -> Extremes | None:
+    """How far the keys of a batch reach; None if no row has any."""
+    keys = [pair[side] for pair in drive.ordered_keys]
+    _, columns = keyed_rows(condition, side, batch, keys)
+    if not columns or not len(columns[0]):
+        return None
+    codes = [_codes(column) for column in columns]
+    lows, highs = zip(*((int(c.min()), int(c.max())) for c in codes), strict=True)
+    return Extremes(lows, highs, tuple(_longest(drive, side, columns)))
+
+
+def _codes(column: pa.Array) -> Words:
+    return np.array([LEAST, MOST]) if pa.types.is_nested(column.type) else rough_codes(column)
+
+
+def _longest(drive: Drive, side: Side, columns: list[pa.Array]) -> list[float]:
+    """The ordered keys of an overlap are (l.low, r.high), (l.high, r.low)."""
+    if (
+        drive.kind not in ("overlap", "rectangles")
+        or len({c.type for c in columns}) > 1
+        or not is_fixed(columns[0].type)
+    ):
+        return []
+    lengths = []
+    for one, other in zip(columns[::2], columns[1::2], strict=True):
+        low, high = (one, other) if side is Side.LEFT else (other, one)
+        with np.errstate(invalid="ignore"):
+            length = float(np.max(numbers(high) - numbers(low), initial=0.0))
+        lengths.append(length if np.isfinite(length) else np.inf)
+    return lengths
+
+
+def estimated_pairs(condition: Condition, drive: Drive, samples: Samples) -> float:
+    """About how many pairs match."""
+    if not all(sample.batch.num_rows for sample in samples):
+        return 0.0
+    if drive.kind == "none" and not drive.equal:
+        samples = (samples[0].thinned(CROSS), samples[1].thinned(CROSS))
+    found = build_matcher(condition, samples[0].batch, samples[1].batch).count()
+    return found * samples[0].weight * samples[1].weight

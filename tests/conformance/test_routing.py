@@ -1,0 +1,57 @@
+"""Every candidate router of every condition: a matching pair meets in exactly one cell, whatever the sample was."""
+
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tests.random_rows import MORE_CONDITIONS, random_rows
+
+from dovetail.batch import Side, one_batch
+from dovetail.condition import Condition, parse
+from dovetail.matchers import choose_drive
+from dovetail.routing import Task, choose_router
+from dovetail.routing.candidates import candidates
+from dovetail.routing.choose import in_tasks
+from dovetail.statistics import Extremes, Sample, measure
+from dovetail.testing import CONDITIONS, check_router
+
+
+def sample_of(condition: Condition, side: Side, table: pa.Table, sampled: int) -> Sample:
+    batch = one_batch(table, table.schema)
+    extremes = measure(condition, choose_drive(condition), side, batch)
+    return Sample(table.num_rows, batch.slice(0, sampled), extremes or Extremes())
+
+
+@pytest.mark.parametrize("on", [*CONDITIONS, *MORE_CONDITIONS])
+@pytest.mark.parametrize("unique", [None, *Side])
+def test_every_matching_pair_meets_once(on: str, unique: Side | None) -> None:
+    rng = random.Random(f"{on}{unique}")
+    for _ in range(4):
+        left, right = random_rows(rng), random_rows(rng)
+        condition = parse(on, left.schema, right.schema)
+        sampled = rng.choice([0, 3, 20])
+        samples = (sample_of(condition, Side.LEFT, left, sampled), sample_of(condition, Side.RIGHT, right, sampled))
+        task = Task(condition, choose_drive(condition), samples, rng.choice([1, 2, 4, 9]), unique)
+        for router, _ in candidates(task):
+            check_router(router, left, right, on, unique=unique)
+        check_router(choose_router(task).router, left, right, on, unique=unique)
+
+
+def test_crowded_cells_are_split() -> None:
+    left = pa.table({"x": np.r_[np.zeros(500), np.arange(100.0)]})
+    right = pa.table({"x": np.r_[np.zeros(10), np.arange(100.0)]})
+    on = "abs(l.x - r.x) < 0.5"
+    condition = parse(on, left.schema, right.schema)
+    samples = (sample_of(condition, Side.LEFT, left, 600), sample_of(condition, Side.RIGHT, right, 110))
+    for unique in (None, *Side):
+        routing = choose_router(Task(condition, choose_drive(condition), samples, 8, unique))
+        check_router(routing.router, left, right, on, unique=unique)
+    routing = choose_router(Task(condition, choose_drive(condition), samples, 8))
+    assert "split" in routing.choice.why or routing.choice.name == "one_bucket"
+
+
+def test_cells_are_spread_over_tasks() -> None:
+    loads = np.array([5.0, 1.0, 4.0, 2.0, 3.0, 3.0])
+    placed = in_tasks(loads, 3)
+    assert np.bincount(placed, loads).tolist() == [6.0, 6.0, 6.0]
