@@ -77,3 +77,13 @@ def test_a_file_that_is_not_what_it_says(inputs: list[object], tmp_path: Path) -
     run = dovetail("explain", "--left", tmp_path / "c.parquet", *inputs[2:], "--on", "l.id = r.id")
     assert run.returncode == 2
     assert "cannot be read as parquet" in run.stderr
+
+
+def test_progress_in_plain_text(inputs: list[object], tmp_path: Path) -> None:
+    request = ["join", *inputs, "--on", "l.id = r.id", "--in-process", "--overwrite", "--out", tmp_path / "out"]
+    assert dovetail(*request).stderr == ""
+    assert dovetail(*request, "--no-progress").stderr == ""
+    told = dovetail(*request, "--progress")
+    assert told.returncode == 0
+    assert "50 rows" in told.stdout
+    assert "results" not in told.stdout

@@ -10,8 +10,10 @@ import pyarrow as pa
 from dovetail.batch import one_batch
 from dovetail.condition import parse
 from dovetail.errors import InputError, PlanError
+from dovetail.metrics import Observer
 from dovetail.plan import JoinPlan
 from dovetail.planner import plan_join, plan_tables
+from dovetail.progress import watched
 from dovetail.runtimes.at_rest import count_at_rest
 from dovetail.runtimes.embedded import Step, join_progressively, join_tables
 from dovetail.runtimes.output import output_schema
@@ -31,6 +33,7 @@ def join(
     window: Any = None,
     memory: str | int | None = None,
     algorithm: str = "auto",
+    progress: bool | Observer | None = None,
     **options: Any,
 ) -> Any:
     """Join two inputs on any condition.
@@ -39,8 +42,13 @@ def join(
     pyarrow.Table. `on` is SQL text with the aliases l and r, a list of column names, or PySpark Columns. `memory`
     bounds what each cell keeps. The result has the left columns, then the right ones; a right name that clashes gets
     the suffix.
+
+    In process, a join that takes longer than a second shows a bar on a terminal or in a notebook; `progress` is False
+    for none, True for one in any case, or a function that is called with `Progress` values.
     """
     if _on_spark(left, right):
+        if progress:
+            raise PlanError("progress is for tables in process; Spark shows its own when the DataFrame is computed.")
         from dovetail.spark import join_dataframes
 
         memory_bytes = None if memory is None else parse_bytes(memory)
@@ -57,7 +65,8 @@ def join(
         )
     _refuse(window=window, **options)
     plan, tables = _planned(left, right, on, how, memory, algorithm)
-    return join_tables(plan, *tables, suffix)
+    with watched(progress) as observer:
+        return join_tables(plan, *tables, suffix, observer)
 
 
 def progressive(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -22,8 +21,10 @@ from dovetail import api
 from dovetail.condition import parse
 from dovetail.errors import DovetailError
 from dovetail.files import check_output, dataset_of, format_of
+from dovetail.metrics import Observer, Progress
 from dovetail.plan import JoinPlan
 from dovetail.planner import plan_join, plan_tables
+from dovetail.progress import watched
 from dovetail.runtimes.output import output_schema
 from dovetail.state.budget import parse_bytes
 
@@ -50,6 +51,8 @@ WARM_UP = (
 )
 """A condition for each kernel."""
 
+GROUP_ROWS = 1 << 20  # rows of one group in a parquet file
+
 InProcess = Annotated[bool, typer.Option(help="Join in this process, without Spark.")]
 
 
@@ -75,9 +78,16 @@ class Request(NamedTuple):
         output_schema(schemas[0], schemas[1], self.suffix, plan.how)
         return plan
 
-    def join(self, left: Any, right: Any) -> Any:
+    def join(self, left: Any, right: Any, progress: Observer | None = None) -> Any:
         return api.join(
-            left, right, self.on, self.how, suffix=self.suffix, memory=self.memory, algorithm=self.algorithm
+            left,
+            right,
+            self.on,
+            self.how,
+            suffix=self.suffix,
+            memory=self.memory,
+            algorithm=self.algorithm,
+            progress=progress or False,
         )
 
 
@@ -93,14 +103,18 @@ def join(
     algorithm: Algorithm = "auto",
     overwrite: Annotated[bool, typer.Option(help="Replace what is in the output directory.")] = False,
     in_process: InProcess = False,
+    progress: Annotated[
+        bool | None,
+        typer.Option(help="A bar on the terminal, or lines of plain text elsewhere. By default: on a terminal only."),
+    ] = None,
 ) -> None:
     """Join two files."""
     request = Request(left, right, on, how, suffix, memory, algorithm, in_process)
     request.checked()
     check_output(out, overwrite=overwrite)
     started = time.perf_counter()
-    with console.status("joining …") if console.is_terminal else nullcontext():
-        rows = (_join_in_process if in_process else _join_on_spark)(request, out)
+    with watched(progress) as observer:
+        rows = (_join_in_process if in_process else _join_on_spark)(request, out, observer)
     console.print(f"{rows:,} rows in {time.perf_counter() - started:.1f} s, written to {out}", highlight=False)
 
 
@@ -140,29 +154,43 @@ def warm_up() -> None:
     console.print(f"kernels are ready, {time.perf_counter() - started:.1f} s", highlight=False)
 
 
-def _join_in_process(request: Request, out: Path) -> int:
-    result = request.join(*(dataset_of(path).to_table() for path in (request.left, request.right)))
+def _join_in_process(request: Request, out: Path, observer: Observer | None) -> int:
+    observe = observer or _nobody
+    observe(Progress("reading"))
+    left, right = (dataset_of(path).to_table() for path in (request.left, request.right))
+    result = request.join(left, right, observer)
+    rows: int = result.num_rows
     unfinished = out / ".part-0.tmp"
-    pq.write_table(result, unfinished)
+    with pq.ParquetWriter(unfinished, result.schema) as file:
+        for start in range(0, rows, GROUP_ROWS):
+            observe(Progress("writing", start, rows))
+            file.write_table(result.slice(start, GROUP_ROWS), GROUP_ROWS)
+    observe(Progress("writing", rows, rows))
     _clear(out, except_for=unfinished)
     unfinished.rename(out / "part-0.parquet")
-    rows: int = result.num_rows
     return rows
 
 
-def _join_on_spark(request: Request, out: Path) -> int:
+def _join_on_spark(request: Request, out: Path, observer: Observer | None) -> int:
     from dovetail.spark.session import local_session
 
+    observe = observer or _nobody
+    observe(Progress("starting Spark"))
     spark = local_session()
     try:
-        inputs = [
+        left, right = (
             spark.read.format(format_of(path)).options(**_options(path)).load(str(path))
             for path in (request.left, request.right)
-        ]
-        request.join(*inputs).write.mode("overwrite").parquet(str(out))
+        )
+        observe(Progress("joining"))
+        request.join(left, right).write.mode("overwrite").parquet(str(out))
         return spark.read.parquet(str(out)).count()
     finally:
         spark.stop()
+
+
+def _nobody(_: Progress) -> None:
+    """Looks the other way."""
 
 
 def _options(path: Path) -> dict[str, str]:

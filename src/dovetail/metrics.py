@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 
 
@@ -32,3 +32,17 @@ class Counters(Mapping[str, int]):
 
     def __len__(self) -> int:
         return len(fields(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run is: the results of its phase so far, and how many there will be."""
+
+    phase: str  # preparing, joining, writing
+    results: int = 0
+    total: int | None = None  # None while it is not known
+    exact: bool = True  # else the total is an estimate
+
+
+Observer = Callable[[Progress], None]
+"""Is told of progress, often: it should not take long."""

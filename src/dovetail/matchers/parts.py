@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -25,12 +25,20 @@ class Part:
     checks: tuple[Expression, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Parts:
     """A matcher. No pair is a candidate in two parts."""
 
     batches: Batches
     parts: tuple[Part, ...]
+    seen: int = field(default=0, init=False)
+
+    @property
+    def exact(self) -> bool:
+        return not any(part.checks for part in self.parts)
+
+    def candidates(self) -> int:
+        return sum(part.listed.count() for part in self.parts)
 
     def count(self) -> int:
         return sum(
@@ -55,6 +63,7 @@ class Parts:
 
     def _checked(self, part: Part, room: int) -> Iterator[tuple[Rows, Rows]]:
         for lefts, rights in part.listed.pairs(room):
+            self.seen += len(lefts)
             left_rows, right_rows = part.rows[0][lefts], part.rows[1][rights]
             if part.checks:
                 good = matching(part.checks, self.batches[0], left_rows, self.batches[1], right_rows)

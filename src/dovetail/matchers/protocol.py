@@ -16,6 +16,15 @@ Flags = NDArray[np.bool_]
 class Matcher(Protocol):
     """The matching pairs of two sides by row number. Nothing is enumerated before it is asked for."""
 
+    seen: int  # candidates that `pairs` has looked at so far
+
+    @property
+    def exact(self) -> bool:
+        """Whether every candidate is a pair."""
+
+    def candidates(self) -> int:
+        """How many pairs have to be looked at; none is enumerated."""
+
     def count(self) -> int:
         """How many pairs there are."""
 

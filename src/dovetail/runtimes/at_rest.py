@@ -15,7 +15,9 @@ import pyarrow as pa
 from dovetail.batch import Pairs, Side
 from dovetail.condition import Condition
 from dovetail.matchers import build_matcher
+from dovetail.metrics import Observer
 from dovetail.runtimes.output import ONE_SIDED, WITHOUT_PARTNER, result_batches, row_batches
+from dovetail.runtimes.watching import Watch
 
 ROOM = 1 << 20  # pairs found at a time
 
@@ -26,20 +28,28 @@ def count_at_rest(condition: Condition, left: pa.RecordBatch, right: pa.RecordBa
 
 
 def join_at_rest(
-    condition: Condition, how: str, left: pa.RecordBatch, right: pa.RecordBatch, schema: pa.Schema
+    condition: Condition,
+    how: str,
+    left: pa.RecordBatch,
+    right: pa.RecordBatch,
+    schema: pa.Schema,
+    observer: Observer | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The results, in batches of bounded size."""
+    watch = Watch(observer)
     matcher = build_matcher(condition, left, right)
     if how in ONE_SIDED:
         partnered = matcher.partnered(Side.LEFT)
-        wanted = partnered if how == "left_semi" else ~partnered
-        yield from row_batches(Side.LEFT, left, np.flatnonzero(wanted), schema)
+        rows = np.flatnonzero(partnered if how == "left_semi" else ~partnered)
+        yield from watch.counted(row_batches(Side.LEFT, left, rows, schema), total=len(rows))
         return
     seen = {side: np.zeros(batch.num_rows, np.bool_) for side, batch in zip(Side, (left, right), strict=True)}
     alone = WITHOUT_PARTNER.get(how, ())
+    watch.prepared(matcher, pairs_only=not alone)
     for left_rows, right_rows in matcher.pairs(ROOM):
         for side in alone:
             seen[side][left_rows if side is Side.LEFT else right_rows] = True
-        yield from result_batches(Pairs(left, left_rows, right, right_rows), schema)
+        yield from watch.counted(result_batches(Pairs(left, left_rows, right, right_rows), schema))
     for side in alone:
-        yield from row_batches(side, left if side is Side.LEFT else right, np.flatnonzero(~seen[side]), schema)
+        rows = np.flatnonzero(~seen[side])
+        yield from watch.counted(row_batches(side, left if side is Side.LEFT else right, rows, schema))

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from dovetail.batch import Arrival, End, Event, Phase, Side, one_batch
 from dovetail.estimate import Estimate
-from dovetail.metrics import Counters
+from dovetail.metrics import Counters, Observer, Progress
 from dovetail.operators import operator_class
 from dovetail.operators.protocol import Workspace
 from dovetail.plan import JoinPlan
@@ -36,7 +36,9 @@ class Step:
     estimate: Estimate | None  # None while it cannot be honest
 
 
-def join_tables(plan: JoinPlan, left: pa.Table, right: pa.Table, suffix: str) -> pa.Table:
+def join_tables(
+    plan: JoinPlan, left: pa.Table, right: pa.Table, suffix: str, observer: Observer | None = None
+) -> pa.Table:
     """The whole join of two tables.
 
     By a kernel that sees both sides complete, or by an operator: the smaller side then comes first, so that only it has
@@ -45,11 +47,15 @@ def join_tables(plan: JoinPlan, left: pa.Table, right: pa.Table, suffix: str) ->
     schema = output_schema(left.schema, right.schema, suffix, plan.how)
     if plan.at_rest:
         sides = (one_batch(left, left.schema), one_batch(right, right.schema))
-        return pa.Table.from_batches(join_at_rest(plan.condition, plan.how, *sides, schema), schema)
+        return pa.Table.from_batches(join_at_rest(plan.condition, plan.how, *sides, schema, observer), schema)
     first = Side.LEFT if left.nbytes <= right.nbytes else Side.RIGHT
     tables = (left, right)
-    results = run(plan, one_after_the_other(tables, first), schema, BATCH_ROWS)
-    return pa.Table.from_batches([step.batch for step in results], schema)
+    batches = []
+    for step in run(plan, one_after_the_other(tables, first), schema, BATCH_ROWS):
+        batches.append(step.batch)
+        if observer is not None:
+            observer(Progress("joining", step.results))
+    return pa.Table.from_batches(batches, schema)
 
 
 def join_progressively(plan: JoinPlan, left: Rows, right: Rows, suffix: str) -> Iterator[Step]:
