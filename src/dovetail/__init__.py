@@ -1,10 +1,20 @@
 """Dovetail: joins that answer while the data is still arriving."""
 
-from dovetail.api import count, explain, join, progressive
+from dovetail.api import aggregate, count, explain, join, progressive
 from dovetail.errors import DovetailError
 from dovetail.estimate import Estimate
 from dovetail.runtimes.simulated import simulate
 
 __version__ = "0.1.0"
 
-__all__ = ["DovetailError", "Estimate", "__version__", "count", "explain", "join", "progressive", "simulate"]
+__all__ = [
+    "DovetailError",
+    "Estimate",
+    "__version__",
+    "aggregate",
+    "count",
+    "explain",
+    "join",
+    "progressive",
+    "simulate",
+]

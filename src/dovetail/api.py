@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
+from dovetail.aggregates import finish, partial_aggregates
 from dovetail.batch import one_batch
 from dovetail.condition import parse
+from dovetail.condition.aggregates import check_names, parse_aggregates, parse_by
 from dovetail.errors import InputError, PlanError
 from dovetail.metrics import Observer
 from dovetail.plan import JoinPlan
@@ -107,6 +109,26 @@ def count(left: Any, right: Any, on: On, **options: Any) -> int:
     return count_at_rest(
         plan.condition, one_batch(left_table, left_table.schema), one_batch(right_table, right_table.schema)
     )
+
+
+def aggregate(
+    left: Any, right: Any, on: On, aggregates: Mapping[str, str], *, by: str | Sequence[str] | None = None
+) -> pa.Table:
+    """Aggregates over the pairs of an inner join: `{"n": "count(*)", "total": "sum(r.amount)"}`.
+
+    Known are count, sum, avg, min and max of expressions over one side. With `by`, a column or a list of columns of one
+    side, there is a row for each group that has a pair; without it there is one row. No pair is enumerated unless a
+    residual has to be checked.
+    """
+    if _on_spark(left, right):
+        raise PlanError("aggregates take tables in process; on Spark, join the DataFrames, then group and aggregate.")
+    plan, tables = _planned(left, right, on, "inner", None, "auto")
+    schemas = (tables[0].schema, tables[1].schema)
+    wanted, groups = parse_aggregates(aggregates, *schemas), parse_by(by, *schemas)
+    check_names(groups, wanted)
+    batches = [one_batch(table, table.schema) for table in tables]
+    partials = partial_aggregates(plan.condition, wanted, groups, batches[0], batches[1])
+    return pa.Table.from_batches([finish(wanted, groups, partials)])
 
 
 def explain(

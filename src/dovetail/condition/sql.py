@@ -20,22 +20,24 @@ def read_sql(text: str, schemas: names.Schemas) -> Expression:
     return Translator(schemas).condition(parse_text(text))
 
 
-def parse_text(text: str) -> exp.Expr:
-    """One sqlglot tree, or a ConditionError that points at the place."""
+def parse_text(text: str, kind: str = "condition") -> exp.Expr:
+    """One sqlglot tree, or a ConditionError that points at the place. `kind` is what messages call it."""
     try:
         statements = DIALECT.parser().parse(_joined_quotes(DIALECT.tokenize(text), text), text)
     except ParseError as error:
-        raise ConditionError(_parse_message(text, error)) from None
+        raise ConditionError(_parse_message(text, error, kind)) from None
     except TokenError:
-        raise ConditionError(f"cannot read the condition: a quote or comment is not closed.\n  {text}") from None
+        raise ConditionError(f"cannot read the {kind}: a quote or comment is not closed.\n  {text}") from None
     trees = [s for s in statements if s is not None]
     if not trees:
-        raise ConditionError("the condition is empty. Write for example 'l.id = r.id'.")
+        raise ConditionError(f"the {kind} is empty. Write for example 'l.id = r.id'.")
     if len(trees) > 1:
-        raise ConditionError(f"the condition has {len(trees)} statements; write one, joined by AND.\n  {text}")
+        raise ConditionError(
+            f"the {kind} has {len(trees)} statements; write one. Conditions are joined by AND.\n  {text}"
+        )
     tree = trees[0]
     if not isinstance(tree, exp.Expr):
-        raise ConditionError(f"this is not a condition.\n  {text}")
+        raise ConditionError(f"this is no {kind}.\n  {text}")
     return tree
 
 
@@ -56,9 +58,9 @@ def _touch(first: Token, second: Token) -> bool:
     return first.token_type == second.token_type == TokenType.STRING and first.end + 1 == second.start
 
 
-def _parse_message(text: str, error: ParseError) -> str:
+def _parse_message(text: str, error: ParseError, kind: str) -> str:
     if not error.errors:
-        return f"cannot read the condition: {error}"
+        return f"cannot read the {kind}: {error}"
     first: dict[str, Any] = error.errors[0]
     highlight, line = first.get("highlight") or "", int(first.get("line") or 1)
     start = max(int(first.get("col") or 1) - len(highlight), 0)
@@ -71,7 +73,7 @@ def _parse_message(text: str, error: ParseError) -> str:
         what = f"{description} at {highlight!r}"
     source = (text.splitlines() or [""])[line - 1]
     pointer = " " * start + "^" * max(len(highlight), 1)
-    return f"cannot read the condition: {what} (line {line}, column {start + 1}).\n  {source}\n  {pointer}"
+    return f"cannot read the {kind}: {what} (line {line}, column {start + 1}).\n  {source}\n  {pointer}"
 
 
 def with_columns(expression: Opaque, column: Callable[[Column], str]) -> str:

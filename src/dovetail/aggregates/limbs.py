@@ -1,0 +1,89 @@
+"""Exact sums of whole numbers and decimals: each number in limbs of 32 bits, which are added up one by one.
+
+    number  =  limbs[0]  +  limbs[1] * 2^32  +  limbs[2] * 2^64  +  limbs[3] * 2^96  + …      each limb in an int64
+
+A limb has room for the sum of 2^31 others; then it hands what is beyond 32 bits to the next one. Where numbers are so
+small that their sum fits anyway, a single limb holds all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dovetail.keys import is_fixed, order_codes
+
+Words = NDArray[np.int64]
+
+BITS = 32
+MASK = np.int64(2**BITS - 1)
+SIGN_BIT = 63
+ROOM = 1 << SIGN_BIT
+DECIMAL_LIMBS = 4
+HIGHEST = np.int64(10**38 >> 64)  # the upper word of the largest decimal
+
+
+def split(array: pa.Array, times: int) -> list[Words]:
+    """The numbers of an integer or decimal column (unscaled; 0 for null), ready to be added up so many times."""
+    if pa.types.is_uint64(array.type):
+        array = array.cast(pa.decimal128(20, 0))
+    if not is_fixed(array.type):
+        return _split_decimals(array)
+    numbers = order_codes(array).values
+    if array.null_count:
+        numbers = np.where(np.asarray(array.is_valid()), numbers, 0)
+    return [numbers] if fits([numbers], times) else [numbers & MASK, numbers >> BITS]
+
+
+def _split_decimals(array: pa.Array) -> list[Words]:
+    words = np.frombuffer(array.buffers()[1], np.int64)[2 * array.offset : 2 * (array.offset + len(array))]
+    if array.null_count:
+        words = np.where(np.repeat(np.asarray(array.is_valid()), 2), words, 0)
+    low, high = words[::2], words[1::2]
+    return [low & MASK, (low >> BITS) & MASK, high & MASK, high >> BITS]
+
+
+def fits(limbs: Sequence[Words], times: int) -> bool:
+    """Whether so many of these can be added up within 64 bits."""
+    largest = max(max(int(limb.max(initial=0)), -int(limb.min(initial=0))) for limb in limbs)
+    return largest * times < ROOM
+
+
+def carried(limbs: Sequence[Words]) -> list[Words]:
+    """The same numbers with one more limb, in which all but the last are from 0 to 2^32 - 1."""
+    tidy = []
+    carry = np.zeros(len(limbs[0]), np.int64)
+    for limb in limbs:
+        low = (limb & MASK) + carry  # at most 33 bits and a sign
+        tidy.append(low & MASK)
+        carry = (limb >> BITS) + (low >> BITS)
+    return [*tidy, carry]
+
+
+def decimals(limbs: Sequence[Words], scale: int, valid: NDArray[np.bool_]) -> pa.Array | None:
+    """The numbers as decimal128(38, scale), null where not valid; None if one has more than 38 digits."""
+    tidy = carried(limbs)
+    while len(tidy) <= DECIMAL_LIMBS:
+        *others, last = tidy
+        tidy = [*others, last & MASK, last >> SIGN_BIT]
+    sign = -(tidy[DECIMAL_LIMBS - 1] >> (BITS - 1))  # of a number of 128 bits
+    *between, last = tidy[DECIMAL_LIMBS:]
+    low, high = tidy[0] | tidy[1] << BITS, tidy[2] | tidy[3] << BITS
+    too_long = any((limb != sign & MASK).any() for limb in between) or (last != sign).any()
+    if too_long or (high > HIGHEST).any() or (high < ~HIGHEST).any():
+        return None
+    words = np.stack([low, high], axis=1)
+    mask = pa.array(valid).buffers()[1]
+    array = pa.Array.from_buffers(pa.decimal128(38, scale), len(words), [mask, pa.py_buffer(words)])
+    return array if _is_valid(array) else None
+
+
+def _is_valid(array: pa.Array) -> bool:
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid:  # a few numbers with the highest word that is possible
+        return False
+    return True

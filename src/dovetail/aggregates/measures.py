@@ -1,0 +1,98 @@
+"""How each partial column is computed: numbers to add up over pairs, or ranks of which the smallest counts.
+
+A measure gives one number or rank per row of its side. It gets them back per left row, over all pairs of that row, and
+makes one value per group of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dovetail.aggregates.columns import PartialColumn
+from dovetail.aggregates.groups import Groups
+from dovetail.aggregates.limbs import decimals, split
+from dovetail.aggregates.ranks import Ranks, rank
+from dovetail.batch import Side
+from dovetail.errors import ConditionError
+from dovetail.matchers.listed import Numbers, Words
+
+
+class Measure(Protocol):
+    @property
+    def side(self) -> Side: ...
+    @property
+    def numbers(self) -> list[Numbers]: ...
+    @property
+    def ranks(self) -> list[Words]: ...
+    def answer(self, groups: Groups, numbers: Sequence[Numbers], ranks: Sequence[Words]) -> pa.Array: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    side: Side
+    numbers: list[Numbers]  # 1 or, for null, 0
+    ranks: list[Words]
+
+    def answer(self, groups: Groups, numbers: Sequence[Numbers], ranks: Sequence[Words]) -> pa.Array:
+        return pa.array(groups.sum(numbers[0]))
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """The last of the numbers is 1 or, for null, 0; the others are limbs, or one column of doubles."""
+
+    side: Side
+    numbers: list[Numbers]
+    ranks: list[Words]
+    column: PartialColumn
+
+    def answer(self, groups: Groups, numbers: Sequence[Numbers], ranks: Sequence[Words]) -> pa.Array:
+        *values, valid = numbers
+        some = groups.sum(valid) > 0
+        type_ = self.column.type
+        if pa.types.is_floating(type_):
+            return pa.array(groups.sum(values[0]), mask=~some)
+        total = decimals(groups.sum_limbs(values), type_.scale, some)
+        if total is None:
+            raise ConditionError(
+                f"{self.column.text}: the sum has more than {type_.precision} digits. Cast the values to double, or to "
+                "a decimal with fewer digits behind the point."
+            )
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class Extreme:
+    side: Side
+    numbers: list[Numbers]
+    ranks: list[Words]
+    order: Ranks
+
+    def answer(self, groups: Groups, numbers: Sequence[Numbers], ranks: Sequence[Words]) -> pa.Array:
+        return self.order.values_at(groups.smallest(ranks[0]))
+
+
+def measure(column: PartialColumn, side: Side, values: pa.Array | None, left_rows: int, right_rows: int) -> Measure:
+    """`values` has one entry per row of `side`; None: count(*)."""
+    if values is None or (column.function == "count" and not values.null_count):
+        return Count(Side.LEFT, [np.ones(left_rows, np.int64)], [])
+    if column.function == "count":
+        return Count(side, [_ones(values)], [])
+    if column.function == "sum":
+        if pa.types.is_floating(values.type):
+            summands: list[Numbers] = [np.asarray(pc.fill_null(values.cast(pa.float64()), 0.0))]
+        else:
+            summands = [*split(values, right_rows)]  # no row has more pairs than that
+        return Sum(side, [*summands, _ones(values)], [], column)
+    order = rank(values, largest_first=column.function == "max")
+    return Extreme(side, [], [order.ranks], order)
+
+
+def _ones(values: pa.Array) -> Words:
+    return np.asarray(values.is_valid()).astype(np.int64)

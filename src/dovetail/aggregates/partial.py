@@ -1,0 +1,113 @@
+"""Aggregates over the pairs of two complete sides, group by group, as partial results that can be merged.
+
+    right values --> kernel per sum --> one number per left row --\
+    left values ------ times how many partners it has -------------+--> rows in groups --> one number per group
+
+Groups are made of left rows. To group by the right side, the condition is mirrored. Only where candidates have to be
+checked are pairs enumerated, in chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from dovetail.aggregates.columns import PartialColumn, partial_columns, partial_schema
+from dovetail.aggregates.groups import Groups, group, one_group
+from dovetail.aggregates.measures import Measure, measure
+from dovetail.batch import Side, take_rows
+from dovetail.condition import Condition, Expression, columns_of, evaluate, passing, sides_of
+from dovetail.condition.aggregates import Aggregate, GroupColumn
+from dovetail.condition.mirror import mirrored, mirrored_expression
+from dovetail.matchers import build_matcher
+from dovetail.matchers.partners import over_partners
+from dovetail.matchers.parts import Parts
+
+
+def partial_aggregates(
+    condition: Condition,
+    aggregates: Sequence[Aggregate],
+    by: Sequence[GroupColumn],
+    left: pa.RecordBatch,
+    right: pa.RecordBatch,
+) -> pa.RecordBatch:
+    """One row per group that has a pair, with the columns of `partial_schema`; without `by` always one row."""
+    keys = [column.value for column in by]
+    columns = list(partial_columns(aggregates))
+    batches = [_used(side, condition, keys, columns, batch) for side, batch in zip(Side, (left, right), strict=True)]
+    condition = replace(condition, filters=((), ()))  # the rows that fail them are gone
+    if _groups_side(columns, by) is Side.RIGHT:
+        condition, batches = mirrored(condition), batches[::-1]
+        keys = [mirrored_expression(key) for key in keys]
+        columns = [_mirrored(column) for column in columns]
+    arrays = _aggregated(condition, columns, keys, batches[0], batches[1])
+    return pa.RecordBatch.from_arrays(arrays, schema=partial_schema(aggregates, by))
+
+
+def _groups_side(columns: Sequence[PartialColumn], by: Sequence[GroupColumn]) -> Side:
+    """The side of the groups; without groups the one that has more of the values, which saves kernels."""
+    if by:
+        return by[0].side
+    values = [column.value for column in columns if column.value is not None]
+    rights = sum(Side.RIGHT in sides_of(value) for value in values)
+    return Side.RIGHT if 2 * rights > len(values) else Side.LEFT
+
+
+def _mirrored(column: PartialColumn) -> PartialColumn:
+    return column if column.value is None else replace(column, value=mirrored_expression(column.value))
+
+
+def _used(
+    side: Side, condition: Condition, keys: list[Expression], columns: list[PartialColumn], batch: pa.RecordBatch
+) -> pa.RecordBatch:
+    """The rows that pass the filters, with the columns that somebody reads."""
+    values = [column.value for column in columns if column.value is not None]
+    read = [*condition.conjuncts, *keys, *values]
+    alive = passing(condition.filters[side], side, batch)
+    batch = batch.select(sorted({column.name for e in read for column in columns_of(e) if column.side is side}))
+    return batch if alive is None else take_rows(batch, np.flatnonzero(alive))
+
+
+def _aggregated(
+    condition: Condition,
+    columns: Sequence[PartialColumn],
+    keys: Sequence[Expression],
+    left: pa.RecordBatch,
+    right: pa.RecordBatch,
+) -> list[pa.Array]:
+    measures = [_measured(column, left, right) for column in columns]
+    rights = [m for m in measures if m.side is Side.RIGHT]
+    matcher = build_matcher(condition, left, right)
+    assert isinstance(matcher, Parts)
+    found = over_partners(matcher, [n for m in rights for n in m.numbers], [r for m in rights for r in m.ranks])
+    rows = np.flatnonzero(found.counts)
+    counts = found.counts[rows]
+    taken = [evaluate(key, left, None).take(pa.array(rows)) for key in keys]
+    groups = group(taken) if taken else one_group(len(rows))
+    sums, smallest = iter(found.sums), iter(found.smallest)
+    answers = []
+    for m in measures:
+        if m.side is Side.LEFT:
+            with np.errstate(over="ignore"):  # what is too large is infinite
+                numbers = [column[rows] * counts for column in m.numbers]
+            ranks = [column[rows] for column in m.ranks]
+        else:
+            numbers = [next(sums)[rows] for _ in m.numbers]
+            ranks = [next(smallest)[rows] for _ in m.ranks]
+        answers.append(m.answer(groups, numbers, ranks))
+    return [*_first_of(groups, taken), *answers]
+
+
+def _measured(column: PartialColumn, left: pa.RecordBatch, right: pa.RecordBatch) -> Measure:
+    if column.value is None:
+        return measure(column, Side.LEFT, None, left.num_rows, right.num_rows)
+    side = Side.RIGHT if Side.RIGHT in sides_of(column.value) else Side.LEFT
+    values = evaluate(column.value, left, None) if side is Side.LEFT else evaluate(column.value, None, right)
+    return measure(column, side, values, left.num_rows, right.num_rows)
+
+
+def _first_of(groups: Groups, taken: Sequence[pa.Array]) -> list[pa.Array]:
+    return [key.take(pa.array(groups.first_rows)) for key in taken]

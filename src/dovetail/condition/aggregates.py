@@ -1,0 +1,192 @@
+"""Aggregates over the pairs of a join, and the columns that group them, read from SQL text.
+
+    {"n": "count(*)", "total": "sum(r.amount * 2)"}        by=["l.region", "l.day"]
+
+An aggregate takes an expression over one side. Types are Spark's: integers add up to bigint, decimal(p, s) to
+decimal(p + 10, s), and have an average of decimal(p + 4, s + 4), with at most 38 digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from typing import Literal as OneOf
+
+import pyarrow as pa
+from sqlglot import exp
+
+from dovetail.batch import Side
+from dovetail.condition import names, types
+from dovetail.condition.bind import Binder
+from dovetail.condition.evaluate import evaluate
+from dovetail.condition.expression import Column, Expression, sides_of, type_of
+from dovetail.condition.render import text_of
+from dovetail.condition.sql import parse_text
+from dovetail.condition.translate import Translator
+from dovetail.errors import ConditionError, InputError
+
+t = pa.types
+
+Function = OneOf["count", "sum", "avg", "min", "max"]
+
+FUNCTIONS: dict[type[exp.Expr], Function] = {
+    exp.Count: "count",
+    exp.Sum: "sum",
+    exp.Avg: "avg",
+    exp.Min: "min",
+    exp.Max: "max",
+}
+KNOWN = "count(*), count(x), sum(x), avg(x), min(x) and max(x)"
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """function(value), called `name` in the result."""
+
+    name: str
+    function: Function
+    value: Expression | None  # None: count(*)
+    type: pa.DataType
+
+    @property
+    def text(self) -> str:
+        return f"{self.function}({'*' if self.value is None else text_of(self.value)})"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupColumn:
+    """A column of one side whose values are groups, called `name` in the result."""
+
+    name: str
+    side: Side
+    value: Expression  # the column, in a plain type
+
+
+def parse_aggregates(
+    aggregates: Mapping[str, str], left_schema: pa.Schema, right_schema: pa.Schema, zone: str | None = None
+) -> tuple[Aggregate, ...]:
+    """Each aggregate, bound to the two schemas."""
+    if not isinstance(aggregates, Mapping):
+        raise InputError(
+            f"aggregates are a dict of names and SQL, such as {{'total': 'sum(r.amount)'}}; "
+            f"got {type(aggregates).__name__}."
+        )
+    if not aggregates:
+        raise InputError("no aggregate is asked for. Give at least one, such as {'n': 'count(*)'}.")
+    binder = Binder((left_schema, right_schema), zone)
+    return tuple(_aggregate(name, text, binder) for name, text in aggregates.items())
+
+
+def _aggregate(name: Any, text: Any, binder: Binder) -> Aggregate:
+    if not isinstance(name, str) or not isinstance(text, str):
+        raise InputError(f"an aggregate has a name and SQL text, such as 'n': 'count(*)'; got {name!r}: {text!r}.")
+    if not text.strip():
+        raise ConditionError(f"aggregate {name!r} is empty. Write one of {KNOWN}.")
+    tree = parse_text(text, "aggregate")
+    while isinstance(tree, exp.Paren):
+        tree = tree.this
+    function = FUNCTIONS.get(type(tree))
+    if function is None:
+        raise ConditionError(_not_one(text, tree))
+    if tree.expressions or tree.this is None:
+        raise ConditionError(f"{text}: {function} takes one argument.")
+    if isinstance(tree.this, exp.Star):
+        if function != "count":
+            raise ConditionError(f"{text}: only count takes a star; name a column.")
+        return Aggregate(name, "count", None, types.INT64)
+    if isinstance(tree.this, exp.Distinct):
+        raise ConditionError(f"{text}: DISTINCT is not supported. Join, then aggregate the result.")
+    if tree.this.find(exp.AggFunc):
+        raise ConditionError(f"{text}: an aggregate cannot contain another one.")
+    value = _value(text, tree.this, binder)
+    return Aggregate(name, function, value, _result_type(text, function, value))
+
+
+def _not_one(text: str, tree: exp.Expr) -> str:
+    if isinstance(tree, exp.Alias):
+        return f"{text}: the name of an aggregate is its key in the dict; leave out AS."
+    if tree.find(*FUNCTIONS):
+        return f"{text}: not a single aggregate. Give {KNOWN}, and compute with the results."
+    return f"{text}: not an aggregate that is known here. Known are {KNOWN}."
+
+
+def _value(text: str, tree: exp.Expr, binder: Binder) -> Expression:
+    value = binder.bind(Translator(binder.schemas).condition(tree))
+    if len(sides_of(value)) > 1:
+        raise ConditionError(
+            f"{text}: an aggregate takes an expression over one side, and this one reads both. "
+            "Aggregate each side by itself, or join and aggregate the result."
+        )
+    evaluate(value, *(_empty(schema) for schema in binder.schemas))  # what cannot be evaluated shows up now
+    return value
+
+
+def _result_type(text: str, function: Function, value: Expression) -> pa.DataType:
+    type_ = type_of(value)
+    if function == "count":
+        return types.INT64
+    if function in ("min", "max"):
+        if t.is_nested(type_) or t.is_null(type_):
+            raise ConditionError(f"{text}: {type_} has no smallest and largest value. Cast it, or take a field of it.")
+        return type_
+    if not types.is_number(type_):
+        raise ConditionError(f"{text}: {function} needs a number, and {text_of(value)} is {type_}. Cast it.")
+    if not t.is_decimal(type_):
+        return types.INT64 if function == "sum" and t.is_integer(type_) else types.DOUBLE
+    if type_.precision > types.MOST_DIGITS:
+        raise ConditionError(
+            f"{text}: decimals of more than {types.MOST_DIGITS} digits cannot be added up, and {text_of(value)} is "
+            f"{type_}. Cast it."
+        )
+    more, scale = (10, type_.scale) if function == "sum" else (4, type_.scale + 4)
+    return pa.decimal128(min(type_.precision + more, types.MOST_DIGITS), min(scale, types.MOST_DIGITS))
+
+
+def parse_by(
+    by: str | Sequence[str] | None, left_schema: pa.Schema, right_schema: pa.Schema, zone: str | None = None
+) -> tuple[GroupColumn, ...]:
+    """The columns to group by, all of one side. None: no groups, all pairs are one."""
+    if by is None:
+        return ()
+    texts: Any = [by] if isinstance(by, str) else by
+    if not isinstance(texts, Sequence) or not texts or not all(isinstance(text, str) for text in texts):
+        raise InputError(f"by is a column such as 'l.region', or a list of columns, or None; got {by!r}.")
+    binder = Binder((left_schema, right_schema), zone)
+    columns = tuple(_group_column(text, binder) for text in texts)
+    if len({column.side for column in columns}) > 1:
+        raise InputError(
+            f"by={list(texts)} names columns of both sides, and groups are made of columns of one. "
+            "Group by one side, or join and group the result."
+        )
+    return columns
+
+
+def _group_column(text: str, binder: Binder) -> GroupColumn:
+    column = _column(text, binder)
+    if t.is_nested(types.plain(type_of(column))):
+        raise InputError(f"by={text!r} is {column.type}, which cannot be grouped by. Make a plain column of it.")
+    return GroupColumn(column.name, column.side, binder.bind(column))
+
+
+def _column(text: str, binder: Binder) -> Column:
+    if any(text in schema.names for schema in binder.schemas):
+        return names.resolve_unqualified(text, binder.schemas)
+    if text.strip():
+        found = Translator(binder.schemas).expression(parse_text(text, "column to group by"))
+        if isinstance(found, Column):
+            return found
+    raise InputError(f"by={text!r} is not a column. Compute it as a column of the table first, then group by that.")
+
+
+def check_names(by: Sequence[GroupColumn], aggregates: Sequence[Aggregate]) -> None:
+    """Columns of the result must have different names."""
+    seen: set[str] = set()
+    for name in [*(column.name for column in by), *(aggregate.name for aggregate in aggregates)]:
+        if name in seen:
+            raise InputError(f"the result would have two columns called {name!r}: rename an aggregate.")
+        seen.add(name)
+
+
+def _empty(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
