@@ -94,7 +94,7 @@ fuzz: $(DEV) $(SELF)
 	HYPOTHESIS_PROFILE=fuzz $(PYTEST) --numprocesses auto -m "not spark"
 
 bench: $(DEV) $(SELF)
-	$(PY) -m benchmarks
+	$(VENV)/bin/dovetail bench
 
 # Checks.
 

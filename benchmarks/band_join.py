@@ -12,10 +12,6 @@ Polars know no other spelling that they do not answer by comparing all pairs.
 
 from __future__ import annotations
 
-import os
-
-os.environ["POLARS_MAX_THREADS"] = "1"  # read once, when Polars is imported
-
 import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple

@@ -12,32 +12,24 @@ and n * n * noise / 6 when a is uniform in 0..1.
 
 from __future__ import annotations
 
-import os
-
-os.environ["POLARS_MAX_THREADS"] = "1"  # read once, when Polars is imported
-
 import time
 from collections.abc import Iterable
-from pathlib import Path
 from typing import NamedTuple
-from unittest import SkipTest
 
 import duckdb
 import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from benchmarks.datasets import read_columns
 from dovetail.kernels import two_inequalities
 from dovetail.kernels.cross import GREATER, LESS
 from dovetail.keys import order_codes
 
-TRIPS = Path(__file__).parents[2] / "shared" / "data" / "nyc_green_2020.parquet"
 SQL = "FROM l JOIN r ON l.a < r.a AND l.b > r.b"
 ROOM = 1 << 22  # pairs per chunk where all are kept
-MOST_MEMORY = 2 * 10**9  # bytes
 
 
 class Tables(NamedTuple):
@@ -80,9 +72,7 @@ def zipf(rows: int, skew: float, noise: float) -> Tables:
 
 def trips(rows: int) -> Tables:
     """Taxi trips that were shorter and still dearer than others: two samples of so many trips."""
-    if not TRIPS.exists():
-        raise SkipTest(f"skipped: the trips are not in this checkout ({TRIPS} is missing)")
-    columns = pq.read_table(TRIPS, columns=["trip_distance", "fare_amount"])
+    columns = read_columns("nyc_green_2020", "trip_distance", "fare_amount")
     distance, fare = (columns.column(name) for name in columns.column_names)
     good = columns.filter(pc.and_(pc.and_(pc.greater(distance, 0), pc.less(distance, 100)), pc.greater(fare, 0)))
     rng = np.random.default_rng(0)
@@ -152,16 +142,6 @@ def duckdb_count(tables: Tables) -> tuple[int, float]:
 
 
 def dovetail_chunks(tables: Tables) -> tuple[Answer, float]:
-    """Fails if it takes more memory than it should."""
-    before = _resident_bytes(reset_peak=True)
-    answer, seconds = _dovetail_chunks(tables)
-    taken = _resident_bytes() - before
-    if taken > MOST_MEMORY:
-        raise AssertionError(f"the join took {taken:,} bytes on top of its tables, more than {MOST_MEMORY:,}")
-    return answer, seconds
-
-
-def _dovetail_chunks(tables: Tables) -> tuple[Answer, float]:
     started = time.process_time()
     looking = 0.0
     answers = []
@@ -188,14 +168,6 @@ def _prepared(tables: Tables, swap: bool | None = None) -> two_inequalities.TwoI
         tuple(order_codes(table.column(name).chunk(0)).values for name in ("a", "b")) for table in tables[:2]
     )
     return two_inequalities.prepare(left, right, (LESS, GREATER), swap)
-
-
-def _resident_bytes(reset_peak: bool = False) -> int:
-    """The most memory this process has had so far, or since it was last reset."""
-    if reset_peak:
-        Path("/proc/self/clear_refs").write_text("5")
-    [line] = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:"))
-    return int(line.split()[1]) * 1024
 
 
 def _numbers(batch: pa.RecordBatch) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

@@ -7,28 +7,19 @@ join alone; the answers, which depend on every pair, are computed outside of the
 
 from __future__ import annotations
 
-import os
-
-os.environ["OMP_NUM_THREADS"] = "1"  # read once, when NumPy is imported
-os.environ["OPENBLAS_NUM_THREADS"] = "1"
-
 import time
-from pathlib import Path
 from typing import Any, NamedTuple
-from unittest import SkipTest
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import shapely  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree  # type: ignore[import-untyped]
 
 from benchmarks.band_join import ROOM, Answer, answer
+from benchmarks.datasets import read_columns
 from dovetail.kernels import band, band2d, candidates, distance, rectangles, similarity
 from dovetail.keys import float_codes
 
-DATA = Path(__file__).parents[2] / "shared" / "data"
 BLOCK = 1024  # rows of a block of plain BLAS
 
 Floats = NDArray[np.float64]
@@ -52,7 +43,7 @@ class Boxes(NamedTuple):
 
 def taxi(reach: float) -> Points:
     """Every other New York taxi pickup against the ones between; stands, stations and (0, 0) are crowded."""
-    table = _read("nyc_taxi_2013_lonlat", "pickup_lon", "pickup_lat")
+    table = read_columns("nyc_taxi_2013_lonlat", "pickup_lon", "pickup_lat")
     rows = np.column_stack([np.asarray(column) for column in table.columns])
     return Points(rows[::2].copy(), rows[1::2].copy(), reach)
 
@@ -66,23 +57,16 @@ def rivers_and_borders() -> Boxes:
     """The bounding rectangles of the line segments of rivers and borders in the United States."""
     sides = []
     for name in ("geo_us_rivers", "geo_us_borders"):
-        table = _read(name, "xmin", "ymin", "xmax", "ymax")
+        table = read_columns(name, "xmin", "ymin", "xmax", "ymax")
         sides.append(tuple(np.asarray(column) for column in table.columns))
     return Boxes(sides[0], sides[1], shapely.box(*sides[0]), shapely.box(*sides[1]))
 
 
 def fashion(reach: float) -> Points:
     """Images of clothes as 16 brightnesses, against themselves."""
-    table = _read("fashion16", *(f"f{k}" for k in range(16)))
+    table = read_columns("fashion16", *(f"f{k}" for k in range(16)))
     rows = np.column_stack([np.asarray(column) for column in table.columns])
     return Points(rows, rows, reach)
-
-
-def _read(name: str, *columns: str) -> pa.Table:
-    path = DATA / f"{name}.parquet"
-    if not path.exists():
-        raise SkipTest(f"{path} is not there")
-    return pq.read_table(path, columns=list(columns)).combine_chunks()
 
 
 # Contenders: |l.x - r.x| <= reach and |l.y - r.y| <= reach.

@@ -1,10 +1,12 @@
 """Joins that answer while the data is still arriving.
 
-Exit codes: 0 it worked, 1 it failed on the way, 2 the request itself is wrong (nothing was done).
+Exit codes: 0 it worked, 1 it failed on the way (bench: a floor is missed), 2 the request itself is wrong (nothing was
+done).
 """
 
 from __future__ import annotations
 
+import importlib
 import shutil
 import sys
 import time
@@ -19,7 +21,7 @@ from rich.text import Text
 
 from dovetail import api
 from dovetail.condition import parse
-from dovetail.errors import DovetailError
+from dovetail.errors import DovetailError, InputError
 from dovetail.files import check_output, dataset_of, format_of
 from dovetail.metrics import Observer, Progress
 from dovetail.plan import JoinPlan
@@ -142,6 +144,20 @@ def demo() -> None:
         raise typer.Exit(1)
 
 
+@app.command()
+def bench(
+    names: Annotated[list[str] | None, typer.Argument(help="Scenarios to run; all, if none is named.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Where the figures go; by default benchmarks/results/.")] = None,
+    only_list: Annotated[bool, typer.Option("--list", help="Say which scenarios there are.")] = False,
+) -> None:
+    """Run the benchmarks against other systems: what we take, what they take, and whether we keep what we promise."""
+    suite = _benchmarks()
+    if only_list:
+        suite.list_scenarios(console)
+    elif not suite.bench(names or [], json, console):
+        raise typer.Exit(1)
+
+
 @app.command("warm-up")
 def warm_up() -> None:
     """Compile the kernels now, so that the first join does not have to. Once per machine and version."""
@@ -152,6 +168,17 @@ def warm_up() -> None:
             api.join(table, table, on, algorithm=algorithm)
         api.count(table, table, on)
     console.print(f"kernels are ready, {time.perf_counter() - started:.1f} s", highlight=False)
+
+
+def _benchmarks() -> Any:
+    """The benchmarks of the checkout that this is installed from, or that it is run in."""
+    for root in (Path(__file__).parents[2], Path.cwd()):
+        if (root / "benchmarks" / "suite.py").is_file():
+            sys.path.insert(0, str(root))
+            return importlib.import_module("benchmarks.suite")
+    raise InputError(
+        "the benchmarks are not part of the installed package: run `dovetail bench` in a checkout of the repository."
+    )
 
 
 def _join_in_process(request: Request, out: Path, observer: Observer | None) -> int:

@@ -1,0 +1,101 @@
+"""All scenarios, or some of them: each in a process of its own, then the table, and the figures as JSON.
+
+    dovetail bench [name …]         python -m benchmarks [name …]         make bench
+
+A process of its own gives every scenario a fresh memory, and libraries that have read how many threads they may use.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks.runner import known, load
+from benchmarks.table import print_header, print_list, print_outcome, print_table
+from dovetail.errors import InputError
+
+ROOT = Path(__file__).parents[1]
+RESULTS = Path(__file__).with_name("results")
+PEERS = ("duckdb", "polars", "scipy", "shapely")
+PACKAGES = ("numba", "numpy", "pyarrow", *PEERS)
+ONE_THREAD = dict.fromkeys(("POLARS_MAX_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+def list_scenarios(console: Console) -> None:
+    print_list(console, [load(name) for name in known()])
+
+
+def bench(names: Sequence[str], file: Path | None, console: Console) -> bool:
+    """Run the scenarios; True if all that was asked of them is met."""
+    unknown = [name for name in names if name not in known()]
+    if unknown:
+        raise InputError(f"no scenario is called {', '.join(unknown)}; there are {', '.join(known())}.")
+    missing = [name for name in PEERS if importlib.util.find_spec(name) is None]
+    if missing:
+        raise InputError(
+            f"the benchmarks need {', '.join(missing)}, which Dovetail itself does not: run `make bench`, "
+            "or `pip install --group bench` in the checkout."
+        )
+    started = datetime.now().astimezone()
+    file = file or RESULTS / f"{started:%Y-%m-%d-%H%M%S}.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    machine = describe_machine()
+    print_header(console, machine)
+    outcomes = []
+    for name in names or known():
+        with console.status(f"{name}: {load(name).title}"):
+            outcome = run_alone(name)
+        outcomes.append(outcome)
+        print_outcome(console, outcome)
+        figures = {"started": started.isoformat(timespec="seconds"), "machine": machine, "scenarios": outcomes}
+        file.write_text(json.dumps(figures, indent=2) + "\n")
+    print_table(console, outcomes)
+    console.print(f"figures in {file}", highlight=False, soft_wrap=True)
+    return all(outcome.get("met", "skipped" in outcome) for outcome in outcomes)
+
+
+def run_alone(name: str) -> dict[str, Any]:
+    """The report of one scenario; in place of figures, why it was skipped or how it failed."""
+    with tempfile.TemporaryDirectory(prefix="dovetail-bench-") as place:
+        file = Path(place) / "report.json"
+        command = [sys.executable, "-m", "benchmarks.runner", name, str(file)]
+        environment = os.environ | ONE_THREAD
+        child = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        if child.returncode == 0:
+            report: dict[str, Any] = json.loads(file.read_text())
+            return report
+    last = (child.stderr.strip() or f"exit code {child.returncode}").splitlines()[-1]
+    return {"scenario": name, "failed": last}
+
+
+def describe_machine() -> dict[str, Any]:
+    """What figures depend on."""
+    return {
+        "cpu": _processor(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "system": platform.platform(terse=True),
+        "python": platform.python_version(),
+        "load": [round(load, 2) for load in os.getloadavg()],
+        "versions": {name: importlib.metadata.version(name) for name in ("dovetail", *PACKAGES)},
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
