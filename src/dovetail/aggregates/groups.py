@@ -27,6 +27,10 @@ class Groups:
     members: Windows  # "left" rows are groups, "right" rows their rows
 
     @property
+    def sizes(self) -> Rows:
+        return self.members.ends - self.members.starts
+
+    @property
     def first_rows(self) -> Rows:
         """One row of each group; no group may be empty."""
         return self.members.right[self.members.starts]
@@ -37,7 +41,7 @@ class Groups:
 
     def sum_limbs(self, limbs: Sequence[Words]) -> list[Words]:
         """The exact sum of each group."""
-        most = int((self.members.ends - self.members.starts).max(initial=0))
+        most = int(self.sizes.max(initial=0))
         return [self.sum(limb) for limb in (limbs if fits(limbs, most) else carried(limbs))]
 
     def smallest(self, ranks: Words) -> Words:

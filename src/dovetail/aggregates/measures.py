@@ -45,16 +45,17 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """The last of the numbers is 1 or, for null, 0; the others are limbs, or one column of doubles."""
+    """Numbers are limbs, or one column of doubles; where there are nulls, also 1 or, for null, 0."""
 
     side: Side
     numbers: list[Numbers]
     ranks: list[Words]
     column: PartialColumn
+    summands: int  # how many of the numbers are added up to be the sum
 
     def answer(self, groups: Groups, numbers: Sequence[Numbers], ranks: Sequence[Words]) -> pa.Array:
-        *values, valid = numbers
-        some = groups.sum(valid) > 0
+        values, flags = numbers[: self.summands], numbers[self.summands :]
+        some = (groups.sum(flags[0]) if flags else groups.sizes) > 0
         type_ = self.column.type
         if pa.types.is_floating(type_):
             return pa.array(groups.sum(values[0]), mask=~some)
@@ -89,7 +90,8 @@ def measure(column: PartialColumn, side: Side, values: pa.Array | None, left_row
             summands: list[Numbers] = [np.asarray(pc.fill_null(values.cast(pa.float64()), 0.0))]
         else:
             summands = [*split(values, right_rows)]  # no row has more pairs than that
-        return Sum(side, [*summands, _ones(values)], [], column)
+        flags = [_ones(values)] if values.null_count else []
+        return Sum(side, [*summands, *flags], [], column, len(summands))
     order = rank(values, largest_first=column.function == "max")
     return Extreme(side, [], [order.ranks], order)
 
