@@ -8,18 +8,19 @@ from typing import Any
 import pyarrow as pa
 
 from dovetail.aggregates import finish, partial_aggregates
-from dovetail.batch import one_batch
+from dovetail.batch import Side, one_batch
 from dovetail.condition import parse
 from dovetail.condition.aggregates import check_names, parse_aggregates, parse_by
 from dovetail.errors import InputError, PlanError
 from dovetail.metrics import Observer
 from dovetail.plan import JoinPlan
-from dovetail.planner import plan_join, plan_tables
+from dovetail.planner import plan_join, plan_tables, with_estimate
 from dovetail.progress import watched
 from dovetail.runtimes.at_rest import count_at_rest
 from dovetail.runtimes.embedded import Step, join_progressively, join_tables
 from dovetail.runtimes.output import output_schema
 from dovetail.state.budget import parse_bytes
+from dovetail.statistics import sample_table
 from dovetail.tables import arrow_table
 
 On = str | Sequence[Any] | Any
@@ -98,12 +99,11 @@ def progressive(
 
 
 def count(left: Any, right: Any, on: On, **options: Any) -> int:
-    """How many pairs an inner join has. In process no pair is enumerated unless a residual has to be checked."""
+    """How many pairs an inner join has. No pair is enumerated unless a residual has to be checked."""
     if _on_spark(left, right):
-        if left.isStreaming or right.isStreaming:
-            raise PlanError("a stream has no final count; join it and count in the query.")
-        joined: int = join(left, right, on, **options).count()
-        return joined
+        from dovetail.spark import count_dataframes
+
+        return count_dataframes(left, right, on, **options)
     _refuse(**options)
     plan, (left_table, right_table) = _planned(left, right, on, "inner", None, "auto")
     return count_at_rest(
@@ -149,7 +149,9 @@ def explain(
         memory_bytes = None if memory is None else parse_bytes(memory)
         return explain_dataframes(left, right, on, how, memory_bytes=memory_bytes, algorithm=algorithm, **options)
     _refuse(**options)
-    return _planned(left, right, on, how, memory, algorithm)[0]
+    plan, tables = _planned(left, right, on, how, memory, algorithm)
+    samples = [sample_table(plan.condition, side, tables[side]) for side in Side]
+    return with_estimate(plan, (samples[0], samples[1]))
 
 
 def _planned(
@@ -158,8 +160,7 @@ def _planned(
     tables = (arrow_table(left), arrow_table(right))
     condition = parse(on, tables[0].schema, tables[1].schema, in_process=True)
     memory_bytes = None if memory is None else parse_bytes(memory)
-    nbytes = tables[0].nbytes + tables[1].nbytes
-    return plan_tables(condition, how, algorithm=algorithm, memory_bytes=memory_bytes, nbytes=nbytes), tables
+    return plan_tables(condition, how, algorithm=algorithm, memory_bytes=memory_bytes), tables
 
 
 def _on_spark(left: Any, right: Any) -> bool:

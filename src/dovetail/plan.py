@@ -23,6 +23,9 @@ class JoinPlan:
     at_rest: bool = False  # the operator is a kernel that sees both sides complete
     router: Choice | None = None  # None in process: there is only one cell
     cells: int = 1
+    tasks: int = 1  # that the cells are spread over
+    rows: tuple[int, int] | None = None  # of both sides, where they were counted
+    pairs: float | None = None  # about how many, by a sample
     memory_bytes: int | None = None
     advice: tuple[str, ...] = field(default=())
 
@@ -33,11 +36,24 @@ class JoinPlan:
             lines += [("filter", f"{text_of(f)}, before the join") for f in self.condition.filters[side]]
         lines += [("checked", f"{text_of(r)}, on every candidate pair") for r in self.condition.residual]
         lines.append(("kernel" if self.at_rest else "operator", f"{self.operator.name}: {self.operator.why}"))
+        if self.rows is not None:
+            lines.append(("rows", f"{self.rows[0]:,} and {self.rows[1]:,}"))
+        if self.pairs is not None:
+            lines.append(("pairs", f"{_about(self.pairs)}, by a sample"))
         if self.router is not None:
-            lines.append(("router", f"{self.router.name}, {self.cells} cells: {self.router.why}"))
+            size = f"{self.cells} cells" if self.cells == self.tasks else f"{self.cells} cells in {self.tasks} tasks"
+            lines.append(("router", f"{self.router.name}, {size}: {self.router.why}"))
         lines.append(("memory", "no limit" if self.memory_bytes is None else f"{self.memory_bytes:,} bytes per cell"))
         lines += [("advice", advice) for advice in self.advice]
         return "\n".join(f"{name:<10} {text}" for name, text in lines)
 
     def __str__(self) -> str:
         return self.explain()
+
+
+def _about(number: float) -> str:
+    """Two digits: a sample does not know more."""
+    if number < 1:
+        return "hardly any"
+    digits = max(0, len(str(int(number))) - 2)
+    return f"about {round(number / 10**digits) * 10**digits:,}"

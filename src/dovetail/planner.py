@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dovetail.condition import Condition, describe
 from dovetail.errors import InputError, PlanError
 from dovetail.matchers import Drive, choose_drive
 from dovetail.operators import operator_class
 from dovetail.plan import Choice, JoinPlan
 from dovetail.state.budget import Budget, Shares
+from dovetail.statistics import Samples, estimated_pairs
 
 HOW = {
     "inner": "inner",
@@ -18,8 +21,6 @@ HOW = {
     **dict.fromkeys(["anti", "leftanti", "left_anti"], "left_anti"),
 }
 """Spark's names of join types, with their aliases."""
-
-AT_REST = 3  # times the size of its tables is what a join at rest may take: rows, codes, orders
 
 KERNELS = {
     "none": ("nested_loop", "nothing to sort or hash by: every pair is a candidate"),
@@ -34,8 +35,8 @@ KERNELS = {
 }
 
 NESTED_LOOP_ADVICE = (
-    "every row is compared with every row of the other side: an equality that both rows satisfy "
-    "(l.key = r.key AND …) would let them meet by hash"
+    "every row is compared with every row of the other side; a conjunct between two columns beside it (joined by AND, "
+    "not OR) such as l.key = r.key, l.x < r.x or abs(l.x - r.x) <= 1 would avoid that"
 )
 
 
@@ -48,25 +49,32 @@ def join_type(how: str) -> str:
 
 
 def plan_tables(
-    condition: Condition,
-    how: str = "inner",
-    *,
-    algorithm: str = "auto",
-    memory_bytes: int | None = None,
-    nbytes: int = 0,
+    condition: Condition, how: str = "inner", *, algorithm: str = "auto", memory_bytes: int | None = None
 ) -> JoinPlan:
-    """The plan of a join of two tables in process, together of `nbytes` bytes.
-
-    They are joined at rest by the kernel of their predicate class, unless an algorithm is asked for or they do not fit
-    the budget together with their sorted keys.
-    """
+    """The plan of a join of two tables at rest: the kernel of their class of predicate, or the algorithm asked for."""
     how = join_type(how)
-    if algorithm != "auto" or (memory_bytes is not None and AT_REST * nbytes > memory_bytes):
+    if algorithm != "auto":
         return plan_join(condition, how, algorithm=algorithm, memory_bytes=memory_bytes)
     Shares(Budget(memory_bytes), block_rows=1)  # refuses a budget that is too small, before any work
     kernel = _kernel(choose_drive(condition))
     advice = (NESTED_LOOP_ADVICE,) if kernel.name == "nested_loop" else ()
     return JoinPlan(condition, how, kernel, at_rest=True, memory_bytes=memory_bytes, advice=advice)
+
+
+def plan_cells(
+    condition: Condition, how: str = "inner", *, algorithm: str = "auto", memory_bytes: int | None = None
+) -> JoinPlan:
+    """The plan of the cells of a join: as for tables, but rows that meet by hash alone need not wait for each other."""
+    drive = choose_drive(condition)
+    if algorithm == "auto" and join_type(how) == "inner" and drive.equal and drive.kind == "none":
+        return plan_join(condition, how, memory_bytes=memory_bytes)
+    return plan_tables(condition, how, algorithm=algorithm, memory_bytes=memory_bytes)
+
+
+def with_estimate(plan: JoinPlan, samples: Samples) -> JoinPlan:
+    """The plan with what samples of both sides tell."""
+    pairs = estimated_pairs(plan.condition, choose_drive(plan.condition), samples)
+    return replace(plan, rows=(samples[0].rows, samples[1].rows), pairs=pairs)
 
 
 def _kernel(drive: Drive) -> Choice:
@@ -86,7 +94,7 @@ def plan_join(
     """The plan of a join in one cell."""
     how = join_type(how)
     if how != "inner":
-        raise PlanError(f"how={how!r} is available for tables in process that fit in memory; here it is inner only.")
+        raise PlanError(f"how={how!r} needs tables at rest and algorithm='auto'; here it is inner only.")
     operator = _operator(condition, algorithm)
     Shares(Budget(memory_bytes), block_rows=1)  # refuses a budget that is too small, before any work
     advice = (NESTED_LOOP_ADVICE,) if operator.name == "nested_loop" and algorithm == "auto" else ()

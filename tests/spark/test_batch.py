@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 
 import dovetail
 from dovetail.errors import BudgetError, ConditionError, InputError, PlanError
-from dovetail.spark.joins import in_fixed_order
+from dovetail.spark.tables import in_fixed_order
 
 pytestmark = pytest.mark.spark
 

@@ -15,8 +15,10 @@ from dovetail.operators import operator_class
 from dovetail.operators.protocol import Workspace
 from dovetail.plan import JoinPlan
 from dovetail.runtimes.at_rest import join_at_rest
+from dovetail.runtimes.chunked import Chunked, Joining, chunk_size
 from dovetail.runtimes.driver import Driver
 from dovetail.runtimes.output import output_schema, result_batches
+from dovetail.runtimes.watching import Watch
 from dovetail.state.blocks import BlockStore
 from dovetail.state.budget import Budget
 
@@ -45,11 +47,18 @@ def join_tables(
     to be kept.
     """
     schema = output_schema(left.schema, right.schema, suffix, plan.how)
-    if plan.at_rest:
+    tables = (left, right)
+    first = Side.LEFT if left.nbytes <= right.nbytes else Side.RIGHT
+    chunk_bytes = chunk_size(plan.memory_bytes)
+    if plan.at_rest and max(left.nbytes, right.nbytes) <= chunk_bytes:
         sides = (one_batch(left, left.schema), one_batch(right, right.schema))
         return pa.Table.from_batches(join_at_rest(plan.condition, plan.how, *sides, schema, observer), schema)
-    first = Side.LEFT if left.nbytes <= right.nbytes else Side.RIGHT
-    tables = (left, right)
+    if plan.at_rest:
+        chunks = Chunked(Joining(plan.condition, plan.how, schema), first, None, chunk_bytes)
+        arrivals = (
+            (side, batch) for side in (first, first.other) for batch in small_batches(tables[side], chunk_bytes)
+        )
+        return pa.Table.from_batches(Watch(observer).counted(chunks.run(arrivals)), schema)
     batches = []
     for step in run(plan, one_after_the_other(tables, first), schema, BATCH_ROWS):
         batches.append(step.batch)
@@ -79,6 +88,12 @@ def run(plan: JoinPlan, events: Iterable[Event], schema: pa.Schema, batch_rows: 
                 yield Step(batch, phase, done, None)
     finally:
         blocks.close()
+
+
+def small_batches(table: pa.Table, most_bytes: int) -> list[pa.RecordBatch]:
+    """The rows of a table in batches of about so many bytes."""
+    rows = max(1, most_bytes * table.num_rows // max(1, table.nbytes))
+    return list(table.to_batches(max_chunksize=rows))
 
 
 def one_after_the_other(tables: tuple[pa.Table, pa.Table], first: Side) -> Iterator[Event]:

@@ -9,16 +9,19 @@ import pyarrow as pa
 from dovetail.batch import Pairs, Rows, Side, take_columns
 from dovetail.errors import InputError
 
-MOST_ROWS = 1 << 16  # result rows in one batch
+MOST_ROWS = 1 << 16  # in one batch
+MOST_BYTES = 1 << 24
 
-ONE_SIDED = frozenset({"left_semi", "left_anti"})  # join types whose results are left rows only
+ONE_SIDED = {"left_semi": Side.LEFT, "left_anti": Side.LEFT, "right_alone": Side.RIGHT}
+"""Join types that give rows of one side only. `right_alone` is what a full join has beyond a left join."""
+
 WITHOUT_PARTNER = {"left": (Side.LEFT,), "right": (Side.RIGHT,), "full": (Side.LEFT, Side.RIGHT)}
 """Whose rows appear with nulls where they have no partner."""
 
 
 def output_schema(left: pa.Schema, right: pa.Schema, suffix: str, how: str = "inner") -> pa.Schema:
     """The schema of a join's result; a right name that clashes gets the suffix."""
-    if how in ONE_SIDED:
+    if how in ("left_semi", "left_anti"):
         return left
     nullable = {side.other for side in WITHOUT_PARTNER.get(how, ())}
     taken = set(left.names)
@@ -35,11 +38,18 @@ def output_schema(left: pa.Schema, right: pa.Schema, suffix: str, how: str = "in
     return pa.schema(fields)
 
 
+def fitting_rows(*batches: pa.RecordBatch) -> int:
+    """How many rows of this width, taken from all of the batches, make a batch of a good size."""
+    width = sum(int(batch.nbytes) // max(1, int(batch.num_rows)) for batch in batches)
+    return max(1, min(MOST_ROWS, MOST_BYTES // max(1, width)))
+
+
 def result_batches(
-    pairs: Pairs, schema: pa.Schema, most_rows: int = MOST_ROWS, drop: tuple[int, int] = (0, 0)
+    pairs: Pairs, schema: pa.Schema, most_rows: int | None = None, drop: tuple[int, int] = (0, 0)
 ) -> Iterator[pa.RecordBatch]:
     """The pairs as rows of the output schema, in bounded batches, without the last `drop` columns of each side."""
-    left, right = (_without(rows, extra) for rows, extra in zip((pairs.left, pairs.right), drop, strict=True))
+    most_rows = most_rows or fitting_rows(pairs.left, pairs.right)
+    left, right = (without(rows, extra) for rows, extra in zip((pairs.left, pairs.right), drop, strict=True))
     for start in range(0, pairs.size, most_rows):
         end = start + most_rows
         left_columns = take_columns(left, pairs.left_rows[start:end])
@@ -47,15 +57,20 @@ def result_batches(
         yield pa.RecordBatch.from_arrays(left_columns + right_columns, schema=schema)
 
 
-def row_batches(side: Side, batch: pa.RecordBatch, rows: Rows, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def row_batches(
+    side: Side, batch: pa.RecordBatch, rows: Rows, schema: pa.Schema, most_rows: int | None = None
+) -> Iterator[pa.RecordBatch]:
     """Rows of one side alone as rows of the output schema, nulls in the columns of the other."""
-    for start in range(0, len(rows), MOST_ROWS):
-        columns = take_columns(batch, rows[start : start + MOST_ROWS])
+    most_rows = most_rows or fitting_rows(batch)
+    for start in range(0, len(rows), most_rows):
+        chosen = rows[start : start + most_rows]
+        columns = take_columns(batch, chosen)
         missing = schema.types[len(columns) :] if side is Side.LEFT else schema.types[: len(schema) - len(columns)]
-        nulls = [pa.nulls(len(rows[start : start + MOST_ROWS]), type_) for type_ in missing]
+        nulls = [pa.nulls(len(chosen), type_) for type_ in missing]
         columns = columns + nulls if side is Side.LEFT else nulls + columns
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _without(rows: pa.RecordBatch, extra: int) -> pa.RecordBatch:
+def without(rows: pa.RecordBatch, extra: int) -> pa.RecordBatch:
+    """The rows without their last `extra` columns."""
     return rows.select(range(rows.num_columns - extra)) if extra else rows

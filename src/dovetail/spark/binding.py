@@ -51,6 +51,7 @@ class Bound:
     frames: tuple[DataFrame, DataFrame]  # the columns that Spark computes for the condition come last
     extra: tuple[int, int]  # how many there are
     after: tuple[Expression, ...]  # conjuncts that Spark evaluates on joined rows
+    written: tuple[Expression, ...]  # all conjuncts, as they were given
 
     def visible(self, side: Side) -> pa.Schema:
         """The user's columns of a side."""
@@ -66,9 +67,10 @@ def bind_frames(on: Any, left: DataFrame, right: DataFrame) -> Bound:
     """Read the condition against two DataFrames. Runs no Spark job."""
     schemas = (arrow_schema(left), arrow_schema(right))
     lifted = _Lifted((left, right), schemas)
+    written = tuple(_split(_expressions(on, left, right, schemas)))
     inside: list[Expression] = []
     after: list[Expression] = []
-    for conjunct in _split(_expressions(on, left, right, schemas)):
+    for conjunct in written:
         for part in _by_spark(conjunct, (left, right)):
             known = None if _needs_both(part) else lifted.lift(part)
             if known is None:
@@ -79,12 +81,12 @@ def bind_frames(on: Any, left: DataFrame, right: DataFrame) -> Bound:
     condition = parse(whole, lifted.schema(Side.LEFT), lifted.schema(Side.RIGHT), zone=session_zone(left))
     texts = [condition.text] if inside else []
     condition = replace(condition, text=" AND ".join([*texts, *(text_of(part) for part in after)]))
-    return Bound(condition, lifted.carried(), lifted.added, tuple(after))
+    return Bound(condition, lifted.carried(), lifted.added, tuple(after), written)
 
 
-def after_join(result: DataFrame, bound: Bound, inputs: tuple[DataFrame, DataFrame]) -> DataFrame:
+def after_join(result: DataFrame, bound: Bound, fields: list[StructField]) -> DataFrame:
     """Give encoded columns their types back, and filter joined rows by what Spark alone can evaluate."""
-    types = [field.dataType for frame in inputs for field in frame.schema.fields]
+    types = [field.dataType for field in fields]
     if not bound.after and not any(encoding(type_) for type_ in types):
         return result
     flat = by_position(result)

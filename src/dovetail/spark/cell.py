@@ -1,8 +1,9 @@
-"""The join of one cell inside a Spark task."""
+"""The join of the cells of one Spark task."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 
 import pyarrow as pa
 
@@ -11,44 +12,70 @@ from dovetail.metrics import Counters
 from dovetail.operators import operator_class
 from dovetail.operators.protocol import Workspace
 from dovetail.plan import JoinPlan
+from dovetail.runtimes.chunked import Chunked, Work, chunk_size
 from dovetail.runtimes.driver import Driver
 from dovetail.runtimes.output import result_batches
-from dovetail.spark.packing import Rewrite, from_bytes, rows_at_once
+from dovetail.spark.packing import Rewrite, from_bytes
 from dovetail.spark.workers import settle
 from dovetail.state.blocks import BlockStore
 from dovetail.state.budget import Budget
 
 BATCH_ROWS = 1 << 16
 
+Packed = Iterator[tuple[int, Side, pa.RecordBatch]]
 
-def cell_joiner(plan: JoinPlan, first: Side, drop: tuple[int, int], schema: pa.Schema) -> Rewrite:
-    """A function for mapInArrow that joins the packed rows of one cell, all of side `first` coming before the other.
+
+def operator_cells(plan: JoinPlan, first: Side, drop: tuple[int, int], schema: pa.Schema) -> Rewrite:
+    """A function for mapInArrow that runs the plan's operator on packed rows, all of side `first` coming first.
 
     `drop` columns at the end of each side are keys that Spark added; they are not part of the result.
     """
 
     def join(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        counters = Counters()
-        blocks = BlockStore(counters=counters)
-        budget = Budget(plan.memory_bytes, "bytes", counters)
-        workspace = Workspace(plan.condition, budget, blocks, BATCH_ROWS, counters)
-        try:
-            driver = Driver(operator_class(plan.operator.name)(workspace), workspace)
-            for _, pairs in driver.run(arrivals(batches, first)):
-                yield from result_batches(pairs, schema, rows_at_once(pairs), drop)
-        finally:
-            blocks.close()
+        for _, rows in groupby(unpacked(batches), key=lambda packed: packed[0]):
+            counters = Counters()
+            blocks = BlockStore(counters=counters)
+            budget = Budget(plan.memory_bytes, "bytes", counters)
+            workspace = Workspace(plan.condition, budget, blocks, BATCH_ROWS, counters)
+            try:
+                driver = Driver(operator_class(plan.operator.name)(workspace), workspace)
+                for _, pairs in driver.run(_events(rows, first)):
+                    yield from result_batches(pairs, schema, drop=drop)
+            finally:
+                blocks.close()
         settle()
 
     return join
 
 
-def arrivals(batches: Iterator[pa.RecordBatch], first: Side) -> Iterator[Event]:
-    """Packed rows, sorted by side, as events."""
-    ended = False
+def cells_at_rest(work: Work, first: Side, memory_bytes: int | None) -> Rewrite:
+    """A function for mapInArrow that does the work on one cell after the other."""
+
+    def join(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _, rows in groupby(unpacked(batches), key=lambda packed: packed[0]):
+            blocks = BlockStore()
+            try:
+                cell = Chunked(work, first, blocks, chunk_size(memory_bytes))
+                yield from cell.run((side, batch) for _, side, batch in rows)
+            finally:
+                blocks.close()
+        settle()
+
+    return join
+
+
+def unpacked(batches: Iterator[pa.RecordBatch]) -> Packed:
+    """Packed rows, sorted by cell and side, as batches with their cell and side."""
     for batch in batches:
-        for side, payload in zip(batch.column("side").to_pylist(), batch.column("payload"), strict=True):
-            if side != first and not ended:
-                ended = True
-                yield End(first)
-            yield Arrival(Side(side), from_bytes(payload.as_buffer()))
+        cells, sides = batch.column("cell").to_pylist(), batch.column("side").to_pylist()
+        for cell, side, payload in zip(cells, sides, batch.column("payload"), strict=True):
+            yield cell, Side(side), from_bytes(payload.as_buffer())
+
+
+def _events(rows: Packed, first: Side) -> Iterator[Event]:
+    ended = False
+    for _, side, batch in rows:
+        if side is not first and not ended:
+            ended = True
+            yield End(first)
+        yield Arrival(side, batch)

@@ -15,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dovetail.batch import Pairs, Side, take_rows
+from dovetail.batch import Side, take_rows
 from dovetail.routers.protocol import Router, Visits
+from dovetail.runtimes.output import fitting_rows
 from dovetail.spark.workers import settle
 from dovetail.state.pieces import pieces_of
 
@@ -44,8 +45,13 @@ def from_bytes(payload: pa.Buffer | bytes) -> pa.RecordBatch:
     return batch
 
 
-def packer(side: Side, router: Router, schema: pa.Schema, labels: Sequence[int] | None = None) -> Rewrite:
-    """A function for mapInArrow that routes and packs the rows of one side. `labels` are other names for the cells."""
+def packer(
+    side: Side, router: Router, schema: pa.Schema, labels: Sequence[int] | None = None, keep_all: bool = False
+) -> Rewrite:
+    """A function for mapInArrow that routes and packs the rows of one side.
+
+    `labels` are other names for the cells. With `keep_all`, rows that match nothing visit a cell nevertheless.
+    """
     names = None if labels is None else np.array(labels, np.int32)
 
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -59,13 +65,25 @@ def packer(side: Side, router: Router, schema: pa.Schema, labels: Sequence[int] 
             # Positions of different partitions are offset, or each would deal its first rows to the same cells.
             spread = np.arange(position, position + batch.num_rows) + partition * 7919
             position += batch.num_rows
-            for cells, payloads in by_cell(batch, router.route(side, batch, spread)):
+            visits = router.route(side, batch, spread)
+            if keep_all:
+                visits = with_all(visits, batch.num_rows, partition % router.cells)
+            for cells, payloads in by_cell(batch, visits):
                 numbers = cells if names is None else names[cells]
                 yield packed_rows(numbers, side, range(seq, seq + len(payloads)), payloads)
                 seq += len(payloads)
         settle()
 
     return pack
+
+
+def with_all(visits: Visits, rows: int, cell: int) -> Visits:
+    """The visits, and one of this cell for every row that visits none."""
+    visiting = np.zeros(rows, np.bool_)
+    visiting[visits.rows] = True
+    missing = np.flatnonzero(~visiting)
+    cells = np.full(len(missing), cell, np.int32)
+    return Visits(np.concatenate([visits.rows, missing]), np.concatenate([visits.cells, cells]))
 
 
 def by_cell(batch: pa.RecordBatch, visits: Visits) -> Iterator[tuple[NDArray[np.int32], list[pa.Buffer]]]:
@@ -77,17 +95,6 @@ def by_cell(batch: pa.RecordBatch, visits: Visits) -> Iterator[tuple[NDArray[np.
         ends = bounds[first : last + 1]
         dealt = take_rows(batch, visits.rows[order[ends[0] : ends[-1]]])
         yield cells[first:last], [to_bytes(dealt.slice(s - ends[0], e - s)) for s, e in pairwise(ends)]
-
-
-def fitting_rows(*batches: pa.RecordBatch) -> int:
-    """How many rows of this width, taken from all of the batches, make a batch of a good size."""
-    width = sum(int(batch.nbytes) // max(1, int(batch.num_rows)) for batch in batches)
-    return max(1, min(PACK_ROWS, PACK_BYTES // max(1, width)))
-
-
-def rows_at_once(pairs: Pairs) -> int:
-    """How many result rows to make at once."""
-    return fitting_rows(pairs.left, pairs.right)
 
 
 def packed_rows(cells: NDArray[np.int32], side: Side, seq: range, payloads: list[pa.Buffer]) -> pa.RecordBatch:

@@ -1,83 +1,79 @@
-"""A look at the keys before the join: how many rows, and which keys are heavy.
+"""A look at both sides before the join: how many rows, some of them at random, and how far their keys reach.
 
-One pass over the key columns of each side; every task returns its row count and a uniform sample of its key hashes.
+One pass over the columns that the condition reads. Every task gives its number of rows, a uniform sample of them and
+the extremes of its keys; the driver makes one sample of all.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 
-from dovetail.batch import Side
-from dovetail.condition import Condition, columns_of
-from dovetail.routers.hash import Heavy
-from dovetail.spark.packing import Rewrite, as_planned
+from dovetail.batch import Side, take_rows
+from dovetail.condition import Condition
+from dovetail.matchers import Drive
+from dovetail.spark.packing import Rewrite, as_planned, from_bytes, to_bytes
 from dovetail.spark.workers import settle
-from dovetail.state.hash_keys import HashKeys
+from dovetail.statistics import SAMPLE, Extremes, Sample, measure, read_columns
 
-SAMPLE = 4096  # hashes kept by one task
-FEWEST = 20  # times a key must be in the sample to be believed heavy
-SAMPLED = "rows bigint, hashes binary"
+SAMPLED = "rows bigint, sample binary, extremes string"
 MEASURED_ROWS = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class SideSample:
-    """What one pass has shown of a side."""
-
-    rows: int
-    counts: dict[int, float]  # estimated rows by key hash, for keys that occur often in the sample
-
-    @classmethod
-    def unknown(cls) -> SideSample:
-        return cls(0, {})
-
-
-def sample_side(frame: DataFrame, condition: Condition, side: Side) -> SideSample:
-    """Count the rows of a side, and estimate how often its frequent keys occur."""
-    if not condition.equalities:
-        return SideSample(frame.count(), {})
+def sample_side(frame: DataFrame, condition: Condition, drive: Drive, side: Side) -> Sample:
+    """What one pass over a side shows."""
     schema = condition.schema(side)
-    needed = {c.name for p in condition.equalities for c in columns_of((p.left, p.right)[side])}
-    needed |= {c.name for f in condition.filters[side] for c in columns_of(f)}
-    positions = [i for i, name in enumerate(schema.names) if name in needed]
+    names = read_columns(condition, side) or schema.names[:1]
+    positions = [schema.names.index(name) for name in names]
     keys = pa.schema([schema.field(i) for i in positions])
     selected = frame.select(*(frame.columns[i] for i in positions))
-    rows, counts = 0, Counter[int]()
-    for row in selected.mapInArrow(sampler(condition, side, keys), SAMPLED).collect():
-        sample = np.frombuffer(row.hashes, np.int64)
-        rows += row.rows
-        values, times = np.unique(sample, return_counts=True)
-        often = times >= FEWEST
-        weight = row.rows / len(sample) if len(sample) else 0
-        for value, count in zip(values[often].tolist(), times[often].tolist(), strict=True):
-            counts[value] += count * weight
-    return SideSample(rows, dict(counts))
+    found = selected.mapInArrow(sampler(condition, drive, side, keys), SAMPLED).collect()
+    extremes = [Extremes(**json.loads(row.extremes)) for row in found if row.extremes is not None]
+    reached = extremes[0] if extremes else Extremes()
+    for more in extremes[1:]:
+        reached += more
+    return Sample(sum(row.rows for row in found), _one_sample(found, keys), reached)
 
 
-def sampler(condition: Condition, side: Side, schema: pa.Schema) -> Rewrite:
-    keys = HashKeys(condition)
-
+def sampler(condition: Condition, drive: Drive, side: Side, schema: pa.Schema) -> Rewrite:
     def sample(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rng = np.random.default_rng(0)
         rows = 0
-        hashes, ranks = np.empty(0, np.int64), np.empty(0)
+        kept, ranks = pa.RecordBatch.from_pylist([], schema), np.empty(0)
+        reached: Extremes | None = None
         for batch in batches:
-            new = keys.hash(side, as_planned(batch, schema)).hashes
-            rows += len(new)
-            hashes, ranks = np.concatenate([hashes, new]), np.concatenate([ranks, rng.random(len(new))])
-            if len(hashes) > SAMPLE:  # the rows with the smallest random ranks are a uniform sample
-                keep = np.argpartition(ranks, SAMPLE)[:SAMPLE]
-                hashes, ranks = hashes[keep], ranks[keep]
-        yield pa.RecordBatch.from_pydict({"rows": [rows], "hashes": [hashes.tobytes()]})
+            new = as_planned(batch, schema)
+            rows += new.num_rows
+            measured = measure(condition, drive, side, new)
+            reached = measured if reached is None else reached if measured is None else reached + measured
+            kept, ranks = pa.concat_batches([kept, new]), np.concatenate([ranks, rng.random(new.num_rows)])
+            if len(ranks) > SAMPLE:  # the rows with the smallest random ranks are a uniform sample
+                chosen = np.argpartition(ranks, SAMPLE)[:SAMPLE]
+                kept, ranks = take_rows(kept, chosen), ranks[chosen]
+        extremes = None if reached is None else json.dumps(asdict(reached))
+        yield pa.RecordBatch.from_pydict(
+            {"rows": [rows], "sample": [to_bytes(kept).to_pybytes()], "extremes": pa.array([extremes], pa.string())}
+        )
         settle()
 
     return sample
+
+
+def _one_sample(found: list[Row], schema: pa.Schema) -> pa.RecordBatch:
+    """Rows of all tasks, from each as many as its share of the rows."""
+    rng = np.random.default_rng(0)
+    rows = sum(row.rows for row in found)
+    parts = [pa.RecordBatch.from_pylist([], schema)]
+    for row in found:
+        part = from_bytes(row.sample)
+        wanted = min(part.num_rows, -(-SAMPLE * row.rows // max(1, rows)))
+        parts.append(take_rows(part, rng.choice(part.num_rows, wanted, replace=False)))
+    return pa.concat_batches(parts)
 
 
 def measured_row_bytes(frame: DataFrame) -> int:
@@ -90,15 +86,3 @@ def measured_row_bytes(frame: DataFrame) -> int:
 def _measure(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         yield pa.RecordBatch.from_pydict({"rows": [batch.num_rows], "bytes": [batch.nbytes]})
-
-
-def heavy_keys(left: SideSample, right: SideSample, cells: int) -> dict[int, Heavy]:
-    """Keys with more rows than half a cell should have, and over how many cells to split them."""
-    fair = max(1.0, (left.rows + right.rows) / cells)
-    heavy = {}
-    for key in left.counts.keys() | right.counts.keys():
-        ours, theirs = left.counts.get(key, 0.0), right.counts.get(key, 0.0)
-        parts = min(cells, round(2 * (ours + theirs) / fair))
-        if parts > 1:
-            heavy[key] = Heavy(Side.LEFT if ours >= theirs else Side.RIGHT, parts)
-    return heavy

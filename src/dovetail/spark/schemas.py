@@ -59,12 +59,18 @@ def _field(field: StructField, zone: str) -> pa.Field:
         ) from error
 
 
-def result_schema(left: DataFrame, right: DataFrame, names: list[str]) -> StructType:
-    """The Spark schema of the result as it leaves Arrow: the fields of both sides under the names of the output."""
-    fields = [*left.schema.fields, *right.schema.fields]
-    return StructType(
-        [StructField(name, _carried(f.dataType), f.nullable, f.metadata) for name, f in zip(names, fields, strict=True)]
-    )
+def result_fields(inputs: tuple[DataFrame, DataFrame], output: pa.Schema) -> list[StructField]:
+    """The fields of the result: those of both sides, or of the left one alone, under the names of the output."""
+    fields = [*inputs[0].schema.fields, *inputs[1].schema.fields][: len(output)]
+    return [
+        StructField(out.name, f.dataType, f.nullable or out.nullable, f.metadata)
+        for out, f in zip(output, fields, strict=True)
+    ]
+
+
+def carried_schema(fields: list[StructField]) -> StructType:
+    """The schema of rows as they leave Arrow."""
+    return StructType([StructField(f.name, _carried(f.dataType), f.nullable, f.metadata) for f in fields])
 
 
 def encoding(type_: DataType) -> Encoding | None:

@@ -38,7 +38,7 @@ from dovetail.plan import JoinPlan
 from dovetail.routers.protocol import Router
 from dovetail.runtimes.driver import Driver
 from dovetail.runtimes.output import result_batches
-from dovetail.spark.packing import PACKED, collected, from_bytes, packer, rows_at_once, to_bytes
+from dovetail.spark.packing import PACKED, collected, from_bytes, packer, to_bytes
 from dovetail.spark.partitions import spread_labels
 from dovetail.spark.state import check_layout
 from dovetail.spark.workers import settle
@@ -151,7 +151,7 @@ class JoinProcessor(StatefulProcessor):
         for frame in rows:
             for side, payload in zip(frame["side"], frame["payload"], strict=True):
                 for _, pairs in driver.handle(Arrival(Side(side), from_bytes(payload))):
-                    yield from result_batches(pairs, self._join.schema, rows_at_once(pairs), self._join.drop)
+                    yield from result_batches(pairs, self._join.schema, drop=self._join.drop)
 
 
 def _document(manifest: Manifest, stored: dict[str, Any] | None) -> dict[str, Any]:
