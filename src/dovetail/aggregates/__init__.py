@@ -1,4 +1,11 @@
-"""Aggregates over the pairs of a join without enumerating them: partial results that can be merged, and the result."""
+"""Aggregates over the pairs of a join without enumerating them.
+
+    rows of a cell --> partial_aggregates --> one row per group --\
+    rows of a cell --> partial_aggregates --> one row per group ---+--> merged by group --> finish --> the result
+
+Partial results have ordinary columns (`partial_schema`), each of which is merged by sum, min or max (`merge` of
+`partial_columns`). One cell that has all rows, as in process, needs no merging.
+"""
 
 from dovetail.aggregates.columns import PartialColumn, partial_columns, partial_schema
 from dovetail.aggregates.final import finish, result_schema

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from dovetail.aggregates.columns import PartialColumn, partial_columns, partial_schema
-from dovetail.aggregates.groups import Groups, group, one_group
+from dovetail.aggregates.groups import group, one_group
 from dovetail.aggregates.measures import Measure, measure
 from dovetail.batch import Side, take_rows
 from dovetail.condition import Condition, Expression, columns_of, evaluate, passing, sides_of
@@ -98,7 +98,7 @@ def _aggregated(
             numbers = [next(sums)[rows] for _ in m.numbers]
             ranks = [next(smallest)[rows] for _ in m.ranks]
         answers.append(m.answer(groups, numbers, ranks))
-    return [*_first_of(groups, taken), *answers]
+    return [*(key.take(pa.array(groups.first_rows)) for key in taken), *answers]
 
 
 def _measured(column: PartialColumn, left: pa.RecordBatch, right: pa.RecordBatch) -> Measure:
@@ -107,7 +107,3 @@ def _measured(column: PartialColumn, left: pa.RecordBatch, right: pa.RecordBatch
     side = Side.RIGHT if Side.RIGHT in sides_of(column.value) else Side.LEFT
     values = evaluate(column.value, left, None) if side is Side.LEFT else evaluate(column.value, None, right)
     return measure(column, side, values, left.num_rows, right.num_rows)
-
-
-def _first_of(groups: Groups, taken: Sequence[pa.Array]) -> list[pa.Array]:
-    return [key.take(pa.array(groups.first_rows)) for key in taken]
