@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 SMALL_DECIMAL = 18  # digits that always fit in 64 bits
 SIGN = np.int64(-(2**63))
+ALL_BUT_SIGN = np.int64(2**63 - 1)
+BLOCK = 1 << 14  # numbers at a time: what is in between stays in the cache
 
 
 class Codes(NamedTuple):
@@ -70,10 +72,14 @@ def _values(array: pa.Array) -> NDArray[np.int64]:
 
 def float_codes(numbers: NDArray[np.float64]) -> NDArray[np.int64]:
     """Order-preserving codes of doubles: negative numbers have all bits but the sign flipped."""
-    clean = numbers + 0.0  # -0.0 becomes 0.0
-    clean[np.isnan(clean)] = np.nan  # one NaN, positive: the largest code
-    bits = clean.view(np.int64)
-    return bits ^ ((bits >> 63) & np.int64(2**63 - 1))
+    codes = np.empty(len(numbers))
+    for start in range(0, len(numbers), BLOCK):
+        clean = codes[start : start + BLOCK]
+        np.add(numbers[start : start + BLOCK], 0.0, out=clean)  # -0.0 becomes 0.0
+        clean[np.isnan(clean)] = np.nan  # one NaN, positive: the largest code
+        bits = clean.view(np.int64)
+        bits ^= (bits >> 63) & ALL_BUT_SIGN
+    return codes.view(np.int64)
 
 
 def _dense(array: pa.Array) -> pa.Array:

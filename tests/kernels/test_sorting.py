@@ -27,7 +27,7 @@ SHAPES: dict[str, Shape] = {
     "ascending": lambda rng, n: np.arange(n),
     "descending": lambda rng, n: np.arange(n)[::-1].copy(),
     "nearly sorted": lambda rng, n: np.arange(n) * 100 + rng.integers(0, 500, n),
-    # The high bits of a bucket hardly tell its keys apart, so that insertion gives up.
+    # High bits hardly tell the keys apart, so that insertion gives up.
     "clusters": lambda rng, n: (rng.integers(-4, 4, n) << 60) + (rng.integers(0, 3, n) << 40) + rng.integers(0, 99, n),
     "one outlier": lambda rng, n: np.append(rng.integers(0, 999, n - 1), 2**62) if n else np.empty(0, np.int64),
 }
@@ -50,7 +50,7 @@ def test_sorts_any_distribution_as_a_stable_sort_does(shape: str, size: int) -> 
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_small_inputs_through_the_buckets(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_inputs_as_words(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sorting, "SMALL", 0)
     for size in (2, 3, 41, 60):
         check(SHAPES[shape](np.random.default_rng(size), size))

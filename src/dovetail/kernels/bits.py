@@ -23,11 +23,6 @@ def ones(word: np.uint64) -> np.uint64:
     return np.uint64(int(word).bit_count())
 
 
-def bit_length(word: np.uint64) -> np.uint64:
-    """How many bits are needed to write `word`."""
-    return np.uint64(int(word).bit_length())
-
-
 def _generate(emit: Callable[[Any, Any, Any], Any]) -> Any:
     """An intrinsic on one 64-bit word; `emit` is given the code generation context, the builder and the word."""
 
@@ -42,10 +37,8 @@ def _generate(emit: Callable[[Any, Any, Any], Any]) -> Any:
 
 # The flag says that the answer for 0 does not matter, which saves an instruction on some machines.
 _trailing = _generate(lambda context, builder, word: builder.cttz(word, context.get_constant(types.boolean, True)))
-_leading = _generate(lambda context, builder, word: builder.ctlz(word, context.get_constant(types.boolean, False)))
 _ones = _generate(lambda _, builder, word: builder.ctpop(word))
 
 # Numba wants the parameter names of an overload and of what it returns to be the same, annotations included.
 overload(trailing_zeros)(lambda word: lambda word: _trailing(word))
 overload(ones)(lambda word: lambda word: _ones(word))
-overload(bit_length)(lambda word: lambda word: np.uint64(64) - _leading(word))

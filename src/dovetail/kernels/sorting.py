@@ -1,13 +1,12 @@
-"""A stable radix sort of 64-bit codes: most significant digit first, then each bucket while it is in the cache.
+"""A stable sort of 64-bit codes: key and row packed into one word, so that NumPy's vectorised sort of words does it.
 
-    codes     -> keys = code - smallest code             only the bits that are in use count
-    keys      -> buckets, by their highest digit          the one pass over memory that is not sequential
-    a bucket  -> sorted by just enough high bits to tell its keys apart, lowest of two digits first
-              -> insertion sort for the few that are still out of order
+    code   -> key = code - smallest code                  only the bits that are in use count
+    word   =  | as many high bits of the key as fit | row |
+    sorted -> rows, and the codes at these rows           insertion for the few whose high bits are the same
 
-How many bits a bucket needs follows from its size and its own smallest and largest key, so that floats (few exponents,
-many mantissas), timestamps and small integers all take one or two rounds. Where the guess is wrong, insertion gives up
-after a bounded number of moves and the bucket is sorted by all its bits: never more than linear in rows times bits.
+Words differ by their rows, so equal keys keep their order. Keys that are mostly the same in their high bits, such as
+those of small numbers and one very large one, would cost insertion too many moves: it gives up after a bounded number,
+and two rounds, by the low bits and then by the high ones, sort them exactly.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.kernels.bits import bit_length
 from dovetail.kernels.compiling import kernel
 
 Words = NDArray[np.int64]
@@ -27,13 +25,9 @@ Whole = TypeVar("Whole", bound=np.signedinteger[Any])
 
 ONE = np.uint64(1)
 SIGN = np.uint64(2**63)
-DIGIT = np.uint64(11)  # bits; the counters of two digits fit in the first-level cache
-NARROW = np.uint64(8)  # with fewer bits per digit, the last one could end beyond the 64th
-BUCKET = np.uint64(8)  # buckets of 2^8 rows, if the keys are spread evenly
-SLACK = np.uint64(3)  # with so many more bits than a bucket's rows need, most keys differ
-FEW = np.uint64(40)  # rows that insertion sorts fastest
-MOVES = np.int64(1)  # per row that insertion may make before it gives up
+WIDTH = 64  # bits of a word
 SMALL = 256  # rows that are not worth the set-up
+MOST = 2**32  # rows whose numbers leave enough bits for the key in each of two rounds
 
 
 class Sorted(NamedTuple):
@@ -43,16 +37,6 @@ class Sorted(NamedTuple):
     codes: Words
 
 
-class _Pile(NamedTuple):
-    keys: Keys
-    rows: Rows
-
-
-class _Counters(NamedTuple):
-    low: Keys
-    high: Keys
-
-
 def row_type(rows: int) -> type[np.signedinteger[Any]]:
     """The smallest type that can number so many rows."""
     return np.int32 if rows < 2**31 else np.int64
@@ -60,20 +44,35 @@ def row_type(rows: int) -> type[np.signedinteger[Any]]:
 
 def sort_codes(codes: Words) -> Sorted:
     """Sort codes, ascending. Codes that are sorted already are returned themselves, not a copy."""
-    rows = row_type(len(codes))
+    size = len(codes)
     if _ascends(codes):
-        return Sorted(np.arange(len(codes), dtype=rows), codes)
-    if len(codes) <= SMALL:
+        return Sorted(np.arange(size, dtype=row_type(size)), codes)
+    if size <= SMALL or size > MOST:
         order = np.argsort(codes, kind="stable")
-        return Sorted(order.astype(rows), codes[order])
-    pile = _Pile(np.empty(len(codes), np.uint64), np.empty(len(codes), rows))
+        return Sorted(order.astype(row_type(size)), codes[order])
     smallest, largest = codes.min(), codes.max()
-    ends = _deal(codes.view(np.uint64), np.uint64(smallest), np.uint64(largest), pile)
-    if int(largest) - int(smallest) >> int(DIGIT):  # else the keys of a bucket are all the same
-        _sort_buckets(pile, ends)
-    ascending = pile.keys.view(np.int64)
-    ascending += smallest
-    return Sorted(pile.rows, ascending)
+    origin = np.uint64(smallest) ^ SIGN
+    for_rows = (size - 1).bit_length()
+    left_out = max(0, (int(largest) - int(smallest)).bit_length() + for_rows - WIDTH)
+    words = np.empty(size, np.uint64)
+    order = np.empty(size, row_type(size))
+    _pack(codes, origin, np.uint64(left_out), np.uint64(for_rows), words)
+    words.sort()
+    if not _unpack(words, codes, np.uint64(for_rows), order):
+        _sort_twice(codes, origin, np.uint64(for_rows), words, order)
+    return Sorted(order, words.view(np.int64))
+
+
+def _sort_twice(codes: Words, origin: np.uint64, for_rows: np.uint64, words: Keys, order: Rows) -> None:
+    """By as many low bits of the keys as fit beside the row; then by the others, beside the place in that order."""
+    mask = (ONE << for_rows) - ONE
+    _pack(codes, origin, np.uint64(0), for_rows, words)
+    words.sort()
+    by_low_bits = (words & mask).astype(order.dtype)
+    _pack(pick(codes, by_low_bits), origin, np.uint64(WIDTH) - for_rows, for_rows, words)
+    words.sort()
+    order[:] = by_low_bits[words & mask]
+    words.view(np.int64)[:] = pick(codes, order)
 
 
 def pick(values: NDArray[Whole], rows: Rows, flip: bool = False) -> NDArray[Whole]:
@@ -116,146 +115,40 @@ def _ascends(codes: Words) -> bool:
 
 
 @kernel
-def _deal(codes: Keys, smallest: np.uint64, largest: np.uint64, pile: _Pile) -> Keys:
-    """Fill `pile` with keys and rows, bucket by bucket; returns where the buckets end.
+def _pack(codes: Words, origin: np.uint64, left_out: np.uint64, for_rows: np.uint64, words: Keys) -> None:
+    """The key of each code, without its lowest bits, above the row; what does not fit at the top is lost.
 
     The bits of codes are those of signed numbers: with the sign flipped, they are in order as unsigned ones.
     """
-    n = np.uint64(len(codes))
-    origin = smallest ^ SIGN
-    width = bit_length((largest ^ SIGN) - origin)
-    top = width  # bits of the first digit: all, or as many as make buckets of a good size
-    if width > DIGIT:
-        top = np.uint64(min(DIGIT, max(bit_length(n), BUCKET + ONE) - BUCKET))
-    shift = width - top
-    ends = np.zeros(1 << top, np.uint64)
-    for i in range(n):
-        ends[((codes[i] ^ SIGN) - origin) >> shift] += ONE
-    at = np.uint64(0)
-    for digit in range(len(ends)):
-        at, ends[digit] = at + ends[digit], at
-    for i in range(n):
-        key = (codes[i] ^ SIGN) - origin
-        at = ends[key >> shift]
-        ends[key >> shift] = at + ONE
-        pile.keys[at] = key
-        pile.rows[at] = i
-    return ends
+    for i in range(len(codes)):
+        key = (np.uint64(codes[i]) ^ SIGN) - origin
+        words[i] = ((key >> left_out) << for_rows) | np.uint64(i)
 
 
 @kernel
-def _sort_buckets(pile: _Pile, ends: Keys) -> None:
-    most = np.uint64(0)
-    start = np.uint64(0)
-    for bucket in range(len(ends)):
-        most = max(most, ends[bucket] - start)
-        start = ends[bucket]
-    spare = _Pile(np.empty(most, np.uint64), np.empty(most, pile.rows.dtype))  # small, and stays in the cache
-    counters = _Counters(np.empty(1 << DIGIT, np.uint64), np.empty(1 << DIGIT, np.uint64))
-    start = np.uint64(0)
-    for bucket in range(len(ends)):
-        _sort_bucket(pile, spare, start, ends[bucket], counters)
-        start = ends[bucket]
+def _unpack(words: Keys, codes: Words, for_rows: np.uint64, order: Rows) -> bool:
+    """The rows into `order`, the codes in place of the words; False if that takes too many moves, and is not done.
 
-
-@kernel
-def _sort_bucket(pile: _Pile, spare: _Pile, start: np.uint64, end: np.uint64, counters: _Counters) -> None:
-    n = end - start
-    if n <= FEW:
-        _insert(pile, start, end, np.int64(FEW * FEW))
-        return
-    smallest = pile.keys[start]
-    largest = smallest
-    for i in range(start, end):
-        smallest = min(smallest, pile.keys[i])
-        largest = max(largest, pile.keys[i])
-    width = bit_length(largest - smallest)
-    needed = min(width, bit_length(n) + SLACK)
-    _sort_bits(pile, spare, start, end, smallest, width - needed, needed, counters)
-    if needed < width and not _insert(pile, start, end, MOVES * np.int64(n)):
-        _sort_bits(pile, spare, start, end, smallest, np.uint64(0), width, counters)
-
-
-@kernel
-def _sort_bits(
-    pile: _Pile,
-    spare: _Pile,
-    start: np.uint64,
-    end: np.uint64,
-    smallest: np.uint64,
-    bit: np.uint64,
-    bits: np.uint64,
-    counters: _Counters,
-) -> None:
-    """Sort a bucket by so many bits, from `bit` up, of the distance to the smallest key."""
-    digit = min(DIGIT, max(NARROW, bit_length(end - start)))  # no more counters than rows, but for the smallest
-    rounds = (bits + digit + digit - ONE) // (digit + digit)
-    if rounds > np.uint64(0):
-        digit = (bits + rounds + rounds - ONE) // (rounds + rounds)
-    for _ in range(rounds):
-        _sort_two_digits(pile, spare, start, end, smallest, bit, digit, counters)
-        bit += digit + digit
-
-
-@kernel
-def _sort_two_digits(
-    pile: _Pile,
-    spare: _Pile,
-    start: np.uint64,
-    end: np.uint64,
-    smallest: np.uint64,
-    bit: np.uint64,
-    width: np.uint64,
-    counters: _Counters,
-) -> None:
-    """Sort a bucket by two digits of `width` bits, the first from `bit` up, through the spare pile and back."""
-    size = ONE << width
-    mask = size - ONE
-    low, high = counters
-    low[:size] = np.uint64(0)
-    high[:size] = np.uint64(0)
-    for i in range(start, end):
-        digits = (pile.keys[i] - smallest) >> bit
-        low[digits & mask] += ONE
-        high[(digits >> width) & mask] += ONE
-    low_at = np.uint64(0)
-    high_at = start
-    for digit in range(size):
-        low_at, low[digit] = low_at + low[digit], low_at
-        high_at, high[digit] = high_at + high[digit], high_at
-    for i in range(start, end):
-        key = pile.keys[i]
-        low_digit = ((key - smallest) >> bit) & mask
-        at = low[low_digit]
-        low[low_digit] = at + ONE
-        spare.keys[at] = key
-        spare.rows[at] = pile.rows[i]
-    shift = bit + width
-    for i in range(end - start):
-        key = spare.keys[i]
-        high_digit = ((key - smallest) >> shift) & mask
-        at = high[high_digit]
-        high[high_digit] = at + ONE
-        pile.keys[at] = key
-        pile.rows[at] = spare.rows[i]
-
-
-@kernel
-def _insert(pile: _Pile, start: np.uint64, end: np.uint64, moves: np.int64) -> bool:
-    """Sort what is nearly sorted; False if that takes more than so many moves and is not done."""
-    keys, rows = pile
-    for i in range(start + ONE, end):
-        key = keys[i]
-        if key < keys[i - ONE]:
-            row = rows[i]
-            at = np.uint64(i)
-            while at > start and keys[at - ONE] > key:
-                keys[at] = keys[at - ONE]
-                rows[at] = rows[at - ONE]
+    A word is read before its place is written to, and places before it only.
+    """
+    mask = (ONE << for_rows) - ONE
+    ascending = words.view(np.int64)
+    moves = np.int64(len(words))
+    largest = codes[words[0] & mask]
+    for i in range(len(words)):
+        row = words[i] & mask
+        code = codes[row]
+        at = np.uint64(i)
+        if code < largest:
+            while at > np.uint64(0) and ascending[at - ONE] > code:
+                ascending[at] = ascending[at - ONE]
+                order[at] = order[at - ONE]
                 at -= ONE
-            keys[at] = key
-            rows[at] = row
-            moves -= np.int64(i - at)
+            moves -= np.int64(np.uint64(i) - at)
             if moves < 0:
                 return False
+        else:
+            largest = code
+        ascending[at] = code
+        order[at] = row
     return True
