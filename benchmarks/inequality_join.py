@@ -80,6 +80,19 @@ def trips(rows: int) -> Tables:
     return _tables(*(tuple(np.asarray(column) for column in sample.columns) for sample in samples))
 
 
+def jobs(rows: int) -> Tables:
+    """Jobs of a computing centre that were in the system at the same time: a sample, against itself.
+
+    l.start < r.end AND l.end > r.start is the condition above, with a = start, b = end on the left, and a = end,
+    b = start on the right.
+    """
+    columns = read_columns("surf_jobs_2022", "submit_ms", "duration_ms")
+    chosen = np.sort(np.random.default_rng(0).choice(columns.num_rows, rows, replace=False))
+    start, duration = (np.asarray(column)[chosen] for column in columns.columns)
+    end = start + duration
+    return _tables((start, end), (end, start))
+
+
 def _following(rng: np.random.Generator, a: NDArray[np.float64], noise: float) -> tuple[NDArray[np.float64], ...]:
     return a, a + noise * rng.random(len(a))
 
