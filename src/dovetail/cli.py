@@ -162,7 +162,7 @@ def bench(
 def warm_up() -> None:
     """Compile the kernels now, so that the first join does not have to. Once per machine and version."""
     started = time.perf_counter()
-    table = pa.table({"k": [1, 2, 3], "x": [0.5, 1.5, 2.5], "s": ["a", "b", "c"]})
+    table = pa.table({"k": [1, 2, 3], "x": [-0.5, 1.5, 2.5], "s": ["a", "b", "c"]})
     for on in WARM_UP:
         for algorithm in ("auto", "nested_loop", *(["shj"] if " = " in on else [])):
             api.join(table, table, on, algorithm=algorithm)

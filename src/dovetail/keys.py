@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 SMALL_DECIMAL = 18  # digits that always fit in 64 bits
 SIGN = np.int64(-(2**63))
 ALL_BUT_SIGN = np.int64(2**63 - 1)
+INFINITY = np.array(np.inf).view(np.int64)[()]
 BLOCK = 1 << 14  # numbers at a time: what is in between stays in the cache
 
 
@@ -71,7 +72,13 @@ def _values(array: pa.Array) -> NDArray[np.int64]:
 
 
 def float_codes(numbers: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Order-preserving codes of doubles: negative numbers have all bits but the sign flipped."""
+    """Order-preserving codes of doubles: negative numbers have all bits but the sign flipped.
+
+    Where there are none, and no NaN, the codes are the numbers themselves, not a copy.
+    """
+    plain = numbers.view(np.int64)
+    if len(plain) and plain.min() >= 0 and plain.max() <= INFINITY:
+        return plain
     codes = np.empty(len(numbers))
     for start in range(0, len(numbers), BLOCK):
         clean = codes[start : start + BLOCK]
