@@ -112,8 +112,14 @@ def count(left: Any, right: Any, on: On, **options: Any) -> int:
 
 
 def aggregate(
-    left: Any, right: Any, on: On, aggregates: Mapping[str, str], *, by: str | Sequence[str] | None = None
-) -> pa.Table:
+    left: Any,
+    right: Any,
+    on: On,
+    aggregates: Mapping[str, str],
+    *,
+    by: str | Sequence[str] | None = None,
+    **options: Any,
+) -> Any:
     """Aggregates over the pairs of an inner join: `{"n": "count(*)", "total": "sum(r.amount)"}`.
 
     Known are count, sum, avg, min and max of expressions over one side. With `by`, a column or a list of columns of one
@@ -121,7 +127,10 @@ def aggregate(
     residual has to be checked.
     """
     if _on_spark(left, right):
-        raise PlanError("aggregates take tables in process; on Spark, join the DataFrames, then group and aggregate.")
+        from dovetail.spark import aggregate_dataframes
+
+        return aggregate_dataframes(left, right, on, aggregates, by, **options)
+    _refuse(**options)
     tables = [arrow_table(table) for table in (left, right)]
     schemas = (tables[0].schema, tables[1].schema)
     condition = parse(on, *schemas, in_process=True)

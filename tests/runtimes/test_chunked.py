@@ -10,8 +10,9 @@ from dovetail.batch import Side, one_batch
 from dovetail.condition import Condition, parse
 from dovetail.matchers import build_matcher
 from dovetail.runtimes.at_rest import join_at_rest
-from dovetail.runtimes.chunked import Chunked, Counting, Joining
+from dovetail.runtimes.chunked import Chunked
 from dovetail.runtimes.output import output_schema
+from dovetail.runtimes.work import Counting, Joining
 from dovetail.state.blocks import BlockStore
 from dovetail.testing import random_table
 

@@ -64,6 +64,7 @@ class Task:
     samples: Samples
     tasks: int  # beside each other, or one after the other
     unique: Side | None = None  # the side whose rows may visit one cell only, because the join type preserves them
+    listed: bool = True  # whether pairs are listed, which is work
 
 
 def candidates(task: Task) -> Iterator[Candidate]:

@@ -66,12 +66,17 @@ class _Pairs(NamedTuple):
     weight: float
 
 
+NO_PAIRS = _Pairs((np.empty(0, np.int64), np.empty(0, np.int64)), 0.0)
+
+
 def _sample_pairs(task: Task) -> _Pairs:
+    if not task.listed:
+        return NO_PAIRS
     rows = [_some(sample) for sample in task.samples]
     batches = [take_rows(sample.batch, chosen) for sample, chosen in zip(task.samples, rows, strict=True)]
     chunks = list(build_matcher(task.condition, batches[0], batches[1]).pairs(PAIRS))
     if not chunks:
-        return _Pairs((np.empty(0, np.int64), np.empty(0, np.int64)), 0.0)
+        return NO_PAIRS
     left, right = (np.concatenate([chunk[side] for chunk in chunks]) for side in Side)
     chosen = np.random.default_rng(0).choice(len(left), min(len(left), PAIRS), replace=False)
     sampled = task.samples[0].rows / len(rows[0]) * task.samples[1].rows / len(rows[1])

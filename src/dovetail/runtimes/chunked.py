@@ -11,76 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from dovetail.batch import Pairs, Side, one_batch
-from dovetail.condition import Condition
-from dovetail.matchers import build_matcher
-from dovetail.runtimes.output import ONE_SIDED, WITHOUT_PARTNER, result_batches, row_batches, without
+from dovetail.batch import Side, one_batch
+from dovetail.runtimes.work import Flags, Work
 from dovetail.state.blocks import Block, BlockStore
 
 AT_REST = 3  # times the size of its rows is what a join at rest takes: rows, codes, orders
 MOST_BYTES = 1 << 30  # of a chunk, budget or not: offsets of strings have 32 bits
-
-Flags = NDArray[np.bool_]
-Batches = tuple[pa.RecordBatch, pa.RecordBatch]
-
-
-class Work(Protocol):
-    """What to do with two chunks that meet, and with one that has met all of the other side."""
-
-    def meet(self, batches: Batches, partnered: tuple[Flags, Flags]) -> Iterator[pa.RecordBatch]: ...
-    def leave(self, side: Side, batch: pa.RecordBatch, partnered: Flags) -> Iterator[pa.RecordBatch]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Joining:
-    """A join of some type. Results lack the last `drop` columns of each side; a batch has at most `rows`."""
-
-    condition: Condition
-    how: str
-    schema: pa.Schema
-    drop: tuple[int, int] = (0, 0)
-    rows: int | None = None  # as many as make a batch of a good size
-    room: int = 1 << 20  # pairs found at a time
-
-    def meet(self, batches: Batches, partnered: tuple[Flags, Flags]) -> Iterator[pa.RecordBatch]:
-        matcher = build_matcher(self.condition, *batches)
-        side = ONE_SIDED.get(self.how)
-        if side is not None:
-            partnered[side][matcher.partnered(side)] = True
-            return
-        watched = WITHOUT_PARTNER.get(self.how, ())
-        for found in matcher.pairs(self.room):
-            for side in watched:
-                partnered[side][found[side]] = True
-            yield from result_batches(
-                Pairs(batches[0], found[0], batches[1], found[1]), self.schema, self.rows, self.drop
-            )
-
-    def leave(self, side: Side, batch: pa.RecordBatch, partnered: Flags) -> Iterator[pa.RecordBatch]:
-        """Rows that the join type gives by themselves, now that no partner can come any more."""
-        if side not in WITHOUT_PARTNER.get(self.how, ()) and ONE_SIDED.get(self.how) is not side:
-            return
-        wanted = np.flatnonzero(partnered if self.how == "left_semi" else ~partnered)
-        yield from row_batches(side, without(batch, self.drop[side]), wanted, self.schema, self.rows)
-
-
-@dataclass(frozen=True, slots=True)
-class Counting:
-    """How many pairs there are: one row for each meeting."""
-
-    condition: Condition
-
-    def meet(self, batches: Batches, partnered: tuple[Flags, Flags]) -> Iterator[pa.RecordBatch]:
-        yield pa.RecordBatch.from_pydict({"pairs": [build_matcher(self.condition, *batches).count()]})
-
-    def leave(self, side: Side, batch: pa.RecordBatch, partnered: Flags) -> Iterator[pa.RecordBatch]:
-        return iter(())
 
 
 @dataclass(slots=True)

@@ -15,10 +15,11 @@ from dovetail.operators import operator_class
 from dovetail.operators.protocol import Workspace
 from dovetail.plan import JoinPlan
 from dovetail.runtimes.at_rest import join_at_rest
-from dovetail.runtimes.chunked import Chunked, Joining, chunk_size
+from dovetail.runtimes.chunked import Chunked, chunk_size
 from dovetail.runtimes.driver import Driver
 from dovetail.runtimes.output import output_schema, result_batches
 from dovetail.runtimes.watching import Watch
+from dovetail.runtimes.work import Joining
 from dovetail.state.blocks import BlockStore
 from dovetail.state.budget import Budget
 

@@ -1,5 +1,6 @@
 """Joins on Spark. The only package that imports pyspark."""
 
-from dovetail.spark.joins import count_dataframes, explain_dataframes, join_dataframes
+from dovetail.spark.aggregates import aggregate_dataframes, count_dataframes
+from dovetail.spark.joins import explain_dataframes, join_dataframes
 
-__all__ = ["count_dataframes", "explain_dataframes", "join_dataframes"]
+__all__ = ["aggregate_dataframes", "count_dataframes", "explain_dataframes", "join_dataframes"]

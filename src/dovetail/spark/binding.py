@@ -8,7 +8,7 @@ l.s = r.s, with a collation    compared by Spark's rules: Spark filters the join
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -57,6 +57,17 @@ class Bound:
         """The user's columns of a side."""
         schema = self.condition.schema(side)
         return pa.schema(list(schema)[: len(schema) - self.extra[side]])
+
+    def with_columns(self, names: tuple[Iterable[str], Iterable[str]]) -> Bound:
+        """Only these columns of each side, none of which is dropped after the join."""
+        frames, schemas = [], []
+        for side in Side:
+            schema, wanted = self.condition.schema(side), set(names[side])
+            positions = [i for i, name in enumerate(schema.names) if name in wanted] or [0]
+            frames.append(self.frames[side].select(*(self.frames[side].columns[i] for i in positions)))
+            schemas.append(pa.schema([schema.field(i) for i in positions]))
+        condition = replace(self.condition, schemas=(schemas[0], schemas[1]))
+        return replace(self, condition=condition, frames=(frames[0], frames[1]), extra=(0, 0))
 
     def row_bytes(self, side: Side) -> int:
         """A guess at the size of a row, by its types."""

@@ -12,9 +12,10 @@ from dovetail.metrics import Counters
 from dovetail.operators import operator_class
 from dovetail.operators.protocol import Workspace
 from dovetail.plan import JoinPlan
-from dovetail.runtimes.chunked import Chunked, Work, chunk_size
+from dovetail.runtimes.chunked import Chunked, chunk_size
 from dovetail.runtimes.driver import Driver
 from dovetail.runtimes.output import result_batches
+from dovetail.runtimes.work import Work
 from dovetail.spark.packing import Rewrite, from_bytes
 from dovetail.spark.workers import settle
 from dovetail.state.blocks import BlockStore

@@ -16,15 +16,14 @@ from dovetail.plan import Choice, JoinPlan
 from dovetail.planner import plan_cells, plan_join
 from dovetail.routers.hash import HashRouter
 from dovetail.routers.protocol import Router
-from dovetail.runtimes.chunked import Counting, Joining
 from dovetail.runtimes.output import output_schema
+from dovetail.runtimes.work import Joining
 from dovetail.spark.binding import Bound, after_join, bind_frames, by_position, position_name
-from dovetail.spark.cell import cells_at_rest
 from dovetail.spark.options import Options
 from dovetail.spark.schemas import carried_schema, result_fields
 from dovetail.spark.state import state_directory, use_rocksdb
 from dovetail.spark.streaming import StreamJoin, join_streams
-from dovetail.spark.tables import Routed, in_cells, is_both_unique, join_cells, look_at, route, shuffle_partitions
+from dovetail.spark.tables import Routed, is_both_unique, join_cells, look_at, route, shuffle_partitions
 
 AT_ARRIVAL = ("shj",)  # operators that leave no pair for later, as streams need
 
@@ -53,20 +52,9 @@ def join_dataframes(
     return join((left, right), bound, plan, options, suffix)
 
 
-def count_dataframes(left: DataFrame, right: DataFrame, on: Any, **given: Any) -> int:
-    """How many pairs an inner join has; none of them is enumerated where no check needs it."""
-    options = Options.read(given)
-    if _streaming(left, right):
-        raise PlanError("a stream has no final count; join it and count in the query.")
-    bound = bind_frames(on, left, right)
-    plan, look = look_at(bound, _plan(bound, "inner", "auto", None, False), options)
-    if bound.after:
-        joined: int = _join_tables((left, right), bound, plan, options, "_right").count()
-        return joined
-    routed = route(replace(plan, at_rest=True), look)
-    work = cells_at_rest(Counting(bound.condition), routed.first, None)
-    counted = in_cells(bound, routed, work, "pairs bigint").agg(F.sum("pairs")).collect()
-    return int(counted[0][0] or 0)
+def join_bound(inputs: Inputs, bound: Bound, options: Options) -> DataFrame:
+    """The inner join of tables at rest on a condition that was read before."""
+    return _join_tables(inputs, bound, _plan(bound, "inner", "auto", None, False), options, "_right")
 
 
 def explain_dataframes(

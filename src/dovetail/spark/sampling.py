@@ -17,27 +17,27 @@ from pyspark.sql import DataFrame, Row
 from dovetail.batch import Side, take_rows
 from dovetail.condition import Condition
 from dovetail.matchers import Drive
-from dovetail.spark.packing import Rewrite, as_planned, from_bytes, to_bytes
+from dovetail.spark.packing import Rewrite, as_planned, collected, from_bytes, to_bytes
 from dovetail.spark.workers import settle
-from dovetail.statistics import SAMPLE, Extremes, Sample, measure, read_columns
+from dovetail.statistics import SAMPLE, Extremes, Sample, Samples, measure, read_columns
 
-SAMPLED = "rows bigint, sample binary, extremes string"
+SAMPLED = "side tinyint, rows bigint, sample binary, extremes string"
 MEASURED_ROWS = 1000
 
 
-def sample_side(frame: DataFrame, condition: Condition, drive: Drive, side: Side) -> Sample:
-    """What one pass over a side shows."""
-    schema = condition.schema(side)
-    names = read_columns(condition, side) or schema.names[:1]
-    positions = [schema.names.index(name) for name in names]
-    keys = pa.schema([schema.field(i) for i in positions])
-    selected = frame.select(*(frame.columns[i] for i in positions))
-    found = selected.mapInArrow(sampler(condition, drive, side, keys), SAMPLED).collect()
-    extremes = [Extremes(**json.loads(row.extremes)) for row in found if row.extremes is not None]
-    reached = extremes[0] if extremes else Extremes()
-    for more in extremes[1:]:
-        reached += more
-    return Sample(sum(row.rows for row in found), _one_sample(found, keys), reached)
+def sample_sides(frames: tuple[DataFrame, DataFrame], condition: Condition, drive: Drive) -> Samples:
+    """What one pass over both sides shows, as one Spark job."""
+    keys, sampled = [], []
+    for side in Side:
+        schema = condition.schema(side)
+        names = read_columns(condition, side) or schema.names[:1]
+        positions = [schema.names.index(name) for name in names]
+        keys.append(pa.schema([schema.field(i) for i in positions]))
+        selected = frames[side].select(*(frames[side].columns[i] for i in positions))
+        sampled.append(selected.mapInArrow(sampler(condition, drive, side, keys[side]), SAMPLED))
+    found = sampled[0].unionAll(sampled[1]).collect()
+    left, right = (_one_sample([row for row in found if row.side == side], keys[side]) for side in Side)
+    return left, right
 
 
 def sampler(condition: Condition, drive: Drive, side: Side, schema: pa.Schema) -> Rewrite:
@@ -46,26 +46,32 @@ def sampler(condition: Condition, drive: Drive, side: Side, schema: pa.Schema) -
         rows = 0
         kept, ranks = pa.RecordBatch.from_pylist([], schema), np.empty(0)
         reached: Extremes | None = None
-        for batch in batches:
+        for batch in collected(batches):
             new = as_planned(batch, schema)
             rows += new.num_rows
             measured = measure(condition, drive, side, new)
             reached = measured if reached is None else reached if measured is None else reached + measured
-            kept, ranks = pa.concat_batches([kept, new]), np.concatenate([ranks, rng.random(new.num_rows)])
+            drawn = rng.random(new.num_rows)
+            low = np.flatnonzero(drawn < ranks.max()) if len(ranks) == SAMPLE else np.arange(new.num_rows)
+            kept, ranks = pa.concat_batches([kept, take_rows(new, low)]), np.concatenate([ranks, drawn[low]])
             if len(ranks) > SAMPLE:  # the rows with the smallest random ranks are a uniform sample
                 chosen = np.argpartition(ranks, SAMPLE)[:SAMPLE]
                 kept, ranks = take_rows(kept, chosen), ranks[chosen]
         extremes = None if reached is None else json.dumps(asdict(reached))
-        yield pa.RecordBatch.from_pydict(
-            {"rows": [rows], "sample": [to_bytes(kept).to_pybytes()], "extremes": pa.array([extremes], pa.string())}
-        )
+        columns = [
+            pa.array([side], pa.int8()),
+            pa.array([rows], pa.int64()),
+            pa.array([to_bytes(kept).to_pybytes()]),
+            pa.array([extremes], pa.string()),
+        ]
+        yield pa.RecordBatch.from_arrays(columns, ["side", "rows", "sample", "extremes"])
         settle()
 
     return sample
 
 
-def _one_sample(found: list[Row], schema: pa.Schema) -> pa.RecordBatch:
-    """Rows of all tasks, from each as many as its share of the rows."""
+def _one_sample(found: list[Row], schema: pa.Schema) -> Sample:
+    """What all tasks of a side have found: of the rows of each as many as its share."""
     rng = np.random.default_rng(0)
     rows = sum(row.rows for row in found)
     parts = [pa.RecordBatch.from_pylist([], schema)]
@@ -73,7 +79,11 @@ def _one_sample(found: list[Row], schema: pa.Schema) -> pa.RecordBatch:
         part = from_bytes(row.sample)
         wanted = min(part.num_rows, -(-SAMPLE * row.rows // max(1, rows)))
         parts.append(take_rows(part, rng.choice(part.num_rows, wanted, replace=False)))
-    return pa.concat_batches(parts)
+    extremes = [Extremes(**json.loads(row.extremes)) for row in found if row.extremes is not None]
+    reached = extremes[0] if extremes else Extremes()
+    for more in extremes[1:]:
+        reached += more
+    return Sample(rows, pa.concat_batches(parts), reached)
 
 
 def measured_row_bytes(frame: DataFrame) -> int:

@@ -25,12 +25,12 @@ from dovetail.routers.hash import HashRouter
 from dovetail.routers.one_bucket import OneBucketRouter
 from dovetail.routers.protocol import Router
 from dovetail.routing import Task, choose_router, in_tasks
-from dovetail.runtimes.chunked import Work
+from dovetail.runtimes.work import Work
 from dovetail.spark.binding import Bound
 from dovetail.spark.cell import cells_at_rest, operator_cells
 from dovetail.spark.options import Options
 from dovetail.spark.packing import PACKED, Rewrite, packer
-from dovetail.spark.sampling import measured_row_bytes, sample_side
+from dovetail.spark.sampling import measured_row_bytes, sample_sides
 from dovetail.spark.schemas import parts_of
 from dovetail.statistics import Samples
 
@@ -63,6 +63,7 @@ class Look(NamedTuple):
 
     samples: Samples | None
     tasks: int
+    listed: bool = True  # whether pairs are work
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,22 +76,22 @@ class Routed:
     first: Side  # the smaller side: it comes first and is kept
 
 
-def look_at(bound: Bound, plan: JoinPlan, options: Options) -> tuple[JoinPlan, Look]:
-    """Sample both sides, and decide on the number of tasks."""
+def look_at(bound: Bound, plan: JoinPlan, options: Options, listed: bool = True) -> tuple[JoinPlan, Look]:
+    """Sample both sides, and decide on the number of tasks. `listed`: pairs are listed, not only counted."""
     partitions = shuffle_partitions(bound.frames[0])
     if not options.sample:
         return plan, Look(None, options.cells or min(partitions, FEWEST_TASKS))
     drive = choose_drive(plan.condition)
-    left, right = (sample_side(bound.frames[side], plan.condition, drive, side) for side in Side)
-    plan = with_estimate(plan, (left, right))
-    return plan, Look((left, right), options.cells or _tasks(bound, plan, partitions))
+    samples = sample_sides(bound.frames, plan.condition, drive)
+    plan = with_estimate(plan, samples)
+    return plan, Look(samples, options.cells or _tasks(bound, plan, partitions, listed), listed)
 
 
-def _tasks(bound: Bound, plan: JoinPlan, partitions: int) -> int:
+def _tasks(bound: Bound, plan: JoinPlan, partitions: int, listed: bool) -> int:
     """Enough tasks for all cores, for small ones, and for what is kept of a cell to fit its budget."""
     assert plan.rows is not None
     assert plan.pairs is not None
-    wanted = max(math.ceil(sum(plan.rows) / ROWS_PER_TASK), math.ceil(plan.pairs / PAIRS_PER_TASK))
+    wanted = max(math.ceil(sum(plan.rows) / ROWS_PER_TASK), math.ceil(plan.pairs / PAIRS_PER_TASK) if listed else 0)
     tasks = min(max(FEWEST_TASKS, wanted), max(partitions, FEWEST_TASKS))
     kept = Side.LEFT if plan.rows[0] <= plan.rows[1] else Side.RIGHT
     if plan.memory_bytes is None or plan.at_rest or operator_class(plan.operator.name).spills or not plan.rows[kept]:
@@ -106,7 +107,7 @@ def route(plan: JoinPlan, look: Look) -> Routed:
     by_operator = not plan.at_rest and plan.operator.name == "nested_loop"
     if look.samples is None or by_operator:
         return _unseen(plan, look, by_operator)
-    task = Task(condition, drive, look.samples, look.tasks, UNIQUE.get(plan.how))
+    task = Task(condition, drive, look.samples, look.tasks, UNIQUE.get(plan.how), look.listed)
     routing = choose_router(task)
     task_of = in_tasks(routing.loads, look.tasks)
     plan = replace(plan, router=routing.choice, cells=routing.router.cells, tasks=len(set(task_of)))
