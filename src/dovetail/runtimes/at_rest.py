@@ -1,4 +1,4 @@
-"""Joins of two complete sides, of every join type.
+"""Joins of two complete sides in memory, of every join type.
 
 inner                  the pairs
 left, right, full      the pairs, then the rows of that side (or both) that none of them contains
@@ -12,12 +12,13 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from dovetail.batch import Pairs, Side
+from dovetail.batch import Side
 from dovetail.condition import Condition
 from dovetail.matchers import build_matcher
 from dovetail.metrics import Observer
-from dovetail.runtimes.output import ONE_SIDED, WITHOUT_PARTNER, result_batches, row_batches
+from dovetail.runtimes.output import ONE_SIDED, WITHOUT_PARTNER
 from dovetail.runtimes.watching import Watch
+from dovetail.runtimes.work import Joining
 
 ROOM = 1 << 20  # pairs found at a time
 
@@ -37,19 +38,13 @@ def join_at_rest(
 ) -> Iterator[pa.RecordBatch]:
     """The results, in batches of bounded size."""
     watch = Watch(observer)
+    batches = (left, right)
+    partnered = (np.zeros(left.num_rows, np.bool_), np.zeros(right.num_rows, np.bool_))
+    work = Joining(condition, how, schema, room=ROOM)
     matcher = build_matcher(condition, left, right)
-    if how in ONE_SIDED:
-        partnered = matcher.partnered(Side.LEFT)
-        rows = np.flatnonzero(partnered if how == "left_semi" else ~partnered)
-        yield from watch.counted(row_batches(Side.LEFT, left, rows, schema), total=len(rows))
-        return
-    seen = {side: np.zeros(batch.num_rows, np.bool_) for side, batch in zip(Side, (left, right), strict=True)}
-    alone = WITHOUT_PARTNER.get(how, ())
-    watch.prepared(matcher, pairs_only=not alone)
-    for left_rows, right_rows in matcher.pairs(ROOM):
-        for side in alone:
-            seen[side][left_rows if side is Side.LEFT else right_rows] = True
-        yield from watch.counted(result_batches(Pairs(left, left_rows, right, right_rows), schema))
-    for side in alone:
-        rows = np.flatnonzero(~seen[side])
-        yield from watch.counted(row_batches(side, left if side is Side.LEFT else right, rows, schema))
+    if how not in ONE_SIDED:
+        watch.prepared(matcher, pairs_only=how not in WITHOUT_PARTNER)
+    yield from watch.counted(work.listed(matcher, batches, partnered))
+    for side in Side:
+        total = len(work.rows_alone(side, partnered[side])) if how in ONE_SIDED else None
+        yield from watch.counted(work.leave(side, batches[side], partnered[side]), total)

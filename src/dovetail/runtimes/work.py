@@ -11,10 +11,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dovetail.aggregates import partial_aggregates
-from dovetail.batch import Pairs, Side
+from dovetail.batch import Pairs, Rows, Side
 from dovetail.condition import Condition
 from dovetail.condition.aggregates import Aggregate, GroupColumn
-from dovetail.matchers import build_matcher
+from dovetail.matchers import Matcher, build_matcher
 from dovetail.runtimes.output import ONE_SIDED, WITHOUT_PARTNER, result_batches, row_batches, without
 
 Flags = NDArray[np.bool_]
@@ -40,7 +40,10 @@ class Joining:
     room: int = 1 << 20  # pairs found at a time
 
     def meet(self, batches: Batches, partnered: tuple[Flags, Flags]) -> Iterator[pa.RecordBatch]:
-        matcher = build_matcher(self.condition, *batches)
+        return self.listed(build_matcher(self.condition, *batches), batches, partnered)
+
+    def listed(self, matcher: Matcher, batches: Batches, partnered: tuple[Flags, Flags]) -> Iterator[pa.RecordBatch]:
+        """The pairs of a matcher, or, where only they matter, the rows that have a partner."""
         side = ONE_SIDED.get(self.how)
         if side is not None:
             partnered[side][matcher.partnered(side)] = True
@@ -54,11 +57,14 @@ class Joining:
             )
 
     def leave(self, side: Side, batch: pa.RecordBatch, partnered: Flags) -> Iterator[pa.RecordBatch]:
-        """Rows that the join type gives by themselves, now that no partner can come any more."""
+        rows = self.rows_alone(side, partnered)
+        yield from row_batches(side, without(batch, self.drop[side]), rows, self.schema, self.rows)
+
+    def rows_alone(self, side: Side, partnered: Flags) -> Rows:
+        """Rows that the join type gives by themselves, once no partner can come any more."""
         if side not in WITHOUT_PARTNER.get(self.how, ()) and ONE_SIDED.get(self.how) is not side:
-            return
-        wanted = np.flatnonzero(partnered if self.how == "left_semi" else ~partnered)
-        yield from row_batches(side, without(batch, self.drop[side]), wanted, self.schema, self.rows)
+            return np.empty(0, np.int64)
+        return np.flatnonzero(partnered if self.how == "left_semi" else ~partnered)
 
 
 @dataclass(frozen=True, slots=True)
