@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from dovetail.condition import Condition, describe, text_of
+from dovetail.condition import Condition, text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,8 @@ class JoinPlan:
     condition: Condition
     how: str
     operator: Choice
+    driven: tuple[str, ...] = ()  # what finds candidates
+    checked: tuple[str, ...] = ()  # what else they must satisfy
     at_rest: bool = False  # the operator is a kernel that sees both sides complete
     router: Choice | None = None  # None in process: there is only one cell
     cells: int = 1
@@ -31,10 +33,10 @@ class JoinPlan:
 
     def explain(self) -> str:
         lines = [("join", self.how), ("condition", self.condition.text)]
-        lines += [("driven by", describe(p)) for p in self.condition.predicates]
         for side in (0, 1):
             lines += [("filter", f"{text_of(f)}, before the join") for f in self.condition.filters[side]]
-        lines += [("checked", f"{text_of(r)}, on every candidate pair") for r in self.condition.residual]
+        lines += [("driven by", by) for by in self.driven]
+        lines += [("checked", f"{what}, on every candidate pair") for what in self.checked]
         lines.append(("kernel" if self.at_rest else "operator", f"{self.operator.name}: {self.operator.why}"))
         if self.rows is not None:
             lines.append(("rows", f"{self.rows[0]:,} and {self.rows[1]:,}"))

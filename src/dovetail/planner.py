@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from dovetail.condition import Condition, describe
+from dovetail.condition import Call, Condition, Predicate, describe, text_of
 from dovetail.errors import InputError, PlanError
 from dovetail.matchers import Drive, choose_drive
 from dovetail.operators import operator_class
@@ -35,9 +36,10 @@ KERNELS = {
 }
 
 NESTED_LOOP_ADVICE = (
-    "every row is compared with every row of the other side; a conjunct between two columns beside it (joined by AND, "
-    "not OR) such as l.key = r.key, l.x < r.x or abs(l.x - r.x) <= 1 would avoid that"
+    "every row is compared with every row of the other side, because nothing orders or hashes both: "
+    "a conjunct such as l.key = r.key, l.x < r.x or abs(l.x - r.x) <= 1 (joined by AND) would avoid that"
 )
+OR_ADVICE = "one join for each alternative, without what the earlier ones have found, would avoid that"
 
 
 def join_type(how: str) -> str:
@@ -56,9 +58,18 @@ def plan_tables(
     if algorithm != "auto":
         return plan_join(condition, how, algorithm=algorithm, memory_bytes=memory_bytes)
     Shares(Budget(memory_bytes), block_rows=1)  # refuses a budget that is too small, before any work
-    kernel = _kernel(choose_drive(condition))
-    advice = (NESTED_LOOP_ADVICE,) if kernel.name == "nested_loop" else ()
-    return JoinPlan(condition, how, kernel, at_rest=True, memory_bytes=memory_bytes, advice=advice)
+    drive = choose_drive(condition)
+    kernel = _kernel(drive)
+    return JoinPlan(
+        condition,
+        how,
+        kernel,
+        driven=_driven(drive),
+        checked=_checked(condition, (*drive.equal, *drive.predicates)),
+        at_rest=True,
+        memory_bytes=memory_bytes,
+        advice=_advice(condition) if kernel.name == "nested_loop" else (),
+    )
 
 
 def plan_cells(
@@ -97,8 +108,34 @@ def plan_join(
         raise PlanError(f"how={how!r} needs tables at rest and algorithm='auto'; here it is inner only.")
     operator = _operator(condition, algorithm)
     Shares(Budget(memory_bytes), block_rows=1)  # refuses a budget that is too small, before any work
-    advice = (NESTED_LOOP_ADVICE,) if operator.name == "nested_loop" and algorithm == "auto" else ()
-    return JoinPlan(condition, how, operator, memory_bytes=memory_bytes, advice=advice)
+    driven = () if operator.name == "nested_loop" else condition.equalities
+    return JoinPlan(
+        condition,
+        how,
+        operator,
+        driven=tuple(describe(p) for p in driven),
+        checked=_checked(condition, driven),
+        memory_bytes=memory_bytes,
+        advice=_advice(condition) if operator.name == "nested_loop" and algorithm == "auto" else (),
+    )
+
+
+def _driven(drive: Drive) -> tuple[str, ...]:
+    equal, others = ([describe(p) for p in predicates] for predicates in (drive.equal, drive.predicates))
+    if len(others) > 2:  # inequalities: the data decides
+        others = [f"the two that the fewest pairs satisfy of {', '.join(others)}"]
+    return (*equal, *others)
+
+
+def _checked(condition: Condition, driven: Sequence[Predicate]) -> tuple[str, ...]:
+    others = [describe(p) for p in condition.predicates if p not in driven]
+    return (*others, *(text_of(part) for part in condition.residual))
+
+
+def _advice(condition: Condition) -> tuple[str, ...]:
+    """What would avoid the nested loop."""
+    alternatives = [part for part in condition.residual if isinstance(part, Call) and part.function == "or"]
+    return (NESTED_LOOP_ADVICE, *(f"{text_of(part)}: {OR_ADVICE}" for part in alternatives))
 
 
 def _operator(condition: Condition, algorithm: str) -> Choice:

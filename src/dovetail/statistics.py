@@ -47,10 +47,10 @@ class Sample:
         """How many rows of the side each row of the sample stands for."""
         return self.rows / max(1, int(self.batch.num_rows))
 
-    def thinned(self, rows: int) -> Sample:
+    def thinned(self, rows: int, side: Side) -> Sample:
         if self.batch.num_rows <= rows:
             return self
-        chosen = np.random.default_rng(0).choice(self.batch.num_rows, rows, replace=False)
+        chosen = np.random.default_rng(side).choice(self.batch.num_rows, rows, replace=False)
         return replace(self, batch=take_rows(self.batch, np.sort(chosen)))
 
 
@@ -67,8 +67,8 @@ def read_columns(condition: Condition, side: Side) -> list[str]:
 def sample_table(condition: Condition, side: Side, table: pa.Table) -> Sample:
     """A sample of a table in memory."""
     rows = np.arange(table.num_rows)
-    if len(rows) > SAMPLE:
-        rows = np.sort(np.random.default_rng(0).choice(len(rows), SAMPLE, replace=False))
+    if len(rows) > SAMPLE:  # seeds differ: two samples of one table must not be the same rows
+        rows = np.sort(np.random.default_rng(side).choice(len(rows), SAMPLE, replace=False))
     chosen = table.select(read_columns(condition, side)).take(pa.array(rows)).combine_chunks()
     batches = chosen.to_batches()
     batch = batches[0] if batches else pa.RecordBatch.from_pylist([], chosen.schema)
@@ -112,6 +112,6 @@ def estimated_pairs(condition: Condition, drive: Drive, samples: Samples) -> flo
     if not all(sample.batch.num_rows for sample in samples):
         return 0.0
     if drive.kind == "none" and not drive.equal:
-        samples = (samples[0].thinned(CROSS), samples[1].thinned(CROSS))
+        samples = (samples[0].thinned(CROSS, Side.LEFT), samples[1].thinned(CROSS, Side.RIGHT))
     found = build_matcher(condition, samples[0].batch, samples[1].batch).count()
     return found * samples[0].weight * samples[1].weight

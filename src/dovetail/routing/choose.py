@@ -72,7 +72,7 @@ NO_PAIRS = _Pairs((np.empty(0, np.int64), np.empty(0, np.int64)), 0.0)
 def _sample_pairs(task: Task) -> _Pairs:
     if not task.listed:
         return NO_PAIRS
-    rows = [_some(sample) for sample in task.samples]
+    rows = [_some(sample, seed) for seed, sample in enumerate(task.samples)]
     batches = [take_rows(sample.batch, chosen) for sample, chosen in zip(task.samples, rows, strict=True)]
     chunks = list(build_matcher(task.condition, batches[0], batches[1]).pairs(PAIRS))
     if not chunks:
@@ -83,9 +83,9 @@ def _sample_pairs(task: Task) -> _Pairs:
     return _Pairs((rows[0][left[chosen]], rows[1][right[chosen]]), sampled * len(left) / len(chosen))
 
 
-def _some(sample: Sample) -> Places:
+def _some(sample: Sample, seed: int) -> Places:
     rows = np.arange(sample.batch.num_rows)
-    return rows if len(rows) <= FEW else np.sort(np.random.default_rng(1).choice(rows, FEW, replace=False))
+    return rows if len(rows) <= FEW else np.sort(np.random.default_rng(seed).choice(rows, FEW, replace=False))
 
 
 def _measured(task: Task, pairs: _Pairs, router: Router, choice: Choice) -> Routing:

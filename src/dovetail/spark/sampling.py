@@ -12,6 +12,7 @@ from dataclasses import asdict
 
 import numpy as np
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql import DataFrame, Row
 
 from dovetail.batch import Side, take_rows
@@ -42,7 +43,9 @@ def sample_sides(frames: tuple[DataFrame, DataFrame], condition: Condition, driv
 
 def sampler(condition: Condition, drive: Drive, side: Side, schema: pa.Schema) -> Rewrite:
     def sample(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rng = np.random.default_rng(0)
+        context = TaskContext.get()
+        # Seeds differ: two samples of one table must not be the same rows.
+        rng = np.random.default_rng((side, context.partitionId() if context is not None else 0))
         rows = 0
         kept, ranks = pa.RecordBatch.from_pylist([], schema), np.empty(0)
         reached: Extremes | None = None

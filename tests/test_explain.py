@@ -1,0 +1,102 @@
+"""What `explain` says, compared with files of what it should say.
+
+`DOVETAIL_GOLDEN=write pytest tests/test_explain.py` writes the files anew; look at the difference before keeping them.
+"""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import dovetail
+from dovetail.batch import Side, one_batch
+from dovetail.condition import parse
+from dovetail.matchers import choose_drive
+from dovetail.planner import plan_cells, with_estimate
+from dovetail.spark.tables import Look, route
+from dovetail.statistics import Extremes, Sample, measure
+
+GOLDEN = Path(__file__).parent / "golden" / "explain"
+ROWS = 3000
+TASKS = 8
+
+CASES = {
+    "equality": ("l.k = r.k", "inner"),
+    "heavy_keys": ("l.h = r.h AND l.x < r.x", "left"),
+    "equality_and_residual": ("l.k = r.k AND (l.x < 3 OR r.y > 4)", "inner"),
+    "equality_and_band": ("l.g = r.g AND abs(l.x - r.x) <= 1", "left_semi"),
+    "one_inequality": ("l.x < r.x AND l.g <> r.g", "inner"),
+    "two_inequalities": ("l.x < r.x AND l.y > r.y", "inner"),
+    "two_inequalities_anti": ("l.x < r.x AND l.y > r.y", "left_anti"),
+    "three_inequalities": ("l.x < r.x AND l.y > r.y AND l.z <= r.z", "inner"),
+    "unequal": ("l.g != r.g", "inner"),
+    "band": ("abs(l.x - r.x) <= 0.1 AND l.k > 3", "inner"),
+    "band_full": ("l.day BETWEEN r.day - INTERVAL 1 DAY AND r.day", "full"),
+    "two_bands": ("abs(l.x - r.x) <= 1 AND abs(l.y - r.y) < 1", "inner"),
+    "overlap": ("l.start <= r.end AND l.end >= r.start", "inner"),
+    "overlap_left": ("l.start < r.end AND l.end > r.start", "left"),
+    "rectangles": ("l.xmin <= r.xmax AND l.xmax >= r.xmin AND l.ymin <= r.ymax AND l.ymax >= r.ymin", "inner"),
+    "distance": ("sqrt(pow(l.x - r.x, 2) + pow(l.y - r.y, 2)) < 1", "inner"),
+    "similarity": ("distance(l.v, r.v) <= 0.5", "left_anti"),
+    "text": ("l.s < r.s", "inner"),
+    "disjunction": ("l.k = r.k OR l.x < r.x - 99", "inner"),
+    "no_condition": ("TRUE", "right"),
+}
+
+
+def table(seed: int) -> pa.Table:
+    rng = np.random.default_rng(seed)
+    x, y = rng.random(ROWS) * 100, rng.random(ROWS) * 100
+    start = rng.random(ROWS) * 1000
+    return pa.table(
+        {
+            "k": rng.integers(0, ROWS, ROWS),
+            "h": np.where(rng.random(ROWS) < 0.6, 1, rng.integers(0, ROWS, ROWS)),
+            "g": rng.integers(0, 3, ROWS),
+            "x": x,
+            "y": x + rng.random(ROWS),
+            "z": y,
+            "day": pa.array(rng.integers(19000, 20000, ROWS).astype(np.int32), pa.date32()),
+            "start": start,
+            "end": start + rng.random(ROWS),
+            "xmin": x,
+            "xmax": x + 1,
+            "ymin": y,
+            "ymax": y + 1,
+            "s": [f"{number:05}" for number in rng.integers(0, 10**5, ROWS)],
+            "v": list(rng.random((ROWS, 8))),
+        }
+    )
+
+
+LEFT, RIGHT = table(1), table(2)
+
+
+def on_spark(on: str, how: str) -> str:
+    """The plan that Spark would get, with samples of all rows; `full` shows its left pass."""
+    condition = parse(on, LEFT.schema, RIGHT.schema)
+    samples = []
+    for side, rows in ((Side.LEFT, LEFT), (Side.RIGHT, RIGHT)):
+        batch = one_batch(rows, rows.schema)
+        extremes = measure(condition, choose_drive(condition), side, batch)
+        samples.append(Sample(ROWS, batch, extremes or Extremes()))
+    plan = with_estimate(plan_cells(condition, "left" if how == "full" else how), (samples[0], samples[1]))
+    return route(plan, Look((samples[0], samples[1]), TASKS)).plan.explain()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_explain(name: str) -> None:
+    on, how = CASES[name]
+    in_process = dovetail.explain(LEFT, RIGHT, on, how).explain()
+    text = f"In process\n\n{in_process}\n\nOn Spark, {TASKS} tasks\n\n{on_spark(on, how)}\n"
+    file = GOLDEN / f"{name}.txt"
+    if os.environ.get("DOVETAIL_GOLDEN") == "write":
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    assert text == file.read_text()
+
+
+def test_every_file_is_of_a_case() -> None:
+    assert {file.stem for file in GOLDEN.iterdir()} == set(CASES)
