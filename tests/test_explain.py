@@ -16,7 +16,7 @@ from dovetail.condition import parse
 from dovetail.matchers import choose_drive
 from dovetail.planner import plan_cells, with_estimate
 from dovetail.spark.tables import Look, route
-from dovetail.statistics import Extremes, Sample, measure
+from dovetail.statistics import Sample, measure
 
 GOLDEN = Path(__file__).parent / "golden" / "explain"
 ROWS = 3000
@@ -80,8 +80,8 @@ def on_spark(on: str, how: str) -> str:
     samples = []
     for side, rows in ((Side.LEFT, LEFT), (Side.RIGHT, RIGHT)):
         batch = one_batch(rows, rows.schema)
-        extremes = measure(condition, choose_drive(condition), side, batch)
-        samples.append(Sample(ROWS, batch, extremes or Extremes()))
+        reach = measure(condition, choose_drive(condition), side, batch)
+        samples.append(Sample(ROWS, batch, reach))
     plan = with_estimate(plan_cells(condition, "left" if how == "full" else how), (samples[0], samples[1]))
     return route(plan, Look((samples[0], samples[1]), TASKS)).plan.explain()
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dovetail.condition import Call, Condition, Predicate, describe, text_of
+from dovetail.condition import Call, Condition, Distance, Predicate, describe, text_of
 from dovetail.errors import InputError, PlanError
-from dovetail.matchers import Drive, choose_drive
+from dovetail.matchers import PLANE_AND_SPACE, Drive, choose_drive
 from dovetail.operators import operator_class
 from dovetail.plan import Choice, JoinPlan
 from dovetail.state.budget import Budget, Shares
@@ -31,6 +31,7 @@ KERNELS = {
     "two_bands": ("band2d", "each attribute sorted by itself; strips of one are swept along the other"),
     "rectangles": ("rectangles", "strips along y, in each of them a sweep along x"),
     "distance": ("distance", "boxes of the radius around left points visit cells of right points"),
+    "similarity": ("similarity", "strips along the principal axes, or all distances by a matrix product"),
     "overlap": ("overlap", "two inequalities between starts and ends"),
     "unequal": ("unequal", "all but the partners by equality"),
 }
@@ -95,8 +96,10 @@ def _kernel(drive: Drive) -> Choice:
         if drive.kind == "none":
             return Choice("equality", f"both sides sorted by {keys} and merged")
         return Choice(f"equality, {drive.kind}", f"groups of equal {keys}, joined by {what} within")
-    name, why = KERNELS[drive.kind]
-    return Choice(name, why)
+    match drive.predicates:
+        case [Distance(left)] if len(left) not in PLANE_AND_SPACE:
+            return Choice(*KERNELS["similarity"])
+    return Choice(*KERNELS[drive.kind])
 
 
 def plan_join(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from dovetail.batch import Side, take_rows
 from dovetail.condition import Condition, columns_of, keyed_rows
@@ -15,23 +16,19 @@ from dovetail.routers.codes import Words, numbers, rough_codes
 
 SAMPLE = 4096  # rows of a side
 CROSS = 1024  # rows of a side, where every pair of them has to be looked at
-LEAST, MOST = -(2**63), 2**63 - 1
+ZONES = 32  # boxes of a batch
+ORDERED = ("one_inequality", "two_inequalities", "overlap", "rectangles")  # classes whose blocks are pruned by boxes
 
 
 @dataclass(frozen=True, slots=True)
-class Extremes:
-    """How far the keys of all rows of a side reach. Adding up extremes of parts gives those of the whole."""
+class Reach:
+    """How far the keys of all rows of a side reach. Adding up those of parts gives that of the whole."""
 
-    lows: tuple[int, ...] = ()  # rough codes of the ordered keys of a drive
-    highs: tuple[int, ...] = ()
+    boxes: NDArray[np.int64]  # (box, key, 0: least and 1: greatest) rough codes; every row is in one of the boxes
     longest: tuple[float, ...] = ()  # intervals, in units of their numbers; one per interval
 
-    def __add__(self, other: Extremes) -> Extremes:
-        return Extremes(
-            tuple(map(min, self.lows, other.lows)),
-            tuple(map(max, self.highs, other.highs)),
-            tuple(map(max, self.longest, other.longest)),
-        )
+    def __add__(self, other: Reach) -> Reach:
+        return Reach(np.concatenate([self.boxes, other.boxes]), tuple(map(max, self.longest, other.longest)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +37,7 @@ class Sample:
 
     rows: int  # in all
     batch: pa.RecordBatch  # of the columns that the condition reads
-    extremes: Extremes = field(default_factory=Extremes)
+    reach: Reach | None = None  # None: not known
 
     @property
     def weight(self) -> float:
@@ -75,19 +72,23 @@ def sample_table(condition: Condition, side: Side, table: pa.Table) -> Sample:
     return Sample(table.num_rows, batch)
 
 
-def measure(condition: Condition, drive: Drive, side: Side, batch: pa.RecordBatch) -> Extremes | None:
-    """How far the keys of a batch reach; None if no row has any."""
-    keys = [pair[side] for pair in drive.ordered_keys]
-    _, columns = keyed_rows(condition, side, batch, keys)
-    if not columns or not len(columns[0]):
+def measure(condition: Condition, drive: Drive, side: Side, batch: pa.RecordBatch) -> Reach | None:
+    """How far the keys of a batch reach; None if there are none, or if nobody needs to know."""
+    if drive.kind not in ORDERED or drive.equal:
         return None
-    codes = [_codes(column) for column in columns]
-    lows, highs = zip(*((int(c.min()), int(c.max())) for c in codes), strict=True)
-    return Extremes(lows, highs, tuple(_longest(drive, side, columns)))
+    _, columns = keyed_rows(condition, side, batch, [pair[side] for pair in drive.ordered_keys])
+    if not len(columns[0]):
+        return None
+    return Reach(_boxes([rough_codes(column) for column in columns]), tuple(_longest(drive, side, columns)))
 
 
-def _codes(column: pa.Array) -> Words:
-    return np.array([LEAST, MOST]) if pa.types.is_nested(column.type) else rough_codes(column)
+def _boxes(codes: list[Words]) -> NDArray[np.int64]:
+    """Boxes around neighbours in the order of the first key."""
+    order = np.argsort(codes[0])
+    starts = np.unique(np.arange(ZONES) * len(order) // ZONES)
+    ordered = [column[order] for column in codes]
+    ends = [(np.minimum.reduceat(column, starts), np.maximum.reduceat(column, starts)) for column in ordered]
+    return np.stack([np.stack(both, axis=1) for both in ends], axis=1)
 
 
 def _longest(drive: Drive, side: Side, columns: list[pa.Array]) -> list[float]:

@@ -13,14 +13,14 @@ from dovetail.matchers import choose_drive
 from dovetail.routing import Task, choose_router
 from dovetail.routing.candidates import candidates
 from dovetail.routing.choose import in_tasks
-from dovetail.statistics import Extremes, Sample, measure
+from dovetail.statistics import Sample, measure
 from dovetail.testing import CONDITIONS, check_router
 
 
 def sample_of(condition: Condition, side: Side, table: pa.Table, sampled: int) -> Sample:
     batch = one_batch(table, table.schema)
-    extremes = measure(condition, choose_drive(condition), side, batch)
-    return Sample(table.num_rows, batch.slice(0, sampled), extremes or Extremes())
+    reach = measure(condition, choose_drive(condition), side, batch)
+    return Sample(table.num_rows, batch.slice(0, sampled), reach)
 
 
 @pytest.mark.parametrize("on", [*CONDITIONS, *MORE_CONDITIONS])

@@ -2,6 +2,7 @@
 
 from dovetail.matchers.build import build_matcher
 from dovetail.matchers.driving import Drive, choose_drive
+from dovetail.matchers.prepare import PLANE_AND_SPACE
 from dovetail.matchers.protocol import Matcher
 
-__all__ = ["Drive", "Matcher", "build_matcher", "choose_drive"]
+__all__ = ["PLANE_AND_SPACE", "Drive", "Matcher", "build_matcher", "choose_drive"]

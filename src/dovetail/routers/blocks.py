@@ -27,6 +27,8 @@ from dovetail.condition import Condition, Expression, keyed_rows
 from dovetail.routers.codes import Words, rough_codes
 from dovetail.routers.protocol import Spread, Visits
 
+LEAST, MOST = np.int64(-(2**63)), np.int64(2**63 - 1)
+
 
 class Comparison(NamedTuple):
     """left < right, or one of <=, >, >=."""
@@ -41,12 +43,12 @@ class Blocks(NamedTuple):
 
     first: Words  # where ranges of the first key begin, but for the lowest
     second: Words  # a line of such cuts for each of them
-    lows: tuple[Words, ...]  # the least code that a block can hold, by key
-    highs: tuple[Words, ...]
+    lows: Words  # (block, key) the least code that a block holds; above `highs` in an empty one
+    highs: Words
 
     @property
     def number(self) -> int:
-        return len(self.lows[0])
+        return len(self.lows)
 
     def holding(self, codes: Sequence[Words]) -> NDArray[np.int64]:
         """The block of each row."""
@@ -57,26 +59,23 @@ class Blocks(NamedTuple):
         return ranges * np.int64(self.second.shape[1] + 1) + within
 
 
-def cut_blocks(codes: Sequence[Words], number: int, extremes: Sequence[tuple[int, int]]) -> Blocks:
-    """About `number` blocks of equally many rows, going by the codes of a sample, one or two per row.
+def cut_blocks(codes: Sequence[Words], number: int, boxes: Words | None) -> Blocks:
+    """About `number` blocks of equally many rows, cut along the first two keys of a sample.
 
-    `extremes` are the least and the greatest code of each key among all rows.
+    `boxes` (box, key, least and greatest) are known to hold all rows: what they have in common with a block bounds it.
     """
     ranges = number if len(codes) == 1 else max(1, round(number**0.5))
+    within = 1 if len(codes) == 1 else max(1, round(number / ranges))
     first = _quantiles(codes[0], ranges)
-    lows, highs = _bounds(first, *extremes[0])
-    if len(codes) == 1:
-        return Blocks(first, np.empty((len(first) + 1, 0), np.int64), (lows,), (highs,))
-    within = max(1, round(number / ranges))
     holding = np.searchsorted(first, codes[0], side="right")
-    second = np.stack([_quantiles(codes[1][holding == r], within, fill=True) for r in range(len(first) + 1)])
-    bounds = [_bounds(cuts, *extremes[1]) for cuts in second]
-    return Blocks(
-        first,
-        second,
-        (np.repeat(lows, within), np.concatenate([low for low, _ in bounds])),
-        (np.repeat(highs, within), np.concatenate([high for _, high in bounds])),
-    )
+    lines = [_quantiles(codes[min(1, len(codes) - 1)][holding == r], within, fill=True) for r in range(len(first) + 1)]
+    second = np.stack(lines)
+    lows = np.full((len(lines) * within, len(codes)), LEAST)
+    highs = np.full((len(lines) * within, len(codes)), MOST)
+    lows[:, 0], highs[:, 0] = (np.repeat(ends, within) for ends in _ends(first))
+    if len(codes) > 1:
+        lows[:, 1], highs[:, 1] = (np.concatenate(ends) for ends in zip(*map(_ends, lines), strict=True))
+    return _bounded(Blocks(first, second, lows, highs), boxes)
 
 
 def _quantiles(codes: Words, parts: int, fill: bool = False) -> Words:
@@ -86,8 +85,22 @@ def _quantiles(codes: Words, parts: int, fill: bool = False) -> Words:
     return cuts if fill else np.unique(cuts)
 
 
-def _bounds(cuts: Words, least: int, greatest: int) -> tuple[Words, Words]:
-    return np.append(np.int64(least), cuts), np.append(cuts - 1, np.int64(greatest))
+def _ends(cuts: Words) -> tuple[Words, Words]:
+    """The least and the greatest code of each part."""
+    return np.append(LEAST, cuts), np.append(np.maximum(cuts, LEAST + 1) - 1, MOST)
+
+
+def _bounded(blocks: Blocks, boxes: Words | None) -> Blocks:
+    if boxes is None:
+        return blocks
+    lows, highs = np.full_like(blocks.lows, MOST), np.full_like(blocks.highs, LEAST)
+    for block in range(blocks.number):
+        least = np.maximum(boxes[:, :, 0], blocks.lows[block])
+        greatest = np.minimum(boxes[:, :, 1], blocks.highs[block])
+        common = (least <= greatest).all(axis=1)
+        if common.any():
+            lows[block], highs[block] = least[common].min(axis=0), greatest[common].max(axis=0)
+    return blocks._replace(lows=lows, highs=highs)
 
 
 def meeting(left: Blocks, right: Blocks, operators: Sequence[str]) -> NDArray[np.bool_]:
@@ -95,10 +108,11 @@ def meeting(left: Blocks, right: Blocks, operators: Sequence[str]) -> NDArray[np
     found = np.ones((left.number, right.number), np.bool_)
     for key, operator in enumerate(operators):
         if operator in ("<", "<="):
-            found &= left.lows[key][:, None] <= right.highs[key]
+            found &= left.lows[:, key, None] <= right.highs[:, key]
         else:
-            found &= left.highs[key][:, None] >= right.lows[key]
-    return found
+            found &= left.highs[:, key, None] >= right.lows[:, key]
+    some = [np.asarray((side.lows <= side.highs).all(axis=1)) for side in (left, right)]
+    return found & some[0][:, None] & some[1]
 
 
 def number_cells(met: NDArray[np.bool_], unique: Side | None) -> NDArray[np.int32]:

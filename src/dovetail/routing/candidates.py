@@ -45,7 +45,7 @@ from dovetail.routers.grid import DOUBLE, SINGLE, Axis, GridRouter, Span, Window
 from dovetail.routers.hash import HashRouter, heavy_keys
 from dovetail.routers.one_bucket import OneBucketRouter
 from dovetail.routers.protocol import Router
-from dovetail.statistics import LEAST, MOST, Samples
+from dovetail.statistics import Samples
 
 FINER = 2  # cells per task, so that tasks can be evened out
 MOST_CELLS = 1 << 12
@@ -78,8 +78,8 @@ def candidates(task: Task) -> Iterator[Candidate]:
         case "overlap" | "rectangles":
             if task.unique is None:
                 yield _grid(task, [Span(overlap.left, overlap.right) for overlap in _overlaps(task)])
-            elif task.samples[task.unique].extremes.longest:
-                yield _grid(task, _beginnings(task, task.unique))
+            elif (reach := task.samples[task.unique].reach) is not None and reach.longest:
+                yield _grid(task, _beginnings(task, task.unique, reach.longest))
             yield from _blocks(task)
         case "one_inequality" | "two_inequalities":
             yield from _blocks(task)
@@ -89,7 +89,7 @@ def candidates(task: Task) -> Iterator[Candidate]:
 def _hash(task: Task) -> Candidate:
     weighted = [(sample.batch, sample.weight) for sample in task.samples]
     heavy = heavy_keys(task.condition, weighted, task.tasks, task.unique)
-    split = f"; {len(heavy)} heavy keys are split" if heavy else ""
+    split = f"; heavy keys that are split: {len(heavy)}" if heavy else ""
     keys = " AND ".join(describe(p) for p in task.drive.equal)
     return HashRouter(task.condition, task.tasks, heavy), Choice("hash", f"rows meet by {keys}{split}")
 
@@ -110,35 +110,47 @@ def _one_bucket(task: Task) -> Candidate:
 
 def _blocks(task: Task) -> Iterator[Candidate]:
     """Blocks of some sizes; and, where rows of both sides may be copied, also lines and columns of them."""
-    comparisons = _comparisons(task)
-    codes, extremes = [], []
+    comparisons, order = _comparisons(task)
+    sides = []
     for side in Side:
-        sample = task.samples[side]
         keys = [c.left if side is Side.LEFT else c.right for c in comparisons]
-        _, columns = keyed_rows(task.condition, side, sample.batch, keys)
-        codes.append([rough_codes(column) for column in columns])
-        known = list(zip(sample.extremes.lows, sample.extremes.highs, strict=True))
-        extremes.append(known[: len(keys)] or [(LEAST, MOST)] * len(keys))
+        _, columns = keyed_rows(task.condition, side, task.samples[side].batch, keys)
+        reach = task.samples[side].reach
+        sides.append(([rough_codes(column) for column in columns], None if reach is None else reach.boxes[:, order]))
     for number in BLOCKS:
         if number > FINER * task.tasks:
             break
-        blocks = (cut_blocks(codes[0], number, extremes[0]), cut_blocks(codes[1], number, extremes[1]))
-        met = meeting(blocks[0], blocks[1], [c.operator for c in comparisons])
+        left, right = (cut_blocks(codes, number, boxes) for codes, boxes in sides)
+        met = meeting(left, right, [c.operator for c in comparisons])
         why = f"{int(met.sum())} of {met.size} pairs of blocks can hold a result, by their least and greatest keys"
         for unique in (None, *Side) if task.unique is None else (task.unique,):
             cells = number_cells(met, unique)
             if cells.max(initial=0) < MOST_CELLS:
-                yield BlockRouter(task.condition, comparisons, blocks, cells), Choice("block_pairs", why)
+                yield BlockRouter(task.condition, comparisons, (left, right), cells), Choice("block_pairs", why)
 
 
-def _comparisons(task: Task) -> tuple[Comparison, ...]:
-    """What prunes: two inequalities at most."""
-    found: list[Comparison] = []
-    for overlap in _overlaps(task):
-        found.append(Comparison(overlap.left.low, "<=", overlap.right.high))
-        found.append(Comparison(overlap.left.high, ">=", overlap.right.low))
-    found += [Comparison(p.left, p.operator, p.right) for p in task.drive.predicates if isinstance(p, Less)]
-    return tuple(found[:AXES])
+def _comparisons(task: Task) -> tuple[tuple[Comparison, ...], list[int]]:
+    """What prunes; blocks are cut along the first two. And where each is among the ordered keys of the drive."""
+    overlaps = _overlaps(task)
+    if overlaps:
+        pairs = [(overlap.left.low, "<=", overlap.right.high) for overlap in overlaps]
+        pairs += [(overlap.left.high, ">=", overlap.right.low) for overlap in overlaps]
+        order = [*range(0, 2 * len(overlaps), 2), *range(1, 2 * len(overlaps), 2)]
+        return tuple(Comparison(*pair) for pair in pairs), order
+    less = [p for p in task.drive.predicates if isinstance(p, Less)]
+    order = np.argsort([_share(task, p) for p in less], kind="stable").tolist()
+    return tuple(Comparison(less[i].left, less[i].operator, less[i].right) for i in order), order
+
+
+def _share(task: Task, predicate: Less) -> float:
+    """How many pairs of the sample satisfy an inequality, of all."""
+    columns = []
+    for side, key in ((Side.LEFT, predicate.left), (Side.RIGHT, predicate.right)):
+        _, (column,) = keyed_rows(task.condition, side, task.samples[side].batch, [key])
+        columns.append(rough_codes(column))
+    left, right = columns[0], np.sort(columns[1])
+    below = float(np.searchsorted(right, left).sum()) / max(1, len(left) * len(right))
+    return 1 - below if predicate.operator in ("<", "<=") else below
 
 
 def _overlaps(task: Task) -> list[Overlap]:
@@ -159,13 +171,13 @@ def _grid(task: Task, axes: list[Axis]) -> Candidate:
     cut = tuple(_with_cuts(task, axis, slabs) for axis in axes)
     router = GridRouter(task.condition, cut)
     shape = " x ".join(str(axis.slabs) for axis in cut)
-    if len(cut) > 1:
-        return router, Choice("grid", f"{shape} cells; a pair meets in that of its reference point")
     if isinstance(cut[0], Span):
-        return router, Choice("slabs", f"{shape} of them; a pair meets where the later interval begins")
+        if len(cut) == 1:
+            return router, Choice("slabs", f"{shape} of them; a pair meets where the later interval begins")
+        return router, Choice("grid", f"{shape} tiles; a pair meets where the later rectangle begins in x and in y")
     home = cut[0].home
-    why = f"{shape} ranges of {home.alias}; a row of {home.other.alias} visits those that can hold its partners"
-    return router, Choice("range", why)
+    why = f"of {home.alias}; a row of {home.other.alias} visits those that can hold its partners"
+    return router, Choice("range", f"{shape} ranges {why}") if len(cut) == 1 else Choice("grid", f"{shape} tiles {why}")
 
 
 def _with_cuts(task: Task, axis: Axis, slabs: int) -> Axis:
@@ -228,10 +240,10 @@ def _spread(values: Floats) -> float:
     return float(np.std(finite)) if len(finite) else 0.0
 
 
-def _beginnings(task: Task, home: Side) -> list[Axis]:
+def _beginnings(task: Task, home: Side, lengths: tuple[float, ...]) -> list[Axis]:
     """Intervals of one side where they begin; a partner begins at most the longest of them earlier, or inside it."""
     axes: list[Axis] = []
-    for overlap, longest in zip(_overlaps(task), task.samples[home].extremes.longest, strict=True):
+    for overlap, longest in zip(_overlaps(task), lengths, strict=True):
         mine, theirs = _intervals(overlap, home)
         axes.append(Window(home, mine.low, theirs.low, theirs.high, -longest, 0.0))
     return axes

@@ -6,9 +6,9 @@ the extremes of its keys; the driver makes one sample of all.
 
 from __future__ import annotations
 
-import json
+import operator
 from collections.abc import Iterator
-from dataclasses import asdict
+from functools import reduce
 
 import numpy as np
 import pyarrow as pa
@@ -20,9 +20,9 @@ from dovetail.condition import Condition
 from dovetail.matchers import Drive
 from dovetail.spark.packing import Rewrite, as_planned, collected, from_bytes, to_bytes
 from dovetail.spark.workers import settle
-from dovetail.statistics import SAMPLE, Extremes, Sample, Samples, measure, read_columns
+from dovetail.statistics import SAMPLE, Reach, Sample, Samples, measure, read_columns
 
-SAMPLED = "side tinyint, rows bigint, sample binary, extremes string"
+SAMPLED = "side tinyint, rows bigint, sample binary, boxes binary, longest array<double>"
 MEASURED_ROWS = 1000
 
 
@@ -37,7 +37,8 @@ def sample_sides(frames: tuple[DataFrame, DataFrame], condition: Condition, driv
         selected = frames[side].select(*(frames[side].columns[i] for i in positions))
         sampled.append(selected.mapInArrow(sampler(condition, drive, side, keys[side]), SAMPLED))
     found = sampled[0].unionAll(sampled[1]).collect()
-    left, right = (_one_sample([row for row in found if row.side == side], keys[side]) for side in Side)
+    ordered = len(drive.ordered_keys)
+    left, right = (_one_sample([row for row in found if row.side == side], keys[side], ordered) for side in Side)
     return left, right
 
 
@@ -48,7 +49,7 @@ def sampler(condition: Condition, drive: Drive, side: Side, schema: pa.Schema) -
         rng = np.random.default_rng((side, context.partitionId() if context is not None else 0))
         rows = 0
         kept, ranks = pa.RecordBatch.from_pylist([], schema), np.empty(0)
-        reached: Extremes | None = None
+        reached: Reach | None = None
         for batch in collected(batches):
             new = as_planned(batch, schema)
             rows += new.num_rows
@@ -60,33 +61,33 @@ def sampler(condition: Condition, drive: Drive, side: Side, schema: pa.Schema) -
             if len(ranks) > SAMPLE:  # the rows with the smallest random ranks are a uniform sample
                 chosen = np.argpartition(ranks, SAMPLE)[:SAMPLE]
                 kept, ranks = take_rows(kept, chosen), ranks[chosen]
-        extremes = None if reached is None else json.dumps(asdict(reached))
         columns = [
             pa.array([side], pa.int8()),
             pa.array([rows], pa.int64()),
             pa.array([to_bytes(kept).to_pybytes()]),
-            pa.array([extremes], pa.string()),
+            pa.array([None if reached is None else reached.boxes.tobytes()], pa.binary()),
+            pa.array([None if reached is None else list(reached.longest)], pa.list_(pa.float64())),
         ]
-        yield pa.RecordBatch.from_arrays(columns, ["side", "rows", "sample", "extremes"])
+        yield pa.RecordBatch.from_arrays(columns, ["side", "rows", "sample", "boxes", "longest"])
         settle()
 
     return sample
 
 
-def _one_sample(found: list[Row], schema: pa.Schema) -> Sample:
+def _one_sample(found: list[Row], schema: pa.Schema, keys: int) -> Sample:
     """What all tasks of a side have found: of the rows of each as many as its share."""
     rng = np.random.default_rng(0)
     rows = sum(row.rows for row in found)
     parts = [pa.RecordBatch.from_pylist([], schema)]
+    reached = []
     for row in found:
+        if row.boxes is not None:
+            boxes = np.frombuffer(row.boxes, np.int64).reshape(-1, keys, 2)
+            reached.append(Reach(boxes, tuple(row.longest)))
         part = from_bytes(row.sample)
         wanted = min(part.num_rows, -(-SAMPLE * row.rows // max(1, rows)))
         parts.append(take_rows(part, rng.choice(part.num_rows, wanted, replace=False)))
-    extremes = [Extremes(**json.loads(row.extremes)) for row in found if row.extremes is not None]
-    reached = extremes[0] if extremes else Extremes()
-    for more in extremes[1:]:
-        reached += more
-    return Sample(rows, pa.concat_batches(parts), reached)
+    return Sample(rows, pa.concat_batches(parts), reduce(operator.add, reached) if reached else None)
 
 
 def measured_row_bytes(frame: DataFrame) -> int:
