@@ -33,7 +33,7 @@ help:
 	@echo "make contract  which module may import which"
 	@echo "make import    the core imports without Spark"
 	@echo "make bench     benchmarks against peers"
-	@echo "make fuzz      the slow randomised tests"
+	@echo "make fuzz      the slow randomised tests, with another seed each time"
 	@echo "make lock      resolve the locked versions anew from pyproject.toml"
 	@echo "make clean     remove everything that was made"
 
@@ -90,8 +90,12 @@ test-spark: $(DEV) $(SELF)
 	@echo "==> tests on Spark"
 	$(PYTEST) -m "spark and not slow"
 
+# Another seed each time; set DOVETAIL_FUZZ_SEED to have one again.
 fuzz: $(DEV) $(SELF)
-	HYPOTHESIS_PROFILE=fuzz $(PYTEST) --numprocesses auto -m "not spark"
+	@export HYPOTHESIS_PROFILE=fuzz DOVETAIL_FUZZ_CASES="$${DOVETAIL_FUZZ_CASES:-100000}"; \
+	export DOVETAIL_FUZZ_SEED="$${DOVETAIL_FUZZ_SEED:-$$(date +%s)}"; \
+	echo "==> $$DOVETAIL_FUZZ_CASES random joins, DOVETAIL_FUZZ_SEED=$$DOVETAIL_FUZZ_SEED"; \
+	$(PYTEST) --numprocesses auto -m "not spark"
 
 bench: $(DEV) $(SELF)
 	$(VENV)/bin/dovetail bench
