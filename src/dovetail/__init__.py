@@ -4,6 +4,7 @@ from dovetail.api import aggregate, count, explain, join, progressive
 from dovetail.errors import DovetailError
 from dovetail.estimate import Estimate
 from dovetail.runtimes.simulated import simulate
+from dovetail.window import window
 
 __version__ = "0.1.0"
 
@@ -17,4 +18,5 @@ __all__ = [
     "join",
     "progressive",
     "simulate",
+    "window",
 ]

@@ -73,6 +73,21 @@ class Pairs(NamedTuple):
         return cls(theirs, their_rows, mine, my_rows)
 
 
+class Alone(NamedTuple):
+    """Rows of one side that are results by themselves: `batch[rows[i]]`, without a partner or because they have one."""
+
+    side: Side
+    batch: pa.RecordBatch
+    rows: Rows
+
+    @property
+    def size(self) -> int:
+        return len(self.rows)
+
+
+Results = Pairs | Alone
+
+
 # Events: what a source can do. A schedule is a sequence of these, so that a run can be replayed.
 
 

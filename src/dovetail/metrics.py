@@ -11,6 +11,8 @@ class Counters(Mapping[str, int]):
     """Work done so far, in units that do not depend on the machine. Read as attributes or as a mapping."""
 
     rows_received: int = 0
+    late_rows: int = 0  # behind the watermark: not used
+    merges: int = 0  # of sorted runs
     results: int = 0
     probes: int = 0
     pairs_tested: int = 0

@@ -53,7 +53,7 @@ def prepare(
     left_order, left_codes = sort_codes(_directed(left, left_rows, flip))
     right_order, right_codes = sort_codes(_directed(right, right_rows, flip))
     strict = operator in (LESS, GREATER)
-    return OneInequality(left_order, _first_partners(left_codes, right_codes, strict), right_order)
+    return OneInequality(left_order, first_partners(left_codes, right_codes, strict), right_order)
 
 
 def _directed(codes: Words, rows: Rows | None, flip: bool) -> Words:
@@ -62,7 +62,8 @@ def _directed(codes: Words, rows: Rows | None, flip: bool) -> Words:
     return pick(codes, rows, flip)
 
 
-def _first_partners(left: Words, right: Words, strict: bool) -> Rows:
+def first_partners(left: Words, right: Words, strict: bool) -> Rows:
+    """For each left code, the position of the first right one above it, or not below it; both ascend."""
     first = np.empty(len(left), row_type(len(right)))
     side: Literal["left", "right"] = "right" if strict else "left"
     if FEWER * len(left) < len(right):

@@ -2,7 +2,18 @@
 
 from dovetail.matchers.build import build_matcher
 from dovetail.matchers.driving import Drive, choose_drive
+from dovetail.matchers.kept import Kept, Probing, keep, keeping_drive
 from dovetail.matchers.prepare import PLANE_AND_SPACE
 from dovetail.matchers.protocol import Matcher
 
-__all__ = ["PLANE_AND_SPACE", "Drive", "Matcher", "build_matcher", "choose_drive"]
+__all__ = [
+    "PLANE_AND_SPACE",
+    "Drive",
+    "Kept",
+    "Matcher",
+    "Probing",
+    "build_matcher",
+    "choose_drive",
+    "keep",
+    "keeping_drive",
+]

@@ -23,14 +23,13 @@ from dovetail.matchers.listed import Prepared
 from dovetail.matchers.operands import Batches, Operands, read_operands
 from dovetail.matchers.parts import Part, Parts
 from dovetail.matchers.prepare import listed
-from dovetail.matchers.protocol import Matcher
 
 COMPARE = {"<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal}
 SAMPLE = 4096  # random pairs on which inequalities are compared
 LARGE_GROUP = 1 << 14  # pairs of equal keys from which on a kernel is worth its preparation
 
 
-def build_matcher(condition: Condition, left: pa.RecordBatch, right: pa.RecordBatch) -> Matcher:
+def build_matcher(condition: Condition, left: pa.RecordBatch, right: pa.RecordBatch) -> Parts:
     """A matcher for two complete sides."""
     batches = (left, right)
     drive = choose_drive(condition)

@@ -62,19 +62,26 @@ def listed(drive: Drive, operands: Operands, batches: Batches) -> Listed:
             return Prepared(candidates, band2d.prepare(*both))
         case [Band() as predicate]:
             return Prepared(windows, _band(predicate, 0, operands, batches))
-        case [Overlap() as p]:
-            operators = ("<=" if p.left_low_closed else "<", ">=" if p.left_high_closed else ">")
-            return _two(operators, operands.ordered[0], operands.ordered[1])
+        case [Overlap() as predicate]:
+            return _two(overlap_operators(predicate), operands.ordered[0], operands.ordered[1])
         case [Less(_, operator)]:
             return Prepared(one_inequality, one_inequality.prepare(*operands.ordered[0], OPERATORS[operator]))
         case [Less(_, first), Less(_, second)]:
-            return _two((first, second), operands.ordered[0], operands.ordered[1])
+            return _two((OPERATORS[first], OPERATORS[second]), operands.ordered[0], operands.ordered[1])
     return Others(band.prepare(*operands.ordered[0], 0, 0))
 
 
-def _two(operators: tuple[str, str], first: CodePair, second: CodePair) -> Listed:
-    codes = (OPERATORS[operators[0]], OPERATORS[operators[1]])
-    return Prepared(two_inequalities, two_inequalities.prepare((first[0], second[0]), (first[1], second[1]), codes))
+def overlap_operators(overlap: Overlap) -> tuple[int, int]:
+    """l.low (1) r.high and l.high (2) r.low."""
+    return (
+        cross.LESS_EQUAL if overlap.left_low_closed else cross.LESS,
+        cross.GREATER_EQUAL if overlap.left_high_closed else cross.GREATER,
+    )
+
+
+def _two(operators: tuple[int, int], first: CodePair, second: CodePair) -> Listed:
+    join = two_inequalities.prepare((first[0], second[0]), (first[1], second[1]), operators)
+    return Prepared(two_inequalities, join)
 
 
 def _rectangles(predicate: Rectangles, ordered: tuple[CodePair, ...]) -> rectangles.Rectangles:

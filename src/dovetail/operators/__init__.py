@@ -11,6 +11,7 @@ from dovetail.operators.protocol import JoinOperator
 REGISTRY = {
     "nested_loop": "dovetail.operators.nested_loop:NestedLoop",
     "shj": "dovetail.operators.shj:Shj",
+    "spo": "dovetail.operators.spo:Spo",
 }
 
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
 
-from dovetail.batch import Pairs, Side
+from dovetail.batch import Results, Side
 from dovetail.condition.predicates import Condition
 from dovetail.metrics import Counters
 from dovetail.state.blocks import BlockStore
@@ -57,7 +57,8 @@ class JoinOperator(Protocol):
 
     Work is recorded as done before its results are yielded; a yield after each unit of work gives control back.
     A generator returned by `arrive` or `clean_up` is always run to its end; one from `react` may be dropped at any
-    yield. Yielded pairs may be empty.
+    yield. Yielded results may be empty; they are pairs, or rows
+    that the join type gives by themselves.
     """
 
     name: ClassVar[str]
@@ -70,19 +71,19 @@ class JoinOperator(Protocol):
     def refuses(condition: Condition) -> str | None:
         """Why this operator cannot carry the condition, or None."""
 
-    def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Pairs]:
+    def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Results]:
         """Join the batch with what is resident on the other side, then keep it."""
 
     def end(self, side: Side) -> None:
         """The side has no more rows: what only they could match need not be kept."""
 
-    def react(self) -> Iterator[Pairs]:
+    def react(self) -> Iterator[Results]:
         """Sources stall: do left-over work, one unit per yield."""
 
-    def clean_up(self) -> Iterator[Pairs]:
+    def clean_up(self) -> Iterator[Results]:
         """All inputs ended: yield every pair still missing."""
 
-    def expire(self, watermark: int) -> Iterator[Pairs]:
+    def expire(self, watermark: int) -> Iterator[Results]:
         """Windows: forget what nothing can match any more."""
 
     def snapshot(self) -> Manifest:

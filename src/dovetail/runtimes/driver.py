@@ -1,4 +1,4 @@
-"""The driver: events in, phases run, pairs out.
+"""The driver: events in, phases run, results out.
 
     arrival ----> operator.arrive      (phase arriving)
     stall ------> operator.react       (phase reactive), as many units of work as the stall lasts
@@ -14,17 +14,17 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from dovetail.batch import Arrival, End, Event, Pairs, Phase, Side, Stall, Watermark, slices
+from dovetail.batch import Arrival, End, Event, Phase, Results, Side, Stall, Watermark, slices
 from dovetail.errors import BudgetError, InputError
 from dovetail.operators.protocol import JoinOperator, Workspace
 from dovetail.state.budget import BUFFER, Budget
 
 
 class Found(NamedTuple):
-    """Pairs and the phase they were found in."""
+    """Results and the phase they were found in."""
 
     phase: Phase
-    pairs: Pairs
+    results: Results
 
 
 class Driver:
@@ -87,18 +87,18 @@ class Driver:
 
     def _react(self, steps: int | None) -> Iterator[Found]:
         work = self.operator.react()
-        for done, pairs in enumerate(work, start=1):
-            yield self._count(Phase.REACTIVE, pairs)
+        for done, results in enumerate(work, start=1):
+            yield self._count(Phase.REACTIVE, results)
             if done == steps:
                 break
 
-    def _found(self, phase: Phase, work: Iterator[Pairs]) -> Iterator[Found]:
-        for pairs in work:
-            yield self._count(phase, pairs)
+    def _found(self, phase: Phase, work: Iterator[Results]) -> Iterator[Found]:
+        for results in work:
+            yield self._count(phase, results)
 
-    def _count(self, phase: Phase, pairs: Pairs) -> Found:
-        self._workspace.counters.results += pairs.size
-        return Found(phase, pairs)
+    def _count(self, phase: Phase, results: Results) -> Found:
+        self._workspace.counters.results += results.size
+        return Found(phase, results)
 
     def _piece_rows(self, batch: pa.RecordBatch) -> int:
         return rows_per_piece(batch, self._workspace.budget, self._workspace.block_rows)

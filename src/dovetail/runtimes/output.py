@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from dovetail.batch import Pairs, Rows, Side, take_columns
+from dovetail.batch import Alone, Pairs, Results, Rows, Side, take_columns
 from dovetail.errors import InputError
 
 MOST_ROWS = 1 << 16  # in one batch
@@ -45,9 +45,19 @@ def fitting_rows(*batches: pa.RecordBatch) -> int:
 
 
 def result_batches(
-    pairs: Pairs, schema: pa.Schema, most_rows: int | None = None, drop: tuple[int, int] = (0, 0)
+    results: Results, schema: pa.Schema, most_rows: int | None = None, drop: tuple[int, int] = (0, 0)
 ) -> Iterator[pa.RecordBatch]:
-    """The pairs as rows of the output schema, in bounded batches, without the last `drop` columns of each side."""
+    """Results as rows of the output schema, in bounded batches, without the last `drop` columns of each side."""
+    match results:
+        case Alone(side, batch, rows):
+            yield from row_batches(side, without(batch, drop[side]), rows, schema, most_rows)
+        case Pairs():
+            yield from _pair_batches(results, schema, most_rows, drop)
+
+
+def _pair_batches(
+    pairs: Pairs, schema: pa.Schema, most_rows: int | None, drop: tuple[int, int]
+) -> Iterator[pa.RecordBatch]:
     most_rows = most_rows or fitting_rows(pairs.left, pairs.right)
     left, right = (without(rows, extra) for rows, extra in zip((pairs.left, pairs.right), drop, strict=True))
     for start in range(0, pairs.size, most_rows):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dovetail.batch import Arrival, End, Event, Phase, Side, Stall, Watermark
+from dovetail.batch import Alone, Arrival, End, Event, Pairs, Phase, Side, Stall, Watermark
 from dovetail.condition import parse
 from dovetail.errors import InputError, PlanError
 from dovetail.metrics import Counters
@@ -37,14 +37,18 @@ class Run:
 
     pairs: list[tuple[int, int]] = field(default_factory=list)  # (left row number, right row number), as emitted
     phases: list[Phase] = field(default_factory=list)  # in which each pair was emitted
+    alone: list[tuple[Side, int]] = field(default_factory=list)  # rows that are results by themselves
     online: int = 0  # pairs emitted up to the last arrival
     counters: Counters = field(default_factory=Counters)
 
     def add(self, found: Found) -> None:
-        left = np.asarray(found.pairs.left.column(ROW))[found.pairs.left_rows]
-        right = np.asarray(found.pairs.right.column(ROW))[found.pairs.right_rows]
-        self.pairs.extend(zip(left.tolist(), right.tolist(), strict=True))
-        self.phases.extend([found.phase] * found.pairs.size)
+        match found.results:
+            case Pairs(left, left_rows, right, right_rows):
+                lefts, rights = np.asarray(left.column(ROW))[left_rows], np.asarray(right.column(ROW))[right_rows]
+                self.pairs.extend(zip(lefts.tolist(), rights.tolist(), strict=True))
+                self.phases.extend([found.phase] * len(left_rows))
+            case Alone(side, batch, rows):
+                self.alone.extend((side, row) for row in np.asarray(batch.column(ROW))[rows].tolist())
 
 
 def simulate(

@@ -1,0 +1,93 @@
+"""Rows that are kept while batches of the other side come and go: sorted once, where the class of predicate allows.
+
+    kept    = keep(condition, drive, batch)        the right side of the condition, for a long time
+    probing = Probing(condition, drive, batch)     the left side, for a moment; sorted once for all that is kept
+    probing.match(kept)                            a matcher: pairs, counts, who has a partner
+
+Two inequalities on keys with exact codes are merged (`kernels/ordered_part.py`). All other classes are prepared anew
+for each meeting.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from dovetail.batch import Rows, Side
+from dovetail.condition import Condition, Less, Overlap, keyed_rows
+from dovetail.condition.expression import type_of
+from dovetail.kernels import ordered_part, two_inequalities
+from dovetail.kernels.ordered_part import Arranged, OrderedPart
+from dovetail.keys import is_fixed, order_codes
+from dovetail.matchers.build import build_matcher
+from dovetail.matchers.driving import Drive, choose_drive, to_check
+from dovetail.matchers.listed import Prepared
+from dovetail.matchers.operands import Words
+from dovetail.matchers.parts import Part, Parts
+from dovetail.matchers.prepare import OPERATORS, overlap_operators
+
+
+def keeping_drive(condition: Condition) -> Drive:
+    """As `choose_drive`, with two inequalities where there are more, so that all that is kept is sorted alike."""
+    drive = choose_drive(condition)
+    return replace(drive, predicates=drive.predicates[:2]) if drive.kind == "two_inequalities" else drive
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Rows of the right side; with a part, if they are sorted by two keys."""
+
+    batch: pa.RecordBatch
+    rows: Rows
+    part: OrderedPart | None
+
+
+def keep(condition: Condition, drive: Drive, batch: pa.RecordBatch) -> Kept:
+    operators = _operators(drive)
+    if operators is None:
+        return Kept(batch, np.arange(batch.num_rows), None)
+    rows, codes = _codes(condition, drive, Side.RIGHT, batch)
+    return Kept(batch, rows, ordered_part.build(codes, operators))
+
+
+class Probing:
+    """A batch of the left side."""
+
+    def __init__(self, condition: Condition, drive: Drive, batch: pa.RecordBatch) -> None:
+        self._condition = condition
+        self._drive = drive
+        self._operators = _operators(drive)
+        self.batch = batch
+        self._arranged: Arranged | None = None
+        if self._operators is not None:
+            self._rows, codes = _codes(condition, drive, Side.LEFT, batch)
+            self._arranged = ordered_part.arrange(codes, self._operators)
+
+    def match(self, kept: Kept) -> Parts:
+        """The pairs of this batch and what is kept."""
+        batches = (self.batch, kept.batch)
+        if self._arranged is None or self._operators is None or kept.part is None:
+            return build_matcher(self._condition, *batches)
+        join = ordered_part.probe(self._arranged, kept.part, self._operators)
+        checks = to_check(self._condition, self._drive.predicates)
+        return Parts(batches, (Part(Prepared(two_inequalities, join), (self._rows, kept.rows), checks),))
+
+
+def _operators(drive: Drive) -> tuple[int, int] | None:
+    """Those of two inequalities whose keys have exact codes; None for everything else."""
+    if drive.equal or not all(is_fixed(type_of(key)) for pair in drive.ordered_keys for key in pair):
+        return None
+    match drive.predicates:
+        case [Less(_, first), Less(_, second)]:
+            return OPERATORS[first], OPERATORS[second]
+        case [Overlap() as overlap]:
+            return overlap_operators(overlap)
+    return None
+
+
+def _codes(condition: Condition, drive: Drive, side: Side, batch: pa.RecordBatch) -> tuple[Rows, tuple[Words, Words]]:
+    rows, columns = keyed_rows(condition, side, batch, [pair[side] for pair in drive.ordered_keys])
+    first, second = (order_codes(column).values for column in columns)
+    return (np.arange(batch.num_rows) if rows is None else rows), (first, second)

@@ -1,0 +1,272 @@
+"""SPO-Join: windowed joins of streams on inequalities, or on any condition.
+
+    left  batch --> probe right runs --> in the window? --> results
+                \\-> a new left run
+    runs of a side     [ slide 1 ][ slide 2 ] … [ slide k ] [new][n]
+                       immutable parts, sorted once          mutable: small runs, merged as they grow
+                       forgotten as a whole                  merged into a part when they make up a slide
+
+Guarantee: exactly the pairs that are in the window together when the later row arrives, each once, at that moment. A
+left join gives a row without a partner when its window has closed, left_semi a row at its first partner, left_anti one
+whose window has closed without any.
+
+Windows count rows of both streams together or of each, or are of event time; then rows behind the watermark are late:
+they are counted, not used. Without a window everything is kept. Nothing is spilled: the window bounds what is kept.
+
+After SPO-Join, a stream inequality join with mutable and immutable parts, permutation and offset arrays.
+
+Deviations: batches of probes are merged with sorted parts, tuples are not looked up one by one; runs instead of
+B+-trees hold the newest rows; probes search the opposite stream's keys directly (the offsets of neighbours of their own
+stream only bound the place); operators decide about ties; expiry is coarse in memory and exact in the results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dovetail.batch import Alone, Pairs, Results, Side, take_rows
+from dovetail.condition import Condition
+from dovetail.condition.mirror import mirrored
+from dovetail.matchers import Kept, Probing, keep, keeping_drive
+from dovetail.operators.protocol import Manifest, Usage, Workspace
+from dovetail.state.blocks import Block
+from dovetail.state.places import COLUMNS, Extent, Places, closed, joined, never, surely, within
+from dovetail.window import Window
+
+MOST_PAIRS = 1 << 20  # in one yield
+LEAST = -(2**62)
+EVERYTHING = Window(2**62, 2**62)
+TRACKED = ("left", "left_semi", "left_anti")  # join types that depend on whether a left row has a partner
+
+Flags = NDArray[np.bool_]
+
+
+@dataclass(slots=True)
+class Run:
+    """Rows of one side that came one after the other."""
+
+    kept: Kept
+    places: Places
+    extent: Extent
+    partnered: Flags  # tracked for left rows only
+    reported: Flags  # left rows of which all has been said
+    block: Block | None = None  # where the rows are kept for a restart
+
+    @property
+    def rows(self) -> int:
+        return int(self.kept.batch.num_rows)
+
+
+class Spo:
+    name: ClassVar[str] = "spo"
+    spills: ClassVar[bool] = False
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._window: Window = workspace.parameters.get("window") or EVERYTHING
+        self._how: str = workspace.parameters.get("how", "inner")
+        self._delta: int = workspace.parameters.get("delta") or self._window.slide
+        self._budget = workspace.budget
+        self._blocks = workspace.blocks
+        self._counters = workspace.counters
+        condition = workspace.condition
+        self._conditions = (condition, mirrored(condition))  # the probing side is the left one
+        self._drives = tuple(keeping_drive(c) for c in self._conditions)
+        self._runs: tuple[list[Run], list[Run]] = ([], [])
+        self._arrived = [0, 0]
+        self._horizon = LEAST  # rows to come are not before it
+        self._version = 0
+
+    @staticmethod
+    def refuses(condition: Condition) -> str | None:
+        return None
+
+    def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Results]:
+        batch, places = self._placed(side, batch)
+        if not batch.num_rows:
+            return
+        partnered = np.zeros(batch.num_rows, np.bool_)
+        mine = (places, places.extent(), partnered)
+        probing = Probing(self._conditions[side], self._drives[side], batch)
+        self._counters.probes += batch.num_rows
+        for run in self._runs[side.other]:
+            if not never(self._window, *_oriented(side, mine[1], run.extent)):
+                yield from self._met(side, probing, mine, run)
+        reported = partnered.copy() if self._how == "left_semi" else np.zeros(batch.num_rows, np.bool_)
+        if side is Side.LEFT and reported.any():
+            yield Alone(side, batch, np.flatnonzero(reported))
+        kept = keep(self._conditions[side.other], self._drives[side.other], batch)
+        self._runs[side].append(Run(kept, *mine[:2], partnered, reported))
+        self._merge(side)
+        if not self._window.by_time:
+            yield from self.expire(sum(self._arrived))
+
+    def end(self, side: Side) -> None:
+        return
+
+    def react(self) -> Iterator[Results]:
+        return iter(())
+
+    def clean_up(self) -> Iterator[Results]:
+        """All windows close."""
+        for run in self._runs[Side.LEFT]:
+            yield from self._closed(run, np.ones(run.rows, np.bool_))
+
+    def expire(self, watermark: int) -> Iterator[Results]:
+        """Rows to come are at the watermark or behind it: arrivals, or microseconds."""
+        self._horizon = max(self._horizon, watermark)
+        for side in Side:
+            runs = self._runs[side]
+            while runs and self._is_over(side, runs[0].extent):
+                run = runs.pop(0)
+                if side is Side.LEFT:
+                    yield from self._closed(run, np.ones(run.rows, np.bool_))
+            if side is Side.LEFT and self._how in ("left", "left_anti"):
+                for run in runs:
+                    yield from self._closed(run, closed(self._window, run.places, self._horizon, self._arrived[side]))
+            self._hold(side)
+
+    def snapshot(self) -> Manifest:
+        self._version += 1
+        runs = [[self._written(side, run) for run in self._runs[side]] for side in Side]
+        state: dict[str, Any] = {
+            "arrived": list(self._arrived),
+            "horizon": self._horizon,
+            "runs": [[block.to_json() for block, _ in side] for side in runs],
+            "flags": [None if flags is None else flags.to_json() for _, flags in runs[0]],
+        }
+        names = [block.name for side in runs for pair in side for block in pair if block is not None]
+        return Manifest(self._version, state, tuple(names))
+
+    def restore(self, manifest: Manifest) -> None:
+        self._version = manifest.version
+        self._arrived = list(manifest.state["arrived"])
+        self._horizon = manifest.state["horizon"]
+        for side in Side:
+            self._runs[side].extend(self._read(side, Block.from_json(block)) for block in manifest.state["runs"][side])
+        for run, flags in zip(self._runs[Side.LEFT], manifest.state["flags"], strict=True):
+            if flags is not None:
+                stored = self._blocks.read(Block.from_json(flags), verify=True)
+                run.partnered, run.reported = (np.array(stored.column(name)) for name in ("partnered", "reported"))
+
+    @property
+    def usage(self) -> Usage:
+        runs = [run for side in self._runs for run in side]
+        return Usage(sum(run.rows for run in runs), sum(run.kept.batch.nbytes for run in runs))
+
+    # Probing.
+
+    def _met(self, side: Side, probing: Probing, mine: tuple[Places, Extent, Flags], run: Run) -> Iterator[Results]:
+        places, extent, partnered = mine
+        matcher = probing.match(run.kept)
+        all_in = surely(self._window, *_oriented(side, extent, run.extent))
+        if all_in and self._how in ("left_semi", "left_anti"):
+            if side is Side.LEFT:
+                partnered |= matcher.partnered(Side.LEFT)
+            else:
+                yield from self._matched(run, np.flatnonzero(matcher.partnered(Side.RIGHT)))
+            return
+        for my_rows, their_rows in matcher.pairs(MOST_PAIRS):
+            if not all_in:
+                good = within(self._window, *_oriented(side, places.of(my_rows), run.places.of(their_rows)))
+                my_rows, their_rows = my_rows[good], their_rows[good]
+            if self._how in TRACKED and side is Side.LEFT:
+                partnered[my_rows] = True
+            if self._how in ("inner", "left"):
+                yield Pairs.oriented(side, probing.batch, my_rows, run.kept.batch, their_rows)
+            if self._how in TRACKED and side is Side.RIGHT:
+                yield from self._matched(run, their_rows)
+
+    def _matched(self, run: Run, rows: NDArray[Any]) -> Iterator[Results]:
+        """Left rows that have a partner now; a semi join gives those that had none before."""
+        run.partnered[rows] = True
+        if self._how == "left_semi":
+            new = np.flatnonzero(run.partnered & ~run.reported)
+            run.reported[new] = True
+            if len(new):
+                yield Alone(Side.LEFT, run.kept.batch, new)
+
+    def _closed(self, run: Run, over: Flags) -> Iterator[Results]:
+        """Left rows whose windows have closed without a partner."""
+        if self._how in ("left", "left_anti"):
+            alone = np.flatnonzero(over & ~run.partnered & ~run.reported)
+            run.reported |= over
+            if len(alone):
+                yield Alone(Side.LEFT, run.kept.batch, alone)
+
+    # Keeping.
+
+    def _placed(self, side: Side, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Places]:
+        """The rows that can still match, and where they are in the window."""
+        own = np.arange(self._arrived[side], self._arrived[side] + batch.num_rows)
+        other = np.full(batch.num_rows, self._arrived[side.other])
+        self._arrived[side] += batch.num_rows
+        if self._window.on is None:
+            return batch, Places(own + other, own, other)
+        times = batch.column(self._window.on[side])
+        at = np.asarray(times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64()).fill_null(LEAST))
+        good = at >= max(self._horizon, LEAST + 1)
+        self._counters.late_rows += int((~good & (at != LEAST)).sum())
+        rows = np.flatnonzero(good)
+        return take_rows(batch, rows), Places(at, own, other).of(rows)
+
+    def _merge(self, side: Side) -> None:
+        """Small runs become larger ones, as many of a size come together, up to a slide."""
+        runs = self._runs[side]
+        while len(runs) > 1 and runs[-2].rows <= 2 * runs[-1].rows and self._fits(runs[-2], runs[-1]):
+            newer, older = runs.pop(), runs.pop()
+            batch = pa.concat_batches([older.kept.batch, newer.kept.batch])
+            places = joined([older.places, newer.places])
+            kept = keep(self._conditions[side.other], self._drives[side.other], batch)
+            partnered = np.concatenate([older.partnered, newer.partnered])
+            reported = np.concatenate([older.reported, newer.reported])
+            runs.append(Run(kept, places, places.extent(), partnered, reported))
+            self._counters.merges += 1
+
+    def _fits(self, older: Run, newer: Run) -> bool:
+        """Whether two runs make no more than a slide together."""
+        if self._window.by_time:
+            ends = (*older.extent.at, *newer.extent.at)
+            return max(ends) - min(ends) <= self._delta
+        return older.rows + newer.rows <= self._delta
+
+    def _is_over(self, side: Side, extent: Extent) -> bool:
+        if self._window.scope == "per_stream" and not self._window.by_time:
+            return extent.own[1] < self._arrived[side] - self._window.size
+        return extent.at[1] <= self._horizon - self._window.size
+
+    def _hold(self, side: Side) -> None:
+        runs = self._runs[side]
+        rows, nbytes = sum(run.rows for run in runs), sum(run.kept.batch.nbytes for run in runs)
+        self._budget.hold(f"{side.alias} window", rows, nbytes)
+
+    # Restarts.
+
+    def _written(self, side: Side, run: Run) -> tuple[Block, Block | None]:
+        if run.block is None:
+            batch = run.kept.batch
+            for name, column in zip(COLUMNS, run.places, strict=True):
+                batch = batch.append_column(name, pa.array(column))
+            run.block = self._blocks.write(batch, f"{self._version:08d}-{side.alias}")
+        if side is Side.RIGHT or self._how == "inner":
+            return run.block, None
+        flags = pa.RecordBatch.from_pydict({"partnered": run.partnered, "reported": run.reported})
+        return run.block, self._blocks.write(flags, f"{self._version:08d}-flags")
+
+    def _read(self, side: Side, block: Block) -> Run:
+        stored = self._blocks.read(block, verify=True)
+        width = stored.num_columns - len(COLUMNS)
+        places = Places(*(np.asarray(column) for column in stored.columns[width:]))
+        batch = pa.RecordBatch.from_arrays(stored.columns[:width], schema=self._conditions[side].schema(Side.LEFT))
+        kept = keep(self._conditions[side.other], self._drives[side.other], batch)
+        nothing = np.zeros(batch.num_rows, np.bool_)
+        return Run(kept, places, places.extent(), nothing, nothing.copy(), block)
+
+
+def _oriented(side: Side, mine: Any, theirs: Any) -> tuple[Any, Any]:
+    return (mine, theirs) if side is Side.LEFT else (theirs, mine)

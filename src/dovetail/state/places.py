@@ -1,0 +1,80 @@
+"""Where rows are in a window, and which of them are in it together.
+
+rows of both streams    |place of l - place of r| < size          the place is the number of the arrival
+time                    the same, the place is the event time
+rows of each stream     r is one of the last `size` right rows when l arrives, and the other way round
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dovetail.window import Window
+
+Words = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+COLUMNS = ("__at", "__own", "__other")
+
+
+class Places(NamedTuple):
+    """One entry per row in each array."""
+
+    at: Words  # number of the arrival, or event time in microseconds
+    own: Words  # number among the rows of its side
+    other: Words  # how many rows of the other side came before it
+
+    @classmethod
+    def none(cls) -> Places:
+        return cls(*(np.empty(0, np.int64) for _ in COLUMNS))
+
+    def of(self, rows: NDArray[np.int64] | Flags) -> Places:
+        return Places(self.at[rows], self.own[rows], self.other[rows])
+
+    def extent(self) -> Extent:
+        ends = [(int(column.min()), int(column.max())) if len(column) else (0, -1) for column in self]
+        return Extent(*ends)
+
+
+class Extent(NamedTuple):
+    """The least and the greatest of each."""
+
+    at: tuple[int, int]
+    own: tuple[int, int]
+    other: tuple[int, int]
+
+
+def joined(places: list[Places]) -> Places:
+    return Places(*(np.concatenate(columns) for columns in zip(*places, strict=True)))
+
+
+def within(window: Window, left: Places, right: Places) -> Flags:
+    """Which pairs, row by row, are in the window together."""
+    if window.scope == "per_stream" and not window.by_time:
+        return (right.own >= left.other - window.size) & (left.own >= right.other - window.size)
+    together: Flags = np.abs(left.at - right.at) < window.size
+    return together
+
+
+def surely(window: Window, left: Extent, right: Extent) -> bool:
+    """Whether all pairs are in the window together."""
+    if window.scope == "per_stream" and not window.by_time:
+        return right.own[0] >= left.other[1] - window.size and left.own[0] >= right.other[1] - window.size
+    return left.at[1] - right.at[0] < window.size and right.at[1] - left.at[0] < window.size
+
+
+def never(window: Window, left: Extent, right: Extent) -> bool:
+    """Whether no pair is."""
+    if window.scope == "per_stream" and not window.by_time:
+        return right.own[1] < left.other[0] - window.size or left.own[1] < right.other[0] - window.size
+    return left.at[0] - right.at[1] >= window.size or right.at[0] - left.at[1] >= window.size
+
+
+def closed(window: Window, places: Places, horizon: int, own_count: int) -> Flags:
+    """Which rows nothing can match any more: rows to come are at `horizon` or later, `own_count` of their side came."""
+    if window.scope == "per_stream" and not window.by_time:
+        return places.own < own_count - window.size
+    return places.at <= horizon - window.size

@@ -1,0 +1,105 @@
+"""Windows over streams: which rows can still match.
+
+A pair is a result if and only if both rows are in the window when the later one arrives, in the order of arrival that
+was fixed once. The slide never changes that: it is how many rows are forgotten together.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal as OneOf
+
+from dovetail.errors import InputError
+
+Scope = OneOf["combined", "per_stream"]
+
+UNITS = {
+    "microsecond": 1,
+    "millisecond": 1_000,
+    "second": 1_000_000,
+    "minute": 60_000_000,
+    "hour": 3_600_000_000,
+    "day": 86_400_000_000,
+    "week": 604_800_000_000,
+}
+DURATION = re.compile(r"\s*(\d+)\s*([a-z]+?)s?\s*", re.IGNORECASE)
+SLIDES = 10  # in a window, where no slide is given
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The last `size` rows, or the last `size` microseconds of event time."""
+
+    size: int
+    slide: int
+    on: tuple[str, str] | None = None  # event time: a column of each side. None: rows are counted
+    scope: Scope = "combined"  # rows of both streams are counted together, or those of each by themselves
+
+    @property
+    def by_time(self) -> bool:
+        return self.on is not None
+
+    @property
+    def text(self) -> str:
+        if self.on is None:
+            return f"{self.size:,} rows {'of both streams' if self.scope == 'combined' else 'of each stream'}"
+        return f"{timedelta(microseconds=self.size)} of l.{self.on[0]} and r.{self.on[1]}"
+
+
+def window(
+    *,
+    rows: int | None = None,
+    time: str | timedelta | None = None,
+    slide: int | str | timedelta | None = None,
+    on: str | tuple[str, str] | None = None,
+    scope: Scope = "combined",
+) -> Window:
+    """The last `rows` rows of both streams together (or of each, with scope="per_stream"), or the last `time`.
+
+    A window by time names its event-time column, or one of each side: on="ts", on=("sent", "received"). Durations are
+    timedeltas or text such as "10 minutes". Whole slides are forgotten together; it is a tenth of the window, unless
+    one is given.
+    """
+    if (rows is None) == (time is None):
+        raise InputError("a window is of rows or of time: give one of rows=… and time=….")
+    if scope not in ("combined", "per_stream"):
+        raise InputError(f"scope is 'combined' or 'per_stream'; got {scope!r}.")
+    if time is not None:
+        if on is None:
+            raise InputError("a window of time needs the column with the event time: on='ts'.")
+        size = microseconds(time)
+        given = None if slide is None else microseconds(slide)
+        return Window(size, _slide(given, size), (on, on) if isinstance(on, str) else (on[0], on[1]))
+    if on is not None:
+        raise InputError("on is for windows of time; rows are counted as they arrive.")
+    return Window(_whole("rows", rows), _slide(None if slide is None else _whole("slide", slide), rows), None, scope)
+
+
+def _slide(given: int | None, size: int | None) -> int:
+    assert size is not None
+    if given is not None and given > size:
+        raise InputError(f"the slide ({given:,}) is longer than the window ({size:,}).")
+    return given if given is not None else max(1, size // SLIDES)
+
+
+def _whole(name: str, value: object) -> int:
+    if type(value) is not int or value < 1:
+        raise InputError(f"{name} must be a positive number of rows; got {value!r}.")
+    return value
+
+
+def microseconds(duration: object) -> int:
+    """A timedelta, or text such as "10 minutes", in microseconds."""
+    if isinstance(duration, timedelta):
+        length = duration // timedelta(microseconds=1)
+    else:
+        found = DURATION.fullmatch(duration) if isinstance(duration, str) else None
+        unit = None if found is None else UNITS.get(found[2].lower())
+        if found is None or unit is None:
+            raise InputError(f"a duration is a timedelta or text such as '10 minutes'; got {duration!r}.")
+        length = int(found[1]) * unit
+    if length < 1:
+        raise InputError(f"a window must be longer than nothing; got {duration!r}.")
+    return length

@@ -1,0 +1,43 @@
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import dovetail
+from dovetail.errors import InputError
+from dovetail.window import Window
+
+
+def test_windows_of_rows() -> None:
+    assert dovetail.window(rows=1000) == Window(1000, 100)
+    assert dovetail.window(rows=1000, slide=250, scope="per_stream") == Window(1000, 250, None, "per_stream")
+    assert dovetail.window(rows=5).slide == 1
+
+
+@pytest.mark.parametrize("time", ["60 minutes", "1 hour", " 3600 Seconds ", timedelta(hours=1)])
+def test_windows_of_time(time: Any) -> None:
+    found = dovetail.window(time=time, slide="10 minutes", on="ts")
+    assert found == Window(3_600_000_000, 600_000_000, ("ts", "ts"))
+    assert dovetail.window(time=time, on=("sent", "received")).on == ("sent", "received")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "one of rows=… and time=…"),
+        ({"rows": 3, "time": "1 hour"}, "one of rows=… and time=…"),
+        ({"rows": 0}, "positive number"),
+        ({"rows": 2.5}, "positive number"),
+        ({"rows": 10, "slide": 11}, "longer than the window"),
+        ({"rows": 10, "on": "ts"}, "on is for windows of time"),
+        ({"rows": 10, "scope": "each"}, "scope is"),
+        ({"time": "1 hour"}, "on='ts'"),
+        ({"time": "soon", "on": "ts"}, "such as '10 minutes'"),
+        ({"time": "5 parsecs", "on": "ts"}, "such as '10 minutes'"),
+        ({"time": timedelta(0), "on": "ts"}, "longer than nothing"),
+        ({"time": 60, "on": "ts"}, "such as '10 minutes'"),
+    ],
+)
+def test_what_is_wrong_is_said(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        dovetail.window(**given)
