@@ -61,7 +61,7 @@ def draw(seed: int) -> Case:
     spread = Spread(large or rng.random() < 0.2, rng.choice(MOST), rng.choice((0.0, 0.0, 0.1, 0.3)))
     aggregation = _aggregation(rng) if rng.random() < 0.25 else None
     left, right = (_table(rng, alias, on, aggregation, count, spread) for alias, count in zip("lr", rows, strict=True))
-    pieces = rng.choice((0, 0, 2, 3, 6))
+    pieces = rng.choice((0, 0, 2, 3))
     share = max(3, MEMORY * pieces // (2 * max(left.nbytes, right.nbytes, 1)))
     large_group = rng.choice((1, 30, 1 << 14))
     return Case(seed, left, right, on, rng.choice(HOW), MEMORY if pieces else None, share, large_group, aggregation)

@@ -188,7 +188,7 @@ COLUMNS: dict[str, Kind] = {
 class Spread(NamedTuple):
     """How the values of a case are drawn."""
 
-    many: bool  # values that rarely tie
+    many: bool  # mostly values that rarely tie
     most: tuple[int, ...]  # else, so many different ones of a column
     nulls: float  # how often
 
@@ -196,5 +196,5 @@ class Spread(NamedTuple):
 def random_column(rng: random.Random, name: str, rows: int, spread: Spread) -> pa.Array:
     kind = COLUMNS[name]
     few = kind.few[: rng.choice(spread.most)]
-    values = [kind.many(rng) if spread.many else rng.choice(few) for _ in range(rows)]
+    values = [kind.many(rng) if spread.many and rng.random() < 0.9 else rng.choice(few) for _ in range(rows)]
     return pa.array([None if rng.random() < spread.nulls else value for value in values], kind.type)

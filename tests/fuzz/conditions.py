@@ -35,7 +35,9 @@ LENGTHS_OF_TIME = {
     "INTERVAL 12 HOURS": 43_200,
     "INTERVAL '1' DAY": 86_400,
 }
+DAY_NS = 86_400 * 10**9
 FLOATING = ("float", "double")
+INTEGERS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32")
 COORDINATES = ("i8", "i16", "i32", "u8", "n5", "f32", "f64", "g64")
 FAMILIES: tuple[Mapping[str, Any], ...] = (
     NUMBERS,
@@ -110,7 +112,7 @@ class Conditions:
     def condition(self) -> Text:
         """One to five predicates; the first is one that a kernel can drive."""
         driving = [self.equal, self.less, self.less, self.unequal, self.band, self.band, self.clock_band, self.overlap]
-        driving += [self.rectangles, self.distance, self.computed]
+        driving += [self.rectangles, self.distance, self.computed, self.linear]
         anything = [*driving, self.equal, self.same, self.one_sided, self.residual]
         parts = [self.rng.choice(driving if self.rng.random() < 0.95 else anything)()]
         parts += [self.rng.choice(anything)() for _ in range(self.rng.choice((0, 0, 1, 1, 2, 3, 4)))]
@@ -147,22 +149,53 @@ class Conditions:
         return Text(spark, duck.replace("<=>", "IS NOT DISTINCT FROM"))
 
     def computed(self) -> Text:
-        """Keys that are computed from a column."""
-        a, b = self.columns(self.rng.choice((NUMBERS, NUMBERS, TEXTS)))
+        """Keys that are computed from columns of one side."""
         operator = self.rng.choice(("=", "=", "!=", *LESS, *MORE))
-        if a.family == "text":
-            a = Value(f"lower({a.spark})", f"lower({a.duck})", "text")
-            return compared(a, operator, b)
         match self.rng.randrange(4):
             case 0:
-                a = arithmetic(a, self.rng.choice("+-"), literal(self.rng.choice(STEPS)))
+                a, b = self.columns(TEXTS)
+                return compared(Value(f"lower({a.spark})", f"lower({a.duck})", "text"), operator, b)
             case 1:
-                a = arithmetic(a, "*", literal("2"))
+                mine, theirs = self.sides()
+                return compared(self._day(mine), operator, column(theirs, "d"))
             case 2:
-                a = Value(f"(- {a.spark})", f"(- {a.duck})", a.family)
+                a, b = self.columns(INTEGERS)
+                divided = self.rng.choice(("%", "div"))
+                quotient = f"{a.duck} {'//' if divided == 'div' else '%'} 2"
+                return compared(Value(f"({a.spark} {divided} 2)", f"({quotient})", "int"), operator, b)
             case _:
-                a = absolute(a)
-        return compared(a, operator, b)
+                a, b = self.columns(NUMBERS)
+                return compared(self._number(a), operator, b)
+
+    def _day(self, side: str) -> Value:
+        days = self.rng.choice((1, 2))
+        match self.rng.randrange(3):
+            case 0:
+                name = self.rng.choice(list(INSTANTS))
+                return Value(f"CAST({side}.{name} AS DATE)", f"epoch_ns(CAST({side}.{name} AS DATE))", "instant")
+            case 1:
+                return Value(f"date_add({side}.d, {days})", f"(epoch_ns({side}.d) + {days * DAY_NS})", "instant")
+            case _:
+                return Value(f"({side}.d - {days})", f"(epoch_ns({side}.d) - {days * DAY_NS})", "instant")
+
+    def _number(self, a: Value) -> Value:
+        match self.rng.randrange(5):
+            case 0:
+                return arithmetic(a, self.rng.choice("+-"), literal(self.rng.choice(STEPS)))
+            case 1:
+                return arithmetic(a, "*", literal("2"))
+            case 2:
+                return arithmetic(a, self.rng.choice("+-"), column(a.spark[0], self.rng.choice(COORDINATES)))
+            case 3:
+                return Value(f"(- {a.spark})", f"(- {a.duck})", a.family)
+            case _:
+                return absolute(a)
+
+    def linear(self) -> Text:
+        """Both sides on both sides of the comparison."""
+        (a, b), (c, d) = self.columns(NUMBERS), self.columns(COORDINATES)
+        first, second = (arithmetic(x, self.rng.choice("+-"), y) for x, y in ((a, b), (c, d)))
+        return compared(first, self.rng.choice(("=", *LESS, *MORE)), second)
 
     def band(self) -> Text:
         exact = {name: kind for name, kind in {**NUMBERS, **LONG}.items() if kind.family not in FLOATING}

@@ -18,18 +18,17 @@ import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 from tests.fuzz.cases import Case, draw
+from tests.fuzz.pairs import check_pairs, check_values, pair_width, pairs_of
 
 import dovetail
 from dovetail.condition import parse
 from dovetail.matchers import build, choose_drive
 from dovetail.matchers.driving import KINDS
 from dovetail.runtimes import chunked
-from dovetail.tables import arrow_table
 
 CASES = int(os.environ.get("DOVETAIL_FUZZ_CASES", "2000"))
 SEED = int(os.environ.get("DOVETAIL_FUZZ_SEED", "0"))
 SHARDS = 20
-SHOWN = 100  # rows whose values are looked at
 
 JOINS = {
     "inner": "JOIN",
@@ -83,61 +82,21 @@ def check(case: Case, duck: duckdb.DuckDBPyConnection) -> None:
 
 def check_join(case: Case, duck: duckdb.DuckDBPyConnection) -> None:
     found = dovetail.join(case.left, case.right, case.on.spark, case.how, memory=case.memory)
-    missing, extra = differences(pairs_of(case, found), pairs_by_duckdb(case, duck))
-    assert not missing, f"missing pairs of rows: {missing}"
-    assert not extra, f"pairs of rows that do not belong there: {extra}"
+    check_pairs(pairs_of(case, found), pairs_by_duckdb(case, duck))
     check_values(case, found)
     if case.how == "inner":
         assert dovetail.count(case.left, case.right, case.on.spark) == found.num_rows
 
 
-def pairs_of(case: Case, found: pa.Table) -> NDArray[np.int64]:
-    """Pairs of row numbers, each as one number; -1 stands for a row that is missing."""
-    left = found["row"].fill_null(-1).to_numpy()
-    right = -1 if case.how in ONE_SIDED else found["row_right"].fill_null(-1).to_numpy()
-    return np.asarray(left * width(case) + right)
-
-
-def width(case: Case) -> int:
-    return int(case.right.num_rows) + 1
-
-
 def pairs_by_duckdb(case: Case, duck: duckdb.DuckDBPyConnection) -> NDArray[np.int64]:
     join = f"FROM l {JOINS.get(case.how, 'JOIN')} r ON ({case.on.duck})"
     if case.how in ONE_SIDED:
-        query = f"SELECT row * {width(case)} - 1 AS pair FROM l WHERE row {ONE_SIDED[case.how]} (SELECT l.row {join})"
+        query = (
+            f"SELECT row * {pair_width(case)} - 1 AS pair FROM l WHERE row {ONE_SIDED[case.how]} (SELECT l.row {join})"
+        )
     else:
-        query = f"SELECT coalesce(l.row, -1) * {width(case)} + coalesce(r.row, -1) AS pair {join}"
+        query = f"SELECT coalesce(l.row, -1) * {pair_width(case)} + coalesce(r.row, -1) AS pair {join}"
     return np.asarray(duck.sql(query).fetchnumpy()["pair"])
-
-
-def differences(found: NDArray[np.int64], expected: NDArray[np.int64]) -> tuple[list[int], list[int]]:
-    """Pairs that are expected more often than found, and the other way round."""
-    pairs = np.union1d(found, expected)
-    surplus = _times(found, pairs) - _times(expected, pairs)
-    return pairs[surplus < 0].tolist(), pairs[surplus > 0].tolist()
-
-
-def _times(values: NDArray[np.int64], pairs: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.bincount(np.searchsorted(pairs, values), minlength=len(pairs))
-
-
-def check_values(case: Case, found: pa.Table) -> None:
-    """The result has the columns of both sides as they were, views as what they are views of."""
-    some = found.slice(0, SHOWN)
-    expected = picked(case.left, some["row"])
-    types = [*arrow_table(case.left).schema.types]
-    if case.how not in ONE_SIDED:
-        expected += picked(case.right, some["row_right"])
-        types += arrow_table(case.right).schema.types
-    assert found.schema.types == types
-    assert repr([column.to_pylist() for column in some.columns]) == repr(expected)
-
-
-def picked(table: pa.Table, rows: pa.ChunkedArray) -> list[list[Any]]:
-    """The values of each column at these rows."""
-    columns = [column.to_pylist() for column in table.columns]
-    return [[None if row is None else column[row] for row in rows.to_pylist()] for column in columns]
 
 
 def check_aggregates(case: Case, duck: duckdb.DuckDBPyConnection) -> None:

@@ -1,0 +1,153 @@
+"""Joins as Spark runs them, without Spark: routed, packed, gathered by task, joined cell by cell; random ones.
+
+What comes out must be what the same join gives in process.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import pairwise
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from pyspark import TaskContext
+from tests.fuzz.cases import Case, draw
+from tests.fuzz.pairs import check_pairs, check_values, pairs_of
+
+import dovetail
+from dovetail.batch import Side, one_batch
+from dovetail.condition import Condition, parse
+from dovetail.matchers import build, choose_drive
+from dovetail.planner import plan_cells, with_estimate
+from dovetail.runtimes import chunked
+from dovetail.runtimes.output import output_schema
+from dovetail.runtimes.work import Counting, Joining
+from dovetail.spark.cell import cells_at_rest, operator_cells
+from dovetail.spark.packing import ARROW_PACKED, Rewrite, packer
+from dovetail.spark.tables import KEPT, Look, Routed, is_both_unique, route
+from dovetail.statistics import Sample, measure
+from dovetail.tables import arrow_table
+
+CASES = int(os.environ.get("DOVETAIL_FUZZ_CASES", "2000")) // 5
+SEED = int(os.environ.get("DOVETAIL_FUZZ_SEED", "0"))
+SHARDS = 10
+
+Partitions = list[list[pa.RecordBatch]]
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """All that a task asks its context for."""
+
+    number: int
+
+    def partitionId(self) -> int:  # noqa: N802  Spark's name
+        return self.number
+
+
+@pytest.fixture(autouse=True)
+def no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process is no worker of Spark's, which may take what it holds for permanent."""
+    for module in ("packing", "cell"):
+        monkeypatch.setattr(f"dovetail.spark.{module}.settle", lambda: None)
+
+
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_cells_give_what_a_join_in_process_gives(shard: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(shard, CASES, SHARDS):
+        case = draw(SEED * 1_000_003 + number)
+        monkeypatch.setattr(build, "LARGE_GROUP", case.large_group)
+        monkeypatch.setattr(chunked, "AT_REST", case.share)
+        case = replace(case, left=arrow_table(case.left), right=arrow_table(case.right))
+        try:
+            check(case, monkeypatch)
+        except Exception as error:
+            error.add_note(str(case))
+            raise
+
+
+def check(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(case.seed)
+    condition = parse(case.on.spark, case.left.schema, case.right.schema)
+    sides = (partitions(rng, case.left), partitions(rng, case.right))
+    plan = plan_cells(condition, case.how, memory_bytes=case.memory)
+    if not plan.at_rest:
+        plan = replace(plan, memory_bytes=None)  # the operator refuses what it cannot keep
+    tasks = rng.choice((1, 2, 4, 7))
+    look = Look(None, tasks)
+    if rng.random() < 0.8:
+        look = Look((sample(rng, condition, Side.LEFT, sides[0]), sample(rng, condition, Side.RIGHT, sides[1])), tasks)
+        plan = with_estimate(plan, look.samples)
+    output = output_schema(case.left.schema, case.right.schema, "_right", case.how)
+    routed = route(plan, look)
+    passes = [routed]
+    if plan.how == "full" and not is_both_unique(routed):
+        passes = [route(replace(plan, how=how), look) for how in ("left", "right_alone")]
+    batches: list[pa.RecordBatch] = []
+    for one in passes:
+        work = Joining(condition, one.plan.how, output)
+        cells = cells_at_rest(work, one.first, plan.memory_bytes)
+        if not plan.at_rest:
+            cells = operator_cells(one.plan, one.first, (0, 0), output)
+        batches += in_cells(sides, one, condition, cells, monkeypatch)
+    found = pa.Table.from_batches(batches, output)
+    expected = dovetail.join(case.left, case.right, case.on.spark, case.how)
+    check_pairs(pairs_of(case, found), pairs_of(case, expected))
+    check_values(case, found)
+    if case.how == "inner":
+        counted = in_cells(
+            sides, routed, condition, cells_at_rest(Counting(condition), routed.first, None), monkeypatch
+        )
+        assert sum(batch["pairs"][0].as_py() for batch in counted) == expected.num_rows
+
+
+def partitions(rng: random.Random, table: pa.Table) -> Partitions:
+    """The table in a few partitions, each of them in a few batches; some are empty."""
+    cuts = sorted(rng.randint(0, table.num_rows) for _ in range(rng.randrange(3)))
+    bounds = [0, *cuts, table.num_rows]
+    most = rng.choice((3, 1 << 16))
+    return [table.slice(start, end - start).to_batches(max_chunksize=most) for start, end in pairwise(bounds)]
+
+
+def sample(rng: random.Random, condition: Condition, side: Side, rows: Partitions) -> Sample:
+    """What one look at all partitions tells; some rows of the table, or all, or none."""
+    drive = choose_drive(condition)
+    batches = [batch for partition in rows for batch in partition]
+    reached = [reach for batch in batches if (reach := measure(condition, drive, side, batch)) is not None]
+    whole = one_batch(batches, condition.schema(side))
+    some = rng.sample(range(whole.num_rows), min(whole.num_rows, rng.choice((0, 3, 10, 4096))))
+    seen = whole.take(pa.array(sorted(some), pa.int64()))
+    return Sample(whole.num_rows, seen, reduce(operator.add, reached) if reached else None)
+
+
+def in_cells(
+    sides: tuple[Partitions, Partitions],
+    routed: Routed,
+    condition: Condition,
+    work: Rewrite,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[pa.RecordBatch]:
+    """As `dovetail.spark.tables.in_cells`: rows of both sides, brought together by cell and worked on."""
+    tasks, kept = routed.plan.tasks, KEPT.get(routed.plan.how, ())
+    labels = [task + tasks * cell for cell, task in enumerate(routed.task_of)]
+    packed: list[pa.RecordBatch] = []
+    for side in Side:
+        pack = packer(side, routed.router, condition.schema(side), labels, side in kept)
+        for number, partition in enumerate(sides[side]):
+            monkeypatch.setattr(TaskContext, "get", lambda number=number: Partition(number))
+            packed += pack(iter(partition))
+    gathered = pa.Table.from_batches(packed, ARROW_PACKED)
+    order = "ascending" if routed.first is Side.LEFT else "descending"
+    for task in range(tasks):
+        mine = gathered.filter(pc.equal(task_of(gathered["cell"], tasks), task))
+        yield from work(iter(mine.sort_by([("cell", "ascending"), ("side", order), ("seq", "ascending")]).to_batches()))
+
+
+def task_of(cells: pa.ChunkedArray, tasks: int) -> pa.ChunkedArray:
+    return pc.subtract(cells, pc.multiply(pc.divide(cells, tasks), tasks))
