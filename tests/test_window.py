@@ -17,7 +17,8 @@ def test_windows_of_rows() -> None:
 @pytest.mark.parametrize("time", ["60 minutes", "1 hour", " 3600 Seconds ", timedelta(hours=1)])
 def test_windows_of_time(time: Any) -> None:
     found = dovetail.window(time=time, slide="10 minutes", on="ts")
-    assert found == Window(3_600_000_000, 600_000_000, ("ts", "ts"))
+    assert found == Window(3_600_000_000, 600_000_000, ("ts", "ts"), delay=600_000_000)
+    assert dovetail.window(time=time, on="ts", delay="0 seconds").delay == 0
     assert dovetail.window(time=time, on=("sent", "received")).on == ("sent", "received")
 
 
@@ -31,6 +32,7 @@ def test_windows_of_time(time: Any) -> None:
         ({"rows": 10, "slide": 11}, "longer than the window"),
         ({"rows": 10, "on": "ts"}, "on is for windows of time"),
         ({"rows": 10, "scope": "each"}, "scope is"),
+        ({"rows": 10, "delay": "1 hour"}, "delay is for windows of time"),
         ({"time": "1 hour"}, "on='ts'"),
         ({"time": "soon", "on": "ts"}, "such as '10 minutes'"),
         ({"time": "5 parsecs", "on": "ts"}, "such as '10 minutes'"),

@@ -147,6 +147,7 @@ def explain(
     on: On,
     how: str = "inner",
     *,
+    window: Any = None,
     memory: str | int | None = None,
     algorithm: str = "auto",
     **options: Any,
@@ -156,8 +157,10 @@ def explain(
         from dovetail.spark import explain_dataframes
 
         memory_bytes = None if memory is None else parse_bytes(memory)
-        return explain_dataframes(left, right, on, how, memory_bytes=memory_bytes, algorithm=algorithm, **options)
-    _refuse(**options)
+        return explain_dataframes(
+            left, right, on, how, window=window, memory_bytes=memory_bytes, algorithm=algorithm, **options
+        )
+    _refuse(window=window, **options)
     plan, tables = _planned(left, right, on, how, memory, algorithm)
     samples = [sample_table(plan.condition, side, tables[side]) for side in Side]
     return with_estimate(plan, (samples[0], samples[1]))

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pyarrow as pa
+
+from dovetail.batch import Side
 from dovetail.condition import Call, Condition, Distance, Predicate, describe, text_of
 from dovetail.errors import InputError, PlanError
 from dovetail.matchers import PLANE_AND_SPACE, Drive, choose_drive
@@ -12,6 +15,7 @@ from dovetail.operators import operator_class
 from dovetail.plan import Choice, JoinPlan
 from dovetail.state.budget import Budget, Shares
 from dovetail.statistics import Samples, estimated_pairs
+from dovetail.window import Window
 
 HOW = {
     "inner": "inner",
@@ -35,6 +39,8 @@ KERNELS = {
     "overlap": ("overlap", "two inequalities between starts and ends"),
     "unequal": ("unequal", "all but the partners by equality"),
 }
+
+WINDOWED = ("inner", "left", "left_semi", "left_anti")
 
 NESTED_LOOP_ADVICE = (
     "every row is compared with every row of the other side, because nothing orders or hashes both: "
@@ -81,6 +87,32 @@ def plan_cells(
     if algorithm == "auto" and join_type(how) == "inner" and drive.equal and drive.kind == "none":
         return plan_join(condition, how, memory_bytes=memory_bytes)
     return plan_tables(condition, how, algorithm=algorithm, memory_bytes=memory_bytes)
+
+
+def plan_window(
+    condition: Condition, how: str, window: Window, *, algorithm: str = "auto", memory_bytes: int | None = None
+) -> JoinPlan:
+    """The plan of a windowed join of streams."""
+    how = join_type(how)
+    if algorithm not in ("auto", "spo"):
+        raise PlanError(f"algorithm={algorithm!r} does not join within windows; spo does.")
+    if how not in WINDOWED:
+        raise PlanError(f"how={how!r} is not available for windowed streams; there are {', '.join(WINDOWED)}.")
+    for side, name in enumerate(window.on or ()):
+        schema = condition.schemas[side]
+        if name not in schema.names or not pa.types.is_timestamp(schema.field(name).type):
+            raise InputError(
+                f"the window is of time on {name!r}, which is not a timestamp of the {Side(side).name.lower()} side."
+            )
+    drive = choose_drive(condition)
+    return JoinPlan(
+        condition,
+        how,
+        Choice("spo", f"sorted runs of both streams, within {window.text}"),
+        driven=_driven(drive),
+        checked=_checked(condition, (*drive.equal, *drive.predicates)),
+        memory_bytes=memory_bytes,
+    )
 
 
 def with_estimate(plan: JoinPlan, samples: Samples) -> JoinPlan:

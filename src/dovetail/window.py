@@ -36,6 +36,7 @@ class Window:
     slide: int
     on: tuple[str, str] | None = None  # event time: a column of each side. None: rows are counted
     scope: Scope = "combined"  # rows of both streams are counted together, or those of each by themselves
+    delay: int = 0  # event time: how far rows may come behind the newest one before they are late
 
     @property
     def by_time(self) -> bool:
@@ -55,12 +56,14 @@ def window(
     slide: int | str | timedelta | None = None,
     on: str | tuple[str, str] | None = None,
     scope: Scope = "combined",
+    delay: str | timedelta | None = None,
 ) -> Window:
     """The last `rows` rows of both streams together (or of each, with scope="per_stream"), or the last `time`.
 
     A window by time names its event-time column, or one of each side: on="ts", on=("sent", "received"). Durations are
     timedeltas or text such as "10 minutes". Whole slides are forgotten together; it is a tenth of the window, unless
-    one is given.
+    one is given. A row that is more than `delay` (by default a slide) behind the newest one of earlier micro-batches is
+    late.
     """
     if (rows is None) == (time is None):
         raise InputError("a window is of rows or of time: give one of rows=… and time=….")
@@ -71,7 +74,11 @@ def window(
             raise InputError("a window of time needs the column with the event time: on='ts'.")
         size = microseconds(time)
         given = None if slide is None else microseconds(slide)
-        return Window(size, _slide(given, size), (on, on) if isinstance(on, str) else (on[0], on[1]))
+        hop = _slide(given, size)
+        wait = hop if delay is None else microseconds(delay, least=0)
+        return Window(size, hop, (on, on) if isinstance(on, str) else (on[0], on[1]), delay=wait)
+    if delay is not None:
+        raise InputError("delay is for windows of time; rows are counted as they arrive.")
     if on is not None:
         raise InputError("on is for windows of time; rows are counted as they arrive.")
     return Window(_whole("rows", rows), _slide(None if slide is None else _whole("slide", slide), rows), None, scope)
@@ -90,7 +97,7 @@ def _whole(name: str, value: object) -> int:
     return value
 
 
-def microseconds(duration: object) -> int:
+def microseconds(duration: object, least: int = 1) -> int:
     """A timedelta, or text such as "10 minutes", in microseconds."""
     if isinstance(duration, timedelta):
         length = duration // timedelta(microseconds=1)
@@ -100,6 +107,6 @@ def microseconds(duration: object) -> int:
         if found is None or unit is None:
             raise InputError(f"a duration is a timedelta or text such as '10 minutes'; got {duration!r}.")
         length = int(found[1]) * unit
-    if length < 1:
+    if length < least:
         raise InputError(f"a window must be longer than nothing; got {duration!r}.")
     return length

@@ -2,7 +2,7 @@
 
 from dovetail.matchers.build import build_matcher
 from dovetail.matchers.driving import Drive, choose_drive
-from dovetail.matchers.kept import Kept, Probing, keep, keeping_drive
+from dovetail.matchers.kept import Kept, Probing, keep, keeping_drive, kept_again, orders_of
 from dovetail.matchers.prepare import PLANE_AND_SPACE
 from dovetail.matchers.protocol import Matcher
 
@@ -16,4 +16,6 @@ __all__ = [
     "choose_drive",
     "keep",
     "keeping_drive",
+    "kept_again",
+    "orders_of",
 ]

@@ -20,6 +20,7 @@ from dovetail.condition import Condition, Less, Overlap, keyed_rows
 from dovetail.condition.expression import type_of
 from dovetail.kernels import ordered_part, two_inequalities
 from dovetail.kernels.ordered_part import Arranged, OrderedPart
+from dovetail.kernels.sorting import Sorted
 from dovetail.keys import is_fixed, order_codes
 from dovetail.matchers.build import build_matcher
 from dovetail.matchers.driving import Drive, choose_drive, to_check
@@ -50,6 +51,25 @@ def keep(condition: Condition, drive: Drive, batch: pa.RecordBatch) -> Kept:
         return Kept(batch, np.arange(batch.num_rows), None)
     rows, codes = _codes(condition, drive, Side.RIGHT, batch)
     return Kept(batch, rows, ordered_part.build(codes, operators))
+
+
+ORDERS = ("first_order", "first_codes", "second_order", "second_codes", "second_to_first", "first_to_second")
+
+
+def orders_of(kept: Kept) -> pa.RecordBatch | None:
+    """How the rows are sorted, as columns that can be stored; None if they are not."""
+    part = kept.part
+    if part is None:
+        return None
+    columns = [kept.rows, *part.first, *part.second, part.second_to_first, part.first_to_second]
+    return pa.RecordBatch.from_arrays([pa.array(column) for column in columns], names=["rows", *ORDERS])
+
+
+def kept_again(batch: pa.RecordBatch, orders: pa.RecordBatch) -> Kept:
+    """What was kept before, from its rows and `orders_of` it."""
+    rows, *columns = (np.asarray(column) for column in orders.columns)
+    first, second = Sorted(columns[0], columns[1]), Sorted(columns[2], columns[3])
+    return Kept(batch, rows, OrderedPart(first, second, columns[4], columns[5], len(rows)))
 
 
 class Probing:

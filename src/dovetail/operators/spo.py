@@ -23,7 +23,7 @@ stream only bound the place); operators decide about ties; expiry is coarse in m
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -33,10 +33,10 @@ from numpy.typing import NDArray
 from dovetail.batch import Alone, Pairs, Results, Side, take_rows
 from dovetail.condition import Condition
 from dovetail.condition.mirror import mirrored
-from dovetail.matchers import Kept, Probing, keep, keeping_drive
+from dovetail.matchers import Kept, Probing, keep, keeping_drive, kept_again, orders_of
 from dovetail.operators.protocol import Manifest, Usage, Workspace
 from dovetail.state.blocks import Block
-from dovetail.state.places import COLUMNS, Extent, Places, closed, joined, never, surely, within
+from dovetail.state.places import COLUMNS, Extent, Places, Words, closed, joined, never, surely, within
 from dovetail.window import Window
 
 MOST_PAIRS = 1 << 20  # in one yield
@@ -56,7 +56,7 @@ class Run:
     extent: Extent
     partnered: Flags  # tracked for left rows only
     reported: Flags  # left rows of which all has been said
-    block: Block | None = None  # where the rows are kept for a restart
+    blocks: dict[str, Block] = field(default_factory=dict)  # where they are kept for a restart: rows, orders
 
     @property
     def rows(self) -> int:
@@ -87,24 +87,46 @@ class Spo:
         return None
 
     def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Results]:
-        batch, places = self._placed(side, batch)
+        own = np.arange(self._arrived[side], self._arrived[side] + batch.num_rows)
+        other = np.full(batch.num_rows, self._arrived[side.other])
+        self._arrived[side] += batch.num_rows
+        yield from self.admit(side, batch, Places(own + other, own, other))
+        if not self._window.by_time:
+            yield from self.expire(sum(self._arrived))
+
+    def admit(
+        self, side: Side, batch: pa.RecordBatch, places: Places, stores: Flags | None = None
+    ) -> Iterator[Results]:
+        """Rows with their places among all arrivals; a window of time reads them from the rows.
+
+        Where rows are dealt out to several operators, only those flagged by `stores` are kept here. Nothing expires
+        before `expire` or `advance`.
+        """
+        batch, places, stores = self._in_time(side, batch, places, stores)
         if not batch.num_rows:
             return
         partnered = np.zeros(batch.num_rows, np.bool_)
-        mine = (places, places.extent(), partnered)
-        probing = Probing(self._conditions[side], self._drives[side], batch)
-        self._counters.probes += batch.num_rows
-        for run in self._runs[side.other]:
-            if not never(self._window, *_oriented(side, mine[1], run.extent)):
-                yield from self._met(side, probing, mine, run)
+        yield from self._probe(side, batch, places, partnered)
         reported = partnered.copy() if self._how == "left_semi" else np.zeros(batch.num_rows, np.bool_)
         if side is Side.LEFT and reported.any():
             yield Alone(side, batch, np.flatnonzero(reported))
-        kept = keep(self._conditions[side.other], self._drives[side.other], batch)
-        self._runs[side].append(Run(kept, *mine[:2], partnered, reported))
-        self._merge(side)
-        if not self._window.by_time:
-            yield from self.expire(sum(self._arrived))
+        if stores is not None:
+            rows = np.flatnonzero(stores)
+            batch, places, partnered, reported = (
+                take_rows(batch, rows),
+                places.of(rows),
+                partnered[rows],
+                reported[rows],
+            )
+        if batch.num_rows:
+            kept = keep(self._conditions[side.other], self._drives[side.other], batch)
+            self._runs[side].append(Run(kept, places, places.extent(), partnered, reported))
+            self._merge(side)
+
+    def advance(self, arrived: tuple[int, int], horizon: int) -> Iterator[Results]:
+        """So many rows of each side have arrived anywhere, and those to come are not before the horizon."""
+        self._arrived = list(arrived)
+        return self.expire(horizon)
 
     def end(self, side: Side) -> None:
         return
@@ -133,26 +155,21 @@ class Spo:
 
     def snapshot(self) -> Manifest:
         self._version += 1
-        runs = [[self._written(side, run) for run in self._runs[side]] for side in Side]
+        written = [[self._written(side, run) for run in self._runs[side]] for side in Side]
         state: dict[str, Any] = {
             "arrived": list(self._arrived),
             "horizon": self._horizon,
-            "runs": [[block.to_json() for block, _ in side] for side in runs],
-            "flags": [None if flags is None else flags.to_json() for _, flags in runs[0]],
+            "runs": [[{kind: block.to_json() for kind, block in run.items()} for run in side] for side in written],
         }
-        names = [block.name for side in runs for pair in side for block in pair if block is not None]
-        return Manifest(self._version, state, tuple(names))
+        names = tuple(block.name for side in written for run in side for block in run.values())
+        return Manifest(self._version, state, names)
 
     def restore(self, manifest: Manifest) -> None:
         self._version = manifest.version
         self._arrived = list(manifest.state["arrived"])
         self._horizon = manifest.state["horizon"]
-        for side in Side:
-            self._runs[side].extend(self._read(side, Block.from_json(block)) for block in manifest.state["runs"][side])
-        for run, flags in zip(self._runs[Side.LEFT], manifest.state["flags"], strict=True):
-            if flags is not None:
-                stored = self._blocks.read(Block.from_json(flags), verify=True)
-                run.partnered, run.reported = (np.array(stored.column(name)) for name in ("partnered", "reported"))
+        for side, runs in zip(Side, manifest.state["runs"], strict=True):
+            self._runs[side].extend(self._read(side, {k: Block.from_json(b) for k, b in run.items()}) for run in runs)
 
     @property
     def usage(self) -> Usage:
@@ -160,6 +177,14 @@ class Spo:
         return Usage(sum(run.rows for run in runs), sum(run.kept.batch.nbytes for run in runs))
 
     # Probing.
+
+    def _probe(self, side: Side, batch: pa.RecordBatch, places: Places, partnered: Flags) -> Iterator[Results]:
+        mine = (places, places.extent(), partnered)
+        probing = Probing(self._conditions[side], self._drives[side], batch)
+        self._counters.probes += batch.num_rows
+        for run in self._runs[side.other]:
+            if not never(self._window, *_oriented(side, mine[1], run.extent)):
+                yield from self._met(side, probing, mine, run)
 
     def _met(self, side: Side, probing: Probing, mine: tuple[Places, Extent, Flags], run: Run) -> Iterator[Results]:
         places, extent, partnered = mine
@@ -201,19 +226,17 @@ class Spo:
 
     # Keeping.
 
-    def _placed(self, side: Side, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Places]:
-        """The rows that can still match, and where they are in the window."""
-        own = np.arange(self._arrived[side], self._arrived[side] + batch.num_rows)
-        other = np.full(batch.num_rows, self._arrived[side.other])
-        self._arrived[side] += batch.num_rows
+    def _in_time(
+        self, side: Side, batch: pa.RecordBatch, places: Places, stores: Flags | None
+    ) -> tuple[pa.RecordBatch, Places, Flags | None]:
+        """In a window of time: the rows that are not late, placed by their time."""
         if self._window.on is None:
-            return batch, Places(own + other, own, other)
-        times = batch.column(self._window.on[side])
-        at = np.asarray(times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64()).fill_null(LEAST))
+            return batch, places, stores
+        at = event_times(batch.column(self._window.on[side]))
         good = at >= max(self._horizon, LEAST + 1)
         self._counters.late_rows += int((~good & (at != LEAST)).sum())
         rows = np.flatnonzero(good)
-        return take_rows(batch, rows), Places(at, own, other).of(rows)
+        return take_rows(batch, rows), places._replace(at=at).of(rows), None if stores is None else stores[rows]
 
     def _merge(self, side: Side) -> None:
         """Small runs become larger ones, as many of a size come together, up to a slide."""
@@ -247,25 +270,46 @@ class Spo:
 
     # Restarts.
 
-    def _written(self, side: Side, run: Run) -> tuple[Block, Block | None]:
-        if run.block is None:
+    def _written(self, side: Side, run: Run) -> dict[str, Block]:
+        """The run as immutable blocks: rows and orders once, flags as they are now."""
+        stem = f"{self._version:08d}-{side.alias}"
+        if not run.blocks:
             batch = run.kept.batch
             for name, column in zip(COLUMNS, run.places, strict=True):
                 batch = batch.append_column(name, pa.array(column))
-            run.block = self._blocks.write(batch, f"{self._version:08d}-{side.alias}")
+            run.blocks = {"rows": self._blocks.write(batch, stem)}
+            orders = orders_of(run.kept)
+            if orders is not None:
+                run.blocks["orders"] = self._blocks.write(orders, stem)
         if side is Side.RIGHT or self._how == "inner":
-            return run.block, None
+            return run.blocks
         flags = pa.RecordBatch.from_pydict({"partnered": run.partnered, "reported": run.reported})
-        return run.block, self._blocks.write(flags, f"{self._version:08d}-flags")
+        return run.blocks | {"flags": self._blocks.write(flags, stem)}
 
-    def _read(self, side: Side, block: Block) -> Run:
-        stored = self._blocks.read(block, verify=True)
-        width = stored.num_columns - len(COLUMNS)
-        places = Places(*(np.asarray(column) for column in stored.columns[width:]))
-        batch = pa.RecordBatch.from_arrays(stored.columns[:width], schema=self._conditions[side].schema(Side.LEFT))
-        kept = keep(self._conditions[side.other], self._drives[side.other], batch)
+    def _read(self, side: Side, blocks: dict[str, Block]) -> Run:
+        stored = {kind: self._blocks.read(block, verify=True) for kind, block in blocks.items()}
+        columns = stored["rows"].columns
+        width = len(columns) - len(COLUMNS)
+        places = Places(*(np.asarray(column) for column in columns[width:]))
+        batch = pa.RecordBatch.from_arrays(columns[:width], schema=self._conditions[side].schema(Side.LEFT))
+        if "orders" in stored:
+            kept = kept_again(batch, stored["orders"])
+        else:
+            kept = keep(self._conditions[side.other], self._drives[side.other], batch)
         nothing = np.zeros(batch.num_rows, np.bool_)
-        return Run(kept, places, places.extent(), nothing, nothing.copy(), block)
+        run = Run(kept, places, places.extent(), nothing, nothing.copy())
+        if "flags" in stored:
+            run.partnered, run.reported = (np.array(stored["flags"].column(n)) for n in ("partnered", "reported"))
+        run.blocks = {kind: block for kind, block in blocks.items() if kind != "flags"}
+        return run
+
+
+def event_times(column: pa.Array) -> Words:
+    """Microseconds; LEAST for null."""
+    times = column.cast(
+        pa.timestamp("us", column.type.tz) if pa.types.is_timestamp(column.type) else pa.timestamp("us")
+    )
+    return np.asarray(times.cast(pa.int64()).fill_null(LEAST))
 
 
 def _oriented(side: Side, mine: Any, theirs: Any) -> tuple[Any, Any]:

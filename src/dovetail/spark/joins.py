@@ -11,9 +11,9 @@ from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 
 from dovetail.batch import Side
 from dovetail.condition import Column, spark_sql, text_of
-from dovetail.errors import PlanError
+from dovetail.errors import InputError, PlanError
 from dovetail.plan import Choice, JoinPlan
-from dovetail.planner import plan_cells, plan_join
+from dovetail.planner import plan_cells, plan_join, plan_window
 from dovetail.routers.hash import HashRouter
 from dovetail.routers.protocol import Router
 from dovetail.runtimes.output import output_schema
@@ -24,6 +24,8 @@ from dovetail.spark.schemas import carried_schema, result_fields
 from dovetail.spark.state import state_directory, use_rocksdb
 from dovetail.spark.streaming import StreamJoin, join_streams
 from dovetail.spark.tables import Routed, is_both_unique, join_cells, look_at, route, shuffle_partitions
+from dovetail.spark.windowed import WindowJoin, join_windowed
+from dovetail.window import Window
 
 AT_ARRIVAL = ("shj",)  # operators that leave no pair for later, as streams need
 
@@ -44,9 +46,12 @@ def join_dataframes(
 ) -> DataFrame:
     """The join as a DataFrame; a streaming one if the inputs stream."""
     options = Options.read(given)
+    streaming = _streaming(left, right)
     if window is not None:
-        raise PlanError("windows are not available yet.")
-    join = _join_streams if _streaming(left, right) else _join_tables
+        return _join_windowed(
+            (left, right), on, how, _checked(window, streaming), suffix, memory_bytes, algorithm, options
+        )
+    join = _join_streams if streaming else _join_tables
     bound = bind_frames(on, left, right)
     plan = _plan(bound, how, algorithm, memory_bytes, left.isStreaming)
     return join((left, right), bound, plan, options, suffix)
@@ -63,6 +68,7 @@ def explain_dataframes(
     on: Any,
     how: str,
     *,
+    window: Any,
     memory_bytes: int | None,
     algorithm: str,
     **given: Any,
@@ -71,6 +77,11 @@ def explain_dataframes(
     options = Options.read(given)
     streaming = _streaming(left, right)
     bound = bind_frames(on, left, right)
+    if window is not None:
+        plan = plan_window(
+            bound.condition, how, _checked(window, streaming), algorithm=algorithm, memory_bytes=memory_bytes
+        )
+        return replace(plan, **_window_router(plan, options.cells or shuffle_partitions(left)))
     plan = _plan(bound, how, algorithm, memory_bytes, streaming)
     if streaming:
         return _stream_plan(plan, left, options)[0]
@@ -166,6 +177,57 @@ def _join_streams(inputs: Inputs, bound: Bound, plan: JoinPlan, options: Options
     join = StreamJoin(plan, router, partitions, directory, bound.extra, output, options.metrics)
     fields = result_fields(inputs, output)
     return after_join(join_streams(bound.frames, join, carried_schema(fields)), bound, fields)
+
+
+def _join_windowed(
+    inputs: Inputs,
+    on: Any,
+    how: str,
+    window: Window,
+    suffix: str,
+    memory_bytes: int | None,
+    algorithm: str,
+    options: Options,
+) -> DataFrame:
+    bound = bind_frames(on, *inputs)
+    plan = plan_window(bound.condition, how, window, algorithm=algorithm, memory_bytes=memory_bytes)
+    if bound.after and plan.how != "inner":
+        parts = " AND ".join(text_of(part) for part in bound.after)
+        raise PlanError(
+            f"how={plan.how!r} on streams cannot be checked by Spark afterwards, as {parts} would have to be."
+        )
+    output = _output(bound, suffix, plan.how, inputs[0])
+    spark = inputs[0].sparkSession
+    use_rocksdb(spark)
+    partitions = shuffle_partitions(inputs[0])
+    join = WindowJoin(
+        plan,
+        window,
+        options.cells or partitions,
+        partitions,
+        state_directory(options.state_dir, spark),
+        bound.extra,
+        output,
+        options.metrics,
+    )
+    fields = result_fields(inputs, output)
+    return after_join(join_windowed(bound.frames, join, carried_schema(fields)), bound, fields)
+
+
+def _window_router(plan: JoinPlan, cells: int) -> dict[str, Any]:
+    if plan.how == "inner":
+        why = "cells take turns keeping rows; a row visits all of them to find its partners"
+    else:
+        why = "a left row is kept and probes in one cell, which knows whether it has a partner; right rows are kept in all"
+    return {"router": Choice("round_robin", why), "cells": cells, "tasks": cells}
+
+
+def _checked(window: Any, streaming: bool) -> Window:
+    if not isinstance(window, Window):
+        raise InputError(f"a window is made by dovetail.window(rows=…) or (time=…, on=…); got {window!r}.")
+    if not streaming:
+        raise PlanError("windows are for streams; tables at rest are joined as a whole. Put time into the condition.")
+    return window
 
 
 def _stream_plan(plan: JoinPlan, frame: DataFrame, options: Options) -> tuple[JoinPlan, Router]:
