@@ -218,7 +218,7 @@ def _window_router(plan: JoinPlan, cells: int) -> dict[str, Any]:
     if plan.how == "inner":
         why = "cells take turns keeping rows; a row visits all of them to find its partners"
     else:
-        why = "a left row is kept and probes in one cell, which knows whether it has a partner; right rows are kept in all"
+        why = "left rows in one cell each, which knows whether they have a partner; right rows in all of them"
     return {"router": Choice("round_robin", why), "cells": cells, "tasks": cells}
 
 
