@@ -28,6 +28,7 @@ from dovetail.matchers.listed import Prepared
 from dovetail.matchers.operands import Words
 from dovetail.matchers.parts import Part, Parts
 from dovetail.matchers.prepare import OPERATORS, overlap_operators
+from dovetail.matchers.protocol import Flags
 
 
 def keeping_drive(condition: Condition) -> Drive:
@@ -43,6 +44,11 @@ class Kept:
     batch: pa.RecordBatch
     rows: Rows
     part: OrderedPart | None
+
+    def only(self, chosen: Flags) -> Kept:
+        """Some of the rows, with the numbers that they have; those of a part."""
+        assert self.part is not None
+        return replace(self, part=ordered_part.without(self.part, ~chosen[self.rows]))
 
 
 def keep(condition: Condition, drive: Drive, batch: pa.RecordBatch) -> Kept:

@@ -62,9 +62,12 @@ class Parts:
         return found
 
     def _checked(self, part: Part, room: int) -> Iterator[tuple[Rows, Rows]]:
+        whole = [len(rows) == batch.num_rows for rows, batch in zip(part.rows, self.batches, strict=True)]
         for lefts, rights in part.listed.pairs(room):
             self.seen += len(lefts)
-            left_rows, right_rows = part.rows[0][lefts], part.rows[1][rights]
+            # Where all rows of a batch are in the part, its positions are their numbers.
+            left_rows = lefts if whole[0] else part.rows[0][lefts]
+            right_rows = rights if whole[1] else part.rows[1][rights]
             if part.checks:
                 good = matching(part.checks, self.batches[0], left_rows, self.batches[1], right_rows)
                 left_rows, right_rows = left_rows[good], right_rows[good]

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -36,7 +36,19 @@ from dovetail.condition.mirror import mirrored
 from dovetail.matchers import Kept, Probing, keep, keeping_drive, kept_again, orders_of
 from dovetail.operators.protocol import Manifest, Usage, Workspace
 from dovetail.state.blocks import Block
-from dovetail.state.places import COLUMNS, Extent, Places, Words, closed, joined, never, surely, within
+from dovetail.state.places import (
+    COLUMNS,
+    Extent,
+    Places,
+    Words,
+    closed,
+    gone_rows,
+    joined,
+    never,
+    sure_rows,
+    surely,
+    within,
+)
 from dovetail.window import Window
 
 MOST_PAIRS = 1 << 20  # in one yield
@@ -61,6 +73,14 @@ class Run:
     @property
     def rows(self) -> int:
         return int(self.kept.batch.num_rows)
+
+
+class Mine(NamedTuple):
+    """The rows that are probing."""
+
+    places: Places
+    extent: Extent
+    partnered: Flags
 
 
 class Spo:
@@ -179,29 +199,45 @@ class Spo:
     # Probing.
 
     def _probe(self, side: Side, batch: pa.RecordBatch, places: Places, partnered: Flags) -> Iterator[Results]:
-        mine = (places, places.extent(), partnered)
+        mine = Mine(places, places.extent(), partnered)
         probing = Probing(self._conditions[side], self._drives[side], batch)
         self._counters.probes += batch.num_rows
         for run in self._runs[side.other]:
-            if not never(self._window, *_oriented(side, mine[1], run.extent)):
+            if not never(self._window, *_oriented(side, mine.extent, run.extent)):
                 yield from self._met(side, probing, mine, run)
 
-    def _met(self, side: Side, probing: Probing, mine: tuple[Places, Extent, Flags], run: Run) -> Iterator[Results]:
-        places, extent, partnered = mine
-        matcher = probing.match(run.kept)
-        all_in = surely(self._window, *_oriented(side, extent, run.extent))
+    def _met(self, side: Side, probing: Probing, mine: Mine, run: Run) -> Iterator[Results]:
+        """The pairs of the probes and a run: at the edge of the window, only some of its rows need a closer look."""
+        if surely(self._window, *_oriented(side, mine.extent, run.extent)):
+            yield from self._listed(side, probing, mine, run, run.kept, all_in=True)
+        elif run.kept.part is None:
+            yield from self._listed(side, probing, mine, run, run.kept, all_in=False)
+        else:
+            sure = sure_rows(self._window, mine.extent, run.places)
+            doubtful = ~sure & ~gone_rows(self._window, mine.extent, run.places)
+            if sure.any():
+                yield from self._listed(side, probing, mine, run, run.kept.only(sure), all_in=True)
+            if doubtful.any():
+                yield from self._listed(side, probing, mine, run, run.kept.only(doubtful), all_in=False)
+
+    def _listed(
+        self, side: Side, probing: Probing, mine: Mine, run: Run, kept: Kept, all_in: bool
+    ) -> Iterator[Results]:
+        matcher = probing.match(kept)
         if all_in and self._how in ("left_semi", "left_anti"):
             if side is Side.LEFT:
-                partnered |= matcher.partnered(Side.LEFT)
+                mine.partnered[matcher.partnered(Side.LEFT)] = True
             else:
                 yield from self._matched(run, np.flatnonzero(matcher.partnered(Side.RIGHT)))
             return
         for my_rows, their_rows in matcher.pairs(MOST_PAIRS):
             if not all_in:
-                good = within(self._window, *_oriented(side, places.of(my_rows), run.places.of(their_rows)))
+                places = (mine.places, my_rows), (run.places, their_rows)
+                left, right = _oriented(side, *places)
+                good = within(self._window, *left, *right)
                 my_rows, their_rows = my_rows[good], their_rows[good]
             if self._how in TRACKED and side is Side.LEFT:
-                partnered[my_rows] = True
+                mine.partnered[my_rows] = True
             if self._how in ("inner", "left"):
                 yield Pairs.oriented(side, probing.batch, my_rows, run.kept.batch, their_rows)
             if self._how in TRACKED and side is Side.RIGHT:

@@ -7,7 +7,7 @@ rows of each stream     r is one of the last `size` right rows when l arrives, a
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from dovetail.window import Window
 
 Words = NDArray[np.int64]
+Rows = NDArray[Any]
 Flags = NDArray[np.bool_]
 
 COLUMNS = ("__at", "__own", "__other")
@@ -31,7 +32,7 @@ class Places(NamedTuple):
     def none(cls) -> Places:
         return cls(*(np.empty(0, np.int64) for _ in COLUMNS))
 
-    def of(self, rows: NDArray[np.int64] | Flags) -> Places:
+    def of(self, rows: Rows) -> Places:
         return Places(self.at[rows], self.own[rows], self.other[rows])
 
     def extent(self) -> Extent:
@@ -51,12 +52,29 @@ def joined(places: list[Places]) -> Places:
     return Places(*(np.concatenate(columns) for columns in zip(*places, strict=True)))
 
 
-def within(window: Window, left: Places, right: Places) -> Flags:
-    """Which pairs, row by row, are in the window together."""
+def within(window: Window, left: Places, left_rows: Rows, right: Places, right_rows: Rows) -> Flags:
+    """Which pairs of rows are in the window together."""
+    together: Flags
     if window.scope == "per_stream" and not window.by_time:
-        return (right.own >= left.other - window.size) & (left.own >= right.other - window.size)
-    together: Flags = np.abs(left.at - right.at) < window.size
+        together = right.own[right_rows] >= left.other[left_rows] - window.size
+        together &= left.own[left_rows] >= right.other[right_rows] - window.size
+    else:
+        together = np.abs(left.at[left_rows] - right.at[right_rows]) < window.size
     return together
+
+
+def sure_rows(window: Window, probes: Extent, kept: Places) -> Flags:
+    """Which kept rows are in the window together with every probe."""
+    if window.scope == "per_stream" and not window.by_time:
+        return (kept.own >= probes.other[1] - window.size) & (probes.own[0] >= kept.other - window.size)
+    return (probes.at[1] - kept.at < window.size) & (kept.at - probes.at[0] < window.size)
+
+
+def gone_rows(window: Window, probes: Extent, kept: Places) -> Flags:
+    """Which kept rows are in the window with none of the probes."""
+    if window.scope == "per_stream" and not window.by_time:
+        return (kept.own < probes.other[0] - window.size) | (probes.own[1] < kept.other - window.size)
+    return (probes.at[0] - kept.at >= window.size) | (kept.at - probes.at[1] >= window.size)
 
 
 def surely(window: Window, left: Extent, right: Extent) -> bool:
