@@ -290,6 +290,25 @@ def test_decimals_too_wide_for_arrow() -> None:
     assert value_of("a * a", a=small) == [Decimal("1.000000")]
 
 
+@pytest.mark.parametrize("type_", [pa.decimal128(5, 2), pa.decimal128(18, 2), pa.decimal128(38, 4)])
+def test_decimals_become_the_nearest_double(type_: pa.DataType) -> None:
+    decimals = [None, *(Decimal(n).scaleb(-2) for n in range(-99_999, 99_999, 7))]
+    doubles = [None if value is None else float(value) for value in decimals]
+    a = pa.array(decimals, type_)
+    assert value_of("CAST(a AS DOUBLE)", a=a) == doubles
+    assert value_of("a = b", a=a, b=pa.array(doubles)) == [None, *[True] * (len(doubles) - 1)]
+
+
+def test_long_decimals_become_the_nearest_float() -> None:
+    long = [Decimal(2**53 + 1), Decimal("123456789012345678.25"), Decimal(10) ** 30, Decimal("-0.0001")]
+    a = pa.array(long, pa.decimal128(38, 4))
+    assert value_of("CAST(a AS DOUBLE)", a=a) == [float(value) for value in long]
+    b = pa.array([2**53 + 1, 2**53 + 3], pa.decimal128(18, 0))
+    assert value_of("CAST(a AS DOUBLE)", a=b) == [float(2**53 + 1), float(2**53 + 3)]
+    # In two steps, by way of a double, it would become 1.
+    assert value_of("CAST(a AS FLOAT)", a=pa.array([Decimal(2**24 + 1) / 2**24 + Decimal("1e-17")])) == [1 + 2**-23]
+
+
 LEFT = pa.record_batch({"k": [1, 2, None, 2], "x": [1.0, NAN, 3.0, 0.0], "unused": ["a", "b", "c", "d"]})
 RIGHT = pa.record_batch({"k": [2, None, 1], "x": [0.5, NAN, NAN]})
 

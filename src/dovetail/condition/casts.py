@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from dovetail.condition import types
 from dovetail.condition.instants import parse_instant
 from dovetail.errors import ConditionError
+from dovetail.keys import is_fixed, order_codes
 
 t = pa.types
 
@@ -19,6 +20,7 @@ PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 TRUE_WORDS = pa.array(["t", "true", "y", "yes", "1"])
 FALSE_WORDS = pa.array(["f", "false", "n", "no", "0"])
 WIDE = Context(prec=80)
+EXACT_WHOLE, EXACT_POWER = 2**53, 22  # whole numbers and powers of ten up to these are doubles
 
 
 def can_cast(source: pa.DataType, target: pa.DataType) -> bool:
@@ -81,6 +83,8 @@ def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:
         return _to_decimal(array, target)
     if t.is_integer(target):
         return _to_integer(array, target)
+    if t.is_floating(target) and t.is_decimal(source):
+        return _nearest_floats(array, target)
     if t.is_floating(target):
         return pc.cast(array.cast(pa.int8()) if t.is_boolean(source) else array, target, safe=False)
     if t.is_timestamp(target) or t.is_date(target):
@@ -144,6 +148,16 @@ def _java_text(value: float, type_: pa.DataType) -> str:
     mantissa = "".join(map(str, digits))
     power = exponent + len(mantissa) - 1
     return f"{'-' * sign}{mantissa[0]}.{mantissa[1:] or '0'}E{power}"
+
+
+def _nearest_floats(decimals: pa.Array, target: pa.DataType) -> pa.Array:
+    """As in Spark, so that 0.07 is 0.07. Arrow multiplies by 0.01, which is often one bit beside it."""
+    scale = decimals.type.scale
+    if target == types.DOUBLE and is_fixed(decimals.type) and 0 <= scale <= EXACT_POWER:
+        unscaled, valid = order_codes(decimals)
+        if np.abs(unscaled).max(initial=0) <= EXACT_WHOLE:  # a quotient of two exact doubles is rounded only once
+            return pa.array(unscaled / 10.0**scale, mask=None if valid is None else ~valid)
+    return decimals.cast(types.STRING).cast(target)
 
 
 def _to_decimal(array: pa.Array, target: pa.DataType) -> pa.Array:
