@@ -38,6 +38,17 @@ def test_every_matching_pair_meets_once(on: str, unique: Side | None) -> None:
         check_router(choose_router(task).router, left, right, on, unique=unique)
 
 
+@pytest.mark.parametrize("unique", [None, *Side])
+@pytest.mark.parametrize("first", [0, 2**63, 2**64 - 100])
+def test_unsigned_numbers_are_told_apart(unique: Side | None, first: int) -> None:
+    table = pa.table({"n": pa.array(range(first, first + 100), pa.uint64())})
+    on = "l.n BETWEEN r.n - 2 AND r.n - 1"
+    condition = parse(on, table.schema, table.schema)
+    samples = (sample_of(condition, Side.LEFT, table, 0), sample_of(condition, Side.RIGHT, table, 10))
+    for router, _ in candidates(Task(condition, choose_drive(condition), samples, 4, unique)):
+        check_router(router, table, table, on, unique=unique)
+
+
 def test_crowded_cells_are_split() -> None:
     left = pa.table({"x": np.r_[np.zeros(500), np.arange(100.0)]})
     right = pa.table({"x": np.r_[np.zeros(10), np.arange(100.0)]})

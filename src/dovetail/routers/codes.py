@@ -35,8 +35,9 @@ def numbers(array: pa.Array) -> Floats:
     if pa.types.is_decimal(type_) and not is_fixed(type_):
         scaled: Floats = np.asarray(array.cast(pa.float64())) * 10.0**type_.scale
         return scaled
-    codes = order_codes(array).values.astype(np.float64)
-    return codes + 2.0**63 if pa.types.is_uint64(type_) else codes
+    if pa.types.is_uint64(type_):  # its codes are so far below zero that small numbers would be one
+        return np.asarray(array).astype(np.float64)
+    return order_codes(array).values.astype(np.float64)
 
 
 def _prefixes(array: pa.Array) -> Words:
