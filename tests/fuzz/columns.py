@@ -73,6 +73,11 @@ def _quarters(rng: random.Random) -> float:
     return rng.randint(-240, 240) / 4
 
 
+def _hundredths(rng: random.Random) -> float:
+    """What a decimal can be, too."""
+    return rng.randint(-6000, 6000) / 100
+
+
 def _uneven(rng: random.Random) -> float:
     return rng.uniform(-60, 60)
 
@@ -87,10 +92,10 @@ NUMBERS = {
     "u16": _integers(pa.uint16(), (0, 1, 2, 5, 300), 0, 60),
     "u32": _integers(pa.uint32(), (0, 1, 2, 5, 2**32 - 1), 0, 60),
     "u64": Kind(pa.uint64(), (0, 1, 2, 5), lambda rng: rng.randrange(60), "decimal", "CAST({} AS DECIMAL(20, 0))"),
-    "n5": _decimals(5, 2, ("0", "1", "2.5", "0.75", "-1.25", "3", "999.99")),
-    "n18": _decimals(18, 2, ("0", "1", "2.5", "0.75", "-1.25", "1000000.01")),
+    "n5": _decimals(5, 2, ("0", "1", "2.5", "0.1", "0.3", "-1.25", "999.93")),
+    "n18": _decimals(18, 2, ("0", "1", "2.5", "0.1", "-1.1", "1000000.01")),
     "f32": Kind(pa.float32(), (-0.0, 1.0, 2.5, NAN, 0.0, 0.1, 0.3, -1.25, INF, -INF), _uneven, "float"),
-    "f64": Kind(pa.float64(), (0.0, 1.0, 2.5, NAN, -0.0, 0.1, 0.3, 1 / 3, -1.1, INF, -INF), _uneven, "double"),
+    "f64": Kind(pa.float64(), (0.0, 1.0, 2.5, NAN, -0.0, 0.1, 0.3, 1 / 3, -1.1, INF, -INF), _hundredths, "double"),
     "g64": Kind(pa.float64(), (0.0, 1.0, 2.5, -0.0, NAN, 0.25, -1.0, INF), _quarters, "double"),
 }
 LONG = {"n38": _decimals(38, 4, ("0", "1", "2.5", "0.0001", "-1.25", "1e27", "-1e27"))}
