@@ -118,6 +118,7 @@ def aggregate(
     aggregates: Mapping[str, str],
     *,
     by: str | Sequence[str] | None = None,
+    window: Any = None,
     **options: Any,
 ) -> Any:
     """Aggregates over the pairs of an inner join: `{"n": "count(*)", "total": "sum(r.amount)"}`.
@@ -125,12 +126,14 @@ def aggregate(
     Known are count, sum, avg, min and max of expressions over one side. With `by`, a column or a list of columns of one
     side, there is a row for each group that has a pair; without it there is one row. No pair is enumerated unless a
     residual has to be checked.
+
+    Of two streams, within a window: each row of the left stream at its arrival, with aggregates over its partners.
     """
     if _on_spark(left, right):
         from dovetail.spark import aggregate_dataframes
 
-        return aggregate_dataframes(left, right, on, aggregates, by, **options)
-    _refuse(**options)
+        return aggregate_dataframes(left, right, on, aggregates, by, window, **options)
+    _refuse(window=window, **options)
     tables = [arrow_table(table) for table in (left, right)]
     schemas = (tables[0].schema, tables[1].schema)
     condition = parse(on, *schemas, in_process=True)

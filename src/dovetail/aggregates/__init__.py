@@ -9,6 +9,15 @@ Partial results have ordinary columns (`partial_schema`), each of which is merge
 
 from dovetail.aggregates.columns import PartialColumn, partial_columns, partial_schema
 from dovetail.aggregates.final import finish, result_schema
-from dovetail.aggregates.partial import partial_aggregates
+from dovetail.aggregates.partial import ROW, partial_aggregates, partials_by_row
 
-__all__ = ["PartialColumn", "finish", "partial_aggregates", "partial_columns", "partial_schema", "result_schema"]
+__all__ = [
+    "ROW",
+    "PartialColumn",
+    "finish",
+    "partial_aggregates",
+    "partial_columns",
+    "partial_schema",
+    "partials_by_row",
+    "result_schema",
+]

@@ -26,6 +26,8 @@ from dovetail.matchers import build_matcher
 from dovetail.matchers.partners import over_partners
 from dovetail.matchers.parts import Parts
 
+ROW = "row"
+
 
 def partial_aggregates(
     condition: Condition,
@@ -43,8 +45,18 @@ def partial_aggregates(
         condition, batches = mirrored(condition), batches[::-1]
         keys = [mirrored_expression(key) for key in keys]
         columns = [_mirrored(column) for column in columns]
-    arrays = _aggregated(condition, columns, keys, batches[0], batches[1])
-    return pa.RecordBatch.from_arrays(arrays, schema=partial_schema(aggregates, by))
+    matcher = build_matcher(condition, batches[0], batches[1])
+    taken = [evaluate(key, batches[0], None) for key in keys]
+    return pa.RecordBatch.from_arrays(_aggregated(matcher, columns, taken), schema=partial_schema(aggregates, by))
+
+
+def partials_by_row(matcher: Parts, aggregates: Sequence[Aggregate]) -> pa.RecordBatch:
+    """Partial results of each left row that has a partner, beside its number: `row`, then as in `partial_schema`."""
+    columns = partial_columns(aggregates)
+    numbers = pa.array(np.arange(matcher.batches[0].num_rows))
+    schema = partial_schema(aggregates, ())
+    arrays = _aggregated(matcher, columns, [numbers])
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([pa.field(ROW, pa.int64()), *schema]))
 
 
 def _groups_side(columns: Sequence[PartialColumn], by: Sequence[GroupColumn]) -> Side:
@@ -71,21 +83,14 @@ def _used(
     return batch if alive is None else take_rows(batch, np.flatnonzero(alive))
 
 
-def _aggregated(
-    condition: Condition,
-    columns: Sequence[PartialColumn],
-    keys: Sequence[Expression],
-    left: pa.RecordBatch,
-    right: pa.RecordBatch,
-) -> list[pa.Array]:
-    measures = [_measured(column, left, right) for column in columns]
+def _aggregated(matcher: Parts, columns: Sequence[PartialColumn], keys: Sequence[pa.Array]) -> list[pa.Array]:
+    """The keys of each group of left rows that have a partner, then the partial columns."""
+    measures = [_measured(column, *matcher.batches) for column in columns]
     rights = [m for m in measures if m.side is Side.RIGHT]
-    matcher = build_matcher(condition, left, right)
-    assert isinstance(matcher, Parts)
     found = over_partners(matcher, [n for m in rights for n in m.numbers], [r for m in rights for r in m.ranks])
     rows = np.flatnonzero(found.counts)
     counts = found.counts[rows]
-    taken = [evaluate(key, left, None).take(pa.array(rows)) for key in keys]
+    taken = [key.take(pa.array(rows)) for key in keys]
     groups = group(taken) if taken else one_group(len(rows))
     sums, smallest = iter(found.sums), iter(found.smallest)
     answers = []

@@ -3,6 +3,7 @@
 from dovetail.matchers.build import build_matcher
 from dovetail.matchers.driving import Drive, choose_drive
 from dovetail.matchers.kept import Kept, Probing, keep, keeping_drive, kept_again, orders_of
+from dovetail.matchers.parts import Parts
 from dovetail.matchers.prepare import PLANE_AND_SPACE
 from dovetail.matchers.protocol import Matcher
 
@@ -11,6 +12,7 @@ __all__ = [
     "Drive",
     "Kept",
     "Matcher",
+    "Parts",
     "Probing",
     "build_matcher",
     "choose_drive",

@@ -159,3 +159,35 @@ class All:
 
     def row_smallest(self, codes: Words) -> Words:
         return np.full(self.left, codes.min(initial=NONE))
+
+
+@dataclass(frozen=True, slots=True)
+class These:
+    """Pairs that are known already."""
+
+    lefts: Rows
+    rights: Rows
+    sizes: tuple[int, int]
+
+    adds_up = False
+
+    def count(self) -> int:
+        return len(self.lefts)
+
+    def pairs(self, room: int) -> Iterator[tuple[Rows, Rows]]:
+        for start in range(0, len(self.lefts), room):
+            yield self.lefts[start : start + room], self.rights[start : start + room]
+
+    def partnered(self, side: Side) -> Flags:
+        found = np.zeros(self.sizes[side], np.bool_)
+        found[self.lefts if side is Side.LEFT else self.rights] = True
+        return found
+
+    def row_counts(self) -> Words:
+        return np.bincount(self.lefts, minlength=self.sizes[0])
+
+    def row_sums(self, numbers: Numbers) -> Numbers:
+        raise NotImplementedError("pairs that are known are gone through")
+
+    def row_smallest(self, codes: Words) -> Words:
+        raise NotImplementedError("pairs that are known are gone through")

@@ -22,7 +22,7 @@ stream only bound the place); operators decide about ties; expiry is coarse in m
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
@@ -122,7 +122,7 @@ class Spo:
         Where rows are dealt out to several operators, only those flagged by `stores` are kept here. Nothing expires
         before `expire` or `advance`.
         """
-        batch, places, stores = self._in_time(side, batch, places, stores)
+        batch, places, stores = self._on_time(side, batch, places, stores)
         if not batch.num_rows:
             return
         partnered = np.zeros(batch.num_rows, np.bool_)
@@ -142,6 +142,22 @@ class Spo:
             kept = keep(self._conditions[side.other], self._drives[side.other], batch)
             self._runs[side].append(Run(kept, places, places.extent(), partnered, reported))
             self._merge(side)
+
+    # For those who ask about what is kept.
+
+    @property
+    def window(self) -> Window:
+        return self._window
+
+    def runs(self, side: Side) -> Sequence[Run]:
+        return self._runs[side]
+
+    def probing(self, side: Side, batch: pa.RecordBatch) -> Probing:
+        return Probing(self._conditions[side], self._drives[side], batch)
+
+    def in_time(self, side: Side, batch: pa.RecordBatch, places: Places) -> tuple[pa.RecordBatch, Places]:
+        """Rows that are not late, placed by the window."""
+        return self._on_time(side, batch, places, None)[:2]
 
     def advance(self, arrived: tuple[int, int], horizon: int) -> Iterator[Results]:
         """So many rows of each side have arrived anywhere, and those to come are not before the horizon."""
@@ -200,7 +216,7 @@ class Spo:
 
     def _probe(self, side: Side, batch: pa.RecordBatch, places: Places, partnered: Flags) -> Iterator[Results]:
         mine = Mine(places, places.extent(), partnered)
-        probing = Probing(self._conditions[side], self._drives[side], batch)
+        probing = self.probing(side, batch)
         self._counters.probes += batch.num_rows
         for run in self._runs[side.other]:
             if not never(self._window, *_oriented(side, mine.extent, run.extent)):
@@ -262,7 +278,7 @@ class Spo:
 
     # Keeping.
 
-    def _in_time(
+    def _on_time(
         self, side: Side, batch: pa.RecordBatch, places: Places, stores: Flags | None
     ) -> tuple[pa.RecordBatch, Places, Flags | None]:
         """In a window of time: the rows that are not late, placed by their time."""

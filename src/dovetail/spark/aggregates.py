@@ -6,6 +6,7 @@ rows, by cell --> partial aggregates, one row per cell and group --> Spark: sum,
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -16,18 +17,19 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from dovetail.aggregates import finish, partial_columns, partial_schema, result_schema
 from dovetail.batch import Side
-from dovetail.condition import Column, columns_of, spark_sql
+from dovetail.condition import Column, columns_of, spark_sql, text_of
 from dovetail.condition.aggregates import Aggregate, GroupColumn, check_names, parse_aggregates, parse_by
-from dovetail.errors import PlanError
-from dovetail.planner import plan_tables
+from dovetail.errors import InputError, PlanError
+from dovetail.planner import plan_tables, plan_window
 from dovetail.runtimes.work import Aggregating, Counting, Work
-from dovetail.spark.binding import Bound, bind_frames, by_position, position_name
+from dovetail.spark.binding import Bound, after_join, bind_frames, by_position, position_name
 from dovetail.spark.cell import cells_at_rest
-from dovetail.spark.joins import join_bound
+from dovetail.spark.joins import checked_window, join_bound, window_join
 from dovetail.spark.options import Options
 from dovetail.spark.packing import Rewrite, as_planned
-from dovetail.spark.schemas import session_zone
+from dovetail.spark.schemas import carried_schema, session_zone
 from dovetail.spark.tables import in_cells, look_at, route
+from dovetail.spark.windowed import join_windowed
 from dovetail.spark.workers import settle
 from dovetail.statistics import read_columns
 
@@ -52,9 +54,12 @@ def aggregate_dataframes(
     on: Any,
     aggregates: Mapping[str, str],
     by: str | Sequence[str] | None,
+    window: Any = None,
     **given: Any,
 ) -> DataFrame:
-    """Aggregates over the pairs of an inner join, as a DataFrame."""
+    """Aggregates over the pairs of an inner join, as a DataFrame; of streams, for each left row at its arrival."""
+    if window is not None or left.isStreaming:
+        return _windowed(left, right, on, aggregates, by, window, given)
     bound, options = _bound(left, right, on, given)
     schemas, zone = (bound.visible(Side.LEFT), bound.visible(Side.RIGHT)), session_zone(left)
     wanted, groups = parse_aggregates(aggregates, *schemas, zone), parse_by(by, *schemas, zone)
@@ -72,6 +77,38 @@ def aggregate_dataframes(
         )
     )
     return merged.mapInArrow(_finisher(wanted, groups), from_arrow_schema(result_schema(wanted, groups)))
+
+
+def _windowed(
+    left: DataFrame,
+    right: DataFrame,
+    on: Any,
+    aggregates: Mapping[str, str],
+    by: str | Sequence[str] | None,
+    window: Any,
+    given: dict[str, Any],
+) -> DataFrame:
+    """Each left row at its arrival, with aggregates over its partners in the window of the right stream."""
+    options = Options.read(given)
+    window = checked_window(window, left.isStreaming and right.isStreaming)
+    if by is not None:
+        raise PlanError("aggregates of streams are for each left row: leave by= out, and group in the query.")
+    bound = bind_frames(on, left, right)
+    if bound.after:
+        raise PlanError(
+            f"only Spark can evaluate {text_of(bound.after[0])}, which needs pairs; join the streams instead."
+        )
+    schemas = (bound.visible(Side.LEFT), bound.visible(Side.RIGHT))
+    wanted = parse_aggregates(aggregates, *schemas, session_zone(left))
+    clash = [a.name for a in wanted if a.name in schemas[0].names]
+    if clash:
+        raise InputError(f"the left side has columns called {', '.join(clash)}: give the aggregates other names.")
+    output = pa.schema([*schemas[0], *(pa.field(a.name, a.type) for a in wanted)])
+    answers = from_arrow_schema(pa.schema([pa.field(a.name, a.type) for a in wanted]))
+    fields = [*left.schema.fields, *answers.fields]
+    join = window_join(left, bound, plan_window(bound.condition, "inner", window), window, options, output)
+    joined = join_windowed(bound.frames, replace(join, aggregates=wanted), carried_schema(fields))
+    return after_join(joined, bound, fields)
 
 
 def _bound(left: DataFrame, right: DataFrame, on: Any, given: dict[str, Any]) -> tuple[Bound, Options]:

@@ -49,7 +49,7 @@ def join_dataframes(
     streaming = _streaming(left, right)
     if window is not None:
         return _join_windowed(
-            (left, right), on, how, _checked(window, streaming), suffix, memory_bytes, algorithm, options
+            (left, right), on, how, checked_window(window, streaming), suffix, memory_bytes, algorithm, options
         )
     join = _join_streams if streaming else _join_tables
     bound = bind_frames(on, left, right)
@@ -79,7 +79,7 @@ def explain_dataframes(
     bound = bind_frames(on, left, right)
     if window is not None:
         plan = plan_window(
-            bound.condition, how, _checked(window, streaming), algorithm=algorithm, memory_bytes=memory_bytes
+            bound.condition, how, checked_window(window, streaming), algorithm=algorithm, memory_bytes=memory_bytes
         )
         return replace(plan, **_window_router(plan, options.cells or shuffle_partitions(left)))
     plan = _plan(bound, how, algorithm, memory_bytes, streaming)
@@ -197,21 +197,20 @@ def _join_windowed(
             f"how={plan.how!r} on streams cannot be checked by Spark afterwards, as {parts} would have to be."
         )
     output = _output(bound, suffix, plan.how, inputs[0])
-    spark = inputs[0].sparkSession
-    use_rocksdb(spark)
-    partitions = shuffle_partitions(inputs[0])
-    join = WindowJoin(
-        plan,
-        window,
-        options.cells or partitions,
-        partitions,
-        state_directory(options.state_dir, spark),
-        bound.extra,
-        output,
-        options.metrics,
-    )
+    join = window_join(inputs[0], bound, plan, window, options, output)
     fields = result_fields(inputs, output)
     return after_join(join_windowed(bound.frames, join, carried_schema(fields)), bound, fields)
+
+
+def window_join(
+    frame: DataFrame, bound: Bound, plan: JoinPlan, window: Window, options: Options, output: pa.Schema
+) -> WindowJoin:
+    """What the workers of a windowed join need to know."""
+    spark = frame.sparkSession
+    use_rocksdb(spark)
+    partitions = shuffle_partitions(frame)
+    cells, directory = options.cells or partitions, state_directory(options.state_dir, spark)
+    return WindowJoin(plan, window, cells, partitions, directory, bound.extra, output, options.metrics)
 
 
 def _window_router(plan: JoinPlan, cells: int) -> dict[str, Any]:
@@ -222,7 +221,8 @@ def _window_router(plan: JoinPlan, cells: int) -> dict[str, Any]:
     return {"router": Choice("round_robin", why), "cells": cells, "tasks": cells}
 
 
-def _checked(window: Any, streaming: bool) -> Window:
+def checked_window(window: Any, streaming: bool) -> Window:
+    """The window, if it is one and there are streams to use it on."""
     if not isinstance(window, Window):
         raise InputError(f"a window is made by dovetail.window(rows=…) or (time=…, on=…); got {window!r}.")
     if not streaming:

@@ -7,6 +7,7 @@
 inner                        a row probes what all cells keep of the other stream; the cells take turns keeping rows
 left, left_semi, left_anti   a left row is kept and probes in one cell, right rows are kept in all of them: that cell
                              knows whether the row has a partner
+aggregates                   a left row probes in one cell and is not kept, right rows are kept in all of them
 
 Which cell keeps a row follows from its number in the micro-batch and from the batch's id, not from anything counted
 before. So an inner join can go on with another number of cells: those that are no longer used are probed until what
@@ -26,6 +27,7 @@ from urllib.parse import quote
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from numpy.typing import NDArray
 from pyspark import TaskContext
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
@@ -33,19 +35,22 @@ from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, TimerValues
 from pyspark.sql.types import StructType
 
-from dovetail.batch import Results, Side, take_rows
+from dovetail.batch import Side, take_rows
+from dovetail.condition.aggregates import Aggregate
 from dovetail.errors import PlanError
 from dovetail.metrics import Counters
 from dovetail.operators.protocol import Manifest, Workspace
 from dovetail.operators.spo import Spo, event_times
 from dovetail.plan import JoinPlan
 from dovetail.runtimes.output import result_batches
+from dovetail.runtimes.window_aggregate import WindowAggregate
 from dovetail.spark.arrivals import POSITION_BITS, Ordered, Packet, in_order, placed
 from dovetail.spark.packing import PACKED, Rewrite, as_planned, collected, from_bytes, packed_rows, to_bytes
 from dovetail.spark.partitions import spread_labels
 from dovetail.spark.state import check_layout
 from dovetail.spark.workers import settle
 from dovetail.state.budget import Budget
+from dovetail.state.places import Places
 from dovetail.state.segments import SegmentStore
 from dovetail.window import Window
 
@@ -67,11 +72,18 @@ class WindowJoin:
     drop: tuple[int, int]  # key columns at the end of each side that are not part of the result
     schema: pa.Schema  # of the result
     metrics: str  # the name of our figures in the query's progress, and of the join in the state directory
+    aggregates: tuple[Aggregate, ...] = ()  # of left rows over right ones, instead of pairs
+
+    @property
+    def in_turns(self) -> bool:
+        """Whether cells take turns keeping rows of both sides; else left rows are in one cell, right rows in all."""
+        return self.plan.how == "inner" and not self.aggregates
 
     @property
     def labels(self) -> list[int]:
-        """One per cell; more than there are now, so that cells of earlier runs are reached."""
-        return spread_labels(max(self.cells, self.partitions), self.partitions)
+        """One per cell; of an inner join also those that it does not use now, and may have used or use later."""
+        reached = max(self.cells, self.partitions) if self.plan.how == "inner" else self.cells
+        return spread_labels(reached, self.partitions)
 
     @property
     def layout(self) -> dict[str, Any]:
@@ -80,12 +92,12 @@ class WindowJoin:
         layout = {
             "format": FORMAT,
             "condition": condition.text,
-            "how": self.plan.how,
-            "window": [window.size, window.on, window.scope],
+            "how": self.plan.how if not self.aggregates else "aggregate",
+            "window": [window.size, list(window.on or ()), window.scope],
             "partitions": self.partitions,
             "columns": [[[field.name, str(field.type)] for field in condition.schema(side)] for side in Side],
         }
-        return layout if self.plan.how == "inner" else layout | {"cells": self.cells}
+        return layout | {"cells": len(self.labels)}
 
 
 def join_windowed(frames: tuple[DataFrame, DataFrame], join: WindowJoin, schema: StructType) -> DataFrame:
@@ -158,16 +170,18 @@ class WindowProcessor(StatefulProcessor):
         if stored is not None:
             operator.restore(Manifest(stored["version"], stored["state"], tuple(stored["segments"])))
         started = time.perf_counter()
-        found = self._results(operator, state, cell, _packets(rows))
+        sides = in_order(_packets(rows))
+        # Every cell sees all rows, so that one of them can tell which are late.
+        late = late_rows(self._join.window, sides, state.horizon(self._join.window)) if cell == 0 else 0
+        work = self._aggregates if self._join.aggregates else self._results
         matches = 0
-        for batch in collected(b for r in found for b in result_batches(r, self._join.schema, drop=self._join.drop)):
+        for batch in collected(work(operator, state, cell, sides)):
             matches += batch.num_rows
             yield _row(to_bytes(batch).to_pybytes())
         manifest = operator.snapshot()
         if stored is not None:
             segments.sweep(stored["version"], [*stored["segments"], *stored["previous"]])
         self._manifest.update((json.dumps(_document(manifest, state, stored)),))
-        late = counters.late_rows if cell == 0 or self._join.plan.how != "inner" else 0
         spent = int(1e6 * (time.perf_counter() - started))
         yield _row(None, matches, operator.usage.resident_rows, late, spent, counters.merges)
 
@@ -180,25 +194,47 @@ class WindowProcessor(StatefulProcessor):
         budget = Budget(plan.memory_bytes, "bytes", counters)
         return Workspace(plan.condition, budget, segments, 1 << 16, counters, parameters=parameters)
 
-    def _results(self, operator: Spo, state: _Progress, cell: int, packets: Iterator[Packet]) -> Iterator[Results]:
-        sides = in_order(packets)
+    def _results(
+        self, operator: Spo, state: _Progress, cell: int, sides: tuple[Ordered, Ordered]
+    ) -> Iterator[pa.RecordBatch]:
+        """The join's results."""
         for side in Side:
-            yield from self._admitted(operator, state, cell, side, sides[side])
+            batch, places, stores = self._share(state, cell, side, sides[side])
+            for results in operator.admit(side, batch, places, stores):
+                yield from result_batches(results, self._join.schema, drop=self._join.drop)
         state.count(sides, self._join.window)
-        yield from operator.advance(state.arrived, state.horizon(self._join.window))
+        for results in operator.advance(state.arrived, state.horizon(self._join.window)):
+            yield from result_batches(results, self._join.schema, drop=self._join.drop)
 
-    def _admitted(self, operator: Spo, state: _Progress, cell: int, side: Side, rows: Ordered) -> Iterator[Results]:
-        if rows.batch is None:
-            return
+    def _aggregates(
+        self, operator: Spo, state: _Progress, cell: int, sides: tuple[Ordered, Ordered]
+    ) -> Iterator[pa.RecordBatch]:
+        """Left rows with aggregates over the right rows that came before them. Only right rows are kept."""
+        batch, places, _ = self._share(state, cell, Side.RIGHT, sides[Side.RIGHT])
+        for _ in operator.admit(Side.RIGHT, batch, places):
+            pass  # there are no left rows to meet
+        aggregate = WindowAggregate(operator, self._join.aggregates, self._join.schema)
+        batch, places, _ = self._share(state, cell, Side.LEFT, sides[Side.LEFT])
+        yield aggregate.over(batch, places)
+        state.count(sides, self._join.window)
+        for _ in operator.advance(state.arrived, state.horizon(self._join.window)):
+            pass
+
+    def _share(
+        self, state: _Progress, cell: int, side: Side, rows: Ordered
+    ) -> tuple[pa.RecordBatch, Places, NDArray[np.bool_] | None]:
+        """The rows that look for partners in this cell, and which of them it keeps (None: all)."""
+        batch = rows.batch
+        if batch is None:
+            batch = pa.RecordBatch.from_pylist([], self._join.plan.condition.schema(side))
         places = placed(side, rows.numbers, state.arrived)
         mine = (rows.numbers + _batch_id()) % self._join.cells == cell
-        if self._join.plan.how == "inner":
-            yield from operator.admit(side, rows.batch, places, mine)
-        elif side is Side.LEFT:
-            chosen = np.flatnonzero(mine)
-            yield from operator.admit(side, take_rows(rows.batch, chosen), places.of(chosen))
-        else:
-            yield from operator.admit(side, rows.batch, places)
+        if self._join.in_turns:
+            return batch, places, mine
+        if side is Side.RIGHT:
+            return batch, places, None
+        chosen = np.flatnonzero(mine)
+        return take_rows(batch, chosen), places.of(chosen), None
 
 
 class _Progress:
@@ -221,6 +257,16 @@ class _Progress:
 
     def to_json(self) -> list[int]:
         return [*self.arrived, self.newest]
+
+
+def late_rows(window: Window, sides: tuple[Ordered, Ordered], horizon: int) -> int:
+    """How many rows come behind the horizon."""
+    late = 0
+    for side, rows in zip(Side, sides, strict=True):
+        if window.on is not None and rows.batch is not None:
+            times = event_times(rows.batch.column(window.on[side]))
+            late += int(((times < horizon) & (times > NEVER)).sum())
+    return late
 
 
 def _packets(frames: Iterator[pd.DataFrame]) -> Iterator[Packet]:

@@ -1,0 +1,119 @@
+"""For each row of a stream, at its arrival: aggregates over its partners in the window of another stream.
+
+    kept rows, by arrival     gone | doubtful |            surely in the window            | doubtful | not here yet
+    probes l1 … ln                   ^ for some probes                                         ^ same micro-batch
+
+What is surely in the window with all probes and came before all of them is aggregated by the kernels, without listing a
+pair. For the rest the probes are halved and asked again, down to a few, whose pairs are gone through one by one. So a
+micro-batch costs O(n log n), whatever the number of matches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from dovetail.aggregates import ROW, finish, partial_columns, partial_schema, partials_by_row
+from dovetail.batch import Side, take_rows
+from dovetail.condition.aggregates import Aggregate
+from dovetail.matchers import Kept, Parts, Probing
+from dovetail.matchers.listed import These
+from dovetail.matchers.parts import Part
+from dovetail.operators.spo import Run, Spo
+from dovetail.state.places import Flags, Places, gone_rows, sure_rows, within
+
+FEW = 64  # probes whose doubtful pairs are gone through
+ROOM = 1 << 18  # pairs at a time
+
+
+class WindowAggregate:
+    """Aggregates of left rows over the right rows that an operator keeps."""
+
+    def __init__(self, operator: Spo, aggregates: Sequence[Aggregate], schema: pa.Schema) -> None:
+        self._operator = operator
+        self._aggregates = tuple(aggregates)
+        self._schema = schema  # of the left columns, then the aggregates
+
+    def over(self, batch: pa.RecordBatch, places: Places) -> pa.RecordBatch:
+        """The left rows with their aggregates; none is kept."""
+        batch, places = self._operator.in_time(Side.LEFT, batch, places)
+        partials = [part for run in self._operator.runs(Side.RIGHT) for part in self._over_run(batch, places, run)]
+        merged = self._merged(partials, batch.num_rows)
+        answers = finish(self._aggregates, (), merged)
+        width = len(self._schema) - len(self._aggregates)
+        return pa.RecordBatch.from_arrays([*batch.columns[:width], *answers.columns], schema=self._schema)
+
+    def _over_run(self, batch: pa.RecordBatch, places: Places, run: Run) -> Iterator[pa.RecordBatch]:
+        yield from self._divided(batch, places, 0, batch.num_rows, run, np.ones(run.rows, np.bool_))
+
+    def _divided(
+        self, batch: pa.RecordBatch, places: Places, first: int, last: int, run: Run, asked: Flags
+    ) -> Iterator[pa.RecordBatch]:
+        """Partial results of the probes first .. last over those rows of a run that are asked about."""
+        if first == last:
+            return
+        mine = places.of(np.arange(first, last))
+        extent, window = mine.extent(), self._operator.window
+        sure = asked & sure_rows(window, extent, run.places) & (run.places.own < extent.other[0])
+        gone = gone_rows(window, extent, run.places) | (run.places.own >= extent.other[1])
+        doubtful = asked & ~sure & ~gone
+        probing = self._operator.probing(Side.LEFT, batch.slice(first, last - first))
+        if sure.any():
+            yield _shifted(partials_by_row(probing.match(_some(run.kept, sure)), self._aggregates), first)
+        if not doubtful.any():
+            return
+        if last - first <= FEW:
+            matcher = self._doubtful(probing, mine, run, doubtful)
+            yield _shifted(partials_by_row(matcher, self._aggregates), first)
+            return
+        middle = (first + last) // 2
+        yield from self._divided(batch, places, first, middle, run, doubtful)
+        yield from self._divided(batch, places, middle, last, run, doubtful)
+
+    def _doubtful(self, probing: Probing, mine: Places, run: Run, doubtful: Flags) -> Parts:
+        """The pairs that are in the window, one by one."""
+        rows = np.flatnonzero(doubtful)
+        some = _some(run.kept, doubtful)
+        renumbered = some.part is None
+        places = run.places.of(rows) if renumbered else run.places
+        found = []
+        matcher = probing.match(some)
+        for lefts, rights in matcher.pairs(ROOM):
+            good = within(self._operator.window, mine, lefts, places, rights)
+            good &= places.own[rights] < mine.other[lefts]
+            found.append((lefts[good], rights[good]))
+        lefts, rights = (np.concatenate([pair[s] for pair in found] or [np.empty(0, np.int64)]) for s in Side)
+        sizes = (probing.batch.num_rows, some.batch.num_rows)
+        everything = (np.arange(sizes[0]), np.arange(sizes[1]))
+        return Parts((probing.batch, some.batch), (Part(These(lefts, rights, sizes), everything, ()),))
+
+    def _merged(self, partials: list[pa.RecordBatch], rows: int) -> pa.RecordBatch:
+        """One line per left row, whether it has partners or not."""
+        columns = partial_columns(self._aggregates)
+        schema = partial_schema(self._aggregates, ())
+        number = pa.field(ROW, pa.int64())
+        table = pa.Table.from_batches(partials, pa.schema([number, *schema]))
+        merges = [(name, column.merge) for name, column in zip(schema.names, columns, strict=True)]
+        merged = table.group_by(ROW).aggregate(merges)
+        lines = np.full(rows, -1)
+        lines[np.asarray(merged[ROW])] = np.arange(merged.num_rows)
+        taken = pa.array(lines, mask=lines < 0)
+        arrays = [merged[f"{name}_{how}"].combine_chunks().take(taken) for name, how in merges]
+        return pa.RecordBatch.from_arrays(
+            [array.cast(field.type) for array, field in zip(arrays, schema, strict=True)], schema=schema
+        )
+
+
+def _some(kept: Kept, chosen: Flags) -> Kept:
+    """Some of the rows that are kept; those without a part are numbered anew."""
+    if kept.part is not None:
+        return kept.only(chosen)
+    batch = take_rows(kept.batch, np.flatnonzero(chosen))
+    return Kept(batch, np.arange(batch.num_rows), None)
+
+
+def _shifted(partials: pa.RecordBatch, rows: int) -> pa.RecordBatch:
+    numbers = np.asarray(partials.column(0)) + rows
+    return partials.set_column(0, partials.schema.field(0), pa.array(numbers))
