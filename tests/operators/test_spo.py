@@ -123,6 +123,17 @@ def test_windows_of_time(on: str, how: str) -> None:
             assert Counter(run.alone) == Counter((Side.LEFT, a) for a in partnered)
 
 
+@pytest.mark.parametrize("how", ["inner", "left", "left_semi", "left_anti"])
+def test_rows_without_a_time(how: str) -> None:
+    """They have no partner, and are not late."""
+    times = pa.array([None, datetime(2024, 1, 1, tzinfo=UTC)], pa.timestamp("us", "UTC"))
+    table = pa.table({"x": [1, 1], "ts": times})
+    run = simulate("spo", table, table, "l.x = r.x", window=window(time="1 hour", on="ts"), how=how)
+    assert run.pairs == ([(1, 1)] if how in ("inner", "left") else [])
+    assert run.alone == {"inner": [], "left_semi": [(Side.LEFT, 1)]}.get(how, [(Side.LEFT, 0)])
+    assert run.counters.late_rows == 0
+
+
 def test_the_window_bounds_what_is_kept() -> None:
     rng = random.Random(1)
     left, right = random_table(rng, 400), random_table(rng, 400)

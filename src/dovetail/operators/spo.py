@@ -122,6 +122,7 @@ class Spo:
         Where rows are dealt out to several operators, only those flagged by `stores` are kept here. Nothing expires
         before `expire` or `advance`.
         """
+        yield from self._timeless(side, batch)
         batch, places, stores = self._on_time(side, batch, places, stores)
         if not batch.num_rows:
             return
@@ -148,6 +149,11 @@ class Spo:
     @property
     def window(self) -> Window:
         return self._window
+
+    @property
+    def horizon(self) -> int:
+        """Rows to come are not before it, or they are late."""
+        return self._horizon
 
     def runs(self, side: Side) -> Sequence[Run]:
         return self._runs[side]
@@ -289,6 +295,13 @@ class Spo:
         self._counters.late_rows += int((~good & (at != LEAST)).sum())
         rows = np.flatnonzero(good)
         return take_rows(batch, rows), places._replace(at=at).of(rows), None if stores is None else stores[rows]
+
+    def _timeless(self, side: Side, batch: pa.RecordBatch) -> Iterator[Results]:
+        """In a window of time, rows without a time have no partner, and nothing to wait for."""
+        if self._window.on is not None and side is Side.LEFT and self._how in ("left", "left_anti"):
+            rows = np.flatnonzero(batch.column(self._window.on[side]).is_null())
+            if len(rows):
+                yield Alone(side, batch, rows)
 
     def _merge(self, side: Side) -> None:
         """Small runs become larger ones, as many of a size come together, up to a slide."""

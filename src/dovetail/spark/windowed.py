@@ -82,7 +82,7 @@ class WindowJoin:
     @property
     def labels(self) -> list[int]:
         """One per cell; of an inner join also those that it does not use now, and may have used or use later."""
-        reached = max(self.cells, self.partitions) if self.plan.how == "inner" else self.cells
+        reached = max(self.cells, self.partitions) if self.in_turns else self.cells
         return spread_labels(reached, self.partitions)
 
     @property
@@ -172,7 +172,7 @@ class WindowProcessor(StatefulProcessor):
         started = time.perf_counter()
         sides = in_order(_packets(rows))
         # Every cell sees all rows, so that one of them can tell which are late.
-        late = late_rows(self._join.window, sides, state.horizon(self._join.window)) if cell == 0 else 0
+        late = late_rows(self._join.window, sides, operator.horizon) if cell == 0 else 0
         work = self._aggregates if self._join.aggregates else self._results
         matches = 0
         for batch in collected(work(operator, state, cell, sides)):

@@ -1,0 +1,297 @@
+"""The cells of a windowed join of streams, in process: Spark's part is played by the test."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from tests.spark.window_oracle import Results, Source, WindowOracle
+
+from dovetail.batch import Side
+from dovetail.condition import parse
+from dovetail.errors import StateError
+from dovetail.planner import plan_window
+from dovetail.runtimes.output import output_schema
+from dovetail.spark import windowed
+from dovetail.spark.packing import from_bytes
+from dovetail.spark.windowed import FIGURES, WindowJoin, WindowProcessor
+from dovetail.state import segments
+from dovetail.testing import definition, random_table
+from dovetail.window import Window, window
+
+HOWS = ("inner", "left", "left_semi", "left_anti")
+CONDITIONS = (
+    "l.x < r.x AND l.k > r.k",
+    "abs(l.x - r.x) <= 1 AND abs(l.k - r.k) < 2",
+    "l.k = r.k AND l.x < r.x",
+    "l.s != r.s",
+    "l.k = r.k OR l.x < r.x",
+    "l.k < r.k AND l.x > 0 AND r.n <> 1",
+)
+START = datetime(2024, 1, 1, tzinfo=UTC)
+
+Tables = tuple[pa.Table, pa.Table]
+
+
+def stream(rng: random.Random, rows: int, name: str) -> pa.Table:
+    """Random rows that come mostly in the order of their time; some times are null."""
+    times = [START + timedelta(seconds=i + rng.choice([0, 0, 0, -3, -8, -30])) for i in range(rows)]
+    column = pa.array([None if rng.random() < 0.05 else t for t in times], pa.timestamp("us", "UTC"))
+    return random_table(rng, rows).append_column("ts", column).append_column(name, pa.array(range(rows)))
+
+
+def micros(table: pa.Table) -> list[int | None]:
+    return table["ts"].cast(pa.int64()).to_pylist()
+
+
+@dataclass
+class Handle:
+    """A state store with one key."""
+
+    stored: str | None = None
+
+    def getValueState(self, name: str, schema: str) -> Handle:
+        return self
+
+    def get(self) -> tuple[str] | None:
+        return None if self.stored is None else (self.stored,)
+
+    def update(self, value: tuple[str]) -> None:
+        (self.stored,) = value
+
+
+@dataclass
+class Query:
+    """A query that runs one micro-batch after the other, on all cells."""
+
+    tables: Tables
+    join: WindowJoin
+    batch_id: int = 0
+    partition: int = 0
+    manifests: dict[int, str] = field(default_factory=dict)
+
+    def getLocalProperty(self, name: str) -> str:
+        return str(self.batch_id) if name == "streaming.sql.batchId" else "query"
+
+    def partitionId(self) -> int:
+        return self.partition
+
+    def micro_batch(self, sources: list[Source], rng: random.Random) -> tuple[Results, dict[str, int]]:
+        packed = []
+        for self.partition, (side, rows) in enumerate(sources):
+            table = self.tables[side].take(np.array(rows, np.int64)).combine_chunks()
+            batches = table.to_batches(max_chunksize=rng.choice([1, 4, 100]))
+            pack = windowed._to_all(Side(side), self.tables[side].schema, self.join.labels)
+            packed += [row for batch in pack(iter(batches)) for row in batch.to_pylist()]
+        rng.shuffle(packed)  # a shuffle keeps no order
+        found: Results = Counter()
+        figures = dict.fromkeys(FIGURES, 0)
+        manifests = dict(self.manifests)
+        for label in sorted({row["cell"] for row in packed}):
+            handle = Handle(self.manifests.get(label))
+            processor = WindowProcessor(self.join)
+            processor.init(handle)  # type: ignore[arg-type]
+            mine = [row for row in packed if row["cell"] == label]
+            frames = iter([pd.DataFrame(mine[:2]), pd.DataFrame(mine[2:])] if mine[2:] else [pd.DataFrame(mine)])
+            for frame in processor.handleInputRows((label,), frames, None):  # type: ignore[arg-type]
+                for name in FIGURES:
+                    figures[name] += int(frame[name][0])
+                if frame["payload"][0] is not None:
+                    found.update(_pairs(from_bytes(frame["payload"][0])))
+            assert handle.stored is not None
+            manifests[label] = handle.stored
+        self.manifests = manifests
+        self.batch_id += 1
+        return found, figures
+
+    def files(self) -> list[Path]:
+        return [*Path(self.join.state_dir).glob("query/dovetail/cell-*/*")]
+
+
+def _pairs(batch: pa.RecordBatch) -> Iterator[tuple[int, int | None]]:
+    rights = batch["right_row"].to_pylist() if "right_row" in batch.schema.names else [None] * batch.num_rows
+    return zip(batch["left_row"].to_pylist(), rights, strict=True)
+
+
+def query(
+    tables: Tables, on: str, how: str, bounds: Window, state_dir: Path, *, cells: int, partitions: int = 3
+) -> Query:
+    schemas = (tables[0].schema, tables[1].schema)
+    condition = parse(on, *schemas)
+    plan = plan_window(condition, how, bounds)
+    output = output_schema(*schemas, "_r", how)
+    return Query(tables, WindowJoin(plan, bounds, cells, partitions, str(state_dir), (0, 0), output, "dovetail"))
+
+
+def oracle(query: Query, timed: bool = False) -> WindowOracle:
+    left, right = query.tables
+    matches = np.zeros((left.num_rows, right.num_rows), np.bool_)
+    for pair in definition(left, right, query.join.plan.condition.text):
+        matches[pair] = True
+    times = (micros(left), micros(right)) if timed else None
+    return WindowOracle(query.join.window, query.join.plan.how, lambda left, right: matches[left, right], times)
+
+
+def micro_batches(rng: random.Random, rows: tuple[int, int]) -> Iterator[list[Source]]:
+    """All rows, a few at a time, by up to three partitions of each stream."""
+    done = [0, 0]
+    while done != list(rows):
+        sources: list[Source] = []
+        for side in (0, 1):
+            for _ in range(rng.randint(0, 3)):
+                count = min(rng.choice([0, 1, 3, 8]), rows[side] - done[side])
+                sources.append((side, range(done[side], done[side] + count)))
+                done[side] += count
+        if any(rows for _, rows in sources):
+            yield sources
+
+
+@pytest.fixture(autouse=True)
+def task(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Where `query` is the one whose tasks run."""
+    running = SimpleNamespace(query=None)
+    monkeypatch.setattr(windowed, "TaskContext", SimpleNamespace(get=lambda: running.query))
+    monkeypatch.setattr(segments, "_mapped", OrderedDict())
+    monkeypatch.setattr("os.fsync", lambda handle: None)  # slow, and no power is lost here
+    return running
+
+
+def play(query: Query, wanted: WindowOracle, batches: Iterator[list[Source]], task: Any, rng: random.Random) -> int:
+    """Run micro-batches and compare each with the oracle; some are computed twice. Returns the most rows kept."""
+    task.query = query
+    most = 0
+    for sources in batches:
+        late = wanted.late_rows
+        expected = wanted.micro_batch(sources)
+        if rng.random() < 0.2:  # an attempt whose results and manifests are lost
+            attempt = replace(query)
+            task.query = attempt
+            attempt.micro_batch(sources, rng)
+            task.query = query
+        found, figures = query.micro_batch(sources, rng)
+        assert found == expected
+        assert figures["matches"] == expected.total()
+        assert figures["late_rows"] == wanted.late_rows - late
+        most = max(most, figures["window_rows"])
+    return most
+
+
+@pytest.mark.parametrize("scope", ["combined", "per_stream"])
+@pytest.mark.parametrize("how", HOWS)
+def test_windows_of_rows(how: str, scope: Any, tmp_path: Path, task: Any) -> None:
+    rng = random.Random(f"{how}{scope}")
+    for case, on in enumerate(rng.sample(CONDITIONS, 3)):
+        tables = stream(rng, 40, "left_row"), stream(rng, 30, "right_row")
+        bounds = window(rows=rng.choice([1, 7, 20]), scope=scope)
+        run = query(tables, on, how, bounds, tmp_path / str(case), cells=rng.choice([1, 2, 3, 5]))
+        play(run, oracle(run), micro_batches(rng, (40, 30)), task, rng)
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("delay", [0, 5, 100])
+def test_windows_of_time(how: str, delay: int, tmp_path: Path, task: Any) -> None:
+    """Rows come out of order, some are late, some have no time."""
+    rng = random.Random(f"{how}{delay}")
+    tables = stream(rng, 40, "left_row"), stream(rng, 30, "right_row")
+    bounds = window(time="10 seconds", slide="2 seconds", on="ts", delay=timedelta(seconds=delay))
+    run = query(tables, rng.choice(CONDITIONS), how, bounds, tmp_path, cells=rng.choice([1, 2, 3]))
+    wanted = oracle(run, timed=True)
+    play(run, wanted, micro_batches(rng, (40, 30)), task, rng)
+    assert bool(wanted.late_rows) == (delay < 100)
+
+
+def test_late_rows_are_counted_once_whatever_the_cells(tmp_path: Path, task: Any) -> None:
+    rng = random.Random(0)
+    tables = stream(rng, 40, "left_row"), stream(rng, 40, "right_row")
+    bounds = window(time="10 seconds", on="ts", delay="0 seconds")
+    for how in HOWS:
+        for cells in (1, 4):
+            run = query(tables, CONDITIONS[0], how, bounds, tmp_path / f"{how}{cells}", cells=cells)
+            play(run, oracle(run, timed=True), even(40, 10), task, rng)
+
+
+def test_a_longer_delay_does_not_bring_back_what_was_late(tmp_path: Path, task: Any) -> None:
+    """Rows that are forgotten stay forgotten: those that would have needed them are still counted as late."""
+    rng = random.Random(0)
+    tables = tuple(
+        pa.table({"x": [0] * 3, "ts": pa.array([100, second, 95], pa.timestamp("s", "UTC")), name: range(3)})
+        for second, name in ((200, "left_row"), (120, "right_row"))
+    )
+    bounds = window(time="10 seconds", on="ts", delay="0 seconds")
+    run = query((tables[0], tables[1]), "l.x = r.x", "inner", bounds, tmp_path, cells=2)
+    task.query = run
+    assert run.micro_batch([(0, [0, 1]), (1, [0])], rng)[1]["late_rows"] == 0
+    run.join = replace(run.join, window=window(time="10 seconds", on="ts", delay="1 hour"))
+    found, figures = run.micro_batch([(0, [2]), (1, [1, 2])], rng)
+    assert not found
+    assert figures["late_rows"] == 3
+
+
+def even(rows: int, batches: int) -> Iterator[list[Source]]:
+    """The same number of rows of both sides in every micro-batch."""
+    for numbers in np.split(np.arange(rows), batches):
+        yield [(0, numbers.tolist()), (1, numbers.tolist())]
+
+
+# Other numbers of cells.
+
+
+@pytest.mark.parametrize("bounds", [window(rows=30), window(rows=15, scope="per_stream")])
+def test_an_inner_join_goes_on_with_other_cells(bounds: Window, tmp_path: Path, task: Any) -> None:
+    rng = random.Random(0)
+    tables = stream(rng, 100, "left_row"), stream(rng, 100, "right_row")
+    run = query(tables, CONDITIONS[0], "inner", bounds, tmp_path, cells=2, partitions=4)
+    wanted = oracle(run)
+    batches = even(100, 20)
+    for cells in (2, 1, 4, 3, 2):
+        run.join = replace(run.join, cells=cells)
+        play(run, wanted, (next(batches) for _ in range(4)), task, rng)
+
+
+@pytest.mark.parametrize(
+    ("how", "before", "after"), [("inner", 2, 5), ("inner", 5, 2), ("left", 2, 3), ("left", 2, 1), ("left_semi", 1, 4)]
+)
+def test_cells_whose_state_would_not_be_reached(how: str, before: int, after: int, tmp_path: Path, task: Any) -> None:
+    """Left rows stay in their cells; and cells beyond the partitions have no rows of earlier runs, or are not seen."""
+    rng = random.Random(0)
+    tables = stream(rng, 20, "left_row"), stream(rng, 20, "right_row")
+    run = query(tables, CONDITIONS[0], how, window(rows=30), tmp_path, cells=before, partitions=4)
+    batches = even(20, 2)
+    play(run, oracle(run), (next(batches) for _ in range(1)), task, rng)
+    run.join = replace(run.join, cells=after)
+    with pytest.raises(StateError, match="made by another join: cells was"):
+        run.micro_batch(next(batches), rng)
+
+
+# What is kept.
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("scope", ["combined", "per_stream"])
+def test_what_is_kept_is_bounded(how: str, scope: Any, tmp_path: Path, task: Any) -> None:
+    """Rows in the window, a slide and a micro-batch; right rows once per cell where cells must know all of them."""
+    rng = random.Random(0)
+    rows, cells = 300, 2
+    tables = stream(rng, rows, "left_row"), stream(rng, rows, "right_row")
+    bounds = window(rows=40, slide=4, scope=scope)
+    run = query(tables, CONDITIONS[0], how, bounds, tmp_path, cells=cells, partitions=4)
+    task.query = run
+    kept, files = [], []
+    for sources in even(rows, 30):  # of 20 rows
+        _, figures = run.micro_batch(sources, rng)
+        kept.append(figures["window_rows"])
+        files.append(len(run.files()))
+    in_window = 40 if scope == "combined" else 80
+    copies = 1 if how == "inner" else (1 + cells) / 2
+    assert max(kept) <= copies * (in_window + 2 * 2 * 4 + 20)
+    assert max(files[15:]) <= max(files[5:15])

@@ -1,0 +1,111 @@
+"""The definition of a windowed join of streams, row by row.
+
+Sources (partitions of the left stream, then of the right one) take turns, one row each. A pair is a result when its
+later row arrives, if both rows are in the window then. Rows without a partner are known when their window has closed;
+in windows of time, late rows are not used, and a row without a time has no window to wait for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dovetail.window import Window
+
+Source = tuple[int, Sequence[int]]  # the side, and the numbers of its rows
+Times = tuple[Sequence[int | None], Sequence[int | None]]  # microseconds of each row of each side
+Holds = Callable[[Any, Any], Any]  # whether rows match: a row number of one side, an array of them of the other
+Results = Counter[tuple[int, int | None]]  # left row, right row or None
+
+
+@dataclass
+class WindowOracle:
+    window: Window
+    how: str
+    holds: Holds
+    times: Times | None = None
+    late_rows: int = 0
+    seen: tuple[list[int], list[int]] = field(default_factory=lambda: ([], []))  # rows of each side, not the late ones
+    timeless: list[int] = field(default_factory=list)  # left rows
+    places: dict[tuple[int, int], int] = field(default_factory=dict)  # number of the arrival
+    arrived: int = 0
+    newest: int | None = None
+    horizon: int | None = None
+    partnered: set[int] = field(default_factory=set)
+    closed: set[int] = field(default_factory=set)
+
+    def micro_batch(self, sources: Sequence[Source]) -> Results:
+        found: Results = Counter()
+        before = set(self.partnered)
+        for side, row in turns(sources):
+            found.update(self._arrive(side, row))
+        self._advance(sources)
+        known = [*self.seen[0], *self.timeless]
+        over = {row for row in known if row not in self.closed and self._is_over(row)}
+        self.closed |= over
+        if self.how == "inner":
+            return found
+        alone = self.partnered - before if self.how == "left_semi" else over - self.partnered
+        return (found if self.how == "left" else Counter()) + Counter((row, None) for row in alone)
+
+    def _arrive(self, side: int, row: int) -> list[tuple[int, int | None]]:
+        self.places[side, row] = self.arrived
+        self.arrived += 1
+        if self.times is not None:
+            time = self.times[side][row]
+            if time is None:
+                self.timeless.extend([row] if side == 0 else [])
+                return []
+            if self.horizon is not None and time < self.horizon:
+                self.late_rows += 1
+                return []
+        self.seen[side].append(row)
+        others = self._in_window(side, row)
+        matching = others[self.holds(row, others) if side == 0 else self.holds(others, row)]
+        pairs = [(row, int(o)) if side == 0 else (int(o), row) for o in matching]
+        self.partnered.update(left for left, _ in pairs)
+        return pairs
+
+    def _in_window(self, side: int, row: int) -> NDArray[np.int64]:
+        """The rows of the other side that are in the window when this row arrives."""
+        other = 1 - side
+        if self.times is not None:
+            now, times = self.times[side][row], self.times[other]
+            rows = [o for o in self.seen[other] if abs(times[o] - now) < self.window.size]  # type: ignore[operator]
+        elif self.window.scope == "combined":
+            first = self.arrived - self.window.size
+            rows = [o for o in self.seen[other][-self.window.size :] if self.places[other, o] >= first]
+        else:
+            rows = self.seen[other][-self.window.size :]
+        return np.array(rows, np.int64)
+
+    def _advance(self, sources: Sequence[Source]) -> None:
+        if self.times is None:
+            return
+        known = [t for side, rows in sources for row in rows if (t := self.times[side][row]) is not None]
+        if known:
+            self.newest = max(known) if self.newest is None else max(*known, self.newest)
+            self.horizon = self.newest - self.window.delay
+
+    def _is_over(self, left: int) -> bool:
+        """Whether this row is in no window with a row to come."""
+        if self.times is not None:
+            time = self.times[0][left]
+            return time is None or (self.horizon is not None and self.horizon - time >= self.window.size)
+        if self.window.scope == "combined":
+            return self.places[0, left] <= self.arrived - self.window.size
+        return left not in self.seen[0][-self.window.size :]
+
+
+def turns(sources: Sequence[Source]) -> Iterator[tuple[int, int]]:
+    """(side, row) in the order of arrival."""
+    for round_ in zip_longest(*(rows for _, rows in sources)):
+        for (side, _), row in zip(sources, round_, strict=True):
+            if row is not None:
+                yield side, row
