@@ -88,19 +88,36 @@ class WindowJoin:
         return sum(index.declared_bytes for index in self._structures())
 
     def arrive(self, side: Side, row: Sequence[float | None]) -> Pairs:
+        return self._take(side, row, self._roles(side))
+
+    def load(self, side: Side, row: Sequence[float | None]) -> None:
+        """As `arrive`, without looking for results: to fill a window before anything is measured."""
+        self._take(side, row, ())
+
+    def store(self, side: Side, row: Sequence[float | None]) -> None:
+        """A row arrives and is kept, without a look for its partners: to fill a window."""
+        position = self.arrived
+        self.arrived += 1
+        self._advance(position, max(0, position - self.window + 1))
+        keys = as_keys(row)
+        if not np.isnan(keys).any():
+            self._recent[position % len(self._recent)] = keys
+            self.indexes[side].insert(position, keys, self.inserting.counts)
+
+    def finish(self) -> Pairs:
+        return NO_PAIRS
+
+    def _take(self, side: Side, row: Sequence[float | None], roles: Sequence[Side]) -> Pairs:
         position = self.arrived
         self.arrived += 1
         self._advance(position, max(0, position - self.window + 1))
         keys = as_keys(row)
         if np.isnan(keys).any():
             return NO_PAIRS
-        found = [self._probe(role, position, keys) for role in self._roles(side)]
+        found = [self._probe(role, position, keys) for role in roles]
         self._recent[position % len(self._recent)] = keys
         self.indexes[side].insert(position, keys, self.inserting.counts)
         return join_pairs(found)
-
-    def finish(self) -> Pairs:
-        return NO_PAIRS
 
     def _advance(self, position: int, oldest: int) -> None:
         for index in self._structures():

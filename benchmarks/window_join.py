@@ -1,0 +1,140 @@
+"""Two inequalities within a window of 1M rows of both streams, one micro-batch after the other.
+
+`spo` joins whole micro-batches; DuckDB joins each of them with the window; the published structures take one row at a
+time, so that they are timed on a few rows. All contenders start from the same full window and answer with the number of
+results of the first rows that come then.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from benchmarks.baselines.chain_index import chain_index_join
+from benchmarks.baselines.po_join import po_join
+from benchmarks.baselines.predicates import Query
+from benchmarks.baselines.windowed import WindowJoin
+from dovetail.batch import Pairs, Side
+from dovetail.condition import parse
+from dovetail.metrics import Counters
+from dovetail.operators.protocol import Workspace
+from dovetail.operators.spo import Spo
+from dovetail.state.blocks import BlockStore
+from dovetail.state.budget import Budget
+from dovetail.window import window
+
+ON = "l.x < r.x AND l.y > r.y"
+FIRST = 100  # rows whose results are compared, and on which structures that take single rows are timed
+NOISE = 6.0  # of y around x, for about one match, found by trial
+
+Timed = tuple[int, float]  # results of the first rows, seconds per row
+
+
+@dataclass(slots=True)
+class Streams:
+    """Micro-batches of both sides in turn; the first fill the window, and then come a few for each contender's run."""
+
+    batches: list[pa.RecordBatch]
+    rows: int  # of the window
+    slide: int
+    filling: int  # how many batches fill it
+    singles: dict[str, WindowJoin] = field(default_factory=dict)  # structures that take one row at a time
+
+    def side(self, number: int) -> Side:
+        return Side(number % 2)
+
+
+def streams(rows: int, slide: int, batch: int, matches: float, timed: int) -> Streams:
+    rng = np.random.default_rng(0)
+    noise = NOISE * matches / (rows / 2)
+
+    def one() -> pa.RecordBatch:
+        x = rng.random(batch)
+        return pa.RecordBatch.from_pydict({"x": x, "y": x + noise * rng.random(batch)})
+
+    filling = rows // batch
+    return Streams([one() for _ in range(filling + timed)], rows, slide, filling)
+
+
+def dovetail_spo(data: Streams) -> Timed:
+    """All batches after those that fill the window; every call goes on from a full window of its own."""
+    operator = _filled(data)
+    first, seconds = 0, 0.0
+    timed = range(data.filling, len(data.batches))
+    for number in timed:
+        started = time.process_time()
+        found = list(operator.arrive(data.side(number), data.batches[number]))
+        seconds += time.process_time() - started
+        if number == data.filling:
+            pairs = [f for f in found if isinstance(f, Pairs)]
+            first = sum(int((p.left_rows < FIRST).sum()) for p in pairs)
+    return first, seconds / sum(data.batches[number].num_rows for number in timed)
+
+
+def _filled(data: Streams) -> Spo:
+    schema = data.batches[0].schema
+    bounds = window(rows=data.rows, slide=data.slide)
+    workspace = Workspace(parse(ON, schema, schema), Budget(None), BlockStore(), 1 << 16, Counters())
+    workspace.parameters["window"] = bounds
+    operator = Spo(workspace)
+    for number in range(data.filling):
+        for _ in operator.arrive(data.side(number), data.batches[number]):
+            pass
+    return operator
+
+
+def duckdb_batches(data: Streams) -> Timed:
+    """One micro-batch with the window: as many rows as fit in it, filtered by position."""
+    connection = duckdb.connect()
+    connection.execute("SET threads = 1")
+    number = data.filling
+    batch = data.batches[number]
+    size = batch.num_rows
+    others = [n for n in range(number) if n % 2 != number % 2]
+    positions = [pa.array(np.arange(n * size, (n + 1) * size)) for n in others]
+    stored = pa.concat_tables(
+        pa.Table.from_batches([data.batches[n].append_column("at", p)]) for n, p in zip(others, positions, strict=True)
+    )
+    probes = pa.Table.from_batches([batch.append_column("at", pa.array(np.arange(number * size, (number + 1) * size)))])
+    connection.register("l", probes)
+    connection.register("r", stored)
+    query = f"SELECT l.at, r.at AS other FROM l JOIN r ON {ON} WHERE l.at - r.at < {data.rows}"
+    started = time.process_time()
+    found = connection.execute(query).to_arrow_table()
+    seconds = time.process_time() - started
+    rows = np.asarray(found["at"]) - number * size
+    return int((rows < FIRST).sum()), seconds / size
+
+
+def po_join_rows(data: Streams) -> Timed:
+    return _singly(data, "po_join", lambda query: po_join(query, data.rows, data.slide))
+
+
+def chain_index_rows(data: Streams) -> Timed:
+    return _singly(data, "chain_index", lambda query: chain_index_join(query, data.rows, data.slide))
+
+
+def _singly(data: Streams, name: str, make: Callable[[Query], WindowJoin]) -> Timed:
+    """Rows of the next micro-batch, one by one: the first ones, and with every call the ones that follow."""
+    if name not in data.singles:
+        join = make(Query.of("<", ">"))
+        for number in range(data.filling):
+            for row in _keys(data.batches[number]):
+                join.store(data.side(number), row)
+        data.singles[name] = join
+    join = data.singles[name]
+    start = join.arrived - data.filling * data.batches[0].num_rows
+    keys = _keys(data.batches[data.filling])[start : start + FIRST]
+    started = time.process_time()
+    found = sum(len(join.arrive(data.side(data.filling), row).left) for row in keys)
+    return found, (time.process_time() - started) / FIRST
+
+
+def _keys(batch: pa.RecordBatch) -> NDArray[np.float64]:
+    return np.stack([np.asarray(column) for column in batch.columns], axis=1)
