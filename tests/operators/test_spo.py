@@ -140,3 +140,18 @@ def test_the_window_bounds_what_is_kept() -> None:
     schedule = [("l", 10), ("r", 10)] * 40
     run = simulate("spo", left, right, "l.x < r.x AND l.k > r.k", schedule, window=window(rows=100, slide=10))
     assert run.counters.peak_rows_in_memory <= 130
+
+
+@pytest.mark.parametrize("on", ["l.x > r.x AND l.k < r.k", "abs(l.k - r.k) <= 1 AND abs(l.x - r.x) <= 1", "l.k = r.k"])
+@pytest.mark.parametrize("how", ["inner", "left_semi", "left_anti"])
+def test_a_row_is_not_its_own_partner(on: str, how: str) -> None:
+    rng = random.Random(f"{on}{how}")
+    for size in (1, 3, 10, 100):
+        table = random_table(rng, 30)
+        schedule = [("l", rng.randint(1, 6)) if rng.random() < 0.8 else ("restart",) for _ in range(12)]
+        run = simulate("spo", table, table, on, schedule, window=window(rows=size), how=how, self_join=True)
+        pairs = [(a, b) for a, b in definition(table, table, on) if a != b and abs(a - b) < size]
+        partnered = {a for a, _ in pairs}
+        assert Counter(run.pairs) == Counter(pairs if how == "inner" else [])
+        wanted = {"inner": set(), "left_semi": partnered}.get(how, set(range(30)) - partnered)
+        assert Counter(run.alone) == Counter((Side.LEFT, row) for row in wanted)

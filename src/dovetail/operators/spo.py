@@ -8,7 +8,7 @@
 
 Guarantee: exactly the pairs that are in the window together when the later row arrives, each once, at that moment. A
 left join gives a row without a partner when its window has closed, left_semi a row at its first partner, left_anti one
-whose window has closed without any.
+whose window has closed without any. In a self-join a row meets others in both roles, and never itself.
 
 Windows count rows of both streams together or of each, or are of event time; then rows behind the watermark are late:
 they are counted, not used. Without a window everything is kept. Nothing is spilled: the window bounds what is kept.
@@ -90,6 +90,7 @@ class Spo:
     def __init__(self, workspace: Workspace) -> None:
         self._window: Window = workspace.parameters.get("window") or EVERYTHING
         self._how: str = workspace.parameters.get("how", "inner")
+        self._self_join: bool = workspace.parameters.get("self_join", False)
         self._delta: int = workspace.parameters.get("delta") or self._window.slide
         self._budget = workspace.budget
         self._blocks = workspace.blocks
@@ -107,12 +108,27 @@ class Spo:
         return None
 
     def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Results]:
+        if self._self_join:
+            yield from self._arrive_twice(side, batch)
+            return
         own = np.arange(self._arrived[side], self._arrived[side] + batch.num_rows)
         other = np.full(batch.num_rows, self._arrived[side.other])
         self._arrived[side] += batch.num_rows
         yield from self.admit(side, batch, Places(own + other, own, other))
         if not self._window.by_time:
             yield from self.expire(sum(self._arrived))
+
+    def _arrive_twice(self, side: Side, batch: pa.RecordBatch) -> Iterator[Results]:
+        """A self-join: the left stream is the right one, too. A row is in both roles, and never its own partner."""
+        if side is Side.RIGHT:
+            return
+        first = self._arrived[side]
+        self._arrived = [first + batch.num_rows] * 2
+        numbers = np.arange(first, first + batch.num_rows)
+        for role in Side:
+            yield from self.admit(role, batch, Places(numbers, numbers, numbers))
+        if not self._window.by_time:
+            yield from self.expire(self._arrived[0])
 
     def admit(
         self, side: Side, batch: pa.RecordBatch, places: Places, stores: Flags | None = None
@@ -230,12 +246,15 @@ class Spo:
 
     def _met(self, side: Side, probing: Probing, mine: Mine, run: Run) -> Iterator[Results]:
         """The pairs of the probes and a run: at the edge of the window, only some of its rows need a closer look."""
-        if surely(self._window, *_oriented(side, mine.extent, run.extent)):
+        itself = self._self_join and _overlap(mine.extent.own, run.extent.own)
+        if surely(self._window, *_oriented(side, mine.extent, run.extent)) and not itself:
             yield from self._listed(side, probing, mine, run, run.kept, all_in=True)
         elif run.kept.part is None:
             yield from self._listed(side, probing, mine, run, run.kept, all_in=False)
         else:
             sure = sure_rows(self._window, mine.extent, run.places)
+            if itself:
+                sure &= (run.places.own < mine.extent.own[0]) | (run.places.own > mine.extent.own[1])
             doubtful = ~sure & ~gone_rows(self._window, mine.extent, run.places)
             if sure.any():
                 yield from self._listed(side, probing, mine, run, run.kept.only(sure), all_in=True)
@@ -257,6 +276,8 @@ class Spo:
                 places = (mine.places, my_rows), (run.places, their_rows)
                 left, right = _oriented(side, *places)
                 good = within(self._window, *left, *right)
+                if self._self_join:
+                    good &= mine.places.own[my_rows] != run.places.own[their_rows]
                 my_rows, their_rows = my_rows[good], their_rows[good]
             if self._how in TRACKED and side is Side.LEFT:
                 mine.partnered[my_rows] = True
@@ -375,6 +396,10 @@ def event_times(column: pa.Array) -> Words:
         pa.timestamp("us", column.type.tz) if pa.types.is_timestamp(column.type) else pa.timestamp("us")
     )
     return np.asarray(times.cast(pa.int64()).fill_null(LEAST))
+
+
+def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    return one[0] <= other[1] and other[0] <= one[1]
 
 
 def _oriented(side: Side, mine: Any, theirs: Any) -> tuple[Any, Any]:

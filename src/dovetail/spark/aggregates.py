@@ -106,7 +106,7 @@ def _windowed(
     output = pa.schema([*schemas[0], *(pa.field(a.name, a.type) for a in wanted)])
     answers = from_arrow_schema(pa.schema([pa.field(a.name, a.type) for a in wanted]))
     fields = [*left.schema.fields, *answers.fields]
-    join = window_join(left, bound, plan_window(bound.condition, "inner", window), window, options, output)
+    join = window_join((left, right), bound, plan_window(bound.condition, "inner", window), window, options, output)
     joined = join_windowed(bound.frames, replace(join, aggregates=wanted), carried_schema(fields))
     return after_join(joined, bound, fields)
 

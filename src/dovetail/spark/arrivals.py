@@ -74,8 +74,11 @@ def turns(counts: list[int], source: int) -> Words:
     return numbers
 
 
-def placed(side: Side, numbers: Words, arrived: tuple[int, int]) -> Places:
-    """Places of the rows of a side, after `arrived` rows of both sides."""
+def placed(side: Side, numbers: Words, arrived: tuple[int, int], self_join: bool = False) -> Places:
+    """Places of the rows of a side, after `arrived` rows of both sides; in a self-join both sides are the same rows."""
+    if self_join:
+        own = arrived[side] + numbers
+        return Places(own, own, own)
     own = arrived[side] + np.arange(len(numbers))
     at = sum(arrived) + numbers
     return Places(at, own, at - own)

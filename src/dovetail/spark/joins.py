@@ -197,20 +197,22 @@ def _join_windowed(
             f"how={plan.how!r} on streams cannot be checked by Spark afterwards, as {parts} would have to be."
         )
     output = _output(bound, suffix, plan.how, inputs[0])
-    join = window_join(inputs[0], bound, plan, window, options, output)
+    join = window_join(inputs, bound, plan, window, options, output)
     fields = result_fields(inputs, output)
     return after_join(join_windowed(bound.frames, join, carried_schema(fields)), bound, fields)
 
 
 def window_join(
-    frame: DataFrame, bound: Bound, plan: JoinPlan, window: Window, options: Options, output: pa.Schema
+    inputs: Inputs, bound: Bound, plan: JoinPlan, window: Window, options: Options, output: pa.Schema
 ) -> WindowJoin:
-    """What the workers of a windowed join need to know."""
+    """What the workers of a windowed join need to know. A stream that is joined with itself is read once."""
+    frame = inputs[0]
     spark = frame.sparkSession
     use_rocksdb(spark)
     partitions = shuffle_partitions(frame)
     cells, directory = options.cells or partitions, state_directory(options.state_dir, spark)
-    return WindowJoin(plan, window, cells, partitions, directory, bound.extra, output, options.metrics)
+    self_join = inputs[0] is inputs[1]
+    return WindowJoin(plan, window, cells, partitions, directory, bound.extra, output, options.metrics, self_join)
 
 
 def _window_router(plan: JoinPlan, cells: int) -> dict[str, Any]:

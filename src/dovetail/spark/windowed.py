@@ -20,6 +20,7 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -72,6 +73,7 @@ class WindowJoin:
     drop: tuple[int, int]  # key columns at the end of each side that are not part of the result
     schema: pa.Schema  # of the result
     metrics: str  # the name of our figures in the query's progress, and of the join in the state directory
+    self_join: bool = False  # the left stream is the right one, too
     aggregates: tuple[Aggregate, ...] = ()  # of left rows over right ones, instead of pairs
 
     @property
@@ -92,6 +94,7 @@ class WindowJoin:
         layout = {
             "format": FORMAT,
             "condition": condition.text,
+            "self_join": self.self_join,
             "how": self.plan.how if not self.aggregates else "aggregate",
             "window": [window.size, list(window.on or ()), window.scope],
             "partitions": self.partitions,
@@ -103,10 +106,10 @@ class WindowJoin:
 def join_windowed(frames: tuple[DataFrame, DataFrame], join: WindowJoin, schema: StructType) -> DataFrame:
     """The windowed join as a streaming DataFrame."""
     schemas = join.plan.condition.schemas
-    packed = [frames[side].mapInArrow(_to_all(side, schemas[side], join.labels), PACKED) for side in Side]
+    sides = [Side.LEFT] if join.self_join else list(Side)
+    packed = [frames[side].mapInArrow(_to_all(side, schemas[side], join.labels), PACKED) for side in sides]
     found = (
-        packed[0]
-        .unionAll(packed[1])
+        reduce(DataFrame.unionAll, packed)
         .groupBy("cell")
         .transformWithStateInPandas(
             statefulProcessor=WindowProcessor(join), outputStructType=RESULTS, outputMode="Append", timeMode="None"
@@ -171,6 +174,8 @@ class WindowProcessor(StatefulProcessor):
             operator.restore(Manifest(stored["version"], stored["state"], tuple(stored["segments"])))
         started = time.perf_counter()
         sides = in_order(_packets(rows))
+        if self._join.self_join:
+            sides = (sides[0], sides[0])
         # Every cell sees all rows, so that one of them can tell which are late.
         late = late_rows(self._join.window, sides, operator.horizon) if cell == 0 else 0
         work = self._aggregates if self._join.aggregates else self._results
@@ -190,7 +195,7 @@ class WindowProcessor(StatefulProcessor):
 
     def _workspace(self, segments: SegmentStore, counters: Counters) -> Workspace:
         plan = self._join.plan
-        parameters = {"window": self._join.window, "how": plan.how}
+        parameters = {"window": self._join.window, "how": plan.how, "self_join": self._join.self_join}
         budget = Budget(plan.memory_bytes, "bytes", counters)
         return Workspace(plan.condition, budget, segments, 1 << 16, counters, parameters=parameters)
 
@@ -203,7 +208,7 @@ class WindowProcessor(StatefulProcessor):
             for results in operator.admit(side, batch, places, stores):
                 yield from result_batches(results, self._join.schema, drop=self._join.drop)
         state.count(sides, self._join.window)
-        for results in operator.advance(state.arrived, state.horizon(self._join.window)):
+        for results in operator.advance(state.arrived, state.horizon(self._join)):
             yield from result_batches(results, self._join.schema, drop=self._join.drop)
 
     def _aggregates(
@@ -217,7 +222,7 @@ class WindowProcessor(StatefulProcessor):
         batch, places, _ = self._share(state, cell, Side.LEFT, sides[Side.LEFT])
         yield aggregate.over(batch, places)
         state.count(sides, self._join.window)
-        for _ in operator.advance(state.arrived, state.horizon(self._join.window)):
+        for _ in operator.advance(state.arrived, state.horizon(self._join)):
             pass
 
     def _share(
@@ -227,7 +232,7 @@ class WindowProcessor(StatefulProcessor):
         batch = rows.batch
         if batch is None:
             batch = pa.RecordBatch.from_pylist([], self._join.plan.condition.schema(side))
-        places = placed(side, rows.numbers, state.arrived)
+        places = placed(side, rows.numbers, state.arrived, self._join.self_join)
         mine = (rows.numbers + _batch_id()) % self._join.cells == cell
         if self._join.in_turns:
             return batch, places, mine
@@ -251,9 +256,11 @@ class _Progress:
                 times = event_times(rows.batch.column(window.on[side]))
                 self.newest = max(self.newest, int(times.max(initial=NEVER)))
 
-    def horizon(self, window: Window) -> int:
+    def horizon(self, join: WindowJoin) -> int:
         """Rows to come are not before it, or they are late."""
-        return self.newest - window.delay if window.by_time else sum(self.arrived)
+        if join.window.by_time:
+            return self.newest - join.window.delay
+        return self.arrived[0] if join.self_join else sum(self.arrived)
 
     def to_json(self) -> list[int]:
         return [*self.arrived, self.newest]
