@@ -16,7 +16,8 @@ LARGE = (2000, 200)
 ROWS = (0, 1, 5, *[12, 25, 40] * 5)
 MOST = ((1, 2, 3, 99), (2, 3), (3, 6), (99,))  # different values of a column
 MEMORY = 64 * 1024  # the smallest budget that is accepted
-SUMMED = ("int", "decimal", "float", "double")
+EXACT = ("int", "decimal")
+SUMMED = (*EXACT, "float", "double")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,8 @@ def _aggregate(rng: random.Random) -> Text:
         names = [name for name, kind in COLUMNS.items() if kind.family != "point"]
     value = column(rng.choice("lr"), rng.choice(names))
     duck = f"{function}({value.duck})"
-    if function == "avg" or (function == "sum" and value.family == "float"):
+    if function == "avg" and value.family in EXACT:  # DuckDB would add up doubles
+        duck = f"CAST(sum({value.duck}) AS DOUBLE) / count({value.duck})"
+    elif function in ("sum", "avg") and value.family == "float":
         duck = f"{function}(CAST({value.duck} AS DOUBLE))"
     return Text(f"{function}({value.spark})", duck)
