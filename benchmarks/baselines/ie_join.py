@@ -42,12 +42,13 @@ def ie_join_at_rest(query: Query, left: Floats, right: Floats, work: Work) -> Pa
     starts = np.searchsorted(x_right[by_x], x[left_by_y], side="right" if first in STRICT else "left")
     ends = np.searchsorted(y_right[by_y], y[left_by_y], side="left" if second in STRICT else "right")
     work.counts[COMPARISONS] += (len(x) + len(x_right)) * max(1, len(x_right)).bit_length() * 2
-    lefts, rights = _sweep(starts, ends, places[by_y], work.counts)
-    return Pairs(left_rows[left_by_y[lefts]], right_rows[by_x[rights]])
+    return Pairs(*_sweep(starts, ends, places[by_y], left_rows[left_by_y], right_rows[by_x], work.counts))
 
 
 @kernel
-def _sweep(starts: Words, ends: Words, permutation: Words, counts: Counts) -> tuple[Words, Words]:
+def _sweep(
+    starts: Words, ends: Words, permutation: Words, left_rows: Words, right_rows: Words, counts: Counts
+) -> tuple[Words, Words]:
     """For each left row in the order of y: add what has come within reach, then read from its start on."""
     size = len(permutation)
     bits = np.zeros((size >> 6) + 1, np.uint64)
@@ -72,8 +73,8 @@ def _sweep(starts: Words, ends: Words, permutation: Words, counts: Counts) -> tu
             word = bits[w] & mask
             mask = ALL
             while word != NONE:
-                lefts[out] = row
-                rights[out] = (w << 6) + np.int64(trailing_zeros(word))
+                lefts[out] = left_rows[row]
+                rights[out] = right_rows[(w << 6) + np.int64(trailing_zeros(word))]
                 word &= word - ONE
                 out += 1
         counts[WORDS] += len(bits) - (starts[row] >> 6)

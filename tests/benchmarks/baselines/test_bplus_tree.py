@@ -13,9 +13,9 @@ def test_insert_delete_probe(order: int) -> None:
     rng = random.Random(order)
     tree, work = BPlusTree(order), Work()
     stored: list[tuple[float, int]] = []
-    for step in range(1500):
+    for step in range(900):
         # Grows for a while, shrinks to nothing, grows again.
-        if stored and rng.random() < (0.3 if step < 500 or step > 1100 else 0.9):
+        if stored and rng.random() < (0.3 if step < 300 or step > 650 else 0.9):
             entry = stored.pop(rng.randrange(len(stored)))
             assert tree.delete(*entry, work.counts)
             assert not tree.delete(*entry, work.counts)

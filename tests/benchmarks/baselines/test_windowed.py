@@ -39,17 +39,17 @@ WINDOW = 31
 @pytest.mark.parametrize("name", JOINS)
 def test_operators(name: str) -> None:
     for seed, names in enumerate([*((each,) for each in NAMES), *itertools.product(NAMES, repeat=2)]):
-        stream = random_stream(seed, 70, len(names))
-        assert results(JOINS[name](query_of(*names), 23), stream) == expected(names, stream, 23), names
+        stream = random_stream(seed, 50, len(names))
+        assert results(JOINS[name](query_of(*names), 17), stream) == expected(names, stream, 17), names
 
 
 @pytest.mark.parametrize("name", JOINS)
 def test_self_joins(name: str) -> None:
     """Both orientations, and no row with itself."""
     for seed, names in enumerate([*zip(NAMES, strict=True), *zip(NAMES, NAMES[3:] + NAMES[:3], strict=True)]):
-        stream = random_stream(seed, 70, len(names))
-        join = JOINS[name](query_of(*names, self_join=True), 23)
-        assert results(join, stream) == expected(names, stream, 23, True), names
+        stream = random_stream(seed, 50, len(names))
+        join = JOINS[name](query_of(*names, self_join=True), 17)
+        assert results(join, stream) == expected(names, stream, 17, True), names
 
 
 @pytest.mark.parametrize("name", JOINS)

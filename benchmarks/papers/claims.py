@@ -1,0 +1,26 @@
+"""A claim in print beside what comes out here, and the table of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+
+class Claim(NamedTuple):
+    source: str  # where in the paper
+    in_print: str
+    here: str
+    holds: bool
+
+
+def print_claims(console: Console, claims: Iterable[Claim]) -> None:
+    table = Table(box=SIMPLE_HEAD)
+    for name in ("claim", "in print", "here", "holds"):
+        table.add_column(name)
+    for claim in claims:
+        table.add_row(claim.source, claim.in_print, claim.here, "[green]yes[/]" if claim.holds else "[bold red]no[/]")
+    console.print(table)
