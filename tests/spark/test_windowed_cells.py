@@ -21,6 +21,7 @@ from dovetail.batch import Side
 from dovetail.condition import parse
 from dovetail.errors import StateError
 from dovetail.planner import plan_window
+from dovetail.routers.hash import HashRouter
 from dovetail.runtimes.output import output_schema
 from dovetail.spark import windowed
 from dovetail.spark.packing import from_bytes
@@ -91,7 +92,7 @@ class Query:
         for self.partition, (side, rows) in enumerate(sources):
             table = self.tables[side].take(np.array(rows, np.int64)).combine_chunks()
             batches = table.to_batches(max_chunksize=rng.choice([1, 4, 100]))
-            pack = windowed._to_all(Side(side), self.tables[side].schema, self.join.labels)
+            pack = windowed._to_cells(Side(side), self.join)
             packed += [row for batch in pack(iter(batches)) for row in batch.to_pylist()]
         rng.shuffle(packed)  # a shuffle keeps no order
         found: Results = Counter()
@@ -130,7 +131,9 @@ def query(
     condition = parse(on, *schemas)
     plan = plan_window(condition, how, bounds)
     output = output_schema(*schemas, "_r", how)
-    return Query(tables, WindowJoin(plan, bounds, cells, partitions, str(state_dir), (0, 0), output, "dovetail"))
+    router = HashRouter(condition, cells) if condition.equalities else None
+    join = WindowJoin(plan, bounds, cells, partitions, str(state_dir), (0, 0), output, "dovetail", router=router)
+    return Query(tables, join)
 
 
 def oracle(query: Query, timed: bool = False) -> WindowOracle:

@@ -1,6 +1,6 @@
 """The order in which the rows of a micro-batch arrive, the same in every cell and in every attempt.
 
-Every cell sees every row, so that each can number them by itself, without a task that all would have to wait for.
+Every cell hears of every row, so that each can number them by itself, without a task that all would have to wait for.
 Sources (the partitions of both streams) take turns, one row each, in the order of their numbers:
 
     source 0    0   3   6   8
@@ -25,22 +25,30 @@ from dovetail.state.places import Places
 
 POSITION_BITS = 40  # of a packed row's seq: the position of its first row; the source partition is above
 
+NEVER = -(2**62)  # event time of no row
+
 Words = NDArray[np.int64]
 
 
 class Packet(NamedTuple):
-    """Some rows of a source."""
+    """A piece of a source: the rows of it that come to this cell, and how many it has in all."""
 
     side: Side
-    seq: int  # partition and position of the first row
+    seq: int  # partition, and position of the piece
     rows: pa.RecordBatch
+    within: Words  # positions of the rows in the piece
+    size: int
+    newest: int  # event time of all of the piece, where the window goes by time
 
 
 class Ordered(NamedTuple):
-    """The rows of one side, in the order of arrival."""
+    """The rows of one side that come to this cell, in the order of arrival."""
 
-    batch: pa.RecordBatch | None  # None: no rows
-    numbers: Words  # among all rows of the micro-batch
+    batch: pa.RecordBatch | None  # None: nothing is known of the side, not even its columns
+    numbers: Words  # of the rows, among all rows of the micro-batch
+    own: Words  # and among all rows of their side
+    size: int  # all rows of the side
+    newest: int  # event time of all of them
 
 
 def in_order(packets: Iterable[Packet]) -> tuple[Ordered, Ordered]:
@@ -49,18 +57,35 @@ def in_order(packets: Iterable[Packet]) -> tuple[Ordered, Ordered]:
     for packet in sorted(packets, key=lambda p: p.seq):
         sources.setdefault((packet.seq >> POSITION_BITS, packet.side), []).append(packet)
     keys = sorted(sources)
-    counts = [sum(p.rows.num_rows for p in sources[key]) for key in keys]
-    found: list[Ordered] = []
-    for side in Side:
-        mine = [i for i, (_, of) in enumerate(keys) if of is side]
-        if not mine:
-            found.append(Ordered(None, np.empty(0, np.int64)))
-            continue
-        numbers = np.concatenate([turns(counts, i) for i in mine])
-        batch = pa.concat_batches([p.rows for i in mine for p in sources[keys[i]]])
-        order = np.argsort(numbers)
-        found.append(Ordered(take_rows(batch, order), numbers[order]))
-    return found[0], found[1]
+    counts = [sum(p.size for p in sources[key]) for key in keys]
+    left, right = (_side(side, keys, counts, sources) for side in Side)
+    return left, right
+
+
+def _side(
+    side: Side,
+    keys: list[tuple[int, Side]],
+    counts: list[int],
+    sources: dict[tuple[int, Side], list[Packet]],
+) -> Ordered:
+    mine = [i for i, (_, of) in enumerate(keys) if of is side]
+    nothing = np.empty(0, np.int64)
+    if not mine:
+        return Ordered(None, nothing, nothing, 0, NEVER)
+    everyone = [turns(counts, i) for i in mine]
+    here = [numbers[_positions(sources[keys[i]])] for i, numbers in zip(mine, everyone, strict=True)]
+    numbers = np.concatenate(here)
+    batch = pa.concat_batches([p.rows for i in mine for p in sources[keys[i]]])
+    order = np.argsort(numbers)
+    own = np.searchsorted(np.sort(np.concatenate(everyone)), numbers[order])
+    newest = max(p.newest for i in mine for p in sources[keys[i]])
+    return Ordered(take_rows(batch, order), numbers[order], own, sum(counts[i] for i in mine), newest)
+
+
+def _positions(packets: list[Packet]) -> Words:
+    """Where the rows are in their source."""
+    starts = np.cumsum([0, *(p.size for p in packets[:-1])])
+    return np.concatenate([p.within + start for p, start in zip(packets, starts, strict=True)])
 
 
 def turns(counts: list[int], source: int) -> Words:
@@ -74,11 +99,10 @@ def turns(counts: list[int], source: int) -> Words:
     return numbers
 
 
-def placed(side: Side, numbers: Words, arrived: tuple[int, int], self_join: bool = False) -> Places:
+def placed(side: Side, rows: Ordered, arrived: tuple[int, int], self_join: bool = False) -> Places:
     """Places of the rows of a side, after `arrived` rows of both sides; in a self-join both sides are the same rows."""
+    own = arrived[side] + rows.own
     if self_join:
-        own = arrived[side] + numbers
         return Places(own, own, own)
-    own = arrived[side] + np.arange(len(numbers))
-    at = sum(arrived) + numbers
+    at = sum(arrived) + rows.numbers
     return Places(at, own, at - own)

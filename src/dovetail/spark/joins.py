@@ -212,10 +212,16 @@ def window_join(
     partitions = shuffle_partitions(frame)
     cells, directory = options.cells or partitions, state_directory(options.state_dir, spark)
     self_join = inputs[0] is inputs[1]
-    return WindowJoin(plan, window, cells, partitions, directory, bound.extra, output, options.metrics, self_join)
+    router = HashRouter(bound.condition, cells) if bound.condition.equalities and not self_join else None
+    return WindowJoin(
+        plan, window, cells, partitions, directory, bound.extra, output, options.metrics, self_join, router
+    )
 
 
 def _window_router(plan: JoinPlan, cells: int) -> dict[str, Any]:
+    if plan.condition.equalities:
+        choice = Choice("hash", "equal keys share a cell; the others are told that a row came")
+        return {"router": choice, "cells": cells, "tasks": cells}
     if plan.how == "inner":
         why = "cells take turns keeping rows; a row visits all of them to find its partners"
     else:

@@ -1,13 +1,14 @@
-"""Windowed joins of two streams on any condition: every row visits every cell, and is kept in one of them.
+"""Windowed joins of two streams on any condition.
 
-    left  --pack, copy to all cells--+
-                                     +--> groupBy(cell).transformWithStateInPandas --> figures, unpack --> a DataFrame
-    right --pack, copy to all cells--+
+    left  --pack, to all cells--+
+                                +--> groupBy(cell).transformWithStateInPandas --> figures, unpack --> a DataFrame
+    right --pack, to all cells--+
 
 inner                        a row probes what all cells keep of the other stream; the cells take turns keeping rows
 left, left_semi, left_anti   a left row is kept and probes in one cell, right rows are kept in all of them: that cell
                              knows whether the row has a partner
 aggregates                   a left row probes in one cell and is not kept, right rows are kept in all of them
+with an equality             a row is kept and probes in the cell of its key only; the others are told that it came
 
 Which cell keeps a row follows from its number in the micro-batch and from the batch's id, not from anything counted
 before. So an inner join can go on with another number of cells: those that are no longer used are probed until what
@@ -43,10 +44,11 @@ from dovetail.metrics import Counters
 from dovetail.operators.protocol import Manifest, Workspace
 from dovetail.operators.spo import Spo, event_times
 from dovetail.plan import JoinPlan
+from dovetail.routers.protocol import Router
 from dovetail.runtimes.output import result_batches
 from dovetail.runtimes.window_aggregate import WindowAggregate
-from dovetail.spark.arrivals import POSITION_BITS, Ordered, Packet, in_order, placed
-from dovetail.spark.packing import PACKED, Rewrite, as_planned, collected, from_bytes, packed_rows, to_bytes
+from dovetail.spark.arrivals import NEVER, POSITION_BITS, Ordered, Packet, in_order, placed
+from dovetail.spark.packing import PACKED, Rewrite, as_planned, collected, from_bytes, packed_rows, to_bytes, with_all
 from dovetail.spark.partitions import spread_labels
 from dovetail.spark.state import check_layout
 from dovetail.spark.workers import settle
@@ -58,7 +60,8 @@ from dovetail.window import Window
 FORMAT = 1  # of the state: to be raised when a release writes another
 FIGURES = ("matches", "window_rows", "late_rows", "probe_us", "merges")
 RESULTS = "payload binary, " + ", ".join(f"{name} bigint" for name in FIGURES)
-NEVER = -(2**62)  # event time of no row
+WITHIN = "__within"  # of packets: the column with positions in the piece
+SIZE, NEWEST = b"size", b"newest"  # of the whole piece
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +77,13 @@ class WindowJoin:
     schema: pa.Schema  # of the result
     metrics: str  # the name of our figures in the query's progress, and of the join in the state directory
     self_join: bool = False  # the left stream is the right one, too
+    router: Router | None = None  # sends rows that can match to one cell; None: every row visits all cells
     aggregates: tuple[Aggregate, ...] = ()  # of left rows over right ones, instead of pairs
 
     @property
     def in_turns(self) -> bool:
         """Whether cells take turns keeping rows of both sides; else left rows are in one cell, right rows in all."""
-        return self.plan.how == "inner" and not self.aggregates
+        return self.router is None and self.plan.how == "inner" and not self.aggregates
 
     @property
     def labels(self) -> list[int]:
@@ -98,6 +102,7 @@ class WindowJoin:
             "how": self.plan.how if not self.aggregates else "aggregate",
             "window": [window.size, list(window.on or ()), window.scope],
             "partitions": self.partitions,
+            "by": "turns" if self.router is None else "value",
             "columns": [[[field.name, str(field.type)] for field in condition.schema(side)] for side in Side],
         }
         return layout | {"cells": len(self.labels)}
@@ -105,9 +110,8 @@ class WindowJoin:
 
 def join_windowed(frames: tuple[DataFrame, DataFrame], join: WindowJoin, schema: StructType) -> DataFrame:
     """The windowed join as a streaming DataFrame."""
-    schemas = join.plan.condition.schemas
     sides = [Side.LEFT] if join.self_join else list(Side)
-    packed = [frames[side].mapInArrow(_to_all(side, schemas[side], join.labels), PACKED) for side in sides]
+    packed = [frames[side].mapInArrow(_to_cells(side, join), PACKED) for side in sides]
     found = (
         reduce(DataFrame.unionAll, packed)
         .groupBy("cell")
@@ -124,22 +128,44 @@ def join_windowed(frames: tuple[DataFrame, DataFrame], join: WindowJoin, schema:
     return watched.mapInArrow(_unpack, schema)
 
 
-def _to_all(side: Side, schema: pa.Schema, labels: list[int]) -> Rewrite:
-    """A function for mapInArrow that sends packed rows to all cells."""
-    cells = np.array(labels, np.int32)
+def _to_cells(side: Side, join: WindowJoin) -> Rewrite:
+    """A function for mapInArrow that sends packed rows to all cells, or to those where they can have partners."""
+    labels = np.array(join.labels, np.int32)
+    schema = join.plan.condition.schema(side)
+    # Rows that match nothing are results of some join types, and may be late.
+    kept = join.window.by_time or (join.plan.how in ("left", "left_anti") and side is Side.LEFT)
 
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         partition = context.partitionId() if context is not None else 0
-        position = 0
-        for batch in collected(batches):
-            payload = to_bytes(as_planned(batch, schema))
-            seq = (partition << POSITION_BITS) + position
-            position += batch.num_rows
-            yield packed_rows(cells, side, [seq] * len(cells), [payload] * len(cells))
+        for piece, rows in enumerate(collected(batches)):
+            batch = as_planned(rows, schema)
+            whole = {SIZE: str(batch.num_rows), NEWEST: str(_newest(join.window, side, batch))}
+            seq = [(partition << POSITION_BITS) + piece] * len(labels)
+            if join.router is None:
+                everything = _packet(batch, np.arange(batch.num_rows), whole)
+                yield packed_rows(labels, side, seq, [everything] * len(labels))
+                continue
+            visits = join.router.route(side, batch, np.arange(batch.num_rows))
+            if kept:
+                visits = with_all(visits, batch.num_rows, partition % join.cells)
+            here = [np.sort(visits.rows[visits.cells == cell]) for cell in range(len(labels))]
+            yield packed_rows(labels, side, seq, [_packet(take_rows(batch, r), r, whole) for r in here])
         settle()
 
     return pack
+
+
+def _packet(rows: pa.RecordBatch, within: NDArray[np.int64], whole: dict[bytes, str]) -> pa.Buffer:
+    """Rows of a piece with their positions in it, and what is known of the whole piece."""
+    numbered = rows.append_column(WITHIN, pa.array(within, pa.int64()))
+    return to_bytes(numbered.replace_schema_metadata(whole))
+
+
+def _newest(window: Window, side: Side, batch: pa.RecordBatch) -> int:
+    if window.on is None:
+        return NEVER
+    return int(event_times(batch.column(window.on[side])).max(initial=NEVER))
 
 
 def _unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -176,8 +202,9 @@ class WindowProcessor(StatefulProcessor):
         sides = in_order(_packets(rows))
         if self._join.self_join:
             sides = (sides[0], sides[0])
-        # Every cell sees all rows, so that one of them can tell which are late.
-        late = late_rows(self._join.window, sides, operator.horizon) if cell == 0 else 0
+        # Where every cell sees all rows, one of them tells which are late.
+        tells = cell == 0 or self._join.router is not None
+        late = late_rows(self._join.window, sides, operator.horizon) if tells else 0
         work = self._aggregates if self._join.aggregates else self._results
         matches = 0
         for batch in collected(work(operator, state, cell, sides)):
@@ -207,7 +234,7 @@ class WindowProcessor(StatefulProcessor):
             batch, places, stores = self._share(state, cell, side, sides[side])
             for results in operator.admit(side, batch, places, stores):
                 yield from result_batches(results, self._join.schema, drop=self._join.drop)
-        state.count(sides, self._join.window)
+        state.count(sides)
         for results in operator.advance(state.arrived, state.horizon(self._join)):
             yield from result_batches(results, self._join.schema, drop=self._join.drop)
 
@@ -221,7 +248,7 @@ class WindowProcessor(StatefulProcessor):
         aggregate = WindowAggregate(operator, self._join.aggregates, self._join.schema)
         batch, places, _ = self._share(state, cell, Side.LEFT, sides[Side.LEFT])
         yield aggregate.over(batch, places)
-        state.count(sides, self._join.window)
+        state.count(sides)
         for _ in operator.advance(state.arrived, state.horizon(self._join)):
             pass
 
@@ -232,7 +259,9 @@ class WindowProcessor(StatefulProcessor):
         batch = rows.batch
         if batch is None:
             batch = pa.RecordBatch.from_pylist([], self._join.plan.condition.schema(side))
-        places = placed(side, rows.numbers, state.arrived, self._join.self_join)
+        places = placed(side, rows, state.arrived, self._join.self_join)
+        if self._join.router is not None:
+            return batch, places, None
         mine = (rows.numbers + _batch_id()) % self._join.cells == cell
         if self._join.in_turns:
             return batch, places, mine
@@ -249,12 +278,9 @@ class _Progress:
         self.arrived = (left, right)
         self.newest = newest  # event time
 
-    def count(self, sides: tuple[Ordered, Ordered], window: Window) -> None:
-        self.arrived = (self.arrived[0] + len(sides[0].numbers), self.arrived[1] + len(sides[1].numbers))
-        for side, rows in zip(Side, sides, strict=True):
-            if window.on is not None and rows.batch is not None:
-                times = event_times(rows.batch.column(window.on[side]))
-                self.newest = max(self.newest, int(times.max(initial=NEVER)))
+    def count(self, sides: tuple[Ordered, Ordered]) -> None:
+        self.arrived = (self.arrived[0] + sides[0].size, self.arrived[1] + sides[1].size)
+        self.newest = max(self.newest, sides[0].newest, sides[1].newest)
 
     def horizon(self, join: WindowJoin) -> int:
         """Rows to come are not before it, or they are late."""
@@ -279,7 +305,12 @@ def late_rows(window: Window, sides: tuple[Ordered, Ordered], horizon: int) -> i
 def _packets(frames: Iterator[pd.DataFrame]) -> Iterator[Packet]:
     for frame in frames:
         for side, seq, payload in zip(frame["side"], frame["seq"], frame["payload"], strict=True):
-            yield Packet(Side(side), int(seq), from_bytes(payload))
+            batch = from_bytes(payload)
+            last = batch.num_columns - 1
+            rows = batch.select(range(last)).replace_schema_metadata(None)
+            within = np.asarray(batch.column(last))
+            whole = batch.schema.metadata
+            yield Packet(Side(side), int(seq), rows, within, int(whole[SIZE]), int(whole[NEWEST]))
 
 
 def _row(payload: bytes | None, *figures: int) -> pd.DataFrame:
