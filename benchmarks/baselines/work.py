@@ -60,5 +60,10 @@ class Work:
         return int(self.counts[HASHED])
 
     @property
+    def touched(self) -> int:
+        """All but comparisons, of which a scan needs one per key and a lookup a few."""
+        return self.total - self.comparisons
+
+    @property
     def total(self) -> int:
         return int(self.counts.sum())

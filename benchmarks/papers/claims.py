@@ -18,7 +18,7 @@ class Claim(NamedTuple):
 
 
 def print_claims(console: Console, claims: Iterable[Claim]) -> None:
-    table = Table(box=SIMPLE_HEAD)
+    table = Table(box=SIMPLE_HEAD, caption="holds: in its direction; sizes in print belong to other machines and data")
     for name in ("claim", "in print", "here", "holds"):
         table.add_column(name)
     for claim in claims:

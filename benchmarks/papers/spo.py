@@ -71,7 +71,7 @@ def _probes() -> Iterator[Claim]:
 def _whole_windows() -> Iterator[Claim]:
     chains = [chain_over_po(window, 200) for window in (10_000, 20_000, 50_000)]
     yield Claim(
-        "Fig. 11a: Q3, operations, chain index (hash; bit) over PO-Join",
+        "Fig. 11a: Q3, keys and bits touched, chain index (hash; bit) over PO-Join",
         "latency 3.2 to 23",
         f"{_list([each['hash'] for each in chains])}; {_list([each['bit'] for each in chains])}",
         min(min(each.values()) for each in chains) >= 1,
