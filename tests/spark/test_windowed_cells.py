@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 import random
-from collections import Counter, OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pytest
-from tests.spark.window_oracle import Results, Source, WindowOracle
+from tests.spark.window_cells import Query, played, query
+from tests.spark.window_oracle import Source, WindowOracle
 
-from dovetail.batch import Side
-from dovetail.condition import parse
+from dovetail.condition.aggregates import parse_aggregates
 from dovetail.errors import StateError
-from dovetail.planner import plan_window
-from dovetail.routers.hash import HashRouter
-from dovetail.runtimes.output import output_schema
-from dovetail.spark import windowed
-from dovetail.spark.packing import from_bytes
-from dovetail.spark.windowed import FIGURES, WindowJoin, WindowProcessor
-from dovetail.state import segments
 from dovetail.testing import definition, random_table
 from dovetail.window import Window, window
 
@@ -41,8 +32,6 @@ CONDITIONS = (
 )
 START = datetime(2024, 1, 1, tzinfo=UTC)
 
-Tables = tuple[pa.Table, pa.Table]
-
 
 def stream(rng: random.Random, rows: int, name: str) -> pa.Table:
     """Random rows that come mostly in the order of their time; some times are null."""
@@ -53,87 +42,6 @@ def stream(rng: random.Random, rows: int, name: str) -> pa.Table:
 
 def micros(table: pa.Table) -> list[int | None]:
     return table["ts"].cast(pa.int64()).to_pylist()
-
-
-@dataclass
-class Handle:
-    """A state store with one key."""
-
-    stored: str | None = None
-
-    def getValueState(self, name: str, schema: str) -> Handle:
-        return self
-
-    def get(self) -> tuple[str] | None:
-        return None if self.stored is None else (self.stored,)
-
-    def update(self, value: tuple[str]) -> None:
-        (self.stored,) = value
-
-
-@dataclass
-class Query:
-    """A query that runs one micro-batch after the other, on all cells."""
-
-    tables: Tables
-    join: WindowJoin
-    batch_id: int = 0
-    partition: int = 0
-    manifests: dict[int, str] = field(default_factory=dict)
-
-    def getLocalProperty(self, name: str) -> str:
-        return str(self.batch_id) if name == "streaming.sql.batchId" else "query"
-
-    def partitionId(self) -> int:
-        return self.partition
-
-    def micro_batch(self, sources: list[Source], rng: random.Random) -> tuple[Results, dict[str, int]]:
-        packed = []
-        for self.partition, (side, rows) in enumerate(sources):
-            table = self.tables[side].take(np.array(rows, np.int64)).combine_chunks()
-            batches = table.to_batches(max_chunksize=rng.choice([1, 4, 100]))
-            pack = windowed._to_cells(Side(side), self.join)
-            packed += [row for batch in pack(iter(batches)) for row in batch.to_pylist()]
-        rng.shuffle(packed)  # a shuffle keeps no order
-        found: Results = Counter()
-        figures = dict.fromkeys(FIGURES, 0)
-        manifests = dict(self.manifests)
-        for label in sorted({row["cell"] for row in packed}):
-            handle = Handle(self.manifests.get(label))
-            processor = WindowProcessor(self.join)
-            processor.init(handle)  # type: ignore[arg-type]
-            mine = [row for row in packed if row["cell"] == label]
-            frames = iter([pd.DataFrame(mine[:2]), pd.DataFrame(mine[2:])] if mine[2:] else [pd.DataFrame(mine)])
-            for frame in processor.handleInputRows((label,), frames, None):  # type: ignore[arg-type]
-                for name in FIGURES:
-                    figures[name] += int(frame[name][0])
-                if frame["payload"][0] is not None:
-                    found.update(_pairs(from_bytes(frame["payload"][0])))
-            assert handle.stored is not None
-            manifests[label] = handle.stored
-        self.manifests = manifests
-        self.batch_id += 1
-        return found, figures
-
-    def files(self) -> list[Path]:
-        return [*Path(self.join.state_dir).glob("query/dovetail/cell-*/*")]
-
-
-def _pairs(batch: pa.RecordBatch) -> Iterator[tuple[int, int | None]]:
-    rights = batch["right_row"].to_pylist() if "right_row" in batch.schema.names else [None] * batch.num_rows
-    return zip(batch["left_row"].to_pylist(), rights, strict=True)
-
-
-def query(
-    tables: Tables, on: str, how: str, bounds: Window, state_dir: Path, *, cells: int, partitions: int = 3
-) -> Query:
-    schemas = (tables[0].schema, tables[1].schema)
-    condition = parse(on, *schemas)
-    plan = plan_window(condition, how, bounds)
-    output = output_schema(*schemas, "_r", how)
-    router = HashRouter(condition, cells) if condition.equalities else None
-    join = WindowJoin(plan, bounds, cells, partitions, str(state_dir), (0, 0), output, "dovetail", router=router)
-    return Query(tables, join)
 
 
 def oracle(query: Query, timed: bool = False) -> WindowOracle:
@@ -161,12 +69,7 @@ def micro_batches(rng: random.Random, rows: tuple[int, int]) -> Iterator[list[So
 
 @pytest.fixture(autouse=True)
 def task(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """Where `query` is the one whose tasks run."""
-    running = SimpleNamespace(query=None)
-    monkeypatch.setattr(windowed, "TaskContext", SimpleNamespace(get=lambda: running.query))
-    monkeypatch.setattr(segments, "_mapped", OrderedDict())
-    monkeypatch.setattr("os.fsync", lambda handle: None)  # slow, and no power is lost here
-    return running
+    return played(monkeypatch)
 
 
 def play(query: Query, wanted: WindowOracle, batches: Iterator[list[Source]], task: Any, rng: random.Random) -> int:
@@ -244,6 +147,30 @@ def even(rows: int, batches: int) -> Iterator[list[Source]]:
     """The same number of rows of both sides in every micro-batch."""
     for numbers in np.split(np.arange(rows), batches):
         yield [(0, numbers.tolist()), (1, numbers.tolist())]
+
+
+def test_late_rows_of_a_self_join_are_counted_once(tmp_path: Path, task: Any) -> None:
+    times = pa.array([100, 90], pa.timestamp("s", "UTC"))
+    table = pa.table({"x": [0, 1], "ts": times, "left_row": [0, 1]})
+    run = query((table, table), "l.x < r.x", "inner", window(time="9 seconds", on="ts"), tmp_path, cells=2)
+    run.join = replace(run.join, self_join=True)
+    task.query = run
+    late = [run.micro_batch([(0, [row])], random.Random(0))[1]["late_rows"] for row in (0, 1)]
+    assert late == [0, 1]
+
+
+@pytest.mark.parametrize("on", ["l.k = r.k", "l.k = r.k AND l.x > 1", "l.k < r.k"])
+def test_aggregates_are_given_for_every_left_row(on: str, tmp_path: Path, task: Any) -> None:
+    left, right = pa.table({"k": [1, None, 2], "x": [1, 2, 3], "left_row": range(3)}), pa.table({"k": [1, 2, 2]})
+    run = query((left, right), on, "inner", window(rows=100), tmp_path, cells=3)
+    wanted = parse_aggregates({"n": "count(*)"}, left.schema, right.schema)
+    schema = left.schema.append(pa.field("n", pa.int64()))
+    run.join = replace(run.join, aggregates=wanted, schema=schema)
+    task.query = run
+    found, _ = run.micro_batch([(1, [0, 1, 2])], random.Random(0))
+    assert not found
+    found, _ = run.micro_batch([(0, [0, 1, 2])], random.Random(0))
+    assert sorted(row for row, _ in found) == [0, 1, 2]
 
 
 # Other numbers of cells.

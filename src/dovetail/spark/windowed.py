@@ -132,8 +132,9 @@ def _to_cells(side: Side, join: WindowJoin) -> Rewrite:
     """A function for mapInArrow that sends packed rows to all cells, or to those where they can have partners."""
     labels = np.array(join.labels, np.int32)
     schema = join.plan.condition.schema(side)
-    # Rows that match nothing are results of some join types, and may be late.
-    kept = join.window.by_time or (join.plan.how in ("left", "left_anti") and side is Side.LEFT)
+    # Rows that match nothing are results of some join types and of aggregates, and may be late.
+    wanted = bool(join.aggregates) or join.plan.how in ("left", "left_anti")
+    kept = join.window.by_time or (wanted and side is Side.LEFT)
 
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -204,7 +205,7 @@ class WindowProcessor(StatefulProcessor):
             sides = (sides[0], sides[0])
         # Where every cell sees all rows, one of them tells which are late.
         tells = cell == 0 or self._join.router is not None
-        late = late_rows(self._join.window, sides, operator.horizon) if tells else 0
+        late = late_rows(self._join, sides, operator.horizon) if tells else 0
         work = self._aggregates if self._join.aggregates else self._results
         matches = 0
         for batch in collected(work(operator, state, cell, sides)):
@@ -292,12 +293,12 @@ class _Progress:
         return [*self.arrived, self.newest]
 
 
-def late_rows(window: Window, sides: tuple[Ordered, Ordered], horizon: int) -> int:
-    """How many rows come behind the horizon."""
+def late_rows(join: WindowJoin, sides: tuple[Ordered, Ordered], horizon: int) -> int:
+    """How many rows come behind the horizon. Those of a self-join are on both sides, and are counted once."""
     late = 0
-    for side, rows in zip(Side, sides, strict=True):
-        if window.on is not None and rows.batch is not None:
-            times = event_times(rows.batch.column(window.on[side]))
+    for side, rows in zip([Side.LEFT] if join.self_join else Side, sides, strict=not join.self_join):
+        if join.window.on is not None and rows.batch is not None:
+            times = event_times(rows.batch.column(join.window.on[side]))
             late += int(((times < horizon) & (times > NEVER)).sum())
     return late
 
