@@ -10,14 +10,24 @@ from typing import Any
 import dovetail
 from dovetail.spark.session import local_session
 
+WINDOW = 2000  # rows
 
-def main(place: Path, master: str) -> None:
+JOINS: dict[str, dict[str, Any]] = {
+    "equality": {"on": "l.k = r.k"},
+    "window": {"on": "l.k < r.k AND l.v > r.v", "window": dovetail.window(rows=WINDOW)},
+    "window, left": {"on": "l.k < r.k AND l.v > r.v", "how": "left", "window": dovetail.window(rows=WINDOW)},
+}
+
+
+def main(place: Path, master: str, kind: str) -> None:
     spark = local_session("recovery", master, conf={"spark.sql.shuffle.partitions": "2"})
     sides = [
-        spark.readStream.schema(f"k bigint, {side} bigint").option("maxFilesPerTrigger", 1).parquet(str(place / side))
+        spark.readStream.schema(f"k bigint, v bigint, {side} bigint")
+        .option("maxFilesPerTrigger", 1)
+        .parquet(str(place / side))
         for side in ("left", "right")
     ]
-    joined = dovetail.join(sides[0], sides[1], "l.k = r.k", state_dir=str(place / "state"))
+    joined = dovetail.join(sides[0], sides[1], state_dir=str(place / "state"), **JOINS[kind])
     query = (
         joined.writeStream.format("parquet")
         .option("path", str(place / "results"))
@@ -57,4 +67,4 @@ def say(line: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    main(Path(sys.argv[1]), *sys.argv[2:])

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from tests.spark.recovery_job import WINDOW
 
 pytestmark = pytest.mark.spark
 
@@ -29,12 +30,16 @@ BATCH = re.compile(r"batch (-?\d+) failed (\d+)")
 
 
 def write_inputs(place: Path, files: int) -> dict[str, pa.Table]:
-    """Two sides in many small files, a micro-batch each: duplicates everywhere, and one heavy key."""
+    """Two sides in many small files, a micro-batch each: duplicates everywhere, and one heavy key.
+
+    v grows with k, so that few rows have a smaller k and a larger v than another.
+    """
     rng = np.random.default_rng(0)
     tables = {}
     for side in ("left", "right"):
         keys = np.where(rng.random(ROWS) < 0.01, -1, rng.integers(0, 20_000, ROWS))
-        tables[side] = pa.table({"k": keys, side: np.arange(ROWS)})
+        values = keys + rng.integers(-100, 100, ROWS)
+        tables[side] = pa.table({"k": keys, "v": values, side: np.arange(ROWS)})
         (place / side).mkdir()
         for number, rows in enumerate(np.array_split(np.arange(ROWS), files)):
             path = place / side / f"{number:03d}.parquet"
@@ -46,13 +51,13 @@ def write_inputs(place: Path, files: int) -> dict[str, pa.Table]:
 class Job:
     """A streaming query in processes of its own, all of which carry a mark."""
 
-    def __init__(self, place: Path, mark: str) -> None:
-        self.place, self.mark = place, mark
+    def __init__(self, place: Path, mark: str, kind: str) -> None:
+        self.place, self.mark, self.kind = place, mark, kind
         self.failed_tasks = 0
 
     @contextmanager
     def started(self, master: str) -> Iterator[subprocess.Popen[str]]:
-        command = [sys.executable, str(JOB), str(self.place), master]
+        command = [sys.executable, str(JOB), str(self.place), master, self.kind]
         environment = {**os.environ, "DOVETAIL_MARK": self.mark}
         with open(self.place / "job.log", "a") as log:
             job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
@@ -153,9 +158,9 @@ def kill(pid: int) -> None:
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> Iterator[Job]:
-    """A job of which nothing is left afterwards, whatever happens."""
-    job = Job(tmp_path, uuid.uuid4().hex)
+def job(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Job]:
+    """A job of which nothing is left afterwards, whatever happens. The parameter says what it joins."""
+    job = Job(tmp_path, uuid.uuid4().hex, request.param)
     yield job
     for _ in range(100):
         left = [pid for pid, _ in job.processes()]
@@ -167,12 +172,34 @@ def job(tmp_path: Path) -> Iterator[Job]:
     pytest.fail(f"processes {left} do not end")
 
 
-def check(place: Path, tables: dict[str, pa.Table], spark: SparkSession) -> None:
-    sink = spark.read.parquet(str(place / "results")).select("left", "right").toArrow()  # by the log of the sink
+Results = Counter[tuple[int, int | None]]
+
+
+def check(job: Job, tables: dict[str, pa.Table], spark: SparkSession) -> None:
+    sink = spark.read.parquet(str(job.place / "results")).select("left", "right").toArrow()  # by the log of the sink
     found = Counter(zip(sink["left"].to_pylist(), sink["right"].to_pylist(), strict=True))
-    at_rest = tables["left"].join(tables["right"], "k", join_type="inner")
-    expected = Counter(zip(at_rest["left"].to_pylist(), at_rest["right"].to_pylist(), strict=True))
+    expected = equal(tables) if job.kind == "equality" else in_window(tables, left="left" in job.kind)
     assert found == expected
+
+
+def equal(tables: dict[str, pa.Table]) -> Results:
+    pairs = tables["left"].select(["k", "left"]).join(tables["right"].select(["k", "right"]), "k", join_type="inner")
+    return Counter(zip(pairs["left"].to_pylist(), pairs["right"].to_pylist(), strict=True))
+
+
+def in_window(tables: dict[str, pa.Table], left: bool) -> Results:
+    """Row by row. In a micro-batch, which is a file of each side, rows of the sides take turns."""
+    columns = [[np.asarray(tables[side][name]) for name in ("k", "v")] for side in ("left", "right")]
+    found: Results = Counter()
+    for row in range(ROWS):  # left row i is the arrival 2 i, right row i the arrival 2 i + 1
+        first, last = max(0, row - WINDOW // 2), min(ROWS, row + WINDOW // 2)
+        near = np.arange(first, last)
+        near = near[np.abs(2 * near + 1 - 2 * row) < WINDOW]
+        partners = near[(columns[0][0][row] < columns[1][0][near]) & (columns[0][1][row] > columns[1][1][near])]
+        found.update((row, int(partner)) for partner in partners)
+        if left and not len(partners) and 2 * row <= 2 * ROWS - WINDOW:  # its window has closed
+            found[row, None] += 1
+    return found
 
 
 def check_segments(place: Path, spark: SparkSession) -> None:
@@ -185,15 +212,17 @@ def check_segments(place: Path, spark: SparkSession) -> None:
     assert len(there) < 3 * len(named) + 20
 
 
+@pytest.mark.parametrize("job", ["equality", "window, left"], indirect=True)
 def test_a_killed_driver_and_killed_workers(job: Job, spark: SparkSession) -> None:
-    tables = write_inputs(job.place, files=10)
+    tables = write_inputs(job.place, files=8)
     job.kill_jvm(batches=3, pause=random.Random(1).random())
     assert job.kill_workers(batches=2, master="local[2,8]")  # tasks are tried again
-    check(job.place, tables, spark)
+    check(job, tables, spark)
     check_segments(job.place, spark)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("job", ["equality", "window", "window, left"], indirect=True)
 def test_many_kills(job: Job, spark: SparkSession) -> None:
     rng = random.Random(2)
     tables = write_inputs(job.place, files=60)
@@ -202,5 +231,5 @@ def test_many_kills(job: Job, spark: SparkSession) -> None:
         done = job.kill_workers(batches=rng.choice([1, 2]), master="local[2]")
         assert not done  # without retries a failed task ends the query
     assert job.run_to_the_end()
-    check(job.place, tables, spark)
+    check(job, tables, spark)
     check_segments(job.place, spark)

@@ -243,7 +243,8 @@ def _stream_plan(plan: JoinPlan, frame: DataFrame, options: Options) -> tuple[Jo
     if not condition.equalities:
         raise PlanError(
             f"{condition.text} has no equality between the two streams: without a window every row would have to be "
-            "compared with every other for ever. Add an equality."
+            "compared with every other for ever. Say how long rows can match, as in window=dovetail.window(rows=…) or "
+            "dovetail.window(time=…, on=…), or add an equality."
         )
     if plan.operator.name not in AT_ARRIVAL:
         raise PlanError(
