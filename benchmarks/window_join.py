@@ -126,7 +126,7 @@ def _singly(data: Streams, name: str, make: Callable[[Query], WindowJoin]) -> Ti
         join = make(Query.of("<", ">"))
         for number in range(data.filling):
             for row in _keys(data.batches[number]):
-                join.store(data.side(number), row)
+                join.load(data.side(number), row)
         data.singles[name] = join
     join = data.singles[name]
     start = join.arrived - data.filling * data.batches[0].num_rows

@@ -94,16 +94,6 @@ class WindowJoin:
         """As `arrive`, without looking for results: to fill a window before anything is measured."""
         self._take(side, row, ())
 
-    def store(self, side: Side, row: Sequence[float | None]) -> None:
-        """A row arrives and is kept, without a look for its partners: to fill a window."""
-        position = self.arrived
-        self.arrived += 1
-        self._advance(position, max(0, position - self.window + 1))
-        keys = as_keys(row)
-        if not np.isnan(keys).any():
-            self._recent[position % len(self._recent)] = keys
-            self.indexes[side].insert(position, keys, self.inserting.counts)
-
     def finish(self) -> Pairs:
         return NO_PAIRS
 
