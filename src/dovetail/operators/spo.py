@@ -156,7 +156,7 @@ class Spo:
                 reported[rows],
             )
         if batch.num_rows:
-            kept = keep(self._conditions[side.other], self._drives[side.other], batch)
+            kept = self.kept(side, batch)
             self._runs[side].append(Run(kept, places, places.extent(), partnered, reported))
             self._merge(side)
 
@@ -176,6 +176,10 @@ class Spo:
 
     def probing(self, side: Side, batch: pa.RecordBatch) -> Probing:
         return Probing(self._conditions[side], self._drives[side], batch)
+
+    def kept(self, side: Side, batch: pa.RecordBatch) -> Kept:
+        """Rows of a side as they are kept, sorted."""
+        return keep(self._conditions[side.other], self._drives[side.other], batch)
 
     def in_time(self, side: Side, batch: pa.RecordBatch, places: Places) -> tuple[pa.RecordBatch, Places]:
         """Rows that are not late, placed by the window."""
@@ -331,7 +335,7 @@ class Spo:
             newer, older = runs.pop(), runs.pop()
             batch = pa.concat_batches([older.kept.batch, newer.kept.batch])
             places = joined([older.places, newer.places])
-            kept = keep(self._conditions[side.other], self._drives[side.other], batch)
+            kept = self.kept(side, batch)
             partnered = np.concatenate([older.partnered, newer.partnered])
             reported = np.concatenate([older.reported, newer.reported])
             runs.append(Run(kept, places, places.extent(), partnered, reported))
@@ -378,10 +382,7 @@ class Spo:
         width = len(columns) - len(COLUMNS)
         places = Places(*(np.asarray(column) for column in columns[width:]))
         batch = pa.RecordBatch.from_arrays(columns[:width], schema=self._conditions[side].schema(Side.LEFT))
-        if "orders" in stored:
-            kept = kept_again(batch, stored["orders"])
-        else:
-            kept = keep(self._conditions[side.other], self._drives[side.other], batch)
+        kept = kept_again(batch, stored["orders"]) if "orders" in stored else self.kept(side, batch)
         nothing = np.zeros(batch.num_rows, np.bool_)
         run = Run(kept, places, places.extent(), nothing, nothing.copy())
         if "flags" in stored:

@@ -21,10 +21,10 @@ from dovetail.condition.aggregates import Aggregate
 from dovetail.matchers import Kept, Parts, Probing
 from dovetail.matchers.listed import These
 from dovetail.matchers.parts import Part
-from dovetail.operators.spo import Run, Spo
+from dovetail.operators.spo import Spo
 from dovetail.state.places import Flags, Places, gone_rows, sure_rows, within
 
-FEW = 64  # probes whose doubtful pairs are gone through
+FEW = 512  # probes whose doubtful pairs are gone through: fewer cost more in calls than they save in pairs
 ROOM = 1 << 18  # pairs at a time
 
 
@@ -39,55 +39,53 @@ class WindowAggregate:
     def over(self, batch: pa.RecordBatch, places: Places) -> pa.RecordBatch:
         """The left rows with their aggregates; none is kept."""
         batch, places = self._operator.in_time(Side.LEFT, batch, places)
-        partials = [part for run in self._operator.runs(Side.RIGHT) for part in self._over_run(batch, places, run)]
+        everyone = range(batch.num_rows)
+        partials = [
+            part
+            for run in self._operator.runs(Side.RIGHT)
+            if batch.num_rows
+            for part in self._divided(batch, places, everyone, run.kept, run.places)
+        ]
         merged = self._merged(partials, batch.num_rows)
         answers = finish(self._aggregates, (), merged)
         width = len(self._schema) - len(self._aggregates)
         return pa.RecordBatch.from_arrays([*batch.columns[:width], *answers.columns], schema=self._schema)
 
-    def _over_run(self, batch: pa.RecordBatch, places: Places, run: Run) -> Iterator[pa.RecordBatch]:
-        yield from self._divided(batch, places, 0, batch.num_rows, run, np.ones(run.rows, np.bool_))
-
     def _divided(
-        self, batch: pa.RecordBatch, places: Places, first: int, last: int, run: Run, asked: Flags
+        self, batch: pa.RecordBatch, places: Places, probes: range, kept: Kept, kept_places: Places
     ) -> Iterator[pa.RecordBatch]:
-        """Partial results of the probes first .. last over those rows of a run that are asked about."""
-        if first == last:
-            return
-        mine = places.of(np.arange(first, last))
+        """Partial results of some of the left rows over rows that are kept."""
+        mine = places.of(np.arange(probes.start, probes.stop))
         extent, window = mine.extent(), self._operator.window
-        sure = asked & sure_rows(window, extent, run.places) & (run.places.own < extent.other[0])
-        gone = gone_rows(window, extent, run.places) | (run.places.own >= extent.other[1])
-        doubtful = asked & ~sure & ~gone
-        probing = self._operator.probing(Side.LEFT, batch.slice(first, last - first))
+        sure = sure_rows(window, extent, kept_places) & (kept_places.own < extent.other[0])
+        gone = gone_rows(window, extent, kept_places) | (kept_places.own >= extent.other[1])
+        doubtful = np.flatnonzero(~sure & ~gone)
+        probing = self._operator.probing(Side.LEFT, batch.slice(probes.start, len(probes)))
         if sure.any():
-            yield _shifted(partials_by_row(probing.match(_some(run.kept, sure)), self._aggregates), first)
-        if not doubtful.any():
+            yield _shifted(partials_by_row(probing.match(_some(kept, sure)), self._aggregates), probes.start)
+        if not len(doubtful):
             return
-        if last - first <= FEW:
-            matcher = self._doubtful(probing, mine, run, doubtful)
-            yield _shifted(partials_by_row(matcher, self._aggregates), first)
+        rest = self._operator.kept(Side.RIGHT, take_rows(kept.batch, doubtful))
+        rest_places = kept_places.of(doubtful)
+        if len(probes) <= FEW:
+            matcher = self._in_window(probing, mine, rest, rest_places)
+            yield _shifted(partials_by_row(matcher, self._aggregates), probes.start)
             return
-        middle = (first + last) // 2
-        yield from self._divided(batch, places, first, middle, run, doubtful)
-        yield from self._divided(batch, places, middle, last, run, doubtful)
+        middle = probes.start + len(probes) // 2
+        for half in (range(probes.start, middle), range(middle, probes.stop)):
+            yield from self._divided(batch, places, half, rest, rest_places)
 
-    def _doubtful(self, probing: Probing, mine: Places, run: Run, doubtful: Flags) -> Parts:
+    def _in_window(self, probing: Probing, mine: Places, kept: Kept, kept_places: Places) -> Parts:
         """The pairs that are in the window, one by one."""
-        rows = np.flatnonzero(doubtful)
-        some = _some(run.kept, doubtful)
-        renumbered = some.part is None
-        places = run.places.of(rows) if renumbered else run.places
         found = []
-        matcher = probing.match(some)
-        for lefts, rights in matcher.pairs(ROOM):
-            good = within(self._operator.window, mine, lefts, places, rights)
-            good &= places.own[rights] < mine.other[lefts]
+        for lefts, rights in probing.match(kept).pairs(ROOM):
+            good = within(self._operator.window, mine, lefts, kept_places, rights)
+            good &= kept_places.own[rights] < mine.other[lefts]
             found.append((lefts[good], rights[good]))
         lefts, rights = (np.concatenate([pair[s] for pair in found] or [np.empty(0, np.int64)]) for s in Side)
-        sizes = (probing.batch.num_rows, some.batch.num_rows)
+        sizes = (probing.batch.num_rows, kept.batch.num_rows)
         everything = (np.arange(sizes[0]), np.arange(sizes[1]))
-        return Parts((probing.batch, some.batch), (Part(These(lefts, rights, sizes), everything, ()),))
+        return Parts((probing.batch, kept.batch), (Part(These(lefts, rights, sizes), everything, ()),))
 
     def _merged(self, partials: list[pa.RecordBatch], rows: int) -> pa.RecordBatch:
         """One line per left row, whether it has partners or not."""
@@ -107,7 +105,7 @@ class WindowAggregate:
 
 
 def _some(kept: Kept, chosen: Flags) -> Kept:
-    """Some of the rows that are kept; those without a part are numbered anew."""
+    """Some of the rows that are kept; those that are not sorted are numbered anew."""
     if kept.part is not None:
         return kept.only(chosen)
     batch = take_rows(kept.batch, np.flatnonzero(chosen))
