@@ -75,16 +75,18 @@ demo: $(SELF)
 
 test: test-core test-kernels test-spark
 
+PARALLEL := --numprocesses auto --maxprocesses 4
+
 test-core: $(DEV) $(SELF)
 	@echo "==> tests without Spark"
-	$(PYTEST)
+	$(PYTEST) $(PARALLEL)
 
 # Numba's cache does not tell code with bounds checks from code without: a directory of its own.
 test-kernels: $(DEV) $(SELF)
 	@echo "==> kernels as plain Python"
-	NUMBA_DISABLE_JIT=1 $(PYTEST) tests/kernels
+	NUMBA_DISABLE_JIT=1 $(PYTEST) $(PARALLEL) tests/kernels
 	@echo "==> kernels with bounds checks"
-	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR="$(CURDIR)/$(VENV)/numba-boundscheck" $(PYTEST) tests/kernels
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR="$(CURDIR)/$(VENV)/numba-boundscheck" $(PYTEST) $(PARALLEL) tests/kernels
 
 test-spark: $(DEV) $(SELF)
 	@echo "==> tests on Spark"
