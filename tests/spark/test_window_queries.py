@@ -140,11 +140,11 @@ def test_in_cells(name: str, rows: int, cells: int, tmp_path: Path, monkeypatch:
 
 
 MORE = [(name, rows, cells) for name in QUERIES for rows, cells in ((90, 1), (450, 2))]
-SLOW = [pytest.param(*case, marks=pytest.mark.slow) for case in MORE if case != ("Q1", 450, 2)]
+SLOW = [pytest.param(*case, marks=pytest.mark.slow) for case in MORE]
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(("name", "rows", "cells"), [("Q1", 450, 2), ("Q2", 450, 3), *SLOW])
+@pytest.mark.parametrize(("name", "rows", "cells"), [("Q2", 450, 3), *SLOW])
 def test_on_spark(name: str, rows: int, cells: int, spark: SparkSession, tmp_path: Path) -> None:
     case = read(name)
     for side, table in (("l", case.left), ("r", case.right)):
