@@ -223,5 +223,18 @@ def test_what_is_kept_is_bounded(how: str, scope: Any, tmp_path: Path, task: Any
         files.append(len(run.files()))
     in_window = 40 if scope == "combined" else 80
     copies = 1 if how == "inner" else (1 + cells) / 2
-    assert max(kept) <= copies * (in_window + 2 * 2 * 4 + 20)
+    assert max(kept) <= copies * (in_window + in_window // 10 + 20)
     assert max(files[15:]) <= max(files[5:15])
+
+
+@pytest.mark.parametrize("scope", ["combined", "per_stream"])
+def test_many_cells_keep_no_more_than_few(scope: Any, tmp_path: Path, task: Any) -> None:
+    """Runs are merged up to a slide of the stream, of which each cell has a few rows."""
+    rng = random.Random(0)
+    tables = stream(rng, 160, "left_row"), stream(rng, 160, "right_row")
+    bounds = window(rows=40, slide=20, scope=scope)
+    run = query(tables, CONDITIONS[0], "inner", bounds, tmp_path, cells=8, partitions=8)
+    task.query = run
+    in_window = 40 if scope == "combined" else 80
+    for sources in even(160, 40):
+        assert run.micro_batch(sources, rng)[1]["window_rows"] <= 1.5 * in_window + 8

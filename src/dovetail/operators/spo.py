@@ -342,11 +342,12 @@ class Spo:
             self._counters.merges += 1
 
     def _fits(self, older: Run, newer: Run) -> bool:
-        """Whether two runs make no more than a slide together."""
-        if self._window.by_time:
+        """Whether two runs make no more than a slide together: of the stream, of which only some rows may be here."""
+        if self._window.scope == "per_stream" and not self._window.by_time:
+            ends = (*older.extent.own, *newer.extent.own)
+        else:
             ends = (*older.extent.at, *newer.extent.at)
-            return max(ends) - min(ends) <= self._delta
-        return older.rows + newer.rows <= self._delta
+        return max(ends) - min(ends) <= self._delta
 
     def _is_over(self, side: Side, extent: Extent) -> bool:
         if self._window.scope == "per_stream" and not self._window.by_time:
