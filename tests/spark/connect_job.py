@@ -42,7 +42,7 @@ def main(place: Path) -> None:
     found, expected = dovetail.join(odd, odd, condition), odd.alias("l").join(odd.alias("r"), F.expr(condition))
     same(*(frame.toDF(*(f"c{n}" for n in range(8))).select(*printed) for frame in (found, expected)))
     heavy = spark.range(3000).selectExpr("IF(id < 2000, 7, id) AS k", "id AS c")
-    assert "1 heavy keys are split" in str(dovetail.explain(heavy, right, ["k"], cells=4))
+    assert "heavy keys that are split: 1" in str(dovetail.explain(heavy, right, ["k"], cells=4))
     same(dovetail.join(heavy, right, ["k"], cells=4), heavy.alias("l").join(right.alias("r"), F.expr("l.k = r.k")))
     nothing = spark.createDataFrame([], "k int, b string")  # Spark sees that it is empty and never calls us
     assert dovetail.join(left, nothing, ["k"]).count() == dovetail.join(nothing, left, "l.k < r.k").count() == 0
