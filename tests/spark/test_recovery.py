@@ -214,7 +214,7 @@ def check_segments(place: Path, spark: SparkSession) -> None:
 
 @pytest.mark.parametrize("job", ["equality", "window, left"], indirect=True)
 def test_a_killed_driver_and_killed_workers(job: Job, spark: SparkSession) -> None:
-    tables = write_inputs(job.place, files=8)
+    tables = write_inputs(job.place, files=10)
     job.kill_jvm(batches=3, pause=random.Random(1).random())
     assert job.kill_workers(batches=2, master="local[2,8]")  # tasks are tried again
     check(job, tables, spark)
