@@ -169,7 +169,7 @@ class These:
     rights: Rows
     sizes: tuple[int, int]
 
-    adds_up = False
+    adds_up = True
 
     def count(self) -> int:
         return len(self.lefts)
@@ -187,7 +187,11 @@ class These:
         return np.bincount(self.lefts, minlength=self.sizes[0])
 
     def row_sums(self, numbers: Numbers) -> Numbers:
-        raise NotImplementedError("pairs that are known are gone through")
+        sums = np.zeros(self.sizes[0], numbers.dtype)
+        np.add.at(sums, self.lefts, numbers[self.rights])
+        return sums
 
     def row_smallest(self, codes: Words) -> Words:
-        raise NotImplementedError("pairs that are known are gone through")
+        smallest = np.full(self.sizes[0], NONE)
+        np.minimum.at(smallest, self.lefts, codes[self.rights])
+        return smallest

@@ -83,7 +83,8 @@ def candidates(task: Task) -> Iterator[Candidate]:
             yield from _blocks(task)
         case "one_inequality" | "two_inequalities":
             yield from _blocks(task)
-    yield _one_bucket(task)
+    rows = (task.samples[0].rows, task.samples[1].rows)
+    yield one_bucket(task.condition, task.tasks, rows, task.unique)
 
 
 def _hash(task: Task) -> Candidate:
@@ -94,13 +95,14 @@ def _hash(task: Task) -> Candidate:
     return HashRouter(task.condition, task.tasks, heavy), Choice("hash", f"rows meet by {keys}{split}")
 
 
-def _one_bucket(task: Task) -> Candidate:
-    if task.unique is None:
-        router = OneBucketRouter.shaped(task.condition, task.tasks, task.samples[0].rows, task.samples[1].rows)
-    elif task.unique is Side.LEFT:
-        router = OneBucketRouter(task.condition, task.tasks, 1)
+def one_bucket(condition: Condition, tasks: int, rows: tuple[int, int], unique: Side | None) -> Candidate:
+    """The router that needs to know nothing of the data."""
+    if unique is None:
+        router = OneBucketRouter.shaped(condition, tasks, rows[0], rows[1])
+    elif unique is Side.LEFT:
+        router = OneBucketRouter(condition, tasks, 1)
     else:
-        router = OneBucketRouter(task.condition, 1, task.tasks)
+        router = OneBucketRouter(condition, 1, tasks)
     why = f"a grid of {router.lines} x {router.columns}, in which any two rows meet once"
     return router, Choice("one_bucket", why)
 

@@ -22,9 +22,8 @@ from dovetail.operators import operator_class
 from dovetail.plan import Choice, JoinPlan
 from dovetail.planner import with_estimate
 from dovetail.routers.hash import HashRouter
-from dovetail.routers.one_bucket import OneBucketRouter
 from dovetail.routers.protocol import Router
-from dovetail.routing import Task, choose_router, in_tasks
+from dovetail.routing import Task, choose_router, in_tasks, one_bucket
 from dovetail.runtimes.work import Work
 from dovetail.spark.binding import Bound
 from dovetail.spark.cell import cells_at_rest, operator_cells
@@ -121,13 +120,7 @@ def _unseen(plan: JoinPlan, look: Look, by_operator: bool) -> Routed:
         router = HashRouter(plan.condition, look.tasks)
         choice = Choice("hash", "equal keys share a cell")
     else:
-        rows = plan.rows or (1, 1)
-        unique = UNIQUE.get(plan.how)
-        router = OneBucketRouter.shaped(plan.condition, look.tasks, rows[0], rows[1])
-        if unique is not None:
-            lines = look.tasks if unique is Side.LEFT else 1
-            router = OneBucketRouter(plan.condition, lines, look.tasks // lines)
-        choice = Choice("one_bucket", f"a grid of {router.lines} x {router.columns}, in which any two rows meet once")
+        router, choice = one_bucket(plan.condition, look.tasks, plan.rows or (1, 1), UNIQUE.get(plan.how))
     cells = list(range(router.cells))
     return Routed(replace(plan, router=choice, cells=len(cells), tasks=len(cells)), router, cells, _smaller(plan))
 

@@ -58,7 +58,7 @@ from dovetail.state.segments import SegmentStore
 from dovetail.window import Window
 
 FORMAT = 1  # of the state: to be raised when a release writes another
-FIGURES = ("matches", "window_rows", "late_rows", "probe_us", "merges")
+FIGURES = ("matches", "window_rows", "late_rows", "cell_us", "merges")
 RESULTS = "payload binary, " + ", ".join(f"{name} bigint" for name in FIGURES)
 WITHIN = "__within"  # of packets: the column with positions in the piece
 SIZE, NEWEST = b"size", b"newest"  # of the whole piece
