@@ -73,9 +73,11 @@ def dovetail_counts(data: Streams) -> Timed:
 def pairs_without_a_join(data: Streams) -> Timed:
     """As many rows out of each row as it has matches with rows before it."""
 
+    matches = data.matches  # workers must not ask for the session beside it
+
     def widen(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            for _ in range(data.matches):
+            for _ in range(matches):
                 yield pa.RecordBatch.from_arrays([*batch.columns, *batch.columns], names=PAIRS.split(" ")[::2])
 
     left, right = _read(data)
