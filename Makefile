@@ -132,8 +132,8 @@ COMPILE = $(VENV)/bin/uv pip compile --quiet --universal --fork-strategy fewest 
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" $(LOCKFLAGS)
 
 lock: $(DEV)
-	$(COMPILE) pyproject.toml --extra spark --group build --group test --group lint --group bench --group lock \
-		--output-file locks/dev.txt
+	$(COMPILE) pyproject.toml --extra postgres --extra spark --group build --group test --group postgres --group lint \
+		--group bench --group lock --output-file locks/dev.txt
 	$(COMPILE) pyproject.toml --extra spark --constraint locks/dev.txt --output-file locks/run.txt
 	$(COMPILE) --group build --constraint locks/dev.txt --output-file locks/build.txt
 
