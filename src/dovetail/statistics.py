@@ -12,7 +12,7 @@ from dovetail.batch import Side, take_rows
 from dovetail.condition import Condition, columns_of, keyed_rows
 from dovetail.keys import is_fixed
 from dovetail.matchers import Drive, build_matcher
-from dovetail.routers.codes import Words, numbers, rough_codes
+from dovetail.state.rough_codes import Words, numbers, rough_codes
 
 SAMPLE = 4096  # rows of a side
 CROSS = 1024  # rows of a side, where every pair of them has to be looked at

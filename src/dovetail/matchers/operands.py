@@ -43,7 +43,7 @@ def read_operands(
         rows.append(np.arange(batches[side].num_rows) if alive is None else alive)
         columns.append(keys)
     split = len(equal)
-    hashes = (_equal_codes(columns[0][:split]), _equal_codes(columns[1][:split])) if equal else None
+    hashes = (equal_codes(columns[0][:split]), equal_codes(columns[1][:split])) if equal else None
     pairs = list(zip(columns[0][split:], columns[1][split:], strict=True))
     for left, right in pairs:
         if types.is_list(left.type):
@@ -54,7 +54,7 @@ def read_operands(
     return Operands((rows[0], rows[1]), hashes, known if complete else (), complete)
 
 
-def _equal_codes(columns: list[pa.Array]) -> Words:
+def equal_codes(columns: list[pa.Array]) -> Words:
     """The order codes of a single key of fixed width, which are exact; a hash of anything else."""
     if len(columns) == 1 and is_fixed(columns[0].type):
         return order_codes(columns[0]).values

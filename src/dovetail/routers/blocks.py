@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 from dovetail.batch import Side
 from dovetail.condition import Condition, Expression, keyed_rows
-from dovetail.routers.codes import Words, rough_codes
 from dovetail.routers.protocol import Spread, Visits
+from dovetail.state.rough_codes import Words, rough_codes
 
 LEAST, MOST = np.int64(-(2**63)), np.int64(2**63 - 1)
 

@@ -35,8 +35,8 @@ from numpy.typing import NDArray
 from dovetail.batch import Rows, Side
 from dovetail.condition import Condition, Expression, Interval, keyed_rows
 from dovetail.keys import list_lengths
-from dovetail.routers.codes import Floats, Words, numbers, rough_codes
 from dovetail.routers.protocol import Spread, Visits
+from dovetail.state.rough_codes import Floats, Words, numbers, rough_codes
 
 Slabs = NDArray[np.int64]
 Cuts = NDArray[Any]  # where slabs begin, but for the first: doubles for windows, codes for spans

@@ -40,11 +40,11 @@ from dovetail.keys import list_lengths
 from dovetail.matchers import Drive
 from dovetail.plan import Choice
 from dovetail.routers.blocks import BlockRouter, Comparison, cut_blocks, meeting, number_cells
-from dovetail.routers.codes import Floats, rough_codes
 from dovetail.routers.grid import DOUBLE, SINGLE, Axis, GridRouter, Span, Window, element_of
 from dovetail.routers.hash import HashRouter, heavy_keys
 from dovetail.routers.one_bucket import OneBucketRouter
 from dovetail.routers.protocol import Router
+from dovetail.state.rough_codes import Floats, rough_codes
 from dovetail.statistics import Samples
 
 FINER = 2  # cells per task, so that tasks can be evened out

@@ -1,4 +1,4 @@
-"""Key columns as numbers to route by: they need not tell all values apart, but must never turn their order around.
+"""Key columns as numbers to route and sweep by: not all values are told apart, but their order is never turned around.
 
 a <= b   =>   code(a) <= code(b)
 """
