@@ -18,7 +18,7 @@ import pyarrow as pa
 from dovetail.batch import Rows, Side
 from dovetail.condition import Condition, Less, Overlap, keyed_rows
 from dovetail.condition.expression import type_of
-from dovetail.kernels import ordered_part, two_inequalities
+from dovetail.kernels import ordered_part, three_inequalities, two_inequalities
 from dovetail.kernels.ordered_part import Arranged, OrderedPart
 from dovetail.kernels.sorting import Sorted
 from dovetail.keys import is_fixed, order_codes
@@ -99,6 +99,13 @@ class Probing:
         join = ordered_part.probe(self._arranged, kept.part, self._operators)
         checks = to_check(self._condition, self._drive.predicates)
         return Parts(batches, (Part(Prepared(two_inequalities, join), (self._rows, kept.rows), checks),))
+
+    def match_bounded(self, kept: Kept, least: Words, third: Words) -> Parts:
+        """The pairs in which the `third` of the kept row is not less than the `least` of the probe; of sorted rows only."""
+        (part,) = self.match(kept).parts
+        assert isinstance(part.listed, Prepared)
+        join = three_inequalities.prepare(part.listed.join, least[self._rows], third[kept.rows])
+        return Parts((self.batch, kept.batch), (replace(part, listed=Prepared(three_inequalities, join)),))
 
 
 def _operators(drive: Drive) -> tuple[int, int] | None:

@@ -4,8 +4,9 @@
     probes l1 … ln                   ^ for some probes                                         ^ same micro-batch
 
 What is surely in the window with all probes and came before all of them is aggregated by the kernels, without listing a
-pair. For the rest the probes are halved and asked again, down to a few, whose pairs are gone through one by one. So a
-micro-batch costs O(n log n), whatever the number of matches.
+pair. At each end of the window, a pair has to keep to one bound: two inequalities with a bound have a kernel, too. For
+other conditions, and for rows at both ends at once, the probes are halved and asked again, down to a few, whose pairs
+are gone through one by one. So a micro-batch costs O(n log^2 n), whatever the number of matches.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from dovetail.matchers import Kept, Parts, Probing
 from dovetail.matchers.listed import These
 from dovetail.matchers.parts import Part
 from dovetail.operators.spo import Spo
-from dovetail.state.places import Flags, Places, gone_rows, sure_rows, within
+from dovetail.state.places import Flags, Places, Words, bounds, within
 
 FEW = 512  # probes whose doubtful pairs are gone through: fewer cost more in calls than they save in pairs
 ROOM = 1 << 18  # pairs at a time
@@ -56,18 +57,33 @@ class WindowAggregate:
     ) -> Iterator[pa.RecordBatch]:
         """Partial results of some of the left rows over rows that are kept."""
         mine = places.of(np.arange(probes.start, probes.stop))
-        extent, window = mine.extent(), self._operator.window
-        sure = sure_rows(window, extent, kept_places) & (kept_places.own < extent.other[0])
-        gone = gone_rows(window, extent, kept_places) | (kept_places.own >= extent.other[1])
-        doubtful = np.flatnonzero(~sure & ~gone)
+        limits = bounds(self._operator.window, mine, kept_places)
+        possible = np.logical_and.reduce([third >= least.min() for least, third in limits])
+        doubts = [third < least.max() for least, third in limits]
+        doubtful = np.add.reduce(doubts, dtype=np.int8)
         probing = self._operator.probing(Side.LEFT, batch.slice(probes.start, len(probes)))
-        if sure.any():
-            yield _shifted(partials_by_row(probing.match(_some(kept, sure)), self._aggregates), probes.start)
-        if not len(doubtful):
-            return
-        rest = self._operator.kept(Side.RIGHT, take_rows(kept.batch, doubtful))
-        rest_places = kept_places.of(doubtful)
+        matchers = []
+        if (sure := possible & (doubtful == 0)).any():
+            matchers.append(probing.match(_some(kept, sure)))
+        rest = possible & (doubtful > 0)
+        if kept.part is not None:
+            for limit, doubt in zip(limits, doubts, strict=True):
+                if (one := possible & doubt & (doubtful == 1)).any():
+                    matchers.append(probing.match_bounded(kept.only(one), *limit))
+            rest &= doubtful > 1
+        for matcher in matchers:
+            yield _shifted(partials_by_row(matcher, self._aggregates), probes.start)
+        if rest.any():
+            yield from self._halved(batch, places, probes, kept, kept_places, np.flatnonzero(rest))
+
+    def _halved(
+        self, batch: pa.RecordBatch, places: Places, probes: range, kept: Kept, kept_places: Places, rows: Words
+    ) -> Iterator[pa.RecordBatch]:
+        """Of kept rows in doubt, fewer are so for half of the probes; pairs of a few are gone through one by one."""
+        rest, rest_places = self._operator.kept(Side.RIGHT, take_rows(kept.batch, rows)), kept_places.of(rows)
         if len(probes) <= FEW:
+            probing = self._operator.probing(Side.LEFT, batch.slice(probes.start, len(probes)))
+            mine = places.of(np.arange(probes.start, probes.stop))
             matcher = self._in_window(probing, mine, rest, rest_places)
             yield _shifted(partials_by_row(matcher, self._aggregates), probes.start)
             return

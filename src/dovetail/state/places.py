@@ -77,6 +77,24 @@ def gone_rows(window: Window, probes: Extent, kept: Places) -> Flags:
     return (probes.at[0] - kept.at >= window.size) | (kept.at - probes.at[1] >= window.size)
 
 
+class Bound(NamedTuple):
+    """A pair is in the window only if the kept row's number is not less than what its probe asks for."""
+
+    least: Words  # by probe
+    third: Words  # by kept row
+
+
+def bounds(window: Window, probes: Places, kept: Places) -> tuple[Bound, ...]:
+    """What makes up the window of each left probe, over right rows that came before it."""
+    before = Bound(1 - probes.other, -kept.own)
+    if window.scope == "per_stream" and not window.by_time:
+        return before, Bound(probes.other - window.size, kept.own)
+    not_too_old = Bound(probes.at - window.size + 1, kept.at)
+    if not window.by_time:
+        return before, not_too_old
+    return before, not_too_old, Bound(1 - probes.at - window.size, -kept.at)
+
+
 def surely(window: Window, left: Extent, right: Extent) -> bool:
     """Whether all pairs are in the window together."""
     if window.scope == "per_stream" and not window.by_time:
