@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Any, NamedTuple
@@ -99,9 +99,13 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """Nothing arrives for as long as `steps` units of reactive work take (None: until the work is done)."""
+    """Nothing arrives for as long as `steps` units of reactive work take (None: until the work is done).
+
+    `over` is asked after each unit whether to break off, because rows have arrived after all.
+    """
 
     steps: int | None = None
+    over: Callable[[], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ It is the same in process, in simulation and inside a Spark task; only the event
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -53,8 +53,8 @@ class Driver:
         match event:
             case Arrival(side, batch):
                 yield from self._arrive(side, batch)
-            case Stall(steps):
-                yield from self._react(steps)
+            case Stall(steps, over):
+                yield from self._react(steps, over)
             case Watermark(value):
                 yield from self._found(Phase.ARRIVING, self.operator.expire(value))
             case End(side):
@@ -85,11 +85,11 @@ class Driver:
             "Give it more memory, or choose an algorithm that spills, such as algorithm='nested_loop'."
         )
 
-    def _react(self, steps: int | None) -> Iterator[Found]:
+    def _react(self, steps: int | None, over: Callable[[], bool] | None) -> Iterator[Found]:
         work = self.operator.react()
         for done, results in enumerate(work, start=1):
             yield self._count(Phase.REACTIVE, results)
-            if done == steps:
+            if done == steps or (over is not None and over()):
                 break
 
     def _found(self, phase: Phase, work: Iterator[Results]) -> Iterator[Found]:

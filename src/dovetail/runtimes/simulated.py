@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from dovetail.batch import Alone, Arrival, End, Event, Pairs, Phase, Side, Stall, Watermark
-from dovetail.condition import parse
+from dovetail.condition import Condition, parse
 from dovetail.errors import InputError, PlanError
 from dovetail.metrics import Counters
 from dovetail.operators import operator_class
@@ -76,9 +76,7 @@ def simulate(
     if (memory_rows is not None and memory_rows < 1) or block_rows < 1:
         raise InputError(f"memory_rows and block_rows must be positive; got {memory_rows} and {block_rows}.")
     condition = parse(on, tables[0].schema, tables[1].schema, in_process=True)
-    kind = operator_class(operator)
-    if (reason := kind.refuses(condition)) is not None:
-        raise PlanError(f"{operator} cannot run {condition.text}: {reason}.")
+    kind = operator_for(operator, condition)
     run = Run()
     blocks = BlockStore(counters=run.counters)
 
@@ -103,6 +101,14 @@ def simulate(
     finally:
         blocks.close()
     return run
+
+
+def operator_for(name: str, condition: Condition) -> type[JoinOperator]:
+    """The operator of that name, unless it cannot run the condition."""
+    kind = operator_class(name)
+    if (reason := kind.refuses(condition)) is not None:
+        raise PlanError(f"{name} cannot run {condition.text}: {reason}.")
+    return kind
 
 
 def _events(schedule: Iterable[Sequence[Any]], tables: Sequence[pa.Table]) -> Iterator[Event | Restart]:

@@ -1,0 +1,45 @@
+"""The contract between a source and whoever reads it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import pyarrow as pa
+
+Position = Any
+"""Where a source goes on after a break: a row number, a key, whatever the source understands. None is the start."""
+
+
+class Piece(NamedTuple):
+    """Some rows, and the position after them."""
+
+    batch: pa.RecordBatch
+    position: Position
+
+
+class Reading(Protocol):
+    """One connection to a source: pieces in order. A generator is one."""
+
+    def __next__(self) -> Piece: ...
+
+    def close(self) -> None:
+        """Called from any thread when nobody wants more: a `next` under way should end or fail soon."""
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Rows that arrive by themselves, from somewhere that may stall, break and come back.
+
+    What `open` or `next` raise is taken for a break, and the source is opened again at the position of the last piece;
+    a DovetailError says that trying again would not help.
+    """
+
+    name: str
+    """For people, in errors."""
+    resumable: bool
+    """Whether `open` can go on at a position: the same rows as before, in the same order, from there on."""
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    def open(self, position: Position = None) -> Reading: ...
