@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dovetail.batch import Rows, Side
-from dovetail.condition import Condition, keyed_rows
+from dovetail.condition import Condition, Expression, keyed_rows
 from dovetail.kernels import hashing
 from dovetail.keys import is_fixed, order_codes
 
@@ -36,11 +36,18 @@ class HashKeys:
 
     def hash(self, side: Side, batch: pa.RecordBatch) -> Hashed:
         """Hash the rows that have no null key and pass the one-sided filters."""
-        rows, keys = keyed_rows(self._condition, side, batch, [pair[side] for pair in self._keys])
-        hashes = hash_column(keys[0])
-        for key in keys[1:]:
-            hashing.combine(hashes, hash_column(key))
-        return Hashed(rows, hashes)
+        rows, columns = keyed_rows(self._condition, side, batch, self.keys_of(side))
+        return Hashed(rows, self.hash_columns(columns))
+
+    def keys_of(self, side: Side) -> list[Expression]:
+        return [pair[side] for pair in self._keys]
+
+    def hash_columns(self, columns: list[pa.Array]) -> NDArray[np.int64]:
+        """Hash evaluated keys that have no nulls."""
+        hashes = hash_column(columns[0])
+        for column in columns[1:]:
+            hashing.combine(hashes, hash_column(column))
+        return hashes
 
 
 def hash_column(array: pa.Array) -> NDArray[np.int64]:

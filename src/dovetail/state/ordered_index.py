@@ -9,6 +9,7 @@ Keys are int64 order codes (see `dovetail.keys`), or Python objects for types th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,15 +17,29 @@ from numpy.typing import NDArray
 
 from dovetail.batch import Rows
 from dovetail.kernels.sorted_probe import expand
+from dovetail.state.pieces import pieces_of
 
 Keys = NDArray[Any]
 
+MOST = 1 << 20  # pairs in one piece
 FAN = 4  # a run is merged with its older neighbour unless that is this many times larger
 
 
 class _Run(NamedTuple):
     keys: Keys  # ascending
     rows: Rows
+
+    def ranges(
+        self, low: Keys | None, high: Keys | None, low_closed: bool, high_closed: bool
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where the keys between low[i] and high[i] start, and how many there are."""
+        starts = np.zeros(_probes(low, high), np.int64)
+        ends = np.full(len(starts), len(self.keys), np.int64)
+        if low is not None:
+            starts = np.searchsorted(self.keys, low, side="left" if low_closed else "right").astype(np.int64)
+        if high is not None:
+            ends = np.searchsorted(self.keys, high, side="right" if high_closed else "left").astype(np.int64)
+        return starts, np.maximum(ends - starts, 0)
 
 
 class OrderedIndex:
@@ -60,25 +75,43 @@ class OrderedIndex:
         if 2 * self._deleted > self._entries:
             self._runs = [run for run in [self._merged(self._runs)] if len(run.rows)] if self._runs else []
 
+    def find(
+        self,
+        low: Keys | None,
+        high: Keys | None,
+        low_closed: bool = True,
+        high_closed: bool = True,
+        *,
+        most: int = MOST,
+    ) -> Iterator[tuple[Rows, Rows]]:
+        """All (i, row) with low[i] <= key(row) <= high[i]; None is unbounded, strict where not closed.
+
+        In pieces of at most `most`, or one probe's share of a run.
+        """
+        for run in list(self._runs):
+            starts, counts = run.ranges(low, high, low_closed, high_closed)
+            for start, end, pairs in pieces_of(counts, int(counts.sum()), most):
+                probing, positions = expand(starts, counts, start, end, pairs)
+                probing, rows = self._alive(probing, run.rows[positions])
+                if len(rows):
+                    yield probing, rows
+
+    def count(
+        self, low: Keys | None, high: Keys | None, low_closed: bool = True, high_closed: bool = True
+    ) -> NDArray[np.int64]:
+        """How many rows `find` gives for each i, at most: deleted rows may still be counted."""
+        counts = np.zeros(_probes(low, high), np.int64)
+        for run in self._runs:
+            counts += run.ranges(low, high, low_closed, high_closed)[1]
+        return counts
+
     def lookup(
         self, low: Keys | None, high: Keys | None, low_closed: bool = True, high_closed: bool = True
     ) -> tuple[Rows, Rows]:
-        """All (i, row) with low[i] <= key(row) <= high[i]; None is unbounded, strict where not closed."""
-        probes = len(low) if low is not None else len(high) if high is not None else 0
-        found: list[tuple[Rows, Rows]] = []
-        for run in self._runs:
-            starts = np.zeros(probes, np.int64)
-            ends = np.full(probes, len(run.keys), np.int64)
-            if low is not None:
-                starts = np.searchsorted(run.keys, low, side="left" if low_closed else "right").astype(np.int64)
-            if high is not None:
-                ends = np.searchsorted(run.keys, high, side="right" if high_closed else "left").astype(np.int64)
-            counts = np.maximum(ends - starts, 0)
-            probing, positions = expand(starts, counts, 0, probes, int(counts.sum()))
-            found.append(self._alive(probing, run.rows[positions]))
-        if not found:
-            return np.empty(0, np.int64), np.empty(0, np.int64)
-        return np.concatenate([p for p, _ in found]), np.concatenate([r for _, r in found])
+        """All that `find` gives at once."""
+        found = list(self.find(low, high, low_closed, high_closed))
+        none = np.empty(0, np.int64)
+        return np.concatenate([none, *(p for p, _ in found)]), np.concatenate([none, *(r for _, r in found)])
 
     def smallest(self, count: int) -> tuple[Keys, Rows]:
         """The `count` rows with the smallest keys, ascending; ties in the order of insertion."""
@@ -129,3 +162,7 @@ class OrderedIndex:
             longer = np.zeros(max(rows, 2 * len(self._dead)), np.bool_)
             longer[: len(self._dead)] = self._dead
             self._dead = longer
+
+
+def _probes(low: Keys | None, high: Keys | None) -> int:
+    return len(low) if low is not None else len(high) if high is not None else 0
