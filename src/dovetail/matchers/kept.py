@@ -101,7 +101,7 @@ class Probing:
         return Parts(batches, (Part(Prepared(two_inequalities, join), (self._rows, kept.rows), checks),))
 
     def match_bounded(self, kept: Kept, least: Words, third: Words) -> Parts:
-        """The pairs in which the `third` of the kept row is not less than the `least` of the probe; of sorted rows only."""
+        """The pairs in which the `third` of the kept row is not less than `least` of the probe; of sorted rows only."""
         (part,) = self.match(kept).parts
         assert isinstance(part.listed, Prepared)
         join = three_inequalities.prepare(part.listed.join, least[self._rows], third[kept.rows])
