@@ -69,13 +69,14 @@ def test_a_reader_is_read_as_the_join_goes_on() -> None:
     def batches() -> object:
         for i in range(10):
             read.append(i)
-            yield pa.record_batch({"k": [i]})
+            yield pa.record_batch({"k": np.full(5000, i)})
 
     reader = pa.RecordBatchReader.from_batches(pa.schema([("k", pa.int64())]), batches())
-    steps = dovetail.progressive(reader, pa.table({"k": list(range(10))}), ["k"])
+    steps = dovetail.progressive(reader, pa.table({"k": list(range(10))}), ["k"], memory="1MB")
+    assert not read
     next(steps)
-    assert len(read) < 10
-    assert sum(step.batch.num_rows for step in steps) == 9
+    assert len(read) < 10  # what waits to be joined has a sixty-fourth of the memory
+    assert sum(step.batch.num_rows for step in steps) < 50_000
 
 
 def test_leaving_a_progressive_join_frees_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,8 @@ from dovetail.planner import plan_join, plan_tables, with_estimate
 from dovetail.progress import watched
 from dovetail.runtimes.at_rest import count_at_rest
 from dovetail.runtimes.embedded import Step, join_progressively, join_tables
-from dovetail.runtimes.output import output_schema
+from dovetail.sources.feed import WAIT_MS, Retry
+from dovetail.sources.local import as_input, joined_schema
 from dovetail.state.budget import parse_bytes
 from dovetail.statistics import sample_table
 from dovetail.tables import arrow_table
@@ -80,22 +81,32 @@ def progressive(
     suffix: str = "_right",
     memory: str | int | None = "256MB",
     algorithm: str = "auto",
+    wait_ms: float = WAIT_MS,
+    retry: Retry | None = None,
     **options: Any,
 ) -> Iterator[Step]:
     """Results as they come: an iterator of steps with new rows, the phase and the number of results so far.
 
-    Inputs are tables, or pyarrow RecordBatchReaders that are read as the join goes on. Leaving the loop frees memory
-    and files.
+    Inputs are tables, pyarrow RecordBatchReaders, iterators of record batches with a `schema`, or sources such as
+    `dovetail.sources.flight` and `dovetail.sources.postgres`. Tables arrive in turn; everything else is read in threads
+    of its own, as fast as it comes and as fast as it can be joined.
+
+    When nothing has come for `wait_ms`, the join does work that is left over (phase `reactive`) until something comes.
+    A source that breaks is opened again where it was, as often as `retry` says; one that stays broken raises
+    SourceError, and the steps up to then remain valid. Leaving the loop stops the threads, closes the sources and frees
+    memory and files.
     """
     _refuse(**options)
     if _on_spark(left, right):
         raise PlanError("progressive joins take tables in process; collect the DataFrames with toArrow() first.")
-    inputs = [table if isinstance(table, pa.RecordBatchReader) else arrow_table(table) for table in (left, right)]
-    condition = parse(on, inputs[0].schema, inputs[1].schema, in_process=True)
+    if wait_ms < 0:
+        raise InputError(f"wait_ms must not be negative; got {wait_ms}.")
+    inputs = [as_input(rows) for rows in (left, right)]
+    schemas = [joined_schema(rows) for rows in inputs]
+    condition = parse(on, schemas[0], schemas[1], in_process=True)
     memory_bytes = None if memory is None else parse_bytes(memory)
     plan = plan_join(condition, algorithm=algorithm, memory_bytes=memory_bytes)
-    output_schema(inputs[0].schema, inputs[1].schema, suffix)  # complains now, not at the first step
-    return join_progressively(plan, inputs[0], inputs[1], suffix)
+    return join_progressively(plan, inputs[0], inputs[1], suffix, wait_ms, retry)
 
 
 def count(left: Any, right: Any, on: On, **options: Any) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -20,13 +21,18 @@ from dovetail.runtimes.driver import Driver
 from dovetail.runtimes.output import output_schema, result_batches
 from dovetail.runtimes.watching import Watch
 from dovetail.runtimes.work import Joining
+from dovetail.sources.feed import WAIT_MS, Feed, Retry
+from dovetail.sources.local import as_source
+from dovetail.sources.protocol import Source
 from dovetail.state.blocks import BlockStore
 from dovetail.state.budget import Budget
 
 BATCH_ROWS = 1 << 16  # rows of a table at rest that arrive at once
 STREAM_ROWS = 4096  # rows of a progressive join that arrive at once: small, for early results
+LINE_SHARE = 64  # of the budget, for rows of one side that wait: with the batch at hand, less than a block
+LINE_BYTES = 1 << 24  # the same where there is no budget
 
-Rows: TypeAlias = pa.Table | pa.RecordBatchReader
+Rows: TypeAlias = pa.Table | Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +74,39 @@ def join_tables(
     return pa.Table.from_batches(batches, schema)
 
 
-def join_progressively(plan: JoinPlan, left: Rows, right: Rows, suffix: str) -> Iterator[Step]:
-    """Results as they come, rows of both sides arriving in turn."""
-    schema = output_schema(left.schema, right.schema, suffix)
-    return run(plan, in_turn((left, right)), schema, STREAM_ROWS)
+def join_progressively(
+    plan: JoinPlan,
+    left: Rows,
+    right: Rows,
+    suffix: str,
+    wait_ms: float = WAIT_MS,
+    retry: Retry | None = None,
+) -> Iterator[Step]:
+    """Results as they come: rows of tables arrive in turn, those of sources when they come."""
+    schema = output_schema(*plan.condition.schemas, suffix)
+    if isinstance(left, pa.Table) and isinstance(right, pa.Table):
+        return run(plan, in_turn((left, right)), schema, STREAM_ROWS)
+    room_bytes = LINE_BYTES if plan.memory_bytes is None else max(1, plan.memory_bytes // LINE_SHARE)
+    sources = (as_source(left), as_source(right))
+    feed = Feed(sources, room_bytes=room_bytes, batch_rows=STREAM_ROWS, wait_ms=wait_ms, retry=retry)
+    return _fed(plan, feed, schema, len(sources) * room_bytes)
 
 
-def run(plan: JoinPlan, events: Iterable[Event], schema: pa.Schema, batch_rows: int) -> Iterator[Step]:
-    """Drive the plan's operator. Leaving the loop early frees its memory and files."""
+def _fed(plan: JoinPlan, feed: Feed, schema: pa.Schema, line_bytes: int) -> Iterator[Step]:
+    with closing(feed):
+        yield from run(plan, feed.events(), schema, STREAM_ROWS, line_bytes)
+
+
+def run(
+    plan: JoinPlan, events: Iterable[Event], schema: pa.Schema, batch_rows: int, line_bytes: int = 0
+) -> Iterator[Step]:
+    """Drive the plan's operator. Leaving the loop early frees its memory and files.
+
+    `line_bytes`: what rows that have come and wait may take; it is set aside from the budget.
+    """
     counters = Counters()
     budget = Budget(plan.memory_bytes, "bytes", counters)
+    budget.hold("line of arrivals", 0, line_bytes)
     blocks = BlockStore(counters=counters)
     workspace = Workspace(plan.condition, budget, blocks, batch_rows, counters)
     try:
@@ -104,21 +133,14 @@ def one_after_the_other(tables: tuple[pa.Table, pa.Table], first: Side) -> Itera
         yield End(side)
 
 
-def in_turn(inputs: tuple[Rows, Rows]) -> Iterator[Event]:
+def in_turn(inputs: tuple[pa.Table, pa.Table]) -> Iterator[Event]:
     """A small batch of each side in turn until both have ended."""
-    sources = {side: _small_batches(inputs[side]) for side in Side}
-    while sources:
-        for side in list(sources):
-            batch = next(sources[side], None)
+    batches = {side: iter(inputs[side].to_batches(max_chunksize=STREAM_ROWS)) for side in Side}
+    while batches:
+        for side in list(batches):
+            batch = next(batches[side], None)
             if batch is None:
-                del sources[side]
+                del batches[side]
                 yield End(side)
             else:
                 yield Arrival(side, batch)
-
-
-def _small_batches(rows: Rows) -> Iterator[pa.RecordBatch]:
-    batches = rows.to_batches() if isinstance(rows, pa.Table) else rows
-    for batch in batches:
-        for start in range(0, batch.num_rows, STREAM_ROWS):
-            yield batch.slice(start, STREAM_ROWS)

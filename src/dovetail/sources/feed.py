@@ -1,0 +1,207 @@
+"""Sources as events: each is read by a thread of its own into a bounded line, from which the join takes them.
+
+    left source  --thread-->  ┌──────┐
+                              │ line │ --> Arrival, Stall, End
+    right source --thread-->  └──────┘
+
+A full line makes its thread wait, so that nothing is dropped and a source is not read faster than it is joined. Nothing
+from any source that has not ended for `wait_ms` is a stall: the operator works until something arrives. A source that
+breaks is opened again where it was, after pauses that grow; that is a stall as well, as long as there is hope.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from dovetail.batch import Arrival, End, Event, Side, Stall, slices
+from dovetail.errors import DovetailError, SourceError
+from dovetail.sources.local import conformed, joined_schema
+from dovetail.sources.protocol import Position, Reading, Source
+
+WAIT_MS = 25.0  # DINER, section 5, and RPJ, section 6
+LEAVING_S = 0.5  # how long to wait for threads when a join is left; one stuck in a source ends when that lets it go
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How often a source that broke is opened again, in a row without a batch, and the pauses between."""
+
+    tries: int = 8
+    first_pause_ms: float = 100.0
+    longest_pause_ms: float = 5000.0
+
+    def pause_s(self, failures: int) -> float:
+        return min(self.first_pause_ms * 2.0 ** (failures - 1), self.longest_pause_ms) / 1000
+
+
+class Feed:
+    """The events of two sources in the order in which they come. Close it to stop the threads."""
+
+    def __init__(
+        self,
+        sources: tuple[Source, Source],
+        *,
+        room_bytes: int,
+        batch_rows: int,
+        wait_ms: float = WAIT_MS,
+        retry: Retry | None = None,
+    ) -> None:
+        self._sources = sources
+        self._schemas = [joined_schema(source) for source in sources]
+        self._batch_rows = batch_rows
+        self._wait_s = wait_ms / 1000
+        self._retry = retry or Retry()
+        self._line = _Line(room_bytes)
+        self._closed = threading.Event()
+        self._readings: dict[Side, Reading] = {}
+        self._threads = [
+            threading.Thread(target=self._read, args=(side,), name=f"dovetail-{side.name.lower()}", daemon=True)
+            for side in Side
+        ]
+
+    def events(self) -> Iterator[Event]:
+        """Until both sources have ended; a source that cannot go on raises when what it gave has been taken."""
+        for thread in self._threads:
+            thread.start()
+        live = len(self._sources)
+        while live:
+            event = self._line.take(self._wait_s)
+            if isinstance(event, SourceError):
+                raise event
+            live -= isinstance(event, End)
+            yield event
+
+    def close(self) -> None:
+        self._closed.set()
+        self._line.close()
+        for reading in list(self._readings.values()):
+            _close(reading)
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(LEAVING_S)
+
+    # What the threads do.
+
+    def _read(self, side: Side) -> None:
+        source, position, rows, failures = self._sources[side], None, 0, 0
+        while not self._closed.is_set():
+            try:
+                for batch, after in self._pieces(side, position):
+                    failures = 0
+                    self._put(side, batch)
+                    position = after
+                    rows += batch.num_rows
+                self._line.put(End(side))
+                return
+            except _LeftError:
+                return
+            except BaseException as error:  # whatever it is: a thread that dies silently would leave the join waiting
+                failures += 1
+                final = isinstance(error, DovetailError) or not isinstance(error, Exception)
+                if final or not source.resumable or failures >= self._retry.tries:
+                    self._line.put(_broken(side, source, rows, failures, error))
+                    return
+                self._closed.wait(self._retry.pause_s(failures))
+
+    def _pieces(self, side: Side, position: Position) -> Iterator[tuple[pa.RecordBatch, Position]]:
+        reading = self._sources[side].open(position)
+        self._readings[side] = reading
+        try:
+            while not self._closed.is_set() and (piece := next(reading, None)) is not None:
+                yield piece
+        finally:
+            _close(reading)
+
+    def _put(self, side: Side, batch: pa.RecordBatch) -> None:
+        batch = conformed(batch, self._schemas[side])
+        if batch.num_rows:
+            rows = max(1, self._line.room_bytes * batch.num_rows // max(1, batch.nbytes))
+            for piece in slices(batch, min(rows, self._batch_rows)):
+                self._line.put(Arrival(side, piece))
+
+
+class _LeftError(Exception):
+    """Nobody takes from the line any more."""
+
+
+class _Line:
+    """Events in the order of arrival. Rows of one side that wait take at most `room_bytes`, or are a single batch."""
+
+    def __init__(self, room_bytes: int) -> None:
+        self.room_bytes = room_bytes
+        self._events: deque[Event | SourceError] = deque()
+        self._bytes = [0, 0]
+        self._changed = threading.Condition()
+        self._arrived = time.monotonic()
+        self._stalled = False  # since the last arrival, as the one who takes knows it
+        self._closed = False
+
+    def put(self, event: Event | SourceError) -> None:
+        """Wait for room, then stand in line."""
+        with self._changed:
+            if isinstance(event, Arrival):
+                side, size = event.side, event.batch.nbytes
+                self._changed.wait_for(
+                    lambda: self._closed or not self._bytes[side] or self._bytes[side] + size <= self.room_bytes
+                )
+                self._bytes[side] += size
+            if self._closed:
+                raise _LeftError
+            self._events.append(event)
+            self._arrived = time.monotonic()
+            self._changed.notify_all()
+
+    def take(self, wait_s: float) -> Event | SourceError:
+        """The next event; a stall, once, when nothing has come for so long since the last."""
+        with self._changed:
+            if not self._stalled:
+                left_s = max(0.0, self._arrived + wait_s - time.monotonic())
+                self._stalled = not self._changed.wait_for(self.waits, left_s)
+                if self._stalled:
+                    return Stall(None, self.waits)
+            self._changed.wait_for(self.waits)
+            self._stalled = False
+            event = self._events.popleft()
+            if isinstance(event, Arrival):
+                self._bytes[event.side] -= event.batch.nbytes
+                self._changed.notify_all()
+            return event
+
+    def waits(self) -> bool:
+        """Whether something stands in line."""
+        return bool(self._events)
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+
+def _close(reading: Reading) -> None:
+    """Let go of a connection; one that is broken already may complain, and a generator that runs cannot be closed."""
+    with suppress(Exception):
+        reading.close()
+
+
+def _broken(side: Side, source: Source, rows: int, failures: int, error: BaseException) -> SourceError:
+    tries = f"after {failures} tries" if failures > 1 else "at the first try"
+    if isinstance(error, DovetailError):
+        hope = "Trying again would not help."
+    elif source.resumable:
+        hope = f"It could not be resumed: no batch {tries}."
+    else:
+        hope = "It cannot be resumed: nothing says where to go on."
+    reason = str(error).strip() or type(error).__name__
+    broken = SourceError(
+        f"the {side.name.lower()} source ({source.name}) broke after {rows:,} rows: {reason.rstrip('.')}. {hope} "
+        "The results so far are valid; rows that did not arrive may have more."
+    )
+    broken.__cause__ = error
+    return broken
