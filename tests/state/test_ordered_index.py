@@ -54,3 +54,22 @@ def test_behaves_like_a_sorted_list(seed: int, strings: bool) -> None:
             and (high is None or (k <= wide[i] if high_closed else k < wide[i]))
         ]
         assert sorted(zip(mine.tolist(), theirs.tolist(), strict=True)) == sorted(expected)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_rows_can_be_numbered_anew(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    index = OrderedIndex()
+    keys = rng.integers(0, 5, 40)
+    for start in range(0, 40, 7):
+        rows = np.arange(start, min(start + 7, 40))
+        index.insert(keys[rows], rows)
+    index.delete(np.array([3, 4]))
+    stay = rng.random(40) < 0.6
+    stay[[3, 4]] = False
+    index.renumber(np.where(stay, np.cumsum(stay) - 1, -1))
+    kept = keys[stay]
+    index.insert(np.array([2]), np.array([len(kept)]))
+    expected = sorted(zip([*kept.tolist(), 2], range(len(kept) + 1), strict=True))
+    assert list(zip(*(column.tolist() for column in index.scan()), strict=True)) == expected
+    assert len(index) == len(expected)

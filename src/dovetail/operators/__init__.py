@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import cast
 
 from dovetail.errors import InputError
+from dovetail.operators.multi import MultiOperator
 from dovetail.operators.protocol import JoinOperator
 
 REGISTRY = {
@@ -14,6 +15,12 @@ REGISTRY = {
     "spo": "dovetail.operators.spo:Spo",
 }
 
+MULTI_REGISTRY = {
+    "miner": "dovetail.operators.miner:Miner",
+    "mjoin": "dovetail.operators.mjoin:Mjoin",
+}
+"""Algorithms for several inputs."""
+
 
 def operator_class(name: str) -> type[JoinOperator]:
     """The operator of that name."""
@@ -21,3 +28,13 @@ def operator_class(name: str) -> type[JoinOperator]:
         raise InputError(f"no algorithm is called {name!r}. There are: {', '.join(sorted(REGISTRY))}.")
     module, _, attribute = REGISTRY[name].partition(":")
     return cast(type[JoinOperator], getattr(import_module(module), attribute))
+
+
+def multi_operator_class(name: str) -> type[MultiOperator]:
+    """The operator of several inputs of that name."""
+    if name not in MULTI_REGISTRY:
+        raise InputError(
+            f"no algorithm for several inputs is called {name!r}. There are: {', '.join(sorted(MULTI_REGISTRY))}."
+        )
+    module, _, attribute = MULTI_REGISTRY[name].partition(":")
+    return cast(type[MultiOperator], getattr(import_module(module), attribute))

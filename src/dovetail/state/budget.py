@@ -77,7 +77,7 @@ class Budget:
         return f"the memory budget of {self.limit:,} {self.unit} is exceeded: {self.used:,} are needed ({holders})."
 
 
-FEWEST_BLOCKS = 4  # input buffer, one outer block, one inner block, one block of residents
+FEWEST_BLOCKS = 4  # of two inputs: input buffer, one outer block, one inner block, one block of residents
 SMALLEST_BLOCK = 16 * 1024  # bytes
 BLOCKS = 16  # into which a budget in bytes is divided
 HEADROOM = 0.75  # of a block's share is filled with rows; the rest is for its file format and extra columns
@@ -88,11 +88,11 @@ class Shares:
 
     residents   rows and indexes that arrivals are joined with
     block       rows that are written as one block
-    outer       blocks loaded at once by the block work, besides one inner block
+    outer       blocks loaded at once by the block work, besides one inner block (of each other input)
     Left over is one block for the input buffer.
     """
 
-    def __init__(self, budget: Budget, block_rows: int) -> None:
+    def __init__(self, budget: Budget, block_rows: int, inputs: int = 2) -> None:
         limit = budget.limit
         if limit is None:
             self.block = self.residents = 2**62
@@ -100,13 +100,14 @@ class Shares:
             return
         whole = block_rows if budget.unit == "rows" else max(limit // BLOCKS, SMALLEST_BLOCK)
         blocks = limit // whole
-        if blocks < FEWEST_BLOCKS:
+        fewest = FEWEST_BLOCKS + inputs - 2
+        if blocks < fewest:
             raise BudgetError(
                 f"a memory budget of {limit:,} {budget.unit} holds {blocks} blocks of {whole:,} {budget.unit}, "
-                f"and at least {FEWEST_BLOCKS} are needed. Give {FEWEST_BLOCKS * whole:,} {budget.unit} or more"
+                f"and at least {fewest} are needed. Give {fewest * whole:,} {budget.unit} or more"
                 + (", or smaller blocks." if budget.unit == "rows" else ".")
             )
         self.block = whole if budget.unit == "rows" else int(whole * HEADROOM)
-        self.outer_blocks = max(1, (blocks - 2) // 3)
-        self.outer_blocks_at_end = blocks - 2
-        self.residents = limit - whole * (self.outer_blocks + 2)
+        self.outer_blocks = max(1, (blocks - inputs) // 3)
+        self.outer_blocks_at_end = blocks - inputs
+        self.residents = limit - whole * (self.outer_blocks + inputs)

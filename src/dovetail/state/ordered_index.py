@@ -25,7 +25,9 @@ MOST = 1 << 20  # pairs in one piece
 FAN = 4  # a run is merged with its older neighbour unless that is this many times larger
 
 
-class _Run(NamedTuple):
+class SortedKeys(NamedTuple):
+    """A run: keys and the row of each."""
+
     keys: Keys  # ascending
     rows: Rows
 
@@ -44,7 +46,7 @@ class _Run(NamedTuple):
 
 class OrderedIndex:
     def __init__(self) -> None:
-        self._runs: list[_Run] = []  # oldest and largest first
+        self._runs: list[SortedKeys] = []  # oldest and largest first
         self._dead = np.zeros(0, np.bool_)  # by row
         self._deleted = 0  # how many entries of the runs are dead
         self._entries = 0
@@ -61,7 +63,7 @@ class OrderedIndex:
         if len(rows) == 0:
             return
         order = np.argsort(keys, kind="stable")
-        self._runs.append(_Run(keys[order], rows[order]))
+        self._runs.append(SortedKeys(keys[order], rows[order]))
         self._entries += len(rows)
         self._grow(int(rows.max()) + 1)
         while len(self._runs) > 1 and len(self._runs[-2].rows) < FAN * len(self._runs[-1].rows):
@@ -74,6 +76,20 @@ class OrderedIndex:
         self._deleted += len(rows)
         if 2 * self._deleted > self._entries:
             self._runs = [run for run in [self._merged(self._runs)] if len(run.rows)] if self._runs else []
+
+    def renumber(self, numbers: Rows) -> None:
+        """Row i is `numbers[i]` from now on; it leaves where that is negative."""
+        runs = []
+        for run in self._runs:
+            rows = numbers[run.rows]
+            stay = rows >= 0
+            if self._deleted:
+                stay &= ~self._dead[run.rows]
+            if stay.any():
+                runs.append(SortedKeys(run.keys[stay], rows[stay]))
+        self._runs = runs
+        self._entries, self._deleted = sum(len(run.rows) for run in runs), 0
+        self._dead = np.zeros(int(numbers.max(initial=-1)) + 1, np.bool_)
 
     def find(
         self,
@@ -129,16 +145,16 @@ class OrderedIndex:
     def _end(self, count: int, *, largest: bool) -> tuple[Keys, Rows]:
         """The `count` extreme rows, ascending: merged from as much of each run's end as holds `count` live rows."""
         ends = [self._run_end(run, count, largest=largest) for run in self._runs]
-        merged = self._merged(ends, forget=False) if ends else _Run(np.empty(0, np.int64), np.empty(0, np.int64))
+        merged = self._merged(ends, forget=False) if ends else SortedKeys(np.empty(0, np.int64), np.empty(0, np.int64))
         take = slice(max(0, len(merged.rows) - count), None) if largest else slice(0, count)
         return merged.keys[take], merged.rows[take]
 
-    def _run_end(self, run: _Run, count: int, *, largest: bool) -> _Run:
+    def _run_end(self, run: SortedKeys, count: int, *, largest: bool) -> SortedKeys:
         alive = np.flatnonzero(~self._dead[run.rows])
         keep = alive[max(0, len(alive) - count) :] if largest else alive[:count]
-        return _Run(run.keys[keep], run.rows[keep])
+        return SortedKeys(run.keys[keep], run.rows[keep])
 
-    def _merged(self, runs: list[_Run], *, forget: bool = True) -> _Run:
+    def _merged(self, runs: list[SortedKeys], *, forget: bool = True) -> SortedKeys:
         """One run from several. A stable sort of sorted runs is a merge, and runs come oldest first."""
         keys = np.concatenate([run.keys for run in runs])
         rows = np.concatenate([run.rows for run in runs])
@@ -149,7 +165,7 @@ class OrderedIndex:
             self._entries -= gone
             self._deleted -= gone
         order = np.argsort(keys, kind="stable")
-        return _Run(keys[order], rows[order])
+        return SortedKeys(keys[order], rows[order])
 
     def _alive(self, probing: Rows, rows: Rows) -> tuple[Rows, Rows]:
         if not self._deleted:

@@ -1,0 +1,136 @@
+"""MINER: the adaptive join of three and more inputs, along chains, stars and trees, by equality and by range.
+
+    arriving   batch --> probe one input after the other, most selective first --> results
+                     \\-> keep, in an index per join attribute; when full, a block of the least use leaves
+    reactive   blocks x blocks x … as an odometer over all inputs, re-entrant (state/box.py)
+    cleanup    flush all residents, then blocks x blocks x … to the end
+
+Guarantee: every matching combination exactly once. Those whose rows were all in memory when the last of them came are
+recognised by the residence rule, max(arrived) < min(left), and left out of the block work. The budget is held.
+
+Which rows are of the least use (`policy`):
+    benefit    as published: of the largest input, the area of an attribute with the fewest results per row
+    worth      rows by the results that they can be expected to be part of, over the whole join (state/worth.py)
+
+Bornea, Vassalos, Kotidis, Deligiannakis, Adaptive Join Operators for Result Rate Optimization on Streaming Inputs,
+TKDE 2010, section 4.
+
+Deviations: batches instead of tuples. The order of probing only takes links from inputs that are joined to inputs that
+are not; as printed it could jump. Equalities are used transitively, so one attribute shared by all inputs needs no
+case of its own. Edges beyond a tree are checked as soon as both ends are joined. A band or an inequality is a range in
+the index of the other attribute; strings, and several equalities together, are ordered by hash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from dovetail.condition.graph import Graph
+from dovetail.errors import InputError
+from dovetail.operators.multi import MultiWorkspace
+from dovetail.operators.protocol import Manifest, Usage
+from dovetail.state.benefits import Benefits
+from dovetail.state.expansion import Paths
+from dovetail.state.multiway import Multiway
+from dovetail.state.selectivities import Selectivities
+from dovetail.tuples import Tuples
+
+POLICIES = {"benefit": Benefits}
+PER = ("resident", "candidate")
+
+
+class Miner:
+    name: ClassVar[str] = "miner"
+    spills: ClassVar[bool] = True
+
+    def __init__(self, workspace: MultiWorkspace) -> None:
+        self._state = Multiway(
+            workspace.graph, workspace.budget, workspace.blocks, workspace.block_rows, workspace.counters
+        )
+        policy = workspace.parameters.get("policy", "benefit")
+        per = workspace.parameters.get("selectivity", "resident")
+        if policy not in POLICIES or per not in PER:
+            raise InputError(
+                f"miner has the policies {', '.join(POLICIES)} and the selectivities per {', '.join(PER)}; "
+                f"got {policy!r} and {per!r}."
+            )
+        self._policy = POLICIES[policy](self._state, workspace.seed)
+        self._selectivities = Selectivities(self._state.paths.links, per)
+        self._version = 0
+
+    @staticmethod
+    def refuses(graph: Graph) -> str | None:
+        unreached = Paths(graph).unreached
+        if not unreached:
+            return None
+        return (
+            f"every input needs an equality, a band or an inequality of numbers or times with another; {unreached[0]} "
+            f"has none that leads to {graph.aliases[0]}"
+        )
+
+    def arrive(self, alias: str, batch: pa.RecordBatch) -> Iterator[Tuples]:
+        state = self._state
+        arriving = state.take_in(alias, batch)
+        self._policy.arrived(alias, arriving)
+        sizes = self._sizes()
+        hops = state.paths.hops(alias, lambda link: self._selectivities.of(link, sizes))
+        used = np.zeros(len(arriving), np.bool_)
+        tables = state.tables(alias, arriving)
+        for rows in state.probe(alias, arriving, hops, self._selectivities.tally):
+            self._policy.found(rows, tables)
+            used[rows[alias]] = True
+            for other, residents in state.residents.items():
+                if other != alias:
+                    residents.used[rows[other]] = True
+            yield state.results(alias, arriving, rows)
+        if not state.is_wanted(alias):
+            return
+        while not state.has_room(alias, arriving):
+            sizes = self._sizes()
+            if not self._policy.flush():
+                break
+            self._selectivities.flushed(sizes)
+        state.keep(alias, arriving, used)
+        self._policy.kept(alias, arriving)
+
+    def end(self, alias: str) -> None:
+        before = self._sizes()
+        self._state.end(alias)
+        for other, rows in self._sizes().items():
+            if before[other] and not rows:
+                self._policy.forgotten(other)
+
+    def react(self) -> Iterator[Tuples]:
+        return self._state.left_over()
+
+    def clean_up(self) -> Iterator[Tuples]:
+        self._flush_all()
+        return self._state.left_over(at_end=True)
+
+    def snapshot(self) -> Manifest:
+        self._flush_all()
+        self._version += 1
+        return Manifest(self._version, self._state.to_json(), tuple(block.name for block in self._state.blocks))
+
+    def restore(self, manifest: Manifest) -> None:
+        self._version = manifest.version
+        self._state.restore(manifest.state)
+
+    @property
+    def usage(self) -> Usage:
+        return Usage(*self._state.usage)
+
+    def _flush_all(self) -> None:
+        """Rows in the order of an attribute, so that each block covers a small range of it."""
+        for alias, residents in self._state.residents.items():
+            if len(residents):
+                order = np.argsort(residents.codes(residents.attributes[0]), kind="stable")
+                self._state.evict({alias: order})
+                self._policy.forgotten(alias)
+
+    def _sizes(self) -> dict[str, int]:
+        return {alias: len(residents) for alias, residents in self._state.residents.items()}

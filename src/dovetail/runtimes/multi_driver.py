@@ -1,0 +1,77 @@
+"""The driver of joins of several inputs: events in, phases run, results out. As `driver.py`, with aliases for sides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from dovetail.batch import Phase, Stall, slices
+from dovetail.errors import InputError
+from dovetail.operators.multi import MultiOperator, MultiWorkspace
+from dovetail.runtimes.driver import rows_per_piece
+from dovetail.state.budget import BUFFER
+from dovetail.tuples import ArrivalOf, EndOf, MultiEvent, Tuples
+
+
+class MultiFound(NamedTuple):
+    """Results and the phase they were found in."""
+
+    phase: Phase
+    results: Tuples
+
+
+class MultiDriver:
+    """Runs one operator from event to event."""
+
+    def __init__(self, operator: MultiOperator, workspace: MultiWorkspace) -> None:
+        self.operator = operator
+        self._workspace = workspace
+        self._ended = dict.fromkeys(workspace.graph.aliases, False)
+
+    def restarted(self, operator: MultiOperator, workspace: MultiWorkspace) -> MultiDriver:
+        """A driver that goes on where this one is, with an operator restored from a snapshot."""
+        driver = MultiDriver(operator, workspace)
+        driver._ended = dict(self._ended)
+        return driver
+
+    def run(self, events: Iterable[MultiEvent]) -> Iterator[MultiFound]:
+        """Everything that the events lead to. Inputs that do not end by an event end after the last one."""
+        for event in events:
+            yield from self.handle(event)
+        for alias, ended in list(self._ended.items()):
+            if not ended:
+                yield from self.handle(EndOf(alias))
+
+    def handle(self, event: MultiEvent) -> Iterator[MultiFound]:
+        match event:
+            case ArrivalOf(alias, batch):
+                yield from self._arrive(alias, batch)
+            case Stall(steps):
+                for done, results in enumerate(self.operator.react(), start=1):
+                    yield self._count(Phase.REACTIVE, results)
+                    if done == steps:
+                        break
+            case EndOf(alias):
+                self._ended[alias] = True
+                self.operator.end(alias)
+                if all(self._ended.values()):
+                    for results in self.operator.clean_up():
+                        yield self._count(Phase.CLEANUP, results)
+
+    def _arrive(self, alias: str, batch: pa.RecordBatch) -> Iterator[MultiFound]:
+        if self._ended[alias]:
+            raise InputError(f"rows of {alias} arrived after its end.")
+        counters, budget = self._workspace.counters, self._workspace.budget
+        for piece in slices(batch, rows_per_piece(batch, budget, self._workspace.block_rows)):
+            counters.rows_received += piece.num_rows
+            counters.peak_buffer_rows = max(counters.peak_buffer_rows, piece.num_rows)
+            budget.hold(BUFFER, piece.num_rows, 0 if budget.limit is None else piece.nbytes)
+            for results in self.operator.arrive(alias, piece):
+                yield self._count(Phase.ARRIVING, results)
+            budget.release(BUFFER)
+
+    def _count(self, phase: Phase, results: Tuples) -> MultiFound:
+        self._workspace.counters.results += results.size
+        return MultiFound(phase, results)

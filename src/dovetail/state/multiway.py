@@ -1,0 +1,156 @@
+"""The state of a join of several inputs that spills: residents of each input, blocks on disk, one clock.
+
+    take_in --> probe --> (evict, as often as needed) --> keep        an arriving batch
+    left_over                                                         blocks against blocks, re-entrant
+
+Which rows to evict is for the operator to say. A batch probes before anything is evicted for it, and is never evicted
+by its own arrival; so a result was found online if and only if all stays of its rows overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dovetail.batch import Rows
+from dovetail.condition.graph import Graph
+from dovetail.metrics import Counters
+from dovetail.state.block_boxes import BlockBoxes
+from dovetail.state.blocks import Block, BlockStore
+from dovetail.state.budget import BUFFER, Budget, Shares
+from dovetail.state.expansion import Hop, Partial, Paths, Table, Tally, expand
+from dovetail.state.links import coded
+from dovetail.state.residence import Clock
+from dovetail.state.residents import INDEX_BYTES, Batch, Flags, Residents
+from dovetail.tuples import Tuples
+
+
+class Multiway:
+    def __init__(self, graph: Graph, budget: Budget, blocks: BlockStore, block_rows: int, counters: Counters) -> None:
+        self.graph = graph
+        self.paths = Paths(graph)
+        self.shares = Shares(budget, block_rows, len(graph.aliases))
+        self.residents = {a: Residents(graph.schemas[a], self.paths.attributes[a]) for a in graph.aliases}
+        self.ended = dict.fromkeys(graph.aliases, False)
+        self._budget = budget
+        self._counters = counters
+        self._clock = Clock()
+        self._left_over = BlockBoxes(self.paths, blocks, budget, self.shares)
+
+    def take_in(self, alias: str, batch: pa.RecordBatch) -> Batch:
+        """The rows that can match at all, with the time of their arrival."""
+        attributes = self.paths.attributes[alias]
+        return Batch.arriving(attributes, coded(self.graph, alias, attributes, batch), self._clock.tick())
+
+    def probe(self, alias: str, arriving: Batch, hops: Sequence[Hop], tally: Tally) -> Iterator[Partial]:
+        """Results of arriving rows with residents, as row numbers; those of `alias` are rows of the batch."""
+        tables = self.tables(alias, arriving)
+        if not len(arriving) or not all(len(table) for table in tables.values()):
+            return
+        batches = {a: table.batch for a, table in tables.items()}
+        self._counters.probes += len(arriving)
+
+        def count(hop: Hop, probes: int, candidates: int, found: int) -> None:
+            self._counters.pairs_tested += found
+            tally(hop, probes, candidates, found)
+
+        for rows in expand(hops, tables, {alias: np.arange(len(arriving))}, count):
+            good = self.graph.checked(batches, rows)
+            yield rows if good is None else {a: taken[good] for a, taken in rows.items()}
+
+    def tables(self, alias: str, arriving: Batch) -> dict[str, Table]:
+        """What a batch is joined with, and the batch itself."""
+        return {**self.residents, alias: arriving}
+
+    def results(self, alias: str, arriving: Batch, rows: Partial) -> Tuples:
+        return Tuples({a: table.batch for a, table in self.tables(alias, arriving).items()}, rows)
+
+    def is_wanted(self, alias: str) -> bool:
+        """Whether rows of an input can still be met by others: by some that come, or by some on disk."""
+        others = [a for a in self.graph.aliases if a != alias]
+        return not all(self.ended[a] for a in others) or any(self._left_over.has(a) for a in others)
+
+    def has_room(self, alias: str, arriving: Batch) -> bool:
+        size = self._budget.measure(len(arriving), arriving.nbytes)
+        return self.resident_size + size <= self.shares.residents and self.residents[alias].fits(arriving)
+
+    def keep(self, alias: str, arriving: Batch, used: Flags) -> None:
+        self.residents[alias].insert(arriving, used)
+        self._budget.release(BUFFER)
+        self.hold()
+
+    def block_size(self, alias: str) -> int:
+        """How many rows of an input make a block."""
+        residents = self.residents[alias]
+        row = self._budget.measure(1, -(-residents.nbytes // max(1, len(residents))))
+        return max(1, self.shares.block // max(1, row))
+
+    def evict(self, chosen: Mapping[str, Rows], box: int = 0) -> None:
+        """Write rows of inputs to disk; they all leave memory at one tick."""
+        left = self._clock.tick()
+        for alias, rows in chosen.items():
+            gone = self.residents[alias].remove(rows)
+            for block in self._portions(alias, gone):
+                self._left_over.write(box, alias, block, left)
+        self.hold()
+
+    def _portions(self, alias: str, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Rows in batches that fit in a block each."""
+        size = self._budget.measure(
+            rows.num_rows, rows.nbytes + rows.num_rows * INDEX_BYTES * len(self.paths.attributes[alias])
+        )
+        if size <= self.shares.block or rows.num_rows <= 1:
+            if rows.num_rows:
+                yield rows
+            return
+        middle = self.shares.block if self.shares.block < rows.num_rows == size else (rows.num_rows + 1) // 2
+        yield from self._portions(alias, rows.slice(0, middle))
+        yield from self._portions(alias, rows.slice(middle))
+
+    def end(self, alias: str) -> None:
+        self.ended[alias] = True
+        for other, residents in self.residents.items():
+            if len(residents) and not self.is_wanted(other):
+                residents.remove(np.arange(len(residents)))  # they waited for rows that cannot come any more
+        self.hold()
+
+    def left_over(self, at_end: bool = False) -> Iterator[Tuples]:
+        return self._left_over.join(at_end)
+
+    def to_json(self) -> dict[str, Any]:
+        """The whole state, once nothing is resident any more."""
+        assert not any(map(len, self.residents.values()))
+        return {"ended": self.ended, "clock": self._clock.now, "left over": self._left_over.to_json()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.ended = dict(state["ended"])
+        self._clock = Clock(state["clock"])
+        self._left_over.restore(state["left over"])
+
+    @property
+    def resident_size(self) -> int:
+        residents = self.residents.values()
+        return sum(self._budget.measure(len(found), found.nbytes) for found in residents)
+
+    @property
+    def blocks(self) -> list[Block]:
+        """What is on disk."""
+        return self._left_over.blocks
+
+    @property
+    def usage(self) -> tuple[int, int, int, int]:
+        """Resident rows and bytes, spilled rows and bytes."""
+        residents, blocks = self.residents.values(), self.blocks
+        return (
+            sum(map(len, residents)),
+            sum(found.nbytes for found in residents),
+            sum(block.rows for block in blocks),
+            sum(block.nbytes for block in blocks),
+        )
+
+    def hold(self) -> None:
+        residents = self.residents.values()
+        self._budget.hold("residents", sum(map(len, residents)), sum(found.nbytes for found in residents))

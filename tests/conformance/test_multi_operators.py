@@ -1,0 +1,92 @@
+"""Every registered operator of several inputs, over generated trees and schedules, against cross product and filter."""
+
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dovetail.condition.graph import parse_graph
+from dovetail.errors import BudgetError, PlanError
+from dovetail.operators import MULTI_REGISTRY
+from dovetail.runtimes.simulated_multi import simulate_multi
+from dovetail.state.links import links_of
+from dovetail.state.ordered_index import OrderedIndex
+from dovetail.testing_multi import check_multi_operator, check_multi_run
+from dovetail.testing_tables import random_table
+
+SHARED = "a.k = b.k AND b.k = c.k"
+
+
+@pytest.mark.parametrize("name", sorted(MULTI_REGISTRY))
+def test_conforms(name: str) -> None:
+    check_multi_operator(name, cases=25)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 11))
+@pytest.mark.parametrize("name", sorted(MULTI_REGISTRY))
+def test_conforms_for_long(name: str, seed: int) -> None:
+    check_multi_operator(name, cases=300, seed=seed)
+
+
+@pytest.mark.parametrize("name", sorted(MULTI_REGISTRY))
+def test_interrupted_at_every_yield(name: str) -> None:
+    """After each single step of reactive work rows arrive, or the operator is restarted, or both."""
+    rng = random.Random(3)
+    tables = {alias: random_table(rng, 9) for alias in "abc"}
+    steps = [(alias, 1) for _ in range(9) for alias in "abc"]
+    for between in ([("stall", 1)], [("stall", 1), ("restart",)], [("stall", 1)] * 3, [("stall", 2), ("restart",)]):
+        schedule = [event for step in steps for event in (step, *between)]
+        check_multi_run(name, tables, SHARED, schedule, memory_rows=6, block_rows=1)
+
+
+@pytest.mark.parametrize("name", sorted(MULTI_REGISTRY))
+@pytest.mark.parametrize("key", [7, "same", None])
+def test_all_keys_equal(name: str, key: object) -> None:
+    """And identical rows, which are different rows."""
+    keys = pa.array([key] * 5, pa.string() if key == "same" else pa.int64())
+    tables = {alias: pa.table({"k": keys}) for alias in "abc"}
+    schedule = [("a", 3), ("b", 3), ("stall", 1), ("c", 2)]
+    run = check_multi_run(name, tables, SHARED, schedule, memory_rows=10, block_rows=2)
+    assert len(run.tuples) == (0 if key is None else 125)
+
+
+@pytest.mark.parametrize("name", sorted(MULTI_REGISTRY))
+def test_the_ends_of_the_range_of_codes(name: str) -> None:
+    edge = [-(2**63), -(2**63) + 1, 0, 2**63 - 2, 2**63 - 1]
+    tables = {alias: pa.table({"k": pa.array(edge * 2, pa.int64())}) for alias in "abc"}
+    check_multi_run(name, tables, SHARED, [("a", 4), ("stall", 1)], memory_rows=10, block_rows=2)
+
+
+def test_bands_at_the_ends_of_the_range_of_codes() -> None:
+    edge = [-(2**63), -(2**63) + 1, 0, 2**63 - 2, 2**63 - 1]
+    tables = {alias: pa.table({"k": pa.array(edge, pa.int64())}) for alias in "ab"}
+    tables["c"] = pa.table({"k": pa.array([0, 1, -1], pa.int64())})
+    links = links_of(parse_graph("abs(a.k - b.k) <= 3 AND c.k = b.k", {a: t.schema for a, t in tables.items()}))
+    codes = tables["a"]["k"].to_numpy()
+    for known, other in (("a", "b"), ("b", "a")):
+        index = OrderedIndex()
+        index.insert(codes, np.arange(len(codes)))
+        mine, theirs = index.lookup(*links[0].bounds(known, codes))
+        near = [(i, j) for i in range(5) for j in range(5) if abs(int(codes[i]) - int(codes[j])) <= 3]
+        assert sorted(zip(mine.tolist(), theirs.tolist(), strict=True)) == near, (known, other)
+
+
+@pytest.mark.parametrize("name", sorted(MULTI_REGISTRY))
+def test_a_budget_that_is_too_small_is_refused(name: str) -> None:
+    tables = {alias: pa.table({"k": [1, 2]}) for alias in "abc"}
+    with pytest.raises(BudgetError, match="at least 5 are needed"):
+        simulate_multi(name, tables, SHARED, memory_rows=8, block_rows=2)
+
+
+def test_mjoin_refuses_more_than_one_attribute() -> None:
+    tables = {alias: pa.table({"k": [1], "x": [1]}) for alias in "abc"}
+    with pytest.raises(PlanError, match="equality of one attribute"):
+        simulate_multi("mjoin", tables, "a.k = b.k AND b.x = c.x")
+
+
+def test_miner_refuses_what_no_index_finds() -> None:
+    tables = {alias: pa.table({"k": [1], "s": ["x"]}) for alias in "abc"}
+    with pytest.raises(PlanError, match="c has none"):
+        simulate_multi("miner", tables, "a.k = b.k AND b.s != c.s")
