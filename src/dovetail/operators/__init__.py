@@ -10,6 +10,7 @@ from dovetail.operators.multi import MultiOperator
 from dovetail.operators.protocol import JoinOperator
 
 REGISTRY = {
+    "diner": "dovetail.operators.diner:Diner",
     "nested_loop": "dovetail.operators.nested_loop:NestedLoop",
     "shj": "dovetail.operators.shj:Shj",
     "spo": "dovetail.operators.spo:Spo",

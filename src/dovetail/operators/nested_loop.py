@@ -28,14 +28,13 @@ import pyarrow as pa
 
 from dovetail.batch import Pairs, Rows, Side
 from dovetail.condition import Condition
+from dovetail.metrics import Counters
 from dovetail.operators.protocol import Manifest, Usage, Workspace
+from dovetail.state.block_work import BlockWork
 from dovetail.state.blocks import Block
 from dovetail.state.budget import BUFFER
 from dovetail.state.cross import Comparable, Cross
-from dovetail.state.rectangle import Rectangle, Step
-from dovetail.state.residence import Clock, met_in_memory
-
-ARRIVED = "__arrived"  # the extra column of a spilled block: the tick of each row's arrival
+from dovetail.state.residence import Clock
 
 
 class _Chunk(NamedTuple):
@@ -49,19 +48,45 @@ class _Chunk(NamedTuple):
         return int(self.rows.batch.nbytes) + self.rows.codes.nbytes + self.rows.rows.nbytes
 
 
-class _Spilled(NamedTuple):
-    """A block on disk and the tick at which its rows left memory."""
+class _Comparing:
+    """All pairs of two batches, resident or loaded."""
 
-    block: Block
-    left: int
+    extra_row_bytes = 0  # blocks are so much smaller than their share
 
+    def __init__(self, condition: Condition, counters: Counters) -> None:
+        self._condition = condition
+        self._cross = Cross(condition)
+        self._counters = counters
 
-class _Loaded(NamedTuple):
-    """Spilled rows read back, with their stays."""
+    def comparable(self, side: Side, batch: pa.RecordBatch) -> Comparable:
+        return self._cross.prepare(side, batch)
 
-    rows: Comparable
-    arrived: np.ndarray[tuple[int], np.dtype[np.int64]]
-    left: np.ndarray[tuple[int], np.dtype[np.int64]]
+    def pairs(self, side: Side, mine: Comparable, theirs: Comparable) -> Iterator[tuple[Rows, Rows]]:
+        self._counters.pairs_tested += len(mine.rows) * len(theirs.rows)
+        if side is Side.LEFT:
+            yield from self._cross.pairs(mine, theirs)
+        else:
+            for their_rows, my_rows in self._cross.pairs(theirs, mine):
+                yield my_rows, their_rows
+
+    # As `Joining` of the block work.
+
+    def prepare(self, side: Side, batches: list[pa.RecordBatch]) -> Comparable:
+        whole = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+        rows = whole.columns[: whole.num_columns - 1]
+        return self.comparable(side, pa.RecordBatch.from_arrays(rows, schema=self._condition.schema(side)))
+
+    def batch_of(self, rows: Comparable) -> pa.RecordBatch:
+        return rows.batch
+
+    def candidates(self, outer: Side, mine: Comparable, theirs: Comparable, first: int) -> Iterator[tuple[Rows, Rows]]:
+        return islice(self.pairs(outer, mine, theirs), first, None)
+
+    def check(self, outer: Side, mine: Comparable, my_rows: Rows, theirs: Comparable, their_rows: Rows) -> None:
+        return None
+
+    def can_match(self, outer: Side, mine: Block, theirs: Block) -> bool:
+        return True
 
 
 class NestedLoop:
@@ -69,21 +94,13 @@ class NestedLoop:
     spills: ClassVar[bool] = True
 
     def __init__(self, workspace: Workspace) -> None:
-        self._condition = workspace.condition
-        self._cross = Cross(workspace.condition)
+        self._comparing = _Comparing(workspace.condition, workspace.counters)
         self._budget = workspace.budget
-        self._counters = workspace.counters
-        self._store = workspace.blocks
         self._shares = workspace.shares
         self._residents: tuple[deque[_Chunk], deque[_Chunk]] = (deque(), deque())
-        self._spilled: tuple[list[_Spilled], list[_Spilled]] = ([], [])
+        self._work = BlockWork(self._comparing, workspace.blocks, workspace.budget, workspace.condition.schemas)
         self._ended = [False, False]
         self._clock = Clock()
-        self._rectangle = Rectangle()
-        self._step: Step | None = None  # the unfinished step of the block work, how many of its pieces are out,
-        self._yielded = 0
-        self._pieces: Iterator[Pairs] = iter(())  # and those still to come
-        self._outer: tuple[tuple[Side, range], _Loaded] | None = None
         self._version = 0
 
     @staticmethod
@@ -91,11 +108,11 @@ class NestedLoop:
         return None
 
     def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Pairs]:
-        chunk = _Chunk(self._cross.prepare(side, batch), self._clock.tick())
+        chunk = _Chunk(self._comparing.comparable(side, batch), self._clock.tick())
         for resident in self._residents[side.other]:
-            for mine, theirs in self._compare(side, chunk.rows, resident.rows):
+            for mine, theirs in self._comparing.pairs(side, chunk.rows, resident.rows):
                 yield Pairs.oriented(side, batch, mine, resident.rows.batch, theirs)
-        if self._ended[side.other] and not self._spilled[side.other]:
+        if self._ended[side.other] and not self._work.spilled[side.other]:
             return  # it has met everything it ever could
         rows = self._budget.measure(batch.num_rows, chunk.nbytes)
         while self._resident_size() + rows > self._shares.residents and self._flush():
@@ -106,18 +123,18 @@ class NestedLoop:
 
     def end(self, side: Side) -> None:
         self._ended[side] = True
-        if not self._spilled[side]:
+        if not self._work.spilled[side]:
             # No row of this side ever left, so the residents of the other have met them all.
             self._residents[side.other].clear()
             self._hold()
 
     def react(self) -> Iterator[Pairs]:
-        return self._join_blocks(self._shares.outer_blocks)
+        return self._work.run(self._shares.outer_blocks)
 
     def clean_up(self) -> Iterator[Pairs]:
         while self._flush():
             pass
-        return self._join_blocks(self._shares.outer_blocks_at_end)
+        return self._work.run(self._shares.outer_blocks_at_end)
 
     def expire(self, watermark: int) -> Iterator[Pairs]:
         return iter(())
@@ -126,85 +143,20 @@ class NestedLoop:
         while self._flush():
             pass
         self._version += 1
-        state = {
-            "ended": list(self._ended),
-            "clock": self._clock.now,
-            "rectangle": self._rectangle.to_json(),
-            "step": None if self._step is None else self._step.to_json(),
-            "yielded": self._yielded,
-            "spilled": [[{"left": s.left, "block": s.block.to_json()} for s in side] for side in self._spilled],
-        }
-        return Manifest(self._version, state, tuple(s.block.name for side in self._spilled for s in side))
+        state = {"ended": list(self._ended), "clock": self._clock.now, "work": self._work.to_json()}
+        return Manifest(self._version, state, tuple(self._work.names()))
 
     def restore(self, manifest: Manifest) -> None:
         self._version = manifest.version
         self._ended = list(manifest.state["ended"])
         self._clock = Clock(manifest.state["clock"])
-        self._rectangle = Rectangle.from_json(manifest.state["rectangle"])
-        for mine, stored in zip(self._spilled, manifest.state["spilled"], strict=True):
-            for fields in stored:
-                mine.append(_Spilled(Block.from_json(fields["block"]), fields["left"]))
-        if manifest.state["step"] is not None:
-            self._step = Step.from_json(manifest.state["step"])
-            self._yielded = manifest.state["yielded"]
-            self._pieces = islice(self._run(self._step), self._yielded, None)
+        self._work.from_json(manifest.state["work"])
 
     @property
     def usage(self) -> Usage:
         chunks = [chunk for side in self._residents for chunk in side]
-        blocks = [spilled.block for side in self._spilled for spilled in side]
-        return Usage(
-            sum(chunk.rows.batch.num_rows for chunk in chunks),
-            sum(chunk.nbytes for chunk in chunks),
-            sum(block.rows for block in blocks),
-            sum(block.nbytes for block in blocks),
-        )
-
-    # The block work: what did not meet in memory.
-
-    def _join_blocks(self, most_outer: int) -> Iterator[Pairs]:
-        while True:
-            # Not `yield from`: when this generator is dropped, the step must stay open for the next call.
-            for pairs in self._pieces:
-                self._yielded += 1
-                yield pairs
-            self._step = self._rectangle.advance(lambda side: len(self._spilled[side]), most_outer)
-            if self._step is None:
-                self._outer = None
-                self._budget.release("loaded blocks")
-                return
-            self._yielded = 0
-            self._pieces = self._run(self._step)
-
-    def _run(self, step: Step) -> Iterator[Pairs]:
-        outer = self._outer_batch(step)
-        inner = self._load(step.outer.other, range(step.inner_block, step.inner_block + 1))
-        blocks = [self._spilled[step.outer][i].block for i in step.outer_blocks]
-        blocks.append(self._spilled[step.outer.other][step.inner_block].block)
-        self._budget.hold("loaded blocks", sum(b.rows for b in blocks), sum(b.nbytes for b in blocks))
-        for mine, theirs in self._compare(step.outer, outer.rows, inner.rows):
-            met = met_in_memory(outer.arrived[mine], outer.left[mine], inner.arrived[theirs], inner.left[theirs])
-            if not met.all():
-                new = ~met
-                yield Pairs.oriented(step.outer, outer.rows.batch, mine[new], inner.rows.batch, theirs[new])
-        yield Pairs.none(self._condition.schemas)  # every step gives control back once at least
-
-    def _outer_batch(self, step: Step) -> _Loaded:
-        """The outer blocks of a step; they stay loaded while inner blocks pass by."""
-        wanted = (step.outer, step.outer_blocks)
-        if self._outer is None or self._outer[0] != wanted:
-            self._outer = None  # first let go of the old ones
-            self._outer = (wanted, self._load(*wanted))
-        return self._outer[1]
-
-    def _load(self, side: Side, numbers: range) -> _Loaded:
-        spilled = [self._spilled[side][i] for i in numbers]
-        batches = [self._store.read(s.block) for s in spilled]
-        whole = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-        last = whole.num_columns - 1
-        rows = pa.RecordBatch.from_arrays(whole.columns[:last], schema=self._condition.schema(side))
-        left = np.repeat(np.array([s.left for s in spilled]), [s.block.rows for s in spilled])
-        return _Loaded(self._cross.prepare(side, rows), np.asarray(whole.column(last)), left)
+        rows, nbytes = sum(chunk.rows.batch.num_rows for chunk in chunks), sum(chunk.nbytes for chunk in chunks)
+        return Usage(rows, nbytes, *self._work.size())
 
     def _flush(self) -> bool:
         """Write the oldest residents of the larger side as one block; False where there are none."""
@@ -220,18 +172,9 @@ class NestedLoop:
             return False
         batch = pa.concat_batches([chunk.rows.batch for chunk in out])
         arrived = np.repeat([chunk.arrived for chunk in out], [chunk.rows.batch.num_rows for chunk in out])
-        block = self._store.write(batch.append_column(ARRIVED, pa.array(arrived, pa.int64())), side.alias)
-        self._spilled[side].append(_Spilled(block, self._clock.tick()))
+        self._work.spill(side, batch, arrived, self._clock.tick())
         self._hold()
         return True
-
-    def _compare(self, side: Side, mine: Comparable, theirs: Comparable) -> Iterator[tuple[Rows, Rows]]:
-        self._counters.pairs_tested += len(mine.rows) * len(theirs.rows)
-        if side is Side.LEFT:
-            yield from self._cross.pairs(mine, theirs)
-        else:
-            for their_rows, my_rows in self._cross.pairs(theirs, mine):
-                yield my_rows, their_rows
 
     def _size(self, chunk: _Chunk) -> int:
         return self._budget.measure(chunk.rows.batch.num_rows, chunk.nbytes)

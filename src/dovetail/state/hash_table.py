@@ -29,7 +29,12 @@ class HashTable:
 
     @property
     def nbytes(self) -> int:
-        return self._heads.nbytes + 16 * self._rows
+        return self.nbytes_with(0)
+
+    def nbytes_with(self, more: int) -> int:
+        """What it will take after so many more rows."""
+        rows = self._rows + more
+        return 4 * _buckets(rows, len(self._heads)) + 16 * rows
 
     @property
     def hashes(self) -> Hashes:
@@ -44,7 +49,7 @@ class HashTable:
             longer[: 2 * self._rows] = self._links[: 2 * self._rows]
             self._links = longer
         if 2 * rows > len(self._heads):
-            self._heads = np.zeros(1 << (4 * rows - 1).bit_length(), np.int32)
+            self._heads = np.zeros(_buckets(rows, len(self._heads)), np.int32)
             kernels.relink(self._heads, self._links, self._rows)
         kernels.append(self._heads, self._links, hashes, self._rows)
         self._rows = rows
@@ -59,3 +64,7 @@ class HashTable:
             mine, theirs, active = kernels.walk(self._links, hashes, probing[:active], entries[:active], room)
             if len(mine):
                 yield mine, theirs
+
+
+def _buckets(rows: int, now: int) -> int:
+    return now if 2 * rows <= now else 1 << (4 * rows - 1).bit_length()
