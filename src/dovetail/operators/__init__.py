@@ -11,9 +11,12 @@ from dovetail.operators.protocol import JoinOperator
 
 REGISTRY = {
     "diner": "dovetail.operators.diner:Diner",
+    "hmj": "dovetail.operators.hmj:Hmj",
     "nested_loop": "dovetail.operators.nested_loop:NestedLoop",
+    "pmj": "dovetail.operators.pmj:Pmj",
     "shj": "dovetail.operators.shj:Shj",
     "spo": "dovetail.operators.spo:Spo",
+    "xjoin": "dovetail.operators.xjoin:XJoin",
 }
 
 MULTI_REGISTRY = {

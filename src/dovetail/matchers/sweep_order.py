@@ -1,0 +1,170 @@
+"""A condition as a sweep: every row becomes an interval of one line, and rows that match have intervals that meet.
+
+    condition              left row            right row                   u leaves when the sweep reaches v
+    l.k = r.k              [k, k]              [k, k]                      u.k < v.k
+    low <= l - r <= high   [l, l]              [r + low, r + high]         the band ends before v
+    overlap, rectangles    [low, high] in x    [low, high] in x            u.high < v.low
+    l.x < r.y              [x, end of line]    [y, y]                      never, for left rows
+
+The sweep goes by where intervals start; one leaves when it ends before the sweep (P_rm in PMJ's Table 1).
+So nothing is removed that can still match, and what was removed stays removed: conditions (1) and (2) of section 3.2
+hold for every class at once. Codes need not be exact, only never too narrow: the condition decides about candidates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dovetail.batch import Rows, Side
+from dovetail.condition import Band, Condition, Less, Overlap, Rectangles, closed_bounds, columns_of, keyed_rows
+from dovetail.condition.expression import Expression, type_of
+from dovetail.keys import float_codes, is_fixed
+from dovetail.matchers.driving import choose_drive
+from dovetail.matchers.operands import equal_codes
+from dovetail.state.rough_codes import numbers, rough_codes
+
+Words = NDArray[np.int64]
+
+LEAST, MOST = -(2**63), 2**63 - 1  # the ends of the line
+DOUBLE, SINGLE = 2.0**-48, 2.0**-20  # relative errors of sums, with room to spare
+
+
+class Lines(NamedTuple):
+    """Rows that can match at all (None: all of them) and their intervals; no start is behind its end."""
+
+    rows: Rows | None
+    starts: Words
+    ends: Words
+
+
+class _Class(Protocol):
+    def keys(self, side: Side) -> list[Expression]: ...
+    def intervals(self, side: Side, columns: list[pa.Array]) -> tuple[Words, Words]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Equal:
+    pairs: tuple[tuple[Expression, Expression], ...]
+
+    def keys(self, side: Side) -> list[Expression]:
+        return [pair[side] for pair in self.pairs]
+
+    def intervals(self, side: Side, columns: list[pa.Array]) -> tuple[Words, Words]:
+        codes = equal_codes(columns)
+        return codes, codes
+
+
+@dataclass(frozen=True, slots=True)
+class _Band:
+    band: Band
+
+    def keys(self, side: Side) -> list[Expression]:
+        return [self.band.left if side is Side.LEFT else self.band.right]
+
+    def intervals(self, side: Side, columns: list[pa.Array]) -> tuple[Words, Words]:
+        low, high = closed_bounds(self.band)
+        exact = is_fixed(columns[0].type) and isinstance(low, int) and isinstance(high, int)
+        if exact:
+            codes = rough_codes(columns[0])
+            if side is Side.LEFT:
+                return codes, codes
+            starts = _shifted(codes, int(min(low, MOST))) if low > LEAST else np.full_like(codes, LEAST)
+            ends = _shifted(codes, int(max(high, -MOST))) if high <= MOST else np.full_like(codes, MOST)
+            return np.minimum(starts, ends), ends
+        values = numbers(columns[0])
+        if side is Side.LEFT:
+            codes = float_codes(values)
+            return codes, codes
+        with np.errstate(invalid="ignore", over="ignore"):
+            starts = float_codes(values + float(low) - self._slack * (np.abs(values) + abs(float(low))))
+            ends = float_codes(values + float(high) + self._slack * (np.abs(values) + abs(float(high))))
+        return np.minimum(starts, ends), ends  # infinities and NaN are in no band
+
+    @property
+    def _slack(self) -> float:
+        read = [type_of(column) for source in self.band.source for column in columns_of(source)]
+        return SINGLE if any(pa.types.is_float32(t) or pa.types.is_float16(t) for t in read) else DOUBLE
+
+
+@dataclass(frozen=True, slots=True)
+class _Overlap:
+    overlap: Overlap
+
+    def keys(self, side: Side) -> list[Expression]:
+        interval = self.overlap.left if side is Side.LEFT else self.overlap.right
+        return [interval.low, interval.high]
+
+    def intervals(self, side: Side, columns: list[pa.Array]) -> tuple[Words, Words]:
+        """An interval that ends before it begins can still match: it is swept from end to end."""
+        low, high = (rough_codes(column) for column in columns)
+        return np.minimum(low, high), np.maximum(low, high)
+
+
+@dataclass(frozen=True, slots=True)
+class _Less:
+    pair: tuple[Expression, Expression]
+    waiting: Side  # whose rows are smaller: they stay
+
+    def keys(self, side: Side) -> list[Expression]:
+        return [self.pair[side]]
+
+    def intervals(self, side: Side, columns: list[pa.Array]) -> tuple[Words, Words]:
+        codes = rough_codes(columns[0])
+        return codes, np.full_like(codes, MOST) if side is self.waiting else codes
+
+
+class SweepOrder:
+    """The condition's sweep, ready to place batches of either side on the line."""
+
+    def __init__(self, condition: Condition) -> None:
+        found = _class(condition)
+        assert found is not None
+        self._condition = condition
+        self._class = found
+
+    @staticmethod
+    def exists(condition: Condition) -> bool:
+        return _class(condition) is not None
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether the line has the order of a key; hashes have not."""
+        match self._class:
+            case _Equal(pairs):
+                return len(pairs) == 1 and is_fixed(type_of(pairs[0][0]))
+        return True
+
+    def lines(self, side: Side, batch: pa.RecordBatch) -> Lines:
+        rows, columns = keyed_rows(self._condition, side, batch, self._class.keys(side))
+        return Lines(rows, *self._class.intervals(side, columns))
+
+
+def _class(condition: Condition) -> _Class | None:
+    drive = choose_drive(condition)
+    if drive.equal:
+        return _Equal(tuple(drive.equal_keys))
+    match drive.predicates:
+        case [Rectangles(x), *_]:
+            return _Overlap(x)
+        case [Overlap() as overlap, *_]:
+            borders = (overlap.left.low, overlap.left.high, overlap.right.low, overlap.right.high)
+            if len({type_of(border) for border in borders}) == 1:
+                return _Overlap(overlap)
+            return _Less((overlap.left.low, overlap.right.high), Side.LEFT)
+        case [Band() as band, *_]:
+            return _Band(band)
+        case [Less(left, operator, right), *_]:
+            return _Less((left, right), Side.LEFT if operator in ("<", "<=") else Side.RIGHT)
+    return None
+
+
+def _shifted(codes: Words, amount: int) -> Words:
+    """codes + amount, cut off at the ends of the line."""
+    if amount >= 0:
+        return np.minimum(codes, MOST - amount) + np.int64(amount)
+    return np.maximum(codes, LEAST - amount) + np.int64(amount)

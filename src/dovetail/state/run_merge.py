@@ -1,0 +1,183 @@
+"""Several run pairs become one, and on the way every row meets the rows of the other side that it can match.
+
+    left  runs  [page][page]…  \\                      / areas    rows passed, still in reach
+                                 pages, lowest first  --- meet    new x new, new x area, area x new
+    right runs  [page][page]…  /                      \\ output   the merged pair, in sweep order
+
+A step loads the pages that start lowest, as many as fit. All rows up to where the next page starts are new: nothing
+before them is still to come. They meet each other and the areas, enter the output and the areas, and what ends before
+that place leaves. Of each run at most one page is loaded in part, so a page for each bounds what waits (PMJ, Fig. 5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from dovetail.batch import Side
+from dovetail.kernels.sorting import sort_codes
+from dovetail.state.blocks import Block
+from dovetail.state.budget import SMALLEST_BLOCK, Budget
+from dovetail.state.runs import Items, Pages, RunPair, RunWriter, joined, nothing
+from dovetail.state.sweep_area import SweepArea
+
+MOST = 2**63 - 1
+HELD = "merge"
+
+
+class Room(NamedTuple):
+    """How a merge divides the budget, in its unit."""
+
+    pairs: int  # that are merged at once
+    page: int
+    waiting: int  # pages that have not met all they can
+    area: int  # for the rows in the area of each side
+
+
+def divide(budget: Budget, block_rows: int, fan_in: int) -> Room:
+    """As many runs as asked for, fewer where their pages would be too small."""
+    limit = budget.limit
+    if limit is None:
+        return Room(fan_in // 2, 2**62, 2**62, 2**62)
+    if budget.unit == "rows":
+        pairs = max(2, min(fan_in // 2, (limit // block_rows - 4) // 2))
+        area = max(2, limit // 4)
+        page = max(1, min(block_rows, (limit - area + 2 * pairs) // (2 * pairs + 4)))
+        # What is left when each writer holds back less than a page and a page of an area is loaded.
+        waiting = max(page, limit - area - 3 * page + 2)
+        return Room(pairs, page, waiting, area // 2)
+    # Rows that wait are copied into one batch before they meet.
+    pairs = max(2, min(fan_in // 2, limit // SMALLEST_BLOCK // 8))
+    page = limit // (8 * pairs + 8)
+    return Room(pairs, page, 2 * pairs * page, limit // 8)
+
+
+class Merge:
+    """One merge. Run `steps` to its end; then `merged` is the result, if one was asked for."""
+
+    def __init__(
+        self,
+        pages: Pages,
+        budget: Budget,
+        schemas: tuple[pa.Schema, pa.Schema],
+        pairs: Sequence[RunPair],
+        room: Room,
+        *,
+        writes: bool,
+    ) -> None:
+        self._pages = pages
+        self._budget = budget
+        self._schemas = schemas
+        self._room = room
+        self._pairs = pairs
+        self._queue = _by_start(pairs)
+        self._unread = [sum(len(pair.pages[side]) for pair in pairs) for side in Side]
+        self._waiting: tuple[list[Items], list[Items]] = ([], [])
+        self._areas = tuple(SweepArea(pages, side, room.area, room.page) for side in Side)
+        self._writers = tuple(RunWriter(pages, side, room.page) for side in Side) if writes else ()
+        self.merged: RunPair | None = None
+
+    def steps(self) -> Iterator[tuple[Items, Items]]:
+        """Left and right rows that meet: every two that can match, once."""
+        self._queue.reverse()  # the lowest is popped first
+        while self._queue or any(self._waiting):
+            self._load()
+            place = self._queue[-1].start if self._queue else MOST
+            new = tuple(self._passed(side, place) for side in Side)
+            yield from self._meet(new[0], new[1])
+            for side in Side:
+                self._pass(side, new[side], place)
+            del new
+            for area in self._areas:
+                area.spill()
+            self._hold()
+        for pair in self._pairs:
+            for side in Side:
+                self._pages.remove(pair.pages[side])
+        if self._writers:
+            left, right = (writer.finish() for writer in self._writers)
+            self.merged = RunPair((left, right))
+        self._budget.release(HELD)
+
+    def _load(self) -> None:
+        """Pages, lowest first, as many as fit but one at least."""
+        size = sum(self._pages.size(items) for side in self._waiting for items in side)
+        loaded = False
+        while self._queue and (not loaded or size < self._room.waiting):
+            entry = self._queue[-1]
+            size += self._budget.measure(entry.page.rows, entry.page.nbytes)
+            if loaded and size > self._room.waiting:
+                break
+            self._queue.pop()
+            self._unread[entry.side] -= 1
+            self._waiting[entry.side].append(self._pages.read(entry.side, entry.page, entry.source))
+            loaded = True
+        self._hold()
+
+    def _passed(self, side: Side, place: int) -> Items:
+        """Rows that start no later than all that is still on disk; they wait no more."""
+        new, rest = [], []
+        for items in self._waiting[side]:
+            cut = int(np.searchsorted(items.starts, place, side="right"))
+            if cut:
+                new.append(items.slice(0, cut))
+            if cut < items.size:
+                rest.append(items.slice(cut, items.size))
+        self._waiting[side][:] = rest
+        if not new:
+            return nothing(self._schemas[side])
+        together = joined(new)
+        if self._writers and len(new) > 1:
+            return together.take(sort_codes(together.starts).order)
+        return together
+
+    def _meet(self, left: Items, right: Items) -> Iterator[tuple[Items, Items]]:
+        if left.size and right.size:
+            yield left, right
+        if left.size:
+            start = int(left.starts.min())
+            for part in self._areas[Side.RIGHT].query(start):
+                self._hold(part, left, right)
+                yield left, part
+        if right.size:
+            start = int(right.starts.min())
+            for part in self._areas[Side.LEFT].query(start):
+                self._hold(part, left, right)
+                yield part, right
+
+    def _pass(self, side: Side, new: Items, place: int) -> None:
+        if self._writers:
+            self._writers[side].add(new)
+        area = self._areas[side]
+        area.expire(place)
+        if self._unread[side.other] or self._waiting[side.other]:
+            area.insert(new.take(np.flatnonzero(new.ends >= place)))
+        else:
+            area.clear()
+
+    def _hold(self, *extra: Items) -> None:
+        held = [items for side in self._waiting for items in side] + list(extra)
+        held += [writer.waiting for writer in self._writers if writer.waiting is not None]
+        held += [part for area in self._areas for part in area.parts if not any(part is e for e in extra)]
+        self._budget.hold(HELD, sum(items.size for items in held), sum(items.nbytes for items in held))
+
+
+class _Entry(NamedTuple):
+    start: int
+    side: Side
+    source: int
+    page: Block
+
+
+def _by_start(pairs: Sequence[RunPair]) -> list[_Entry]:
+    """All pages by where they start; those of one run stay in their order."""
+    entries = []
+    for source, pair in enumerate(pairs):
+        for side in Side:
+            for page in pair.pages[side]:
+                assert page.low is not None
+                entries.append(_Entry(page.low, side, source, page))
+    return sorted(entries, key=lambda entry: entry.start)

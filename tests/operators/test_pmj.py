@@ -1,0 +1,122 @@
+"""Progressive merge join: all classes of conditions, deep merges, small memories, areas that spill."""
+
+import random
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dovetail import simulate
+from dovetail.batch import Phase
+from dovetail.condition import parse
+from dovetail.errors import InputError, PlanError
+from dovetail.testing import check_run, random_schedule, random_table
+
+STRICTNESS = ("progressive", "semi_strict", "strict")
+
+
+def numbers(rng: random.Random, rows: int, values: int) -> pa.Table:
+    """Integer keys, doubles with ties, and intervals in x and y, some of them points, some the wrong way round."""
+    low = [rng.randrange(values) for _ in range(2 * rows)]
+    high = [start + rng.choice([-1, 0, 0, 1, 2, 5, values // 2]) for start in low]
+    return pa.table(
+        {
+            "k": pa.array([rng.randrange(values) for _ in range(rows)], pa.int32()),
+            "x": [rng.choice([0.5, 1.0, 0.1]) * rng.randrange(values) for _ in range(rows)],
+            "a": low[:rows],
+            "b": high[:rows],
+            "c": low[rows:],
+            "d": high[rows:],
+        }
+    )
+
+
+CONDITIONS = (
+    "l.k = r.k",
+    "l.k = r.k AND l.x < r.x",
+    "abs(l.k - r.k) <= 2",
+    "l.x BETWEEN r.x - 0.3 AND r.x + 0.1",
+    "l.a <= r.b AND l.b >= r.a",
+    "l.a < r.b AND l.b > r.a",
+    "l.a <= r.b AND l.b >= r.a AND l.c <= r.d AND l.d >= r.c",
+    "abs(l.x - r.x) <= 1 AND abs(l.k - r.k) <= 1",
+    "l.x < r.x",
+    "l.x >= r.x AND l.k < r.k",
+)
+
+
+@pytest.mark.parametrize("on", CONDITIONS)
+@pytest.mark.parametrize("strictness", STRICTNESS)
+def test_every_class_by_every_merge_tree(on: str, strictness: str) -> None:
+    rng = random.Random(f"{on}{strictness}")
+    for fan_in in (4, 6, 20):
+        values = rng.choice([1, 5, 40])
+        left, right = numbers(rng, rng.choice([1, 12, 30]), values), numbers(rng, rng.choice([2, 16, 24]), values)
+        setting: dict[str, Any] = {"fan_in": fan_in, "strictness": strictness}
+        setting["block_rows"] = rng.choice([1, 3, 8])
+        setting["memory_rows"] = rng.choice([4, 6, 12]) * setting["block_rows"]
+        check_run("pmj", left, right, on, random_schedule(rng, left.num_rows, right.num_rows), **setting)
+
+
+@pytest.mark.parametrize(
+    ("share", "rows"),
+    [pytest.param(0.01, 600, marks=pytest.mark.slow), (0.1, 50), (0.2, 100), (0.5, 100)],
+)
+@pytest.mark.parametrize("ratio", [1, 100])
+def test_shares_of_memory_and_unequal_sides(share: float, rows: int, ratio: int) -> None:
+    rng = random.Random(f"{share}{ratio}")
+    sizes = (2 * rows // (ratio + 1), 2 * rows * ratio // (ratio + 1))
+    left, right = (numbers(rng, size, 100) for size in rng.sample(sizes, 2))
+    memory_rows = max(8, int(share * sum(sizes)))
+    for on in ("l.k = r.k", "abs(l.x - r.x) <= 0.5", "l.a <= r.b AND l.b >= r.a"):
+        check_run("pmj", left, right, on, [], memory_rows=memory_rows, block_rows=max(1, memory_rows // 30))
+
+
+@pytest.mark.parametrize("levels", [2, 3, 4])
+def test_deep_merges_find_nothing_twice(levels: int) -> None:
+    rng = random.Random(levels)
+    rows = 10 * 2**levels
+    left, right = numbers(rng, rows, 20), numbers(rng, rows, 20)
+    run = check_run("pmj", left, right, "abs(l.k - r.k) <= 1", [], memory_rows=24, block_rows=4, fan_in=4)
+    assert run.counters.merges >= 2 ** (levels - 1)
+
+
+def test_all_keys_equal_spills_the_area() -> None:
+    table = pa.table({"k": np.zeros(80, np.int64), "x": np.arange(80)})
+    run = check_run("pmj", table, table, "l.k = r.k", [], memory_rows=40, block_rows=4)
+    assert len(run.pairs) == 80 * 80
+
+
+def test_results_come_before_the_merges() -> None:
+    rng = np.random.default_rng(0)
+    left, right = (pa.table({"k": rng.integers(0, 50, 1000)}) for _ in range(2))
+    shares = {}
+    for strictness in STRICTNESS:
+        run = simulate("pmj", left, right, "l.k = r.k", memory_rows=220, block_rows=20, strictness=strictness)
+        shares[strictness] = sum(phase is Phase.ARRIVING for phase in run.phases) / len(run.phases)
+    assert shares["semi_strict"] == shares["strict"] == 0
+    assert 0.07 < shares["progressive"] < 0.13  # ten run pairs
+
+
+def test_a_stall_lets_rows_meet_at_once() -> None:
+    table = pa.table({"k": [1, 2, 3]})
+    run = simulate("pmj", table, table, "l.k = r.k", [("l", 3), ("r", 2), ("stall", 5), ("r", 1)])
+    assert run.phases == [Phase.REACTIVE, Phase.REACTIVE, Phase.CLEANUP]
+
+
+def test_memory_larger_than_the_input_writes_nothing() -> None:
+    rng = random.Random(0)
+    left, right = random_table(rng, 20), random_table(rng, 20)
+    assert check_run("pmj", left, right, "l.x < r.x", []).counters.pages_written == 0
+
+
+def test_what_it_refuses() -> None:
+    table = pa.table({"k": [1], "s": ["a"]})
+    with pytest.raises(PlanError, match="needs an order"):
+        simulate("pmj", table, table, "l.k != r.k")
+    with pytest.raises(InputError, match="at least 4"):
+        simulate("pmj", table, table, "l.k = r.k", fan_in=3)
+    with pytest.raises(InputError, match="strictness"):
+        simulate("pmj", table, table, "l.k = r.k", strictness="lax")
+    assert parse("l.s < r.s", table.schema, table.schema) is not None
