@@ -193,15 +193,11 @@ class Diner:
             self._counters.pairs_tested += len(positions)
             for chosen, rows_of_part, their_rows in theirs.located(positions):
                 mine, places = probing[chosen], positions[chosen]
-                good = self._keys.matching(
-                    side,
-                    (batch, mine, keyed.codes[mine]),
-                    (rows_of_part, their_rows, theirs.codes[places]),
-                )
-                if good is not None:
+                if self._keys.has_checks:
+                    their_codes = theirs.codes[places]
+                    candidates = (batch, mine, keyed.codes[mine]), (rows_of_part, their_rows, their_codes)
+                    good = self._keys.matching(side, *candidates)
                     mine, places, their_rows = mine[good], places[good], their_rows[good]
-                if not len(mine):
-                    continue
                 results += np.bincount(mine, minlength=len(results))
                 if self._policy.counted:
                     np.add.at(theirs.marks, places, np.int32(1))

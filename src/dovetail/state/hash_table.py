@@ -58,7 +58,7 @@ class HashTable:
         """(probing row, resident row) with equal hashes, in pieces of at most `most_pairs`, or one per probing row."""
         probing, entries = kernels.start(self._heads, hashes)
         active = len(probing)
-        room = len(hashes)  # what a join of unique keys needs; more only where keys repeat
+        room = max(len(hashes), SMALLEST)  # what a join of unique keys needs; more only where keys repeat
         while active:
             room = max(active, min(2 * room, most_pairs))
             mine, theirs, active = kernels.walk(self._links, hashes, probing[:active], entries[:active], room)

@@ -75,6 +75,16 @@ class OrderKeys:
         return self._hashing.exact if self._hashing is not None else is_fixed(self._type)
 
     @property
+    def has_checks(self) -> bool:
+        """Whether some candidates may not be pairs."""
+        match self.predicate:
+            case Equal():
+                sure = self.exact_codes
+            case _:
+                sure = is_fixed(self._type) and not pa.types.is_floating(self._type)
+        return bool(self._others) or not sure
+
+    @property
     def is_text(self) -> bool:
         return not is_fixed(self._type) and not pa.types.is_decimal(self._type)
 
@@ -126,11 +136,9 @@ class OrderKeys:
 
     def matching(
         self, side: Side, mine: tuple[pa.RecordBatch, Rows, Words], theirs: tuple[pa.RecordBatch, Rows, Words]
-    ) -> Flags | None:
-        """Which candidates (batch, row of each, code of each) are pairs; None: all of them."""
+    ) -> Flags:
+        """Which candidates (batch, row of each, code of each) are pairs."""
         doubtful = self._doubtful(side, mine[2], theirs[2])
-        if doubtful is None and not self._others:
-            return None
         good = np.ones(len(mine[1]), np.bool_)
         if doubtful is not None and doubtful.any():
             good[doubtful] = self._satisfy(self._driving, side, mine, theirs, np.flatnonzero(doubtful))

@@ -78,6 +78,8 @@ class SortedBlocks:
                 yield mine.ordered.rows[places], their_rows
 
     def check(self, outer: Side, mine: SortedRows, my_rows: Rows, theirs: SortedRows, their_rows: Rows) -> Flags | None:
+        if not self._keys.has_checks:
+            return None
         my_codes, their_codes = mine.codes[my_rows], theirs.codes[their_rows]
         return self._keys.matching(outer, (mine.batch, my_rows, my_codes), (theirs.batch, their_rows, their_codes))
 
