@@ -1,6 +1,62 @@
-"""How rows arrive: from tables, readers and remote sources, or by an arrival process on a clock."""
+"""How rows arrive: from tables, readers and remote sources, or by an arrival process on a clock.
 
+    dovetail.sources.flight("grpc://host:8815", "orders")                      for dovetail.progressive
+    dovetail.sources.postgres("postgresql://host/db", table="orders", key="id")
+
+Anything that follows the protocol `Source` is one as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dovetail.errors import InputError
 from dovetail.sources.feed import Retry
 from dovetail.sources.protocol import Piece, Reading, Source
 
-__all__ = ["Piece", "Reading", "Retry", "Source"]
+__all__ = ["Piece", "Reading", "Retry", "Source", "flight", "postgres"]
+
+
+def flight(
+    location: str,
+    dataset: str | bytes,
+    *,
+    same_order: bool = False,
+    headers: Mapping[str, str] | None = None,
+    **connection: Any,
+) -> Source:
+    """A dataset of an Arrow Flight server, by path (text) or command (bytes).
+
+    After a break the source goes on at the next row where the server supports it, as `dovetail.sources.flight_server`
+    does. Any other server is asked again from the start, if `same_order` promises that it always gives the same rows in
+    the same order; without that promise a break is final. `headers` go with every call (`authorization`, for
+    instance), `connection` is what `pyarrow.flight.connect` takes, such as `tls_root_certs`.
+    """
+    from dovetail.sources.arrow_flight import FlightSource
+
+    return FlightSource(location, dataset, same_order, headers or {}, **connection)
+
+
+def postgres(
+    dsn: str,
+    query: str | None = None,
+    *,
+    table: str | None = None,
+    key: str | Sequence[str] | None = None,
+    batch_rows: int = 4096,
+) -> Source:
+    """The rows of a PostgreSQL query or table. Needs the extra `postgres`.
+
+    `key` is one or several columns that are unique and not null, best with an index: rows come in its order, and after
+    a break the source goes on behind the last key that came. Without a key a break is final.
+    """
+    if (query is None) == (table is None):
+        raise InputError("give a query or a table, and not both.")
+    if batch_rows < 1:
+        raise InputError(f"batch_rows must be positive; got {batch_rows}.")
+    try:
+        from dovetail.sources.postgresql import source_of
+    except ModuleNotFoundError as error:
+        raise InputError(f"{error.name} is missing: pip install 'dovetail[postgres]'.") from error
+    return source_of(dsn, query, table, key, batch_rows)

@@ -1,0 +1,141 @@
+"""Tables behind an Arrow Flight server.
+
+    get_flight_info(dataset)  -->  schema, number of rows, whether the server goes on at a row
+    do_get(ticket)            -->  record batches
+
+A server that marks its answer with OFFSETS (`dovetail.sources.flight_server` does) takes tickets that name the row to
+begin with, so that nothing is sent twice after a break. From any other server the rows are read again from the start
+and those that came before are skipped; that is right only if it always gives the same rows in the same order, so the
+caller has to say so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import flight
+
+from dovetail.errors import SourceError
+from dovetail.sources.protocol import Piece
+
+OFFSETS = b"dovetail: tickets with offsets"
+FINAL = (
+    flight.FlightUnauthenticatedError,
+    flight.FlightUnauthorizedError,
+    pa.ArrowInvalid,
+    pa.ArrowKeyError,
+    pa.ArrowNotImplementedError,
+)
+"""Answers that stay the same however often one asks."""
+ANSWER_S = 30.0  # to say what a dataset is
+CHANNEL = [
+    ("grpc.use_local_subchannel_pool", 1),  # a new connection tries at once, whatever happened to earlier ones
+    ("grpc.keepalive_time_ms", 300_000),  # notices a peer that vanished; servers take more frequent pings for an attack
+    ("grpc.keepalive_timeout_ms", 20_000),
+]
+
+
+class FlightSource:
+    """A dataset of a Flight server, by path (text) or command (bytes)."""
+
+    def __init__(
+        self, location: str, dataset: str | bytes, same_order: bool, headers: Mapping[str, str], **connection: Any
+    ) -> None:
+        self.name = f"{location}, {dataset!r}"
+        self._location = location
+        text = isinstance(dataset, str)
+        self._descriptor = (flight.FlightDescriptor.for_path if text else flight.FlightDescriptor.for_command)(dataset)
+        self._dataset = dataset
+        self._headers = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+        self._connection = {"generic_options": CHANNEL, **connection}
+        try:
+            with final_errors(), self.connect() as client:
+                info = self.info(client)
+        except Exception as error:
+            raise SourceError(f"cannot reach {self.name}: {error}") from error
+        self.schema: pa.Schema = info.schema
+        self.rows: int = info.total_records  # -1: not known
+        self.offsets = text and info.app_metadata == OFFSETS
+        self.resumable = self.offsets or same_order
+
+    def open(self, position: int | None = None) -> FlightReading:
+        return FlightReading(self, position or 0)
+
+    def connect(self, location: Any = None) -> Any:
+        return flight.connect(location or self._location, **self._connection)
+
+    def options(self, timeout_s: float | None = None) -> Any:
+        return flight.FlightCallOptions(timeout=timeout_s, headers=self._headers)
+
+    def info(self, client: Any) -> Any:
+        return client.get_flight_info(self._descriptor, self.options(ANSWER_S))
+
+    def endpoints(self, info: Any, offset: int) -> Iterator[tuple[Any, list[Any]]]:
+        """Tickets and where to hand them in; no place means the server that was asked."""
+        if self.offsets:
+            yield flight.Ticket(ticket(str(self._dataset), offset)), []
+            return
+        for endpoint in info.endpoints:
+            yield endpoint.ticket, endpoint.locations
+
+
+class FlightReading:
+    """One pass over the rows from a position on."""
+
+    def __init__(self, source: FlightSource, position: int) -> None:
+        self._source = source
+        self._stream: Any = None
+        self._pieces = self._read(position)
+
+    def __next__(self) -> Piece:
+        return next(self._pieces)
+
+    def close(self) -> None:
+        stream = self._stream
+        if stream is not None:
+            stream.cancel()  # a read under way ends
+        self._pieces.close()
+
+    def _read(self, position: int) -> Generator[Piece, None, None]:
+        source = self._source
+        skip = 0 if source.offsets else position
+        with final_errors(), source.connect() as client:
+            info = source.info(client)
+            if not info.schema.equals(source.schema) or info.total_records != source.rows:
+                raise SourceError(f"its rows have changed: {info.total_records:,} of them instead of {source.rows:,}")
+            for ticket_, places in source.endpoints(info, position):
+                for batch in self._stream_of(client, ticket_, places):
+                    fresh = batch.slice(min(skip, batch.num_rows))
+                    skip -= batch.num_rows - fresh.num_rows
+                    position += fresh.num_rows
+                    yield Piece(fresh, position)
+        if source.offsets and position < source.rows:
+            raise ConnectionError(f"the stream ended at row {position:,} of {source.rows:,}")
+
+    def _stream_of(self, client: Any, ticket_: Any, places: list[Any]) -> Iterator[pa.RecordBatch]:
+        if places:
+            with self._source.connect(places[0]) as other:
+                yield from self._stream_of(other, ticket_, [])
+            return
+        self._stream = client.do_get(ticket_, self._source.options())
+        for chunk in self._stream:
+            if chunk.data is not None:
+                yield chunk.data
+
+
+def ticket(name: str, offset: int) -> bytes:
+    """The rows of a dataset from this one on."""
+    return json.dumps({"name": name, "offset": offset}).encode()
+
+
+@contextmanager
+def final_errors() -> Iterator[None]:
+    """Let answers that will not change end the trying."""
+    try:
+        yield
+    except FINAL as error:
+        raise SourceError(str(error)) from error

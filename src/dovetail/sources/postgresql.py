@@ -1,0 +1,207 @@
+"""Tables and queries of PostgreSQL, read by a server-side cursor.
+
+    DECLARE … CURSOR FOR SELECT * FROM (query) WHERE (key) > (last key) ORDER BY key
+    FETCH so many rows, again and again
+
+With a key the rows come in its order, and after a break the cursor begins behind the last key that came, wherever the
+new connection leads. The key must be unique and without nulls; both are checked on the rows as they pass. Without a key
+nothing says where to go on, and a break is final.
+
+psycopg 3 because it speaks to every PostgreSQL, hands over control while it waits, and installs without a compiler.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
+from psycopg import RawServerCursor, sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from dovetail.errors import SourceError
+from dovetail.sources.protocol import Piece
+
+Key = tuple[Any, ...]
+
+FIRST_FETCH = 64  # rows; the first results should not wait for a full batch
+QUICK_S, SLOW_S = 0.25, 0.5  # a fetch that is quicker is followed by one for more rows, a slower one by one for fewer
+CONNECTION = {"connect_timeout": "10", "keepalives_idle": "15", "keepalives_interval": "5", "keepalives_count": "3"}
+TYPES = {
+    "bool": pa.bool_(),
+    "int2": pa.int16(),
+    "int4": pa.int32(),
+    "int8": pa.int64(),
+    "oid": pa.uint32(),
+    "float4": pa.float32(),
+    "float8": pa.float64(),
+    "text": pa.string(),
+    "varchar": pa.string(),
+    "bpchar": pa.string(),
+    "name": pa.string(),
+    "bytea": pa.binary(),
+    "date": pa.date32(),
+    "time": pa.time64("us"),
+    "timestamp": pa.timestamp("us"),
+    "timestamptz": pa.timestamp("us", "UTC"),
+}
+
+
+class PostgresSource:
+    """The rows of a table or query, in the order of its key if it has one."""
+
+    def __init__(self, dsn: str, rows: sql.Composable, name: str, key: Sequence[str], batch_rows: int) -> None:
+        given = conninfo_to_dict(dsn)
+        self._dsn = make_conninfo(dsn, **{setting: CONNECTION[setting] for setting in CONNECTION.keys() - given.keys()})
+        place = given.get("host") or given.get("hostaddr") or given.get("service") or "local"
+        self.name = f"PostgreSQL at {place}, {name}"
+        self.key = tuple(key)
+        self.resumable = bool(self.key)
+        self.batch_rows = batch_rows
+        self._rows = rows
+        try:
+            with final_errors(), self.connect() as connection:
+                described = connection.execute(sql.SQL("SELECT * FROM {} AS q LIMIT 0").format(rows)).description
+        except SourceError:
+            raise
+        except psycopg.Error as error:
+            raise SourceError(f"cannot reach {self.name}: {error}") from error
+        self.schema = pa.schema([pa.field(column.name, _arrow_type(column)) for column in described or ()])
+        unknown = [column for column in self.key if column not in self.schema.names]
+        if unknown:
+            raise SourceError(f"{self.name} has no column {', '.join(unknown)} for its key.")
+
+    def open(self, position: Key | None = None) -> PostgresReading:
+        return PostgresReading(self, position)
+
+    def connect(self) -> psycopg.Connection[Any]:
+        return psycopg.connect(self._dsn)
+
+    def declare(self, connection: psycopg.Connection[Any], position: Key | None) -> RawServerCursor[Any]:
+        """A cursor for the rows behind a key."""
+        select = [sql.SQL("SELECT * FROM {} AS q").format(self._rows)]
+        if self.key:
+            columns = sql.SQL(", ").join(map(sql.Identifier, self.key))
+            if position is not None:
+                places = sql.SQL(", ").join(sql.SQL(f"${i}") for i in range(1, len(self.key) + 1))
+                select.append(sql.SQL("WHERE ({}) > ({})").format(columns, places))
+            select.append(sql.SQL("ORDER BY {}").format(columns))
+        cursor = RawServerCursor(connection, "dovetail")
+        cursor.execute(sql.SQL(" ").join(select), position, binary=True)
+        return cursor
+
+
+class PostgresReading:
+    """One connection, from a key on."""
+
+    def __init__(self, source: PostgresSource, position: Key | None) -> None:
+        self._source = source
+        self._connection: psycopg.Connection[Any] | None = None
+        self._pieces = self._read(position)
+
+    def __next__(self) -> Piece:
+        return next(self._pieces)
+
+    def close(self) -> None:
+        # libpq is not to be touched while another thread waits in it, but its socket can be taken away.
+        with suppress(OSError, psycopg.Error):
+            if self._connection is not None:
+                with socket.socket(fileno=os.dup(self._connection.fileno())) as line:
+                    line.shutdown(socket.SHUT_RDWR)
+        self._pieces.close()
+
+    def _read(self, position: Key | None) -> Generator[Piece, None, None]:
+        source, rows = self._source, min(FIRST_FETCH, self._source.batch_rows)
+        with final_errors():
+            self._connection = source.connect()
+            try:
+                cursor = source.declare(self._connection, position)
+                while True:
+                    began = time.monotonic()
+                    fetched = cursor.fetchmany(rows)
+                    if not fetched:
+                        return
+                    rows = _next_fetch(rows, time.monotonic() - began, source.batch_rows)
+                    batch = _batch(fetched, source.schema)
+                    position = _checked_key(source, batch, fetched, position)
+                    yield Piece(batch, position)
+            finally:
+                self._connection.close()
+
+
+def source_of(
+    dsn: str, query: str | None, table: str | None, key: str | Sequence[str] | None, batch_rows: int
+) -> PostgresSource:
+    """The source that `dovetail.sources.postgres` describes."""
+    keys = [key] if isinstance(key, str) else list(key or ())
+    if table is not None:
+        return PostgresSource(dsn, sql.Identifier(*table.split(".")), table, keys, batch_rows)
+    text = str(query).strip().rstrip(";")
+    name = text if len(text) <= 60 else f"{text[:57]}..."
+    # A line break, because the query may end with a comment.
+    return PostgresSource(dsn, sql.SQL(f"({text}\n)"), name, keys, batch_rows)
+
+
+def _next_fetch(rows: int, took_s: float, most: int) -> int:
+    if took_s < QUICK_S:
+        return min(2 * rows, most)
+    return max(1, rows // 2) if took_s > SLOW_S else rows
+
+
+def _arrow_type(column: psycopg.Column) -> pa.DataType:
+    info = psycopg.adapters.types.get(column.type_code)
+    name = "?" if info is None or column.type_code == info.array_oid else info.name
+    if name == "numeric" and column.precision is not None and column.precision <= 38:
+        return pa.decimal128(column.precision, column.scale or 0)
+    if name not in TYPES:
+        cast = "numeric(38, 6) or float8" if name == "numeric" else "text"
+        raise SourceError(
+            f"column {column.name} has the type {column.type_display}, which has no counterpart in Arrow here. "
+            f"Cast it in the query, to {cast} for instance."
+        )
+    return TYPES[name]
+
+
+def _batch(fetched: list[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
+    columns = zip(*fetched, strict=True)
+    arrays = [pa.array(column, type_) for column, type_ in zip(columns, schema.types, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _checked_key(
+    source: PostgresSource, batch: pa.RecordBatch, fetched: list[tuple[Any, ...]], before: Key | None
+) -> Key | None:
+    """The key of the last row; refuses a key that could lose rows when the source is resumed."""
+    if not source.key:
+        return None
+    key = ", ".join(source.key)
+    columns = [batch.column(name) for name in source.key]
+    if any(column.null_count for column in columns):
+        raise SourceError(f"its key {key} has nulls, behind which it could not go on. Choose another key.")
+    places = [batch.schema.get_field_index(name) for name in source.key]
+    same = pa.array([tuple(fetched[0][place] for place in places) == before])
+    if batch.num_rows > 1:
+        repeats = [pc.equal(column.slice(1), column.slice(0, len(column) - 1)) for column in columns]
+        for again in repeats[1:]:
+            repeats[0] = pc.and_(repeats[0], again)
+        same = pa.concat_arrays([same, repeats[0]])
+    if pc.any(same).as_py():
+        raise SourceError(f"its key {key} is not unique, and rows with equal keys could be lost. Choose another key.")
+    return tuple(fetched[-1][place] for place in places)
+
+
+@contextmanager
+def final_errors() -> Iterator[None]:
+    """Lost connections are worth another try; what else the server complains about is not."""
+    try:
+        yield
+    except (psycopg.OperationalError, psycopg.InterfaceError):
+        raise
+    except psycopg.Error as error:
+        raise SourceError(str(error)) from error

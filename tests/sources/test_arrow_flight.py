@@ -1,0 +1,228 @@
+"""Joins of tables behind real Flight servers that stall, slow down, break, die and come back."""
+
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import flight
+from tests.sources.proxy import Proxy
+
+import dovetail
+from dovetail.errors import InputError, SourceError
+from dovetail.sources import Retry
+from dovetail.sources.flight_server import TableServer
+
+ON = "l.k = r.k"
+ROWS = 30_000
+ORDERS = pa.table({"k": np.arange(ROWS) % 1000, "row": np.arange(ROWS), "pad": [f"{i:0100}" for i in range(ROWS)]})
+CUSTOMERS = pa.table({"k": np.arange(0, 1000, 4), "row": np.arange(250)})
+PAIRS = ROWS // 4
+SOME = 4000
+SOON = Retry(tries=8, first_pause_ms=5, longest_pause_ms=20)
+PATIENT = Retry(tries=2000, first_pause_ms=5, longest_pause_ms=20)
+
+
+class Process:
+    """A server in a process of its own."""
+
+    def __init__(self, table: Path) -> None:
+        command = [sys.executable, "-m", "dovetail.sources.flight_server", f"orders={table}", "--batch-rows", "500"]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+    def port(self) -> int:
+        assert self._process.stdout is not None
+        return int(self._process.stdout.readline().rsplit(":", 1)[1])
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Process]]:
+    """Two servers that start while other tests run."""
+    file = tmp_path_factory.mktemp("tables") / "orders.parquet"
+    pq.write_table(ORDERS, file)
+    processes = [Process(file), Process(file)]
+    yield processes
+    for process in processes:
+        process.kill()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[TableServer]:
+    tables = {"orders": ORDERS, "some": ORDERS.slice(0, SOME), "none": ORDERS.slice(0, 0), "customers": CUSTOMERS}
+    with TableServer(tables, batch_rows=500) as server:
+        yield server
+
+
+@pytest.fixture
+def line(server: TableServer) -> Iterator[Proxy]:
+    proxy = Proxy(server.port)
+    yield proxy
+    proxy.close()
+
+
+def orders(proxy: Proxy, **options: Any) -> Any:
+    return dovetail.sources.flight(f"grpc://127.0.0.1:{proxy.port}", "orders", **options)
+
+
+def rows_of(steps: Any) -> Counter[int]:
+    found: Counter[int] = Counter()
+    for step in steps:
+        found.update(step.batch["row"].to_pylist())
+    return found
+
+
+def check(found: Counter[int]) -> None:
+    assert found == Counter(range(0, ROWS, 4))  # each row whose key is a multiple of four, once
+
+
+def test_two_datasets_of_a_server_are_joined(line: Proxy) -> None:
+    location = f"grpc://127.0.0.1:{line.port}"
+    source = dovetail.sources.flight(location, "customers")
+    assert (source.schema, source.resumable) == (CUSTOMERS.schema, True)
+    check(rows_of(dovetail.progressive(orders(line), source, ON)))
+    assert not list(dovetail.progressive(dovetail.sources.flight(location, "none"), source, ON))
+
+
+def test_results_come_while_the_server_is_slow(line: Proxy) -> None:
+    line.slow_down(0.002)
+    source = orders(line)
+    steps = dovetail.progressive(source, CUSTOMERS, ON, memory="2MB")
+    line.stall_after(500_000)
+    first = next(steps)
+    assert 0 < first.batch.num_rows < PAIRS
+    line.go_on()
+    check(rows_of([first, *steps]))
+
+
+def test_a_stalled_server_leaves_time_for_other_work(line: Proxy) -> None:
+    """Rows that come in opposite orders do not meet in memory: there is work on disk for when nothing comes."""
+    source = dovetail.sources.flight(f"grpc://127.0.0.1:{line.port}", "some")
+    line.stall_after(350_000)
+    other = pa.table({"row_of": np.arange(SOME)[::-1]})
+    steps = dovetail.progressive(source, other, "l.row = r.row_of", memory="100KB", algorithm="nested_loop", wait_ms=10)
+    found: Counter[int] = Counter()
+    phases = []
+    for step in steps:
+        phases.append(step.phase)
+        found.update(step.batch["row"].to_pylist())
+        if step.phase == "reactive" and line.ration_used.is_set():
+            line.go_on()
+    assert found == Counter(range(SOME))
+    assert "reactive" in phases
+
+
+@pytest.mark.parametrize("after", [20_000, 1_000_000, 2_500_000])
+def test_a_broken_connection_is_resumed_at_the_next_row(line: Proxy, after: int) -> None:
+    source = orders(line)
+    line.cut_after(after)
+    check(rows_of(dovetail.progressive(source, CUSTOMERS, ON, retry=SOON)))
+    assert line.ration_used.is_set()
+    assert line.connections >= 3  # for the schema, before the cut, after it
+
+
+class OtherServer(flight.FlightServerBase):
+    """A server of somebody else: one ticket for each half of the rows, no offsets."""
+
+    def get_flight_info(self, context: Any, descriptor: Any) -> Any:
+        endpoints = [flight.FlightEndpoint(half, []) for half in (b"0", b"1")]
+        return flight.FlightInfo(ORDERS.schema, descriptor, endpoints)
+
+    def do_get(self, context: Any, ticket: Any) -> Any:
+        half = ORDERS.slice(int(ticket.ticket) * ROWS // 2, ROWS // 2)
+        return flight.RecordBatchStream(pa.RecordBatchReader.from_batches(half.schema, half.to_batches(700)))
+
+
+@pytest.mark.parametrize("after", [1_000_000, 2_500_000])
+def test_rows_of_any_server_are_skipped_if_it_keeps_their_order(after: int) -> None:
+    with OtherServer("grpc://127.0.0.1:0") as server:
+        line = Proxy(server.port)
+        source = orders(line, same_order=True)
+        line.cut_after(after)
+        check(rows_of(dovetail.progressive(source, CUSTOMERS, ON, retry=SOON)))
+        assert line.ration_used.is_set()
+        line.close()
+
+
+def test_without_a_promise_a_break_is_final_and_what_came_stays_valid() -> None:
+    with OtherServer("grpc://127.0.0.1:0") as server:
+        line = Proxy(server.port)
+        source = dovetail.sources.flight(f"grpc://127.0.0.1:{line.port}", b"SELECT * FROM orders")
+        line.cut_after(1_000_000)
+        steps: list[Any] = []
+        with pytest.raises(SourceError, match=r"the left source \(grpc://.*\) broke after [\d,]+ rows: .*It cannot be"):
+            steps.extend(dovetail.progressive(source, CUSTOMERS, ON, retry=SOON))
+        found = rows_of(steps)
+        assert found
+        assert found <= Counter(range(0, ROWS, 4))
+        line.close()
+
+
+def test_a_server_that_stays_away_is_given_up(line: Proxy) -> None:
+    source = orders(line)
+    line.cut_after(1_000_000)
+    steps = dovetail.progressive(source, CUSTOMERS, ON, retry=Retry(tries=3, first_pause_ms=1))
+    line.target = 1  # nobody listens there
+
+    with pytest.raises(SourceError, match=r"left source .* broke after 0 rows: .*no batch after 3 tries"):
+        list(steps)
+
+
+def test_leaving_stops_a_read_under_way(line: Proxy) -> None:
+    source = orders(line)
+    line.stall_after(1_000_000)
+    steps = dovetail.progressive(source, CUSTOMERS, ON, memory="16MB")
+    next(steps)
+    assert line.ration_used.wait(10)
+    steps.close()  # type: ignore[attr-defined]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("dovetail-")]
+
+
+def test_data_that_changed_meanwhile_is_not_mixed(line: Proxy) -> None:
+    with TableServer({"orders": ORDERS.slice(10)}) as other:
+        source = orders(line)
+        line.target = other.port
+        with pytest.raises(SourceError, match=r"its rows have changed: 29,990 of them instead of 30,000"):
+            list(dovetail.progressive(source, CUSTOMERS, ON, retry=SOON))
+
+
+def test_what_will_not_work_is_said_at_once(server: TableServer) -> None:
+    location = f"grpc://127.0.0.1:{server.port}"
+    with pytest.raises(SourceError, match="no table is called 'order'; there are customers, none, orders, some"):
+        dovetail.sources.flight(location, "order")
+    with pytest.raises(SourceError, match=r"cannot reach grpc://127\.0\.0\.1:1, 'orders'"):
+        dovetail.sources.flight("grpc://127.0.0.1:1", "orders")
+    client = flight.connect(location)
+    with pytest.raises(pa.ArrowInvalid, match="has 250 rows; 251 is none of them"):
+        client.do_get(flight.Ticket(b'{"name": "customers", "offset": 251}'))
+    assert sorted(info.total_records for info in client.list_flights()) == [0, 250, SOME, ROWS]
+    client.close()
+    with pytest.raises(InputError, match="give a query or a table"):
+        dovetail.sources.postgres("", "SELECT 1", table="t")
+
+
+def test_a_server_that_is_killed_and_comes_back_gives_every_row_once(processes: list[Process]) -> None:
+    line = Proxy(processes[0].port())
+    source = orders(line)
+    line.stall_after(1_000_000)
+    steps = dovetail.progressive(source, CUSTOMERS, ON, retry=PATIENT)
+    found = rows_of([next(steps)])
+    assert line.ration_used.wait(10)
+    processes[0].kill()
+    line.go_on()
+    line.target = processes[1].port()
+    found += rows_of(steps)
+    check(found)
+    line.close()
