@@ -10,12 +10,14 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
-from tests.sources.scripted import Gate, Scripted
+from tests.sources.scripted import Gate, Scripted, ScriptedReading
 
 import dovetail
+from dovetail.batch import Stall
 from dovetail.errors import InputError, SourceError
 from dovetail.operators import REGISTRY, operator_class
 from dovetail.sources import Retry
+from dovetail.sources.feed import Feed
 from dovetail.testing import random_table
 
 AT_ONCE = Retry(tries=4, first_pause_ms=0)
@@ -126,9 +128,6 @@ def test_an_ended_source_does_not_keep_the_other_from_stalling() -> None:
 
 
 def test_a_stall_ends_with_the_unit_of_work_in_which_rows_come() -> None:
-    from dovetail.batch import Stall
-    from dovetail.sources.feed import Feed
-
     gate = Gate(7)
     feed = Feed((Scripted(numbers(14), gates=[gate]), Scripted(numbers(0))), room_bytes=1000, batch_rows=10, wait_ms=1)
     events = feed.events()
@@ -202,6 +201,22 @@ def test_a_source_that_cannot_be_interrupted_does_not_keep_the_join_from_being_l
     (thread,) = threads()
     released.set()
     thread.join(5)
+    assert not threads()
+
+
+def test_a_forgotten_join_can_be_closed_by_a_thread_of_its_own() -> None:
+    """The garbage collector runs in whatever thread it likes."""
+    steps: list[Any] = []
+
+    class Closing(Scripted):
+        def open(self, position: int | None = None) -> ScriptedReading:
+            steps.pop().close()
+            return super().open(position)
+
+    feed = Feed((Closing(numbers(5)), Scripted(numbers(0))), room_bytes=1000, batch_rows=10)
+    steps.append(feed)
+    assert next(feed.events()) is not None
+    feed.close()
     assert not threads()
 
 

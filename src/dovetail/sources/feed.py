@@ -84,7 +84,7 @@ class Feed:
         for reading in list(self._readings.values()):
             _close(reading)
         for thread in self._threads:
-            if thread.is_alive():
+            if thread.is_alive() and thread is not threading.current_thread():  # a forgotten join may be closed in any
                 thread.join(LEAVING_S)
 
     # What the threads do.

