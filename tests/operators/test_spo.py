@@ -10,6 +10,13 @@ import pytest
 
 from dovetail import simulate
 from dovetail.batch import Side
+from dovetail.condition import parse
+from dovetail.matchers import Keeping
+from dovetail.metrics import Counters
+from dovetail.operators.protocol import Workspace
+from dovetail.operators.spo import Spo
+from dovetail.state.blocks import BlockStore
+from dovetail.state.budget import Budget
 from dovetail.testing import definition, random_schedule, random_table
 from dovetail.window import Window, window
 
@@ -22,6 +29,8 @@ CONDITIONS = (
     "l.s < r.s AND l.t >= r.t",
     "l.k != r.k",
     "l.k < r.n AND r.n <= l.n",
+    "l.s <= r.s AND l.x < r.x AND l.k > r.k AND l.n >= r.n",
+    "l.x <= r.x AND l.k >= r.k AND l.n <= r.n AND l.t >= r.t AND l.k <= r.n AND l.s <> r.s",
 )
 
 
@@ -155,3 +164,28 @@ def test_a_row_is_not_its_own_partner(on: str, how: str) -> None:
         assert Counter(run.pairs) == Counter(pairs if how == "inner" else [])
         wanted = {"inner": set(), "left_semi": partnered}.get(how, set(range(30)) - partnered)
         assert Counter(run.alone) == Counter((Side.LEFT, row) for row in wanted)
+
+
+def test_more_than_a_slide_at_once_is_kept_slide_by_slide() -> None:
+    table = pa.table({"k": list(range(100))})
+    condition = parse("l.k < r.k AND l.k > r.k", table.schema, table.schema)
+    parameters = {"window": window(rows=60, slide=10, scope="per_stream")}
+    operator = Spo(Workspace(condition, Budget(None), BlockStore(), 50, Counters(), parameters=parameters))
+    assert not list(operator.arrive(Side.LEFT, table.combine_chunks().to_batches()[0]))
+    assert [run.rows for run in operator.runs(Side.LEFT)] == [10] * 6
+    assert operator.usage.resident_rows == 60
+
+
+def test_runs_are_sorted_by_the_two_inequalities_that_find_the_fewest() -> None:
+    rows = 500
+    rng = random.Random(3)
+    table = pa.table({"all": [0] * rows, "a": list(range(rows)), "b": rng.sample(range(rows), rows)})
+    condition = parse("l.all <= r.all AND l.a < r.a AND l.b > r.b", table.schema, table.schema)
+    batch = table.combine_chunks().to_batches()[0]
+    keeping = Keeping(condition)
+    unknown, known = keeping.keep(batch), keeping.keep(batch, batch)
+    probing = keeping.probing(batch)
+    assert probing.match(known).candidates() < probing.match(unknown).candidates()
+    assert (
+        probing.match(known).count() == probing.match(unknown).count() == len(definition(table, table, condition.text))
+    )

@@ -49,22 +49,27 @@ def build_matcher(condition: Condition, left: pa.RecordBatch, right: pa.RecordBa
 
 
 def _narrowed(drive: Drive, operands: Operands) -> tuple[Drive, Operands]:
-    """Of three and more inequalities the two that the fewest random pairs satisfy."""
+    """Of three and more inequalities only two."""
     if drive.kind != "two_inequalities" or len(drive.predicates) == 2:
         return drive, operands
+    best = most_selective(drive, operands)
+    return (
+        replace(drive, predicates=tuple(drive.predicates[i] for i in best)),
+        operands._replace(ordered=tuple(operands.ordered[i] for i in best)),
+    )
+
+
+def most_selective(drive: Drive, operands: Operands) -> list[int]:
+    """Which two inequalities the fewest random pairs satisfy; the first two, if there are no rows."""
     if not all(len(rows) for rows in operands.rows):
-        return replace(drive, predicates=drive.predicates[:2]), operands._replace(ordered=operands.ordered[:2])
+        return [0, 1]
     rng = np.random.default_rng(0)
     lefts, rights = (rng.integers(0, len(rows), SAMPLE) for rows in operands.rows)
     passing = []
     for predicate, (left, right) in zip(drive.predicates, operands.ordered, strict=True):
         assert isinstance(predicate, Less)
         passing.append(int(COMPARE[predicate.operator](left[lefts], right[rights]).sum()))
-    best = sorted(np.argsort(passing, kind="stable")[:2].tolist())
-    return (
-        replace(drive, predicates=tuple(drive.predicates[i] for i in best)),
-        operands._replace(ordered=tuple(operands.ordered[i] for i in best)),
-    )
+    return sorted(np.argsort(passing, kind="stable")[:2].tolist())
 
 
 def _same_keys(drive: Drive, equal: Windows, operands: Operands, batches: Batches) -> bool:

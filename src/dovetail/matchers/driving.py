@@ -48,7 +48,7 @@ class Drive:
 
     @property
     def ordered_keys(self) -> list[KeyPair]:
-        return [pair for predicate in self.predicates for pair in _keys(predicate)]
+        return [pair for predicate in self.predicates for pair in keys_of(predicate)]
 
     @property
     def is_metric(self) -> bool:
@@ -56,10 +56,11 @@ class Drive:
         return self.kind in ("distance", "two_bands", "band")
 
 
-def _keys(predicate: Predicate) -> list[KeyPair]:
+def keys_of(predicate: Predicate) -> list[KeyPair]:
+    """What is compared with what."""
     match predicate:
         case Rectangles(x, y):
-            return _keys(x) + _keys(y)
+            return keys_of(x) + keys_of(y)
         case Overlap(left, right):
             return [(left.low, right.high), (left.high, right.low)]
         case Distance(left, right):

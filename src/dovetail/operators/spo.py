@@ -2,9 +2,9 @@
 
     left  batch --> probe right runs --> in the window? --> results
                 \\-> a new left run
-    runs of a side     [ slide 1 ][ slide 2 ] … [ slide k ] [new][n]
+    runs of a side     [ slide 1 ][ slide 2 ] … [ slide k ] [new][n]        (matchers/runs.py)
                        immutable parts, sorted once          mutable: small runs, merged as they grow
-                       forgotten as a whole                  merged into a part when they make up a slide
+                       forgotten as a whole                  merged into a part when they make up a slide, or less
 
 Guarantee: exactly the pairs that are in the window together when the later row arrives, each once, at that moment. A
 left join gives a row without a partner when its window has closed, left_semi a row at its first partner, left_anti one
@@ -22,8 +22,8 @@ stream only bound the place); operators decide about ties; expiry is coarse in m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+import time
+from collections.abc import Iterator
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -33,46 +33,17 @@ from numpy.typing import NDArray
 from dovetail.batch import Alone, Pairs, Results, Side, take_rows
 from dovetail.condition import Condition
 from dovetail.condition.mirror import mirrored
-from dovetail.matchers import Kept, Probing, keep, keeping_drive, kept_again, orders_of
+from dovetail.matchers import Keeping, Kept, Probing
+from dovetail.matchers.runs import Run, Runs
 from dovetail.operators.protocol import Manifest, Usage, Workspace
-from dovetail.state.blocks import Block
-from dovetail.state.places import (
-    COLUMNS,
-    Extent,
-    Places,
-    Words,
-    closed,
-    gone_rows,
-    joined,
-    never,
-    sure_rows,
-    surely,
-    within,
-)
+from dovetail.state.places import Extent, Flags, Places, Words, closed, gone_rows, never, sure_rows, surely, within
+from dovetail.state.run_costs import RunCosts
 from dovetail.window import Window
 
 MOST_PAIRS = 1 << 20  # in one yield
 LEAST = -(2**62)
 EVERYTHING = Window(2**62, 2**62)
 TRACKED = ("left", "left_semi", "left_anti")  # join types that depend on whether a left row has a partner
-
-Flags = NDArray[np.bool_]
-
-
-@dataclass(slots=True)
-class Run:
-    """Rows of one side that came one after the other."""
-
-    kept: Kept
-    places: Places
-    extent: Extent
-    partnered: Flags  # tracked for left rows only
-    reported: Flags  # left rows of which all has been said
-    blocks: dict[str, Block] = field(default_factory=dict)  # where they are kept for a restart: rows, orders
-
-    @property
-    def rows(self) -> int:
-        return int(self.kept.batch.num_rows)
 
 
 class Mine(NamedTuple):
@@ -91,14 +62,17 @@ class Spo:
         self._window: Window = workspace.parameters.get("window") or EVERYTHING
         self._how: str = workspace.parameters.get("how", "inner")
         self._self_join: bool = workspace.parameters.get("self_join", False)
-        self._delta: int = workspace.parameters.get("delta") or self._window.slide
         self._budget = workspace.budget
         self._blocks = workspace.blocks
         self._counters = workspace.counters
         condition = workspace.condition
         self._conditions = (condition, mirrored(condition))  # the probing side is the left one
-        self._drives = tuple(keeping_drive(c) for c in self._conditions)
-        self._runs: tuple[list[Run], list[Run]] = ([], [])
+        self._keepings = (Keeping(self._conditions[Side.RIGHT]), Keeping(condition))  # of the rows of each side
+        self.costs = RunCosts()
+        delta = workspace.parameters.get("delta")
+        self._runs = tuple(
+            Runs(side, self._keepings[side], self._window, delta, self.costs, self._counters) for side in Side
+        )
         self._arrived = [0, 0]
         self._horizon = LEAST  # rows to come are not before it
         self._version = 0
@@ -147,18 +121,10 @@ class Spo:
         reported = partnered.copy() if self._how == "left_semi" else np.zeros(batch.num_rows, np.bool_)
         if side is Side.LEFT and reported.any():
             yield Alone(side, batch, np.flatnonzero(reported))
-        if stores is not None:
-            rows = np.flatnonzero(stores)
-            batch, places, partnered, reported = (
-                take_rows(batch, rows),
-                places.of(rows),
-                partnered[rows],
-                reported[rows],
-            )
-        if batch.num_rows:
-            kept = self.kept(side, batch)
-            self._runs[side].append(Run(kept, places, places.extent(), partnered, reported))
-            self._merge(side)
+        rows = np.arange(batch.num_rows) if stores is None else np.flatnonzero(stores)
+        if len(rows):
+            flags = (partnered[rows], reported[rows])
+            self._runs[side].add(take_rows(batch, rows), places.of(rows), flags, self._runs[side.other].newest)
 
     # For those who ask about what is kept.
 
@@ -171,15 +137,15 @@ class Spo:
         """Rows to come are not before it, or they are late."""
         return self._horizon
 
-    def runs(self, side: Side) -> Sequence[Run]:
+    def runs(self, side: Side) -> Runs:
         return self._runs[side]
 
     def probing(self, side: Side, batch: pa.RecordBatch) -> Probing:
-        return Probing(self._conditions[side], self._drives[side], batch)
+        return self._keepings[side.other].probing(batch)
 
     def kept(self, side: Side, batch: pa.RecordBatch) -> Kept:
         """Rows of a side as they are kept, sorted."""
-        return keep(self._conditions[side.other], self._drives[side.other], batch)
+        return self._keepings[side].keep(batch)
 
     def in_time(self, side: Side, batch: pa.RecordBatch, places: Places) -> tuple[pa.RecordBatch, Places]:
         """Rows that are not late, placed by the window."""
@@ -206,8 +172,7 @@ class Spo:
         self._horizon = max(self._horizon, watermark)
         for side in Side:
             runs = self._runs[side]
-            while runs and self._is_over(side, runs[0].extent):
-                run = runs.pop(0)
+            for run in runs.pop_over(self._oldest(side)):
                 if side is Side.LEFT:
                     yield from self._closed(run, np.ones(run.rows, np.bool_))
             if side is Side.LEFT and self._how in ("left", "left_anti"):
@@ -217,26 +182,33 @@ class Spo:
 
     def snapshot(self) -> Manifest:
         self._version += 1
-        written = [[self._written(side, run) for run in self._runs[side]] for side in Side]
+        stem = f"{self._version:08d}"
+        runs = [
+            self._runs[side].written(
+                self._blocks, f"{stem}-{side.alias}", with_flags=side is Side.LEFT and self._how != "inner"
+            )
+            for side in Side
+        ]
         state: dict[str, Any] = {
             "arrived": list(self._arrived),
             "horizon": self._horizon,
-            "runs": [[{kind: block.to_json() for kind, block in run.items()} for run in side] for side in written],
+            "runs": runs,
+            "costs": self.costs.to_json(),
         }
-        names = tuple(block.name for side in written for run in side for block in run.values())
+        names = tuple(block["name"] for side in runs for run in side for block in run["blocks"].values())
         return Manifest(self._version, state, names)
 
     def restore(self, manifest: Manifest) -> None:
         self._version = manifest.version
         self._arrived = list(manifest.state["arrived"])
         self._horizon = manifest.state["horizon"]
+        self.costs.remember(manifest.state["costs"])
         for side, runs in zip(Side, manifest.state["runs"], strict=True):
-            self._runs[side].extend(self._read(side, {k: Block.from_json(b) for k, b in run.items()}) for run in runs)
+            self._runs[side].read(self._blocks, self._conditions[side].schema(Side.LEFT), runs)
 
     @property
     def usage(self) -> Usage:
-        runs = [run for side in self._runs for run in side]
-        return Usage(sum(run.rows for run in runs), sum(run.kept.batch.nbytes for run in runs))
+        return Usage(sum(runs.rows for runs in self._runs), sum(runs.nbytes for runs in self._runs))
 
     # Probing.
 
@@ -268,7 +240,9 @@ class Spo:
     def _listed(
         self, side: Side, probing: Probing, mine: Mine, run: Run, kept: Kept, all_in: bool
     ) -> Iterator[Results]:
+        started = time.perf_counter()
         matcher = probing.match(kept)
+        self.costs.probed(1, time.perf_counter() - started)
         if all_in and self._how in ("left_semi", "left_anti"):
             if side is Side.LEFT:
                 mine.partnered[matcher.partnered(Side.LEFT)] = True
@@ -328,68 +302,15 @@ class Spo:
             if len(rows):
                 yield Alone(side, batch, rows)
 
-    def _merge(self, side: Side) -> None:
-        """Small runs become larger ones, as many of a size come together, up to a slide."""
-        runs = self._runs[side]
-        while len(runs) > 1 and runs[-2].rows <= 2 * runs[-1].rows and self._fits(runs[-2], runs[-1]):
-            newer, older = runs.pop(), runs.pop()
-            batch = pa.concat_batches([older.kept.batch, newer.kept.batch])
-            places = joined([older.places, newer.places])
-            kept = self.kept(side, batch)
-            partnered = np.concatenate([older.partnered, newer.partnered])
-            reported = np.concatenate([older.reported, newer.reported])
-            runs.append(Run(kept, places, places.extent(), partnered, reported))
-            self._counters.merges += 1
-
-    def _fits(self, older: Run, newer: Run) -> bool:
-        """Whether two runs make no more than a slide together: of the stream, of which only some rows may be here."""
+    def _oldest(self, side: Side) -> int:
+        """The first place of its rows that can still be in a window."""
         if self._window.scope == "per_stream" and not self._window.by_time:
-            ends = (*older.extent.own, *newer.extent.own)
-        else:
-            ends = (*older.extent.at, *newer.extent.at)
-        return max(ends) - min(ends) <= self._delta
-
-    def _is_over(self, side: Side, extent: Extent) -> bool:
-        if self._window.scope == "per_stream" and not self._window.by_time:
-            return extent.own[1] < self._arrived[side] - self._window.size
-        return extent.at[1] <= self._horizon - self._window.size
+            return self._arrived[side] - self._window.size
+        return self._horizon - self._window.size + 1
 
     def _hold(self, side: Side) -> None:
         runs = self._runs[side]
-        rows, nbytes = sum(run.rows for run in runs), sum(run.kept.batch.nbytes for run in runs)
-        self._budget.hold(f"{side.alias} window", rows, nbytes)
-
-    # Restarts.
-
-    def _written(self, side: Side, run: Run) -> dict[str, Block]:
-        """The run as immutable blocks: rows and orders once, flags as they are now."""
-        stem = f"{self._version:08d}-{side.alias}"
-        if not run.blocks:
-            batch = run.kept.batch
-            for name, column in zip(COLUMNS, run.places, strict=True):
-                batch = batch.append_column(name, pa.array(column))
-            run.blocks = {"rows": self._blocks.write(batch, stem)}
-            orders = orders_of(run.kept)
-            if orders is not None:
-                run.blocks["orders"] = self._blocks.write(orders, stem)
-        if side is Side.RIGHT or self._how == "inner":
-            return run.blocks
-        flags = pa.RecordBatch.from_pydict({"partnered": run.partnered, "reported": run.reported})
-        return run.blocks | {"flags": self._blocks.write(flags, stem)}
-
-    def _read(self, side: Side, blocks: dict[str, Block]) -> Run:
-        stored = {kind: self._blocks.read(block, verify=True) for kind, block in blocks.items()}
-        columns = stored["rows"].columns
-        width = len(columns) - len(COLUMNS)
-        places = Places(*(np.asarray(column) for column in columns[width:]))
-        batch = pa.RecordBatch.from_arrays(columns[:width], schema=self._conditions[side].schema(Side.LEFT))
-        kept = kept_again(batch, stored["orders"]) if "orders" in stored else self.kept(side, batch)
-        nothing = np.zeros(batch.num_rows, np.bool_)
-        run = Run(kept, places, places.extent(), nothing, nothing.copy())
-        if "flags" in stored:
-            run.partnered, run.reported = (np.array(stored["flags"].column(n)) for n in ("partnered", "reported"))
-        run.blocks = {kind: block for kind, block in blocks.items() if kind != "flags"}
-        return run
+        self._budget.hold(f"{side.alias} window", runs.rows, runs.nbytes)
 
 
 def event_times(column: pa.Array) -> Words:

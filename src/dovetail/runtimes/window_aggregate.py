@@ -11,6 +11,7 @@ are gone through one by one. So a micro-batch costs O(n log^2 n), whatever the n
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -40,13 +41,16 @@ class WindowAggregate:
     def over(self, batch: pa.RecordBatch, places: Places) -> pa.RecordBatch:
         """The left rows with their aggregates; none is kept."""
         batch, places = self._operator.in_time(Side.LEFT, batch, places)
+        started = time.perf_counter()
         everyone = range(batch.num_rows)
+        runs = self._operator.runs(Side.RIGHT)
         partials = [
             part
-            for run in self._operator.runs(Side.RIGHT)
+            for run in runs
             if batch.num_rows
             for part in self._divided(batch, places, everyone, run.kept, run.places)
         ]
+        self._operator.costs.probed(len(runs), time.perf_counter() - started)
         merged = self._merged(partials, batch.num_rows)
         answers = finish(self._aggregates, (), merged)
         width = len(self._schema) - len(self._aggregates)
@@ -122,6 +126,8 @@ class WindowAggregate:
 
 def _some(kept: Kept, chosen: Flags) -> Kept:
     """Some of the rows that are kept; those that are not sorted are numbered anew."""
+    if chosen.all():
+        return kept
     if kept.part is not None:
         return kept.only(chosen)
     batch = take_rows(kept.batch, np.flatnonzero(chosen))

@@ -10,8 +10,8 @@ left, left_semi, left_anti   a left row is kept and probes in one cell, right ro
 aggregates                   a left row probes in one cell and is not kept, right rows are kept in all of them
 with an equality             a row is kept and probes in the cell of its key only; the others are told that it came
 
-Which cell keeps a row follows from its number in the micro-batch and from the batch's id, not from anything counted
-before. So an inner join can go on with another number of cells: those that are no longer used are probed until what
+Which cell keeps a row follows from its number in the micro-batch and from the batch's id and size, not from anything
+counted before. So an inner join can go on with another number of cells: those that are no longer used are probed until what
 they keep has expired.
 """
 
@@ -57,8 +57,8 @@ from dovetail.state.places import Places
 from dovetail.state.segments import SegmentStore
 from dovetail.window import Window
 
-FORMAT = 1  # of the state: to be raised when a release writes another
-FIGURES = ("matches", "window_rows", "late_rows", "cell_us", "merges")
+FORMAT = 2  # of the state: to be raised when a release writes another
+FIGURES = ("matches", "window_rows", "late_rows", "merges", "probe_us", "merge_us", "cell_us")
 RESULTS = "payload binary, " + ", ".join(f"{name} bigint" for name in FIGURES)
 WITHIN = "__within"  # of packets: the column with positions in the piece
 SIZE, NEWEST = b"size", b"newest"  # of the whole piece
@@ -215,8 +215,10 @@ class WindowProcessor(StatefulProcessor):
         if stored is not None:
             segments.sweep(stored["version"], [*stored["segments"], *stored["previous"]])
         self._manifest.update((json.dumps(_document(manifest, state, stored)),))
-        spent = int(1e6 * (time.perf_counter() - started))
-        yield _row(None, matches, operator.usage.resident_rows, late, spent, counters.merges)
+        costs = operator.costs
+        spent = (costs.probe_seconds, costs.merge_seconds, time.perf_counter() - started)
+        micros = (int(1e6 * seconds) for seconds in spent)
+        yield _row(None, matches, operator.usage.resident_rows, late, counters.merges, *micros)
 
     def close(self) -> None:
         settle()
@@ -263,12 +265,13 @@ class WindowProcessor(StatefulProcessor):
         places = placed(side, rows, state.arrived, self._join.self_join)
         if self._join.router is not None:
             return batch, places, None
-        mine = (rows.numbers + _batch_id()) % self._join.cells == cell
         if self._join.in_turns:
-            return batch, places, mine
+            return batch, places, (rows.numbers + _batch_id()) % self._join.cells == cell
         if side is Side.RIGHT:
             return batch, places, None
-        chosen = np.flatnonzero(mine)
+        # Neighbours by arrival: then fewer of the right rows are before some of them and behind others.
+        homes = rows.own * self._join.cells // max(1, rows.size)
+        chosen = np.flatnonzero((homes + _batch_id()) % self._join.cells == cell)
         return take_rows(batch, chosen), places.of(chosen), None
 
 
