@@ -19,7 +19,7 @@ from dovetail.progress import watched
 from dovetail.runtimes.at_rest import count_at_rest
 from dovetail.runtimes.embedded import Step, join_progressively, join_tables
 from dovetail.sources.feed import WAIT_MS, Retry
-from dovetail.sources.local import as_input, joined_schema
+from dovetail.sources.local import Local, as_input, joined_schema
 from dovetail.state.budget import parse_bytes
 from dovetail.statistics import sample_table
 from dovetail.tables import arrow_table
@@ -102,6 +102,8 @@ def progressive(
     if wait_ms < 0:
         raise InputError(f"wait_ms must not be negative; got {wait_ms}.")
     inputs = [as_input(rows) for rows in (left, right)]
+    if left is right and isinstance(inputs[0], Local):
+        raise InputError("both sides are the same reader, whose rows come only once: give two, or a table.")
     schemas = [joined_schema(rows) for rows in inputs]
     condition = parse(on, schemas[0], schemas[1], in_process=True)
     memory_bytes = None if memory is None else parse_bytes(memory)

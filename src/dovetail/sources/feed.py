@@ -11,6 +11,7 @@ breaks is opened again where it was, after pauses that grow; that is a stall as 
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -24,6 +25,8 @@ from dovetail.batch import Arrival, End, Event, Side, Stall, slices
 from dovetail.errors import DovetailError, SourceError
 from dovetail.sources.local import conformed, joined_schema
 from dovetail.sources.protocol import Position, Reading, Source
+
+log = logging.getLogger("dovetail.sources")
 
 WAIT_MS = 25.0  # DINER, section 5, and RPJ, section 6
 LEAVING_S = 0.5  # how long to wait for threads when a join is left; one stuck in a source ends when that lets it go
@@ -90,6 +93,10 @@ class Feed:
     # What the threads do.
 
     def _read(self, side: Side) -> None:
+        with suppress(_LeftError):
+            self._read_to_the_end(side)
+
+    def _read_to_the_end(self, side: Side) -> None:
         source, position, rows, failures = self._sources[side], None, 0, 0
         while not self._closed.is_set():
             try:
@@ -101,14 +108,18 @@ class Feed:
                 self._line.put(End(side))
                 return
             except _LeftError:
-                return
+                raise
             except BaseException as error:  # whatever it is: a thread that dies silently would leave the join waiting
                 failures += 1
                 final = isinstance(error, DovetailError) or not isinstance(error, Exception)
                 if final or not source.resumable or failures >= self._retry.tries:
                     self._line.put(_broken(side, source, rows, failures, error))
                     return
-                self._closed.wait(self._retry.pause_s(failures))
+                pause_s = self._retry.pause_s(failures)
+                if not self._closed.is_set():
+                    told = (side.name.lower(), source.name, rows, pause_s, error)
+                    log.warning("the %s source (%s) broke after %d rows, going on in %.1f s: %s", *told)
+                self._closed.wait(pause_s)
 
     def _pieces(self, side: Side, position: Position) -> Iterator[tuple[pa.RecordBatch, Position]]:
         reading = self._sources[side].open(position)
