@@ -16,7 +16,7 @@ import dovetail
 from dovetail.batch import Stall
 from dovetail.errors import InputError, SourceError
 from dovetail.operators import REGISTRY, operator_class
-from dovetail.sources import Retry
+from dovetail.sources import Piece, Retry
 from dovetail.sources.feed import Feed
 from dovetail.testing import random_table
 
@@ -264,6 +264,30 @@ def test_a_source_that_stays_broken_is_given_up_and_named() -> None:
     assert source.opened == [0, 21, 21, 21]
     assert pairs(iter(found)) == whole
     assert not threads()
+
+
+class Pages:
+    """A source as docs/sources.md shows it: a generator, and pages as positions."""
+
+    name = "pages"
+    resumable = True
+    schema = numbers(0).schema
+
+    def __init__(self, rows: int, broken_pages: list[int]) -> None:
+        self._pages = numbers(rows).to_batches(max_chunksize=10)
+        self._broken = broken_pages
+
+    def open(self, position: int | None = None) -> Iterator[Piece]:
+        for page in range(position or 0, len(self._pages)):
+            if page in self._broken:
+                self._broken.remove(page)
+                raise ConnectionResetError
+            yield Piece(self._pages[page], page + 1)
+
+
+def test_a_source_can_be_a_generator() -> None:
+    steps = dovetail.progressive(Pages(100, [0, 3, 9]), numbers(50), ON, retry=AT_ONCE)
+    assert pairs(steps) == expected(numbers(100), numbers(50))
 
 
 def test_pauses_grow_up_to_a_limit() -> None:
