@@ -10,28 +10,13 @@ import pyarrow as pa
 
 from dovetail.batch import Results, Side
 from dovetail.condition.predicates import Condition
+from dovetail.estimate import Estimator
 from dovetail.metrics import Counters
 from dovetail.state.blocks import BlockStore
 from dovetail.state.budget import Budget, Shares
+from dovetail.state.manifest import Manifest, Usage
 
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """What an operator holds right now."""
-
-    resident_rows: int = 0
-    resident_bytes: int = 0
-    spilled_rows: int = 0
-    spilled_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """All an operator needs to continue elsewhere. Small and JSON-ready; bulk state is immutable segment files."""
-
-    version: int
-    state: dict[str, Any]
-    segments: tuple[str, ...]  # names, relative to the block store's directory
+__all__ = ["JoinOperator", "Manifest", "Usage", "Workspace"]
 
 
 @dataclass(slots=True)
@@ -45,6 +30,7 @@ class Workspace:
     counters: Counters
     seed: int = 0
     parameters: dict[str, Any] = field(default_factory=dict)
+    estimator: Estimator = field(default_factory=Estimator)  # is told of blocks of rows that have met completely
 
     @property
     def shares(self) -> Shares:

@@ -41,9 +41,7 @@ class Shj:
         self._budget = workspace.budget
         self._counters = workspace.counters
         self._keys = HashKeys(workspace.condition)
-        equalities = workspace.condition.equalities
-        covered = {s for p in equalities for s in p.source} if self._keys.exact else set()
-        self._checks = tuple(c for c in workspace.condition.conjuncts if c not in covered)
+        self._checks = self._keys.checks
         self._sides = tuple(HashSide(side, workspace.condition.schema(side), workspace.blocks) for side in Side)
         self._ended = [False, False]
         self._version = 0

@@ -2,17 +2,19 @@
 
 A block is written once, under a name that no other attempt can have, and appears complete or not at all (write to a
 temporary name, flush to disk, rename). Blocks may be sorted on a key; the smallest and largest key then travel with
-the block (a zone map), so that a reader can skip what cannot match without opening it.
+the block (a zone map), so that a reader can skip what cannot match without opening it. A block may consist of several
+pages, each a record batch of its own: written one after the other, read back some at a time.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import tempfile
 import uuid
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -74,35 +76,35 @@ class BlockStore:
 
     def write(self, batch: pa.RecordBatch, stem: str, zone: tuple[int, int] | None = None) -> Block:
         """Store rows as a new block whose name starts with `stem`."""
-        name = f"{stem}-{uuid.uuid4().hex[:12]}{SUFFIX}"
-        path = self.directory / name
-        unfinished = path.with_suffix(".tmp")
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_file(sink, batch.schema) as writer:
-            writer.write_batch(batch)
-        data = sink.getvalue()
-        try:
-            with open(unfinished, "wb") as file:
-                file.write(data)
-                if self._durable:
-                    file.flush()
-                    os.fsync(file.fileno())
-            os.rename(unfinished, path)
-        except OSError as error:
-            unfinished.unlink(missing_ok=True)
-            raise StateError(f"cannot write {data.size:,} bytes of join state to {path}: {error.strerror}.") from error
-        self._counters.pages_written += 1
+        paged = self.paged(batch.schema, stem)
+        paged.write(batch)
+        return paged.close(zone)
+
+    def paged(self, schema: pa.Schema, stem: str) -> PagedBlock:
+        """A new block whose name starts with `stem`, to be written page by page."""
+        path = self.directory / f"{stem}-{uuid.uuid4().hex[:12]}{SUFFIX}"
+        return PagedBlock(path, schema, self._durable, self._written)
+
+    def _written(self, name: str, pages: int) -> None:
+        self._counters.pages_written += pages
         self._numbers[name] = self._counters.pages_written
-        low, high = zone or (None, None)
-        return Block(name, batch.num_rows, data.size, zlib.crc32(data), low, high)
 
     def read(self, block: Block, *, verify: bool = False) -> pa.RecordBatch:
         """Map the rows of a block. `verify` also compares the checksum, which reads every byte."""
-        batch = self._map(block, verify)
+        [batch] = self._map(block, 0, 1, verify)
         self._count_read(block)
         return batch
 
-    def _map(self, block: Block, verify: bool) -> pa.RecordBatch:
+    def read_pages(self, block: Block, first: int, stop: int) -> list[pa.RecordBatch]:
+        """Map some pages of a block. They are read in sequence; the first is, too, if the one before was read last."""
+        pages = self._map(block, first, stop)
+        follows = first > 0 and self._last_read == (block.name, first - 1)
+        self._counters.pages_read_random += not follows
+        self._counters.pages_read_sequential += stop - first - (not follows)
+        self._last_read = (block.name, stop - 1)
+        return pages
+
+    def _map(self, block: Block, first: int, stop: int, verify: bool = False) -> list[pa.RecordBatch]:
         path = self.directory / block.name
         try:
             with pa.memory_map(str(path)) as file:
@@ -110,12 +112,12 @@ class BlockStore:
                     raise StateError(f"{path} is damaged: its content is not what was written. {RECOVERY}")
                 file.seek(0)
                 reader = pa.ipc.open_file(file)
-                batch = reader.get_batch(0)
+                pages = [reader.get_batch(page) for page in range(first, stop)]
         except FileNotFoundError as error:
             raise StateError(f"{path} is missing. {RECOVERY}") from error
         except pa.ArrowInvalid as error:
             raise StateError(f"{path} is damaged: {error}. {RECOVERY}") from error
-        return batch
+        return pages
 
     def remove(self, blocks: Iterable[Block]) -> None:
         """Delete blocks. Batches already mapped from them stay readable."""
@@ -136,6 +138,65 @@ class BlockStore:
         else:
             self._counters.pages_read_random += 1
         self._last_read = (stem, number)
+
+
+class PagedBlock:
+    """A block that is being written. Only `close` gives it its name."""
+
+    def __init__(self, path: Path, schema: pa.Schema, durable: bool, written: Callable[[str, int], None]) -> None:
+        self._path = path
+        self._unfinished = path.with_suffix(".tmp")
+        self._durable = durable
+        self._written = written
+        self._pages = self._rows = 0
+        self._attempt(self._open, schema)
+
+    def write(self, page: pa.RecordBatch) -> None:
+        self._attempt(self._writer.write_batch, page)
+        self._pages += 1
+        self._rows += page.num_rows
+
+    def close(self, zone: tuple[int, int] | None = None) -> Block:
+        self._attempt(self._finish)
+        self._written(self._path.name, self._pages)
+        low, high = zone or (None, None)
+        return Block(self._path.name, self._rows, self._file.size, self._file.checksum, low, high)
+
+    def _open(self, schema: pa.Schema) -> None:
+        self._file = _CheckedFile(self._unfinished)
+        self._writer = pa.ipc.new_file(pa.PythonFile(self._file, "w"), schema)
+
+    def _finish(self) -> None:
+        self._writer.close()
+        self._file.flush()
+        if self._durable:
+            os.fsync(self._file.fileno())
+        self._file.close()
+        os.rename(self._unfinished, self._path)
+
+    def _attempt(self, step: Callable[..., None], *arguments: Any) -> None:
+        try:
+            step(*arguments)
+        except OSError as error:
+            self._unfinished.unlink(missing_ok=True)
+            raise StateError(f"cannot write join state to {self._path}: {error.strerror}.") from error
+
+
+class _CheckedFile(io.FileIO):
+    """A file that knows the size and the checksum of what was written to it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "wb")
+        self.size = self.checksum = 0
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data)
+        self.checksum = zlib.crc32(view, self.checksum)
+        self.size += view.nbytes
+        done = 0
+        while done < view.nbytes:  # the system may take less than it is given
+            done += super().write(view[done:])
+        return view.nbytes
 
 
 RECOVERY = "Restore the state directory, or start again with a new checkpoint and a new state directory."

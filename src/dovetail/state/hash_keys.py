@@ -34,6 +34,12 @@ class HashKeys:
         """Whether equal hashes mean equal keys, so that no candidate has to be checked."""
         return len(self._keys) == 1 and is_fixed(self._keys[0][0].type)
 
+    @property
+    def checks(self) -> tuple[Expression, ...]:
+        """What rows with equal hashes still have to satisfy."""
+        covered = {s for p in self._condition.equalities for s in p.source} if self.exact else set()
+        return tuple(c for c in self._condition.conjuncts if c not in covered)
+
     def hash(self, side: Side, batch: pa.RecordBatch) -> Hashed:
         """Hash the rows that have no null key and pass the one-sided filters."""
         rows, columns = keyed_rows(self._condition, side, batch, self.keys_of(side))

@@ -1,0 +1,371 @@
+"""The state that XJoin, HMJ, DPHJ and RPJ share: partitions of both sides, in memory and on disk.
+
+    arrive     batch --> probe the other side's residents --> pairs      then make room by a flush, then keep the batch
+    flush      a policy's victims leave, sorted, as one match of runs per partition         (state/flushing.py)
+    meet_disk  the residents of a partition x the other side's runs                         memory-disk task
+    merge      some matches of a partition become one, pairs across matches are found       (state/hash_merge.py)
+    finish     everything still missing of a partition; nothing is written
+
+The operators decide when which of these runs. A task is never left half done: `react` may be dropped at any yield, but
+what it was at is finished before anything else happens. A snapshot cannot yield, so it stores the results of the open
+task; they are the first to come after a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from dovetail.batch import Pairs, Side, take_rows
+from dovetail.condition import Condition, matching
+from dovetail.metrics import Counters
+from dovetail.state.arrival_rates import Arrivals, DistinctKeys
+from dovetail.state.blocks import Block, BlockStore
+from dovetail.state.budget import BUFFER, Budget, Shares
+from dovetail.state.flushing import Held, Policy, flush_all, policy
+from dovetail.state.hash_keys import HashKeys
+from dovetail.state.hash_merge import Loaded, Merge
+from dovetail.state.hash_parameters import HashParameters
+from dovetail.state.hash_partitions import HashPartitions, Stayed, joined, partitions_of
+from dovetail.state.hash_room import Room
+from dovetail.state.hash_runs import HashRun, Match, read_run, write_run
+from dovetail.state.hash_table import HashTable
+from dovetail.state.ledger import Ledger
+from dovetail.state.manifest import Manifest, Usage
+from dovetail.state.residence import Clock
+
+MOST_PAIRS = 1 << 16  # in one yield
+LOADED = "loaded pages"
+
+Task = Iterator[Pairs]
+
+
+class Space(Protocol):
+    """What the runtime gives an operator to work with."""
+
+    condition: Condition
+    budget: Budget
+    blocks: BlockStore
+    block_rows: int
+    counters: Counters
+    parameters: dict[str, Any]
+
+
+class SpillingHash:
+    """All of an operator but its name and `react`."""
+
+    paired: ClassVar[bool] = False  # whether both sides of a partition are always flushed together
+    defaults: ClassVar[dict[str, Any]]  # its parameters, where they are not those of all
+
+    def __init__(self, workspace: Space) -> None:
+        condition = workspace.condition
+        Shares(workspace.budget, workspace.block_rows)  # refuses too small a budget
+        self._keys = HashKeys(condition)
+        self._checks = self._keys.checks
+        self._schemas = condition.schemas
+        self._store = workspace.blocks
+        self._budget = workspace.budget
+        self._counters = workspace.counters
+        self._room = Room(workspace.budget, workspace.block_rows)
+        self._parameters = p = HashParameters.read({**self.defaults, **workspace.parameters})
+        self._policy = policy(p.flush, self.paired, p.acceptable, p.tolerance)
+        self._partitions = count = p.partitions or self._room.partitions
+        self._arrivals = Arrivals(count, p.decay, p.unit_rows)
+        self._distinct = DistinctKeys(count)
+        self._ledger = Ledger(count)
+        self._residents = tuple(HashPartitions(schema, count) for schema in condition.schemas)
+        self._matches: list[list[Match]] = [[] for _ in range(count)]
+        self._clock = Clock()
+        self._open: Task | None = None
+        self._stored: list[tuple[Block, Block]] = []  # results of a task that was open at a snapshot
+        self._named: set[str] = set()  # blocks that a manifest names: not ours to remove
+        self._version = 0
+
+    @staticmethod
+    def refuses(condition: Condition) -> str | None:
+        if condition.equalities:
+            return None
+        return "a hash join needs at least one equality between the two sides"
+
+    # Arriving
+
+    def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Pairs]:
+        yield from self._finish_open()
+        rows, hashes = self._keys.hash(side, batch)
+        if rows is not None:
+            batch = take_rows(batch, rows)  # the others match nothing and need not be kept
+        tick = self._clock.tick()
+        self._counters.probes += len(hashes)
+        for their_rows, probing, theirs in self._residents[side.other].probe(hashes, MOST_PAIRS):
+            self._counters.pairs_tested += len(probing)
+            yield self._checked(Pairs.oriented(side, batch, probing, their_rows, theirs))
+        numbers = partitions_of(hashes, self._partitions)
+        self._arrivals.arrived(side, np.bincount(numbers, minlength=self._partitions))
+        if self._parameters.sketched:
+            self._distinct.add(hashes, numbers)
+        if self._arrivals.ended[side.other]:
+            waiting = self._ledger.spilled[side.other][numbers] > 0  # the others have met everything they ever could
+            if not waiting.all():
+                batch, hashes, numbers = take_rows(batch, np.flatnonzero(waiting)), hashes[waiting], numbers[waiting]
+        self._ledger.arrived(side, np.bincount(numbers, minlength=self._partitions))
+        self._make_room(side, batch)
+        self._residents[side].insert(batch, hashes, numbers, tick)
+        self._budget.release(BUFFER)
+        self._hold()
+
+    def end(self, side: Side) -> None:
+        """Residents of the other side wait only for what this side has on disk."""
+        self._arrivals.ended[side] = True
+        over = np.flatnonzero((self._ledger.spilled[side] == 0) & (self._residents[side.other].sizes > 0))
+        if len(over):
+            sizes = self._residents[side.other].sizes
+            self._residents[side.other].evict({int(j): int(sizes[j]) for j in over}, self._clock.tick())
+            self._hold()
+
+    def _make_room(self, side: Side, batch: pa.RecordBatch) -> None:
+        kept, nbytes = self._residents[side], int(batch.nbytes)
+        while True:
+            rows = sum(map(len, self._residents)) + batch.num_rows
+            size = kept.nbytes_with(batch.num_rows, nbytes) + self._residents[side.other].nbytes
+            over = self._budget.measure(rows, size) - self._room.residents
+            if over <= 0 and kept.fits(batch):
+                return
+            resident = rows - batch.num_rows
+            need = max(1, int(np.ceil(max(0, over) * rows / self._budget.measure(rows, size))))
+            if not self._flush(max(need, int(np.ceil(self._parameters.n_flush * resident)))):
+                return
+
+    def _flush(self, need: int, policy: Policy | None = None) -> bool:
+        """Let at least so many rows leave for disk; False where there are none."""
+        held = Held(
+            np.array([side.sizes for side in self._residents]), self._arrivals.probabilities(), self._ledger.spilled
+        )
+        victims = (policy or self._policy)(held, need)
+        if not victims:
+            return False
+        tick = self._clock.tick()
+        runs: dict[int, dict[Side, HashRun | None]] = {}
+        for side in Side:
+            counts = {v.partition: v.rows for v in victims if v.side is side}
+            if not counts:
+                continue
+            page_rows = self._room.page_rows(self._residents[side])
+            for j, rows in self._residents[side].evict(counts, tick).items():
+                self._ledger.flushed(side, j, rows.arrived, tick)
+                run = write_run(self._store, self._schemas[side], side.alias, page_rows, rows)
+                runs.setdefault(j, {})[side] = run
+        for j, written in runs.items():
+            self._matches[j].append(Match(written.get(Side.LEFT), written.get(Side.RIGHT)))
+        self._hold()
+        return True
+
+    def _flush_everything(self) -> None:
+        self._flush(0, flush_all)
+
+    def clean_up(self) -> Iterator[Pairs]:
+        yield from self._finish_open()
+        self._flush_everything()
+        for partition in range(self._partitions):
+            yield from self._finish(partition)
+
+    def expire(self, watermark: int) -> Iterator[Pairs]:
+        return iter(())
+
+    # Tasks
+
+    def _react(self, next_task: Callable[[], Task | None]) -> Iterator[Pairs]:
+        """One task after the other, until there is none. Control is given back at least once after each."""
+        while True:
+            yield from self._finish_open()
+            self._open = next_task()
+            if self._open is None:
+                return
+            yield from self._run_open()
+            yield Pairs.none(self._schemas)
+
+    def _finish_open(self) -> Iterator[Pairs]:
+        """What is left of the task that was going on."""
+        while self._stored:
+            pair = self._stored.pop(0)
+            left, right = (self._store.read(block) for block in pair)
+            every = np.arange(left.num_rows)
+            yield Pairs(left, every, right, every)
+        yield from self._run_open()
+
+    def _run_open(self) -> Iterator[Pairs]:
+        # Not `yield from`: when this generator is dropped, the task must stay open for the next call.
+        if self._open is not None:
+            for pairs in self._open:  # noqa: UP028
+                yield pairs
+            self._open = None
+
+    def _meet_disk(self, side: Side, partition: int) -> Task:
+        """Join the residents of a partition with what the other side has of it on disk (RPJ Fig. 5)."""
+        mine = self._residents[side].partition(partition)
+        for match in self._matches[partition]:
+            run = match.of(side.other)
+            for theirs in self._loaded_chunks(side.other, run) if run is not None else ():
+                left, right = (mine, theirs) if side is Side.LEFT else (theirs, mine)
+                yield from self._meet(partition, left, right)
+        self._budget.release(LOADED)
+        # The tick separates the rows that took part from those that arrive later: one, at the end.
+        self._ledger.met_disk(side, partition, self._clock.tick())
+
+    def _loaded_chunks(self, side: Side, run: HashRun) -> Iterator[Stayed]:
+        """The rows of a run, as many pages at a time as tasks have room for."""
+        page = 0
+        weights = np.diff(run.starts) * self._room.weigh(1, run.row_bytes)
+        while page < run.pages:
+            pages = max(1, int(np.searchsorted(np.cumsum(weights[page:]), self._room.tasks, side="right")))
+            rows = int(run.starts[page + pages] - run.starts[page])
+            self._hold_loaded(rows, int(rows * run.row_bytes))
+            yield joined(read_run(self._store, run, self._schemas[side], page, page + pages))
+            page += pages
+
+    def _can_merge(self, partition: int) -> bool:
+        """Whether there is room to merge two matches of the partition beside the residents."""
+        return len(self._to_merge(partition, self._room.tasks, 2)) >= 2
+
+    def _merge_some(self, partition: int, most: int) -> Task:
+        """Merge the smallest matches of a partition, at most so many, into one; both sides at once."""
+        room = self._room.tasks
+        yield from self._merge(partition, self._to_merge(partition, room, most), room, written=True)
+
+    def _merge_partitions(self, partitions: Iterable[int]) -> Task:
+        """Merge as much as is finished before arrivals are taken: once, one partition, or all of them."""
+        for partition in partitions:
+            while self._can_merge(partition):
+                yield from self._merge_some(partition, self._parameters.fan_in)
+                if self._parameters.handover == "merge":
+                    return
+            if self._parameters.handover == "bucket":
+                return
+
+    def _finish(self, partition: int) -> Task:
+        """Find everything that is missing of a partition. No row is resident any more, no run is needed after it."""
+        room = self._room.everything
+        if self._ledger.disk_pairs[partition]:
+            while len(chosen := self._to_merge(partition, room, least=2)) < len(self._matches[partition]):
+                yield from self._merge(partition, chosen, room, written=True)
+            yield from self._merge(partition, chosen, room, written=False)
+        self._replace(partition, self._matches[partition], None)
+
+    def _merge(self, partition: int, chosen: list[Match], room: float, written: bool) -> Task:
+        page_rows = max(run.page_rows for match in chosen for run in match.runs)
+        room -= self._kept_back(chosen) if written else 0
+        writes = page_rows if written else None
+        merge = Merge(self._store, self._schemas, chosen, room, self._room.weigh, writes)
+        self._counters.merges += 1
+        for left, right in merge.meetings():
+            rows, nbytes = merge.held
+            for part in (left, right):
+                rows += len(part.rows.hashes)
+                nbytes += int(part.rows.batch.nbytes)
+            self._hold_loaded(rows, nbytes)
+            yield from self._meet(partition, left.rows, right.rows, (left, right))
+        self._budget.release(LOADED)
+        self._replace(partition, chosen, merge.close() if written else None)
+
+    def _to_merge(self, partition: int, room: float, most: int | None = None, least: int = 0) -> list[Match]:
+        """The smallest matches whose runs have room for a page each, beside what is held back for writing."""
+        chosen: list[Match] = []
+        used = 0.0
+        for match in sorted(self._matches[partition], key=lambda match: match.rows)[:most]:
+            used += sum(self._room.weigh(run.page_rows, run.page_rows * run.row_bytes) for run in match.runs)
+            if used + self._kept_back([*chosen, match]) > room and len(chosen) >= least:
+                break
+            chosen.append(match)
+        return chosen
+
+    def _kept_back(self, chosen: list[Match]) -> float:
+        """What the rows take that wait for a full page of each side."""
+        runs = [run for match in chosen for run in match.runs]
+        waiting = 2 * (max(run.page_rows for run in runs) - 1)
+        return self._room.weigh(waiting, waiting * max(run.row_bytes for run in runs))
+
+    def _replace(self, partition: int, old: list[Match], new: Match | None) -> None:
+        gone = set(map(id, old))
+        self._matches[partition] = [match for match in self._matches[partition] if id(match) not in gone]
+        if new is not None:
+            self._matches[partition].append(new)
+        if len(self._matches[partition]) <= 1:
+            self._ledger.met_on_disk(partition)
+        blocks = [run.block for match in old for run in match.runs]
+        self._store.remove(block for block in blocks if block.name not in self._named)
+
+    def _meet(
+        self, partition: int, left: Stayed, right: Stayed, loaded: tuple[Loaded, Loaded] | None = None
+    ) -> Iterator[Pairs]:
+        """The pairs of these rows that are not out yet."""
+        table = HashTable()
+        table.insert(right.hashes)
+        for lefts, rights in table.find(left.hashes, MOST_PAIRS):
+            self._counters.pairs_tested += len(lefts)
+            new = ~self._ledger.reported(
+                partition, left.arrived[lefts], left.left[lefts], right.arrived[rights], right.left[rights]
+            )
+            if loaded is not None:
+                new &= loaded[0].matches[lefts] != loaded[1].matches[rights]
+            pairs = self._checked(Pairs(left.batch, lefts[new], right.batch, rights[new]))
+            if pairs.size:
+                yield pairs
+
+    def _checked(self, pairs: Pairs) -> Pairs:
+        if not self._checks or not pairs.size:
+            return pairs
+        good = matching(self._checks, *pairs)
+        return pairs._replace(left_rows=pairs.left_rows[good], right_rows=pairs.right_rows[good])
+
+    # Memory and snapshots
+
+    def _hold(self) -> None:
+        self._budget.hold("residents", sum(map(len, self._residents)), sum(side.nbytes for side in self._residents))
+
+    def _hold_loaded(self, rows: int, nbytes: int) -> None:
+        self._budget.hold(LOADED, rows, self._room.copies * nbytes)
+
+    @property
+    def _runs(self) -> list[HashRun]:
+        return [run for matches in self._matches for match in matches for run in match.runs]
+
+    @property
+    def usage(self) -> Usage:
+        blocks = [run.block for run in self._runs]
+        return Usage(
+            sum(map(len, self._residents)),
+            sum(side.nbytes for side in self._residents),
+            sum(block.rows for block in blocks),
+            sum(block.nbytes for block in blocks),
+        )
+
+    def snapshot(self) -> Manifest:
+        for pairs in self._run_open():
+            left = self._store.write(take_rows(pairs.left, pairs.left_rows), "results")
+            self._stored.append((left, self._store.write(take_rows(pairs.right, pairs.right_rows), "results")))
+        self._flush_everything()
+        self._version += 1
+        state = {
+            "clock": self._clock.now,
+            "arrivals": self._arrivals.to_json(),
+            "distinct": self._distinct.to_json(),
+            "ledger": self._ledger.to_json(),
+            "matches": [[match.to_json() for match in matches] for matches in self._matches],
+            "results": [[block.to_json() for block in pair] for pair in self._stored],
+        }
+        names = [run.block.name for run in self._runs] + [block.name for pair in self._stored for block in pair]
+        self._named.update(names)
+        return Manifest(self._version, state, tuple(names))
+
+    def restore(self, manifest: Manifest) -> None:
+        self._version = manifest.version
+        self._named = set(manifest.segments)
+        state = manifest.state
+        self._clock = Clock(state["clock"])
+        self._arrivals.restore(state["arrivals"])
+        self._distinct.restore(state["distinct"])
+        self._ledger.restore(state["ledger"])
+        self._matches = [[Match.from_json(match) for match in matches] for matches in state["matches"]]
+        self._stored = [(Block.from_json(left), Block.from_json(right)) for left, right in state["results"]]
