@@ -28,6 +28,15 @@ class PostgresServer:
 
     def __init__(self) -> None:
         self._home = Path(tempfile.mkdtemp(prefix="dovetail-postgres-"))
+        self._process: subprocess.Popen[bytes] | None = None
+        try:
+            self._make()
+        except (OSError, KeyError) as reason:
+            self.remove()
+            raise Unavailable(f"PostgreSQL cannot run here: {reason}") from reason
+        self.start()
+
+    def _make(self) -> None:
         self._as_user: dict[str, Any] = {}
         self._programs = _programs()
         if os.getuid() == 0:  # PostgreSQL refuses to run as root
@@ -41,15 +50,12 @@ class PostgresServer:
                 self._programs = _copied(self._programs, self._home / "programs")
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port: int = free.getsockname()[1]
-        self._process: subprocess.Popen[bytes] | None = None
         made = self._run(
             "initdb", "--no-sync", "--no-instructions", "--auth=trust", "--username=test", "--encoding=UTF8"
         )
         _, complaint = made.communicate()
         if made.returncode:
-            self.remove()
-            raise Unavailable(f"initdb failed: {complaint.decode().strip()}")
-        self.start()
+            raise OSError(complaint.decode().strip())
 
     def dsn(self, port: int | None = None) -> str:
         return f"postgresql://test:secret@127.0.0.1:{port or self.port}/postgres"

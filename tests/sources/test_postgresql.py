@@ -202,7 +202,7 @@ def test_what_will_not_work_is_said_at_once(server: PostgresServer, monkeypatch:
     def source(query: str, **options: Any) -> Any:
         return dovetail.sources.postgres(server.dsn(), query, **options)
 
-    with pytest.raises(SourceError, match=r'relation "order" does not exist'):
+    with pytest.raises(SourceError, match=r'cannot read PostgreSQL at .*, order: relation "order" does not exist'):
         dovetail.sources.postgres(server.dsn(), table="order")
     with pytest.raises(SourceError, match="no column nr for its key"):
         source("SELECT 1 AS id", key="nr")
@@ -212,7 +212,7 @@ def test_what_will_not_work_is_said_at_once(server: PostgresServer, monkeypatch:
         source("SELECT '{1}'::int[] AS a")
     with pytest.raises(SourceError, match=r"column n has the type numeric.*to numeric\(38, 6\) or float8"):
         source("SELECT 1.5 AS n")
-    with pytest.raises(SourceError, match=r"cannot reach PostgreSQL at 127\.0\.0\.1"):
+    with pytest.raises(SourceError, match=r"cannot read PostgreSQL at 127\.0\.0\.1"):
         dovetail.sources.postgres(server.dsn(1), table="orders")
     with pytest.raises(SourceError, match=r"broke after 0 rows: division by zero.*Trying again would not help"):
         list(dovetail.progressive(source("SELECT 1 / (k - k) AS k FROM twice", key="k"), CUSTOMERS, ON))

@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from dovetail.errors import SourceError
+from dovetail.sources.causes import cause_of
 from dovetail.sources.protocol import Piece
 
 OFFSETS = b"dovetail: tickets with offsets"
@@ -53,10 +54,10 @@ class FlightSource:
         self._headers = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
         self._connection = {"generic_options": CHANNEL, **connection}
         try:
-            with final_errors(), self.connect() as client:
+            with self.connect() as client:
                 info = self.info(client)
-        except Exception as error:
-            raise SourceError(f"cannot reach {self.name}: {error}") from error
+        except (flight.FlightError, pa.ArrowException) as error:
+            raise SourceError(f"cannot read {self.name}: {cause_of(error)}.") from error
         self.schema: pa.Schema = info.schema
         self.rows: int = info.total_records  # -1: not known
         self.offsets = text and info.app_metadata == OFFSETS
@@ -138,4 +139,4 @@ def final_errors() -> Iterator[None]:
     try:
         yield
     except FINAL as error:
-        raise SourceError(str(error)) from error
+        raise SourceError(cause_of(error)) from error

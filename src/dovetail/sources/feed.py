@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from dovetail.batch import Arrival, End, Event, Side, Stall, slices
 from dovetail.errors import DovetailError, SourceError
+from dovetail.sources.causes import cause_of
 from dovetail.sources.local import conformed, joined_schema
 from dovetail.sources.protocol import Position, Reading, Source
 
@@ -117,7 +118,7 @@ class Feed:
                     return
                 pause_s = self._retry.pause_s(failures)
                 if not self._closed.is_set():
-                    told = (side.name.lower(), source.name, rows, pause_s, error)
+                    told = (side.name.lower(), source.name, rows, pause_s, cause_of(error))
                     log.warning("the %s source (%s) broke after %d rows, going on in %.1f s: %s", *told)
                 self._closed.wait(pause_s)
 
@@ -209,9 +210,8 @@ def _broken(side: Side, source: Source, rows: int, failures: int, error: BaseExc
         hope = f"It could not be resumed: no batch {tries}."
     else:
         hope = "It cannot be resumed: nothing says where to go on."
-    reason = str(error).strip() or type(error).__name__
     broken = SourceError(
-        f"the {side.name.lower()} source ({source.name}) broke after {rows:,} rows: {reason.rstrip('.')}. {hope} "
+        f"the {side.name.lower()} source ({source.name}) broke after {rows:,} rows: {cause_of(error)}. {hope} "
         "The results so far are valid; rows that did not arrive may have more."
     )
     broken.__cause__ = error

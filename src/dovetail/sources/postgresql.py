@@ -26,6 +26,7 @@ from psycopg import RawServerCursor, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from dovetail.errors import SourceError
+from dovetail.sources.causes import cause_of
 from dovetail.sources.protocol import Piece
 
 Key = tuple[Any, ...]
@@ -66,12 +67,10 @@ class PostgresSource:
         self.batch_rows = batch_rows
         self._rows = rows
         try:
-            with final_errors(), self.connect() as connection:
+            with self.connect() as connection:
                 described = connection.execute(sql.SQL("SELECT * FROM {} AS q LIMIT 0").format(rows)).description
-        except SourceError:
-            raise
         except psycopg.Error as error:
-            raise SourceError(f"cannot reach {self.name}: {error}") from error
+            raise SourceError(f"cannot read {self.name}: {cause_of(error)}.") from error
         self.schema = pa.schema([pa.field(column.name, _arrow_type(column)) for column in described or ()])
         unknown = [column for column in self.key if column not in self.schema.names]
         if unknown:
@@ -204,4 +203,4 @@ def final_errors() -> Iterator[None]:
     except (psycopg.OperationalError, psycopg.InterfaceError):
         raise
     except psycopg.Error as error:
-        raise SourceError(str(error)) from error
+        raise SourceError(cause_of(error)) from error
