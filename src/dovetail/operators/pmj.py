@@ -23,12 +23,12 @@ replacement selection. The last merge is not written. The first rows that arrive
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
-from dovetail.batch import Pairs, Side, slices, take_rows
+from dovetail.batch import Pairs, Rows, Side, slices, take_rows
 from dovetail.condition import Condition
 from dovetail.errors import InputError
 from dovetail.kernels.sorting import sort_codes
@@ -39,15 +39,44 @@ from dovetail.state.blocks import Block
 from dovetail.state.budget import BUFFER
 from dovetail.state.row_store import RowStore
 from dovetail.state.run_merge import Merge, divide
-from dovetail.state.runs import NO_SOURCES, NO_WORDS, Items, Pages, RunPair, RunWriter
+from dovetail.state.runs import NO_WORDS, Items, Pages, Run, RunPair, RunWriter, Words
 
 ROOM = 1 << 18  # pairs in one yield
 FAN_IN = 20  # runs that are merged at once, of both sides together
 FIRST_ROWS = 1 << 12  # that meet before memory is full; then twice as many, and so on, while the first run is made
-INDEX_BYTES = 24  # for each row that is sorted: its interval and its place
+INDEX_BYTES = 20  # for each row of a side that is sorted: its interval and its place
+
+CHUNK = 512  # rows of each side that stand for a block of the estimator while the first run is made
 
 STRICTNESS = ("progressive", "semi_strict", "strict")
 """When results may come: always; in the last merge; after it (the sort-merge joins that PMJ is compared with)."""
+
+
+class _Written(NamedTuple):
+    run: Run
+    starts: Words  # as they arrived
+
+
+class _Tally(NamedTuple):
+    """Pairs found, and those among the first CHUNK rows of both sides, among the next ones, and so on."""
+
+    matches: int
+    diagonal: Words
+
+    @classmethod
+    def none(cls) -> _Tally:
+        return cls(0, NO_WORDS)
+
+    @classmethod
+    def of(cls, lefts: Rows, rights: Rows) -> _Tally:
+        chunks = lefts // CHUNK
+        return cls(len(lefts), np.bincount(chunks[chunks == rights // CHUNK]))
+
+    def with_(self, other: _Tally) -> _Tally:
+        total = np.zeros(max(len(self.diagonal), len(other.diagonal)), np.int64)
+        for part in (self, other):
+            total[: len(part.diagonal)] += part.diagonal
+        return _Tally(self.matches + other.matches, total)
 
 
 class Pmj:
@@ -58,6 +87,7 @@ class Pmj:
         self._condition = workspace.condition
         self._budget = workspace.budget
         self._counters = workspace.counters
+        self._estimator = workspace.estimator
         self._store = workspace.blocks
         self._block_rows = workspace.block_rows
         workspace.shares  # noqa: B018  refuses a budget that is too small
@@ -74,7 +104,8 @@ class Pmj:
         self._meeting: Iterator[Pairs] = iter(())  # what is still to come of a meeting that was broken off,
         self._before = [0, 0]  # who had met before it,
         self._yielded = 0  # and how much of it is out
-        self._next_meeting: int | None = FIRST_ROWS
+        self._next_meeting: int | None = FIRST_ROWS  # None: not before memory is full
+        self._tally = _Tally.none()  # of the meetings of the run that is being made
         self._runs: list[RunPair] = []
         self._version = 0
 
@@ -87,8 +118,8 @@ class Pmj:
     def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Pairs]:
         yield from self._meeting
         rows, nbytes = self._size()
-        new = batch.num_rows, int(batch.nbytes) + INDEX_BYTES * batch.num_rows
-        if rows and self._budget.measure(rows + new[0], nbytes + new[1]) > self._capacity:
+        more = int(batch.nbytes) + INDEX_BYTES * batch.num_rows
+        if rows and self._budget.measure(rows + batch.num_rows, nbytes + more) > self._capacity:
             yield from self._close_run()
         self._rows[side].append(batch)
         self._budget.release(BUFFER)
@@ -113,6 +144,7 @@ class Pmj:
         yield from self._meeting
         if not self._runs and self._strictness == "progressive":
             yield from self._meet()  # all of it has been in memory together
+            self._estimator.add(self._met[0], self._met[1], self._tally.matches)
             return
         yield from self._close_run()
         yield from self._merge_runs()
@@ -132,11 +164,13 @@ class Pmj:
             "before": list(self._before),
             "yielded": self._yielded,
             "next_meeting": self._next_meeting,
+            "tally": [self._tally.matches, self._tally.diagonal.tolist()],
+            "estimator": self._estimator.to_json(),
             "runs": [pair.to_json() for pair in self._runs],
             "resident": [[block.to_json() for block in side] for side in resident],
         }
         blocks = [block for side in resident for block in side]
-        blocks += [page for pair in self._runs for side in pair.pages for page in side]
+        blocks += [block for pair in self._runs for block in pair.blocks]
         return Manifest(self._version, state, tuple(block.name for block in blocks))
 
     def restore(self, manifest: Manifest) -> None:
@@ -148,14 +182,16 @@ class Pmj:
             for fields in state["resident"][side]:
                 self._rows[side].append(self._store.read(Block.from_json(fields)))
         self._hold()
+        self._estimator.restore(state["estimator"])
         self._before, self._met = list(state["before"]), list(state["met"])
+        self._tally = _Tally(state["tally"][0], np.array(state["tally"][1], np.int64))
         self._meeting = self._counted(state["yielded"])
 
     @property
     def usage(self) -> Usage:
         rows, nbytes = self._size()
-        pages = [page for pair in self._runs for side in pair.pages for page in side]
-        return Usage(rows, nbytes, sum(page.rows for page in pages), sum(page.nbytes for page in pages))
+        blocks = [block for pair in self._runs for block in pair.blocks]
+        return Usage(rows, nbytes, sum(block.rows for block in blocks), sum(block.nbytes for block in blocks))
 
     # Runs.
 
@@ -167,37 +203,63 @@ class Pmj:
 
     def _counted(self, done: int) -> Iterator[Pairs]:
         """The meeting from some piece on, so that it can be broken off and go on elsewhere."""
-        self._yielded = done
-        for pairs in islice(self._new_pairs(), done, None):
-            self._yielded += 1
-            yield pairs
-        self._before, self._yielded = self._met, 0
-
-    def _new_pairs(self) -> Iterator[Pairs]:
         if self._strictness != "progressive" or self._before == self._met:
             return
+        self._yielded, tally = 0, self._tally
+        for pairs, noted in self._new_pairs():
+            self._yielded, tally = self._yielded + 1, tally.with_(noted)
+            if self._yielded > done:
+                yield pairs
+        self._tally = tally
+        if self._next_meeting is not None:
+            self._estimate_early()
+        self._before = self._met
+
+    def _new_pairs(self) -> Iterator[tuple[Pairs, _Tally]]:
         left, right = (self._rows[side].view().slice(0, self._met[side]) for side in Side)
         old_left, new_left = left.slice(0, self._before[0]), left.slice(self._before[0])
         new_right = right.slice(self._before[1])
-        for mine, theirs in ((new_left, right), (old_left, new_right)):
+        for mine, first_left, theirs, first_right in (
+            (new_left, self._before[0], right, 0),
+            (old_left, 0, new_right, self._before[1]),
+        ):
             if mine.num_rows and theirs.num_rows:
                 self._counters.probes += mine.num_rows + theirs.num_rows
                 for lefts, rights in build_matcher(self._condition, mine, theirs).pairs(ROOM):
-                    yield Pairs(mine, lefts, theirs, rights)
-        yield Pairs.none(self._condition.schemas)  # a meeting gives control back once at least
+                    by_chunk = self._next_meeting is not None
+                    tally = (
+                        _Tally.of(lefts + first_left, rights + first_right)
+                        if by_chunk
+                        else _Tally(len(lefts), NO_WORDS)
+                    )
+                    yield Pairs(mine, lefts, theirs, rights), tally
+        yield Pairs.none(self._condition.schemas), _Tally.none()  # a meeting gives control back once at least
+
+    def _estimate_early(self) -> None:
+        """While the first run is made, parts of it say what to expect."""
+        left, right = self._met
+        matches, diagonal = self._tally
+        complete = np.zeros(min(left, right) // CHUNK, np.int64)
+        complete[: len(diagonal)] = diagonal[: len(complete)]
+        keys = [self._order.lines(side, self._rows[side].view().slice(self._before[side])).starts for side in Side]
+        self._estimator.grow(left, right, matches, diagonal=complete.tolist(), chunk=CHUNK, keys=(keys[0], keys[1]))
 
     def _close_run(self) -> Iterator[Pairs]:
         """Memory is full: what is in it meets and becomes a run pair."""
         yield from self._meet()
         page = divide(self._budget, self._block_rows, self._fan_in).page
         left, right = (self._write_run(side, page) for side in Side)
-        self._runs.append(RunPair((left, right)))
+        arrived = len(self._rows[0]), len(self._rows[1])
+        self._runs.append(RunPair((left.run, right.run), arrived))
+        if self._strictness == "progressive":
+            keys = None if self._next_meeting is not None else (left.starts, right.starts)
+            self._estimator.add(*arrived, self._tally.matches, keys=keys)
         self._rows = tuple(RowStore(self._condition.schema(side)) for side in Side)
-        self._met = [0, 0]
-        self._next_meeting = None
+        self._met, self._before = [0, 0], [0, 0]
+        self._tally, self._next_meeting = _Tally.none(), None
         self._hold()
 
-    def _write_run(self, side: Side, page: int) -> list[Block]:
+    def _write_run(self, side: Side, page: int) -> _Written:
         batch = self._rows[side].view()
         lines = self._order.lines(side, batch)
         order = sort_codes(lines.starts).order
@@ -207,9 +269,8 @@ class Pmj:
         step = max(1, page // width)
         for start in range(0, len(rows), step):
             chosen, places = rows[start : start + step], order[start : start + step]
-            items = Items(take_rows(batch, chosen), lines.starts[places], lines.ends[places], NO_WORDS, NO_SOURCES)
-            writer.add(items)
-        return writer.finish()
+            writer.add(Items(take_rows(batch, chosen), lines.starts[places], lines.ends[places]))
+        return _Written(writer.finish(), lines.starts)
 
     # Merges.
 
@@ -239,6 +300,7 @@ class Pmj:
 
     def _joined(self, merge: Merge, *, joins: bool, apart: bool) -> Iterator[Pairs]:
         """The pairs of a merge; `apart`: only those from different run pairs, as the others have been found."""
+        found = 0
         for left, right in merge.steps():
             if not joins:
                 continue
@@ -249,8 +311,11 @@ class Pmj:
                     new = left.sources[lefts] != right.sources[rights]
                     lefts, rights = lefts[new], rights[new]
                 if len(lefts):
+                    found += len(lefts)
                     yield Pairs(left.batch, lefts, right.batch, rights)
         self._counters.merges += 1
+        if apart:
+            self._estimator.learn(merge.new_pairs, found)
 
     # Memory.
 
@@ -267,8 +332,9 @@ class Pmj:
         return limit - self._block_rows if self._budget.unit == "rows" else limit - limit // 8
 
     def _size(self) -> tuple[int, int]:
-        rows = sum(map(len, self._rows))
-        return rows, sum(store.nbytes for store in self._rows) + INDEX_BYTES * rows
+        """Rows and bytes of the run that is being made. Its sides are sorted one after the other."""
+        rows = [len(store) for store in self._rows]
+        return sum(rows), sum(store.nbytes for store in self._rows) + INDEX_BYTES * max(rows)
 
     def _hold(self) -> None:
         self._budget.hold("residents", *self._size())

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import pyarrow as pa
 
 from dovetail.batch import Arrival, End, Event, Phase, Side, one_batch
-from dovetail.estimate import Estimate
+from dovetail.estimate import Estimate, Estimator
 from dovetail.metrics import Counters, Observer, Progress
 from dovetail.operators import operator_class
 from dovetail.operators.protocol import Workspace
@@ -85,7 +85,8 @@ def join_progressively(
     """Results as they come: rows of tables arrive in turn, those of sources when they come."""
     schema = output_schema(*plan.condition.schemas, suffix)
     if isinstance(left, pa.Table) and isinstance(right, pa.Table):
-        return run(plan, in_turn((left, right)), schema, STREAM_ROWS)
+        sizes = Sizes([left.num_rows, right.num_rows], known=True)
+        return run(plan, in_turn((left, right)), schema, STREAM_ROWS, sizes=sizes)
     room_bytes = LINE_BYTES if plan.memory_bytes is None else max(1, plan.memory_bytes // LINE_SHARE)
     sources = (as_source(left), as_source(right))
     feed = Feed(sources, room_bytes=room_bytes, batch_rows=STREAM_ROWS, wait_ms=wait_ms, retry=retry)
@@ -97,13 +98,41 @@ def _fed(plan: JoinPlan, feed: Feed, schema: pa.Schema, line_bytes: int) -> Iter
         yield from run(plan, feed.events(), schema, STREAM_ROWS, line_bytes)
 
 
+@dataclass(slots=True)
+class Sizes:
+    """How many rows each side has, where that is known: from the start, or when both have ended."""
+
+    rows: list[int] = field(default_factory=lambda: [0, 0])
+    known: bool = False
+
+    def watch(self, events: Iterable[Event]) -> Iterator[Event]:
+        """The events, while their rows are counted."""
+        ended = set()
+        for event in events:
+            match event:
+                case Arrival(side, batch):
+                    self.rows[side] += batch.num_rows
+                case End(side):
+                    ended.add(side)
+                    self.known = len(ended) == len(Side)
+            yield event
+
+
 def run(
-    plan: JoinPlan, events: Iterable[Event], schema: pa.Schema, batch_rows: int, line_bytes: int = 0
+    plan: JoinPlan,
+    events: Iterable[Event],
+    schema: pa.Schema,
+    batch_rows: int,
+    line_bytes: int = 0,
+    sizes: Sizes | None = None,
 ) -> Iterator[Step]:
     """Drive the plan's operator. Leaving the loop early frees its memory and files.
 
     `line_bytes`: what rows that have come and wait may take; it is set aside from the budget.
     """
+    if sizes is None:
+        sizes = Sizes()
+        events = sizes.watch(events)
     counters = Counters()
     budget = Budget(plan.memory_bytes, "bytes", counters)
     budget.hold("line of arrivals", 0, line_bytes)
@@ -111,13 +140,30 @@ def run(
     workspace = Workspace(plan.condition, budget, blocks, batch_rows, counters)
     try:
         driver = Driver(operator_class(plan.operator.name)(workspace), workspace)
+        last: Step | None = None  # held back in the end, since all is known after it
         for phase, pairs in driver.run(events):
             done = counters.results - pairs.size
             for batch in result_batches(pairs, schema):
                 done += batch.num_rows
-                yield Step(batch, phase, done, None)
+                step = Step(batch, phase, done, _expected(workspace.estimator, sizes, done))
+                if last is not None:
+                    yield last
+                last = step if phase is Phase.CLEANUP else None
+                if last is None:
+                    yield step
+        if last is not None:
+            yield replace(last, estimate=_expected(workspace.estimator, sizes, last.results))
     finally:
         blocks.close()
+
+
+def _expected(estimator: Estimator, sizes: Sizes, results: int) -> Estimate | None:
+    """What is known of the total: it is no less than what there is already."""
+    estimate = estimator.estimate(sizes.rows[0], sizes.rows[1]) if sizes.known else None
+    if estimate is None:
+        return None
+    total, low, high, confidence = estimate
+    return Estimate(max(total, results), max(low, results), max(high, results), confidence)
 
 
 def small_batches(table: pa.Table, most_bytes: int) -> list[pa.RecordBatch]:
@@ -134,8 +180,10 @@ def one_after_the_other(tables: tuple[pa.Table, pa.Table], first: Side) -> Itera
 
 
 def in_turn(inputs: tuple[pa.Table, pa.Table]) -> Iterator[Event]:
-    """A small batch of each side in turn until both have ended."""
-    batches = {side: iter(inputs[side].to_batches(max_chunksize=STREAM_ROWS)) for side in Side}
+    """A small batch of each side in turn, in proportion to their sizes, so that both end at about the same time."""
+    most = max(1, *(table.num_rows for table in inputs))
+    sizes = [max(1, table.num_rows * STREAM_ROWS // most) for table in inputs]
+    batches = {side: iter(inputs[side].to_batches(max_chunksize=sizes[side])) for side in Side}
     while batches:
         for side in list(batches):
             batch = next(batches[side], None)

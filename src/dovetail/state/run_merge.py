@@ -19,9 +19,8 @@ import pyarrow as pa
 
 from dovetail.batch import Side
 from dovetail.kernels.sorting import sort_codes
-from dovetail.state.blocks import Block
 from dovetail.state.budget import SMALLEST_BLOCK, Budget
-from dovetail.state.runs import Items, Pages, RunPair, RunWriter, joined, nothing
+from dovetail.state.runs import Items, Pages, RunPair, RunWriter, Zone, joined, nothing
 from dovetail.state.sweep_area import SweepArea
 
 MOST = 2**63 - 1
@@ -49,9 +48,9 @@ def divide(budget: Budget, block_rows: int, fan_in: int) -> Room:
         # What is left when each writer holds back less than a page and a page of an area is loaded.
         waiting = max(page, limit - area - 3 * page + 2)
         return Room(pairs, page, waiting, area // 2)
-    # Rows that wait are copied into one batch before they meet.
+    # Rows that wait are copied into one batch before they meet; a quarter is for the areas.
     pairs = max(2, min(fan_in // 2, limit // SMALLEST_BLOCK // 8))
-    page = limit // (8 * pairs + 8)
+    page = 3 * limit // (4 * (4 * pairs + 4))
     return Room(pairs, page, 2 * pairs * page, limit // 8)
 
 
@@ -74,18 +73,30 @@ class Merge:
         self._room = room
         self._pairs = pairs
         self._queue = _by_start(pairs)
-        self._unread = [sum(len(pair.pages[side]) for pair in pairs) for side in Side]
+        self._unread = [sum(len(pair.runs[side].zones) for pair in pairs) for side in Side]
         self._waiting: tuple[list[Items], list[Items]] = ([], [])
         self._areas = tuple(SweepArea(pages, side, room.area, room.page) for side in Side)
         self._writers = tuple(RunWriter(pages, side, room.page) for side in Side) if writes else ()
         self.merged: RunPair | None = None
+
+    @property
+    def arrived(self) -> tuple[int, int]:
+        """Rows of each side, all pairs together."""
+        left, right = (sum(pair.arrived[side] for pair in self._pairs) for side in Side)
+        return left, right
+
+    @property
+    def new_pairs(self) -> int:
+        """How many pairs of rows are together for the first time."""
+        left, right = self.arrived
+        return left * right - sum(pair.arrived[0] * pair.arrived[1] for pair in self._pairs)
 
     def steps(self) -> Iterator[tuple[Items, Items]]:
         """Left and right rows that meet: every two that can match, once."""
         self._queue.reverse()  # the lowest is popped first
         while self._queue or any(self._waiting):
             self._load()
-            place = self._queue[-1].start if self._queue else MOST
+            place = self._queue[-1].zone.start if self._queue else MOST
             new = tuple(self._passed(side, place) for side in Side)
             yield from self._meet(new[0], new[1])
             for side in Side:
@@ -95,11 +106,10 @@ class Merge:
                 area.spill()
             self._hold()
         for pair in self._pairs:
-            for side in Side:
-                self._pages.remove(pair.pages[side])
+            self._pages.store.remove(pair.blocks)
         if self._writers:
             left, right = (writer.finish() for writer in self._writers)
-            self.merged = RunPair((left, right))
+            self.merged = RunPair((left, right), self.arrived)
         self._budget.release(HELD)
 
     def _load(self) -> None:
@@ -107,13 +117,13 @@ class Merge:
         size = sum(self._pages.size(items) for side in self._waiting for items in side)
         loaded = False
         while self._queue and (not loaded or size < self._room.waiting):
-            entry = self._queue[-1]
-            size += self._budget.measure(entry.page.rows, entry.page.nbytes)
+            zone, side, source, page = self._queue[-1]
+            size += self._budget.measure(zone.rows, zone.nbytes)
             if loaded and size > self._room.waiting:
                 break
             self._queue.pop()
-            self._unread[entry.side] -= 1
-            self._waiting[entry.side].append(self._pages.read(entry.side, entry.page, entry.source))
+            self._unread[side] -= 1
+            self._waiting[side].append(self._pages.read(side, self._pairs[source].runs[side], page, source))
             loaded = True
         self._hold()
 
@@ -166,18 +176,18 @@ class Merge:
 
 
 class _Entry(NamedTuple):
-    start: int
+    zone: Zone
     side: Side
     source: int
-    page: Block
+    page: int
 
 
 def _by_start(pairs: Sequence[RunPair]) -> list[_Entry]:
     """All pages by where they start; those of one run stay in their order."""
-    entries = []
-    for source, pair in enumerate(pairs):
-        for side in Side:
-            for page in pair.pages[side]:
-                assert page.low is not None
-                entries.append(_Entry(page.low, side, source, page))
-    return sorted(entries, key=lambda entry: entry.start)
+    entries = [
+        _Entry(zone, side, source, page)
+        for source, pair in enumerate(pairs)
+        for side in Side
+        for page, zone in enumerate(pair.runs[side].zones)
+    ]
+    return sorted(entries, key=lambda entry: entry.zone.start)

@@ -1,6 +1,6 @@
 """Sorted runs on disk: rows in sweep order, in pages that a merge reads one after the other.
 
-    run    [page][page][page]      each page a block; its zone: where its first row starts, how far its rows reach
+    run    [page][page][page]      one block; of each page is known where its first row starts and how far it reaches
     pair   a run of each side      made of rows that were in memory together, or merged from such pairs
 
 Beside their columns, pages keep each row's interval of the sweep, and its number where somebody asks for it.
@@ -8,8 +8,8 @@ Beside their columns, pages keep each row's interval of the sweep, and its numbe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dovetail.batch import Rows, Side, take_rows
-from dovetail.state.blocks import Block, BlockStore
+from dovetail.state.blocks import Block, BlockStore, PagedBlock
 from dovetail.state.budget import Budget
 
 Words = NDArray[np.int64]
@@ -27,14 +27,16 @@ NO_WORDS, NO_SOURCES = np.empty(0, np.int64), np.empty(0, np.int16)
 START, END, NUMBER, SOURCE = "__start", "__end", "__number", "__source"
 
 
-class Items(NamedTuple):
+@dataclass(slots=True, eq=False)
+class Items:
     """Rows of one side and what a sweep knows of each."""
 
     batch: pa.RecordBatch
     starts: Words
     ends: Words
-    numbers: Words  # of the rows among all of their side; empty where nobody asks
-    sources: Column  # which of the runs that are merged they come from
+    numbers: Words = field(default_factory=lambda: NO_WORDS)  # among all rows of their side, if somebody asks
+    sources: Column = field(default_factory=lambda: NO_SOURCES)  # which of the runs that are merged they come from
+    _nbytes: int = field(default=-1, init=False)
 
     @property
     def size(self) -> int:
@@ -42,11 +44,13 @@ class Items(NamedTuple):
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        return self[1:]
+        return self.starts, self.ends, self.numbers, self.sources
 
     @property
     def nbytes(self) -> int:
-        return int(self.batch.nbytes) + sum(column.nbytes for column in self.columns)
+        if self._nbytes < 0:  # asking Arrow takes time
+            self._nbytes = int(self.batch.nbytes) + sum(column.nbytes for column in self.columns)
+        return self._nbytes
 
     def slice(self, start: int, stop: int) -> Items:
         columns = [column[start:stop] for column in self.columns]
@@ -66,32 +70,62 @@ def joined(parts: list[Items]) -> Items:
 
 
 def nothing(schema: pa.Schema) -> Items:
-    return Items(pa.RecordBatch.from_pylist([], schema=schema), NO_WORDS, NO_WORDS, NO_WORDS, NO_SOURCES)
+    return Items(pa.RecordBatch.from_pylist([], schema=schema), NO_WORDS, NO_WORDS)
 
 
-@dataclass(slots=True)
-class RunPair:
-    """A run of each side, by pages. Pairs of rows from one run pair have been found."""
+class Zone(NamedTuple):
+    """What is known of a page without reading it."""
 
-    pages: tuple[list[Block], list[Block]] = field(default_factory=lambda: ([], []))
+    rows: int
+    nbytes: int
+    start: int  # of its first row
+    reach: int  # the largest end
 
-    def rows(self, side: Side) -> int:
-        return sum(page.rows for page in self.pages[side])
 
-    def to_json(self) -> list[list[dict[str, Any]]]:
-        return [[page.to_json() for page in side] for side in self.pages]
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Pages of one side in sweep order, in one block; a run without rows has none."""
+
+    block: Block | None = None
+    zones: tuple[Zone, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        return sum(zone.rows for zone in self.zones)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"block": None if self.block is None else self.block.to_json(), "zones": self.zones}
 
     @classmethod
-    def from_json(cls, sides: list[list[dict[str, Any]]]) -> RunPair:
-        left, right = ([Block.from_json(page) for page in side] for side in sides)
-        return cls((left, right))
+    def from_json(cls, fields: Mapping[str, Any]) -> Run:
+        block = None if fields["block"] is None else Block.from_json(fields["block"])
+        return cls(block, tuple(Zone(*zone) for zone in fields["zones"]))
+
+
+class RunPair(NamedTuple):
+    """A run of each side. Pairs of rows from one run pair have been found."""
+
+    runs: tuple[Run, Run]
+    arrived: tuple[int, int]  # rows of each side, with those that match nothing and were not kept
+
+    def to_json(self) -> dict[str, Any]:
+        return {"runs": [run.to_json() for run in self.runs], "arrived": self.arrived}
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> RunPair:
+        left, right = (Run.from_json(run) for run in fields["runs"])
+        return cls((left, right), tuple(fields["arrived"]))
+
+    @property
+    def blocks(self) -> list[Block]:
+        return [run.block for run in self.runs if run.block is not None]
 
 
 class Pages:
-    """Writes items as pages of a bounded size and reads them back."""
+    """Items as pages on disk, of a bounded size, and back."""
 
     def __init__(self, store: BlockStore, budget: Budget, schemas: tuple[pa.Schema, pa.Schema]) -> None:
-        self._store = store
+        self.store = store
         self._budget = budget
         self._schemas = schemas
 
@@ -99,26 +133,27 @@ class Pages:
         """In the unit of the budget."""
         return self._budget.measure(items.size, items.nbytes)
 
-    def write(self, side: Side, items: Items) -> Block:
-        batch = items.batch
-        for name, column in zip((START, END, NUMBER, SOURCE), items.columns, strict=True):
-            if len(column):
-                batch = batch.append_column(name, pa.array(column))
-        zone = (int(items.starts.min()), int(items.ends.max()))
-        return self._store.write(batch, side.alias, zone)
+    def read(self, side: Side, run: Run, page: int, source: int) -> Items:
+        """The rows of a page of a run; `source` says which of the merged runs it is."""
+        assert run.block is not None
+        [whole] = self.store.read_pages(run.block, page, page + 1)
+        items = self._items(side, whole)
+        items.sources = np.full(whole.num_rows, source, np.int16)
+        return items
 
-    def read(self, side: Side, page: Block, source: int | None = None) -> Items:
-        """The rows of a page; `source` says which run they come from, unless that was written with them."""
-        whole = self._store.read(page)
+    def spill(self, side: Side, items: Items) -> Block:
+        """Rows of a sweep area, with the runs that they come from."""
+        return self.store.write(with_columns(items), f"{side.alias}-area", _zone(items)[2:])
+
+    def unspill(self, side: Side, block: Block) -> Items:
+        return self._items(side, self.store.read(block))
+
+    def _items(self, side: Side, whole: pa.RecordBatch) -> Items:
         schema = self._schemas[side]
         own = range(len(schema), whole.num_columns)
         extra = {whole.schema.names[i]: np.asarray(whole.column(i)) for i in own}
         batch = pa.RecordBatch.from_arrays(whole.columns[: len(schema)], schema=schema)
-        sources = extra[SOURCE] if source is None else np.full(page.rows, source, np.int16)
-        return Items(batch, extra[START], extra[END], extra.get(NUMBER, NO_WORDS), sources)
-
-    def remove(self, pages: Iterable[Block]) -> None:
-        self._store.remove(pages)
+        return Items(batch, extra[START], extra[END], extra.get(NUMBER, NO_WORDS), extra.get(SOURCE, NO_SOURCES))
 
     def cut(self, items: Items, most: int) -> Iterator[Items]:
         """Consecutive pieces of at most this size; a row that is larger by itself makes a piece of its own."""
@@ -138,35 +173,52 @@ class Pages:
                 yield piece
 
 
+def with_columns(items: Items) -> pa.RecordBatch:
+    """The rows with what a sweep knows of them as further columns."""
+    named = [(n, c) for n, c in zip((START, END, NUMBER, SOURCE), items.columns, strict=True) if len(c)]
+    columns = [*items.batch.columns, *(pa.array(column) for _, column in named)]
+    return pa.RecordBatch.from_arrays(columns, names=[*items.batch.schema.names, *(name for name, _ in named)])
+
+
+def _zone(items: Items) -> Zone:
+    return Zone(items.size, items.nbytes, int(items.starts.min()), int(items.ends.max()))
+
+
 class RunWriter:
     """A run that is being written, from items that come in sweep order."""
 
     def __init__(self, pages: Pages, side: Side, most: int) -> None:
         self._pages = pages
         self._side = side
-        self._most = most
-        self._written: list[Block] = []
+        self._most = most  # size of a page
+        self._block: PagedBlock | None = None
+        self._zones: list[Zone] = []
         self.waiting: Items | None = None  # too few for a page
 
     def add(self, items: Items) -> None:
         if not items.size:
             return
         # Which of the merged runs a row came from does not matter any more.
-        items = items._replace(sources=NO_SOURCES)
+        items = replace(items, sources=NO_SOURCES)
         pieces = list(self._pages.cut(joined([self.waiting, items]) if self.waiting is not None else items, self._most))
         for piece in pieces[:-1]:
-            self._written.append(self._pages.write(self._side, piece))
+            self._write(piece)
         last = pieces[-1]
-        # A copy: a view would keep all of the items in memory.
-        self.waiting = last.take(np.arange(last.size))
+        self.waiting = None
         if self._pages.size(last) >= self._most:
-            self._flush()
+            self._write(last)
+        else:
+            self.waiting = last.take(np.arange(last.size))  # a copy: a view would keep all of the items in memory
 
-    def finish(self) -> list[Block]:
-        self._flush()
-        return self._written
-
-    def _flush(self) -> None:
+    def finish(self) -> Run:
         if self.waiting is not None:
-            self._written.append(self._pages.write(self._side, self.waiting))
+            self._write(self.waiting)
             self.waiting = None
+        return Run() if self._block is None else Run(self._block.close(), tuple(self._zones))
+
+    def _write(self, page: Items) -> None:
+        batch = with_columns(page)
+        if self._block is None:
+            self._block = self._pages.store.paged(batch.schema, self._side.alias)
+        self._block.write(batch)
+        self._zones.append(_zone(page))

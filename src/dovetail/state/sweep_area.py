@@ -45,7 +45,7 @@ class SweepArea:
         """Write the largest parts to disk until the others keep to their share of memory."""
         while self._parts and sum(map(self._pages.size, self._parts)) > self._room:
             for piece in self._pages.cut(self._parts.pop(0), self._page):
-                self._spilled.append(self._pages.write(self._side, piece))
+                self._spilled.append(self._pages.spill(self._side, piece))
 
     def query(self, start: int) -> Iterator[Items]:
         """What reaches a place of the sweep, part by part. A part from disk is let go before the next is read."""
@@ -54,7 +54,7 @@ class SweepArea:
                 yield part
         for block in self._spilled:
             if block.high is not None and block.high >= start:
-                yield self._pages.read(self._side, block)
+                yield self._pages.unspill(self._side, block)
 
     def expire(self, start: int) -> None:
         """The sweep is at `start`: what ends before it has met all it ever could."""
@@ -68,10 +68,10 @@ class SweepArea:
         self._parts = kept
         over = [block for block in self._spilled if block.high is not None and block.high < start]
         if over:
-            self._pages.remove(over)
+            self._pages.store.remove(over)
             self._spilled = [block for block in self._spilled if block not in over]
 
     def clear(self) -> None:
         self._parts = []
-        self._pages.remove(self._spilled)
+        self._pages.store.remove(self._spilled)
         self._spilled = []

@@ -1,0 +1,208 @@
+"""Estimates of a join's size: coverage of both intervals, aggregates, order that is not random, restarts."""
+
+import json
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from numpy.typing import NDArray
+
+import dovetail
+from dovetail.estimate import Estimate, Estimator, chi_squared_tail, student_t
+
+Words = NDArray[np.int64]
+VALUES = 1000
+BLOCKS = 50
+ROWS = 10_000
+
+
+def zipf(rng: np.random.Generator, exponent: float) -> Words:
+    weights = np.cumsum(1 / np.arange(1, VALUES + 1) ** exponent)
+    return np.searchsorted(weights / weights[-1], rng.random(ROWS))
+
+
+def counts(keys: Words) -> Words:
+    return np.bincount(keys, minlength=VALUES)
+
+
+def fill(estimator: Estimator, left: Words, right: Words, blocks: int) -> None:
+    """The first of the blocks into which both sides are cut."""
+    size = len(left) // BLOCKS
+    for b in range(blocks):
+        mine, theirs = left[b * size : (b + 1) * size], right[b * size : (b + 1) * size]
+        estimator.add(size, size, int(counts(mine) @ counts(theirs)))
+
+
+def coverage(exponent: float, blocks: int, interval: str, repetitions: int = 400) -> float:
+    rng = np.random.default_rng(blocks)
+    inside = 0
+    for _ in range(repetitions):
+        left, right = (zipf(rng, exponent) for _ in range(2))
+        estimator = Estimator()
+        fill(estimator, left, right, blocks)
+        estimate = estimator.estimate(ROWS, ROWS, interval=interval)  # type: ignore[arg-type]
+        assert estimate is not None
+        inside += estimate.low <= int(counts(left) @ counts(right)) <= estimate.high
+    return inside / repetitions
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize(
+    "blocks", [pytest.param(5, marks=pytest.mark.slow), 10, pytest.param(20, marks=pytest.mark.slow)]
+)
+def test_the_interval_by_blocks_covers_the_truth(exponent: float, blocks: int) -> None:
+    assert 0.92 <= coverage(exponent, blocks, "blocks") <= 0.99
+
+
+def test_the_printed_interval_is_for_uniform_keys_only() -> None:
+    assert 0.92 <= coverage(0.0, 5, "printed") <= 0.98
+    assert coverage(1.0, 10, "printed", 100) < 0.6
+
+
+def test_the_error_after_ten_of_fifty_blocks() -> None:
+    rng = np.random.default_rng(1)
+    errors = []
+    for _ in range(100):
+        left, right = (rng.integers(0, VALUES, ROWS) for _ in range(2))
+        estimator = Estimator()
+        fill(estimator, left, right, 10)
+        estimate = estimator.estimate(ROWS, ROWS)
+        assert estimate is not None
+        errors.append(abs(estimate.total / int(counts(left) @ counts(right)) - 1))
+    assert np.median(errors) <= 0.06
+
+
+def test_what_is_known_narrows_the_interval_to_nothing() -> None:
+    estimator = Estimator()
+    for matches in (20, 24, 22, 18):
+        estimator.add(10, 10, matches)
+    widths = []
+    for _ in range(6):
+        estimate = estimator.estimate(40, 40)
+        assert estimate is not None
+        widths.append(estimate.high - estimate.low)
+        assert 0 <= estimate.low <= estimate.total <= estimate.high <= 1600
+        estimator.learn(200, 42)
+    assert widths == sorted(widths, reverse=True)
+    assert estimator.estimate(40, 40) == Estimate(336, 336, 336, 0.95)
+
+
+def test_blocks_of_unequal_sizes_count_by_their_pairs() -> None:
+    estimator = Estimator()
+    for left, right in ((10, 10), (20, 5), (5, 5), (40, 40)):
+        estimator.add(left, right, left * right // 5)
+    estimator.add(100, 0, 0)  # one side is empty: it says nothing
+    estimate = estimator.estimate(1000, 1000)
+    assert estimate is not None
+    assert estimate.total == estimate.low == estimate.high == 200_000
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        lambda e: None,
+        lambda e: e.add(100, 100, 50),  # one block has no variance
+        lambda e: [e.add(100, 100, 1) for _ in range(5)],  # hardly any match
+    ],
+)
+def test_no_estimate_while_it_cannot_be_honest(report: Callable[[Estimator], object]) -> None:
+    estimator = Estimator()
+    report(estimator)
+    assert estimator.estimate(10_000, 10_000) is None
+
+
+@pytest.mark.parametrize("rows", [100, 4000])
+def test_order_that_is_not_random_is_refused(rows: int) -> None:
+    rng = np.random.default_rng(0)
+    shuffled = rng.integers(0, VALUES, 10 * rows)
+    drifting = shuffled + np.arange(10 * rows) * VALUES // (10 * rows)
+    for keys, random in ((shuffled, True), (np.sort(shuffled), False), (drifting, False)):
+        estimator = Estimator()
+        for b in range(10):
+            codes = keys[b * rows : (b + 1) * rows]
+            estimator.add(rows, rows, 40, keys=(codes, shuffled[:rows]))
+        assert (estimator.objection is None) is random
+        assert (estimator.estimate(10 * rows, 10 * rows) is not None) is random
+
+
+def test_order_is_hardly_ever_refused_by_mistake() -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(200):
+        estimator = Estimator()
+        for _ in range(20):
+            estimator.add(200, 200, 40, keys=(rng.zipf(1.5, 200), rng.integers(0, 3, 200)))
+        assert estimator.objection is None
+
+
+def test_sums_and_averages() -> None:
+    rng = np.random.default_rng(2)
+    inside = [0, 0]
+    for _ in range(200):
+        left = rng.integers(0, 100, 5000)
+        right, amounts = rng.integers(0, 100, 5000), rng.exponential(10, 5000)
+        estimator = Estimator()
+        for b in range(10):
+            mine, theirs = left[b * 100 : (b + 1) * 100], right[b * 100 : (b + 1) * 100]
+            matches = np.bincount(mine, minlength=100)[theirs]
+            total = float(matches @ amounts[b * 100 : (b + 1) * 100])
+            estimator.add(100, 100, int(matches.sum()), sums={"amount": total})
+        matches = np.bincount(left, minlength=100)[right]
+        true = float(matches @ amounts)
+        for k, (estimate, value) in enumerate(
+            ((estimator.sum("amount", 5000, 5000), true), (estimator.average("amount"), true / matches.sum()))
+        ):
+            assert estimate is not None
+            inside[k] += estimate.low <= value <= estimate.high
+    assert min(inside) >= 0.9 * 200
+
+
+def test_a_growing_block_gives_estimates_by_its_parts() -> None:
+    estimator = Estimator()
+    estimator.grow(4000, 4000, 16_000, diagonal=[250, 240, 260, 250], chunk=500)
+    estimate = estimator.estimate(40_000, 40_000)
+    assert estimate is not None
+    assert estimate.total == pytest.approx(1_600_000)
+    assert estimate.low < 1_600_000 < estimate.high
+    sorted_keys = np.arange(4000)
+    estimator.grow(4000, 4000, 16_000, diagonal=[250] * 4, chunk=500, keys=(sorted_keys, sorted_keys))
+    assert estimator.estimate(40_000, 40_000) is None
+
+
+def test_it_goes_on_elsewhere() -> None:
+    rng = np.random.default_rng(0)
+    estimator, other = Estimator(), Estimator()
+    estimator.grow(600, 600, 30, diagonal=[30], chunk=512)
+    for _ in range(6):
+        estimator.add(100, 100, 30, sums={"x": 2.0}, keys=(rng.integers(0, 9, 100), rng.integers(0, 9, 100)))
+    other.restore(json.loads(json.dumps(estimator.to_json())))
+    for each in (estimator, other):
+        each.add(100, 100, 35, sums={"x": 1.0}, keys=(rng.integers(0, 9, 100), rng.integers(0, 9, 100)))
+    assert other.estimate(900, 900) == estimator.estimate(900, 900)
+    assert other.sum("x", 900, 900) == estimator.sum("x", 900, 900)
+
+
+def test_quantiles_agree_with_tables() -> None:
+    for freedom, value in ((1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (9, 2.262), (49, 2.010), (1000, 1.962)):
+        assert student_t(freedom, 0.95) == pytest.approx(value, abs=1e-3)
+    assert student_t(3, 0.99) == pytest.approx(5.841, abs=1e-3)
+    assert chi_squared_tail(24.996, 15) == pytest.approx(0.05, abs=1e-3)
+    assert chi_squared_tail(0, 3) == 1.0
+    assert math.isclose(chi_squared_tail(124.342, 100), 0.05, abs_tol=1e-3)
+
+
+@pytest.mark.parametrize("memory", ["200KB", "256MB"])
+def test_progressive_joins_tell_what_to_expect(memory: str) -> None:
+    rng = np.random.default_rng(0)
+    left, right = (pa.table({"k": rng.integers(0, 500, 20_000)}) for _ in range(2))
+    total = dovetail.count(left, right, "l.k = r.k")
+    steps = list(dovetail.progressive(left, right, "l.k = r.k", algorithm="pmj", memory=memory))
+    estimates = [step.estimate for step in steps if step.estimate is not None]
+    assert len(estimates) > 2
+    assert steps[-1].results == total
+    assert estimates[-1] == Estimate(total, total, total, 0.95)
+    assert all(step.estimate.low >= step.results for step in steps if step.estimate is not None)
+    early = [step.estimate for step in steps if step.estimate is not None and step.results < total / 4]
+    assert early
+    assert all(estimate.low <= total <= estimate.high for estimate in early)
