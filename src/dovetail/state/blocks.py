@@ -25,6 +25,7 @@ from dovetail.errors import InputError, StateError
 from dovetail.metrics import Counters
 
 SUFFIX = ".arrow"
+MOST_OPEN = 64  # blocks whose pages are being read
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ class BlockStore:
         self._counters = counters or Counters()
         self._last_read: tuple[str, int] | None = None
         self._numbers: dict[str, int] = {}
+        self._readers: dict[str, pa.ipc.RecordBatchFileReader] = {}  # of blocks of several pages
 
     @property
     def directory(self) -> Path:
@@ -91,41 +93,50 @@ class BlockStore:
 
     def read(self, block: Block, *, verify: bool = False) -> pa.RecordBatch:
         """Map the rows of a block. `verify` also compares the checksum, which reads every byte."""
-        [batch] = self._map(block, 0, 1, verify)
+        batch = self._opened(block, verify).get_batch(0)
         self._count_read(block)
         return batch
 
     def read_pages(self, block: Block, first: int, stop: int) -> list[pa.RecordBatch]:
         """Map some pages of a block. They are read in sequence; the first is, too, if the one before was read last."""
-        pages = self._map(block, first, stop)
+        reader = self._reader(block)
+        pages = [reader.get_batch(page) for page in range(first, stop)]
         follows = first > 0 and self._last_read == (block.name, first - 1)
         self._counters.pages_read_random += not follows
         self._counters.pages_read_sequential += stop - first - (not follows)
         self._last_read = (block.name, stop - 1)
         return pages
 
-    def _map(self, block: Block, first: int, stop: int, verify: bool = False) -> list[pa.RecordBatch]:
+    def _reader(self, block: Block) -> pa.ipc.RecordBatchFileReader:
+        """A reader that stays open: pages are mostly read one at a time."""
+        reader = self._readers.pop(block.name, None) or self._opened(block)
+        self._readers[block.name] = reader  # the latest at the end
+        while len(self._readers) > MOST_OPEN:
+            del self._readers[next(iter(self._readers))]
+        return reader
+
+    def _opened(self, block: Block, verify: bool = False) -> pa.ipc.RecordBatchFileReader:
         path = self.directory / block.name
         try:
-            with pa.memory_map(str(path)) as file:
-                if file.size() != block.nbytes or (verify and zlib.crc32(file.read_buffer()) != block.checksum):
-                    raise StateError(f"{path} is damaged: its content is not what was written. {RECOVERY}")
-                file.seek(0)
-                reader = pa.ipc.open_file(file)
-                pages = [reader.get_batch(page) for page in range(first, stop)]
+            file = pa.memory_map(str(path))
+            if file.size() != block.nbytes or (verify and zlib.crc32(file.read_buffer()) != block.checksum):
+                raise StateError(f"{path} is damaged: its content is not what was written. {RECOVERY}")
+            file.seek(0)
+            return pa.ipc.open_file(file)
         except FileNotFoundError as error:
             raise StateError(f"{path} is missing. {RECOVERY}") from error
         except pa.ArrowInvalid as error:
             raise StateError(f"{path} is damaged: {error}. {RECOVERY}") from error
-        return pages
 
     def remove(self, blocks: Iterable[Block]) -> None:
         """Delete blocks. Batches already mapped from them stay readable."""
         for block in blocks:
+            self._readers.pop(block.name, None)
             (self.directory / block.name).unlink(missing_ok=True)
 
     def close(self) -> None:
         """Remove a temporary directory with everything in it; leave a given one alone."""
+        self._readers.clear()
         if self._temporary and self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
             self._directory = None
