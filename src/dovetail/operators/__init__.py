@@ -11,9 +11,13 @@ from dovetail.operators.protocol import JoinOperator
 
 REGISTRY = {
     "diner": "dovetail.operators.diner:Diner",
+    "dphj": "dovetail.operators.dphj:Dphj",
     "hmj": "dovetail.operators.hmj:Hmj",
     "nested_loop": "dovetail.operators.nested_loop:NestedLoop",
     "pmj": "dovetail.operators.pmj:Pmj",
+    "rpj": "dovetail.operators.rpj:Rpj",
+    "rpj_dd": "dovetail.operators.rpj:RpjDd",
+    "rpj_md": "dovetail.operators.rpj:RpjMd",
     "shj": "dovetail.operators.shj:Shj",
     "spo": "dovetail.operators.spo:Spo",
     "xjoin": "dovetail.operators.xjoin:XJoin",

@@ -20,6 +20,7 @@ class HashParameters:
     fan_in: int = 10  # matches of runs that a reactive merge takes at once, at most
     acceptable: int | None = None  # a and b of HMJ's adaptive flush
     tolerance: float = 0.25
+    tasks: str = "md dd"  # what RPJ does while sources stall: memory with disk, disk with disk
     decay: float = 0.5  # lambda of RPJ's arrival rates
     unit_rows: int = 1000  # arrivals that make a unit of time
     random_cost: float = 10.0  # of a page, for RPJ's choice of a task
@@ -43,6 +44,8 @@ class HashParameters:
             raise InputError(f"handover must be one of {', '.join(HANDOVERS)}; got {parameters.handover!r}.")
         if parameters.passes not in ("runs", "pages"):
             raise InputError(f"passes must be runs or pages; got {parameters.passes!r}.")
+        if not parameters.tasks.split() or not set(parameters.tasks.split()) <= {"md", "dd"}:
+            raise InputError(f"tasks must name md, dd or both, such as 'md dd'; got {parameters.tasks!r}.")
         least = {"partitions": 1, "fan_in": 2, "unit_rows": 1}
         for name, fewest in least.items():
             value = getattr(parameters, name)

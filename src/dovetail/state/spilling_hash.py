@@ -205,9 +205,8 @@ class SpillingHash:
     def _meet_disk(self, side: Side, partition: int) -> Task:
         """Join the residents of a partition with what the other side has of it on disk (RPJ Fig. 5)."""
         mine = self._residents[side].partition(partition)
-        for match in self._matches[partition]:
-            run = match.of(side.other)
-            for theirs in self._loaded_chunks(side.other, run) if run is not None else ():
+        for run in self._runs_of(side.other, partition):
+            for theirs in self._loaded_chunks(side.other, run):
                 left, right = (mine, theirs) if side is Side.LEFT else (theirs, mine)
                 yield from self._meet(partition, left, right)
         self._budget.release(LOADED)
@@ -330,6 +329,9 @@ class SpillingHash:
     @property
     def _runs(self) -> list[HashRun]:
         return [run for matches in self._matches for match in matches for run in match.runs]
+
+    def _runs_of(self, side: Side, partition: int) -> list[HashRun]:
+        return [run for match in self._matches[partition] if (run := match.of(side)) is not None]
 
     @property
     def usage(self) -> Usage:
