@@ -3,6 +3,7 @@
 from dovetail.api import aggregate, count, explain, join, progressive
 from dovetail.errors import DovetailError
 from dovetail.estimate import Estimate
+from dovetail.following import follow
 from dovetail.runtimes.simulated import simulate
 from dovetail.window import window
 
@@ -15,6 +16,7 @@ __all__ = [
     "aggregate",
     "count",
     "explain",
+    "follow",
     "join",
     "progressive",
     "simulate",

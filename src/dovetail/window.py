@@ -37,6 +37,7 @@ class Window:
     on: tuple[str, str] | None = None  # event time: a column of each side. None: rows are counted
     scope: Scope = "combined"  # rows of both streams are counted together, or those of each by themselves
     delay: int = 0  # event time: how far rows may come behind the newest one before they are late
+    idle: int | None = None  # event time: after so long without a row it goes on by the clock. None: it waits
 
     @property
     def by_time(self) -> bool:
@@ -57,13 +58,16 @@ def window(
     on: str | tuple[str, str] | None = None,
     scope: Scope = "combined",
     delay: str | timedelta | None = None,
+    idle: str | timedelta | None = None,
 ) -> Window:
     """The last `rows` rows of both streams together (or of each, with scope="per_stream"), or the last `time`.
 
     A window by time names its event-time column, or one of each side: on="ts", on=("sent", "received"). Durations are
     timedeltas or text such as "10 minutes". Whole slides are forgotten together; it is a tenth of the window, unless
     one is given. A row that is more than `delay` (by default a slide) behind the newest one of earlier micro-batches is
-    late.
+    late. Event time stands still while nothing arrives; with `idle`, it goes on by the clock after that long, so that
+    rows without a partner do not have to wait for the next row. A query with timers does not end by itself, not even
+    with trigger(availableNow=True).
     """
     if (rows is None) == (time is None):
         raise InputError("a window is of rows or of time: give one of rows=… and time=….")
@@ -76,7 +80,10 @@ def window(
         given = None if slide is None else microseconds(slide)
         hop = _slide(given, size)
         wait = hop if delay is None else microseconds(delay, least=0)
-        return Window(size, hop, (on, on) if isinstance(on, str) else (on[0], on[1]), delay=wait)
+        pause = None if idle is None else microseconds(idle)
+        return Window(size, hop, (on, on) if isinstance(on, str) else (on[0], on[1]), delay=wait, idle=pause)
+    if idle is not None:
+        raise InputError("idle is for windows of time; rows are counted as they arrive.")
     if delay is not None:
         raise InputError("delay is for windows of time; rows are counted as they arrive.")
     if on is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -254,6 +255,34 @@ def test_every_micro_batch(
             if "levenshtein" not in case.on:  # by which Spark filters what the join has found
                 assert figures["matches"] == results[name].total()
         assert bool(oracle.late_rows) == case.window.by_time
+
+
+def test_windows_close_by_the_clock_while_nothing_arrives(spark: SparkSession, tmp_path: Path) -> None:
+    """Event time has nothing to go by, but the query was told how long to wait."""
+    alone = pa.table({"a": [1], "ts": pa.array([START], pa.timestamp("us", "UTC"))})
+    other = pa.table({"b": [1], "ts": pa.array([START], pa.timestamp("us", "UTC"))})
+    write_files(tmp_path / "l", alone, [1])
+    write_files(tmp_path / "r", other, [1])
+    left = spark.readStream.schema("a bigint, ts timestamp").parquet(str(tmp_path / "l"))
+    right = spark.readStream.schema("b bigint, ts timestamp").parquet(str(tmp_path / "r"))
+    bounds = dovetail.window(time="1 second", on="ts", delay="0 seconds", idle="300 milliseconds")
+    joined = dovetail.join(left, right, "l.a < r.b", "left", window=bounds, state_dir=str(tmp_path / "state"))
+    query = (
+        joined.writeStream.format("memory")
+        .queryName("closed_by_the_clock")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(processingTime="100 milliseconds")
+        .start()
+    )
+    try:
+        deadline = time.monotonic() + 300
+        while not (rows := spark.table("closed_by_the_clock").collect()) and time.monotonic() < deadline:
+            query.awaitTermination(0.2)
+        assert [(row["a"], row["b"]) for row in rows] == [(1, None)]
+        empty = [p for p in query.recentProgress if p.observedMetrics and not p.numInputRows]
+        assert [p.observedMetrics["dovetail"]["matches"] for p in empty if p.observedMetrics["dovetail"]["matches"]]
+    finally:
+        query.stop()
 
 
 # Restarts, and what is kept.

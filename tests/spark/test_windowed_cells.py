@@ -11,13 +11,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
-from tests.spark.window_cells import Query, played, query
+from tests.spark.window_cells import Handle, Query, played, query
 from tests.spark.window_oracle import Source, WindowOracle
 
+from dovetail.batch import Side
 from dovetail.condition.aggregates import parse_aggregates
 from dovetail.errors import StateError
+from dovetail.spark import windowed
+from dovetail.spark.window_cell import WindowProcessor
 from dovetail.testing import definition, random_table
 from dovetail.window import Window, window
 
@@ -114,6 +118,45 @@ def test_windows_of_time(how: str, delay: int, tmp_path: Path, task: Any) -> Non
     wanted = oracle(run, timed=True)
     play(run, wanted, micro_batches(rng, (40, 30)), task, rng)
     assert bool(wanted.late_rows) == (delay < 100)
+
+
+class Clock:
+    """The time of a micro-batch."""
+
+    def __init__(self, now: int) -> None:
+        self._now = now
+
+    def getCurrentProcessingTimeInMs(self) -> int:
+        return self._now
+
+
+def test_event_time_goes_on_by_the_clock_after_a_pause(tmp_path: Path, task: Any) -> None:
+    times = pa.array([START], pa.timestamp("us", "UTC"))
+    tables = pa.table({"x": [1], "ts": times, "left_row": [0]}), pa.table({"x": [0], "ts": times, "right_row": [0]})
+    bounds = window(time="10 seconds", on="ts", delay="0 seconds", idle="4 seconds")
+    run = query(tables, "l.x < r.x", "left", bounds, tmp_path, cells=1)
+    task.query = run
+    handle, processor = Handle(), WindowProcessor(run.join)
+    processor.init(handle)  # type: ignore[arg-type]
+    label = run.join.labels[0]
+    packed = [
+        row
+        for side in Side
+        for batch in windowed._to_cells(side, run.join)(iter(tables[side].to_batches()))
+        for row in batch.to_pylist()
+        if row["cell"] == label
+    ]
+    first = processor.handleInputRows((label,), iter([pd.DataFrame(packed)]), Clock(1_000))  # type: ignore[arg-type]
+    assert [frame["matches"][0] for frame in first] == [0]
+    closed = []
+    while handle.timers:  # as Spark does: a timer that has expired is gone
+        now = handle.timers.pop()
+        frames = processor.handleExpiredTimer((label,), Clock(now), None)  # type: ignore[arg-type]
+        if any(frame["matches"][0] for frame in frames):
+            closed.append(now)
+    assert closed == [13_000]  # pauses of 4 s since the row came at 1 s, until 10 s have passed
+    assert run.join.has_timers
+    assert not replace(run.join, plan=replace(run.join.plan, how="inner")).has_timers
 
 
 def test_late_rows_are_counted_once_whatever_the_cells(tmp_path: Path, task: Any) -> None:

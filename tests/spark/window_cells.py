@@ -20,9 +20,10 @@ from dovetail.condition import parse
 from dovetail.planner import plan_window
 from dovetail.routers.hash import HashRouter
 from dovetail.runtimes.output import output_schema
-from dovetail.spark import windowed
+from dovetail.spark import window_cell, windowed
 from dovetail.spark.packing import from_bytes
-from dovetail.spark.windowed import FIGURES, WindowJoin, WindowProcessor
+from dovetail.spark.window_cell import WindowProcessor
+from dovetail.spark.window_plan import FIGURES, WindowJoin
 from dovetail.state import segments
 from dovetail.window import Window
 
@@ -33,7 +34,8 @@ Tables = tuple[pa.Table, pa.Table]
 def played(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Spark's part, to be given the `query` whose tasks run."""
     running = SimpleNamespace(query=None)
-    monkeypatch.setattr(windowed, "TaskContext", SimpleNamespace(get=lambda: running.query))
+    for module in (windowed, window_cell):
+        monkeypatch.setattr(module, "TaskContext", SimpleNamespace(get=lambda: running.query))
     monkeypatch.setattr(segments, "_mapped", OrderedDict())
     monkeypatch.setattr("os.fsync", lambda handle: None)  # slow, and no power is lost here
     return running
@@ -44,6 +46,14 @@ class Handle:
     """A state store with one key."""
 
     stored: str | None = None
+    timers: list[int] = field(default_factory=list)
+
+    def registerTimer(self, at: int) -> None:
+        self.timers.append(at)
+
+    def deleteTimer(self, at: int) -> None:
+        if at in self.timers:
+            self.timers.remove(at)
 
     def getValueState(self, name: str, schema: str) -> Handle:
         return self

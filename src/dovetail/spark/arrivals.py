@@ -13,19 +13,24 @@ micro-batch the same partitions and rows when it is run again, so that the numbe
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from dovetail.batch import Side, take_rows
+from dovetail.spark.packing import from_bytes, to_bytes
 from dovetail.state.places import Places
 
 POSITION_BITS = 40  # of a packed row's seq: the position of its first row; the source partition is above
 
 NEVER = -(2**62)  # event time of no row
+
+WITHIN = "__within"  # of packets: the column with positions in the piece
+SIZE, NEWEST = b"size", b"newest"  # of the whole piece
 
 Words = NDArray[np.int64]
 
@@ -106,3 +111,21 @@ def placed(side: Side, rows: Ordered, arrived: tuple[int, int], self_join: bool 
         return Places(own, own, own)
     at = sum(arrived) + rows.numbers
     return Places(at, own, at - own)
+
+
+def packet(rows: pa.RecordBatch, within: Words, size: int, newest: int) -> pa.Buffer:
+    """Rows of a piece with their positions in it, and what is known of the whole piece, as bytes."""
+    numbered = rows.append_column(WITHIN, pa.array(within, pa.int64()))
+    return to_bytes(numbered.replace_schema_metadata({SIZE: str(size), NEWEST: str(newest)}))
+
+
+def packets(frames: Iterator[pd.DataFrame]) -> Iterator[Packet]:
+    """What came to a cell, unpacked."""
+    for frame in frames:
+        for side, seq, payload in zip(frame["side"], frame["seq"], frame["payload"], strict=True):
+            batch = from_bytes(payload)
+            last = batch.num_columns - 1
+            rows = batch.select(range(last)).replace_schema_metadata(None)
+            within = np.asarray(batch.column(last))
+            whole = batch.schema.metadata
+            yield Packet(Side(side), int(seq), rows, within, int(whole[SIZE]), int(whole[NEWEST]))

@@ -24,7 +24,8 @@ from dovetail.spark.schemas import carried_schema, result_fields
 from dovetail.spark.state import state_directory, use_rocksdb
 from dovetail.spark.streaming import StreamJoin, join_streams
 from dovetail.spark.tables import Routed, is_both_unique, join_cells, look_at, route, shuffle_partitions
-from dovetail.spark.windowed import WindowJoin, join_windowed
+from dovetail.spark.window_plan import WindowJoin
+from dovetail.spark.windowed import join_windowed
 from dovetail.window import Window
 
 AT_ARRIVAL = ("shj",)  # operators that leave no pair for later, as streams need

@@ -1,0 +1,79 @@
+"""A streaming join in the terminal: a line for each micro-batch, until the query ends.
+
+    batch     rows in    rows/s    results   window rows   late    probe    merge     took
+       12     100,000    92,593  1,012,310     1,000,000      0   420 ms    31 ms   1.08 s
+
+The figures are those of the query's own progress; the function only reads them, and works on any query with a join of
+ours, in this session or in a Connect session.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TextIO
+
+Cell = Callable[[Mapping[str, Any]], str]
+
+POLL_S = 0.2
+
+
+def follow(query: Any, metrics: str = "dovetail", file: TextIO | None = None) -> None:
+    """Print a line for each micro-batch of a streaming query until it ends, as `query.awaitTermination()` would wait.
+
+    Micro-batches without input or results are passed over. An error of the query is raised here. Ctrl-C stops
+    following, not the query. `metrics` is the name of the join, if it was given one.
+    """
+    out = sys.stderr if file is None else file
+    for line in lines(query, metrics):
+        print(line, file=out, flush=True)
+
+
+def lines(query: Any, metrics: str = "dovetail") -> Iterator[str]:
+    """What `follow` prints."""
+    yield "".join(name.rjust(width) for name, width, _ in COLUMNS)
+    last, ended = -1, False
+    while not ended:
+        ended = query.awaitTermination(POLL_S)  # raises what the query has failed with
+        for progress in query.recentProgress:
+            figures = _figures(progress, metrics)
+            if progress["batchId"] > last and figures:
+                last = progress["batchId"]
+                yield "".join(cell(figures).rjust(width) for _, width, cell in COLUMNS)
+
+
+def _figures(progress: Any, metrics: str) -> dict[str, Any]:
+    """All that is known of a micro-batch by the name of its column; nothing, if it did nothing."""
+    ours = (progress["observedMetrics"] or {}).get(metrics)
+    known = {name: value for name, value in (ours.asDict() if ours is not None else {}).items() if value is not None}
+    results = known.get("matches", known.get("results", 0))
+    if not progress["numInputRows"] and not results:
+        return {}
+    took = progress["durationMs"].get("triggerExecution", 0) / 1000
+    rows = progress["numInputRows"]
+    return known | {"batch": progress["batchId"], "rows": rows, "took": took, "found": results}
+
+
+def _count(name: str) -> Cell:
+    return lambda figures: f"{figures[name]:,}" if name in figures else "-"
+
+
+def _time(name: str) -> Cell:
+    return lambda figures: f"{figures[name] / 1000:,.0f} ms" if name in figures else "-"
+
+
+def _rate(figures: Mapping[str, Any]) -> str:
+    return f"{figures['rows'] / figures['took']:,.0f}" if figures["took"] else "-"
+
+
+COLUMNS: tuple[tuple[str, int, Cell], ...] = (
+    ("batch", 7, _count("batch")),
+    ("rows in", 12, _count("rows")),
+    ("rows/s", 11, _rate),
+    ("results", 13, _count("found")),
+    ("window rows", 14, _count("window_rows")),
+    ("late", 8, _count("late_rows")),
+    ("probe", 11, _time("probe_us")),
+    ("merge", 11, _time("merge_us")),
+    ("took", 10, lambda figures: f"{figures['took']:.2f} s"),
+)

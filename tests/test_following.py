@@ -1,0 +1,60 @@
+import io
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dovetail import follow
+
+
+class Figures(SimpleNamespace):
+    def asDict(self) -> dict[str, Any]:  # noqa: N802  as Spark calls it
+        return vars(self)
+
+
+class Query:
+    """A query that has one more micro-batch each time one looks."""
+
+    def __init__(self, *steps: dict[str, Any]) -> None:
+        self._steps, self._seen = steps, 0
+
+    def awaitTermination(self, timeout: float) -> bool:  # noqa: N802  as Spark calls it
+        self._seen += 1
+        return self._seen >= len(self._steps)
+
+    @property
+    def recentProgress(self) -> list[dict[str, Any]]:  # noqa: N802  as Spark calls it
+        return list(self._steps[: self._seen])
+
+
+def step(batch: int, rows: int, **figures: Any) -> dict[str, Any]:
+    ours = {"dovetail": Figures(**figures)} if figures else None
+    return {"batchId": batch, "numInputRows": rows, "durationMs": {"triggerExecution": 500}, "observedMetrics": ours}
+
+
+def test_a_line_for_each_micro_batch_that_did_something() -> None:
+    windowed = {"window_rows": 5000, "late_rows": 2, "probe_us": 12_400, "merge_us": 900}
+    query = Query(
+        step(0, 1000, matches=30_000, **windowed),
+        step(1, 0, matches=0, **windowed),
+        step(2, 0, matches=7, window_rows=0, late_rows=None, probe_us=0, merge_us=0),
+        step(3, 4, results=1),
+    )
+    out = io.StringIO()
+    follow(query, file=out)
+    header, *lines = [line.split("  ") for line in out.getvalue().splitlines()]
+    assert [word.strip() for word in header if word] == [
+        *("batch", "rows in", "rows/s", "results", "window rows", "late", "probe", "merge", "took")
+    ]
+    cells = [[word.strip() for word in line if word] for line in lines]
+    assert cells[0] == ["0", "1,000", "2,000", "30,000", "5,000", "2", "12 ms", "1 ms", "0.50 s"]
+    assert cells[1][:4] == ["2", "0", "0", "7"]  # windows that closed
+    assert cells[2] == ["3", "4", "8", "1", "-", "-", "-", "-", "0.50 s"]
+
+
+def test_what_the_query_fails_with_is_raised() -> None:
+    def fails(timeout: float) -> bool:
+        raise RuntimeError("the disk is full")
+
+    with pytest.raises(RuntimeError, match="full"):
+        follow(SimpleNamespace(awaitTermination=fails, recentProgress=[]), file=io.StringIO())
