@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from dovetail.kernels.sorted_probe import expand, find_hashes
+from dovetail.kernels.sorted_probe import expand, find_hashes, find_sorted
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -23,3 +23,15 @@ def test_ranges_become_pairs() -> None:
     probing, positions = expand(starts, counts, 0, 3, 5)
     assert probing.tolist() == [0, 0, 2, 2, 2]
     assert positions.tolist() == [5, 6, 9, 10, 11]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_find_sorted(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    resident = np.sort(rng.integers(-20, 20, rng.integers(0, 60)))
+    probing = rng.integers(-25, 25, rng.integers(0, 60))
+    if seed % 2:
+        probing = np.sort(probing)
+    starts, counts = find_sorted(resident, probing)
+    assert starts.tolist() == np.searchsorted(resident, probing).tolist()
+    assert counts.tolist() == [int((resident == word).sum()) for word in probing]

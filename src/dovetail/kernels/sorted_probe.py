@@ -52,6 +52,49 @@ def find_hashes(resident: Words, probing: Words) -> tuple[Words, Words]:
 
 
 @kernel
+def find_sorted(resident: Words, probing: Words) -> tuple[Words, Words]:
+    """Where each probing word stands in the sorted resident words: first position and number of equals.
+
+    The search gallops from where the last one ended: probing words that ascend, too, are found in a step or two.
+    """
+    n = len(resident)
+    starts = np.zeros(len(probing), np.int64)
+    counts = np.zeros(len(probing), np.int64)
+    position = 0
+    for i in range(len(probing)):
+        word = probing[i]
+        if i > 0 and word == probing[i - 1]:
+            starts[i] = starts[i - 1]
+            counts[i] = counts[i - 1]
+            continue
+        # [low, high) will hold the first position with a word that is not smaller.
+        low = position
+        high = position
+        step = 1
+        while low > 0 and resident[low - 1] >= word:
+            high = low
+            low = max(0, low - step)
+            step *= 2
+        step = 1
+        while high < n and resident[high] < word:
+            low = high + 1
+            high = min(n, high + step)
+            step *= 2
+        while low < high:
+            middle = (low + high) >> 1
+            if resident[middle] < word:
+                low = middle + 1
+            else:
+                high = middle
+        starts[i] = low
+        position = low
+        while position < n and resident[position] == word:
+            position += 1
+        counts[i] = position - low
+    return starts, counts
+
+
+@kernel
 def expand(starts: Words, counts: Words, start: int, end: int, pairs: int) -> tuple[Words, Words]:
     """Ranges as pairs: row i with positions starts[i] .. starts[i] + counts[i], for rows start..end."""
     probing = np.empty(pairs, np.int64)

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from dovetail.batch import Pairs, Rows, Side, take_rows
 from dovetail.condition import Condition
+from dovetail.kernels.sorting import sort_codes
 from dovetail.operators.protocol import Manifest, Usage, Workspace
 from dovetail.state.block_work import ARRIVED, BlockWork
 from dovetail.state.blocks import Block
@@ -40,10 +41,12 @@ from dovetail.state.ordered_side import OrderedSide
 from dovetail.state.regions import Policy, Regions
 from dovetail.state.reloaded import Reloaded
 from dovetail.state.residence import Clock
+from dovetail.state.row_store import MOST_BYTES
 from dovetail.state.sorted_blocks import EXTRA_ROW_BYTES, SortedBlocks
 
 MOST_PAIRS = 1 << 20  # in one yield
 MARKS = "__marks"  # a column of rows that a snapshot keeps, beside ARRIVED
+HOLES = 8  # one in so many bytes may be of rows that left: the more of them, the less often rows are packed
 OUTER_SHARE = 8  # one in so many blocks of the budget is loaded as an outer one, unless told otherwise
 
 Words = NDArray[np.int64]
@@ -71,6 +74,7 @@ class Diner:
         most = self._shares.outer_blocks_at_end
         self._outer_blocks = max(1, min(parameters.get("outer_blocks", (most + 2) // OUTER_SHARE), most))
         self._room = self._capacity()
+        self._slack = self._room // HOLES if self._budget.unit == "bytes" else 0
         self._sides = tuple(self._empty(side) for side in Side)
         self._regions = tuple(Regions(self._policy) for _ in Side)
         self._sorted = SortedBlocks(self._keys, self._schemas, self._counters)
@@ -190,8 +194,10 @@ class Diner:
         regions = self._regions[side.other]
         before = results.copy() if self._keys.by_hash else results
         for probing, positions in theirs.find(keyed, MOST_PAIRS):
+            if not len(positions):
+                continue
             self._counters.pairs_tested += len(positions)
-            for chosen, rows_of_part, their_rows in theirs.located(positions):
+            for chosen, rows_of_part, their_rows in theirs.gathered(positions):
                 mine, places = probing[chosen], positions[chosen]
                 if self._keys.has_checks:
                     their_codes = theirs.codes[places]
@@ -224,25 +230,19 @@ class Diner:
     def _make_room(self, rows: int, nbytes: int) -> Iterator[None]:
         """Flush until so many rows and bytes fit beside the residents; one block per yield."""
         need = self._budget.measure(rows, nbytes)
-        if self._reloaded is not None and rows and self._too_full(need):
+        if self._reloaded is not None and rows and self._used() + need > self._room:
             self._reloaded.drop()
-        while self._too_full(need):
-            holes = sum(side.wasted_bytes for side in self._sides)
-            packing_helps = self._budget.unit == "bytes" and holes > 0
-            if packing_helps and not self._too_full(need - holes):
-                for side in self._sides:
-                    side.pack()
-            elif self._flush():
-                yield None
-            elif packing_helps:
-                for side in self._sides:
-                    side.pack()
-            else:
-                break
+        while self._used() - self._wasted() + need > self._room - self._slack and self._flush():
+            yield None
+        for side in self._sides:
+            side.free(self._used() + need - self._room)
         self._hold()
 
-    def _too_full(self, need: int) -> bool:
-        return self._budget.measure(*self._resident()) + need > self._room
+    def _used(self) -> int:
+        return self._budget.measure(*self._resident())
+
+    def _wasted(self) -> int:
+        return sum(side.wasted_bytes for side in self._sides) if self._slack else 0
 
     def _flush(self) -> bool:
         """Algorithm 2: write a block of the least useful residents; False where there are none."""
@@ -275,13 +275,12 @@ class Diner:
         """Write these residents, sorted by value, as one block; as more than one only where they do not fit."""
         mine = self._sides[side]
         left = self._clock.tick()
-        order = positions[np.argsort(mine.codes[positions], kind="stable")]
-        stack = [order]
+        stack = [positions[sort_codes(mine.codes[positions]).order]]
         while stack:
             rows = stack.pop()
             batch = mine.take(rows)
             size = self._budget.measure(batch.num_rows, batch.nbytes + self._extra_row_bytes * batch.num_rows)
-            if size > self._shares.block and len(rows) > 1:
+            if size > self._shares.block * 1.2 and len(rows) > 1:  # more than the headroom of a block allows
                 stack += [rows[len(rows) // 2 :], rows[: len(rows) // 2]]
                 continue
             keyed = Keyed(None, mine.codes[rows], mine.hashes(rows) if self._keys.by_hash else None)
@@ -295,7 +294,7 @@ class Diner:
             self._learn()
         rows = self._block_rows(side)
         living = mine.living()
-        ordered = living[np.argsort(mine.codes[living], kind="stable")]
+        ordered = living[sort_codes(mine.codes[living]).order]
         for start in range(0, len(ordered), rows):
             self._spill(side, ordered[start : start + rows])
         self._forget(side)
@@ -328,8 +327,8 @@ class Diner:
 
     @property
     def _part_bytes(self) -> int:
-        """Packing holds one part twice, for a moment; so small that the input buffer's share covers it."""
-        return min(self._shares.block, 2**31 - 1) if self._budget.unit == "bytes" else 2**31 - 1
+        """Packing holds one part twice for a moment, and finding rows in many parts takes time."""
+        return min(2 * self._shares.block, MOST_BYTES) if self._budget.unit == "bytes" else MOST_BYTES
 
     def _resident(self) -> tuple[int, int]:
         held = list(self._sides)
@@ -345,7 +344,7 @@ class Diner:
     def _reload(self, side: Side) -> None:
         assert self._reloaded is not None
         spare = 2 * self._shares.block  # for rows that still arrive
-        free = self._room - self._budget.measure(*self._resident()) - spare
+        free = self._room - self._used() - spare
         if self._reloaded.rows is None and free > self._shares.block:
             self._reloaded.load(side, self._empty(side), free, self._budget)
             self._hold()

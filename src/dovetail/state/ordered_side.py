@@ -1,18 +1,18 @@
 """The rows of one side that are in memory, of which some leave every now and then, by key.
 
     position      0   1   2   3   4   5   6  …       in the order of arrival
-    alive         x   x       x           x          rows that left are holes until the rows are packed
+    alive         x   x       x           x          rows that left are holes
     code, arrived, marks                             per position
-    rows          [ part ][ part ][ part …           packing copies one part at a time
+    rows          [ part ][ part ][ part …           a part is packed by itself, those with most holes first
 
-Partners are found by hash where keys must be equal, else by the order of the codes. Packing numbers the positions anew
-and keeps their order.
+Partners are found by hash where keys must be equal, else by the order of the codes. Positions stay the same when a part
+is packed; when holes are many, all are numbered anew, in the same order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -20,6 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dovetail.batch import Rows, Side, take_rows
+from dovetail.kernels.sorting import invert
 from dovetail.state.hash_table import HashTable
 from dovetail.state.order_keys import Keyed, OrderKeys
 from dovetail.state.ordered_index import OrderedIndex
@@ -30,8 +31,43 @@ Marks = NDArray[np.int32]
 Number = TypeVar("Number", np.int64, np.int32, np.bool_)
 
 PER_POSITION = 8 + 8 + 4 + 1  # bytes: code, arrived, marks, alive
-PER_ENTRY = 24  # bytes of an ordered index for a new row, with room to mark it as deleted
-FEW = 64  # holes that are not worth packing
+PER_ENTRY = 24  # bytes of an index for a row; of an ordered one with room to mark it as deleted
+FEW = 64  # holes that are not worth anything
+WORTH_A_PART = 1024  # rows that are worth being handed on by themselves
+
+
+@dataclass(slots=True)
+class _Part:
+    """Rows of consecutive positions; once packed, `places` says where each of those alive is."""
+
+    first: int  # position
+    size: int  # positions
+    living: int
+    held: int  # rows, with those that are dead
+    nbytes: int
+    rows: RowStore | pa.RecordBatch
+    places: NDArray[np.int32] | None = None
+
+    @property
+    def holes(self) -> float:
+        """Which share of the rows that it holds is dead."""
+        return 1 - self.living / self.held if self.held else 0.0
+
+    def view(self) -> pa.RecordBatch:
+        return self.rows.view() if isinstance(self.rows, RowStore) else self.rows
+
+    def local(self, positions: Rows) -> Rows:
+        """Where the rows at these positions are."""
+        places = positions - self.first
+        return places if self.places is None else self.places[places]
+
+    def pack(self, alive: NDArray[np.bool_]) -> None:
+        inside = np.flatnonzero(alive[self.first : self.first + self.size]) + self.first
+        self.rows = take_rows(self.view(), self.local(inside))
+        self.places = np.zeros(self.size, np.int32)
+        self.places[inside - self.first] = np.arange(len(inside), dtype=np.int32)
+        self.held = len(inside)
+        self.nbytes = int(self.rows.nbytes) + self.places.nbytes
 
 
 class OrderedSide:
@@ -46,8 +82,7 @@ class OrderedSide:
         self._schema = schema
         self._keys = keys
         self._part_bytes = part_bytes
-        self._parts: list[RowStore] = []
-        self._starts: list[int] = []
+        self._parts: list[_Part] = []
         self._row_bytes = 0
         self._table = HashTable()
         self._index = OrderedIndex()
@@ -58,15 +93,18 @@ class OrderedSide:
         return self._row_bytes + index + PER_POSITION * self.positions
 
     @property
-    def row_bytes(self) -> float:
-        """What a row takes up by itself, on average."""
-        return self._row_bytes / self.positions if self.positions else 0.0
+    def wasted_bytes(self) -> int:
+        """About what the holes take up."""
+        if self.rows == self.positions:
+            return 0
+        rows = sum(part.nbytes * part.holes for part in self._parts)
+        return int(rows) + (self.positions - self.rows) * (PER_POSITION + PER_ENTRY)
 
     @property
-    def wasted_bytes(self) -> int:
-        """About what packing would set free."""
-        holes = self.positions - self.rows
-        return int(holes * (self.row_bytes + PER_POSITION)) if holes else 0
+    def row_bytes(self) -> float:
+        """What a row takes up by itself, on average."""
+        rows = sum(part.nbytes * (1 - part.holes) for part in self._parts)
+        return rows / self.rows if self.rows else 0.0
 
     def nbytes_for(self, batch: pa.RecordBatch) -> int:
         """How many bytes more it takes to keep the batch."""
@@ -109,12 +147,20 @@ class OrderedSide:
     def located(self, positions: Rows) -> Iterator[tuple[slice | Rows, pa.RecordBatch, Rows]]:
         """Where the rows are: (which of `positions`, rows of a part, their numbers in it)."""
         if len(self._parts) == 1:
-            yield slice(None), self._parts[0].view(), positions
+            yield slice(None), self._parts[0].view(), self._parts[0].local(positions)
             return
-        parts = np.searchsorted(self._starts, positions, side="right") - 1
-        for part in np.unique(parts).tolist():
-            chosen = np.flatnonzero(parts == part)
-            yield chosen, self._parts[part].view(), positions[chosen] - self._starts[part]
+        parts = self._part_of(positions)
+        order = np.argsort(parts, kind="stable")
+        found, starts = np.unique(parts[order], return_index=True)
+        for part, chosen in zip(found.tolist(), np.split(order, starts[1:]), strict=True):
+            yield chosen, self._parts[part].view(), self._parts[part].local(positions[chosen])
+
+    def gathered(self, positions: Rows) -> Iterator[tuple[slice | Rows, pa.RecordBatch, Rows]]:
+        """As `located`; but a few rows of many parts are copied together."""
+        if len(self._parts) > 1 and len(positions) < WORTH_A_PART * len(self._parts):
+            yield slice(None), self.take(positions), np.arange(len(positions))
+        else:
+            yield from self.located(positions)
 
     def living(self) -> Rows:
         """The positions of all rows, ascending."""
@@ -123,42 +169,70 @@ class OrderedSide:
     def take(self, positions: Rows) -> pa.RecordBatch:
         """The rows at these positions, in this order."""
         if len(self._parts) == 1:
-            return take_rows(self._parts[0].view(), positions)
+            return take_rows(self._parts[0].view(), self._parts[0].local(positions))
         found = list(self.located(positions))
         if not found:
             return self._none()
         rows = pa.concat_batches([take_rows(batch, numbers) for _, batch, numbers in found])
-        return take_rows(rows, np.argsort(np.concatenate([chosen for chosen, _, _ in found])))
+        return take_rows(rows, invert(np.concatenate([chosen for chosen, _, _ in found])))
 
     def hashes(self, positions: Rows) -> Words:
         return self._table.hashes[positions]
 
     def remove(self, positions: Rows) -> None:
-        """Forget these rows. Their memory is free after packing only, which is done by itself if they are many."""
+        """Forget these rows. Their memory is free only after `free`."""
         self.alive[positions] = False
         self.rows -= len(positions)
+        for part, gone in enumerate(np.bincount(self._part_of(positions)).tolist()):
+            self._parts[part].living -= gone
         if not self._keys.by_hash:
             self._index.delete(positions)
         if self.positions - self.rows > max(self.rows, FEW):
-            self.pack()
+            self._number_anew()
 
-    def pack(self) -> None:
-        """Fill the holes."""
+    def free(self, wanted_bytes: int) -> None:
+        """Pack parts, those with most holes first, until about so much memory is free; then number all anew."""
+        for part in sorted(self._parts, key=lambda p: -p.holes):
+            if wanted_bytes <= 0 or not part.holes:
+                break
+            before = part.nbytes
+            part.pack(self.alive)
+            self._row_bytes += part.nbytes - before
+            wanted_bytes -= before - part.nbytes
+        if wanted_bytes > 0 and self.rows < self.positions:
+            self._number_anew()
+
+    def _number_anew(self) -> None:
         kept = self.living()
         hashes = self.hashes(kept) if self._keys.by_hash else None
         codes, arrived, marks = self.codes[kept], self.arrived[kept], self.marks[kept]
-        old, starts = self._parts[::-1], [*self._starts, self.positions]
-        self._parts, self._starts, self._row_bytes, self.positions = [], [], 0, 0
-        for first, end in pairwise(starts):
-            part = old.pop()  # gone when it is copied
-            inside = kept[np.searchsorted(kept, first) : np.searchsorted(kept, end)]
-            if len(inside):
-                self._append(take_rows(part.view(), inside - first))
-                self.positions += len(inside)
+        old = self._parts[::-1]
+        self._parts, self._row_bytes, self.positions = [], 0, 0
+        while old:
+            part = old.pop()
+            part.pack(self.alive)
+            assert isinstance(part.rows, pa.RecordBatch)
+            self._keep_packed(part.rows)
         self._grow(self.positions)
         self.codes[: self.positions], self.arrived[: self.positions] = codes, arrived
         self.marks[: self.positions], self.alive[: self.positions] = marks, True
         self._index_anew(hashes)
+
+    def _keep_packed(self, rows: pa.RecordBatch) -> None:
+        """Append packed rows as a part of their own, or to the part before if both are small."""
+        if not rows.num_rows:
+            return
+        if self._parts:
+            last = self._parts[-1]
+            if last.nbytes + rows.nbytes <= self._part_bytes // 2:
+                self._parts.pop()
+                self._row_bytes -= last.nbytes
+                self.positions -= last.size
+                rows = pa.concat_batches([last.view(), rows])
+        count, nbytes = int(rows.num_rows), int(rows.nbytes)
+        self._parts.append(_Part(self.positions, count, count, count, nbytes, rows))
+        self._row_bytes += nbytes
+        self.positions += count
 
     def code_again(self) -> None:
         """The keys are coded in another way than when the rows came."""
@@ -169,9 +243,9 @@ class OrderedSide:
             self._index_anew(None)
 
     def all_rows(self) -> pa.RecordBatch:
-        """All rows by position, packed."""
+        """All rows; there are no holes after this."""
         if self.rows < self.positions:
-            self.pack()
+            self._number_anew()
         if len(self._parts) == 1:
             return self._parts[0].view()
         return pa.concat_batches([part.view() for part in self._parts]) if self._parts else self._none()
@@ -179,14 +253,21 @@ class OrderedSide:
     def _none(self) -> pa.RecordBatch:
         return pa.RecordBatch.from_pylist([], schema=self._schema)
 
+    def _part_of(self, positions: Rows) -> Rows:
+        return np.searchsorted([part.first for part in self._parts], positions, side="right") - 1
+
     def _append(self, batch: pa.RecordBatch) -> None:
-        if not self._parts or not self._parts[-1].fits(batch):
-            self._parts.append(RowStore(self._schema, self._part_bytes))
-            self._starts.append(self.positions)
+        last = self._parts[-1].rows if self._parts else None
+        if not isinstance(last, RowStore) or self._parts[-1].places is not None or not last.fits(batch):
+            last = RowStore(self._schema, self._part_bytes)
+            self._parts.append(_Part(self.positions, 0, 0, 0, 0, last))
         part = self._parts[-1]
-        self._row_bytes -= part.nbytes
-        part.append(batch)
-        self._row_bytes += part.nbytes
+        last.append(batch)
+        part.size += batch.num_rows
+        part.living += batch.num_rows
+        part.held += batch.num_rows
+        self._row_bytes += last.nbytes - part.nbytes
+        part.nbytes = last.nbytes
 
     def _index_anew(self, hashes: Words | None) -> None:
         self._table, self._index = HashTable(), OrderedIndex()

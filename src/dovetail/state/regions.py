@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.batch import Rows
+from dovetail.kernels.sorting import sort_codes
 
 Words = NDArray[np.int64]
 Marks = NDArray[np.int32]
@@ -64,7 +65,10 @@ class Regions:
         """The region of each code."""
         if self.bounds is None:
             return np.full(len(codes), min(1, self.policy.regions - 2))
-        return np.searchsorted(self.bounds, codes, side="right")
+        regions = np.zeros(len(codes), np.int64)
+        for bound in self.bounds:  # few: comparing is faster than searching
+            regions += codes >= bound
+        return regions
 
     def credit(self, codes: Words, results: NDArray[Any] | None = None) -> None:
         """Rows with these codes took part in one result each, or in so many."""
@@ -137,7 +141,7 @@ class Regions:
         rng = np.random.default_rng([self.policy.seed, self.flushes])
         if self.policy.middle == "random":
             return rng.permutation(inside)[:need], np.empty(0, np.int64)
-        ring = inside[np.argsort(codes[inside], kind="stable")]
+        ring = inside[sort_codes(codes[inside]).order]
         if self._hand is None:
             start = int(rng.integers(len(ring)))
         else:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dovetail.batch import Rows, Side
-from dovetail.kernels.sorted_probe import expand
+from dovetail.kernels.sorted_probe import expand, find_sorted
 from dovetail.kernels.sorting import sort_codes
 from dovetail.metrics import Counters
 from dovetail.state.blocks import Block
@@ -68,7 +68,10 @@ class SortedBlocks:
         return rows.batch
 
     def candidates(self, outer: Side, mine: SortedRows, theirs: SortedRows, first: int) -> Iterator[tuple[Rows, Rows]]:
-        starts, counts = mine.ordered.ranges(*self._keys.reach(outer.other, theirs.words))
+        if self._keys.by_hash:
+            starts, counts = find_sorted(mine.ordered.keys, theirs.words)
+        else:
+            starts, counts = mine.ordered.ranges(*self._keys.reach(outer.other, theirs.words))
         total = int(counts.sum())
         if first == 0:
             self._counters.pairs_tested += total
