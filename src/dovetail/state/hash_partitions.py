@@ -110,6 +110,7 @@ class HashPartitions:
         order = np.argsort(partitions_of(self._young_hashes, self._partitions), kind="stable")
         young = self._stayed_young().take(order)
         settled = self._stayed_settled()
+        self._young, self._table = RowStore(self._schema), HashTable()  # their rows are in `young` now
         young_starts = _starts(partitions_of(young.hashes, self._partitions), self._partitions)
         gone: dict[int, Stayed] = {}
         kept: list[Stayed] = []

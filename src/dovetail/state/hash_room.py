@@ -38,9 +38,9 @@ class Room:
             self.residents = budget.limit - block_rows - self.tasks
         else:
             self._page_bytes = max(SMALLEST_PAGE, min(LARGEST_PAGE, budget.limit // PAGES))
-            self.everything = budget.limit
+            self.everything = budget.limit // 2
             self.tasks = budget.limit // TASKS
-            self.residents = budget.limit - budget.limit // BUFFERS - self.tasks
+            self.residents = (budget.limit - budget.limit // BUFFERS) * 3 // 5
 
     @property
     def partitions(self) -> int:

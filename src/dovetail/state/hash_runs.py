@@ -27,6 +27,7 @@ class HashRun:
     block: Block
     starts: Counts  # the first row of each page, and the end of the last
     firsts: Hashes  # the first hash of each page
+    page_rows: int  # of its largest page
 
     @property
     def rows(self) -> int:
@@ -40,18 +41,13 @@ class HashRun:
     def row_bytes(self) -> float:
         return self.block.nbytes / self.rows
 
-    @property
-    def page_rows(self) -> int:
-        """Of its largest page."""
-        return int(np.diff(self.starts).max())
-
     def to_json(self) -> dict[str, Any]:
         return {"block": self.block.to_json(), "starts": self.starts.tolist(), "firsts": self.firsts.tolist()}
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> HashRun:
         starts, firsts = (np.array(fields[name], np.int64) for name in ("starts", "firsts"))
-        return cls(Block.from_json(fields["block"]), starts, firsts)
+        return cls(Block.from_json(fields["block"]), starts, firsts, int(np.diff(starts).max()))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,7 +111,8 @@ class HashRunWriter:
         if not self._firsts:
             self._store.remove([block])
             return None
-        return HashRun(block, np.array(self._starts), np.array(self._firsts))
+        starts = np.array(self._starts)
+        return HashRun(block, starts, np.array(self._firsts), int(np.diff(starts).max()))
 
     def _write_page(self, rows: Stayed) -> None:
         columns = [*rows.batch.columns, *(pa.array(column) for column in rows[1:])]

@@ -160,6 +160,7 @@ class SpillingHash:
         for j, written in runs.items():
             self._matches[j].append(Match(written.get(Side.LEFT), written.get(Side.RIGHT)))
         self._hold()
+        _give_back()
         return True
 
     def _flush_everything(self) -> None:
@@ -253,9 +254,9 @@ class SpillingHash:
         self._replace(partition, self._matches[partition], None)
 
     def _merge(self, partition: int, chosen: list[Match], room: float, written: bool) -> Task:
-        page_rows = max(run.page_rows for match in chosen for run in match.runs)
-        room -= self._kept_back(chosen) if written else 0
-        writes = page_rows if written else None
+        runs = [run for match in chosen for run in match.runs]
+        room -= self._kept_back(runs) if written else 0
+        writes = max(run.page_rows for run in runs) if written else None
         merge = Merge(self._store, self._schemas, chosen, room, self._room.weigh, writes)
         self._counters.merges += 1
         for left, right in merge.meetings():
@@ -265,25 +266,27 @@ class SpillingHash:
                 nbytes += int(part.rows.batch.nbytes)
             self._hold_loaded(rows, nbytes)
             yield from self._meet(partition, left.rows, right.rows, (left, right))
+            del left, right
+            _give_back()
         self._budget.release(LOADED)
         self._replace(partition, chosen, merge.close() if written else None)
 
     def _to_merge(self, partition: int, room: float, most: int | None = None, least: int = 0) -> list[Match]:
         """The smallest matches whose runs have room for a page each, beside what is held back for writing."""
         chosen: list[Match] = []
-        used = 0.0
+        used = kept_back = 0.0
         for match in sorted(self._matches[partition], key=lambda match: match.rows)[:most]:
-            used += sum(self._room.weigh(run.page_rows, run.page_rows * run.row_bytes) for run in match.runs)
-            if used + self._kept_back([*chosen, match]) > room and len(chosen) >= least:
+            pages = [self._room.weigh(run.page_rows, run.page_rows * run.row_bytes) for run in match.runs]
+            used += sum(pages)
+            kept_back = max(kept_back, self._kept_back(match.runs))
+            if used + kept_back > room and len(chosen) >= least:
                 break
             chosen.append(match)
         return chosen
 
-    def _kept_back(self, chosen: list[Match]) -> float:
+    def _kept_back(self, runs: list[HashRun]) -> float:
         """What the rows take that wait for a full page of each side."""
-        runs = [run for match in chosen for run in match.runs]
-        waiting = 2 * (max(run.page_rows for run in runs) - 1)
-        return self._room.weigh(waiting, waiting * max(run.row_bytes for run in runs))
+        return 2 * max(self._room.weigh(run.page_rows - 1, (run.page_rows - 1) * run.row_bytes) for run in runs)
 
     def _replace(self, partition: int, old: list[Match], new: Match | None) -> None:
         gone = set(map(id, old))
@@ -371,3 +374,8 @@ class SpillingHash:
         self._ledger.restore(state["ledger"])
         self._matches = [[Match.from_json(match) for match in matches] for matches in state["matches"]]
         self._stored = [(Block.from_json(left), Block.from_json(right)) for left, right in state["results"]]
+
+
+def _give_back() -> None:
+    """Arrow keeps freed memory for later; what is bounded here is what the process takes."""
+    pa.default_memory_pool().release_unused()
