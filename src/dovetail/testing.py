@@ -3,6 +3,7 @@
     check_operator("diner")                            random tables, conditions, schedules, budgets, restarts
     check_multi_operator("miner")                      the same for several inputs
     check_router(router, left, right, on="l.k = r.k")  every matching pair meets in exactly one cell
+    check_sweep(left, right, on="l.x < r.x")           a sweep finds every pair; also for predicates of your own
 
 The definition is the cross product, filtered. Rows are compared by identity, never by value.
 """
@@ -25,6 +26,7 @@ from dovetail.routers.protocol import Router
 from dovetail.runtimes.simulated import Run, simulate
 from dovetail.tables import arrow_table
 from dovetail.testing_multi import check_multi_operator
+from dovetail.testing_sweep import check_sweep
 from dovetail.testing_tables import COLUMNS, random_table
 
 __all__ = [
@@ -34,6 +36,7 @@ __all__ = [
     "check_operator",
     "check_router",
     "check_run",
+    "check_sweep",
     "definition",
     "random_schedule",
     "random_table",

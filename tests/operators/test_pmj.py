@@ -59,6 +59,32 @@ def test_every_class_by_every_merge_tree(on: str, strictness: str) -> None:
         check_run("pmj", left, right, on, random_schedule(rng, left.num_rows, right.num_rows), **setting)
 
 
+def points(rng: random.Random, rows: int, dimensions: int, places: int) -> pa.Table:
+    """Points of a lattice, so that many are on borders of cells, and many at the same distance."""
+    return pa.table({f"x{d}": [rng.randrange(places) / 2 for _ in range(rows)] for d in range(dimensions)})
+
+
+@pytest.mark.parametrize("dimensions", [2, 3, 8, 16])
+@pytest.mark.parametrize("copies", [1, 4, 7])
+def test_points_on_borders_and_at_the_radius(dimensions: int, copies: int) -> None:
+    rng = random.Random(f"{dimensions}{copies}")
+    radius = {2: 0.5, 3: 1.0, 8: 1.5, 16: 2.0}[dimensions]  # all of them distances of lattice points
+    squares = " + ".join(f"pow(l.x{d} - r.x{d}, 2)" for d in range(dimensions))
+    for places in (2, 9):
+        left, right = (points(rng, 24, dimensions, places if dimensions < 8 else 3) for _ in range(2))
+        for operator in ("<", "<="):
+            on = f"sqrt({squares}) {operator} {radius}"
+            schedule = random_schedule(rng, 24, 24)
+            check_run("pmj", left, right, on, schedule, memory_rows=16, block_rows=3, copies=copies)
+
+
+def test_points_outside_of_the_grid_that_was_learned() -> None:
+    rng = random.Random(0)
+    near, far = points(rng, 20, 2, 5), points(rng, 20, 2, 200)
+    table = pa.concat_tables([near, far, pa.table({"x0": [float("nan"), None, 1e300], "x1": [0.0, 0.0, -1e300]})])
+    check_run("pmj", table, table, "distance(l.x0, l.x1, r.x0, r.x1) <= 1", [], memory_rows=16, block_rows=2)
+
+
 @pytest.mark.parametrize(
     ("share", "rows"),
     [pytest.param(0.01, 600, marks=pytest.mark.slow), (0.1, 50), (0.2, 100), (0.5, 100)],
@@ -103,6 +129,12 @@ def test_a_stall_lets_rows_meet_at_once() -> None:
     table = pa.table({"k": [1, 2, 3]})
     run = simulate("pmj", table, table, "l.k = r.k", [("l", 3), ("r", 2), ("stall", 5), ("r", 1)])
     assert run.phases == [Phase.REACTIVE, Phase.REACTIVE, Phase.CLEANUP]
+
+
+def test_restarts_in_the_middle_of_a_meeting() -> None:
+    table = pa.table({"k": [1] * 6})
+    schedule = [("l", 3), ("r", 3), ("stall", 1), ("restart",), ("restart",), ("l", 3), ("stall", 9), ("restart",)]
+    check_run("pmj", table, table, "l.k = r.k", schedule, block_rows=1, memory_rows=20)
 
 
 def test_memory_larger_than_the_input_writes_nothing() -> None:

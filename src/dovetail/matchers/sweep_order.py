@@ -5,6 +5,7 @@
     low <= l - r <= high   [l, l]              [r + low, r + high]         the band ends before v
     overlap, rectangles    [low, high] in x    [low, high] in x            u.high < v.low
     l.x < r.y              [x, end of line]    [y, y]                      never, for left rows
+    distance               cells of a cube     cells of a cube             v is in no cell of u (cubes.py)
 
 The sweep goes by where intervals start; one leaves when it ends before the sweep (P_rm in PMJ's Table 1).
 So nothing is removed that can still match, and what was removed stays removed: conditions (1) and (2) of section 3.2
@@ -14,19 +15,33 @@ hold for every class at once. Codes need not be exact, only never too narrow: th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from dovetail.batch import Rows, Side
-from dovetail.condition import Band, Condition, Less, Overlap, Rectangles, closed_bounds, columns_of, keyed_rows
+from dovetail.condition import (
+    Band,
+    Condition,
+    Distance,
+    Less,
+    Overlap,
+    Rectangles,
+    closed_bounds,
+    columns_of,
+    keyed_rows,
+)
 from dovetail.condition.expression import Expression, type_of
+from dovetail.kernels.z_order import Corners
 from dovetail.keys import float_codes, is_fixed
+from dovetail.matchers.cubes import COPIES, Cubes
 from dovetail.matchers.driving import choose_drive
 from dovetail.matchers.operands import equal_codes
+from dovetail.matchers.protocol import Flags
 from dovetail.state.rough_codes import numbers, rough_codes
+from dovetail.state.runs import Items
 
 Words = NDArray[np.int64]
 
@@ -35,11 +50,15 @@ DOUBLE, SINGLE = 2.0**-48, 2.0**-20  # relative errors of sums, with room to spa
 
 
 class Lines(NamedTuple):
-    """Rows that can match at all (None: all of them) and their intervals; no start is behind its end."""
+    """Rows that can match at all (None: all of them) and their intervals; no start is behind its end.
+
+    A row may have several intervals. `codes` has one entry per row.
+    """
 
     rows: Rows | None
     starts: Words
     ends: Words
+    codes: Words
 
 
 class _Class(Protocol):
@@ -121,36 +140,68 @@ class _Less:
 class SweepOrder:
     """The condition's sweep, ready to place batches of either side on the line."""
 
-    def __init__(self, condition: Condition) -> None:
-        found = _class(condition)
+    def __init__(self, condition: Condition, copies: int = COPIES) -> None:
+        found = _class(condition, copies)
         assert found is not None
         self._condition = condition
         self._class = found
 
     @staticmethod
     def exists(condition: Condition) -> bool:
-        return _class(condition) is not None
+        return _class(condition, COPIES) is not None
 
     @property
     def keeps_order(self) -> bool:
-        """Whether the line has the order of a key; hashes have not."""
+        """Whether the line has the order of a key; hashes and cells have not."""
         match self._class:
             case _Equal(pairs):
                 return len(pairs) == 1 and is_fixed(type_of(pairs[0][0]))
-        return True
+        return not isinstance(self._class, Cubes)
+
+    def learn(self, left: pa.RecordBatch, right: pa.RecordBatch) -> None:
+        """Look at the first rows; what was learned once does not change."""
+        if isinstance(self._class, Cubes):
+            self._class.learn((self._keyed(Side.LEFT, left)[1], self._keyed(Side.RIGHT, right)[1]))
 
     def lines(self, side: Side, batch: pa.RecordBatch) -> Lines:
-        rows, columns = keyed_rows(self._condition, side, batch, self._class.keys(side))
-        return Lines(rows, *self._class.intervals(side, columns))
+        rows, columns = self._keyed(side, batch)
+        if isinstance(self._class, Cubes):
+            cells = self._class.cells(columns)
+            owners = cells.rows if rows is None else rows[cells.rows]
+            return Lines(owners, cells.starts, cells.ends, self._class.codes(columns))
+        starts, ends = self._class.intervals(side, columns)
+        return Lines(rows, starts, ends, starts)
+
+    def belongs(self, left: Items, right: Items, left_rows: Rows, right_rows: Rows) -> Flags | None:
+        """Which pairs belong to the intervals in which they were found, where rows have several; None: all."""
+        if not isinstance(self._class, Cubes):
+            return None
+        mine, theirs = (
+            Corners(self._class.lows(self._keyed(side, items.batch)[1]), items.starts, items.ends)
+            for side, items in ((Side.LEFT, left), (Side.RIGHT, right))
+        )
+        return self._class.meet_here(mine, theirs, left_rows, right_rows)
+
+    def to_json(self) -> Any:
+        return self._class.to_json() if isinstance(self._class, Cubes) else None
+
+    def restore(self, fields: Any) -> None:
+        if isinstance(self._class, Cubes):
+            self._class.restore(fields)
+
+    def _keyed(self, side: Side, batch: pa.RecordBatch) -> tuple[Rows | None, list[pa.Array]]:
+        return keyed_rows(self._condition, side, batch, self._class.keys(side))
 
 
-def _class(condition: Condition) -> _Class | None:
+def _class(condition: Condition, copies: int) -> _Class | Cubes | None:
     drive = choose_drive(condition)
     if drive.equal:
         return _Equal(tuple(drive.equal_keys))
     match drive.predicates:
         case [Rectangles(x), *_]:
             return _Overlap(x)
+        case [Distance() as distance, *_]:
+            return Cubes(distance, copies)
         case [Overlap() as overlap, *_]:
             borders = (overlap.left.low, overlap.left.high, overlap.right.low, overlap.right.high)
             if len({type_of(border) for border in borders}) == 1:

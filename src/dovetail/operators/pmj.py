@@ -33,6 +33,7 @@ from dovetail.condition import Condition
 from dovetail.errors import InputError
 from dovetail.kernels.sorting import sort_codes
 from dovetail.matchers import build_matcher
+from dovetail.matchers.cubes import COPIES
 from dovetail.matchers.sweep_order import SweepOrder
 from dovetail.operators.protocol import Manifest, Usage, Workspace
 from dovetail.state.blocks import Block
@@ -54,7 +55,7 @@ STRICTNESS = ("progressive", "semi_strict", "strict")
 
 class _Written(NamedTuple):
     run: Run
-    starts: Words  # as they arrived
+    codes: Words  # of its rows, as they arrived
 
 
 class _Tally(NamedTuple):
@@ -91,7 +92,7 @@ class Pmj:
         self._store = workspace.blocks
         self._block_rows = workspace.block_rows
         workspace.shares  # noqa: B018  refuses a budget that is too small
-        self._order = SweepOrder(workspace.condition)
+        self._order = SweepOrder(workspace.condition, workspace.parameters.get("copies", COPIES))
         self._pages = Pages(workspace.blocks, workspace.budget, workspace.condition.schemas)
         self._fan_in: int = workspace.parameters.get("fan_in", FAN_IN)
         self._strictness: str = workspace.parameters.get("strictness", STRICTNESS[0])
@@ -165,6 +166,7 @@ class Pmj:
             "yielded": self._yielded,
             "next_meeting": self._next_meeting,
             "tally": [self._tally.matches, self._tally.diagonal.tolist()],
+            "order": self._order.to_json(),
             "estimator": self._estimator.to_json(),
             "runs": [pair.to_json() for pair in self._runs],
             "resident": [[block.to_json() for block in side] for side in resident],
@@ -182,10 +184,12 @@ class Pmj:
             for fields in state["resident"][side]:
                 self._rows[side].append(self._store.read(Block.from_json(fields)))
         self._hold()
+        self._order.restore(state["order"])
         self._estimator.restore(state["estimator"])
         self._before, self._met = list(state["before"]), list(state["met"])
         self._tally = _Tally(state["tally"][0], np.array(state["tally"][1], np.int64))
-        self._meeting = self._counted(state["yielded"])
+        self._yielded = state["yielded"]
+        self._meeting = self._counted(self._yielded)
 
     @property
     def usage(self) -> Usage:
@@ -198,17 +202,18 @@ class Pmj:
     def _meet(self) -> Iterator[Pairs]:
         """Rows of the run that is being made meet, those that have met before excepted."""
         self._before, self._met = self._met, [len(rows) for rows in self._rows]
-        self._meeting = self._counted(0)
+        self._meeting, self._yielded = self._counted(0), 0
         return self._meeting
 
     def _counted(self, done: int) -> Iterator[Pairs]:
         """The meeting from some piece on, so that it can be broken off and go on elsewhere."""
         if self._strictness != "progressive" or self._before == self._met:
             return
-        self._yielded, tally = 0, self._tally
-        for pairs, noted in self._new_pairs():
-            self._yielded, tally = self._yielded + 1, tally.with_(noted)
-            if self._yielded > done:
+        tally = self._tally
+        for count, (pairs, noted) in enumerate(self._new_pairs(), start=1):
+            tally = tally.with_(noted)
+            if count > done:
+                self._yielded = count
                 yield pairs
         self._tally = tally
         if self._next_meeting is not None:
@@ -238,26 +243,31 @@ class Pmj:
     def _estimate_early(self) -> None:
         """While the first run is made, parts of it say what to expect."""
         left, right = self._met
+        self._learn()
         matches, diagonal = self._tally
         complete = np.zeros(min(left, right) // CHUNK, np.int64)
         complete[: len(diagonal)] = diagonal[: len(complete)]
-        keys = [self._order.lines(side, self._rows[side].view().slice(self._before[side])).starts for side in Side]
+        keys = [self._order.lines(side, self._rows[side].view().slice(self._before[side])).codes for side in Side]
         self._estimator.grow(left, right, matches, diagonal=complete.tolist(), chunk=CHUNK, keys=(keys[0], keys[1]))
 
     def _close_run(self) -> Iterator[Pairs]:
         """Memory is full: what is in it meets and becomes a run pair."""
         yield from self._meet()
+        self._learn()
         page = divide(self._budget, self._block_rows, self._fan_in).page
         left, right = (self._write_run(side, page) for side in Side)
         arrived = len(self._rows[0]), len(self._rows[1])
         self._runs.append(RunPair((left.run, right.run), arrived))
         if self._strictness == "progressive":
-            keys = None if self._next_meeting is not None else (left.starts, right.starts)
+            keys = None if self._next_meeting is not None else (left.codes, right.codes)
             self._estimator.add(*arrived, self._tally.matches, keys=keys)
         self._rows = tuple(RowStore(self._condition.schema(side)) for side in Side)
         self._met, self._before = [0, 0], [0, 0]
         self._tally, self._next_meeting = _Tally.none(), None
         self._hold()
+
+    def _learn(self) -> None:
+        self._order.learn(self._rows[0].view(), self._rows[1].view())
 
     def _write_run(self, side: Side, page: int) -> _Written:
         batch = self._rows[side].view()
@@ -270,7 +280,7 @@ class Pmj:
         for start in range(0, len(rows), step):
             chosen, places = rows[start : start + step], order[start : start + step]
             writer.add(Items(take_rows(batch, chosen), lines.starts[places], lines.ends[places]))
-        return _Written(writer.finish(), lines.starts)
+        return _Written(writer.finish(), lines.codes)
 
     # Merges.
 
@@ -310,6 +320,9 @@ class Pmj:
                 if apart:
                     new = left.sources[lefts] != right.sources[rights]
                     lefts, rights = lefts[new], rights[new]
+                here = self._order.belongs(left, right, lefts, rights)
+                if here is not None:
+                    lefts, rights = lefts[here], rights[here]
                 if len(lefts):
                     found += len(lefts)
                     yield Pairs(left.batch, lefts, right.batch, rights)
