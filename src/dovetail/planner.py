@@ -14,6 +14,7 @@ from dovetail.matchers import PLANE_AND_SPACE, Drive, choose_drive
 from dovetail.operators import operator_class
 from dovetail.plan import Choice, JoinPlan
 from dovetail.state.budget import Budget, Shares
+from dovetail.state.order_keys import ordering_predicate
 from dovetail.statistics import Samples, estimated_pairs
 from dovetail.window import Window
 
@@ -143,7 +144,7 @@ def plan_join(
         raise PlanError(f"how={how!r} needs tables at rest and algorithm='auto'; here it is inner only.")
     operator = _operator(condition, algorithm)
     Shares(Budget(memory_bytes), block_rows=1)  # refuses a budget that is too small, before any work
-    driven = () if operator.name == "nested_loop" else condition.equalities
+    driven = _finders(operator, condition)
     return JoinPlan(
         condition,
         how,
@@ -153,6 +154,15 @@ def plan_join(
         memory_bytes=memory_bytes,
         advice=_advice(condition) if operator.name == "nested_loop" and algorithm == "auto" else (),
     )
+
+
+def _finders(operator: Choice, condition: Condition) -> tuple[Predicate, ...]:
+    """The predicates by which an operator finds candidates."""
+    if operator.name == "nested_loop":
+        return ()
+    if operator.name == "diner" and not condition.equalities:
+        return tuple(p for p in (ordering_predicate(condition),) if p is not None and p in condition.predicates)
+    return condition.equalities
 
 
 def _driven(drive: Drive) -> tuple[str, ...]:

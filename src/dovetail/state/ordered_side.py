@@ -149,6 +149,8 @@ class OrderedSide:
         if len(self._parts) == 1:
             yield slice(None), self._parts[0].view(), self._parts[0].local(positions)
             return
+        if not len(positions):
+            return
         parts = self._part_of(positions)
         order = np.argsort(parts, kind="stable")
         found, starts = np.unique(parts[order], return_index=True)
