@@ -88,6 +88,7 @@ def test_each_fragment_is_followed_by_a_silence() -> None:
     gaps = np.diff(seconds)
     assert np.flatnonzero(gaps > 0.2).tolist() == [999 + 1000 * i for i in range(9)]
     assert gaps[gaps > 0.2] == pytest.approx(0.5, rel=0.2)
+    assert seconds[999] == pytest.approx(1, rel=0.2)
 
 
 def test_the_outer_relations_of_a_chain_do_not_change_its_result() -> None:
