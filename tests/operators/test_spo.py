@@ -166,14 +166,14 @@ def test_a_row_is_not_its_own_partner(on: str, how: str) -> None:
         assert Counter(run.alone) == Counter((Side.LEFT, row) for row in wanted)
 
 
-def test_more_than_a_slide_at_once_is_kept_slide_by_slide() -> None:
+def test_more_than_the_window_at_once_is_kept_piece_by_piece() -> None:
     table = pa.table({"k": list(range(100))})
     condition = parse("l.k < r.k AND l.k > r.k", table.schema, table.schema)
     parameters = {"window": window(rows=60, slide=10, scope="per_stream")}
     operator = Spo(Workspace(condition, Budget(None), BlockStore(), 50, Counters(), parameters=parameters))
     assert not list(operator.arrive(Side.LEFT, table.combine_chunks().to_batches()[0]))
-    assert [run.rows for run in operator.runs(Side.LEFT)] == [10] * 6
-    assert operator.usage.resident_rows == 60
+    assert [run.rows for run in operator.runs(Side.LEFT)] == [30, 30, 10]
+    assert operator.usage.resident_rows == 70
 
 
 def test_runs_are_sorted_by_the_two_inequalities_that_find_the_fewest() -> None:

@@ -317,7 +317,7 @@ def test_an_inner_join_goes_on_with_other_cells(spark: SparkSession, tmp_path: P
     spark.conf.set("spark.sql.shuffle.partitions", str(PARTITIONS))
     assert len(kept) == len(files) == batches
     assert max(kept) <= size + 2 * rows + 10  # the window, a micro-batch of both sides, a slide
-    assert max(files) <= 3 * 4 * 5  # cells, files of a micro-batch, micro-batches in the window or not swept yet
+    assert max(files) <= 3 * 8 * 5  # cells, files of a micro-batch, micro-batches in the window or not swept yet
 
 
 @pytest.mark.slow

@@ -4,8 +4,8 @@
     immutable parts, sorted once          small runs, merged as they grow
     forgotten as a whole                  up to a slide, or less where that costs less (state/run_costs.py)
 
-A run never spans more than a slide, even if more than that arrives at once: so what is kept is at most a slide longer
-than the window.
+What arrives at once is a run, even if it spans more than a slide; but never more than half a window, so that what is kept
+does not become much longer than the window.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ class Runs:
         self, batch: pa.RecordBatch, places: Places, flags: tuple[Flags, Flags], probes: pa.RecordBatch | None
     ) -> None:
         """New rows, with their `partnered` and `reported`; probes are some rows that will look for them."""
-        at = self._positions(places)
-        for rows in _by_slide(at, self._window.slide):
+        most = max(self._window.slide, self._window.size // 2)
+        for rows in _pieces(self._positions(places), most):
             some = (flags[0][rows], flags[1][rows])
             self._runs.append(self._sorted(take_rows(batch, rows), places.of(rows), some, probes))
             self._merge(batch.num_rows, probes)
@@ -180,15 +180,15 @@ def _last(window: Window, extent: Extent) -> int:
     return _ends(window, extent)[1]
 
 
-def _by_slide(at: Words, slide: int) -> Iterator[NDArray[np.int64]]:
-    """The rows of each slide, in the order of arrival."""
+def _pieces(at: Words, most: int) -> Iterator[NDArray[np.int64]]:
+    """Rows that span no more than that, in the order of arrival."""
     if len(at) == 0:
         return
     first = int(at.min())
-    if int(at.max()) - first < slide:
+    if int(at.max()) - first < most:
         yield np.arange(len(at))
         return
-    slides = (at - first) // slide
-    order = np.argsort(slides, kind="stable")
-    starts = np.flatnonzero(np.diff(slides[order], prepend=-1))
+    pieces = (at - first) // most
+    order = np.argsort(pieces, kind="stable")
+    starts = np.flatnonzero(np.diff(pieces[order], prepend=-1))
     yield from np.split(order, starts[1:])
