@@ -90,15 +90,16 @@ class FlightReading:
     def __init__(self, source: FlightSource, position: int) -> None:
         self._source = source
         self._stream: Any = None
+        self._left = False
         self._pieces = self._read(position)
 
     def __next__(self) -> Piece:
         return next(self._pieces)
 
     def close(self) -> None:
-        stream = self._stream
-        if stream is not None:
-            stream.cancel()  # a read under way ends
+        self._left = True
+        if self._stream is not None:
+            self._stream.cancel()  # a read under way ends
         self._pieces.close()
 
     def _read(self, position: int) -> Generator[Piece, None, None]:
@@ -123,6 +124,8 @@ class FlightReading:
                 yield from self._stream_of(other, ticket_, [])
             return
         self._stream = client.do_get(ticket_, self._source.options())
+        if self._left:  # meanwhile
+            self._stream.cancel()
         for chunk in self._stream:
             if chunk.data is not None:
                 yield chunk.data

@@ -102,12 +102,14 @@ class PostgresReading:
     def __init__(self, source: PostgresSource, position: Key | None) -> None:
         self._source = source
         self._connection: psycopg.Connection[Any] | None = None
+        self._left = False
         self._pieces = self._read(position)
 
     def __next__(self) -> Piece:
         return next(self._pieces)
 
     def close(self) -> None:
+        self._left = True
         # libpq is not to be touched while another thread waits in it, but its socket can be taken away.
         with suppress(OSError, psycopg.Error):
             if self._connection is not None:
@@ -121,7 +123,7 @@ class PostgresReading:
             self._connection = source.connect()
             try:
                 cursor = source.declare(self._connection, position)
-                while True:
+                while not self._left:
                     began = time.monotonic()
                     fetched = cursor.fetchmany(rows)
                     if not fetched:
