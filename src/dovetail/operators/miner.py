@@ -23,8 +23,8 @@ the index of the other attribute; strings, and several equalities together, are 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import ClassVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import ClassVar, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -34,12 +34,25 @@ from dovetail.errors import InputError
 from dovetail.operators.multi import MultiWorkspace
 from dovetail.operators.protocol import Manifest, Usage
 from dovetail.state.benefits import Benefits
-from dovetail.state.expansion import Paths
+from dovetail.state.expansion import Partial, Paths, Table
 from dovetail.state.multiway import Multiway
+from dovetail.state.residents import Batch
 from dovetail.state.selectivities import Selectivities
+from dovetail.state.worth import Worth
 from dovetail.tuples import Tuples
 
-POLICIES = {"benefit": Benefits}
+
+class Policy(Protocol):
+    """Says which rows leave, from what it is told."""
+
+    def arrived(self, alias: str, batch: Batch) -> None: ...
+    def found(self, rows: Partial, tables: Mapping[str, Table]) -> None: ...
+    def kept(self, alias: str, batch: Batch) -> None: ...
+    def forgotten(self, alias: str) -> None: ...
+    def flush(self) -> bool: ...
+
+
+POLICIES: dict[str, Callable[[Multiway, int], Policy]] = {"benefit": Benefits, "worth": Worth}
 PER = ("resident", "candidate")
 
 
@@ -49,9 +62,14 @@ class Miner:
 
     def __init__(self, workspace: MultiWorkspace) -> None:
         self._state = Multiway(
-            workspace.graph, workspace.budget, workspace.blocks, workspace.block_rows, workspace.counters
+            workspace.graph,
+            workspace.budget,
+            workspace.blocks,
+            workspace.block_rows,
+            workspace.counters,
+            self._flush,
         )
-        policy = workspace.parameters.get("policy", "benefit")
+        policy = workspace.parameters.get("policy", "worth")
         per = workspace.parameters.get("selectivity", "resident")
         if policy not in POLICIES or per not in PER:
             raise InputError(
@@ -89,11 +107,7 @@ class Miner:
             yield state.results(alias, arriving, rows)
         if not state.is_wanted(alias):
             return
-        while not state.has_room(alias, arriving):
-            sizes = self._sizes()
-            if not self._policy.flush():
-                break
-            self._selectivities.flushed(sizes)
+        state.make_room(alias, arriving)
         state.keep(alias, arriving, used)
         self._policy.kept(alias, arriving)
 
@@ -123,6 +137,13 @@ class Miner:
     @property
     def usage(self) -> Usage:
         return Usage(*self._state.usage)
+
+    def _flush(self) -> bool:
+        sizes = self._sizes()
+        if not self._policy.flush():
+            return False
+        self._selectivities.flushed(sizes)
+        return True
 
     def _flush_all(self) -> None:
         """Rows in the order of an attribute, so that each block covers a small range of it."""

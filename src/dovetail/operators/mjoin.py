@@ -42,7 +42,12 @@ class Mjoin:
 
     def __init__(self, workspace: MultiWorkspace) -> None:
         self._state = Multiway(
-            workspace.graph, workspace.budget, workspace.blocks, workspace.block_rows, workspace.counters
+            workspace.graph,
+            workspace.budget,
+            workspace.blocks,
+            workspace.block_rows,
+            workspace.counters,
+            self._flush,
         )
         shared = shared_attribute(self._state.paths.links, workspace.graph.aliases)
         assert shared is not None
@@ -66,8 +71,7 @@ class Mjoin:
             yield state.results(alias, arriving, rows)
         if not state.is_wanted(alias):
             return
-        while not state.has_room(alias, arriving) and self._flush():
-            pass
+        state.make_room(alias, arriving)
         state.keep(alias, arriving, np.zeros(len(arriving), np.bool_))
 
     def end(self, alias: str) -> None:

@@ -10,8 +10,6 @@ DINER and MINER, Adaptive Join Operators, TKDE 2010, sections 3.2 and 4.2.
 
 from __future__ import annotations
 
-from collections.abc import Set as AbstractSet
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -49,16 +47,11 @@ class Areas:
         """Results per row; an empty area has none to give away."""
         return float(self.results[area] / self.rows[area]) if self.rows[area] else np.inf
 
-    def flushed(self, codes: Codes, block: int, touched: AbstractSet[int]) -> None:
-        """Rows have left from the `touched` areas: move the borders of those, and of areas short of a block."""
-        if self.low is None and self.up is None:
-            touched = {LOWER, UPPER}
-        counts = self._counts(codes)
-        ordered = np.sort(codes)
-        if len(ordered) and (UPPER in touched or counts[UPPER] < block):
-            self.up = int(ordered[-min(block, len(ordered))])
-        if len(ordered) and (LOWER in touched or counts[LOWER] < block):
-            self.low = int(ordered[min(block, len(ordered)) - 1])
+    def flushed(self, codes: Codes, block: int) -> None:
+        """Rows have left, these are the others: move the borders, so that edge areas hold a block."""
+        if len(codes):
+            ordered, size = np.sort(codes), min(block, len(codes))
+            self.low, self.up = int(ordered[size - 1]), int(ordered[-size])
         if self.low is not None and self.up is not None and self.low >= self.up:
             # Many equal keys: they are all in the upper area. Codes are whole numbers, so the lower ends before them.
             self.low = self.up - 1 if self.up > np.iinfo(np.int64).min else None

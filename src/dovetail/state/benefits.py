@@ -46,12 +46,10 @@ class Benefits:
         if not len(mine):
             return False
         block = self._state.block_size(alias)
-        chosen, touched = self._choose(mine, min(block, len(mine)))
-        victim = next(iter(touched))[0]
+        chosen, victim = self._choose(mine, min(block, len(mine)))
         self._state.evict({alias: chosen[np.argsort(mine.codes(victim)[chosen], kind="stable")]})
         for attribute in mine.attributes:
-            areas = {area for of, area in touched if of == attribute}
-            self.areas[attribute].flushed(mine.codes(attribute), block, areas)
+            self.areas[attribute].flushed(mine.codes(attribute), block)
         return True
 
     def forgotten(self, alias: str) -> None:
@@ -59,14 +57,13 @@ class Benefits:
         for attribute in self._state.residents[alias].attributes:
             self.areas[attribute] = Areas()
 
-    def _choose(self, mine: Residents, need: int) -> tuple[Rows, dict[tuple[Attribute, int], None]]:
-        """The rows that leave, and from which areas."""
+    def _choose(self, mine: Residents, need: int) -> tuple[Rows, Attribute]:
+        """The rows that leave, and by which attribute first."""
         order = sorted(
             ((attribute, area) for attribute in mine.attributes for area in TIES if self.areas[attribute].rows[area]),
             key=lambda place: self.areas[place[0]].benefit(place[1]),
         )
         staying = np.ones(len(mine), np.bool_)
-        touched: dict[tuple[Attribute, int], None] = {}
         chosen: list[Rows] = []
         for attribute, area in order:
             missing = need - sum(map(len, chosen))
@@ -75,8 +72,7 @@ class Benefits:
             rows = self._take(mine, attribute, area, staying, missing)
             staying[rows] = False
             chosen.append(rows)
-            touched[attribute, area] = None
-        return np.concatenate(chosen), touched
+        return np.concatenate(chosen), order[0][0]
 
     def _take(self, mine: Residents, attribute: Attribute, area: int, staying: Flags, most: int) -> Rows:
         codes = mine.codes(attribute)

@@ -8,7 +8,7 @@ all in memory together when the last of them came are recognised by the residenc
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -43,14 +43,17 @@ class _Loaded(NamedTuple):
 
 
 class BlockBoxes:
-    def __init__(self, paths: Paths, blocks: BlockStore, budget: Budget, shares: Shares) -> None:
+    def __init__(
+        self, paths: Paths, blocks: BlockStore, budget: Budget, shares: Shares, make_room: Callable[[], None]
+    ) -> None:
         self._paths = paths
         self._aliases = paths.graph.aliases
         self._store = blocks
         self._budget = budget
         self._shares = shares
+        self._make_room = make_room  # is called before blocks are loaded
         self._boxes: dict[int, tuple[Box, dict[str, list[_Spilled]]]] = {}
-        self._cell: tuple[int, Cell] | None = None  # the unfinished step, how many of its pieces are out,
+        self._cell: tuple[int, Cell] | None = None  # the step that is not done, how many of its pieces are out,
         self._yielded = 0
         self._pieces: Iterator[Tuples] = iter(())  # and those still to come
         self._loaded: dict[str, tuple[tuple[int, range], _Loaded]] = {}
@@ -78,11 +81,23 @@ class BlockBoxes:
                 yield tuples
             self._cell = self._next(at_end)
             if self._cell is None:
-                self._loaded = {}
-                self._budget.release(LOADED)
+                self.release()
                 return
             self._yielded = 0
             self._pieces = self._run(*self._cell)
+
+    @property
+    def is_loaded(self) -> bool:
+        return bool(self._loaded)
+
+    def release(self) -> bool:
+        """Let go of loaded blocks; an unfinished step reads them again. False if there are none."""
+        if not self._loaded:
+            return False
+        self._loaded = {}
+        self._budget.release(LOADED)
+        self._pieces = iter(()) if self._cell is None else islice(self._run(*self._cell), self._yielded, None)
+        return True
 
     def _next(self, at_end: bool) -> tuple[int, Cell] | None:
         for number, (box, spilled) in self._boxes.items():
@@ -123,6 +138,7 @@ class BlockBoxes:
                 yield Tuples(batches, {alias: taken[good] for alias, taken in rows.items()})
         if depth < len(hops):
             self._boxes[number][0].skip(cell, depth + 1)  # the input after these found nothing, nor will the others
+        self._cell = None
         yield Tuples.none(self._paths.graph.schemas)  # every step gives control back once at least
 
     def _unmet(self, tables: Mapping[str, _Loaded], rows: Partial) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -133,6 +149,7 @@ class BlockBoxes:
 
     def _load(self, number: int, cell: Cell) -> dict[str, _Loaded]:
         """The blocks of a step; those that the step before had already are kept."""
+        self._make_room()
         wanted = {alias: (number, cell.blocks[i]) for i, alias in enumerate(self._aliases)}
         self._loaded = {a: kept for a, kept in self._loaded.items() if kept[0] == wanted[a]}
         for alias, blocks in wanted.items():

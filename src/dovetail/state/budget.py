@@ -86,7 +86,8 @@ HEADROOM = 0.75  # of a block's share is filled with rows; the rest is for its f
 class Shares:
     """How an operator that spills divides its budget, in the budget's unit.
 
-    residents   rows and indexes that arrivals are joined with
+    residents   rows and indexes that arrivals are joined with, while blocks are loaded
+    alone       the same, while none are
     block       rows that are written as one block
     outer       blocks loaded at once by the block work, besides one inner block (of each other input)
     Left over is one block for the input buffer.
@@ -95,7 +96,7 @@ class Shares:
     def __init__(self, budget: Budget, block_rows: int, inputs: int = 2) -> None:
         limit = budget.limit
         if limit is None:
-            self.block = self.residents = 2**62
+            self.block = self.residents = self.alone = 2**62
             self.outer_blocks = self.outer_blocks_at_end = 1
             return
         whole = block_rows if budget.unit == "rows" else max(limit // BLOCKS, SMALLEST_BLOCK)
@@ -111,3 +112,4 @@ class Shares:
         self.outer_blocks = max(1, (blocks - inputs) // 3)
         self.outer_blocks_at_end = blocks - inputs
         self.residents = limit - whole * (self.outer_blocks + inputs)
+        self.alone = limit - whole

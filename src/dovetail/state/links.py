@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 from typing import NamedTuple
 
@@ -32,11 +33,19 @@ LEAST, MOST = -(2**63), 2**63 - 1
 FLIPPED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
-class Attribute(NamedTuple):
+@dataclass(frozen=True)
+class Attribute:
     """What an input is looked up by; the expressions read it as the left side."""
 
     alias: str
     keys: tuple[Expression, ...]
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.alias, self.keys))  # of whole trees: attributes are keys of many small look-ups
 
     @property
     def is_exact(self) -> bool:
@@ -53,7 +62,7 @@ class Bounds(NamedTuple):
     high_closed: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Link:
     """Candidates: code(left) operator code(right), or low <= left - right <= high."""
 
@@ -63,7 +72,14 @@ class Link:
     band: tuple[int, int] | tuple[float, float] | None = None
     covered: tuple[Expression, ...] = ()  # conjuncts of its edge that every candidate satisfies
 
-    @property
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.left, self.right, self.operator, self.band))
+
+    @cached_property
     def ends(self) -> frozenset[str]:
         return frozenset((self.left.alias, self.right.alias))
 

@@ -9,7 +9,7 @@ by its own arrival; so a result was found online if and only if all stays of its
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,9 +27,20 @@ from dovetail.state.residence import Clock
 from dovetail.state.residents import INDEX_BYTES, Batch, Flags, Residents
 from dovetail.tuples import Tuples
 
+ROW_BYTES = 200  # of a row, where a budget is in rows
+
 
 class Multiway:
-    def __init__(self, graph: Graph, budget: Budget, blocks: BlockStore, block_rows: int, counters: Counters) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        budget: Budget,
+        blocks: BlockStore,
+        block_rows: int,
+        counters: Counters,
+        flush: Callable[[], bool],
+    ) -> None:
+        """`flush` evicts some rows, and says whether there were any."""
         self.graph = graph
         self.paths = Paths(graph)
         self.shares = Shares(budget, block_rows, len(graph.aliases))
@@ -38,7 +49,9 @@ class Multiway:
         self._budget = budget
         self._counters = counters
         self._clock = Clock()
-        self._left_over = BlockBoxes(self.paths, blocks, budget, self.shares)
+        self._aside = 0
+        self._flush = flush
+        self._left_over = BlockBoxes(self.paths, blocks, budget, self.shares, self._make_room)
 
     def take_in(self, alias: str, batch: pa.RecordBatch) -> Batch:
         """The rows that can match at all, with the time of their arrival."""
@@ -73,9 +86,22 @@ class Multiway:
         others = [a for a in self.graph.aliases if a != alias]
         return not all(self.ended[a] for a in others) or any(self._left_over.has(a) for a in others)
 
-    def has_room(self, alias: str, arriving: Batch) -> bool:
+    def make_room(self, alias: str, arriving: Batch) -> None:
+        """Evict until the batch fits."""
         size = self._budget.measure(len(arriving), arriving.nbytes)
-        return self.resident_size + size <= self.shares.residents and self.residents[alias].fits(arriving)
+        while self.resident_size + size > self._room or not self.residents[alias].fits(arriving):
+            if not self._left_over.release() and not self._flush():
+                return
+
+    def _make_room(self) -> None:
+        """Blocks are about to be loaded."""
+        while self.resident_size > self.shares.residents - self._aside and self._flush():
+            pass
+
+    @property
+    def _room(self) -> int:
+        """How much residents may take."""
+        return (self.shares.residents if self._left_over.is_loaded else self.shares.alone) - self._aside
 
     def keep(self, alias: str, arriving: Batch, used: Flags) -> None:
         self.residents[alias].insert(arriving, used)
@@ -84,9 +110,21 @@ class Multiway:
 
     def block_size(self, alias: str) -> int:
         """How many rows of an input make a block."""
+        return max(1, self.shares.block // self.row_size(alias))
+
+    def set_aside(self, share: float) -> int:
+        """Take a share of the memory from the residents for something else; how many bytes that is."""
+        if self._budget.limit is None:
+            return 0
+        self._aside = int(self._budget.limit * share)
+        by_bytes = self._budget.unit == "bytes"
+        self._budget.hold("set aside", 0 if by_bytes else self._aside, self._aside if by_bytes else 0)
+        return self._aside * (1 if by_bytes else ROW_BYTES)
+
+    def row_size(self, alias: str) -> int:
+        """What a row of an input takes, in the budget's unit."""
         residents = self.residents[alias]
-        row = self._budget.measure(1, -(-residents.nbytes // max(1, len(residents))))
-        return max(1, self.shares.block // max(1, row))
+        return max(1, self._budget.measure(1, -(-residents.nbytes // max(1, len(residents)))))
 
     def evict(self, chosen: Mapping[str, Rows], box: int = 0) -> None:
         """Write rows of inputs to disk; they all leave memory at one tick."""

@@ -1,0 +1,89 @@
+"""MINER with sources that fall silent: how many rows wait while it works on blocks, on a simulated clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from benchmarks.papers.miner_runs import Setting
+from dovetail.batch import one_batch
+from dovetail.metrics import Counters
+from dovetail.operators import multi_operator_class
+from dovetail.operators.multi import MultiWorkspace
+from dovetail.runtimes.clocked import Costs
+from dovetail.runtimes.multi_driver import MultiDriver
+from dovetail.sources import pace
+from dovetail.sources.workload import Workload
+from dovetail.state.blocks import BlockStore
+from dovetail.state.budget import Budget
+from dovetail.tuples import ArrivalOf
+
+WAIT_S = 0.025  # without an arrival, before it works on blocks
+HAND_OVER = 1000  # rows that may wait before it stops
+
+
+@dataclass(slots=True)
+class Waiting:
+    """What waited, and why."""
+
+    most_rows: int = 0
+    most_rows_in_a_step: int = 0  # that arrived during a single step of the work on blocks
+    most_pages_in_a_step: int = 0
+    steps: int = 0
+    reactive_results: int = 0
+
+
+def with_silences(setting: Setting, silence: float) -> Setting:
+    """Ten fragments of each input, each followed by a silence of so many times its duration."""
+    seconds = tuple(pace.with_silences(times, silence=silence) for times in setting.workload.seconds)
+    return replace(setting, workload=Workload(setting.workload.tables, seconds))
+
+
+def waiting_rows(setting: Setting, memory_rows: int, block_rows: int, hand_over: int = HAND_OVER) -> Waiting:
+    """Play the workload: rows are joined when they are due, blocks while nothing is."""
+    counters, costs, seen = Counters(), Costs(), Waiting()
+    blocks = BlockStore(counters=counters)
+    space = MultiWorkspace(setting.graph, Budget(memory_rows, "rows", counters), blocks, block_rows, counters)
+    operator = multi_operator_class("miner")(space)
+    driver = MultiDriver(operator, space)
+    inputs, due = setting.workload.merged()
+    batches = [one_batch(table.combine_chunks(), table.schema) for table in setting.workload.tables]
+    places = np.zeros(len(inputs), np.int64)
+    for i in range(len(batches)):
+        places[inputs == i] = np.arange(batches[i].num_rows)
+    joined, now = 0, 0.0
+
+    def pages() -> int:
+        return counters.pages_read_random + counters.pages_read_sequential
+
+    try:
+        while joined < len(due):
+            waiting = int(np.searchsorted(due, now, "right")) - joined
+            seen.most_rows = max(seen.most_rows, waiting)
+            before = costs.of(counters)
+            if waiting:
+                row = int(places[joined])
+                arrival = ArrivalOf(setting.aliases[inputs[joined]], batches[inputs[joined]].slice(row, 1))
+                for _ in driver.handle(arrival):
+                    pass
+                joined += 1
+                now += costs.of(counters) - before
+            elif due[joined] - now <= WAIT_S:
+                now = float(due[joined])
+            else:
+                started, read = now, pages()
+                for tuples in operator.react():
+                    seen.reactive_results += tuples.size
+                    seen.steps += 1
+                    seen.most_pages_in_a_step = max(seen.most_pages_in_a_step, pages() - read)
+                    came = np.searchsorted(due, [now, started + costs.of(counters) - before], "right")
+                    seen.most_rows_in_a_step = max(seen.most_rows_in_a_step, int(came[1] - came[0]))
+                    now, read = started + costs.of(counters) - before, pages()
+                    if int(came[1]) - joined > hand_over:
+                        break
+                else:
+                    now = max(now, float(due[joined]))  # all is joined: wait
+    finally:
+        blocks.close()
+    return seen

@@ -1,0 +1,103 @@
+"""MINER and MJoin on the workloads of their paper: how many results come while rows still arrive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.papers.progressive_workloads import chain
+from dovetail.batch import one_batch
+from dovetail.condition.graph import Graph, parse_graph
+from dovetail.metrics import Counters
+from dovetail.operators import multi_operator_class
+from dovetail.operators.multi import MultiWorkspace
+from dovetail.runtimes.multi_driver import MultiDriver
+from dovetail.sources import pace, values
+from dovetail.sources.workload import Workload
+from dovetail.state.blocks import BlockStore
+from dovetail.state.budget import Budget
+from dovetail.tuples import ArrivalOf, EndOf, MultiEvent
+
+EDGES = ("r1.a = r2.a", "r2.b = r3.b", "r3.c = r4.c")
+CHAINS = {2: (1, 2), 3: (0, 1, 2), 4: (0, 1, 2, 3)}  # which of the four inputs
+BLOCK_ROWS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Inputs with the time of each row, a condition, and how many results it has."""
+
+    aliases: tuple[str, ...]
+    on: str
+    workload: Workload
+    results: int
+
+    @property
+    def rows(self) -> int:
+        return sum(table.num_rows for table in self.workload.tables)
+
+    @property
+    def graph(self) -> Graph:
+        return parse_graph(self.on, dict(zip(self.aliases, (t.schema for t in self.workload.tables), strict=True)))
+
+
+def chain_of(inputs: int, rows: int, seed: int) -> Setting:
+    """Of the chain r1 - r2 - r3 - r4, all inputs at one rate: two inputs are r2 and r3, three have r1, too."""
+    whole = chain(rows, seed, rows // 10).tables
+    chosen = CHAINS[inputs]
+    tables = tuple(whole[i] for i in chosen)
+    rng = np.random.default_rng(seed)
+    times = tuple(pace.exponential(table.num_rows, rng) for table in tables)
+    on = " AND ".join(edge for i, edge in enumerate(EDGES) if {i, i + 1} <= set(chosen))
+    counts = [np.bincount(table["b"].to_numpy(), minlength=rows // 10) for table in (whole[1], whole[2])]
+    return Setting(tuple(f"r{i + 1}" for i in chosen), on, Workload(tables, times), int(counts[0] @ counts[1]))
+
+
+def star_of(inputs: int, rows: int, seed: int, domain: int, skew: float) -> Setting:
+    """All inputs on one attribute with Zipf keys."""
+    rng = np.random.default_rng(seed)
+    tables = tuple(pa.table({"k": values.zipf(rows, rng, skew=skew, low=0, high=domain - 1)}) for _ in range(inputs))
+    times = tuple(pace.exponential(rows, rng) for _ in tables)
+    aliases = tuple(f"r{i + 1}" for i in range(inputs))
+    counts = [np.bincount(table["k"].to_numpy(), minlength=domain).astype(np.float64) for table in tables]
+    on = " AND ".join(f"r1.k = {alias}.k" for alias in aliases[1:])
+    return Setting(aliases, on, Workload(tables, times), int(np.prod(counts, axis=0).sum()))
+
+
+def events(setting: Setting, window: int) -> Iterator[MultiEvent]:
+    """Rows in the order of their arrival, a few at a time; the inputs end, but for the last."""
+    inputs, _ = setting.workload.merged()
+    batches = [one_batch(table.combine_chunks(), table.schema) for table in setting.workload.tables]
+    taken, ended = [0] * len(batches), 0
+    for start in range(0, len(inputs), window):
+        counts = np.bincount(inputs[start : start + window], minlength=len(batches)).tolist()
+        for i, count in enumerate(counts):
+            if not count:
+                continue
+            yield ArrivalOf(setting.aliases[i], batches[i].slice(taken[i], count))
+            taken[i] += count
+            if taken[i] == batches[i].num_rows and (ended := ended + 1) < len(batches):
+                yield EndOf(setting.aliases[i])
+
+
+def online_share(
+    operator: str, setting: Setting, memory_rows: int, block_rows: int = BLOCK_ROWS, **parameters: Any
+) -> float:
+    """The share of all results that there is when the last row has arrived; what is left over is not joined."""
+    counters = Counters()
+    blocks = BlockStore(counters=counters)
+    budget = Budget(memory_rows, "rows", counters)
+    space = MultiWorkspace(setting.graph, budget, blocks, block_rows, counters, parameters=parameters)
+    driver = MultiDriver(multi_operator_class(operator)(space), space)
+    try:
+        for event in events(setting, 2 * block_rows):
+            for _ in driver.handle(event):
+                pass
+    finally:
+        blocks.close()
+    assert counters.peak_rows_in_memory <= memory_rows
+    return counters.results / setting.results

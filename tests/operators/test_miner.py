@@ -1,0 +1,210 @@
+"""MINER from the inside: its statistics, its indexes, the order in which it probes, what it evicts."""
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dovetail.batch import Rows
+from dovetail.condition.graph import parse_graph
+from dovetail.errors import InputError
+from dovetail.metrics import Counters
+from dovetail.operators.miner import Miner
+from dovetail.operators.multi import MultiWorkspace
+from dovetail.runtimes.simulated_multi import simulate_multi
+from dovetail.state.areas import LOWER, MIDDLE, UPPER, Areas
+from dovetail.state.benefits import Benefits
+from dovetail.state.blocks import BlockStore
+from dovetail.state.budget import Budget
+from dovetail.state.expansion import Paths
+from dovetail.state.links import Attribute
+from dovetail.state.worth import Worth
+from dovetail.testing_multi import check_multi_run, random_multi_schedule
+from dovetail.testing_tables import random_table
+
+CHAIN = "a.k = b.k AND b.x = c.x AND c.s = d.s"
+
+
+class Ledger:
+    """Results since the last flush of each input, kept apart from the operator: what its counters must add up to."""
+
+    def __init__(self, miner: Miner) -> None:
+        self.miner = miner
+        self.policy: Any = miner._policy
+        self.found: dict[Attribute, list[int]] = defaultdict(list)
+        self.matches: Counter[Any] = Counter()
+        self.flushes = 0
+        self._wrap()
+
+    def _wrap(self) -> None:
+        policy, state, selectivities = self.policy, self.miner._state, self.miner._selectivities
+        found, flush, tally = policy.found, policy.flush, selectivities.tally
+        evict = state.evict
+
+        def seen_found(rows: Any, tables: Any) -> None:
+            for alias, taken in rows.items():
+                for attribute in state.residents[alias].attributes:
+                    self.found[attribute] += tables[alias].codes(attribute)[taken].tolist()
+            found(rows, tables)
+
+        def seen_evict(chosen: dict[str, Rows], box: int = 0) -> None:
+            for alias in chosen:
+                for attribute in state.residents[alias].attributes:
+                    self.found[attribute] = []
+            evict(chosen, box)
+
+        def seen_flush() -> bool:
+            self.flushes += 1
+            self.matches.clear()
+            return bool(flush())
+
+        def seen_tally(hop: Any, probes: int, candidates: int, matches: int) -> None:
+            self.matches[hop.link] += matches
+            tally(hop, probes, candidates, matches)
+
+        policy.found, policy.flush, state.evict = seen_found, seen_flush, seen_evict
+        selectivities.tally = seen_tally
+
+    def check(self) -> None:
+        state = self.miner._state
+        for residents in state.residents.values():
+            for attribute in residents.attributes:
+                codes = residents.codes(attribute)
+                # A row is in all indexes of its input, once, and nothing else is.
+                keys, rows = residents.index(attribute).scan()
+                assert sorted(rows.tolist()) == list(range(len(residents)))
+                assert (codes[rows] == keys).all()
+                areas = self.policy.areas[attribute]
+                assert areas.rows.tolist() == np.bincount(areas.of(codes), minlength=3).tolist()
+                assert areas.low is None or areas.up is None or areas.low < areas.up
+                since = np.array(self.found[attribute], np.int64)
+                assert areas.results.tolist() == np.bincount(areas.of(since), minlength=3).tolist()
+        for link in state.paths.links:
+            assert self.miner._selectivities.matches[link] == self.matches[link]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_statistics_are_what_they_are_from_scratch(seed: int) -> None:
+    """After every event: rows and results per area, matches per link, rows per index."""
+    rng = random.Random(seed)
+    tables = {alias: random_table(rng, rng.choice([8, 14, 20])) for alias in "abcd"}
+    rows = {alias: table.num_rows for alias, table in tables.items()}
+    schedule = [event for event in random_multi_schedule(rng, rows) if event[0] != "restart"]
+    ledgers: dict[int, Ledger] = {}
+
+    def watch(miner: Any) -> None:
+        if id(miner) in ledgers:
+            ledgers[id(miner)].check()
+
+    original = Miner.__init__
+
+    def watched(self: Miner, workspace: MultiWorkspace) -> None:
+        original(self, workspace)
+        ledgers[id(self)] = Ledger(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Miner, "__init__", watched)
+        run = check_multi_run(
+            "miner", tables, CHAIN, schedule, memory_rows=12, block_rows=2, policy="benefit", watch=watch
+        )
+    assert run.counters.pages_written > 0
+    assert next(iter(ledgers.values())).flushes > 0
+
+
+def test_probing_goes_on_from_what_is_joined() -> None:
+    """The paper's example: with s23 <= s12 <= s34, a row of R2 probes R3, then R1, then R4; one of R1 cannot jump."""
+    schemas = {alias: pa.schema([(name, pa.int64()) for name in "uvw"]) for alias in ("r1", "r2", "r3", "r4")}
+    paths = Paths(parse_graph("r1.u = r2.u AND r2.v = r3.v AND r3.w = r4.w", schemas))
+    selectivity = dict(zip(paths.links, (0.2, 0.1, 0.3), strict=True))
+    orders = {alias: [hop.new for hop in paths.hops(alias, selectivity.__getitem__)] for alias in schemas}
+    assert orders["r2"] == ["r3", "r1", "r4"]
+    assert orders["r1"] == ["r2", "r3", "r4"]
+    assert orders["r4"] == ["r3", "r2", "r1"]
+
+
+def test_equalities_are_transitive() -> None:
+    schemas = {alias: pa.schema([("k", pa.int64()), ("s", pa.string())]) for alias in "abcd"}
+    star = Paths(parse_graph("a.k = b.k AND b.k = c.k AND c.k = d.k", schemas))
+    assert len(star.links) == 6
+    assert all(len(attributes) == 1 for attributes in star.attributes.values())
+    assert len(Paths(parse_graph("a.k = b.k AND b.s = c.s AND c.k = d.k", schemas)).links) == 3
+
+
+def test_areas() -> None:
+    areas = Areas()
+    codes = np.array([5, 1, 9, 3, 7], np.int64)
+    areas.add(codes)
+    assert areas.rows.tolist() == [0, 5, 0]
+    assert areas.benefit(UPPER) == np.inf
+    areas.flushed(codes, 1)
+    assert (areas.low, areas.up) == (1, 9)
+    areas.credit(np.array([9, 9, 10, 0, 5]))
+    assert areas.results[[LOWER, MIDDLE, UPPER]].tolist() == [1, 1, 3]
+    assert areas.benefit(UPPER) == 3
+    areas.flushed(np.full(4, 6, np.int64), 2)
+    assert (areas.low, areas.up) == (5, 6)
+    areas.flushed(np.full(4, np.iinfo(np.int64).min), 2)
+    assert areas.low is None
+
+
+def workspace(memory_rows: int, on: str, **parameters: Any) -> MultiWorkspace:
+    schemas = {alias: pa.schema([("k", pa.int64()), ("x", pa.int64())]) for alias in "abc"}
+    counters = Counters()
+    budget = Budget(memory_rows, "rows", counters)
+    return MultiWorkspace(parse_graph(on, schemas), budget, BlockStore(), 2, counters, parameters=parameters)
+
+
+def rows(keys: list[int]) -> pa.RecordBatch:
+    return pa.record_batch([pa.array(keys, pa.int64())] * 2, ["k", "x"])
+
+
+def drained(work: Iterator[Any]) -> None:
+    for _ in work:
+        pass
+
+
+def test_the_clock_spares_rows_that_were_used() -> None:
+    space = workspace(100, "a.k = b.k AND b.x = c.x", policy="benefit")
+    miner = Miner(space)
+    drained(miner.arrive("b", rows([1, 2, 3, 4])))
+    drained(miner.arrive("c", rows([2, 4])))
+    drained(miner.arrive("a", rows([2, 4])))
+    policy = miner._policy
+    assert isinstance(policy, Benefits)
+    policy.flush()
+    residents = miner._state.residents["b"]
+    assert sorted(residents.codes(residents.attributes[0]).tolist()) == [2, 4]
+    assert not residents.used.all()  # the hand has cleared some marks on its way
+    space.blocks.close()
+
+
+def test_worth_is_the_number_of_results_to_expect() -> None:
+    """Of b: only rows that c and a are both likely to complete; the row whose partner is resident is worth more."""
+    space = workspace(200, "a.k = b.k AND b.x = c.x")
+    miner = Miner(space)
+    drained(miner.arrive("b", rows([1, 2, 3])))
+    drained(miner.arrive("c", rows([1, 1, 1, 2])))
+    drained(miner.arrive("a", rows([1, 2])))
+    policy = miner._policy
+    assert isinstance(policy, Worth)
+    worth = policy.of_all()
+    assert worth["b"][0] > worth["b"][1] > worth["b"][2]
+    assert worth["a"][0] > worth["a"][1]
+    miner.end("c")  # nothing more comes of it: the row of b that it has no partner for is worth nothing
+    worth = policy.of_all()
+    assert worth["b"][0] > worth["b"][1] > worth["b"][2] == 0
+    assert worth["c"].min() > 0
+    for alias in "ab":
+        miner.end(alias)
+    assert not len(miner._state.residents["c"])  # there was nothing on disk: all results are found
+    space.blocks.close()
+
+
+def test_unknown_policies_are_refused() -> None:
+    tables = {alias: pa.table({"k": [1]}) for alias in "abc"}
+    with pytest.raises(InputError, match="policies benefit, worth"):
+        simulate_multi("miner", tables, "a.k = b.k AND b.k = c.k", policy="luck")
