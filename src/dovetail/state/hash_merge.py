@@ -87,8 +87,11 @@ class Merge:
                 yield _loaded(parts[Side.LEFT]), _loaded(parts[Side.RIGHT])
 
     def close(self) -> Match:
-        runs = {side: writer.close() for side, writer in self._writers.items()}
-        return Match(runs[Side.LEFT], runs[Side.RIGHT])
+        runs = []
+        for side in Side:
+            self._writers[side].end_run()
+            runs += self._writers[side].close()
+        return Match(*runs)
 
     def _load(self) -> int:
         """Read the pages with the smallest first hashes, as many as fit; the last hash that is complete then."""

@@ -1,8 +1,8 @@
 """Runs of a hash join on disk, sorted by hash: what a flush or a merge writes, page by page.
 
-Each row carries its hash and the ticks at which it came and left; the first hash of each page is kept in memory, so
-that a merge knows which pages to read next. Runs that have met each other stand together as a match: no pair within
-one has to be looked at again.
+All runs of a side that one flush writes are in one block. Each row carries its hash and the ticks at which it came and
+left; the first hash of each page is kept in memory, so that a merge knows which pages to read next. Runs that have met
+each other stand together as a match: no pair within one has to be looked at again.
 """
 
 from __future__ import annotations
@@ -24,30 +24,36 @@ EXTRA = ("__hash", "__arrived", "__left")  # columns after those of the rows
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HashRun:
-    block: Block
+    block: Block  # which may hold other runs, too
+    first_page: int  # of the block
     starts: Counts  # the first row of each page, and the end of the last
     firsts: Hashes  # the first hash of each page
-    page_rows: int  # of its largest page
 
     @property
     def rows(self) -> int:
-        return self.block.rows
+        return int(self.starts[-1])
 
     @property
     def pages(self) -> int:
         return len(self.firsts)
 
     @property
+    def page_rows(self) -> int:
+        """Of its first page: none is larger."""
+        return int(self.starts[1])
+
+    @property
     def row_bytes(self) -> float:
-        return self.block.nbytes / self.rows
+        return self.block.nbytes / self.block.rows
 
     def to_json(self) -> dict[str, Any]:
-        return {"block": self.block.to_json(), "starts": self.starts.tolist(), "firsts": self.firsts.tolist()}
+        fields = {"block": self.block.to_json(), "first_page": self.first_page}
+        return {**fields, "starts": self.starts.tolist(), "firsts": self.firsts.tolist()}
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> HashRun:
         starts, firsts = (np.array(fields[name], np.int64) for name in ("starts", "firsts"))
-        return cls(Block.from_json(fields["block"]), starts, firsts, int(np.diff(starts).max()))
+        return cls(Block.from_json(fields["block"]), fields["first_page"], starts, firsts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,7 +83,7 @@ class Match:
 
 
 class HashRunWriter:
-    """Writes rows that come in ascending order of their hashes. Less than a page is held back until there is more."""
+    """Writes runs into one block, one after the other. Less than a page is held back until there is more of the run."""
 
     def __init__(self, store: BlockStore, schema: pa.Schema, stem: str, page_rows: int) -> None:
         self._store = store
@@ -86,12 +92,13 @@ class HashRunWriter:
             self._schema = self._schema.append(pa.field(name, pa.int64()))
         self._page_rows = page_rows
         self._paged = store.paged(self._schema, stem)
-        self._starts = [0]
-        self._firsts: list[int] = []
+        self._sizes: list[list[int]] = [[]]  # rows of each page of each run
+        self._firsts: list[list[int]] = [[]]
         self._held: list[Stayed] = []
         self.held_rows = 0
 
     def write(self, rows: Stayed) -> None:
+        """More rows of the run, in ascending order of their hashes."""
         self._held.append(rows)
         self.held_rows += len(rows.hashes)
         full = self.held_rows // self._page_rows * self._page_rows
@@ -103,35 +110,42 @@ class HashRunWriter:
             # A copy, so that less than a page does not hold on to all of it.
             self._held, self.held_rows = [rest.take(np.arange(len(rest.hashes)))], len(rest.hashes)
 
-    def close(self) -> HashRun | None:
-        """The run; None if it has no rows."""
+    def write_sorted(self, rows: Stayed) -> None:
+        """A whole run of rows in any order."""
+        self.write(rows.take(sort_codes(np.ascontiguousarray(rows.hashes)).order))
+        self.end_run()
+
+    def end_run(self) -> None:
         if self.held_rows:
             self._write_page(joined(self._held))
+            self._held, self.held_rows = [], 0
+        self._sizes.append([])
+        self._firsts.append([])
+
+    def close(self) -> list[HashRun | None]:
+        """The runs that have ended; None for one without rows."""
         block = self._paged.close()
-        if not self._firsts:
+        if not block.rows:
             self._store.remove([block])
-            return None
-        starts = np.array(self._starts)
-        return HashRun(block, starts, np.array(self._firsts), int(np.diff(starts).max()))
+        runs: list[HashRun | None] = []
+        page = 0
+        for sizes, firsts in zip(self._sizes[:-1], self._firsts[:-1], strict=True):
+            starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+            runs.append(HashRun(block, page, starts, np.array(firsts)) if firsts else None)
+            page += len(firsts)
+        return runs
 
     def _write_page(self, rows: Stayed) -> None:
         columns = [*rows.batch.columns, *(pa.array(column) for column in rows[1:])]
         self._paged.write(pa.RecordBatch.from_arrays(columns, schema=self._schema))
-        self._starts.append(self._starts[-1] + len(rows.hashes))
-        self._firsts.append(int(rows.hashes[0]))
-
-
-def write_run(store: BlockStore, schema: pa.Schema, stem: str, page_rows: int, rows: Stayed) -> HashRun | None:
-    """Sort rows and write them as a run."""
-    writer = HashRunWriter(store, schema, stem, page_rows)
-    writer.write(rows.take(sort_codes(np.ascontiguousarray(rows.hashes)).order))
-    return writer.close()
+        self._sizes[-1].append(len(rows.hashes))
+        self._firsts[-1].append(int(rows.hashes[0]))
 
 
 def read_run(store: BlockStore, run: HashRun, schema: pa.Schema, first: int, stop: int) -> list[Stayed]:
     """Some pages of a run."""
     pages = []
-    for page in store.read_pages(run.block, first, stop):
+    for page in store.read_pages(run.block, run.first_page + first, run.first_page + stop):
         columns = page.columns
         batch = pa.RecordBatch.from_arrays(columns[: -len(EXTRA)], schema=schema)
         pages.append(Stayed(batch, *(np.asarray(column) for column in columns[-len(EXTRA) :])))

@@ -13,6 +13,7 @@ task; they are the first to come after a restart.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar, Protocol
 
@@ -31,7 +32,7 @@ from dovetail.state.hash_merge import Loaded, Merge
 from dovetail.state.hash_parameters import HashParameters
 from dovetail.state.hash_partitions import HashPartitions, Stayed, joined, partitions_of
 from dovetail.state.hash_room import Room
-from dovetail.state.hash_runs import HashRun, Match, read_run, write_run
+from dovetail.state.hash_runs import HashRun, HashRunWriter, Match, read_run
 from dovetail.state.hash_table import HashTable
 from dovetail.state.ledger import Ledger
 from dovetail.state.manifest import Manifest, Usage
@@ -81,6 +82,7 @@ class SpillingHash:
         self._clock = Clock()
         self._open: Task | None = None
         self._stored: list[tuple[Block, Block]] = []  # results of a task that was open at a snapshot
+        self._runs_in: Counter[str] = Counter()  # how many runs there are in each block
         self._named: set[str] = set()  # blocks that a manifest names: not ours to remove
         self._version = 0
 
@@ -153,12 +155,15 @@ class SpillingHash:
             if not counts:
                 continue
             page_rows = self._room.page_rows(self._residents[side])
-            for j, rows in self._residents[side].evict(counts, tick).items():
+            writer = HashRunWriter(self._store, self._schemas[side], side.alias, page_rows)
+            gone = self._residents[side].evict(counts, tick)
+            for j, rows in gone.items():
                 self._ledger.flushed(side, j, rows.arrived, tick)
-                run = write_run(self._store, self._schemas[side], side.alias, page_rows, rows)
+                writer.write_sorted(rows)
+            for j, run in zip(gone, writer.close(), strict=True):
                 runs.setdefault(j, {})[side] = run
         for j, written in runs.items():
-            self._matches[j].append(Match(written.get(Side.LEFT), written.get(Side.RIGHT)))
+            self._replace(j, [], Match(written.get(Side.LEFT), written.get(Side.RIGHT)))
         self._hold()
         _give_back()
         return True
@@ -289,14 +294,18 @@ class SpillingHash:
         return 2 * max(self._room.weigh(run.page_rows - 1, (run.page_rows - 1) * run.row_bytes) for run in runs)
 
     def _replace(self, partition: int, old: list[Match], new: Match | None) -> None:
+        """Put a match in the place of others; a block goes with the last of its runs."""
         gone = set(map(id, old))
         self._matches[partition] = [match for match in self._matches[partition] if id(match) not in gone]
         if new is not None:
             self._matches[partition].append(new)
-        if len(self._matches[partition]) <= 1:
+            self._runs_in.update(run.block.name for run in new.runs)
+        if old and len(self._matches[partition]) <= 1:
             self._ledger.met_on_disk(partition)
-        blocks = [run.block for match in old for run in match.runs]
-        self._store.remove(block for block in blocks if block.name not in self._named)
+        for block in [run.block for match in old for run in match.runs]:
+            self._runs_in[block.name] -= 1
+            if not self._runs_in[block.name] and block.name not in self._named:
+                self._store.remove([block])
 
     def _meet(
         self, partition: int, left: Stayed, right: Stayed, loaded: tuple[Loaded, Loaded] | None = None
@@ -338,12 +347,12 @@ class SpillingHash:
 
     @property
     def usage(self) -> Usage:
-        blocks = [run.block for run in self._runs]
+        runs = self._runs
         return Usage(
             sum(map(len, self._residents)),
             sum(side.nbytes for side in self._residents),
-            sum(block.rows for block in blocks),
-            sum(block.nbytes for block in blocks),
+            sum(run.rows for run in runs),
+            int(sum(run.rows * run.row_bytes for run in runs)),
         )
 
     def snapshot(self) -> Manifest:
@@ -360,9 +369,9 @@ class SpillingHash:
             "matches": [[match.to_json() for match in matches] for matches in self._matches],
             "results": [[block.to_json() for block in pair] for pair in self._stored],
         }
-        names = [run.block.name for run in self._runs] + [block.name for pair in self._stored for block in pair]
-        self._named.update(names)
-        return Manifest(self._version, state, tuple(names))
+        names = {run.block.name for run in self._runs} | {block.name for pair in self._stored for block in pair}
+        self._named |= names
+        return Manifest(self._version, state, tuple(sorted(names)))
 
     def restore(self, manifest: Manifest) -> None:
         self._version = manifest.version
@@ -373,6 +382,7 @@ class SpillingHash:
         self._distinct.restore(state["distinct"])
         self._ledger.restore(state["ledger"])
         self._matches = [[Match.from_json(match) for match in matches] for matches in state["matches"]]
+        self._runs_in = Counter(run.block.name for run in self._runs)
         self._stored = [(Block.from_json(left), Block.from_json(right)) for left, right in state["results"]]
 
 

@@ -1,0 +1,171 @@
+"""XJoin, HMJ, DPHJ and RPJ: exactly once under every interruption, policy and hand-over; invariants at every step."""
+
+import random
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tests.operators.hash_invariants import check_invariants
+
+import dovetail
+from dovetail.batch import Arrival, End, Event, Pairs, Side, Stall
+from dovetail.condition import parse
+from dovetail.errors import InputError
+from dovetail.metrics import Counters
+from dovetail.operators import operator_class
+from dovetail.operators.protocol import Workspace
+from dovetail.runtimes.driver import Driver
+from dovetail.state.blocks import BlockStore
+from dovetail.state.budget import Budget
+from dovetail.state.spilling_hash import SpillingHash
+from dovetail.testing import check_run, definition
+
+OPERATORS = ("xjoin", "hmj", "dphj", "rpj", "rpj_md", "rpj_dd")
+REACTIVE = ("xjoin", "hmj", "rpj", "rpj_md", "rpj_dd")
+
+
+def keyed(rows: int, keys: int, seed: int) -> pa.Table:
+    rng = np.random.default_rng(seed)
+    return pa.table({"k": rng.integers(0, keys, rows), "s": [f"v{i % 7}" for i in range(rows)]})
+
+
+def in_portions(rng: random.Random, left: int, right: int, most: int) -> list[tuple[Any, ...]]:
+    rest = {"l": left, "r": right}
+    schedule: list[tuple[Any, ...]] = []
+    while any(rest.values()):
+        side = rng.choice([name for name, rows in rest.items() if rows])
+        rows = min(rest[side], rng.randint(1, most))
+        rest[side] -= rows
+        schedule.append((side, rows))
+        if rng.random() < 0.3:
+            schedule.append(("stall", rng.choice([1, 2, 5, 50])))
+        if rng.random() < 0.05:
+            schedule.append(("restart",))
+    return schedule
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize("keys", [1, 100])
+def test_more_than_memory_holds(name: str, keys: int) -> None:
+    """Few keys: the rows of one key do not fit, and chunks of them meet chunks."""
+    left, right = keyed(60, keys, 1), keyed(50, keys, 2)
+    for seed, (memory_rows, block_rows) in enumerate([(4, 1), (24, 2), (64, 4)]):
+        schedule = in_portions(random.Random(seed), 60, 50, 12)
+        setting = {"memory_rows": memory_rows, "block_rows": block_rows, "partitions": 1 + seed, "fan_in": 2 + seed}
+        check_run(name, left, right, "l.k = r.k", schedule, **setting)
+
+
+@pytest.mark.parametrize("name", REACTIVE)
+def test_interrupted_at_every_single_yield(name: str) -> None:
+    left, right = keyed(40, 8, 3), keyed(40, 8, 4)
+    for step in range(1, 11):
+        stall = [("stall", step), ("restart",)] if step % 2 else [("stall", step)]
+        schedule = [("l", 14), ("r", 16), ("l", 10), *stall, ("r", 8), ("stall", step), ("l", 16)]
+        setting = {"memory_rows": 32, "block_rows": 2, "partitions": 2, "fan_in": 2}
+        check_run(name, left, right, "l.k = r.k", schedule, handover=["merge", "bucket", "all"][step % 3], **setting)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", REACTIVE)
+@pytest.mark.parametrize("handover", ["merge", "bucket", "all"])
+def test_interrupted_and_restarted_at_every_single_yield(name: str, handover: str) -> None:
+    left, right = keyed(60, 12, 3), keyed(60, 12, 4)
+    for step in range(1, 20):
+        for more in ([], [("restart",)]):
+            schedule = [("l", 20), ("r", 25), ("l", 15), ("stall", step), *more, ("r", 15), ("stall", step), ("l", 25)]
+            setting = {"memory_rows": 32, "block_rows": 2, "partitions": 2, "fan_in": 2, "handover": handover}
+            check_run(name, left, right, "l.k = r.k", schedule, **setting)
+
+
+@pytest.mark.parametrize("flush", ["all", "largest", "smallest", "adaptive", "symmetric", "optimal"])
+@pytest.mark.parametrize("name", OPERATORS)
+def test_any_policy_in_any_operator_that_can_carry_it(name: str, flush: str) -> None:
+    left, right = keyed(50, 20, 5), keyed(40, 20, 6)
+    schedule = in_portions(random.Random(flush), 50, 40, 9)
+    setting = {"memory_rows": 30, "block_rows": 3, "flush": flush, "partitions": 5}
+    if flush == "optimal" and name in ("hmj", "dphj"):
+        with pytest.raises(InputError, match="flush must be one of all, largest"):
+            check_run(name, left, right, "l.k = r.k", schedule, **setting)
+    else:
+        check_run(name, left, right, "l.k = r.k", schedule, **setting)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_invariants_after_every_event(name: str) -> None:
+    for seed in range(2):
+        rng = random.Random(f"{name}{seed}")
+        tables = keyed(80, 25, seed), keyed(70, 25, seed + 50)
+        condition = parse("l.k = r.k", tables[0].schema, tables[1].schema)
+        counters = Counters()
+        store = BlockStore(counters=counters)
+        parameters = {"partitions": 4, "handover": rng.choice(["merge", "bucket"]), "unit_rows": 10}
+        workspace = Workspace(condition, Budget(60, "rows", counters), store, 3, counters, parameters=parameters)
+        operator = operator_class(name)(workspace)
+        assert isinstance(operator, SpillingHash)
+        driver = Driver(operator, workspace)
+        found = 0
+        try:
+            for event in _events(rng, tables):
+                for results in driver.handle(event):
+                    assert isinstance(results.results, Pairs)
+                    found += results.results.size
+                    if operator._open is None and not isinstance(event, End):
+                        check_invariants(operator)
+                if not isinstance(event, End):
+                    check_invariants(operator)
+        finally:
+            store.close()
+        assert found == len(definition(*tables, "l.k = r.k"))
+
+
+def _events(rng: random.Random, tables: tuple[pa.Table, pa.Table]) -> list[Event]:
+    events: list[Event] = []
+    position = [0, 0]
+    for entry in in_portions(rng, tables[0].num_rows, tables[1].num_rows, 9):
+        if entry[0] in ("l", "r"):
+            side = Side("lr".index(entry[0]))
+            rows = tables[side].slice(position[side], entry[1]).to_batches()
+            events += [Arrival(side, batch) for batch in rows]
+            position[side] += entry[1]
+        elif entry[0] == "stall":
+            events.append(Stall(None))  # until there is nothing left to do: no task is open after it
+    return [*events, End(Side.LEFT), End(Side.RIGHT)]
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_a_budget_in_bytes_is_kept(name: str) -> None:
+    left, right = keyed(10_000, 8_000, 7), keyed(10_000, 8_000, 8)
+    steps = list(dovetail.progressive(left, right, "l.k = r.k AND l.s <= r.s", memory="200kB", algorithm=name))
+    found = Counter(
+        zip(*(pa.concat_batches([s.batch for s in steps]).column(c).to_pylist() for c in (0, 1, 3)), strict=True)
+    )
+    whole = dovetail.join(left, right, "l.k = r.k AND l.s <= r.s")
+    assert found == Counter(zip(*(whole.column(c).to_pylist() for c in (0, 1, 3)), strict=True))
+    assert {step.phase for step in steps} == {"arriving", "cleanup"}
+
+
+def test_rows_that_have_met_everything_are_dropped() -> None:
+    left, right = keyed(20, 5, 9), keyed(200, 5, 10)
+    for name in OPERATORS:
+        run = check_run(name, left, right, "l.k = r.k", [("end", "l")], memory_rows=60, block_rows=2)
+        assert run.counters.pages_written == 0
+        assert run.online == len(run.pairs)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"n_flus": 0.1}, "n_flus: no such parameter. There are flush, partitions"),
+        ({"handover": "never"}, "handover must be one of merge, bucket, all; got 'never'"),
+        ({"flush": "none"}, "flush must be one of"),
+        ({"partitions": 0}, "partitions must be at least 1; got 0"),
+        ({"fan_in": 1}, "fan_in must be at least 2; got 1"),
+        ({"tasks": "mm"}, "tasks must name md, dd or both"),
+        ({"n_flush": 2}, "must lie between 0 and 1"),
+    ],
+)
+def test_wrong_parameters_are_named(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        dovetail.simulate("rpj", keyed(1, 1, 0), keyed(1, 1, 0), "l.k = r.k", **parameters)
