@@ -31,6 +31,7 @@ Interval = Literal["blocks", "printed"]
 
 CONFIDENCE = 0.95
 SAMPLES = 4  # into which the latest rows of a growing block are divided
+MOST_KEYS = 4096  # of a block that are looked at
 BINS = 16  # of the histogram of keys
 ENOUGH = 5  # blocks, to do without parts of the one that is growing
 FEWEST_MATCHES = 10  # nobody can say how rare it is what has hardly been seen
@@ -219,6 +220,7 @@ class _Histogram:
     def add(self, codes: Words) -> None:
         if not len(codes):
             return
+        codes = codes[:: -(-len(codes) // MOST_KEYS)]
         if self._cuts is None:
             places = np.linspace(0, len(codes) - 1, BINS + 1).astype(np.int64)[1:-1]
             self._cuts = np.unique(np.sort(codes)[places])

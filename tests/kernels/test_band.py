@@ -115,3 +115,15 @@ def test_larger_inputs(seed: int, spread: int) -> None:
 
     check_join(windows, prepare(left, right, -2, 2), (70, 90), good, 64)
     check_join(windows, prepare_floats(left / 8, right / 8, -0.25, 0.25), (70, 90), good, 64)
+
+
+def test_nobody_is_asked_about_values_far_from_all_edges() -> None:
+    rng = np.random.default_rng(0)
+    left, right = rng.random(200), rng.random(200)
+
+    def check(left_rows: Rows, right_rows: Rows) -> Flags:
+        raise AssertionError("asked")
+
+    join = prepare_checked(left, right, -0.1, 0.2, check)
+    difference = left[:, None] - right
+    assert windows.count(join) == int(((difference >= -0.1) & (difference <= 0.2)).sum())

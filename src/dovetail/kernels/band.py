@@ -113,6 +113,10 @@ class _Sorted(NamedTuple):
     first_infinite: int
     first_nan: int
 
+    @property
+    def is_finite(self) -> bool:
+        return self.first_finite == 0 and self.first_infinite == len(self.codes)
+
 
 def _sorted(values: Floats) -> _Sorted:
     order, codes = sort_codes(float_codes(values))
@@ -128,13 +132,18 @@ def prepare_floats(
     low = _finite(low) if low_closed else math.nextafter(_finite(low), math.inf)
     high = _finite(high) if high_closed else math.nextafter(_finite(high), -math.inf)
     mine, theirs = _sorted(left), _sorted(right)
-    starts, ends = _new_places(len(left), len(right))
+    return _windows(mine.order, theirs.order, *_places(mine, theirs, low, high))
+
+
+def _places(mine: _Sorted, theirs: _Sorted, low: float, high: float) -> tuple[Rows, Rows]:
+    """Where windows begin and end, the difference computed in doubles."""
+    starts, ends = _new_places(len(mine.order), len(theirs.order))
     starts[: mine.first_finite] = ends[: mine.first_finite] = 0
     finite = slice(mine.first_finite, mine.first_infinite)
     partners = theirs.values[: theirs.first_infinite]
     starts[finite] = ends[finite] = len(partners)
     _merge_floats(mine.values[finite], partners, low, high, theirs.first_finite, starts[finite], ends[finite])
-    return _windows(mine.order, theirs.order, starts, ends)
+    return starts, ends
 
 
 def code_floats(codes: Words) -> Floats:
@@ -179,6 +188,10 @@ def prepare_checked(
     nothing but the two values; it may let NaN meet NaN and infinities meet their like.
     """
     mine, theirs = _sorted(left), _sorted(right)
+    if mine.is_finite and theirs.is_finite:
+        starts, ends = _places(mine, theirs, _finite(low), _finite(high))
+        if _all_sure(mine.values, theirs.values, starts, ends, low, high, step):
+            return _windows(mine.order, theirs.order, starts, ends)
     outer_starts, outer_ends = _rough_windows(mine, theirs, _finite(low), _finite(high), step)
     inner_starts, inner_ends = _rough_windows(mine, theirs, low, high, -step)
     # The largest double stands in for infinity: near enough to look, not to be sure.
@@ -255,6 +268,24 @@ def _rough_places(left: Floats, right: Floats, low: float, high: float, step: fl
         starts[i] = start
         ends[i] = end
     return starts, ends
+
+
+@kernel
+def _all_sure(left: Floats, right: Floats, starts: Rows, ends: Rows, low: float, high: float, step: float) -> bool:
+    """Whether the values on both sides of every edge are so far from it that no spelling of the band could differ."""
+    for i in range(len(left)):
+        start, end = starts[i], ends[i]
+        margin = (abs(left[i]) + abs(high)) * step + SMALLEST
+        if start > 0 and left[i] - right[start - 1] <= high + margin:
+            return False
+        if start < len(right) and left[i] - right[start] >= high - margin:
+            return False
+        margin = (abs(left[i]) + abs(low)) * step + SMALLEST
+        if end > 0 and left[i] - right[end - 1] <= low + margin:
+            return False
+        if end < len(right) and left[i] - right[end] >= low - margin:
+            return False
+    return True
 
 
 @kernel

@@ -31,6 +31,7 @@ import pyarrow as pa
 from dovetail.batch import Pairs, Rows, Side, slices, take_rows
 from dovetail.condition import Condition
 from dovetail.errors import InputError
+from dovetail.kernels.apart import apart
 from dovetail.kernels.sorting import sort_codes
 from dovetail.matchers import build_matcher
 from dovetail.matchers.cubes import COPIES
@@ -43,9 +44,10 @@ from dovetail.state.run_merge import Merge, divide
 from dovetail.state.runs import NO_WORDS, Items, Pages, Run, RunPair, RunWriter, Words
 
 ROOM = 1 << 18  # pairs in one yield
-FAN_IN = 20  # runs that are merged at once, of both sides together
+FAN_IN = 40  # runs that are merged at once, of both sides together; fewer where memory is short
 FIRST_ROWS = 1 << 12  # that meet before memory is full; then twice as many, and so on, while the first run is made
-INDEX_BYTES = 20  # for each row of a side that is sorted: its interval and its place
+INTERVAL_BYTES = 16  # of each row in a run
+INDEX_BYTES = INTERVAL_BYTES + 4  # for each row of a side that is sorted: its interval and its place
 
 CHUNK = 512  # rows of each side that stand for a block of the estimator while the first run is made
 
@@ -275,11 +277,11 @@ class Pmj:
         order = sort_codes(lines.starts).order
         rows = order if lines.rows is None else lines.rows[order]
         writer = RunWriter(self._pages, side, page)
-        width = self._budget.measure(1, int(batch.nbytes) // max(1, batch.num_rows) + INDEX_BYTES)
+        width = self._budget.measure(1, -(-int(batch.nbytes) // max(1, batch.num_rows)) + INTERVAL_BYTES)
         step = max(1, page // width)
         for start in range(0, len(rows), step):
             chosen, places = rows[start : start + step], order[start : start + step]
-            writer.add(Items(take_rows(batch, chosen), lines.starts[places], lines.ends[places]))
+            writer.add_page(Items(take_rows(batch, chosen), lines.starts[places], lines.ends[places]))
         return _Written(writer.finish(), lines.codes)
 
     # Merges.
@@ -299,27 +301,26 @@ class Pmj:
                 writes=not last or self._strictness == "strict",
             )
             early = self._strictness == "progressive"
-            yield from self._joined(merge, joins=early or (last and self._strictness == "semi_strict"), apart=early)
+            yield from self._joined(merge, joins=early or (last and self._strictness == "semi_strict"))
             if merge.merged is not None:
                 self._runs.append(merge.merged)
         if self._runs and self._strictness != "progressive":
             room = divide(self._budget, self._block_rows, self._fan_in)
             whole = Merge(self._pages, self._budget, self._condition.schemas, self._runs, room, writes=False)
-            yield from self._joined(whole, joins=True, apart=False)
+            yield from self._joined(whole, joins=True)
         self._runs = []
 
-    def _joined(self, merge: Merge, *, joins: bool, apart: bool) -> Iterator[Pairs]:
-        """The pairs of a merge; `apart`: only those from different run pairs, as the others have been found."""
-        found = 0
+    def _joined(self, merge: Merge, *, joins: bool) -> Iterator[Pairs]:
+        """The pairs of a merge; if results came early, those from one run pair have been found."""
+        early, found = self._strictness == "progressive", 0
         for left, right in merge.steps():
             if not joins:
                 continue
             self._counters.probes += left.size + right.size
             for lefts, rights in build_matcher(self._condition, left.batch, right.batch).pairs(ROOM):
                 self._counters.pairs_tested += len(lefts)
-                if apart:
-                    new = left.sources[lefts] != right.sources[rights]
-                    lefts, rights = lefts[new], rights[new]
+                if early:
+                    lefts, rights = apart(lefts, rights, left.sources, right.sources)
                 here = self._order.belongs(left, right, lefts, rights)
                 if here is not None:
                     lefts, rights = lefts[here], rights[here]
@@ -327,7 +328,7 @@ class Pmj:
                     found += len(lefts)
                     yield Pairs(left.batch, lefts, right.batch, rights)
         self._counters.merges += 1
-        if apart:
+        if early:
             self._estimator.learn(merge.new_pairs, found)
 
     # Memory.

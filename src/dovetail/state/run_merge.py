@@ -48,9 +48,9 @@ def divide(budget: Budget, block_rows: int, fan_in: int) -> Room:
         # What is left when each writer holds back less than a page and a page of an area is loaded.
         waiting = max(page, limit - area - 3 * page + 2)
         return Room(pairs, page, waiting, area // 2)
-    # Rows that wait are copied into one batch before they meet; a quarter is for the areas.
+    # A quarter is for the areas. Of the pages, one is read from an area and two are being written.
     pairs = max(2, min(fan_in // 2, limit // SMALLEST_BLOCK // 8))
-    page = 3 * limit // (4 * (4 * pairs + 4))
+    page = 3 * limit // (4 * (2 * pairs + 5))
     return Room(pairs, page, 2 * pairs * page, limit // 8)
 
 
@@ -135,7 +135,7 @@ class Merge:
             if cut:
                 new.append(items.slice(0, cut))
             if cut < items.size:
-                rest.append(items.slice(cut, items.size))
+                rest.append(items.rest(cut))
         self._waiting[side][:] = rest
         if not new:
             return nothing(self._schemas[side])
@@ -147,16 +147,13 @@ class Merge:
     def _meet(self, left: Items, right: Items) -> Iterator[tuple[Items, Items]]:
         if left.size and right.size:
             yield left, right
-        if left.size:
-            start = int(left.starts.min())
-            for part in self._areas[Side.RIGHT].query(start):
+        for new, side in ((left, Side.RIGHT), (right, Side.LEFT)):
+            if not new.size:
+                continue
+            for part in self._areas[side].query(int(new.starts.min())):
                 self._hold(part, left, right)
-                yield left, part
-        if right.size:
-            start = int(right.starts.min())
-            for part in self._areas[Side.LEFT].query(start):
-                self._hold(part, left, right)
-                yield part, right
+                reached = new.upto(int(part.ends.max()))
+                yield (reached, part) if side is Side.RIGHT else (part, reached)
 
     def _pass(self, side: Side, new: Items, place: int) -> None:
         if self._writers:

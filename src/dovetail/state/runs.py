@@ -56,6 +56,17 @@ class Items:
         columns = [column[start:stop] for column in self.columns]
         return Items(self.batch.slice(start, stop - start), *columns)
 
+    def rest(self, start: int) -> Items:
+        """All rows from some place on, taken to be as wide as the others."""
+        rest = self.slice(start, self.size)
+        rest._nbytes = self.nbytes * rest.size // self.size
+        return rest
+
+    def upto(self, place: int) -> Items:
+        """The rows that start no later."""
+        rows = np.flatnonzero(self.starts <= place)
+        return self if len(rows) == self.size else self.take(rows)
+
     def take(self, rows: Rows) -> Items:
         columns = [column[rows] if len(column) else column for column in self.columns]
         return Items(take_rows(self.batch, rows), *columns)
@@ -209,6 +220,11 @@ class RunWriter:
             self._write(last)
         else:
             self.waiting = last.take(np.arange(last.size))  # a copy: a view would keep all of the items in memory
+
+    def add_page(self, items: Items) -> None:
+        """Rows that are about as many as fit in a page, and are not put together with others."""
+        for piece in self._pages.cut(items, self._most):
+            self._write(piece)
 
     def finish(self) -> Run:
         if self.waiting is not None:
