@@ -2,5 +2,12 @@
 
 from dovetail.spark.aggregates import aggregate_dataframes, count_dataframes
 from dovetail.spark.joins import explain_dataframes, join_dataframes
+from dovetail.spark.multi import multijoin_dataframes
 
-__all__ = ["aggregate_dataframes", "count_dataframes", "explain_dataframes", "join_dataframes"]
+__all__ = [
+    "aggregate_dataframes",
+    "count_dataframes",
+    "explain_dataframes",
+    "join_dataframes",
+    "multijoin_dataframes",
+]

@@ -100,11 +100,7 @@ def after_join(result: DataFrame, bound: Bound, fields: list[StructField]) -> Da
     types = [field.dataType for field in fields]
     if not bound.after and not any(encoding(type_) for type_ in types):
         return result
-    flat = by_position(result)
-    for position, type_ in enumerate(types):
-        made = encoding(type_)
-        if made is not None:
-            flat = flat.withColumn(position_name(position), F.expr(made[1].format(position_name(position))))
+    flat = decoded(result, fields)
     sides = (bound.visible(Side.LEFT).names, bound.visible(Side.RIGHT).names)
 
     def spelled(column: Column) -> str:
@@ -114,6 +110,16 @@ def after_join(result: DataFrame, bound: Bound, fields: list[StructField]) -> Da
     for conjunct in bound.after:
         flat = flat.where(F.expr(spark_sql(conjunct, spelled)))
     return flat.toDF(*result.columns)
+
+
+def decoded(result: DataFrame, fields: list[StructField]) -> DataFrame:
+    """Columns called c0, c1, …, with the types of the fields."""
+    flat = by_position(result)
+    for position, field in enumerate(fields):
+        made = encoding(field.dataType)
+        if made is not None:
+            flat = flat.withColumn(position_name(position), F.expr(made[1].format(position_name(position))))
+    return flat
 
 
 def by_position(frame: DataFrame) -> DataFrame:
@@ -215,7 +221,7 @@ class _Lifted:
 
     def carried(self) -> tuple[DataFrame, DataFrame]:
         """The frames with columns that Arrow cannot carry encoded."""
-        left, right = (_encoded(frame) for frame in self._frames)
+        left, right = (encoded(frame) for frame in self._frames)
         return left, right
 
     def lift(self, expression: Expression) -> Expression | None:
@@ -248,7 +254,8 @@ class _Lifted:
         return known[sql]
 
 
-def _encoded(frame: DataFrame) -> DataFrame:
+def encoded(frame: DataFrame) -> DataFrame:
+    """The frame with columns that Arrow cannot carry as text."""
     for field in frame.schema.fields:
         made = encoding(field.dataType)
         if made is not None:

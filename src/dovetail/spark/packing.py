@@ -97,7 +97,7 @@ def by_cell(batch: pa.RecordBatch, visits: Visits) -> Iterator[tuple[NDArray[np.
         yield cells[first:last], [to_bytes(dealt.slice(s - ends[0], e - s)) for s, e in pairwise(ends)]
 
 
-def packed_rows(cells: NDArray[np.int32], side: Side, seq: Sequence[int], payloads: list[pa.Buffer]) -> pa.RecordBatch:
+def packed_rows(cells: NDArray[np.int32], side: int, seq: Sequence[int], payloads: list[pa.Buffer]) -> pa.RecordBatch:
     columns = [
         pa.array(cells, pa.int32()),
         pa.array(np.full(len(payloads), side, np.int8)),

@@ -47,6 +47,9 @@ class Attribute:
     def _hash(self) -> int:
         return hash((self.alias, self.keys))  # of whole trees: attributes are keys of many small look-ups
 
+    def __reduce__(self) -> tuple[type[Attribute], tuple[str, tuple[Expression, ...]]]:
+        return Attribute, (self.alias, self.keys)  # hashes are not the same in another process
+
     @property
     def is_exact(self) -> bool:
         """Whether equal codes mean equal keys."""
@@ -78,6 +81,9 @@ class Link:
     @cached_property
     def _hash(self) -> int:
         return hash((self.left, self.right, self.operator, self.band))
+
+    def __reduce__(self) -> tuple[type[Link], tuple[object, ...]]:
+        return Link, (self.left, self.right, self.operator, self.band, self.covered)
 
     @cached_property
     def ends(self) -> frozenset[str]:
@@ -131,7 +137,7 @@ def links_of(graph: Graph) -> tuple[Link, ...]:
     """One link for every two inputs that have one: an equality if possible, given or implied."""
     given = [link for edge in graph.edges if (link := _link(edge)) is not None]
     best = {link.ends: link for link in given}
-    for group in _classes(link for link in given if link.is_equality):
+    for group in equal_attributes(given):
         members = {attribute.alias: attribute for attribute in group}
         for left, right in combinations([a for a in graph.aliases if a in members], 2):
             ends = frozenset((left, right))
@@ -147,7 +153,7 @@ def attributes_of(links: Iterable[Link], alias: str) -> tuple[Attribute, ...]:
 
 def shared_attribute(links: Iterable[Link], aliases: Iterable[str]) -> Mapping[str, Attribute] | None:
     """The attribute of each input, if equality of one attribute joins them all."""
-    for group in _classes(link for link in links if link.is_equality):
+    for group in equal_attributes(links):
         members = {attribute.alias: attribute for attribute in group}
         if set(members) == set(aliases):
             return members
@@ -189,10 +195,12 @@ def _sources(equalities: Iterable[Equal]) -> tuple[Expression, ...]:
     return tuple(source for predicate in equalities for source in predicate.source)
 
 
-def _classes(equalities: Iterable[Link]) -> list[list[Attribute]]:
-    """Attributes that are all equal to each other."""
+def equal_attributes(links: Iterable[Link]) -> list[list[Attribute]]:
+    """Groups of attributes that are all equal to each other."""
     classes: list[list[Attribute]] = []
-    for link in equalities:
+    for link in links:
+        if not link.is_equality:
+            continue
         ends = [link.left, link.right]
         touched = [group for group in classes if any(end in group for end in ends)]
         merged = list(dict.fromkeys([*(a for group in touched for a in group), *ends]))

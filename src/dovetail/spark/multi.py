@@ -1,0 +1,137 @@
+"""Joins of several DataFrames at rest, through one shuffle of packed batches.
+
+every input --route, pack--> one task for some cells each, join, unpack --> DataFrame
+
+Rows visit the cells of a hypercube (routers/hypercube.py): each result is found in exactly one of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
+from pyspark.sql.types import StructField
+
+from dovetail.condition import columns_of
+from dovetail.condition.graph import Graph, parse_graph
+from dovetail.errors import InputError, PlanError
+from dovetail.operators import multi_operator_class
+from dovetail.routers.hypercube import Hypercube, hypercube
+from dovetail.runtimes.multi_tables import join_several, multi_schema
+from dovetail.spark.binding import by_position, decoded, encoded
+from dovetail.spark.options import Options
+from dovetail.spark.packing import PACKED, Rewrite, as_planned, by_cell, collected, from_bytes, packed_rows
+from dovetail.spark.schemas import arrow_schema, carried_schema, only_spark_compares, session_zone
+from dovetail.spark.tables import FEWEST_TASKS, ROWS_PER_TASK, in_fixed_order, shuffle_partitions
+from dovetail.spark.workers import settle
+
+
+def multijoin_dataframes(
+    inputs: Mapping[str, DataFrame], on: Any, *, memory_bytes: int | None, algorithm: str, **given: Any
+) -> DataFrame:
+    """The join as a DataFrame."""
+    options = Options.read(given)
+    if any(frame.isStreaming for frame in inputs.values()):
+        raise PlanError("a join of several inputs takes DataFrames at rest; join streams two at a time.")
+    first = next(iter(inputs.values()))
+    schemas = {alias: arrow_schema(frame) for alias, frame in inputs.items()}
+    graph = parse_graph(on, schemas, zone=session_zone(first))
+    _check_compared(graph, inputs)
+    if algorithm != "auto" and (reason := multi_operator_class(algorithm).refuses(graph)) is not None:
+        raise PlanError(f"algorithm={algorithm!r} cannot run {graph.text}: {reason}.")
+    output = multi_schema(schemas, fold_case=first.sparkSession.conf.get("spark.sql.caseSensitive") != "true")
+    fields = [
+        StructField(out.name, field.dataType, field.nullable, field.metadata)
+        for out, field in zip(output, (f for frame in inputs.values() for f in frame.schema.fields), strict=True)
+    ]
+    frames = {alias: encoded(by_position(frame)) for alias, frame in inputs.items()}
+    router = _router(graph, frames, options)
+    joined = _in_cells(frames, router).mapInArrow(
+        joined_cells(graph, output, algorithm, memory_bytes), carried_schema(fields)
+    )
+    return decoded(joined, fields).toDF(*output.names)
+
+
+def _check_compared(graph: Graph, inputs: Mapping[str, DataFrame]) -> None:
+    """Refuses columns that only Spark knows how to compare."""
+    read = {(e, c.name) for e, fs in graph.filters.items() for f in fs for c in columns_of(f)} | set(graph.wide)
+    for edge in graph.edges:
+        read |= {((edge.left, edge.right)[c.side], c.name) for e in edge.condition.conjuncts for c in columns_of(e)}
+    for alias, name in sorted(read):
+        if only_spark_compares(inputs[alias].schema[name]):
+            raise PlanError(
+                f"{alias}.{name} is compared by rules that only Spark has (collation, char(n), interval of months). "
+                "Cast it before the join."
+            )
+
+
+def _router(graph: Graph, frames: Mapping[str, DataFrame], options: Options) -> Hypercube:
+    rows = {alias: frame.count() if options.sample else 1 for alias, frame in frames.items()}
+    if options.cells is not None:
+        return hypercube(graph, rows, options.cells)
+    most = max(shuffle_partitions(next(iter(frames.values()))), FEWEST_TASKS)
+    return hypercube(graph, rows, min(most, max(FEWEST_TASKS, math.ceil(sum(rows.values()) / ROWS_PER_TASK))))
+
+
+def _in_cells(frames: Mapping[str, DataFrame], router: Hypercube) -> DataFrame:
+    """Rows of all inputs, brought together by cell."""
+    packed = None
+    for number, (alias, frame) in enumerate(frames.items()):
+        frame = in_fixed_order(frame) if router.deals(alias) else frame
+        rows = frame.mapInArrow(multi_packer(router, number, alias), PACKED)
+        packed = rows if packed is None else packed.unionAll(rows)
+    if packed is None:
+        raise InputError("there is nothing to join.")
+    return packed.repartitionById(router.cells, F.col("cell")).sortWithinPartitions("cell", "side", "seq")
+
+
+def multi_packer(router: Hypercube, number: int, alias: str) -> Rewrite:
+    """A function for mapInArrow that routes and packs the rows of one input."""
+    schema = router.graph.schemas[alias]
+
+    def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        partition = context.partitionId() if context is not None else 0
+        position, seq = 0, partition << 40
+        for batch in (as_planned(rows, schema) for rows in collected(batches)):
+            # Positions of different partitions are offset, or each would deal its first rows to the same cells.
+            spread = np.arange(position, position + batch.num_rows) + partition * 7919
+            position += batch.num_rows
+            rows, visits = router.route(alias, batch, spread)
+            for cells, payloads in by_cell(rows, visits):
+                yield packed_rows(cells, number, range(seq, seq + len(payloads)), payloads)
+                seq += len(payloads)
+        settle()
+
+    return pack
+
+
+def joined_cells(graph: Graph, output: pa.Schema, algorithm: str, memory_bytes: int | None) -> Rewrite:
+    """A function for mapInArrow that joins one cell after the other."""
+
+    def join(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _, rows in groupby(_unpacked(batches), key=lambda packed: packed[0]):
+            found: dict[str, list[pa.RecordBatch]] = {alias: [] for alias in graph.aliases}
+            for _, number, batch in rows:
+                found[graph.aliases[number]].append(batch)
+            if all(found.values()):
+                tables = {a: pa.Table.from_batches(mine, graph.schemas[a]) for a, mine in found.items()}
+                yield from join_several(graph, tables, output, algorithm, memory_bytes)
+        settle()
+
+    return join
+
+
+def _unpacked(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, pa.RecordBatch]]:
+    for batch in batches:
+        cells, numbers = batch.column("cell").to_pylist(), batch.column("side").to_pylist()
+        for cell, number, payload in zip(cells, numbers, batch.column("payload"), strict=True):
+            yield cell, number, from_bytes(payload.as_buffer())
