@@ -95,10 +95,17 @@ def progressive(
     A source that breaks is opened again where it was, as often as `retry` says; one that stays broken raises
     SourceError, and the steps up to then remain valid. Leaving the loop stops the threads, closes the sources and frees
     memory and files.
+
+    Spark DataFrames at rest are joined in waves of small jobs, the promising parts first, with an estimate after each.
+    Further options for them: `until` (10_000 results, a relative error of 0.01, "30 seconds", or several), after which
+    it stops by itself; `aggregate` ({"n": "count(*)", "mean": "avg(l.fare)"}) for `step.aggregates`, values with bounds,
+    instead of rows; `work_dir`, in which a join that was stopped goes on later; `cells` and `seed`.
     """
-    _refuse(**options)
     if _on_spark(left, right):
-        raise PlanError("progressive joins take tables in process; collect the DataFrames with toArrow() first.")
+        from dovetail.spark import progressive_dataframes
+
+        return progressive_dataframes(left, right, on, suffix=suffix, memory=memory, algorithm=algorithm, **options)
+    _refuse(**options)
     if wait_ms < 0:
         raise InputError(f"wait_ms must not be negative; got {wait_ms}.")
     inputs = [as_input(rows) for rows in (left, right)]

@@ -1,6 +1,6 @@
 """From a condition and a look at the data to a router: candidates, and the choice between them."""
 
 from dovetail.routing.candidates import Task, one_bucket
-from dovetail.routing.choose import Routing, choose_router, in_tasks
+from dovetail.routing.choose import Routing, choose_router, expected_pairs, in_tasks
 
-__all__ = ["Routing", "Task", "choose_router", "in_tasks", "one_bucket"]
+__all__ = ["Routing", "Task", "choose_router", "expected_pairs", "in_tasks", "one_bucket"]

@@ -101,17 +101,29 @@ def _measured(task: Task, pairs: _Pairs, router: Router, choice: Choice) -> Rout
     return Routing(router, loads, choice)
 
 
+def expected_pairs(task: Task, router: Router) -> Loads:
+    """How many pairs meet in each cell, by the sample."""
+    return _expected(task, _sample_pairs(task), router)[1]
+
+
 def _loads(task: Task, pairs: _Pairs, router: Router) -> Loads:
     """The work of each cell: rows that visit it, and pairs that meet in it."""
-    loads = np.zeros(router.cells)
+    rows, met = _expected(task, pairs, router)
+    return rows + met * PAIR
+
+
+def _expected(task: Task, pairs: _Pairs, router: Router) -> tuple[Loads, Loads]:
+    """Rows of both sides and pairs in each cell."""
+    rows = np.zeros(router.cells)
     met = []
     for side in Side:
         sample = task.samples[side]
         visits = router.route(side, sample.batch, np.arange(sample.batch.num_rows))
-        loads += np.bincount(visits.cells, minlength=router.cells) * sample.weight
+        rows += np.bincount(visits.cells, minlength=router.cells) * sample.weight
         met.append(_meeting_places(visits, pairs.rows[side], sample.batch.num_rows, router.cells))
     shared = np.intersect1d(met[0], met[1], assume_unique=True)
-    return loads + np.bincount(shared % router.cells, minlength=router.cells) * pairs.weight * PAIR
+    meetings = np.bincount(shared % router.cells, minlength=router.cells).astype(np.float64)
+    return rows, meetings * pairs.weight
 
 
 def _meeting_places(visits: Visits, wanted: Places, rows: int, cells: int) -> Places:

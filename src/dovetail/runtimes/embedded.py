@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
@@ -43,6 +43,7 @@ class Step:
     phase: Phase
     results: int  # so far, with this batch
     estimate: Estimate | None  # None while it cannot be honest
+    aggregates: Mapping[str, Estimate | None] | None = None  # where they were asked for instead of results
 
 
 def join_tables(

@@ -107,6 +107,10 @@ class BlockStore:
         self._last_read = (block.name, stop - 1)
         return pages
 
+    def pages(self, block: Block) -> int:
+        """How many pages a block has."""
+        return int(self._reader(block).num_record_batches)
+
     def _reader(self, block: Block) -> pa.ipc.RecordBatchFileReader:
         """A reader that stays open: pages are mostly read one at a time."""
         reader = self._readers.pop(block.name, None) or self._opened(block)

@@ -1,0 +1,346 @@
+"""Early results from tables at rest: small jobs, the promising first, with an estimate after each of them.
+
+    blocks    all rows, once, in files; which cells read which (wave_blocks.py)
+    waves     a few cells, then more at a time --> their results, from files --> steps with an estimate
+
+A wave is a Spark job over some cells, drawn at random in proportion to the results that a sample lets expect: so
+results come early, and the bounds of the estimate hold (draws.py). Cells in which a side has no rows are never visited.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from dovetail.aggregates import partial_columns
+from dovetail.aggregates.columns import needed
+from dovetail.batch import Phase, Side
+from dovetail.condition import text_of
+from dovetail.condition.aggregates import Aggregate, parse_aggregates
+from dovetail.draws import Draws
+from dovetail.errors import InputError, PlanError
+from dovetail.estimate import Estimate
+from dovetail.matchers import choose_drive
+from dovetail.routers.protocol import Router
+from dovetail.routing import Task, choose_router, expected_pairs
+from dovetail.runtimes.chunked import Chunked, chunk_size
+from dovetail.runtimes.embedded import Step
+from dovetail.runtimes.output import output_schema
+from dovetail.runtimes.work import Aggregating, Joining, Work
+from dovetail.spark.binding import Bound, bind_frames
+from dovetail.spark.packing import Rewrite
+from dovetail.spark.sampling import sample_sides
+from dovetail.spark.schemas import session_zone
+from dovetail.spark.state import state_directory
+from dovetail.spark.tables import in_fixed_order, shuffle_partitions
+from dovetail.spark.until import Until
+from dovetail.spark.wave_blocks import write_blocks
+from dovetail.spark.wave_log import Done, WaveLog
+from dovetail.spark.workers import settle
+from dovetail.state.blocks import Block, BlockStore
+from dovetail.state.budget import parse_bytes
+
+CELLS = 256  # the finer, the earlier the first results and the narrower the bounds; the coarser, the less work in all
+WAVE_S = 2.0  # how long a wave should take once the first ones have shown how fast it goes
+BY_AREA = 0.1  # of a cell's weight: not all that a sample finds nothing in is empty
+JOINED = "unit int, matches bigint, block string, sums array<double>"
+BOUNDED = {"count": "count", "sum": "total", "avg": "ratio"}  # aggregates, and how they are estimated
+ANY = 1 << 10  # number of cores
+
+
+@dataclass(frozen=True, slots=True)
+class WaveOptions:
+    """What `dovetail.progressive` takes for DataFrames besides the arguments of every progressive join."""
+
+    until: Any = None
+    aggregate: Mapping[str, str] | None = None
+    work_dir: str | None = None
+    cells: int = CELLS
+    seed: int = 0
+
+    @classmethod
+    def read(cls, given: dict[str, Any]) -> WaveOptions:
+        unknown = sorted(given.keys() - cls.__dataclass_fields__.keys())
+        if unknown:
+            known = ", ".join(cls.__dataclass_fields__)
+            raise InputError(f"{', '.join(unknown)}: no such option of a progressive join on Spark. There are {known}.")
+        options = cls(**given)
+        if not (type(options.cells) is int and options.cells > 0):
+            raise InputError(f"cells must be a positive number; got {options.cells!r}.")
+        return replace(options, until=Until.read(options.until))
+
+
+def progressive_dataframes(
+    left: DataFrame, right: DataFrame, on: Any, *, suffix: str, memory: str | int | None, algorithm: str, **given: Any
+) -> Iterator[Step]:
+    """Steps with results and an estimate. Leaving the loop removes the files, unless there is a work_dir."""
+    options = WaveOptions.read(given)
+    if left.isStreaming or right.isStreaming:
+        raise PlanError("progressive joins take tables at rest; dovetail.join of streams gives results as they come.")
+    if algorithm not in ("auto", "waves"):
+        raise PlanError(f"algorithm={algorithm!r} is for progressive joins in process; DataFrames are joined in waves.")
+    bound = bind_frames(on, left, right)
+    if bound.after:
+        raise PlanError(f"only Spark can evaluate {text_of(bound.after[0])}: join the tables as a whole.")
+    memory_bytes = None if memory is None else parse_bytes(memory)
+    schemas = (bound.visible(Side.LEFT), bound.visible(Side.RIGHT))
+    output = output_schema(*schemas, suffix)
+    wanted = parse_aggregates(options.aggregate, *schemas, session_zone(left)) if options.aggregate else ()
+    _check_bounded(wanted)
+    work: Work = Joining(bound.condition, "inner", output, bound.extra)
+    if wanted:
+        work = Aggregating(bound.condition, wanted, ())
+    return _Waves(left.sparkSession, bound, memory_bytes, output, tuple(wanted), work, options).steps()
+
+
+def _check_bounded(wanted: Sequence[Aggregate]) -> None:
+    for aggregate in wanted:
+        if aggregate.function not in BOUNDED:
+            raise PlanError(
+                f"{aggregate.text} has no bounds before everything is seen; give {', '.join(BOUNDED)}, or use "
+                "dovetail.aggregate."
+            )
+
+
+class _Unit(NamedTuple):
+    """A cell that is part of a wave."""
+
+    number: int  # in the order of the draws
+    cell: int
+
+
+class _Waves:
+    def __init__(
+        self,
+        spark: SparkSession,
+        bound: Bound,
+        memory_bytes: int | None,
+        output: pa.Schema,
+        wanted: tuple[Aggregate, ...],
+        work: Work,
+        options: WaveOptions,
+    ) -> None:
+        self._spark = spark
+        self._bound = bound
+        self._memory_bytes = memory_bytes
+        self._output = output
+        self._wanted = wanted
+        self._work = work
+        self._options = options
+        self._kept = options.work_dir is not None
+
+    def steps(self) -> Iterator[Step]:
+        directory = self._directory()
+        try:
+            log = WaveLog.read(directory, self._layout()) or self._begun(directory)
+            yield from self._run(directory, log)
+        finally:
+            if not self._kept:
+                shutil.rmtree(directory, ignore_errors=True)
+
+    def _directory(self) -> Path:
+        if self._options.work_dir is not None:
+            return Path(state_directory(self._options.work_dir, self._spark))
+        return Path(tempfile.mkdtemp(prefix="waves-", dir=state_directory(None, self._spark)))
+
+    def _layout(self) -> dict[str, Any]:
+        condition = self._bound.condition
+        return {
+            "condition": condition.text,
+            "columns": [[[field.name, str(field.type)] for field in condition.schema(side)] for side in Side],
+            "output": self._output.names,
+            "aggregates": [[aggregate.name, aggregate.text] for aggregate in self._wanted],
+        }
+
+    # Blocks.
+
+    def _begun(self, directory: Path) -> WaveLog:
+        """Look at both sides, write the blocks, and draw the order of the cells."""
+        condition = self._bound.condition
+        samples = sample_sides(self._bound.frames, condition, choose_drive(condition))
+        task = Task(condition, choose_drive(condition), samples, max(1, self._options.cells // 2))
+        router = choose_router(task).router
+        frames = self._bound.frames
+        if router.deals:
+            frames = (in_fixed_order(frames[0]), in_fixed_order(frames[1]))
+        blocks = write_blocks(frames, condition, router, str(directory))
+        rows = np.zeros((len(Side), router.cells))
+        for block in blocks:
+            rows[block.side, list(block.cells)] += block.block.rows
+        area = rows[0] * rows[1]
+        cells = np.flatnonzero(area)
+        weights = _weights(task, router, area)[cells]
+        log = WaveLog(self._layout(), blocks, cells.tolist(), weights.tolist(), self._options.seed)
+        if self._kept:
+            log.begin(directory)
+        return log
+
+    # Waves.
+
+    def _run(self, directory: Path, log: WaveLog) -> Iterator[Step]:
+        draws = Draws(log.weights, log.seed)
+        until = self._options.until.begun()
+        store = BlockStore(directory)
+        size, spent = self._cores(), 0.0
+        while True:
+            for step in self._handed_out(directory, store, log, draws):
+                yield step
+                if until.reached(step):
+                    return
+            if len(log.done) >= len(log.cells):
+                return
+            size = _next_size(size, spent)
+            units = [_Unit(i, log.cells[draws.order[i]]) for i in _following(log, size)]
+            started = time.perf_counter()
+            log.done += self._wave(directory, log, units)
+            spent = time.perf_counter() - started
+            if self._kept:
+                log.note(directory)
+
+    def _handed_out(self, directory: Path, store: BlockStore, log: WaveLog, draws: Draws) -> Iterator[Step]:
+        """What is done and was not handed out yet, as steps; at least one, if anything is done."""
+        if not log.done and log.cells:
+            return
+        estimate, aggregates = self._estimates(log, draws)
+        results = sum(done.handed_rows for done in log.done)
+        told = False
+        for done in log.done:
+            if done.block is None:
+                continue
+            block = Block.from_json(done.block)
+            for page in range(done.handed_out, store.pages(block)):
+                (batch,) = store.read_pages(block, page, page + 1)
+                results += batch.num_rows
+                done.handed_out, done.handed_rows, told = page + 1, done.handed_rows + batch.num_rows, True
+                try:
+                    yield Step(batch, Phase.CLEANUP, results, estimate, aggregates)
+                finally:  # it was taken, even if nothing more is wanted
+                    if self._kept:
+                        log.note(directory)
+            done.block = None
+            store.remove([block])
+        if not told:
+            nothing = pa.RecordBatch.from_pylist([], self._output)
+            yield Step(nothing, Phase.CLEANUP, results, estimate, aggregates)
+
+    def _estimates(self, log: WaveLog, draws: Draws) -> tuple[Estimate | None, dict[str, Estimate | None] | None]:
+        """Of the number of results, or of each aggregate."""
+        columns = partial_columns(self._wanted)
+        values = np.array([done.values for done in log.done]).reshape(len(log.done), 1 + len(columns))
+        if not self._wanted:
+            return draws.count(values[:, 0]), None
+        known = {column: values[:, i] for i, column in enumerate(columns, start=1)}
+        answers = {}
+        for aggregate in self._wanted:
+            estimate = getattr(draws, BOUNDED[aggregate.function])
+            answers[aggregate.name] = estimate(*(known[column] for column in needed(aggregate)))
+        return None, answers
+
+    def _wave(self, directory: Path, log: WaveLog, units: list[_Unit]) -> list[Done]:
+        """Join some cells, in a job of as many tasks as there are cores."""
+        tasks = min(len(units), self._cores())
+        files: dict[int, list[list[dict[str, Any]]]] = {unit.cell: [[], []] for unit in units}
+        for block in log.blocks:
+            for cell in files.keys() & set(block.cells):
+                files[cell][block.side].append(block.block.to_json())
+        rows = [(i % tasks, unit.number, json.dumps(files[unit.cell])) for i, unit in enumerate(units)]
+        frame = self._spark.createDataFrame(rows, "task int, unit int, files string").repartitionById(tasks, "task")
+        joined = frame.mapInArrow(
+            _joiner(self._work, bool(self._wanted), str(directory), self._memory_bytes), JOINED
+        ).collect()
+        by_unit = {row.unit: row for row in joined}
+        return [
+            Done([float(row.matches), *row.sums], None if row.block is None else json.loads(row.block))
+            for row in (by_unit[unit.number] for unit in units)
+        ]
+
+    def _cores(self) -> int:
+        return max(1, min(shuffle_partitions(self._bound.frames[0]), _parallelism(self._spark)))
+
+
+def _parallelism(spark: SparkSession) -> int:
+    """How many tasks run at once; a Connect session does not know."""
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except PySparkException:
+        return ANY
+
+
+def _weights(task: Task, router: Router, area: Any) -> Any:
+    expected = np.where(area > 0, expected_pairs(task, router), 0.0)
+    if not expected.sum():
+        return area
+    return (1 - BY_AREA) * expected / expected.sum() + BY_AREA * area / area.sum()
+
+
+def _next_size(size: int, spent: float) -> int:
+    """Twice as many cells as before, until a wave takes long enough."""
+    if not spent:
+        return size
+    return max(1, min(2 * size, round(size * WAVE_S / spent) if spent > WAVE_S / 2 else 2 * size))
+
+
+def _following(log: WaveLog, size: int) -> range:
+    return range(len(log.done), min(len(log.done) + size, len(log.cells)))
+
+
+def _joiner(work: Work, aggregating: bool, directory: str, memory_bytes: int | None) -> Rewrite:
+    """A function for mapInArrow that joins cells: rows from files, results into files."""
+
+    def join(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for row in batch.select(["unit", "files"]).to_pylist():
+                sides = [[Block.from_json(fields) for fields in side] for side in json.loads(row["files"])]
+                spilled = BlockStore()
+                try:
+                    results = Chunked(work, Side.LEFT, spilled, chunk_size(memory_bytes)).run(
+                        _rows(BlockStore(directory), sides)
+                    )
+                    given = _summed(results) if aggregating else _written(BlockStore(directory), results)
+                finally:
+                    spilled.close()
+                yield pa.RecordBatch.from_pylist([{"unit": row["unit"], **given}], ARROW_JOINED)
+        settle()
+
+    return join
+
+
+ARROW_JOINED = pa.schema(
+    [("unit", pa.int32()), ("matches", pa.int64()), ("block", pa.string()), ("sums", pa.list_(pa.float64()))]
+)
+
+
+def _rows(store: BlockStore, sides: list[list[Block]]) -> Iterator[tuple[Side, pa.RecordBatch]]:
+    for side in Side:
+        for block in sides[side]:
+            for page in range(store.pages(block)):
+                yield side, store.read_pages(block, page, page + 1)[0]
+
+
+def _written(store: BlockStore, results: Iterator[pa.RecordBatch]) -> dict[str, Any]:
+    paged, matches = None, 0
+    for batch in results:
+        paged = paged or store.paged(batch.schema, "results")
+        paged.write(batch)
+        matches += batch.num_rows
+    block = None if paged is None else json.dumps(paged.close().to_json())
+    return {"matches": matches, "block": block, "sums": []}
+
+
+def _summed(results: Iterator[pa.RecordBatch]) -> dict[str, Any]:
+    """The partial aggregates of a cell, which are sums all of them; nothing is zero."""
+    partials = pa.Table.from_batches(list(results))
+    sums = [float(pc.sum(column.cast(pa.float64())).as_py() or 0.0) for column in partials.columns]
+    return {"matches": 0, "block": None, "sums": sums}
