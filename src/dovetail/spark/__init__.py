@@ -3,6 +3,7 @@
 from dovetail.spark.aggregates import aggregate_dataframes, count_dataframes
 from dovetail.spark.joins import explain_dataframes, join_dataframes
 from dovetail.spark.multi import multijoin_dataframes
+from dovetail.spark.waves import progressive_dataframes
 
 __all__ = [
     "aggregate_dataframes",
@@ -10,4 +11,5 @@ __all__ = [
     "explain_dataframes",
     "join_dataframes",
     "multijoin_dataframes",
+    "progressive_dataframes",
 ]
