@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -11,20 +12,27 @@ from dovetail.aggregates import finish, partial_aggregates
 from dovetail.batch import Side, one_batch
 from dovetail.condition import parse
 from dovetail.condition.aggregates import check_names, parse_aggregates, parse_by
+from dovetail.diagonal.choose import Wish, choose_diagonal, plan_diagonal
 from dovetail.errors import InputError, PlanError
 from dovetail.metrics import Observer
 from dovetail.plan import JoinPlan
 from dovetail.planner import plan_join, plan_tables, with_estimate
 from dovetail.progress import watched
 from dovetail.runtimes.at_rest import count_at_rest
-from dovetail.runtimes.embedded import Step, join_progressively, join_tables
+from dovetail.runtimes.embedded import Step, join_along_diagonal, join_progressively, join_tables
+from dovetail.runtimes.output import output_schema
 from dovetail.sources.feed import WAIT_MS, Retry
 from dovetail.sources.local import Local, as_input, joined_schema
+from dovetail.sources.parquet import ParquetSource, parquet_source
+from dovetail.sources.scans import Scan, TableScan, as_scan
 from dovetail.state.budget import parse_bytes
-from dovetail.statistics import sample_table
+from dovetail.statistics import read_columns, sample_table
 from dovetail.tables import arrow_table
 
 On = str | Sequence[Any] | Any
+
+WISHES = ("share", "one", "tables")
+"""Options of diag: the window as a share of the side with the key, which side that is, and in how many tables."""
 
 
 def join(
@@ -67,10 +75,13 @@ def join(
             algorithm=algorithm,
             **options,
         )
-    _refuse(window=window, **options)
-    plan, tables = _planned(left, right, on, how, memory, algorithm)
+    plan, scans = _planned(left, right, on, how, memory, algorithm, window=window, **options)
     with watched(progress) as observer:
-        return join_tables(plan, *tables, suffix, observer)
+        if plan.diagonal is not None:
+            schema = output_schema(*plan.condition.schemas, suffix, plan.how)
+            steps = join_along_diagonal(plan, scans, suffix, observer)
+            return pa.Table.from_batches((step.batch for step in steps), schema)
+        return join_tables(plan, scans[0].to_table(), scans[1].to_table(), suffix, observer)
 
 
 def progressive(
@@ -105,15 +116,20 @@ def progressive(
         from dovetail.spark import progressive_dataframes
 
         return progressive_dataframes(left, right, on, suffix=suffix, memory=memory, algorithm=algorithm, **options)
+    wish = _wish(options) if algorithm == "diag" else None
     _refuse(**options)
     if wait_ms < 0:
         raise InputError(f"wait_ms must not be negative; got {wait_ms}.")
-    inputs = [as_input(rows) for rows in (left, right)]
+    inputs = [parquet_source(rows) or as_input(rows) for rows in (left, right)]
     if left is right and isinstance(inputs[0], Local):
         raise InputError("both sides are the same reader, whose rows come only once: give two, or a table.")
     schemas = [joined_schema(rows) for rows in inputs]
     condition = parse(on, schemas[0], schemas[1], in_process=True)
     memory_bytes = None if memory is None else parse_bytes(memory)
+    if wish is not None:
+        scans = (_counted(inputs[0]), _counted(inputs[1]))
+        plan = plan_diagonal(condition, "inner", scans, wish, memory_bytes, look=False)
+        return join_along_diagonal(plan, scans, suffix)
     plan = plan_join(condition, algorithm=algorithm, memory_bytes=memory_bytes)
     return join_progressively(plan, inputs[0], inputs[1], suffix, wait_ms, retry)
 
@@ -125,10 +141,10 @@ def count(left: Any, right: Any, on: On, **options: Any) -> int:
 
         return count_dataframes(left, right, on, **options)
     _refuse(**options)
-    plan, (left_table, right_table) = _planned(left, right, on, "inner", None, "auto")
-    return count_at_rest(
-        plan.condition, one_batch(left_table, left_table.schema), one_batch(right_table, right_table.schema)
-    )
+    tables = [_scan(rows).to_table() for rows in (left, right)]
+    condition = parse(on, tables[0].schema, tables[1].schema, in_process=True)
+    batches = [one_batch(table, table.schema) for table in tables]
+    return count_at_rest(condition, batches[0], batches[1])
 
 
 def aggregate(
@@ -154,7 +170,7 @@ def aggregate(
 
         return aggregate_dataframes(left, right, on, aggregates, by, window, **options)
     _refuse(window=window, **options)
-    tables = [arrow_table(table) for table in (left, right)]
+    tables = [_scan(rows).to_table() for rows in (left, right)]
     schemas = (tables[0].schema, tables[1].schema)
     condition = parse(on, *schemas, in_process=True)
     wanted, groups = parse_aggregates(aggregates, *schemas), parse_by(by, *schemas)
@@ -183,19 +199,59 @@ def explain(
         return explain_dataframes(
             left, right, on, how, window=window, memory_bytes=memory_bytes, algorithm=algorithm, **options
         )
-    _refuse(window=window, **options)
-    plan, tables = _planned(left, right, on, how, memory, algorithm)
+    plan, scans = _planned(left, right, on, how, memory, algorithm, look=True, window=window, **options)
+    tables = [scans[side].to_table(read_columns(plan.condition, side)) for side in Side]
     samples = [sample_table(plan.condition, side, tables[side]) for side in Side]
     return with_estimate(plan, (samples[0], samples[1]))
 
 
 def _planned(
-    left: Any, right: Any, on: On, how: str, memory: str | int | None, algorithm: str
-) -> tuple[JoinPlan, tuple[pa.Table, pa.Table]]:
-    tables = (arrow_table(left), arrow_table(right))
-    condition = parse(on, tables[0].schema, tables[1].schema, in_process=True)
+    left: Any,
+    right: Any,
+    on: On,
+    how: str,
+    memory: str | int | None,
+    algorithm: str,
+    *,
+    look: bool = False,
+    **options: Any,
+) -> tuple[JoinPlan, tuple[Scan, Scan]]:
+    """The plan, and both inputs. Files are looked at: where they are clustered alike, they need not be loaded."""
+    scans = (_scan(left), _scan(right))
+    condition = parse(on, scans[0].schema, scans[1].schema, in_process=True)
     memory_bytes = None if memory is None else parse_bytes(memory)
-    return plan_tables(condition, how, algorithm=algorithm, memory_bytes=memory_bytes), tables
+    if algorithm == "diag":
+        wish = _wish(options)
+        return plan_diagonal(condition, how, scans, wish, memory_bytes, look=look), scans
+    _refuse(**options)
+    advice: tuple[str, ...] = ()
+    if algorithm == "auto" and any(isinstance(scan, ParquetSource) for scan in scans):
+        plan, advice = choose_diagonal(condition, how, scans, memory_bytes)
+        if plan is not None:
+            return plan, scans
+    plan = plan_tables(condition, how, algorithm=algorithm, memory_bytes=memory_bytes)
+    return replace(plan, advice=(*plan.advice, *advice)), scans
+
+
+def _scan(rows: Any) -> Scan:
+    """Tables, and Parquet files by path or as a dataset."""
+    return as_scan(rows) or parquet_source(rows) or TableScan(arrow_table(rows))
+
+
+def _counted(rows: Any) -> Scan:
+    scan = as_scan(rows)
+    if scan is None:
+        raise InputError(
+            f"algorithm='diag' has to know how many rows there are and may read them twice, which {rows.name} does not "
+            "allow: give tables or Parquet files."
+        )
+    return scan
+
+
+def _wish(options: dict[str, Any]) -> Wish:
+    known = {name: options.pop(name) for name in WISHES if name in options}
+    _refuse(**options)
+    return Wish.of(**known)
 
 
 def _on_spark(left: Any, right: Any) -> bool:

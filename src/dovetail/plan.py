@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from dovetail.batch import Side
 from dovetail.condition import Condition, text_of
 
 
@@ -13,6 +14,29 @@ class Choice:
 
     name: str
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Diagonal:
+    """A window that slides over the side whose keys are unique, in tables."""
+
+    one: Side
+    tables: int
+    table_rows: int
+    rows: int  # of that side
+    clusteredness: str = ""  # as it was measured
+    mishits: float | None = None  # expected share of the other side
+
+    @property
+    def lines(self) -> list[tuple[str, str]]:
+        """What explain says of it."""
+        share = min(1.0, self.tables * self.table_rows / max(1, self.rows))
+        lines = [("window", f"{self.tables} tables of {self.table_rows:,} rows of {self.one.alias}, {share:.1%} of it")]
+        if self.clusteredness:
+            lines.insert(0, ("clustered", self.clusteredness))
+        if self.mishits is not None:
+            lines.append(("mishits", f"about {self.mishits:.1%} of {self.one.other.alias}, joined at the end"))
+        return lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +54,7 @@ class JoinPlan:
     pairs: float | None = None  # about how many, by a sample
     memory_bytes: int | None = None
     advice: tuple[str, ...] = field(default=())
+    diagonal: Diagonal | None = None  # algorithm diag
 
     def explain(self) -> str:
         lines = [("join", self.how), ("condition", self.condition.text)]
@@ -38,6 +63,8 @@ class JoinPlan:
         lines += [("driven by", by) for by in self.driven]
         lines += [("checked", f"{what}, on every candidate pair") for what in self.checked]
         lines.append(("kernel" if self.at_rest else "operator", f"{self.operator.name}: {self.operator.why}"))
+        if self.diagonal is not None:
+            lines += self.diagonal.lines
         if self.rows is not None:
             lines.append(("rows", f"{self.rows[0]:,} and {self.rows[1]:,}"))
         if self.pairs is not None:

@@ -73,7 +73,7 @@ def plan_tables(
         how,
         kernel,
         driven=_driven(drive),
-        checked=_checked(condition, (*drive.equal, *drive.predicates)),
+        checked=checked_beside(condition, (*drive.equal, *drive.predicates)),
         at_rest=True,
         memory_bytes=memory_bytes,
         advice=_advice(condition) if kernel.name == "nested_loop" else (),
@@ -111,7 +111,7 @@ def plan_window(
         how,
         Choice("spo", f"sorted runs of both streams, within {window.text}"),
         driven=_driven(drive),
-        checked=_checked(condition, (*drive.equal, *drive.predicates)),
+        checked=checked_beside(condition, (*drive.equal, *drive.predicates)),
         memory_bytes=memory_bytes,
     )
 
@@ -150,7 +150,7 @@ def plan_join(
         how,
         operator,
         driven=tuple(describe(p) for p in driven),
-        checked=_checked(condition, driven),
+        checked=checked_beside(condition, driven),
         memory_bytes=memory_bytes,
         advice=_advice(condition) if operator.name == "nested_loop" and algorithm == "auto" else (),
     )
@@ -172,7 +172,8 @@ def _driven(drive: Drive) -> tuple[str, ...]:
     return (*equal, *others)
 
 
-def _checked(condition: Condition, driven: Sequence[Predicate]) -> tuple[str, ...]:
+def checked_beside(condition: Condition, driven: Sequence[Predicate]) -> tuple[str, ...]:
+    """What candidates have to satisfy beside what drives the join."""
     others = [describe(p) for p in condition.predicates if p not in driven]
     return (*others, *(text_of(part) for part in condition.residual))
 

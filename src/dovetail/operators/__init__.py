@@ -32,6 +32,8 @@ MULTI_REGISTRY = {
 
 def operator_class(name: str) -> type[JoinOperator]:
     """The operator of that name."""
+    if name == "diag":  # runtimes/diagonal
+        raise InputError("diag joins tables and Parquet files in process: it reads both at a pace of its own.")
     if name not in REGISTRY:
         raise InputError(f"no algorithm is called {name!r}. There are: {', '.join(sorted(REGISTRY))}.")
     module, _, attribute = REGISTRY[name].partition(":")

@@ -17,6 +17,7 @@ from dovetail.operators.protocol import Workspace
 from dovetail.plan import JoinPlan
 from dovetail.runtimes.at_rest import join_at_rest
 from dovetail.runtimes.chunked import Chunked, chunk_size
+from dovetail.runtimes.diagonal import DiagonalJoin
 from dovetail.runtimes.driver import Driver
 from dovetail.runtimes.output import output_schema, result_batches
 from dovetail.runtimes.watching import Watch
@@ -24,6 +25,7 @@ from dovetail.runtimes.work import Joining
 from dovetail.sources.feed import WAIT_MS, Feed, Retry
 from dovetail.sources.local import as_source
 from dovetail.sources.protocol import Source
+from dovetail.sources.scans import Scan
 from dovetail.state.blocks import BlockStore
 from dovetail.state.budget import Budget
 
@@ -92,6 +94,17 @@ def join_progressively(
     sources = (as_source(left), as_source(right))
     feed = Feed(sources, room_bytes=room_bytes, batch_rows=STREAM_ROWS, wait_ms=wait_ms, retry=retry)
     return _fed(plan, feed, schema, len(sources) * room_bytes)
+
+
+def join_along_diagonal(
+    plan: JoinPlan, scans: tuple[Scan, Scan], suffix: str, observer: Observer | None = None
+) -> Iterator[Step]:
+    """Results as they come: both inputs are read as the window slides."""
+    join = DiagonalJoin(plan, scans, output_schema(*plan.condition.schemas, suffix, plan.how))
+    for phase, batch in join.results():
+        yield Step(batch, phase, join.counters.results, None)
+        if observer is not None:
+            observer(Progress("joining", join.counters.results))
 
 
 def _fed(plan: JoinPlan, feed: Feed, schema: pa.Schema, line_bytes: int) -> Iterator[Step]:

@@ -1,0 +1,139 @@
+"""Whether to join along the diagonal, and with which window."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dovetail.batch import Side
+from dovetail.condition import Condition, describe
+from dovetail.diagonal.clusteredness import Clusteredness, measure
+from dovetail.diagonal.costs import diag_transfers, grace_transfers
+from dovetail.errors import InputError, PlanError
+from dovetail.plan import Choice, Diagonal, JoinPlan
+from dovetail.planner import checked_beside, join_type
+from dovetail.sources.scans import Scan
+from dovetail.state.repeats import Repeats
+
+TABLES = 5  # section 4.3: few enough to look into, enough to slide in small steps
+WINDOW = 3  # one third of the memory is for the window
+NOTES = 8  # one eighth is for seeing that keys are unique
+ROW_BYTES = 40  # of a hash table and positions, for each row
+MOST_WINDOW = 0.5  # of the side with the key: with more, it could as well be loaded whole
+REPEATED = "such rows are set aside and joined at the end, which is right and slow"
+
+Scans = tuple[Scan, Scan]
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the caller has settled: the window as a share of the side with the key, that side, the number of tables."""
+
+    share: float | None = None
+    one: str | None = None
+    tables: int = TABLES
+
+    @property
+    def side(self) -> Side | None:
+        return None if self.one is None else Side.LEFT if self.one == "left" else Side.RIGHT
+
+    @classmethod
+    def of(cls, **options: Any) -> Wish:
+        wish = cls(**{name: value for name, value in options.items() if value is not None})
+        if wish.share is not None and not 0 < wish.share <= 1:
+            raise InputError(f"share must be more than 0 and at most 1; got {wish.share!r}.")
+        if wish.one not in (None, "left", "right"):
+            raise InputError(f"one must be 'left' or 'right', the side with the unique key; got {wish.one!r}.")
+        if wish.tables < 1:
+            raise InputError(f"tables must be positive; got {wish.tables!r}.")
+        return wish
+
+
+def plan_diagonal(
+    condition: Condition, how: str, scans: Scans, wish: Wish, memory_bytes: int | None, *, look: bool = True
+) -> JoinPlan:
+    """The plan of a join along the diagonal that was asked for. `look`: even if the window is settled already."""
+    if not condition.equalities:
+        raise PlanError(f"algorithm='diag' cannot run {condition.text}: it needs an equality between the two sides.")
+    seen = _look(condition, scans, wish.side) if look or wish.share is None else None
+    advice = (f"{seen.repeated:,} keys were seen twice: {REPEATED}",) if seen is not None and seen.repeated else ()
+    return _plan(condition, how, scans, wish, memory_bytes, seen, "asked for", advice)
+
+
+def choose_diagonal(
+    condition: Condition, how: str, scans: Scans, memory_bytes: int | None
+) -> tuple[JoinPlan | None, tuple[str, ...]]:
+    """The plan of a join along the diagonal where it pays; where it does not, None and why."""
+    rows, wish = [scan.rows for scan in scans], Wish()
+    if not condition.equalities or not all(rows):
+        return None, ()
+    seen = _look(condition, scans, None)
+    if seen.repeated:
+        return None, (f"not along the diagonal: keys come several times on both sides, {seen.repeated:,} in a sample",)
+    if memory_bytes is not None and memory_bytes < NOTES * Repeats.nbytes_for(seen.rows):
+        return None, ("not along the diagonal: the memory does not suffice to see that keys are unique",)
+    plan = _plan(condition, how, scans, wish, memory_bytes, seen, "", ())
+    assert plan.diagonal is not None
+    mishits = plan.diagonal.mishits or 0.0
+    sizes = (scans[seen.one].nbytes, scans[seen.one.other].nbytes)
+    ours, theirs = diag_transfers(*sizes, mishits, coupled=True), grace_transfers(*sizes)
+    wide = wish.tables * plan.diagonal.table_rows / seen.rows
+    if ours > theirs or wide > MOST_WINDOW:
+        return None, (f"not along the diagonal: {seen.text}; {mishits:.1%} mishits in a window of {wide:.1%}",)
+    why = f"the files are clustered alike: {ours / theirs:.0%} of the reading and writing of a hash join on disk"
+    return replace(plan, operator=Choice("diag", why)), ()
+
+
+def _plan(
+    condition: Condition,
+    how: str,
+    scans: Scans,
+    wish: Wish,
+    memory_bytes: int | None,
+    seen: Clusteredness | None,
+    why: str,
+    advice: tuple[str, ...],
+) -> JoinPlan:
+    one = wish.side if wish.side is not None else _smaller(scans) if seen is None else seen.one
+    rows = scans[one].rows
+    if wish.share is not None:
+        table_rows = -(-int(wish.share * rows) // wish.tables)
+    else:
+        assert seen is not None
+        table_rows = min(seen.table_rows(wish.tables), _fitting(scans[one], wish.tables, memory_bytes))
+    table_rows = max(1, min(table_rows, rows))
+    expected = None if seen is None else seen.mishits(wish.tables, table_rows)
+    driven = condition.equalities
+    return JoinPlan(
+        condition,
+        join_type(how),
+        Choice("diag", why),
+        driven=tuple(describe(p) for p in driven),
+        checked=checked_beside(condition, driven),
+        memory_bytes=memory_bytes,
+        diagonal=Diagonal(one, wish.tables, table_rows, rows, "" if seen is None else seen.text, expected),
+        advice=advice,
+    )
+
+
+def _look(condition: Condition, scans: Scans, one: Side | None) -> Clusteredness:
+    """With the smaller side as R1, or the other one if keys of the smaller one repeat and those of the other do not."""
+    if one is not None:
+        return measure(condition, scans, one)
+    seen = measure(condition, scans, _smaller(scans))
+    if seen.repeated:
+        other = measure(condition, scans, seen.one.other)
+        if not other.repeated and len(other.deviations):
+            return other
+    return seen
+
+
+def _smaller(scans: Scans) -> Side:
+    return Side.LEFT if scans[0].rows <= scans[1].rows else Side.RIGHT
+
+
+def _fitting(scan: Scan, tables: int, memory_bytes: int | None) -> int:
+    """Rows of a table, so that all of them fit in the memory that is for the window."""
+    if memory_bytes is None:
+        return scan.rows
+    return memory_bytes // WINDOW // (tables + 1) // (scan.nbytes // max(1, scan.rows) + ROW_BYTES)

@@ -1,0 +1,105 @@
+"""How well two tables are clustered alike: where partners are, against where they would be on the diagonal.
+
+    deviation = position of the partner in R1 - floor(position in RN * |R1| / |RN|)
+
+Rows of RN are read at some places (or all of them); their partners are found by one pass over the keys of R1. Filters
+that keep the order leave deviations as they are, since positions count rows that they leave out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dovetail.batch import Side
+from dovetail.condition import Condition
+from dovetail.diagonal.mishits import expected_mishits, sufficient_rows
+from dovetail.sources.scans import Scan, read_some
+from dovetail.state.hash_keys import HashKeys
+from dovetail.state.hash_table import HashTable
+from dovetail.statistics import read_columns
+
+PLACES = 16  # at which RN is looked at
+PLACE_ROWS = 2048
+BATCH_ROWS = 1 << 17
+ACCEPTED = 0.01  # share of mishits that a window is chosen for
+CAUTION = 0.75  # of what is accepted is aimed at: a sample is not the whole
+QUANTILES = (0.5, 0.95, 0.99)
+
+
+@dataclass(frozen=True, slots=True)
+class Clusteredness:
+    one: Side
+    rows: int  # of R1
+    sampled: int  # rows of RN with a key
+    deviations: NDArray[np.int64]  # of those that have a partner
+    repeated: int  # partners that share their key with another one: R1 has no unique key, and diag is not for it
+
+    @property
+    def quantiles(self) -> tuple[float, ...]:
+        """Of the absolute deviations, as shares of R1."""
+        if not len(self.deviations):
+            return tuple(0.0 for _ in QUANTILES)
+        return tuple((np.quantile(np.abs(self.deviations), QUANTILES) / max(1, self.rows)).tolist())
+
+    @property
+    def alone(self) -> float:
+        """The share of RN without a partner: mishits, whatever the window."""
+        return 1 - len(self.deviations) / self.sampled if self.sampled else 0.0
+
+    def mishits(self, tables: int, table_rows: int) -> float:
+        """The share of RN to expect."""
+        return self.alone + (1 - self.alone) * expected_mishits(tables, table_rows, self.deviations)
+
+    def table_rows(self, tables: int, accept: float = ACCEPTED) -> int:
+        """The smallest tables that leave no more mishits than accepted, of rows that have a partner."""
+        return sufficient_rows(tables, self.deviations, CAUTION * accept)
+
+    @property
+    def text(self) -> str:
+        shares = ", ".join(f"{q:.0%} within {at:.2%}" for q, at in zip(QUANTILES, self.quantiles, strict=True))
+        return f"of {self.sampled:,} partners {shares} of {self.one.alias} from the diagonal"
+
+
+def measure(condition: Condition, scans: tuple[Scan, Scan], one: Side, places: int | None = PLACES) -> Clusteredness:
+    """Look at RN at some places, or at all of it (the paper's histogram, section 3.5)."""
+    keys, many = HashKeys(condition), one.other
+    hashes, positions = _sampled(condition, keys, scans[many], many, places)
+    table = HashTable()
+    table.insert(hashes)
+    partner = np.full(len(hashes), -1)
+    repeated = 0
+    start = 0
+    for _, batch in scans[one].places(BATCH_ROWS, read_columns(condition, one)):
+        rows, theirs = keys.hash(one, batch)
+        for probing, mine in table.find(theirs, BATCH_ROWS):
+            known = partner[mine] >= 0
+            repeated += int(known.sum())
+            at = probing if rows is None else rows[probing]
+            partner[mine] = np.where(known, partner[mine], start + at)
+        start += batch.num_rows
+    found = partner >= 0
+    expected = positions[found] * scans[one].rows // max(1, scans[many].rows)
+    return Clusteredness(one, scans[one].rows, len(hashes), partner[found] - expected, repeated)
+
+
+def _sampled(
+    condition: Condition, keys: HashKeys, scan: Scan, side: Side, places: int | None
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    columns = read_columns(condition, side)
+    looks: Iterator[tuple[int, pa.RecordBatch]]
+    if places is None or scan.rows <= places * PLACE_ROWS:
+        looks = scan.places(BATCH_ROWS, columns)
+    else:
+        starts = [scan.rows * (2 * k + 1) // (2 * places) - PLACE_ROWS // 2 for k in range(places)]
+        looks = read_some(scan, columns, starts, PLACE_ROWS)
+    hashes, positions = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for position, batch in looks:
+        rows, found = keys.hash(side, batch)
+        hashes.append(found)
+        positions.append(position + (np.arange(batch.num_rows) if rows is None else rows))
+    return np.concatenate(hashes), np.concatenate(positions)

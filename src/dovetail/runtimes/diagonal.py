@@ -1,0 +1,323 @@
+"""Diag-Join: two tables that grew together are joined along the diagonal, in one pass over each.
+
+    R1   ....[ k-2 | k-1 |  k  | k+1 | k+2 ]....    arriving: a ring of hash tables slides over R1 with the position
+                    \\   |   /                                 in RN; each row of RN is looked up, middle first
+    RN   ............[batch]....................
+                        \\--> mishits, by hash       cleanup:  mishits meet all of R1, partition by partition
+
+Guarantee: every matching pair exactly once, of every join type, whatever the data: clustering decides how many rows
+are mishits, and nothing else. First results come when half a window of R1 and a batch of RN have been read. Where no
+row is a mishit, either input is read once and nothing is written.
+
+Helmer, Westmann and Moerkotte, Diag-Join: an opportunistic join algorithm for 1:N relationships, VLDB 1998; Figures 3
+and 5, sections 3.1 to 3.4.
+
+Deviations: batches instead of tuples: all rows of RN between two slides are looked up together. The window follows
+floor(i |R1| / |RN|), since the ratio is no integer; the next table is always loaded, and none is cleared once R1 has
+ended. Mishits go to their partitions at once, not to a temporary file first (section 5). If they fit in memory, R1
+passes by them and is not partitioned. Keys of R1 that repeat are found, not assumed away (`state/repeats`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from dovetail.batch import Phase, Rows, Side, one_batch, take_rows
+from dovetail.errors import BudgetError
+from dovetail.metrics import Counters
+from dovetail.plan import JoinPlan
+from dovetail.runtimes.partners import Meeting, Partners
+from dovetail.sources.scans import Place, Scan
+from dovetail.state.blocks import BlockStore
+from dovetail.state.budget import BUFFER, Budget
+from dovetail.state.grace import EXTRA, Aside, Partitions, set_aside
+from dovetail.state.hash_keys import HashKeys
+from dovetail.state.hash_table import Hashes, HashTable
+from dovetail.state.repeats import Met, Repeats
+from dovetail.state.ring import Positions, Ring, Table
+
+MOST_PAIRS = 1 << 18  # in one piece
+
+
+class Found(NamedTuple):
+    """New results, and the phase they were found in."""
+
+    phase: Phase
+    batch: pa.RecordBatch
+
+
+class Keyed(NamedTuple):
+    """Rows that can match, with hashes and positions."""
+
+    batch: pa.RecordBatch
+    hashes: Hashes
+    positions: Positions
+
+    def slice(self, start: int, stop: int) -> Keyed:
+        return Keyed(self.batch.slice(start, stop - start), self.hashes[start:stop], self.positions[start:stop])
+
+    def aside(self, rows: Rows) -> Aside:
+        return set_aside(take_rows(self.batch, rows), self.hashes[rows], self.positions[rows])
+
+
+@dataclass(slots=True)
+class Tally:
+    """What came of the rows of RN that have a key."""
+
+    hits: int = 0  # found it in the ring
+    mishits: int = 0
+    lookups: int = 0  # one per row and table
+    repeats: int = 0  # keys of R1 that came more than once, or seemed to
+    passes: list[int] = field(default_factory=lambda: [0, 0])  # rows read of R1 and RN
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How memory is divided. Without a limit the window takes what it needs."""
+
+    batch_rows: tuple[int, int]  # of R1 and RN
+    table_bytes: int
+    aside_bytes: int
+    chunk_bytes: int
+    partitions: int
+
+    @classmethod
+    def of(cls, memory_bytes: int | None, tables: int, one: Scan, many: Scan) -> Room:
+        if memory_bytes is None:
+            return cls((1 << 15, 1 << 15), 1 << 62, 1 << 26, 1 << 28, 16)
+        needed = 8 * Repeats.nbytes_for(one.rows)
+        if memory_bytes < needed:
+            raise BudgetError(
+                f"diag notes 6 bytes for each of the {one.rows:,} rows of the side with the key, in an eighth of its "
+                f"memory: give it {needed:,} bytes or more, or choose another algorithm."
+            )
+        block = memory_bytes // 32
+        rows = [max(1, min(1 << 15, block * scan.rows // max(1, scan.nbytes))) for scan in (one, many)]
+        chunk = memory_bytes // 8
+        partitions = min(64, max(4, -(-many.nbytes // chunk)))
+        return cls((rows[0], rows[1]), memory_bytes // 3 // tables, block, chunk, partitions)
+
+
+class DiagonalJoin:
+    """One join. `results` runs it; what it has done so far can be read at any time."""
+
+    def __init__(self, plan: JoinPlan, scans: tuple[Scan, Scan], schema: pa.Schema) -> None:
+        assert plan.diagonal is not None
+        self._window = plan.diagonal
+        self._one, self._many = plan.diagonal.one, plan.diagonal.one.other
+        self._scan = {0: scans[self._one], 1: scans[self._many]}
+        self._keys = HashKeys(plan.condition)
+        self.tally = Tally()
+        self.counters = Counters()
+        self._budget = Budget(plan.memory_bytes, "bytes", self.counters)
+        self._room = Room.of(plan.memory_bytes, self._window.tables, scans[self._one], scans[self._many])
+        self._store = BlockStore(counters=self.counters)
+        self._partners = Partners(plan, self._one, scans[self._one].rows, schema)
+        self._repeats = Repeats(scans[self._one].rows)
+        self.ring = Ring(self._window.tables, self._tables())
+        self._mishits = self._set_apart(self._many, "mishits")
+
+    def results(self) -> Iterator[Found]:
+        """Everything. Leaving the loop early frees memory and files."""
+        try:
+            for phase, work in ((Phase.ARRIVING, self._arrive()), (Phase.CLEANUP, self._clean_up())):
+                for batch in work:
+                    self.counters.results += batch.num_rows
+                    yield Found(phase, batch)
+        finally:
+            self._store.close()
+
+    # Phase 1: along the diagonal.
+
+    def _arrive(self) -> Iterator[pa.RecordBatch]:
+        rows, of = self._scan[0].rows, self._scan[1].rows
+        for place, keyed in self._read(1):
+            if self._partners.asks_many:
+                yield from self._keyless(place, keyed)
+            start = 0
+            while start < len(keyed.hashes):
+                position = int(keyed.positions[start])
+                self._slide(position * rows // of, position)
+                stop = int(np.searchsorted(keyed.positions, -(-self.ring.reach * of // max(1, rows))))
+                yield from self._probe(keyed.slice(start, stop))
+                start = stop
+        if of:  # a key in the rest of R1 may be a repeated one
+            for table in self.ring.drain(of):
+                self._note(table, of)
+
+    def _slide(self, target: int, now: int) -> None:
+        for table in self.ring.advance(target, now):
+            self._note(table, now)
+            self._budget.hold("ring", self.ring.rows, self.ring.nbytes)
+
+    def _note(self, table: Table, now: int) -> None:
+        again = self._repeats.note(table.hashes, now)
+        self._budget.hold("keys", 0, self._repeats.nbytes + self._partners.partnered.nbytes)
+        if len(again):
+            self.tally.repeats = len(self._repeats)
+            for each in (*self.ring.resident, table):
+                each.forget(again)
+
+    def _probe(self, keyed: Keyed) -> Iterator[pa.RecordBatch]:
+        hits, missing = self.ring.search(keyed.hashes)
+        self.tally.hits += len(keyed.hashes) - len(missing)
+        self.tally.mishits += len(missing)
+        self.tally.lookups = self.counters.probes = self.ring.searched
+        partnered = np.zeros(len(keyed.hashes), np.bool_)
+        for table, probing, rows in hits:
+            met = self._partners.checked(Meeting(keyed.batch, probing, table.batch, rows, table.positions[rows]))
+            partnered[met.many_rows] = True
+            yield from self._partners.results(met)
+        if self._partners.asks_many:  # no verdict yet on a row that fails: its key may come again
+            missing = np.flatnonzero(~partnered)
+            yield from self._partners.at_once(keyed.batch, partnered)
+        self._mishits.add(keyed.aside(missing))
+        self._budget.hold("mishits", self._mishits.buffered_rows, self._mishits.nbytes)
+
+    def _keyless(self, place: Place, keyed: Keyed) -> Iterator[pa.RecordBatch]:
+        """Rows with a null key, or that a filter leaves out, match nothing."""
+        others = np.ones(place.batch.num_rows, np.bool_)
+        others[keyed.positions - place.position] = False
+        rows = np.flatnonzero(others)
+        return self._partners.verdict(take_rows(place.batch, rows), np.zeros(len(rows), np.bool_))
+
+    # Reading.
+
+    def _read(self, which: int, start: int = 0) -> Iterator[tuple[Place, Keyed]]:
+        """The rows of R1 (0) or RN (1) as they are, and those that can match."""
+        side = self._many if which else self._one
+        for place in self._scan[which].places(self._room.batch_rows[which], start=start):
+            rows, hashes = self._keys.hash(side, place.batch)
+            self.tally.passes[which] += place.batch.num_rows
+            self.counters.rows_received += place.batch.num_rows
+            batch = place.batch if rows is None else take_rows(place.batch, rows)
+            positions = place.position + (np.arange(batch.num_rows) if rows is None else rows)
+            self._budget.hold(f"{BUFFER} {which}", place.batch.num_rows, place.batch.nbytes + 16 * len(hashes))
+            yield place, Keyed(batch, hashes, positions)
+
+    def _tables(self) -> Iterator[Table]:
+        """R1 in tables: each full, but for the last."""
+        waiting: list[Keyed] = []
+        rows = nbytes = low = 0
+        full = self._window.table_rows
+        for _, keyed in self._read(0):
+            start = 0
+            while start < len(keyed.hashes):
+                piece = keyed.slice(start, start + full - rows)
+                start += len(piece.hashes)
+                waiting.append(piece)
+                rows += len(piece.hashes)
+                nbytes += piece.batch.nbytes + 40 * len(piece.hashes)
+                if rows == full or nbytes > self._room.table_bytes:
+                    high = int(piece.positions[-1]) + 1
+                    yield _table(waiting, low, high)
+                    waiting, rows, nbytes, low = [], 0, 0, high
+        if waiting:
+            yield _table(waiting, low, self._scan[0].rows)
+
+    # Phase 2: mishits and all of R1.
+
+    def _clean_up(self) -> Iterator[pa.RecordBatch]:
+        again, met = self._met_again()
+        self.ring.clear()
+        self._budget.release("ring")
+        for partitions in (self._mishits, again):
+            partitions.close()
+        whole = not (self._mishits.spilled or again.spilled)
+        if self._mishits.rows + again.rows:
+            ones = None if whole else self._partitioned_one()
+            for number in [None] if whole else range(self._room.partitions):
+                yield from self._join_partition(number, again, met, ones)
+        if self._partners.asks_one:
+            for place, _ in self._read(0):
+                yield from self._partners.last(place.batch, place.position)
+
+    def _met_again(self) -> tuple[Partitions, Met]:
+        """Rows of RN that have met the first row of a repeated key: they come again, to meet the others."""
+        again = self._set_apart(self._many, "again")
+        if not len(self._repeats):
+            return again, Met.nothing()
+        for _, keyed in self._read(0):
+            self._repeats.look(keyed.hashes, keyed.positions)
+        met = self._repeats.met(self.ring.stays)
+        for _, keyed in self._read(1):
+            again.add(keyed.aside(np.flatnonzero(met.of(keyed.hashes, keyed.positions) >= 0)))
+            self._budget.hold("again", again.buffered_rows, again.nbytes)
+        return again, met
+
+    def _partitioned_one(self) -> Partitions:
+        ones = self._set_apart(self._one, "ones")
+        for _, keyed in self._read(0):
+            ones.add(keyed.aside(np.arange(len(keyed.hashes))))
+            self._budget.hold("ones", ones.buffered_rows, ones.nbytes)
+        ones.close()
+        return ones
+
+    def _join_partition(
+        self, number: int | None, again: Partitions, met: Met, ones: Partitions | None
+    ) -> Iterator[pa.RecordBatch]:
+        for rows, has_met in self._chunks(number, again, met):
+            table = HashTable()
+            table.insert(rows.hashes)
+            self._budget.hold("chunk", rows.batch.num_rows, rows.batch.nbytes + table.nbytes)
+            partnered = np.zeros(rows.batch.num_rows, np.bool_)
+            settled = partnered.copy()
+            pages = self._ones() if ones is None else ones.pages(number)
+            for page in pages:
+                self.counters.probes += len(page.hashes)
+                for their, mine in table.find(page.hashes, MOST_PAIRS):
+                    found = Meeting(rows.batch, mine, page.batch, their, page.positions[their])
+                    found = self._partners.checked(found)
+                    partnered[found.many_rows] = True
+                    known = has_met[found.many_rows] == found.one_positions
+                    settled[found.many_rows[known]] = True
+                    yield from self._partners.results(found.only(~known), (EXTRA, EXTRA))
+            if self._partners.asks_many:
+                open_rows = np.flatnonzero(~settled)
+                batch = take_rows(rows.rows, open_rows)
+                yield from self._partners.verdict(batch, partnered[open_rows])
+            self._budget.release("chunk")
+
+    def _ones(self) -> Iterator[Aside]:
+        for _, keyed in self._read(0):
+            yield keyed.aside(np.arange(len(keyed.hashes)))
+
+    def _chunks(self, number: int | None, again: Partitions, met: Met) -> Iterator[tuple[Aside, Positions]]:
+        """Rows of RN in chunks that fit in memory, each with the position of the row of R1 it has met, or -1.
+
+        A mishit that comes again would come twice.
+        """
+        waiting: list[pa.RecordBatch] = []
+        marks: list[Positions] = []
+        nbytes = 0
+        for partitions in (self._mishits, again):
+            for page in partitions.pages(number):
+                marked = met.of(page.hashes, page.positions)
+                batch = page.batch
+                if partitions is self._mishits and (marked >= 0).any():
+                    batch = take_rows(batch, np.flatnonzero(marked < 0))
+                    marked = marked[marked < 0]
+                waiting.append(batch)
+                marks.append(marked)
+                nbytes += batch.nbytes
+                if nbytes > self._room.chunk_bytes:
+                    yield Aside(one_batch(waiting, batch.schema)), np.concatenate(marks)
+                    waiting, marks, nbytes = [], [], 0
+        if waiting:
+            yield Aside(one_batch(waiting, waiting[0].schema)), np.concatenate(marks)
+
+    def _set_apart(self, side: Side, stem: str) -> Partitions:
+        room = self._room
+        schema = self._scan[int(side is self._many)].schema
+        return Partitions(schema, self._store, stem, room.partitions, room.aside_bytes)
+
+
+def _table(pieces: list[Keyed], low: int, high: int) -> Table:
+    batch = one_batch([piece.batch for piece in pieces], pieces[0].batch.schema)
+    hashes = np.concatenate([piece.hashes for piece in pieces])
+    return Table(batch, np.concatenate([piece.positions for piece in pieces]), hashes, low, high)

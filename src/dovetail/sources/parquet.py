@@ -1,0 +1,123 @@
+"""Parquet files: larger than memory, read a few pages of a row group at a time.
+
+A directory is read file by file in the order of names; columns that stand in the names of directories (`year=2026/`)
+are constants of their files.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Generator, Iterator, Sequence
+from functools import cached_property
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from dovetail.errors import InputError
+from dovetail.files import dataset_of, format_of
+from dovetail.sources.local import conformed
+from dovetail.sources.protocol import Piece
+from dovetail.sources.scans import Place
+from dovetail.tables import arrow_table
+
+BATCH_ROWS = 1 << 15
+
+
+class ParquetSource:
+    """A source at rest: its rows are counted, and can be read from any position."""
+
+    resumable = True
+
+    def __init__(self, dataset: ds.Dataset, name: str, columns: Sequence[str] | None = None) -> None:
+        if not isinstance(dataset, ds.FileSystemDataset) or not isinstance(dataset.format, ds.ParquetFileFormat):
+            raise InputError(f"{name} is not a dataset of Parquet files.")
+        self.name = name
+        self._fragments = list(dataset.get_fragments())
+        self._counts = [fragment.metadata.num_rows for fragment in self._fragments]
+        self._starts = list(accumulate(self._counts, initial=0))
+        self.rows: int = self._starts[-1]
+        schema = dataset.schema if columns is None else pa.schema([_field(dataset.schema, c, name) for c in columns])
+        self.schema: pa.Schema = arrow_table(schema.empty_table()).schema
+
+    @cached_property
+    def nbytes(self) -> int:
+        """As a few rows at the start take it."""
+        place = next(self.places(1024), None)
+        return 0 if place is None else place.batch.nbytes * self.rows // max(1, place.batch.num_rows)
+
+    def select(self, columns: Sequence[str]) -> pa.Schema:
+        return pa.schema([field for field in self.schema if field.name in columns])
+
+    def places(self, most_rows: int, columns: Sequence[str] | None = None, start: int = 0) -> Iterator[Place]:
+        schema = self.schema if columns is None else self.select(columns)
+        first = max(0, bisect_right(self._starts, start) - 1)
+        for number in range(first, len(self._fragments)):
+            for position, batch in _read(self._fragments[number], schema, most_rows, start - self._starts[number]):
+                yield Place(self._starts[number] + position, batch)
+            start = self._starts[number + 1]
+
+    def to_table(self, columns: Sequence[str] | None = None) -> pa.Table:
+        schema = self.schema if columns is None else self.select(columns)
+        return pa.Table.from_batches((place.batch for place in self.places(1 << 20, columns)), schema)
+
+    def open(self, position: int | None = None) -> Generator[Piece, None, None]:
+        for place in self.places(BATCH_ROWS, start=position or 0):
+            yield Piece(place.batch, place.position + place.batch.num_rows)
+
+
+def _read(fragment: Any, schema: pa.Schema, most_rows: int, skip: int) -> Iterator[Place]:
+    """The rows of a file after the first `skip`; row groups that lie before are not read."""
+    position = 0
+    groups: list[int] = []
+    for group in range(fragment.metadata.num_row_groups):
+        rows = fragment.metadata.row_group(group).num_rows
+        if position + rows <= skip and not groups:
+            position += rows
+        else:
+            groups.append(group)
+    constants = ds.get_partition_keys(fragment.partition_expression)
+    names = [name for name in schema.names if name not in constants]
+    with pq.ParquetFile(fragment.path, filesystem=fragment.filesystem) as file:
+        for read in file.iter_batches(most_rows, row_groups=groups, columns=names) if groups else ():
+            batch = conformed(_complete(read, constants, schema), schema)
+            if position + batch.num_rows > skip:
+                cut = max(0, skip - position)
+                yield Place(position + cut, batch.slice(cut))
+            position += batch.num_rows
+
+
+def _complete(batch: pa.RecordBatch, constants: dict[str, Any], schema: pa.Schema) -> pa.RecordBatch:
+    """The columns in the order of the schema, with those that are constant."""
+    arrays = [
+        pa.array([constants[field.name]] * batch.num_rows, field.type)
+        if field.name in constants
+        else batch.column(field.name)
+        for field in schema
+    ]
+    if not arrays:
+        return batch
+    fields = [field.with_type(array.type) for field, array in zip(schema, arrays, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields, metadata=schema.metadata))
+
+
+def _field(schema: pa.Schema, column: str, name: str) -> pa.Field:
+    if column not in schema.names:
+        raise InputError(f"{name} has no column {column!r}; it has {', '.join(schema.names)}.")
+    return schema.field(column)
+
+
+def parquet_source(rows: Any, columns: Sequence[str] | None = None) -> ParquetSource | None:
+    """A path or a dataset as a source; None if it is something else."""
+    if isinstance(rows, ds.Dataset):
+        return ParquetSource(rows, "dataset", columns)
+    if not isinstance(rows, str | os.PathLike):
+        return None
+    path = Path(rows)
+    if format_of(path) != "parquet":
+        raise InputError(f"{path}: of files, only Parquet is read as it is joined. Read others into a table first.")
+    return ParquetSource(dataset_of(path), str(path), columns)
