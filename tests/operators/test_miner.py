@@ -16,7 +16,6 @@ from dovetail.metrics import Counters
 from dovetail.operators.miner import Miner
 from dovetail.operators.multi import MultiWorkspace
 from dovetail.runtimes.simulated_multi import simulate_multi
-from dovetail.state.areas import LOWER, MIDDLE, UPPER, Areas
 from dovetail.state.benefits import Benefits
 from dovetail.state.blocks import BlockStore
 from dovetail.state.budget import Budget
@@ -78,11 +77,12 @@ class Ledger:
                 keys, rows = residents.index(attribute).scan()
                 assert sorted(rows.tolist()) == list(range(len(residents)))
                 assert (codes[rows] == keys).all()
-                areas = self.policy.areas[attribute]
-                assert areas.rows.tolist() == np.bincount(areas.of(codes), minlength=3).tolist()
-                assert areas.low is None or areas.up is None or areas.low < areas.up
-                since = np.array(self.found[attribute], np.int64)
-                assert areas.results.tolist() == np.bincount(areas.of(since), minlength=3).tolist()
+                regions = self.policy.regions[attribute]
+                assert regions.tups.tolist() == np.bincount(regions.of(codes), minlength=3).tolist()
+                if regions.bounds is not None:
+                    assert regions.bounds[0] <= regions.bounds[1]
+                    since = np.array(self.found[attribute], np.int64)
+                    assert regions.joins.tolist() == np.bincount(regions.of(since), minlength=3).tolist()
         for link in state.paths.links:
             assert self.miner._selectivities.matches[link] == self.matches[link]
 
@@ -132,23 +132,6 @@ def test_equalities_are_transitive() -> None:
     assert len(star.links) == 6
     assert all(len(attributes) == 1 for attributes in star.attributes.values())
     assert len(Paths(parse_graph("a.k = b.k AND b.s = c.s AND c.k = d.k", schemas)).links) == 3
-
-
-def test_areas() -> None:
-    areas = Areas()
-    codes = np.array([5, 1, 9, 3, 7], np.int64)
-    areas.add(codes)
-    assert areas.rows.tolist() == [0, 5, 0]
-    assert areas.benefit(UPPER) == np.inf
-    areas.flushed(codes, 1)
-    assert (areas.low, areas.up) == (1, 9)
-    areas.credit(np.array([9, 9, 10, 0, 5]))
-    assert areas.results[[LOWER, MIDDLE, UPPER]].tolist() == [1, 1, 3]
-    assert areas.benefit(UPPER) == 3
-    areas.flushed(np.full(4, 6, np.int64), 2)
-    assert (areas.low, areas.up) == (5, 6)
-    areas.flushed(np.full(4, np.iinfo(np.int64).min), 2)
-    assert areas.low is None
 
 
 def workspace(memory_rows: int, on: str, **parameters: Any) -> MultiWorkspace:

@@ -103,7 +103,7 @@ class Miner:
             used[rows[alias]] = True
             for other, residents in state.residents.items():
                 if other != alias:
-                    residents.used[rows[other]] = True
+                    residents.used[rows[other]] = 1
             yield state.results(alias, arriving, rows)
         if not state.is_wanted(alias):
             return

@@ -82,29 +82,36 @@ class Regions:
 
     def choose(self, codes: Words, marks: Marks, arrivals: Words, need: int) -> Victims:
         """Algorithm 2, l. 1-16: which `need` rows leave, or all of them if there are fewer."""
-        self.flushes += 1
         left = np.ones(len(codes), np.bool_)
         region_of = self.of(codes)
         touched: set[int] = set()
         spared: list[Rows] = []
-        order = self._order()
+        order = [region for *_, region in sorted(self.benefits())]
         self.flushed_from[order[0]] += 1
         for region in order:
             missing = need - int(np.count_nonzero(~left))
             if missing <= 0:
                 break
-            inside = np.flatnonzero(region_of == region)
-            if self.bounds is not None and region == self.policy.regions - 1:
-                taken = inside[_largest(codes[inside], missing)]
-            elif self.bounds is not None and region == 0:
-                taken = inside[_smallest(codes[inside], missing)]
-            else:
-                taken, passed = self._middle(codes, marks, arrivals, inside, missing)
-                spared.append(passed)
+            taken, passed = self.take(region, codes, marks, arrivals, np.flatnonzero(region_of == region), missing)
+            spared.append(passed)
             left[taken] = False
             touched.add(region)
-        self._settle(codes[left], need, touched)
+        self.settle(codes[left], need, touched)
         return Victims(np.flatnonzero(~left), np.concatenate([np.empty(0, np.int64), *spared]))
+
+    def benefits(self) -> list[tuple[float, int, int]]:
+        """Of regions with rows: results per row, who goes first among equals (upper, lower, middle), the region."""
+        last = self.policy.regions - 1
+        rank = {last: 0, 0: 1} if self.policy.ties == "edges" else {last: last + 1, 0: last + 2}
+        return [(self.joins[r] / self.tups[r], rank.get(r, r + 1), r) for r in np.flatnonzero(self.tups).tolist()]
+
+    def take(self, region: int, codes: Words, marks: Marks, arrivals: Words, inside: Rows, need: int) -> Victims:
+        """Up to `need` rows of those `inside` a region."""
+        if self.bounds is not None and region == self.policy.regions - 1:
+            return Victims(inside[_largest(codes[inside], need)], inside[:0])
+        if self.bounds is not None and region == 0:
+            return Victims(inside[_smallest(codes[inside], need)], inside[:0])
+        return self._middle(codes, marks, arrivals, inside, need)
 
     def recount(self, codes: Words) -> None:
         """Count the rows anew: they are all that is in memory."""
@@ -129,18 +136,11 @@ class Regions:
         regions._hand = None if fields["hand"] is None else (fields["hand"][0], fields["hand"][1])
         return regions
 
-    def _order(self) -> list[int]:
-        """Regions with rows, least results per row first; ties: upper, lower, middle, or the middle first."""
-        last = self.policy.regions - 1
-        rank = {last: 0, 0: 1} if self.policy.ties == "edges" else {last: last + 1, 0: last + 2}
-        filled = np.flatnonzero(self.tups).tolist()
-        return sorted(filled, key=lambda r: (self.joins[r] / self.tups[r], rank.get(r, r + 1)))
-
-    def _middle(self, codes: Words, marks: Marks, arrivals: Words, inside: Rows, need: int) -> tuple[Rows, Rows]:
+    def _middle(self, codes: Words, marks: Marks, arrivals: Words, inside: Rows, need: int) -> Victims:
         """The clock over the rows `inside`: who leaves, and who loses a mark."""
         rng = np.random.default_rng([self.policy.seed, self.flushes])
         if self.policy.middle == "random":
-            return rng.permutation(inside)[:need], np.empty(0, np.int64)
+            return Victims(rng.permutation(inside)[:need], inside[:0])
         ring = inside[sort_codes(codes[inside]).order]
         if self._hand is None:
             start = int(rng.integers(len(ring)))
@@ -163,10 +163,11 @@ class Regions:
             ahead = np.setdiff1d(np.arange(stop, stop + len(ring)) % len(ring), leaving, assume_unique=True)
             following = ring[ahead[np.argmin((ahead - stop) % len(ring))]]
             self._hand = (int(codes[following]), int(arrivals[following]))
-        return ring[leaving], ring[passed]
+        return Victims(ring[leaving], ring[passed])
 
-    def _settle(self, codes: Words, need: int, touched: set[int]) -> None:
+    def settle(self, codes: Words, need: int, touched: set[int]) -> None:
         """Algorithm 2, l. 17-20: move the bounds of the regions that gave rows, and start counting anew."""
+        self.flushes += 1
         last = self.policy.regions - 1
         if len(codes) and (self.bounds is None or touched & {0, last}):
             first = self.bounds is None

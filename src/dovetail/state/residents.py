@@ -67,7 +67,7 @@ class Residents:
         self._schema = extended(schema, attributes)
         self._rows = RowStore(self._schema)
         self._indexes = {attribute: OrderedIndex() for attribute in self.attributes}
-        self._used = np.zeros(64, np.bool_)
+        self._used = np.zeros(64, np.int32)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -81,8 +81,8 @@ class Residents:
         return self._rows.view()
 
     @property
-    def used(self) -> Flags:
-        """Whether each row took part in a result lately; to be written to."""
+    def used(self) -> NDArray[np.int32]:
+        """1 for rows that took part in a result lately; to be written to."""
         return self._used[: len(self)]
 
     def fits(self, batch: Batch) -> bool:
@@ -108,7 +108,7 @@ class Residents:
         for attribute, index in self._indexes.items():
             index.insert(batch.codes(attribute), rows)
         if len(self) > len(self._used):
-            longer = np.zeros(2 * len(self), np.bool_)
+            longer = np.zeros(2 * len(self), np.int32)
             longer[:first] = self._used[:first]
             self._used = longer
         self._used[rows] = used
