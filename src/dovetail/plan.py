@@ -28,14 +28,19 @@ class Diagonal:
     mishits: float | None = None  # expected share of the other side
 
     @property
+    def window_share(self) -> float:
+        return min(1.0, self.tables * self.table_rows / max(1, self.rows))
+
+    @property
     def lines(self) -> list[tuple[str, str]]:
         """What explain says of it."""
-        share = min(1.0, self.tables * self.table_rows / max(1, self.rows))
-        lines = [("window", f"{self.tables} tables of {self.table_rows:,} rows of {self.one.alias}, {share:.1%} of it")]
+        size = f"{self.tables} tables of {self.table_rows:,} rows"
+        lines = [("window", f"{size}, {self.window_share:.1%} of {self.one.alias}")]
         if self.clusteredness:
             lines.insert(0, ("clustered", self.clusteredness))
         if self.mishits is not None:
-            lines.append(("mishits", f"about {self.mishits:.1%} of {self.one.other.alias}, joined at the end"))
+            share = f"about {self.mishits:.1%}" if self.mishits >= 0.0005 else "hardly any"
+            lines.append(("mishits", f"{share} of {self.one.other.alias}, joined at the end"))
         return lines
 
 

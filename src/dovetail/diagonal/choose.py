@@ -19,6 +19,9 @@ TABLES = 5  # section 4.3: few enough to look into, enough to slide in small ste
 WINDOW = 3  # one third of the memory is for the window
 NOTES = 8  # one eighth is for seeing that keys are unique
 ROW_BYTES = 40  # of a hash table and positions, for each row
+PAYS = 0.75  # of what a hash join on disk reads and writes: below that it is chosen
+LARGER = 1.5  # times the window that suffices is taken, if it leaves no mishits: then R1 is not read again
+MARGIN = 1.05  # beyond the largest deviation of the sample
 MOST_WINDOW = 0.5  # of the side with the key: with more, it could as well be loaded whole
 REPEATED = "such rows are set aside and joined at the end, which is right and slow"
 
@@ -56,7 +59,7 @@ def plan_diagonal(
     if not condition.equalities:
         raise PlanError(f"algorithm='diag' cannot run {condition.text}: it needs an equality between the two sides.")
     seen = _look(condition, scans, wish.side) if look or wish.share is None else None
-    advice = (f"{seen.repeated:,} keys were seen twice: {REPEATED}",) if seen is not None and seen.repeated else ()
+    advice = (f"keys of {seen.one.alias} come several times: {REPEATED}",) if seen is not None and seen.repeated else ()
     return _plan(condition, how, scans, wish, memory_bytes, seen, "asked for", advice)
 
 
@@ -69,16 +72,16 @@ def choose_diagonal(
         return None, ()
     seen = _look(condition, scans, None)
     if seen.repeated:
-        return None, (f"not along the diagonal: keys come several times on both sides, {seen.repeated:,} in a sample",)
+        return None, ("not along the diagonal: keys come several times on both sides",)
     if memory_bytes is not None and memory_bytes < NOTES * Repeats.nbytes_for(seen.rows):
         return None, ("not along the diagonal: the memory does not suffice to see that keys are unique",)
     plan = _plan(condition, how, scans, wish, memory_bytes, seen, "", ())
     assert plan.diagonal is not None
     mishits = plan.diagonal.mishits or 0.0
-    sizes = (scans[seen.one].nbytes, scans[seen.one.other].nbytes)
+    sizes = (scans[seen.one].total_bytes(), scans[seen.one.other].total_bytes())
     ours, theirs = diag_transfers(*sizes, mishits, coupled=True), grace_transfers(*sizes)
-    wide = wish.tables * plan.diagonal.table_rows / seen.rows
-    if ours > theirs or wide > MOST_WINDOW:
+    wide = plan.diagonal.window_share
+    if ours > PAYS * theirs or wide > MOST_WINDOW:
         return None, (f"not along the diagonal: {seen.text}; {mishits:.1%} mishits in a window of {wide:.1%}",)
     why = f"the files are clustered alike: {ours / theirs:.0%} of the reading and writing of a hash join on disk"
     return replace(plan, operator=Choice("diag", why)), ()
@@ -100,7 +103,7 @@ def _plan(
         table_rows = -(-int(wish.share * rows) // wish.tables)
     else:
         assert seen is not None
-        table_rows = min(seen.table_rows(wish.tables), _fitting(scans[one], wish.tables, memory_bytes))
+        table_rows = min(_sufficient(seen, wish.tables), _fitting(scans[one], wish.tables, memory_bytes))
     table_rows = max(1, min(table_rows, rows))
     expected = None if seen is None else seen.mishits(wish.tables, table_rows)
     driven = condition.equalities
@@ -132,8 +135,13 @@ def _smaller(scans: Scans) -> Side:
     return Side.LEFT if scans[0].rows <= scans[1].rows else Side.RIGHT
 
 
+def _sufficient(seen: Clusteredness, tables: int) -> int:
+    enough, all_of_them = seen.table_rows(tables), int(MARGIN * seen.table_rows(tables, accept=0.0)) + 1
+    return all_of_them if all_of_them <= LARGER * enough else enough
+
+
 def _fitting(scan: Scan, tables: int, memory_bytes: int | None) -> int:
     """Rows of a table, so that all of them fit in the memory that is for the window."""
     if memory_bytes is None:
         return scan.rows
-    return memory_bytes // WINDOW // (tables + 1) // (scan.nbytes // max(1, scan.rows) + ROW_BYTES)
+    return memory_bytes // WINDOW // (tables + 1) // (scan.total_bytes() // max(1, scan.rows) + ROW_BYTES)

@@ -37,7 +37,7 @@ class Clusteredness:
     rows: int  # of R1
     sampled: int  # rows of RN with a key
     deviations: NDArray[np.int64]  # of those that have a partner
-    repeated: int  # partners that share their key with another one: R1 has no unique key, and diag is not for it
+    repeated: int  # rows of RN that have several partners: R1 has no unique key, and diag is not for it
 
     @property
     def quantiles(self) -> tuple[float, ...]:
@@ -71,20 +71,18 @@ def measure(condition: Condition, scans: tuple[Scan, Scan], one: Side, places: i
     hashes, positions = _sampled(condition, keys, scans[many], many, places)
     table = HashTable()
     table.insert(hashes)
-    partner = np.full(len(hashes), -1)
-    repeated = 0
+    partner = np.full(len(hashes), scans[one].rows)
+    partners = np.zeros(len(hashes), np.int64)
     start = 0
     for _, batch in scans[one].places(BATCH_ROWS, read_columns(condition, one)):
         rows, theirs = keys.hash(one, batch)
         for probing, mine in table.find(theirs, BATCH_ROWS):
-            known = partner[mine] >= 0
-            repeated += int(known.sum())
-            at = probing if rows is None else rows[probing]
-            partner[mine] = np.where(known, partner[mine], start + at)
+            np.minimum.at(partner, mine, start + (probing if rows is None else rows[probing]))
+            partners += np.bincount(mine, minlength=len(hashes))
         start += batch.num_rows
-    found = partner >= 0
+    found = partners > 0
     expected = positions[found] * scans[one].rows // max(1, scans[many].rows)
-    return Clusteredness(one, scans[one].rows, len(hashes), partner[found] - expected, repeated)
+    return Clusteredness(one, scans[one].rows, len(hashes), partner[found] - expected, int((partners > 1).sum()))
 
 
 def _sampled(

@@ -30,7 +30,7 @@ import pyarrow as pa
 from dovetail.batch import Phase, Rows, Side, one_batch, take_rows
 from dovetail.errors import BudgetError
 from dovetail.metrics import Counters
-from dovetail.plan import JoinPlan
+from dovetail.plan import Diagonal, JoinPlan
 from dovetail.runtimes.partners import Meeting, Partners
 from dovetail.sources.scans import Place, Scan
 from dovetail.state.blocks import BlockStore
@@ -42,6 +42,7 @@ from dovetail.state.repeats import Met, Repeats
 from dovetail.state.ring import Positions, Ring, Table
 
 MOST_PAIRS = 1 << 18  # in one piece
+LEAST_ROWS, MOST_ROWS = 1 << 10, 1 << 15  # read at once
 
 
 class Found(NamedTuple):
@@ -87,9 +88,10 @@ class Room:
     partitions: int
 
     @classmethod
-    def of(cls, memory_bytes: int | None, tables: int, one: Scan, many: Scan) -> Room:
+    def of(cls, memory_bytes: int | None, window: Diagonal, one: Scan, many: Scan) -> Room:
+        most_rows = (max(LEAST_ROWS, min(MOST_ROWS, window.table_rows)), MOST_ROWS)  # no more than a table at once
         if memory_bytes is None:
-            return cls((1 << 15, 1 << 15), 1 << 62, 1 << 26, 1 << 28, 16)
+            return cls(most_rows, 1 << 62, 1 << 26, 1 << 28, 16)
         needed = 8 * Repeats.nbytes_for(one.rows)
         if memory_bytes < needed:
             raise BudgetError(
@@ -97,10 +99,14 @@ class Room:
                 f"memory: give it {needed:,} bytes or more, or choose another algorithm."
             )
         block = memory_bytes // 32
-        rows = [max(1, min(1 << 15, block * scan.rows // max(1, scan.nbytes))) for scan in (one, many)]
+        sizes = [scan.total_bytes() for scan in (one, many)]
+        rows = [
+            max(1, min(most, block * scan.rows // max(1, size)))
+            for scan, size, most in zip((one, many), sizes, most_rows, strict=True)
+        ]
         chunk = memory_bytes // 8
-        partitions = min(64, max(4, -(-many.nbytes // chunk)))
-        return cls((rows[0], rows[1]), memory_bytes // 3 // tables, block, chunk, partitions)
+        partitions = min(64, max(4, -(-sizes[1] // chunk)))
+        return cls((rows[0], rows[1]), memory_bytes // 3 // window.tables, block, chunk, partitions)
 
 
 class DiagonalJoin:
@@ -115,7 +121,7 @@ class DiagonalJoin:
         self.tally = Tally()
         self.counters = Counters()
         self._budget = Budget(plan.memory_bytes, "bytes", self.counters)
-        self._room = Room.of(plan.memory_bytes, self._window.tables, scans[self._one], scans[self._many])
+        self._room = Room.of(plan.memory_bytes, self._window, scans[self._one], scans[self._many])
         self._store = BlockStore(counters=self.counters)
         self._partners = Partners(plan, self._one, scans[self._one].rows, schema)
         self._repeats = Repeats(scans[self._one].rows)

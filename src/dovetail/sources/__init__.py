@@ -2,12 +2,14 @@
 
     dovetail.sources.flight("grpc://host:8815", "orders")                      for dovetail.progressive
     dovetail.sources.postgres("postgresql://host/db", table="orders", key="id")
+    dovetail.sources.parquet("orders/", columns=["id", "amount"])             also for dovetail.join
 
 Anything that follows the protocol `Source` is one as well.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +17,16 @@ from dovetail.errors import InputError
 from dovetail.sources.feed import Retry
 from dovetail.sources.protocol import Piece, Reading, Source
 
-__all__ = ["Piece", "Reading", "Retry", "Source", "flight", "postgres"]
+__all__ = ["Piece", "Reading", "Retry", "Source", "flight", "parquet", "postgres"]
+
+
+def parquet(path: str | os.PathLike[str], columns: Sequence[str] | None = None) -> Source:
+    """A Parquet file, or a directory of them in the order of their names: all columns, or some."""
+    from dovetail.sources.parquet_files import parquet_source
+
+    found = parquet_source(path, columns)
+    assert found is not None
+    return found
 
 
 def flight(

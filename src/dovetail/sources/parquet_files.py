@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections.abc import Generator, Iterator, Sequence
-from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -44,11 +43,10 @@ class ParquetSource:
         schema = dataset.schema if columns is None else pa.schema([_field(dataset.schema, c, name) for c in columns])
         self.schema: pa.Schema = arrow_table(schema.empty_table()).schema
 
-    @cached_property
-    def nbytes(self) -> int:
+    def total_bytes(self) -> int:
         """As a few rows at the start take it."""
         place = next(self.places(1024), None)
-        return 0 if place is None else place.batch.nbytes * self.rows // max(1, place.batch.num_rows)
+        return 0 if place is None else int(place.batch.nbytes) * self.rows // max(1, place.batch.num_rows)
 
     def select(self, columns: Sequence[str]) -> pa.Schema:
         return pa.schema([field for field in self.schema if field.name in columns])

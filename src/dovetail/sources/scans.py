@@ -26,8 +26,7 @@ class Scan(Protocol):
     @property
     def schema(self) -> pa.Schema: ...
 
-    @property
-    def nbytes(self) -> int:
+    def total_bytes(self) -> int:
         """About how much all of them take in memory."""
 
     def places(self, most_rows: int, columns: Sequence[str] | None = None, start: int = 0) -> Iterator[Place]:
@@ -45,7 +44,9 @@ class TableScan:
         self._table = table
         self.rows: int = table.num_rows
         self.schema: pa.Schema = table.schema
-        self.nbytes: int = table.nbytes
+
+    def total_bytes(self) -> int:
+        return int(self._table.nbytes)
 
     def places(self, most_rows: int, columns: Sequence[str] | None = None, start: int = 0) -> Iterator[Place]:
         for batch in self.to_table(columns).slice(start).to_batches(max_chunksize=most_rows):
