@@ -14,7 +14,7 @@ class Claim(NamedTuple):
     source: str  # where in the paper
     in_print: str
     here: str
-    holds: bool
+    holds: bool | None  # None: nobody judged
 
 
 def print_claims(console: Console, claims: Iterable[Claim]) -> None:
@@ -22,5 +22,6 @@ def print_claims(console: Console, claims: Iterable[Claim]) -> None:
     for name in ("claim", "in print", "here", "holds"):
         table.add_column(name)
     for claim in claims:
-        table.add_row(claim.source, claim.in_print, claim.here, "[green]yes[/]" if claim.holds else "[bold red]no[/]")
+        mark = "" if claim.holds is None else "[green]yes[/]" if claim.holds else "[bold red]no[/]"
+        table.add_row(claim.source, claim.in_print, claim.here, mark)
     console.print(table)

@@ -185,6 +185,11 @@ class Diner:
         rows, nbytes = self._resident()
         return Usage(rows, nbytes, *self._work.size())
 
+    @property
+    def flushed_from(self) -> Words:
+        """How many blocks each region of each side gave."""
+        return np.stack([regions.flushed_from for regions in self._regions])
+
     # The arriving phase.
 
     def _probe(

@@ -105,4 +105,4 @@ def test_the_table() -> None:
 
 def test_unknown_papers(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["nothing"]) == 2
-    assert "there are spo" in capsys.readouterr().err
+    assert "there are " in capsys.readouterr().err

@@ -1,0 +1,238 @@
+"""DINER's experiments, at their size or at a fraction of it: the same shares of memory, fewer rows.
+
+All operators have the same room for residents. The hash joins divide their values into 20 partitions, by value modulo
+20 as in RPJ's paper: keys are replaced by others in the same order that our hash puts there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from benchmarks.datasets import read_columns
+from benchmarks.papers import progressive_workloads as workloads
+from benchmarks.papers.clairvoyant import online_bound
+from dovetail.batch import Arrival, Side, one_batch
+from dovetail.condition import parse
+from dovetail.kernels.hashing import hash_codes
+from dovetail.metrics import Counters
+from dovetail.operators.diner import Diner
+from dovetail.operators.protocol import Workspace
+from dovetail.runtimes.clocked import ClockedRun, Costs, play
+from dovetail.runtimes.driver import Driver
+from dovetail.sources import pace
+from dovetail.sources.workload import Workload
+from dovetail.state.blocks import BlockStore
+from dovetail.state.budget import Budget
+from dovetail.state.hash_partitions import partitions_of
+from dovetail.state.sorted_blocks import MOST_PAIRS
+
+Words = NDArray[np.int64]
+
+PARTITIONS = 20
+CANDIDATES = 1000  # keys among which one with the right partition is sought
+HASHED = ("xjoin", "hmj", "rpj")
+COSTS = Costs()
+
+
+class Setting(NamedTuple):
+    rows: int = 10_000  # of each relation: a tenth of the paper's
+    memory: float = 0.05  # of both relations
+    blocks: int = 40  # that make up memory
+
+    @property
+    def memory_rows(self) -> int:
+        return int(2 * self.rows * self.memory)
+
+    @property
+    def block_rows(self) -> int:
+        return max(1, self.memory_rows // self.blocks)
+
+    @property
+    def residents(self) -> int:
+        """All memory but one block, which is for the input."""
+        return self.memory_rows - self.block_rows
+
+
+TENTH = Setting()
+WHOLE = Setting(rows=100_000, blocks=200)
+
+
+def online(operator: str, line: Workload, setting: Setting = TENTH, **parameters: Any) -> ClockedRun:
+    """A run up to the last arrival."""
+    return _play(operator, line, setting, clean_up=False, **parameters)
+
+
+def _play(operator: str, line: Workload, setting: Setting, **parameters: Any) -> ClockedRun:
+    block = setting.block_rows
+    limit = setting.memory_rows
+    if operator in HASHED:
+        parameters = {"partitions": PARTITIONS, **parameters}
+        limit = -(-4 * limit // 3)  # a quarter of it is for their tasks
+    return play(operator, line, "l.k = r.k", memory_rows=limit, block_rows=block, batch_rows=block, **parameters)
+
+
+def bound(line: Workload, setting: Setting = TENTH) -> float:
+    """The largest share that residents of that size can give, where arrivals are in random order."""
+    left, right = (np.asarray(table.column("k")) for table in line.tables)
+    keys = np.unique(np.concatenate([left, right]))
+    counts = [np.bincount(np.searchsorted(keys, side), minlength=len(keys)) for side in (left, right)]
+    return online_bound(counts[0], counts[1], setting.residents)
+
+
+def ratios(line: Workload, others: Iterable[tuple[str, dict[str, Any]]], setting: Setting = TENTH) -> list[float]:
+    """Online results of DINER over those of others."""
+    ours = online("diner", line, setting).online
+    return [ours / max(1, online(name, line, setting, **parameters).online) for name, parameters in others]
+
+
+def one_block(setting: Setting) -> dict[str, float]:
+    """RPJ's flushes at their smallest."""
+    return {"n_flush": setting.block_rows / setting.residents}
+
+
+# The workloads, with keys that fall into partitions by value modulo 20.
+
+
+def skewed(skew: float, seed: int, setting: Setting = TENTH) -> Workload:
+    """Fig. 10."""
+    return placed(workloads.zipf_keys(skew, (setting.rows, setting.rows), seed))
+
+
+def shifted(x: float, seed: int, setting: Setting = TENTH) -> Workload:
+    """Fig. 11."""
+    return placed(workloads.normal_keys(shift=x, rows=setting.rows, seed=seed))
+
+
+def widened(x: float, seed: int, setting: Setting = TENTH) -> Workload:
+    """Fig. 12."""
+    return placed(workloads.normal_keys(extra_variance=x, rows=setting.rows, seed=seed))
+
+
+def drifting(shift: float, seed: int, setting: Setting = TENTH) -> Workload:
+    """Fig. 15."""
+    return placed(workloads.shifting_means(shift, setting.rows, seed))
+
+
+def in_fragments(silence: float, seed: int, setting: Setting = TENTH) -> Workload:
+    """Fig. 16."""
+    return placed(workloads.fragments(silence, setting.rows, seed))
+
+
+def weather_like(rows: int, seed: int) -> Workload:
+    """Two stations' hourly temperatures, in place of data whose address is dead: year, day, common and own weather."""
+    rng = np.random.default_rng(seed)
+    hours = np.arange(rows)
+    seasons = 50 + 14 * np.sin(2 * np.pi * hours / 8766) + 8 * np.sin(2 * np.pi * hours / 24)
+    common = _autoregressive(rng, rows, 0.97, 1.5)
+    stations = [seasons + common + _autoregressive(rng, rows, 0.9, 1.0) + 2 * k for k in range(2)]
+    return _at_random_times([np.rint(station).astype(np.int64) for station in stations], rng)
+
+
+def stock_like(rows: int, seed: int, step: float = 0.6) -> Workload:
+    """Prices of buyers and sellers in cents: a random walk and some noise."""
+    rng = np.random.default_rng(seed)
+    walk = 5000 + np.cumsum(rng.normal(0, step, rows))
+    return _at_random_times([np.rint(walk + rng.normal(0, 2, rows)).astype(np.int64) for _ in range(2)], rng)
+
+
+def temperatures(stations: tuple[str, str] = ("BOS", "CRP"), years: tuple[int, int] = (2008, 2017)) -> Workload:
+    """Whole degrees of two stations in the order in which they were measured."""
+    table = read_columns("noaa_isd_temp_3st", "station", "ts", "temp_c")
+    year = pc.year(table["ts"])
+    table = table.filter(pc.and_(pc.greater_equal(year, years[0]), pc.less_equal(year, years[1]))).sort_by("ts")
+    keys = [np.rint(np.asarray(table.filter(pc.equal(table["station"], s))["temp_c"])) for s in stations]
+    return _at_random_times([degrees.astype(np.int64) for degrees in keys], np.random.default_rng(0))
+
+
+def prices() -> Workload:
+    """AAPL: the prices of new buy and sell orders in cents."""
+    table = read_columns("aapl_orders_20120621", "event_type", "price", "side").filter(pc.field("event_type") == 1)
+    keys = [np.asarray(table.filter(pc.equal(table["side"], side))["price"]) for side in "BS"]
+    return _at_random_times([np.rint(100 * price).astype(np.int64) for price in keys], np.random.default_rng(0))
+
+
+def placed(line: Workload) -> Workload:
+    """Other keys in the same order, of which our hash puts value v into partition v modulo 20."""
+    values = [np.asarray(table.column("k")) for table in line.tables]
+    known = np.unique(np.concatenate(values))
+    candidates = known[:, None] * CANDIDATES + np.arange(CANDIDATES)
+    homes = partitions_of(hash_codes(candidates.ravel()), PARTITIONS).reshape(candidates.shape)
+    first = (homes == (known % PARTITIONS)[:, None]).argmax(axis=1)
+    keys = candidates[np.arange(len(known)), first]
+    tables = tuple(pa.table({"k": keys[np.searchsorted(known, side)]}) for side in values)
+    return Workload(tables, line.seconds)
+
+
+def _at_random_times(keys: list[Words], rng: np.random.Generator) -> Workload:
+    """Both sides arrive over the same time."""
+    longest = max(len(side) for side in keys)
+    times = tuple(pace.exponential(len(side), rng, 1e-3 * longest / len(side)) for side in keys)
+    return placed(Workload(tuple(pa.table({"k": side}) for side in keys), times))
+
+
+def _autoregressive(rng: np.random.Generator, rows: int, memory: float, deviation: float) -> NDArray[np.float64]:
+    noise = rng.normal(0, deviation, rows)
+    series = np.empty(rows)
+    last = 0.0
+    for i in range(rows):
+        last = memory * last + noise[i]
+        series[i] = last
+    return series
+
+
+# What the reactive phase costs.
+
+
+class HandOver(NamedTuple):
+    longest_buffer: int
+    allowed: float  # rows that call for the hand-over, and those that come during one step
+
+
+def hand_over(operator: str, silence: float, seed: int, setting: Setting = TENTH, **parameters: Any) -> HandOver:
+    """Table 3: the most rows that wait while an operator works on disk.
+
+    It is to give way when a tenth of memory waits, and a tenth of memory is what DINER loads at once.
+    """
+    line = in_fragments(silence, seed, setting)
+    enough = setting.memory_rows // 10
+    outer = setting.blocks // 10
+    if operator == "diner":
+        parameters["outer_blocks"] = outer
+    run = _play(operator, line, setting, clean_up=False, hand_over_rows=enough, **parameters)
+    step_s = (outer + 1) * COSTS.pages_read_random + MOST_PAIRS * (COSTS.pairs_tested + COSTS.results)
+    rows_per_s = 2 * setting.rows / (line.end_s / (1 + silence))
+    return HandOver(run.max_buffer_rows, enough + 1.5 * rows_per_s * step_s)
+
+
+def with_outer_blocks(outer_blocks: int, silence: float, seed: int, setting: Setting = TENTH) -> int:
+    """Fig. 19: online results for so many outer blocks of the reactive phase."""
+    return online("diner", in_fragments(silence, seed, setting), setting, outer_blocks=outer_blocks).online
+
+
+def victims(line: Workload, setting: Setting = TENTH) -> Words:
+    """How many blocks left the lower, the middle and the upper regions of both sides."""
+    counters = Counters()
+    condition = parse("l.k = r.k", *(table.schema for table in line.tables), in_process=True)
+    store = BlockStore(counters=counters)
+    workspace = Workspace(condition, Budget(setting.memory_rows, "rows", counters), store, setting.block_rows, counters)
+    operator = Diner(workspace)
+    driver = Driver(operator, workspace)
+    sides, _ = line.merged()
+    rows = [one_batch(table.combine_chunks(), table.schema) for table in line.tables]
+    taken = [0, 0]
+    try:
+        for chunk in np.split(sides, range(setting.block_rows, len(sides), setting.block_rows)):
+            for side, count in zip(Side, np.bincount(chunk, minlength=2).tolist(), strict=True):
+                for _ in driver.handle(Arrival(side, rows[side].slice(taken[side], count))):
+                    pass
+                taken[side] += count
+    finally:
+        store.close()
+    flushed: Words = operator.flushed_from.sum(axis=0)
+    return flushed
