@@ -9,12 +9,23 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import psycopg
+
+AS_USER = """
+import os, sys
+_, uid, gid, *command = sys.argv
+os.setgroups([])
+os.setgid(int(gid))
+os.setuid(int(uid))
+os.execv(command[0], command)
+"""
+"""A small program, because subprocess forks to change the user, and forking is not safe where gRPC has threads."""
 
 SETTINGS = {"listen_addresses": "127.0.0.1", "fsync": "off", "shared_buffers": "16MB", "autovacuum": "off"}
 
@@ -37,16 +48,14 @@ class PostgresServer:
         self.start()
 
     def _make(self) -> None:
-        self._as_user: dict[str, Any] = {}
+        self._as_user: list[str] = []
         self._programs = _programs()
         if os.getuid() == 0:  # PostgreSQL refuses to run as root
             nobody = pwd.getpwnam("nobody")
-            self._as_user = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+            self._as_user = [sys.executable, "-c", AS_USER, str(nobody.pw_uid), str(nobody.pw_gid)]
             self._home.chmod(0o755)
             os.chown(self._home, nobody.pw_uid, nobody.pw_gid)
-            try:
-                self._run("initdb", "--version").communicate()
-            except PermissionError:  # the virtual environment is in root's own directory
+            if self._run("initdb", "--version").wait():  # the virtual environment is in root's own directory
                 self._programs = _copied(self._programs, self._home / "programs")
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port: int = free.getsockname()[1]
@@ -65,7 +74,7 @@ class PostgresServer:
         self._process = self._run("postgres", f"-p{self.port}", "-k", "", *settings, start_new_session=True)
         while True:
             try:
-                psycopg.connect(self.dsn()).close()
+                psycopg.connect(self.dsn(), connect_timeout=5).close()
                 return
             except psycopg.OperationalError:
                 if self._process.poll() is not None:
@@ -84,10 +93,10 @@ class PostgresServer:
         shutil.rmtree(self._home, ignore_errors=True)
 
     def _run(self, program: str, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
-        command = [self._programs / program, "-D", self._home / "data", *arguments]
+        command = [*self._as_user, self._programs / program, "-D", self._home / "data", *arguments]
         environment = {**os.environ, "LC_ALL": "C", "HOME": str(self._home)}
         output = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
-        return subprocess.Popen(command, cwd=self._home, env=environment, **output, **self._as_user, **options)
+        return subprocess.Popen(command, cwd=self._home, env=environment, **output, **options)
 
 
 def _programs() -> Path:

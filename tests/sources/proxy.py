@@ -50,6 +50,7 @@ class Proxy:
 
     def close(self) -> None:
         self._closed = True
+        self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
         self._listener.close()
         self.go_on()
         self.cut()
