@@ -1,0 +1,97 @@
+"""Orders and their items in the order in which they came to be, as in the paper, and with other deviations."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+from unittest import SkipTest
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from dovetail.batch import Side
+from dovetail.condition import parse
+from dovetail.metrics import Counters
+from dovetail.plan import Choice, Diagonal, JoinPlan
+from dovetail.runtimes.diagonal import DiagonalJoin, Tally
+from dovetail.runtimes.output import output_schema
+from dovetail.sources.scans import Scan, TableScan
+
+DAYS = 2406  # of orders; what is ordered is shipped 1 to 121 days later
+ORDER_PAGES, LINEITEM_PAGES = 44_475, 189_635  # of 4 KB, at 1.5 million orders
+WINDOWS = (300, 400, 500, 600, 800, 1000, 1500, 2000, 2500, 3000, 3500, 4000)  # pages of orders
+
+Scans = tuple[Scan, Scan]
+
+
+def orders_and_items(orders: int, seed: int = 0) -> Scans:
+    """Orders by date, one to seven items each by the date of shipping (TPC-D, section 5.1)."""
+    rng = np.random.default_rng(seed)
+    day = np.sort(rng.integers(0, DAYS, orders))
+    keys = rng.permutation(orders)
+    of = np.repeat(np.arange(orders), rng.integers(1, 8, orders))
+    order = np.argsort(day[of] + rng.integers(1, 122, len(of)), kind="stable")
+    return TableScan(pa.table({"k": keys})), TableScan(pa.table({"k": keys[of[order]]}))
+
+
+def deviating(orders: int, ratio: int, sigma: float, seed: int = 0) -> Scans:
+    """Partners at normal deviations from their expected place; the ends are far away from each other's window."""
+    rng = np.random.default_rng(seed)
+    expected = np.arange(orders * ratio) // ratio
+    at = expected + rng.normal(0, sigma, len(expected)).round().astype(np.int64)
+    inside = (at >= 0) & (at < orders)
+    keys = rng.permutation(orders)
+    return TableScan(pa.table({"k": keys})), TableScan(pa.table({"k": keys[np.where(inside, at, expected)]}))
+
+
+def shuffled(orders: int, seed: int = 0) -> Scans:
+    one, many = orders_and_items(orders, seed)
+    table = many.to_table()
+    return one, TableScan(table.take(np.random.default_rng(seed + 1).permutation(table.num_rows)))
+
+
+class Run(NamedTuple):
+    """What a join along the diagonal did; `first`: rows of R1 and RN that had been read when the first result came."""
+
+    rows: int
+    tally: Tally
+    counters: Counters
+    first: list[int]
+
+    @property
+    def mishits(self) -> float:
+        return self.tally.mishits / max(1, self.rows)
+
+
+def run(scans: Scans, window: float, tables: int = 5) -> Run:
+    """With a window of so many rows."""
+    table_rows = max(1, round(window / tables))
+    condition = parse("l.k = r.k", scans[0].schema, scans[1].schema)
+    diagonal = Diagonal(Side.LEFT, tables, table_rows, scans[0].rows)
+    plan = JoinPlan(condition, "inner", Choice("diag", ""), diagonal=diagonal)
+    join = DiagonalJoin(plan, scans, output_schema(scans[0].schema, scans[1].schema, "_right"))
+    first: list[int] = []
+    for _ in join.results():
+        first = first or list(join.tally.passes)
+    return Run(scans[1].rows, join.tally, join.counters, first)
+
+
+def tpch(directory: Path, scale: float) -> tuple[Path, Path]:
+    """TPC-H orders by o_orderdate and lineitem by l_shipdate, as Parquet files, made once."""
+    generator = shutil.which("tpchgen-cli", path=str(Path(sys.executable).parent)) or shutil.which("tpchgen-cli")
+    if generator is None:
+        raise SkipTest("tpchgen-cli is not installed: pip install tpchgen-cli")
+    orders, items = directory / "orders_by_date.parquet", directory / "lineitem_by_shipdate.parquet"
+    if not (orders.exists() and items.exists()):
+        command = [generator, "parquet", "--scale-factor", f"{scale:g}", "--tables", "orders,lineitem"]
+        subprocess.run([*command, "--output-dir", str(directory)], check=True, capture_output=True)
+        with duckdb.connect() as connection:
+            for name, by, file in (("orders", "o_orderdate", orders), ("lineitem", "l_shipdate", items)):
+                source = directory / f"{name}.parquet"
+                connection.execute(f"COPY (FROM '{source}' ORDER BY {by}) TO '{file}' (FORMAT parquet)")
+                source.unlink()
+    return orders, items

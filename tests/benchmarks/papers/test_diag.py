@@ -1,0 +1,51 @@
+"""The claims of Diag-Join at a small size, and its benchmark from TPC-H."""
+
+from pathlib import Path
+from unittest import SkipTest
+
+import duckdb
+import pyarrow.parquet as pq
+import pytest
+from benchmarks.papers.diag import claims
+from benchmarks.papers.diag_workloads import orders_and_items, run, tpch
+
+import dovetail
+
+
+def test_all_claims_hold() -> None:
+    assert [claim.source for claim in claims(60_000) if not claim.holds] == []
+
+
+def test_the_window_has_to_cover_the_days_until_shipping() -> None:
+    """121 days of 2406 around the diagonal, and half a table more on average: 6.3 % of the orders suffice."""
+    scans = orders_and_items(60_000)
+    assert run(scans, 0.0675 * 60_000).tally.mishits == 0
+    assert run(scans, 0.0562 * 60_000).tally.mishits > 0
+
+
+def joined(directory: Path, scale: float, share: float) -> None:
+    try:
+        orders, items = tpch(directory, scale)
+    except SkipTest as reason:
+        pytest.skip(str(reason))
+    on = "l.o_orderkey = r.l_orderkey"
+    steps = list(dovetail.progressive(orders, items, on, algorithm="diag", share=share))
+    assert {step.phase for step in steps} == {"arriving"}  # no mishits
+    keys = "o_orderkey, o_custkey, l_partkey, l_linenumber"
+    digest = f"count(*), sum(hash({keys}) % 1000003)"
+    found = duckdb.connect()
+    found.register("found", dovetail.join(orders, items, on))
+    expected = f"FROM '{orders}' JOIN '{items}' ON o_orderkey = l_orderkey"
+    assert found.sql(f"SELECT {digest} FROM found").fetchall() == found.sql(f"SELECT {digest} {expected}").fetchall()
+    assert steps[-1].results == pq.read_metadata(items).num_rows
+    plan = dovetail.explain(orders, items, on)
+    assert plan.operator.name == "diag"
+
+
+def test_tpch(tmp_path: Path) -> None:
+    joined(tmp_path, 0.01, share=0.09)  # few orders a day: their number varies
+
+
+@pytest.mark.slow
+def test_tpch_at_a_larger_scale(tmp_path: Path) -> None:
+    joined(tmp_path, 0.1, share=0.07)
