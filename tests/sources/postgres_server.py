@@ -52,7 +52,7 @@ class PostgresServer:
         self._programs = _programs()
         if os.getuid() == 0:  # PostgreSQL refuses to run as root
             nobody = pwd.getpwnam("nobody")
-            self._as_user = [sys.executable, "-c", AS_USER, str(nobody.pw_uid), str(nobody.pw_gid)]
+            self._as_user = [sys.executable, "-ISc", AS_USER, str(nobody.pw_uid), str(nobody.pw_gid)]
             self._home.chmod(0o755)
             os.chown(self._home, nobody.pw_uid, nobody.pw_gid)
             if self._run("initdb", "--version").wait():  # the virtual environment is in root's own directory
@@ -60,7 +60,7 @@ class PostgresServer:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port: int = free.getsockname()[1]
         made = self._run(
-            "initdb", "--no-sync", "--no-instructions", "--auth=trust", "--username=test", "--encoding=UTF8"
+            "initdb", "--no-sync", "--no-instructions", "--wal-segsize=1", "--auth=trust", "--username=test", "-EUTF8"
         )
         _, complaint = made.communicate()
         if made.returncode:
