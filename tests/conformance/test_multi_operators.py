@@ -10,10 +10,10 @@ from dovetail.condition.graph import parse_graph
 from dovetail.errors import BudgetError, PlanError
 from dovetail.operators import MULTI_REGISTRY
 from dovetail.runtimes.simulated_multi import simulate_multi
+from dovetail.state import expansion
 from dovetail.state.links import links_of
 from dovetail.state.ordered_index import OrderedIndex
 from dovetail.testing_multi import check_multi_operator, check_multi_run
-from dovetail.testing_tables import random_table
 
 SHARED = "a.k = b.k AND b.k = c.k"
 
@@ -30,15 +30,17 @@ def test_conforms_for_long(name: str, seed: int) -> None:
     check_multi_operator(name, cases=300, seed=seed)
 
 
+@pytest.mark.parametrize("most", [1 << 18, 2])
 @pytest.mark.parametrize("name", sorted(MULTI_REGISTRY))
-def test_interrupted_at_every_yield(name: str) -> None:
-    """After each single step of reactive work rows arrive, or the operator is restarted, or both."""
+def test_interrupted_at_every_yield(name: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each yield of reactive work, in the middle of a step, too, rows arrive or the operator is restarted."""
+    monkeypatch.setattr(expansion, "MOST", most)
     rng = random.Random(3)
-    tables = {alias: random_table(rng, 9) for alias in "abc"}
-    steps = [(alias, 1) for _ in range(9) for alias in "abc"]
-    for between in ([("stall", 1)], [("stall", 1), ("restart",)], [("stall", 1)] * 3, [("stall", 2), ("restart",)]):
-        schedule = [event for step in steps for event in (step, *between)]
-        check_multi_run(name, tables, SHARED, schedule, memory_rows=6, block_rows=1)
+    tables = {alias: pa.table({"k": [rng.choice([0, 0, 0, 1, None]) for _ in range(14)]}) for alias in "abc"}
+    for between in ([("stall", 1)], [("stall", 1), ("restart",)], [("stall", 3)]):
+        late = [event for step in "abcabcabcabc" for event in ((step, 1), *between)]
+        for schedule in (late, [("a", 9), ("b", 9), ("c", 9), *between, *late]):
+            check_multi_run(name, tables, SHARED, schedule, memory_rows=15, block_rows=3)
 
 
 @pytest.mark.parametrize("name", sorted(MULTI_REGISTRY))
