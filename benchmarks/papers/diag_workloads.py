@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import sys
-from pathlib import Path
 from typing import NamedTuple
-from unittest import SkipTest
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 
@@ -78,20 +72,3 @@ def run(scans: Scans, window: float, tables: int = 5) -> Run:
     for _ in join.results():
         first = first or list(join.tally.passes)
     return Run(scans[1].rows, join.tally, join.counters, first)
-
-
-def tpch(directory: Path, scale: float) -> tuple[Path, Path]:
-    """TPC-H orders by o_orderdate and lineitem by l_shipdate, as Parquet files, made once."""
-    generator = shutil.which("tpchgen-cli", path=str(Path(sys.executable).parent)) or shutil.which("tpchgen-cli")
-    if generator is None:
-        raise SkipTest("tpchgen-cli is not installed: pip install tpchgen-cli")
-    orders, items = directory / "orders_by_date.parquet", directory / "lineitem_by_shipdate.parquet"
-    if not (orders.exists() and items.exists()):
-        command = [generator, "parquet", "--scale-factor", f"{scale:g}", "--tables", "orders,lineitem"]
-        subprocess.run([*command, "--output-dir", str(directory)], check=True, capture_output=True)
-        with duckdb.connect() as connection:
-            for name, by, file in (("orders", "o_orderdate", orders), ("lineitem", "l_shipdate", items)):
-                source = directory / f"{name}.parquet"
-                connection.execute(f"COPY (FROM '{source}' ORDER BY {by}) TO '{file}' (FORMAT parquet)")
-                source.unlink()
-    return orders, items

@@ -9,16 +9,13 @@ from dovetail.batch import Side
 from dovetail.condition import Condition, describe
 from dovetail.diagonal.clusteredness import Clusteredness, measure
 from dovetail.diagonal.costs import diag_transfers, grace_transfers
+from dovetail.diagonal.room import fitting_rows, least_bytes
 from dovetail.errors import InputError, PlanError
 from dovetail.plan import Choice, Diagonal, JoinPlan
 from dovetail.planner import checked_beside, join_type
 from dovetail.sources.scans import Scan
-from dovetail.state.repeats import Repeats
 
 TABLES = 5  # section 4.3: few enough to look into, enough to slide in small steps
-WINDOW = 3  # one third of the memory is for the window
-NOTES = 8  # one eighth is for seeing that keys are unique
-ROW_BYTES = 40  # of a hash table and positions, for each row
 PAYS = 0.75  # of what a hash join on disk reads and writes: below that it is chosen
 LARGER = 1.5  # times the window that suffices is taken, if it leaves no mishits: then R1 is not read again
 MARGIN = 1.05  # beyond the largest deviation of the sample
@@ -73,7 +70,7 @@ def choose_diagonal(
     seen = _look(condition, scans, None)
     if seen.repeated:
         return None, ("not along the diagonal: keys come several times on both sides",)
-    if memory_bytes is not None and memory_bytes < NOTES * Repeats.nbytes_for(seen.rows):
+    if memory_bytes is not None and memory_bytes < least_bytes(seen.rows):
         return None, ("not along the diagonal: the memory does not suffice to see that keys are unique",)
     plan = _plan(condition, how, scans, wish, memory_bytes, seen, "", ())
     assert plan.diagonal is not None
@@ -103,7 +100,7 @@ def _plan(
         table_rows = -(-int(wish.share * rows) // wish.tables)
     else:
         assert seen is not None
-        table_rows = min(_sufficient(seen, wish.tables), _fitting(scans[one], wish.tables, memory_bytes))
+        table_rows = min(_sufficient(seen, wish.tables), fitting_rows(scans[one], wish.tables, memory_bytes))
     table_rows = max(1, min(table_rows, rows))
     expected = None if seen is None else seen.mishits(wish.tables, table_rows)
     driven = condition.equalities
@@ -138,10 +135,3 @@ def _smaller(scans: Scans) -> Side:
 def _sufficient(seen: Clusteredness, tables: int) -> int:
     enough, all_of_them = seen.table_rows(tables), int(MARGIN * seen.table_rows(tables, accept=0.0)) + 1
     return all_of_them if all_of_them <= LARGER * enough else enough
-
-
-def _fitting(scan: Scan, tables: int, memory_bytes: int | None) -> int:
-    """Rows of a table, so that all of them fit in the memory that is for the window."""
-    if memory_bytes is None:
-        return scan.rows
-    return memory_bytes // WINDOW // (tables + 1) // (scan.total_bytes() // max(1, scan.rows) + ROW_BYTES)

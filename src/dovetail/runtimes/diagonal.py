@@ -28,9 +28,9 @@ import numpy as np
 import pyarrow as pa
 
 from dovetail.batch import Phase, Rows, Side, one_batch, take_rows
-from dovetail.errors import BudgetError
+from dovetail.diagonal.room import ROW_BYTES, Room
 from dovetail.metrics import Counters
-from dovetail.plan import Diagonal, JoinPlan
+from dovetail.plan import JoinPlan
 from dovetail.runtimes.partners import Meeting, Partners
 from dovetail.sources.scans import Place, Scan
 from dovetail.state.blocks import BlockStore
@@ -42,7 +42,6 @@ from dovetail.state.repeats import Met, Repeats
 from dovetail.state.ring import Positions, Ring, Table
 
 MOST_PAIRS = 1 << 18  # in one piece
-LEAST_ROWS, MOST_ROWS = 1 << 10, 1 << 15  # read at once
 
 
 class Found(NamedTuple):
@@ -75,38 +74,6 @@ class Tally:
     lookups: int = 0  # one per row and table
     repeats: int = 0  # keys of R1 that came more than once, or seemed to
     passes: list[int] = field(default_factory=lambda: [0, 0])  # rows read of R1 and RN
-
-
-@dataclass(frozen=True, slots=True)
-class Room:
-    """How memory is divided. Without a limit the window takes what it needs."""
-
-    batch_rows: tuple[int, int]  # of R1 and RN
-    table_bytes: int
-    aside_bytes: int
-    chunk_bytes: int
-    partitions: int
-
-    @classmethod
-    def of(cls, memory_bytes: int | None, window: Diagonal, one: Scan, many: Scan) -> Room:
-        most_rows = (max(LEAST_ROWS, min(MOST_ROWS, window.table_rows)), MOST_ROWS)  # no more than a table at once
-        if memory_bytes is None:
-            return cls(most_rows, 1 << 62, 1 << 26, 1 << 28, 16)
-        needed = 8 * Repeats.nbytes_for(one.rows)
-        if memory_bytes < needed:
-            raise BudgetError(
-                f"diag notes 6 bytes for each of the {one.rows:,} rows of the side with the key, in an eighth of its "
-                f"memory: give it {needed:,} bytes or more, or choose another algorithm."
-            )
-        block = memory_bytes // 32
-        sizes = [scan.total_bytes() for scan in (one, many)]
-        rows = [
-            max(1, min(most, block * scan.rows // max(1, size)))
-            for scan, size, most in zip((one, many), sizes, most_rows, strict=True)
-        ]
-        chunk = memory_bytes // 8
-        partitions = min(64, max(4, -(-sizes[1] // chunk)))
-        return cls((rows[0], rows[1]), memory_bytes // 3 // window.tables, block, chunk, partitions)
 
 
 class DiagonalJoin:
@@ -218,11 +185,14 @@ class DiagonalJoin:
                 start += len(piece.hashes)
                 waiting.append(piece)
                 rows += len(piece.hashes)
-                nbytes += piece.batch.nbytes + 40 * len(piece.hashes)
+                nbytes += piece.batch.nbytes + ROW_BYTES * len(piece.hashes)
+                self._budget.hold("next table", rows, nbytes)
                 if rows == full or nbytes > self._room.table_bytes:
                     high = int(piece.positions[-1]) + 1
+                    self._budget.release("next table")
                     yield _table(waiting, low, high)
                     waiting, rows, nbytes, low = [], 0, 0, high
+        self._budget.release("next table")
         if waiting:
             yield _table(waiting, low, self._scan[0].rows)
 

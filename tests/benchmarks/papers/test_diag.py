@@ -7,9 +7,10 @@ import duckdb
 import pyarrow.parquet as pq
 import pytest
 from benchmarks.papers.diag import claims
-from benchmarks.papers.diag_workloads import orders_and_items, run, tpch
+from benchmarks.papers.diag_workloads import orders_and_items, run
 
 import dovetail
+from benchmarks import tpch
 
 
 def test_all_claims_hold() -> None:
@@ -25,7 +26,7 @@ def test_the_window_has_to_cover_the_days_until_shipping() -> None:
 
 def joined(directory: Path, scale: float, share: float) -> None:
     try:
-        orders, items = tpch(directory, scale)
+        orders, items = tpch.orders_and_items(directory, scale)
     except SkipTest as reason:
         pytest.skip(str(reason))
     on = "l.o_orderkey = r.l_orderkey"

@@ -1,0 +1,28 @@
+"""Orders and line items of TPC-H, each in the order of its date, from the generator on PyPI."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from unittest import SkipTest
+
+import duckdb
+
+
+def orders_and_items(directory: Path, scale: float) -> tuple[Path, Path]:
+    """TPC-H orders by o_orderdate and lineitem by l_shipdate, as Parquet files, made once."""
+    generator = shutil.which("tpchgen-cli", path=str(Path(sys.executable).parent)) or shutil.which("tpchgen-cli")
+    if generator is None:
+        raise SkipTest("tpchgen-cli is not installed: pip install tpchgen-cli")
+    orders, items = directory / "orders_by_date.parquet", directory / "lineitem_by_shipdate.parquet"
+    if not (orders.exists() and items.exists()):
+        command = [generator, "parquet", "--scale-factor", f"{scale:g}", "--tables", "orders,lineitem"]
+        subprocess.run([*command, "--output-dir", str(directory)], check=True, capture_output=True)
+        with duckdb.connect() as connection:
+            for name, by, file in (("orders", "o_orderdate", orders), ("lineitem", "l_shipdate", items)):
+                source = directory / f"{name}.parquet"
+                connection.execute(f"COPY (FROM '{source}' ORDER BY {by}) TO '{file}' (FORMAT parquet)")
+                source.unlink()
+    return orders, items
