@@ -7,45 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 import pytest
-from numpy.typing import NDArray
+from benchmarks.papers.pmj_estimates import VALUES, coverage, median_error
 
 import dovetail
 from dovetail.estimate import Estimate, Estimator, chi_squared_tail, student_t
-
-Words = NDArray[np.int64]
-VALUES = 1000
-BLOCKS = 50
-ROWS = 10_000
-
-
-def zipf(rng: np.random.Generator, exponent: float) -> Words:
-    weights = np.cumsum(1 / np.arange(1, VALUES + 1) ** exponent)
-    return np.searchsorted(weights / weights[-1], rng.random(ROWS))
-
-
-def counts(keys: Words) -> Words:
-    return np.bincount(keys, minlength=VALUES)
-
-
-def fill(estimator: Estimator, left: Words, right: Words, blocks: int) -> None:
-    """The first of the blocks into which both sides are cut."""
-    size = len(left) // BLOCKS
-    for b in range(blocks):
-        mine, theirs = left[b * size : (b + 1) * size], right[b * size : (b + 1) * size]
-        estimator.add(size, size, int(counts(mine) @ counts(theirs)))
-
-
-def coverage(exponent: float, blocks: int, interval: str, repetitions: int = 400) -> float:
-    rng = np.random.default_rng(blocks)
-    inside = 0
-    for _ in range(repetitions):
-        left, right = (zipf(rng, exponent) for _ in range(2))
-        estimator = Estimator()
-        fill(estimator, left, right, blocks)
-        estimate = estimator.estimate(ROWS, ROWS, interval=interval)  # type: ignore[arg-type]
-        assert estimate is not None
-        inside += estimate.low <= int(counts(left) @ counts(right)) <= estimate.high
-    return inside / repetitions
 
 
 @pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0])
@@ -62,16 +27,7 @@ def test_the_printed_interval_is_for_uniform_keys_only() -> None:
 
 
 def test_the_error_after_ten_of_fifty_blocks() -> None:
-    rng = np.random.default_rng(1)
-    errors = []
-    for _ in range(100):
-        left, right = (rng.integers(0, VALUES, ROWS) for _ in range(2))
-        estimator = Estimator()
-        fill(estimator, left, right, 10)
-        estimate = estimator.estimate(ROWS, ROWS)
-        assert estimate is not None
-        errors.append(abs(estimate.total / int(counts(left) @ counts(right)) - 1))
-    assert np.median(errors) <= 0.06
+    assert median_error(10) <= 0.06
 
 
 def test_what_is_known_narrows_the_interval_to_nothing() -> None:

@@ -1,6 +1,7 @@
 """Progressive merge join: all classes of conditions, deep merges, small memories, areas that spill."""
 
 import random
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -8,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from dovetail import simulate
-from dovetail.batch import Phase
+from dovetail.batch import Phase, Side
 from dovetail.condition import parse
 from dovetail.errors import InputError, PlanError
-from dovetail.testing import check_run, random_schedule, random_table
+from dovetail.testing import check_run, definition, random_schedule, random_table
 
 STRICTNESS = ("progressive", "semi_strict", "strict")
 
@@ -152,3 +153,52 @@ def test_what_it_refuses() -> None:
     with pytest.raises(InputError, match="strictness"):
         simulate("pmj", table, table, "l.k = r.k", strictness="lax")
     assert parse("l.s < r.s", table.schema, table.schema) is not None
+
+
+@pytest.mark.parametrize("how", ["left", "right", "full", "left_semi", "left_anti"])
+@pytest.mark.parametrize("on", ["l.k = r.k", "abs(l.x - r.x) <= 0.3 AND l.a > 3", "l.a <= r.b AND l.b >= r.a"])
+def test_join_types(how: str, on: str) -> None:
+    rng = random.Random(f"{how}{on}")
+    for memory_rows in (None, 16, 40):
+        left, right = numbers(rng, 30, 40), numbers(rng, 24, 40)
+        schedule = random_schedule(rng, 30, 24)
+        run = simulate("pmj", left, right, on, schedule, memory_rows=memory_rows, block_rows=3, how=how, fan_in=4)
+        pairs = definition(left, right, on)
+        partnered = [{pair[side] for pair in pairs} for side in Side]
+        lonely = [
+            {(side, row) for row in range(rows)} - {(side, row) for row in partnered[side]}
+            for side, rows in ((Side.LEFT, 30), (Side.RIGHT, 24))
+        ]
+        wanted: set[tuple[Side, int]] = {
+            "left": lonely[0],
+            "right": lonely[1],
+            "full": lonely[0] | lonely[1],
+            "left_semi": {(Side.LEFT, row) for row in partnered[0]},
+            "left_anti": lonely[0],
+        }[how]
+        assert Counter(run.pairs) == Counter([] if how in ("left_semi", "left_anti") else pairs)
+        assert Counter(run.alone) == Counter(wanted)
+        if memory_rows is not None:
+            assert run.counters.peak_rows_in_memory <= memory_rows
+
+
+def test_a_semi_join_writes_less() -> None:
+    rng = np.random.default_rng(0)
+    left, right = (pa.table({"k": rng.integers(0, 50, 400)}) for _ in range(2))
+    pages = {
+        how: simulate("pmj", left, right, "l.k = r.k", memory_rows=80, block_rows=4, how=how).counters.pages_written
+        for how in ("inner", "left_semi", "left_anti")
+    }
+    assert pages["left_semi"] == pages["left_anti"] < pages["inner"]
+
+
+def test_points_in_several_cells_are_given_once() -> None:
+    rng = random.Random(1)
+    left, right = points(rng, 30, 2, 40), points(rng, 30, 2, 40)
+    on = "distance(l.x0, l.x1, r.x0, r.x1) <= 1"
+    pairs = definition(left, right, on)
+    for how in ("full", "left_semi"):
+        run = simulate("pmj", left, right, on, memory_rows=16, block_rows=2, how=how)
+        found = [{pair[side] for pair in pairs} for side in Side]
+        alone = {(side, row) for side in Side for row in set(range(30)) - found[side]}
+        assert Counter(run.alone) == Counter(alone if how == "full" else {(Side.LEFT, row) for row in found[0]})

@@ -17,69 +17,39 @@ Dittrich, Seeger, Taylor, Widmayer, Progressive merge join, VLDB 2002, sections 
 
 Deviations: batches. Rows that the sweep has reached are joined with an area by the kernel of the condition's class, not
 one by one; partners from the same run pair are found again there and dropped. Runs are made by load and sort, never by
-replacement selection. The last merge is not written. The first rows that arrive meet before memory is full.
+replacement selection. The last merge is not written. The first rows that arrive meet before memory is full. For outer,
+semi and anti joins (section 3.6) one bit a row says who has a partner, instead of a flag that travels with the row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import ClassVar, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from dovetail.batch import Pairs, Rows, Side, slices, take_rows
+from dovetail.batch import Pairs, Results, Rows, Side, slices, take_rows
 from dovetail.condition import Condition
 from dovetail.errors import InputError
 from dovetail.kernels.apart import apart
-from dovetail.kernels.sorting import sort_codes
-from dovetail.matchers import build_matcher
 from dovetail.matchers.cubes import COPIES
+from dovetail.matchers.giving import Check, Giving
+from dovetail.matchers.run_making import INDEX_BYTES, write_run
 from dovetail.matchers.sweep_order import SweepOrder
 from dovetail.operators.protocol import Manifest, Usage, Workspace
 from dovetail.state.blocks import Block
 from dovetail.state.budget import BUFFER
 from dovetail.state.row_store import RowStore
-from dovetail.state.run_merge import Merge, divide
-from dovetail.state.runs import NO_WORDS, Items, Pages, Run, RunPair, RunWriter, Words
+from dovetail.state.run_merge import Merge, Room, divide
+from dovetail.state.runs import NO_WORDS, Items, Pages, RunPair, Words
+from dovetail.state.tally import CHUNK, Tally
 
-ROOM = 1 << 18  # pairs in one yield
 FAN_IN = 40  # runs that are merged at once, of both sides together; fewer where memory is short
 FIRST_ROWS = 1 << 12  # that meet before memory is full; then twice as many, and so on, while the first run is made
-INTERVAL_BYTES = 16  # of each row in a run
-INDEX_BYTES = INTERVAL_BYTES + 4  # for each row of a side that is sorted: its interval and its place
-
-CHUNK = 512  # rows of each side that stand for a block of the estimator while the first run is made
 
 STRICTNESS = ("progressive", "semi_strict", "strict")
 """When results may come: always; in the last merge; after it (the sort-merge joins that PMJ is compared with)."""
-
-
-class _Written(NamedTuple):
-    run: Run
-    codes: Words  # of its rows, as they arrived
-
-
-class _Tally(NamedTuple):
-    """Pairs found, and those among the first CHUNK rows of both sides, among the next ones, and so on."""
-
-    matches: int
-    diagonal: Words
-
-    @classmethod
-    def none(cls) -> _Tally:
-        return cls(0, NO_WORDS)
-
-    @classmethod
-    def of(cls, lefts: Rows, rights: Rows) -> _Tally:
-        chunks = lefts // CHUNK
-        return cls(len(lefts), np.bincount(chunks[chunks == rights // CHUNK]))
-
-    def with_(self, other: _Tally) -> _Tally:
-        total = np.zeros(max(len(self.diagonal), len(other.diagonal)), np.int64)
-        for part in (self, other):
-            total[: len(part.diagonal)] += part.diagonal
-        return _Tally(self.matches + other.matches, total)
 
 
 class Pmj:
@@ -104,11 +74,14 @@ class Pmj:
             raise InputError(f"strictness must be one of {', '.join(STRICTNESS)}; got {self._strictness!r}.")
         self._rows = tuple(RowStore(workspace.condition.schema(side)) for side in Side)  # of the run that is being made
         self._met = [0, 0]  # how many of them have met each other
-        self._meeting: Iterator[Pairs] = iter(())  # what is still to come of a meeting that was broken off,
+        self._meeting: Iterator[Results] = iter(())  # what is still to come of a meeting that was broken off,
         self._before = [0, 0]  # who had met before it,
         self._yielded = 0  # and how much of it is out
-        self._next_meeting: int | None = FIRST_ROWS  # None: not before memory is full
-        self._tally = _Tally.none()  # of the meetings of the run that is being made
+        # When the first rows meet; None: not before memory is full.
+        self._next_meeting: int | None = workspace.parameters.get("first_rows", FIRST_ROWS)
+        self._tally = Tally.none()  # of the meetings of the run that is being made
+        self._giving = Giving(workspace.condition, workspace.parameters.get("how", "inner"), workspace.counters)
+        self._first = [0, 0]  # how many rows of each side came before them
         self._runs: list[RunPair] = []
         self._version = 0
 
@@ -118,13 +91,14 @@ class Pmj:
             return None
         return "a merge join needs an order: an equality, inequality, band, overlap or distance between the sides"
 
-    def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Pairs]:
+    def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Results]:
         yield from self._meeting
         rows, nbytes = self._size()
         more = int(batch.nbytes) + INDEX_BYTES * batch.num_rows
         if rows and self._budget.measure(rows + batch.num_rows, nbytes + more) > self._capacity:
             yield from self._close_run()
         self._rows[side].append(batch)
+        self._giving.partnered.grow(side, self._first[side] + len(self._rows[side]))
         self._budget.release(BUFFER)
         self._hold()
         if self._next_meeting is not None and self._unmet >= self._next_meeting:
@@ -134,7 +108,7 @@ class Pmj:
     def end(self, side: Side) -> None:
         pass
 
-    def react(self) -> Iterator[Pairs]:
+    def react(self) -> Iterator[Results]:
         """Sources stall: what has arrived since the last meeting meets."""
         # Not `yield from`: when this generator is dropped, the meeting must stay open for the next call.
         for pairs in self._meeting:
@@ -143,16 +117,19 @@ class Pmj:
             for pairs in self._meet():
                 yield pairs
 
-    def clean_up(self) -> Iterator[Pairs]:
+    def clean_up(self) -> Iterator[Results]:
         yield from self._meeting
         if not self._runs and self._strictness == "progressive":
             yield from self._meet()  # all of it has been in memory together
-            self._estimator.add(self._met[0], self._met[1], self._tally.matches)
+            if self._giving.pairs_only:
+                self._estimator.add(self._met[0], self._met[1], self._tally.matches)
+            for side in Side:
+                yield from self._giving.alone(side, self._rows[side].view(), self._numbers(side))
             return
         yield from self._close_run()
         yield from self._merge_runs()
 
-    def expire(self, watermark: int) -> Iterator[Pairs]:
+    def expire(self, watermark: int) -> Iterator[Results]:
         return iter(())
 
     def snapshot(self) -> Manifest:
@@ -162,6 +139,10 @@ class Pmj:
         for side in Side:
             batches = slices(self._rows[side].view(), self._block_rows)
             resident.append([self._store.write(batch, f"{stem}-{side.alias}") for batch in batches])
+        watched = [side for side in Side if self._giving.partnered.watches(side)]
+        partnered = [
+            self._store.write(self._giving.partnered.to_batch(side), f"{stem}-{side.alias}") for side in watched
+        ]
         state = {
             "met": list(self._met),
             "before": list(self._before),
@@ -171,9 +152,11 @@ class Pmj:
             "order": self._order.to_json(),
             "estimator": self._estimator.to_json(),
             "runs": [pair.to_json() for pair in self._runs],
+            "first": list(self._first),
+            "partnered": [block.to_json() for block in partnered],
             "resident": [[block.to_json() for block in side] for side in resident],
         }
-        blocks = [block for side in resident for block in side]
+        blocks = [*partnered, *(block for side in resident for block in side)]
         blocks += [block for pair in self._runs for block in pair.blocks]
         return Manifest(self._version, state, tuple(block.name for block in blocks))
 
@@ -185,11 +168,15 @@ class Pmj:
         for side in Side:
             for fields in state["resident"][side]:
                 self._rows[side].append(self._store.read(Block.from_json(fields)))
+        self._first = list(state["first"])
+        watched = [side for side in Side if self._giving.partnered.watches(side)]
+        for side, fields in zip(watched, state["partnered"], strict=True):
+            self._giving.partnered.restore(side, self._store.read(Block.from_json(fields)))
         self._hold()
         self._order.restore(state["order"])
         self._estimator.restore(state["estimator"])
         self._before, self._met = list(state["before"]), list(state["met"])
-        self._tally = _Tally(state["tally"][0], np.array(state["tally"][1], np.int64))
+        self._tally = Tally(state["tally"][0], np.array(state["tally"][1], np.int64))
         self._yielded = state["yielded"]
         self._meeting = self._counted(self._yielded)
 
@@ -201,13 +188,13 @@ class Pmj:
 
     # Runs.
 
-    def _meet(self) -> Iterator[Pairs]:
+    def _meet(self) -> Iterator[Results]:
         """Rows of the run that is being made meet, those that have met before excepted."""
         self._before, self._met = self._met, [len(rows) for rows in self._rows]
         self._meeting, self._yielded = self._counted(0), 0
         return self._meeting
 
-    def _counted(self, done: int) -> Iterator[Pairs]:
+    def _counted(self, done: int) -> Iterator[Results]:
         """The meeting from some piece on, so that it can be broken off and go on elsewhere."""
         if self._strictness != "progressive" or self._before == self._met:
             return
@@ -218,11 +205,11 @@ class Pmj:
                 self._yielded = count
                 yield pairs
         self._tally = tally
-        if self._next_meeting is not None:
+        if self._next_meeting is not None and self._giving.pairs_only:
             self._estimate_early()
         self._before = self._met
 
-    def _new_pairs(self) -> Iterator[tuple[Pairs, _Tally]]:
+    def _new_pairs(self) -> Iterator[tuple[Results, Tally]]:
         left, right = (self._rows[side].view().slice(0, self._met[side]) for side in Side)
         old_left, new_left = left.slice(0, self._before[0]), left.slice(self._before[0])
         new_right = right.slice(self._before[1])
@@ -231,105 +218,128 @@ class Pmj:
             (old_left, 0, new_right, self._before[1]),
         ):
             if mine.num_rows and theirs.num_rows:
-                self._counters.probes += mine.num_rows + theirs.num_rows
-                for lefts, rights in build_matcher(self._condition, mine, theirs).pairs(ROOM):
-                    by_chunk = self._next_meeting is not None
-                    tally = (
-                        _Tally.of(lefts + first_left, rights + first_right)
-                        if by_chunk
-                        else _Tally(len(lefts), NO_WORDS)
-                    )
-                    yield Pairs(mine, lefts, theirs, rights), tally
-        yield Pairs.none(self._condition.schemas), _Tally.none()  # a meeting gives control back once at least
+                numbers = self._numbers(Side.LEFT)[first_left:], self._numbers(Side.RIGHT)[first_right:]
+                for results in self._giving.meet(mine, theirs, numbers):
+                    yield results, self._noted(results, first_left, first_right)
+        yield Pairs.none(self._condition.schemas), Tally.none()  # a meeting gives control back once at least
+
+    def _numbers(self, side: Side) -> Words:
+        """Of the rows of the run that is being made, among all of their side; none where nobody asks."""
+        first = self._first[side]
+        return np.arange(first, first + len(self._rows[side])) if self._giving.partnered.watches(side) else NO_WORDS
+
+    def _noted(self, results: Results, first_left: int, first_right: int) -> Tally:
+        if not isinstance(results, Pairs) or not self._giving.pairs_only:
+            return Tally.none()
+        if self._next_meeting is None:
+            return Tally(results.size, NO_WORDS)
+        return Tally.of(results.left_rows + first_left, results.right_rows + first_right)
 
     def _estimate_early(self) -> None:
         """While the first run is made, parts of it say what to expect."""
         left, right = self._met
         self._learn()
-        matches, diagonal = self._tally
-        complete = np.zeros(min(left, right) // CHUNK, np.int64)
-        complete[: len(diagonal)] = diagonal[: len(complete)]
         keys = [self._order.lines(side, self._rows[side].view().slice(self._before[side])).codes for side in Side]
-        self._estimator.grow(left, right, matches, diagonal=complete.tolist(), chunk=CHUNK, keys=(keys[0], keys[1]))
+        diagonal = self._tally.complete(min(left, right))
+        self._estimator.grow(left, right, self._tally.matches, diagonal=diagonal, chunk=CHUNK, keys=(keys[0], keys[1]))
 
-    def _close_run(self) -> Iterator[Pairs]:
+    def _close_run(self) -> Iterator[Results]:
         """Memory is full: what is in it meets and becomes a run pair."""
         yield from self._meet()
         self._learn()
         page = divide(self._budget, self._block_rows, self._fan_in).page
-        left, right = (self._write_run(side, page) for side in Side)
+        left, right = (
+            write_run(
+                self._order,
+                self._pages,
+                side,
+                self._rows[side].view(),
+                self._numbers(side),
+                page,
+                self._giving.needed_rows,
+            )
+            for side in Side
+        )
+        for side, written in ((Side.LEFT, left), (Side.RIGHT, right)):
+            if self._giving.partnered.watches(side):
+                yield from self._giving.alone(
+                    side, take_rows(self._rows[side].view(), written.dead), self._numbers(side)[written.dead]
+                )
         arrived = len(self._rows[0]), len(self._rows[1])
         self._runs.append(RunPair((left.run, right.run), arrived))
-        if self._strictness == "progressive":
+        if self._strictness == "progressive" and self._giving.pairs_only:
             keys = None if self._next_meeting is not None else (left.codes, right.codes)
             self._estimator.add(*arrived, self._tally.matches, keys=keys)
         self._rows = tuple(RowStore(self._condition.schema(side)) for side in Side)
+        self._first = [self._first[side] + arrived[side] for side in Side]
         self._met, self._before = [0, 0], [0, 0]
-        self._tally, self._next_meeting = _Tally.none(), None
+        self._tally, self._next_meeting = Tally.none(), None
         self._hold()
 
     def _learn(self) -> None:
         self._order.learn(self._rows[0].view(), self._rows[1].view())
 
-    def _write_run(self, side: Side, page: int) -> _Written:
-        batch = self._rows[side].view()
-        lines = self._order.lines(side, batch)
-        order = sort_codes(lines.starts).order
-        rows = order if lines.rows is None else lines.rows[order]
-        writer = RunWriter(self._pages, side, page)
-        width = self._budget.measure(1, -(-int(batch.nbytes) // max(1, batch.num_rows)) + INTERVAL_BYTES)
-        step = max(1, page // width)
-        for start in range(0, len(rows), step):
-            chosen, places = rows[start : start + step], order[start : start + step]
-            writer.add_page(Items(take_rows(batch, chosen), lines.starts[places], lines.ends[places]))
-        return _Written(writer.finish(), lines.codes)
-
     # Merges.
 
-    def _merge_runs(self) -> Iterator[Pairs]:
+    def _merge_runs(self) -> Iterator[Results]:
+        early = self._strictness == "progressive"
         while len(self._runs) > 1:
             room = divide(self._budget, self._block_rows, self._fan_in)
             count = _group_size(len(self._runs), room.pairs)
             group, self._runs = self._runs[:count], self._runs[count:]
             last = not self._runs
-            merge = Merge(
-                self._pages,
-                self._budget,
-                self._condition.schemas,
-                group,
-                room,
-                writes=not last or self._strictness == "strict",
-            )
-            early = self._strictness == "progressive"
-            yield from self._joined(merge, joins=early or (last and self._strictness == "semi_strict"))
+            merge = self._merge(group, room, writes=not last or self._strictness == "strict")
+            joins = early or (last and self._strictness == "semi_strict")
+            yield from self._joined(merge, joins=joins, last=last and joins)
             if merge.merged is not None:
                 self._runs.append(merge.merged)
-        if self._runs and self._strictness != "progressive":
+        if self._runs:
             room = divide(self._budget, self._block_rows, self._fan_in)
-            whole = Merge(self._pages, self._budget, self._condition.schemas, self._runs, room, writes=False)
-            yield from self._joined(whole, joins=True)
-        self._runs = []
+            yield from self._joined(self._merge(self._runs, room, writes=False), joins=True, last=True)
+            self._runs = []
 
-    def _joined(self, merge: Merge, *, joins: bool) -> Iterator[Pairs]:
-        """The pairs of a merge; if results came early, those from one run pair have been found."""
-        early, found = self._strictness == "progressive", 0
+    def _merge(self, group: list[RunPair], room: Room, *, writes: bool) -> Merge:
+        schemas = self._condition.schemas
+        return Merge(self._pages, self._budget, schemas, group, room, writes=writes, needed=self._giving.needed)
+
+    def _joined(self, merge: Merge, *, joins: bool, last: bool) -> Iterator[Results]:
+        """The results of a merge; the last one knows who has no partner."""
+        found = 0
         for left, right in merge.steps():
-            if not joins:
-                continue
-            self._counters.probes += left.size + right.size
-            for lefts, rights in build_matcher(self._condition, left.batch, right.batch).pairs(ROOM):
-                self._counters.pairs_tested += len(lefts)
-                if early:
-                    lefts, rights = apart(lefts, rights, left.sources, right.sources)
-                here = self._order.belongs(left, right, lefts, rights)
-                if here is not None:
-                    lefts, rights = lefts[here], rights[here]
-                if len(lefts):
-                    found += len(lefts)
-                    yield Pairs(left.batch, lefts, right.batch, rights)
+            if joins:
+                check = self._check(left, right)
+                for results in self._giving.meet(left.batch, right.batch, (left.numbers, right.numbers), check):
+                    found += results.size
+                    yield results
         self._counters.merges += 1
-        if early:
+        if self._strictness == "progressive" and self._giving.pairs_only:
             self._estimator.learn(merge.new_pairs, found)
+        if last:
+            yield from self._left_over(merge.pairs)
+        for pair in merge.pairs:
+            self._store.remove(pair.blocks)
+
+    def _check(self, left: Items, right: Items) -> Check:
+        """Of the pairs of two parts: if results came early, those from one run pair have been found."""
+
+        def check(lefts: Rows, rights: Rows) -> tuple[Rows, Rows]:
+            if self._strictness == "progressive":
+                lefts, rights = apart(lefts, rights, left.sources, right.sources)
+            here = self._order.belongs(left, right, lefts, rights)
+            return (lefts, rights) if here is None else (lefts[here], rights[here])
+
+        return check
+
+    def _left_over(self, pairs: Sequence[RunPair]) -> Iterator[Results]:
+        """Everybody has met: rows of the last runs without a partner, read once more."""
+        for side in Side:
+            if self._giving.partnered.watches(side) and self._giving.partnered.gives_alone:
+                for run in (pair.runs[side] for pair in pairs):
+                    for page in range(len(run.zones)):
+                        items = self._pages.read(side, run, page, 0)
+                        self._budget.hold("left over", items.size, items.nbytes)
+                        yield from self._giving.alone(side, items.batch, items.numbers)
+                self._budget.release("left over")
 
     # Memory.
 
@@ -351,7 +361,8 @@ class Pmj:
         return sum(rows), sum(store.nbytes for store in self._rows) + INDEX_BYTES * max(rows)
 
     def _hold(self) -> None:
-        self._budget.hold("residents", *self._size())
+        rows, nbytes = self._size()
+        self._budget.hold("residents", rows, nbytes + self._giving.partnered.nbytes)
 
 
 def _group_size(runs: int, most: int) -> int:

@@ -11,7 +11,7 @@ that place leaves. Of each run at most one page is loaded in part, so a page for
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -33,25 +33,25 @@ class Room(NamedTuple):
     pairs: int  # that are merged at once
     page: int
     waiting: int  # pages that have not met all they can
-    area: int  # for the rows in the area of each side
+    area: int  # rows in the area of each side
+    spilled: int  # a part of an area that is read from disk
 
 
 def divide(budget: Budget, block_rows: int, fan_in: int) -> Room:
-    """As many runs as asked for, fewer where their pages would be too small."""
+    """As many runs as asked for, fewer where their pages would be too small. A quarter is for the areas."""
     limit = budget.limit
     if limit is None:
-        return Room(fan_in // 2, 2**62, 2**62, 2**62)
+        return Room(fan_in // 2, 2**62, 2**62, 2**62, 2**62)
     if budget.unit == "rows":
         pairs = max(2, min(fan_in // 2, (limit // block_rows - 4) // 2))
         area = max(2, limit // 4)
-        page = max(1, min(block_rows, (limit - area + 2 * pairs) // (2 * pairs + 4)))
-        # What is left when each writer holds back less than a page and a page of an area is loaded.
-        waiting = max(page, limit - area - 3 * page + 2)
-        return Room(pairs, page, waiting, area // 2)
-    # A quarter is for the areas. Of the pages, one is read from an area and two are being written.
+        page = max(1, min(block_rows, (limit - area - limit // 8 + 2 * pairs) // (2 * pairs + 4)))
+        spilled = max(page, limit // 8)
+        # What is left when each of two writers holds back less than a page.
+        return Room(pairs, page, max(page, limit - area - spilled - 2 * page + 2), area // 2, spilled)
     pairs = max(2, min(fan_in // 2, limit // SMALLEST_BLOCK // 8))
-    page = 3 * limit // (4 * (2 * pairs + 5))
-    return Room(pairs, page, 2 * pairs * page, limit // 8)
+    page = 5 * limit // (8 * (2 * pairs + 4))
+    return Room(pairs, page, 2 * pairs * page, limit // 8, limit // 8)
 
 
 class Merge:
@@ -66,30 +66,34 @@ class Merge:
         room: Room,
         *,
         writes: bool,
+        needed: Callable[[Side, Items], Items] = lambda _, items: items,
     ) -> None:
+        """`needed` says which rows of a side are worth keeping; it is asked again and again."""
         self._pages = pages
         self._budget = budget
         self._schemas = schemas
         self._room = room
-        self._pairs = pairs
+        self._needed = needed
+        self._allowed = 2 * len(pairs) * room.page  # for what waits: little at first, so that results come early
+        self.pairs = pairs
         self._queue = _by_start(pairs)
         self._unread = [sum(len(pair.runs[side].zones) for pair in pairs) for side in Side]
         self._waiting: tuple[list[Items], list[Items]] = ([], [])
-        self._areas = tuple(SweepArea(pages, side, room.area, room.page) for side in Side)
+        self._areas = tuple(SweepArea(pages, side, room.area, room.spilled) for side in Side)
         self._writers = tuple(RunWriter(pages, side, room.page) for side in Side) if writes else ()
         self.merged: RunPair | None = None
 
     @property
     def arrived(self) -> tuple[int, int]:
         """Rows of each side, all pairs together."""
-        left, right = (sum(pair.arrived[side] for pair in self._pairs) for side in Side)
+        left, right = (sum(pair.arrived[side] for pair in self.pairs) for side in Side)
         return left, right
 
     @property
     def new_pairs(self) -> int:
         """How many pairs of rows are together for the first time."""
         left, right = self.arrived
-        return left * right - sum(pair.arrived[0] * pair.arrived[1] for pair in self._pairs)
+        return left * right - sum(pair.arrived[0] * pair.arrived[1] for pair in self.pairs)
 
     def steps(self) -> Iterator[tuple[Items, Items]]:
         """Left and right rows that meet: every two that can match, once."""
@@ -105,8 +109,6 @@ class Merge:
             for area in self._areas:
                 area.spill()
             self._hold()
-        for pair in self._pairs:
-            self._pages.store.remove(pair.blocks)
         if self._writers:
             left, right = (writer.finish() for writer in self._writers)
             self.merged = RunPair((left, right), self.arrived)
@@ -116,14 +118,16 @@ class Merge:
         """Pages, lowest first, as many as fit but one at least."""
         size = sum(self._pages.size(items) for side in self._waiting for items in side)
         loaded = False
-        while self._queue and (not loaded or size < self._room.waiting):
+        most = min(self._allowed, self._room.waiting)
+        self._allowed *= 2
+        while self._queue and (not loaded or size < most):
             zone, side, source, page = self._queue[-1]
             size += self._budget.measure(zone.rows, zone.nbytes)
-            if loaded and size > self._room.waiting:
+            if loaded and size > most:
                 break
             self._queue.pop()
             self._unread[side] -= 1
-            self._waiting[side].append(self._pages.read(side, self._pairs[source].runs[side], page, source))
+            self._waiting[side].append(self._pages.read(side, self.pairs[source].runs[side], page, source))
             loaded = True
         self._hold()
 
@@ -139,7 +143,7 @@ class Merge:
         self._waiting[side][:] = rest
         if not new:
             return nothing(self._schemas[side])
-        together = joined(new)
+        together = self._needed(side, joined(new))
         if self._writers and len(new) > 1:
             return together.take(sort_codes(together.starts).order)
         return together
@@ -156,6 +160,7 @@ class Merge:
                 yield (reached, part) if side is Side.RIGHT else (part, reached)
 
     def _pass(self, side: Side, new: Items, place: int) -> None:
+        new = self._needed(side, new)
         if self._writers:
             self._writers[side].add(new)
         area = self._areas[side]

@@ -140,9 +140,12 @@ class Pages:
         self._budget = budget
         self._schemas = schemas
 
-    def size(self, items: Items) -> int:
+    def measure(self, rows: int, nbytes: int) -> int:
         """In the unit of the budget."""
-        return self._budget.measure(items.size, items.nbytes)
+        return self._budget.measure(rows, nbytes)
+
+    def size(self, items: Items) -> int:
+        return self.measure(items.size, items.nbytes)
 
     def read(self, side: Side, run: Run, page: int, source: int) -> Items:
         """The rows of a page of a run; `source` says which of the merged runs it is."""

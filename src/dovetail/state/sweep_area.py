@@ -5,8 +5,8 @@
     expire   forget what ends before the sweep
 
 SweepArea of XXL and of PMJ (Fig. 4), for batches: rows stand in a few parts, larger ones merged from smaller ones. What
-exceeds the area's share of memory is written to disk in pages and read again, page by page, at each query that reaches
-it: a nested loop over the overflow, as for keys that are all equal.
+exceeds the area's share of memory is written to disk and read again, piece by piece, at each query that reaches it: a
+nested loop over the overflow, as for keys that are all equal.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from dovetail.state.runs import Items, Pages, joined
 
 
 class SweepArea:
-    def __init__(self, pages: Pages, side: Side, room: int, page: int) -> None:
+    def __init__(self, pages: Pages, side: Side, room: int, piece: int) -> None:
         self._pages = pages
         self._side = side
         self._room = room  # for rows in memory, in the budget's unit
-        self._page = page
+        self._piece = piece  # of what is on disk, that is read at once
         self._parts: list[Items] = []  # larger ones first
         self._spilled: list[Block] = []
 
@@ -44,7 +44,7 @@ class SweepArea:
     def spill(self) -> None:
         """Write the largest parts to disk until the others keep to their share of memory."""
         while self._parts and sum(map(self._pages.size, self._parts)) > self._room:
-            for piece in self._pages.cut(self._parts.pop(0), self._page):
+            for piece in self._pages.cut(self._parts.pop(0), self._piece):
                 self._spilled.append(self._pages.spill(self._side, piece))
 
     def query(self, start: int) -> Iterator[Items]:

@@ -1,0 +1,41 @@
+"""How many pairs a growing block of rows has given, altogether and by chunks: what an early estimate goes by."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dovetail.batch import Rows
+from dovetail.state.runs import NO_WORDS, Words
+
+CHUNK = 512  # rows of each side
+
+
+class Tally(NamedTuple):
+    """Pairs found, and those among the first CHUNK rows of both sides, among the next ones, and so on."""
+
+    matches: int
+    diagonal: Words
+
+    @classmethod
+    def none(cls) -> Tally:
+        return cls(0, NO_WORDS)
+
+    @classmethod
+    def of(cls, lefts: Rows, rights: Rows) -> Tally:
+        """Of pairs of rows by their arrival."""
+        chunks = lefts // CHUNK
+        return cls(len(lefts), np.bincount(chunks[chunks == rights // CHUNK]))
+
+    def with_(self, other: Tally) -> Tally:
+        total = np.zeros(max(len(self.diagonal), len(other.diagonal)), np.int64)
+        for part in (self, other):
+            total[: len(part.diagonal)] += part.diagonal
+        return Tally(self.matches + other.matches, total)
+
+    def complete(self, rows: int) -> list[int]:
+        """The diagonal, as far as both sides have so many rows."""
+        counts = np.zeros(rows // CHUNK, np.int64)
+        counts[: len(self.diagonal)] = self.diagonal[: len(counts)]
+        return counts.tolist()
