@@ -50,7 +50,7 @@ class Promise(NamedTuple):
 class Rpj(SpillingHash):
     name: ClassVar[str] = "rpj"
     spills: ClassVar[bool] = True
-    defaults: ClassVar[dict[str, Any]] = {"flush": "optimal", "n_flush": 0.1, "tasks": "md dd"}
+    defaults: ClassVar[dict[str, Any]] = {"flush": "optimal", "n_flush": None, "tasks": "md dd"}
 
     def react(self) -> Iterator[Pairs]:
         return self._react(self._next_task)

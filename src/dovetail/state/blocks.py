@@ -98,7 +98,7 @@ class BlockStore:
         return batch
 
     def read_pages(self, block: Block, first: int, stop: int) -> list[pa.RecordBatch]:
-        """Map some pages of a block. They are read in sequence; the first is, too, if the one before was read last."""
+        """Some pages of a block. They are read in sequence; the first is, too, if the one before was read last."""
         reader = self._reader(block)
         pages = [reader.get_batch(page) for page in range(first, stop)]
         follows = first > 0 and self._last_read == (block.name, first - 1)
@@ -112,17 +112,20 @@ class BlockStore:
         return int(self._reader(block).num_record_batches)
 
     def _reader(self, block: Block) -> pa.ipc.RecordBatchFileReader:
-        """A reader that stays open: pages are mostly read one at a time."""
-        reader = self._readers.pop(block.name, None) or self._opened(block)
+        """A reader that stays open: pages are mostly read one at a time.
+
+        It does not map the file: what was read once would be counted as memory in use for as long as it is open.
+        """
+        reader = self._readers.pop(block.name, None) or self._opened(block, mapped=False)
         self._readers[block.name] = reader  # the latest at the end
         while len(self._readers) > MOST_OPEN:
             del self._readers[next(iter(self._readers))]
         return reader
 
-    def _opened(self, block: Block, verify: bool = False) -> pa.ipc.RecordBatchFileReader:
+    def _opened(self, block: Block, verify: bool = False, *, mapped: bool = True) -> pa.ipc.RecordBatchFileReader:
         path = self.directory / block.name
         try:
-            file = pa.memory_map(str(path))
+            file = pa.memory_map(str(path)) if mapped else pa.OSFile(str(path))
             if file.size() != block.nbytes or (verify and zlib.crc32(file.read_buffer()) != block.checksum):
                 raise StateError(f"{path} is damaged: its content is not what was written. {RECOVERY}")
             file.seek(0)

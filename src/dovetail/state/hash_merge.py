@@ -84,7 +84,10 @@ class Merge:
             for side, rows in parts.items():
                 self._write(side, rows)
             if parts[Side.LEFT] and parts[Side.RIGHT]:
-                yield _loaded(parts[Side.LEFT]), _loaded(parts[Side.RIGHT])
+                meeting = _loaded(parts[Side.LEFT]), _loaded(parts[Side.RIGHT])
+                del parts, rows  # the pages: what meets is a copy of them
+                yield meeting
+                del meeting
 
     def close(self) -> Match:
         runs = []

@@ -15,7 +15,7 @@ HANDOVERS = ("merge", "bucket", "all")
 class HashParameters:
     flush: str  # a policy of state/flushing.py
     partitions: int | None = None  # None: 20, or fewer where memory is small
-    n_flush: float = 0.0  # share of the resident rows that a flush lets go at least
+    n_flush: float | None = 0.0  # share of the resident rows that a flush lets go at least; None: RPJ's own choice
     handover: str = "merge"  # what reactive work finishes before arrivals are taken: a merge, a partition, everything
     fan_in: int = 10  # matches of runs that a reactive merge takes at once, at most
     acceptable: int | None = None  # a and b of HMJ's adaptive flush
@@ -51,6 +51,6 @@ class HashParameters:
             value = getattr(parameters, name)
             if value is not None and value < fewest:
                 raise InputError(f"{name} must be at least {fewest}; got {value}.")
-        if not (0 <= parameters.n_flush <= 1 and 0 <= parameters.decay <= 1):
+        if not (0 <= (parameters.n_flush or 0) <= 1 and 0 <= parameters.decay <= 1):
             raise InputError("n_flush and decay are shares: they must lie between 0 and 1.")
         return parameters

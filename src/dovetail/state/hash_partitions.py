@@ -61,6 +61,8 @@ class HashPartitions:
         self._schema = schema
         self._partitions = partitions
         self.sizes: Counts = np.zeros(partitions, np.int64)  # rows of each partition
+        self._settled: pa.RecordBatch
+        self._starts: Counts  # of each partition in it
         self._settle([])
 
     def __len__(self) -> int:
@@ -105,14 +107,13 @@ class HashPartitions:
             parts.append(young.take(young_rows))
         return joined([part for part in parts if len(part.hashes)] or parts)
 
-    def evict(self, counts: Mapping[int, int], tick: int) -> dict[int, Stayed]:
-        """Let the oldest rows of some partitions go: so many of each."""
+    def evict(self, counts: Mapping[int, int], tick: int) -> Iterator[tuple[int, Stayed]]:
+        """Let the oldest rows of some partitions go: so many of each. The others settle when all have been taken."""
         order = np.argsort(partitions_of(self._young_hashes, self._partitions), kind="stable")
         young = self._stayed_young().take(order)
         settled = self._stayed_settled()
         self._young, self._table = RowStore(self._schema), HashTable()  # their rows are in `young` now
         young_starts = _starts(partitions_of(young.hashes, self._partitions), self._partitions)
-        gone: dict[int, Stayed] = {}
         kept: list[Stayed] = []
         for number in range(self._partitions):
             leaving = counts.get(number, 0)
@@ -126,11 +127,13 @@ class HashPartitions:
                 if stop > cut:
                     kept.append(rows.slice(cut, stop))
             if out:
-                whole = joined(out)
-                gone[number] = whole._replace(left=np.full(len(whole.hashes), tick))
-                self.sizes[number] -= len(whole.hashes)
+                gone = joined(out)
+                self.sizes[number] -= len(gone.hashes)
+                yield number, gone._replace(left=np.full(len(gone.hashes), tick))
+                del gone, out
+        del settled, young
+        self._settled = self._settled.slice(0, 0)
         self._settle(kept)
-        return gone
 
     def clear(self) -> None:
         self.sizes[:] = 0

@@ -28,6 +28,7 @@ class Room:
         self._unit = budget.unit
         self._page_rows: int | None = None
         self._page_bytes = LARGEST_PAGE
+        self.flush_share = 0.1 if budget.unit == "rows" else 0.2  # a flush of rows in bytes copies those that stay
         self.copies = 1 if budget.unit == "rows" else 2  # rows of several runs are copied into one batch
         if budget.limit is None:
             self.residents = self.tasks = self.everything = NO_LIMIT

@@ -37,6 +37,7 @@ from dovetail.state.hash_table import HashTable
 from dovetail.state.ledger import Ledger
 from dovetail.state.manifest import Manifest, Usage
 from dovetail.state.residence import Clock
+from dovetail.state.trimming import give_back
 
 MOST_PAIRS = 1 << 16  # in one yield
 LOADED = "loaded pages"
@@ -73,6 +74,7 @@ class SpillingHash:
         self._room = Room(workspace.budget, workspace.block_rows)
         self._parameters = p = HashParameters.read({**self.defaults, **workspace.parameters})
         self._policy = policy(p.flush, self.paired, p.acceptable, p.tolerance)
+        self._flush_share = self._room.flush_share if p.n_flush is None else p.n_flush
         self._partitions = count = p.partitions or self._room.partitions
         self._arrivals = Arrivals(count, p.decay, p.unit_rows)
         self._distinct = DistinctKeys(count)
@@ -124,7 +126,8 @@ class SpillingHash:
         over = np.flatnonzero((self._ledger.spilled[side] == 0) & (self._residents[side.other].sizes > 0))
         if len(over):
             sizes = self._residents[side.other].sizes
-            self._residents[side.other].evict({int(j): int(sizes[j]) for j in over}, self._clock.tick())
+            for _ in self._residents[side.other].evict({int(j): int(sizes[j]) for j in over}, self._clock.tick()):
+                pass
             self._hold()
 
     def _make_room(self, side: Side, batch: pa.RecordBatch) -> None:
@@ -137,7 +140,7 @@ class SpillingHash:
                 return
             resident = rows - batch.num_rows
             need = max(1, int(np.ceil(max(0, over) * rows / self._budget.measure(rows, size))))
-            if not self._flush(max(need, int(np.ceil(self._parameters.n_flush * resident)))):
+            if not self._flush(max(need, int(np.ceil(self._flush_share * resident)))):
                 return
 
     def _flush(self, need: int, policy: Policy | None = None) -> bool:
@@ -156,16 +159,18 @@ class SpillingHash:
                 continue
             page_rows = self._room.page_rows(self._residents[side])
             writer = HashRunWriter(self._store, self._schemas[side], side.alias, page_rows)
-            gone = self._residents[side].evict(counts, tick)
-            for j, rows in gone.items():
+            written = []
+            for j, rows in self._residents[side].evict(counts, tick):
                 self._ledger.flushed(side, j, rows.arrived, tick)
                 writer.write_sorted(rows)
-            for j, run in zip(gone, writer.close(), strict=True):
+                written.append(j)
+                del rows  # before the others settle
+            for j, run in zip(written, writer.close(), strict=True):
                 runs.setdefault(j, {})[side] = run
-        for j, written in runs.items():
-            self._replace(j, [], Match(written.get(Side.LEFT), written.get(Side.RIGHT)))
+        for j, sides in runs.items():
+            self._replace(j, [], Match(sides.get(Side.LEFT), sides.get(Side.RIGHT)))
         self._hold()
-        _give_back()
+        give_back()
         return True
 
     def _flush_everything(self) -> None:
@@ -272,9 +277,9 @@ class SpillingHash:
             self._hold_loaded(rows, nbytes)
             yield from self._meet(partition, left.rows, right.rows, (left, right))
             del left, right
-            _give_back()
         self._budget.release(LOADED)
         self._replace(partition, chosen, merge.close() if written else None)
+        give_back()
 
     def _to_merge(self, partition: int, room: float, most: int | None = None, least: int = 0) -> list[Match]:
         """The smallest matches whose runs have room for a page each, beside what is held back for writing."""
@@ -384,8 +389,3 @@ class SpillingHash:
         self._matches = [[Match.from_json(match) for match in matches] for matches in state["matches"]]
         self._runs_in = Counter(run.block.name for run in self._runs)
         self._stored = [(Block.from_json(left), Block.from_json(right)) for left, right in state["results"]]
-
-
-def _give_back() -> None:
-    """Arrow keeps freed memory for later; what is bounded here is what the process takes."""
-    pa.default_memory_pool().release_unused()
