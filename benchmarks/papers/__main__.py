@@ -10,7 +10,7 @@ from rich.console import Console
 
 from benchmarks.papers.claims import print_claims
 
-PAPERS = ("diag", "diner", "miner", "pmj", "spo")  # modules with a TITLE and claims()
+PAPERS = ("diag", "diner", "miner", "pmj", "rpj", "spo")  # modules with a TITLE and claims()
 
 
 def main(names: Sequence[str]) -> int:
