@@ -8,7 +8,7 @@ import pytest
 
 from dovetail.batch import Side
 from dovetail.condition import parse
-from dovetail.diagonal.clusteredness import measure
+from dovetail.diagonal.clusteredness import counted_mishits, measure
 from dovetail.plan import Choice, Diagonal, JoinPlan
 from dovetail.runtimes.diagonal import DiagonalJoin, Tally
 from dovetail.runtimes.output import output_schema
@@ -83,3 +83,4 @@ def test_the_window_that_is_chosen_suffices_and_is_no_larger_than_needed(shape: 
     tally = run(scans, tables, rows)
     assert 0.001 <= tally.mishits / MANY <= 0.01
     assert tally.mishits / MANY == pytest.approx(seen.mishits(tables, rows), abs=0.004)
+    assert tally.mishits / MANY == counted_mishits(condition, scans, Side.LEFT, tables, rows)

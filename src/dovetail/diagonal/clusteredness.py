@@ -15,12 +15,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dovetail.batch import Side
+from dovetail.batch import Side, take_rows
 from dovetail.condition import Condition
 from dovetail.diagonal.mishits import expected_mishits, sufficient_rows
 from dovetail.sources.scans import Scan, read_some
 from dovetail.state.hash_keys import HashKeys
 from dovetail.state.hash_table import HashTable
+from dovetail.state.ring import FOREVER, Keyed, Ring, cut_tables
 from dovetail.statistics import read_columns
 
 PLACES = 16  # at which RN is looked at
@@ -83,6 +84,26 @@ def measure(condition: Condition, scans: tuple[Scan, Scan], one: Side, places: i
     found = partners > 0
     expected = positions[found] * scans[one].rows // max(1, scans[many].rows)
     return Clusteredness(one, scans[one].rows, len(hashes), partner[found] - expected, int((partners > 1).sum()))
+
+
+def counted_mishits(condition: Condition, scans: tuple[Scan, Scan], one: Side, tables: int, table_rows: int) -> float:
+    """The share of mishits of a window, by running it over the keys alone, without any output (section 3.5)."""
+    rows, keyed, missing = scans[one].rows, 0, 0
+    read = _keyed(condition, scans[one], one)
+    ring = Ring(tables, cut_tables(read, rows, table_rows, FOREVER, lambda rows, nbytes: None))
+    for batch in _keyed(condition, scans[one.other], one.other):
+        keyed += len(batch.hashes)
+        for piece in ring.follow(batch, rows, scans[one.other].rows, lambda table, now: None):
+            missing += len(ring.search(piece.hashes)[1])
+    return missing / max(1, keyed)
+
+
+def _keyed(condition: Condition, scan: Scan, side: Side) -> Iterator[Keyed]:
+    keys = HashKeys(condition)
+    for position, batch in scan.places(BATCH_ROWS, read_columns(condition, side)):
+        rows, hashes = keys.hash(side, batch)
+        kept = batch if rows is None else take_rows(batch, rows)
+        yield Keyed(kept, hashes, position + (np.arange(batch.num_rows) if rows is None else rows))
 
 
 def _sampled(

@@ -9,9 +9,9 @@ from dovetail.errors import BudgetError
 from dovetail.plan import Diagonal
 from dovetail.sources.scans import Scan
 from dovetail.state.repeats import Repeats
+from dovetail.state.ring import ROW_BYTES
 
 WINDOW, NOTES, BLOCK, CHUNK = 2, 4, 32, 8  # parts of the memory
-ROW_BYTES = 40  # of a hash table, hash and position of a row of the window
 LEAST_ROWS, MOST_ROWS = 1 << 10, 1 << 15  # read at once
 
 

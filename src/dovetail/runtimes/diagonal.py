@@ -22,13 +22,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from dovetail.batch import Phase, Rows, Side, one_batch, take_rows
-from dovetail.diagonal.room import ROW_BYTES, Room
+from dovetail.diagonal.room import Room
 from dovetail.metrics import Counters
 from dovetail.plan import JoinPlan
 from dovetail.runtimes.partners import Meeting, Partners
@@ -37,9 +38,9 @@ from dovetail.state.blocks import BlockStore
 from dovetail.state.budget import BUFFER, Budget
 from dovetail.state.grace import EXTRA, Aside, Partitions, set_aside
 from dovetail.state.hash_keys import HashKeys
-from dovetail.state.hash_table import Hashes, HashTable
+from dovetail.state.hash_table import HashTable
 from dovetail.state.repeats import Met, Repeats
-from dovetail.state.ring import Positions, Ring, Table
+from dovetail.state.ring import Keyed, Positions, Ring, Table, cut_tables
 
 MOST_PAIRS = 1 << 18  # in one piece
 
@@ -49,20 +50,6 @@ class Found(NamedTuple):
 
     phase: Phase
     batch: pa.RecordBatch
-
-
-class Keyed(NamedTuple):
-    """Rows that can match, with hashes and positions."""
-
-    batch: pa.RecordBatch
-    hashes: Hashes
-    positions: Positions
-
-    def slice(self, start: int, stop: int) -> Keyed:
-        return Keyed(self.batch.slice(start, stop - start), self.hashes[start:stop], self.positions[start:stop])
-
-    def aside(self, rows: Rows) -> Aside:
-        return set_aside(take_rows(self.batch, rows), self.hashes[rows], self.positions[rows])
 
 
 @dataclass(slots=True)
@@ -81,18 +68,21 @@ class DiagonalJoin:
 
     def __init__(self, plan: JoinPlan, scans: tuple[Scan, Scan], schema: pa.Schema) -> None:
         assert plan.diagonal is not None
-        self._window = plan.diagonal
         self._one, self._many = plan.diagonal.one, plan.diagonal.one.other
         self._scan = {0: scans[self._one], 1: scans[self._many]}
         self._keys = HashKeys(plan.condition)
         self.tally = Tally()
         self.counters = Counters()
         self._budget = Budget(plan.memory_bytes, "bytes", self.counters)
-        self._room = Room.of(plan.memory_bytes, self._window, scans[self._one], scans[self._many])
+        self._room = Room.of(plan.memory_bytes, plan.diagonal, scans[self._one], scans[self._many])
         self._store = BlockStore(counters=self.counters)
         self._partners = Partners(plan, self._one, scans[self._one].rows, schema)
         self._repeats = Repeats(scans[self._one].rows)
-        self.ring = Ring(self._window.tables, self._tables())
+        read = (keyed for _, keyed in self._read(0))
+        waiting = partial(self._budget.hold, "next table")
+        window = plan.diagonal
+        tables = cut_tables(read, scans[self._one].rows, window.table_rows, self._room.table_bytes, waiting)
+        self.ring = Ring(window.tables, tables)
         self._mishits = self._set_apart(self._many, "mishits")
 
     def results(self) -> Iterator[Found]:
@@ -112,23 +102,14 @@ class DiagonalJoin:
         for place, keyed in self._read(1):
             if self._partners.asks_many:
                 yield from self._keyless(place, keyed)
-            start = 0
-            while start < len(keyed.hashes):
-                position = int(keyed.positions[start])
-                self._slide(position * rows // of, position)
-                stop = int(np.searchsorted(keyed.positions, -(-self.ring.reach * of // max(1, rows))))
-                yield from self._probe(keyed.slice(start, stop))
-                start = stop
+            for piece in self.ring.follow(keyed, rows, of, self._note):
+                yield from self._probe(piece)
         if of:  # a key in the rest of R1 may be a repeated one
             for table in self.ring.drain(of):
                 self._note(table, of)
 
-    def _slide(self, target: int, now: int) -> None:
-        for table in self.ring.advance(target, now):
-            self._note(table, now)
-            self._budget.hold("ring", self.ring.rows, self.ring.nbytes)
-
     def _note(self, table: Table, now: int) -> None:
+        self._budget.hold("ring", self.ring.rows, self.ring.nbytes)
         again = self._repeats.note(table.hashes, now)
         self._budget.hold("keys", 0, self._repeats.nbytes + self._partners.partnered.nbytes)
         if len(again):
@@ -149,7 +130,7 @@ class DiagonalJoin:
         if self._partners.asks_many:  # no verdict yet on a row that fails: its key may come again
             missing = np.flatnonzero(~partnered)
             yield from self._partners.at_once(keyed.batch, partnered)
-        self._mishits.add(keyed.aside(missing))
+        self._mishits.add(_aside(keyed, missing))
         self._budget.hold("mishits", self._mishits.buffered_rows, self._mishits.nbytes)
 
     def _keyless(self, place: Place, keyed: Keyed) -> Iterator[pa.RecordBatch]:
@@ -172,29 +153,6 @@ class DiagonalJoin:
             positions = place.position + (np.arange(batch.num_rows) if rows is None else rows)
             self._budget.hold(f"{BUFFER} {which}", place.batch.num_rows, place.batch.nbytes + 16 * len(hashes))
             yield place, Keyed(batch, hashes, positions)
-
-    def _tables(self) -> Iterator[Table]:
-        """R1 in tables: each full, but for the last."""
-        waiting: list[Keyed] = []
-        rows = nbytes = low = 0
-        full = self._window.table_rows
-        for _, keyed in self._read(0):
-            start = 0
-            while start < len(keyed.hashes):
-                piece = keyed.slice(start, start + full - rows)
-                start += len(piece.hashes)
-                waiting.append(piece)
-                rows += len(piece.hashes)
-                nbytes += piece.batch.nbytes + ROW_BYTES * len(piece.hashes)
-                self._budget.hold("next table", rows, nbytes)
-                if rows == full or nbytes > self._room.table_bytes:
-                    high = int(piece.positions[-1]) + 1
-                    self._budget.release("next table")
-                    yield _table(waiting, low, high)
-                    waiting, rows, nbytes, low = [], 0, 0, high
-        self._budget.release("next table")
-        if waiting:
-            yield _table(waiting, low, self._scan[0].rows)
 
     # Phase 2: mishits and all of R1.
 
@@ -221,15 +179,15 @@ class DiagonalJoin:
         for _, keyed in self._read(0):
             self._repeats.look(keyed.hashes, keyed.positions)
         met = self._repeats.met(self.ring.stays)
-        for _, keyed in self._read(1):
-            again.add(keyed.aside(np.flatnonzero(met.of(keyed.hashes, keyed.positions) >= 0)))
+        for _, keyed in self._read(1, start=met.earliest):
+            again.add(_aside(keyed, np.flatnonzero(met.of(keyed.hashes, keyed.positions) >= 0)))
             self._budget.hold("again", again.buffered_rows, again.nbytes)
         return again, met
 
     def _partitioned_one(self) -> Partitions:
         ones = self._set_apart(self._one, "ones")
         for _, keyed in self._read(0):
-            ones.add(keyed.aside(np.arange(len(keyed.hashes))))
+            ones.add(set_aside(*keyed))
             self._budget.hold("ones", ones.buffered_rows, ones.nbytes)
         ones.close()
         return ones
@@ -261,7 +219,7 @@ class DiagonalJoin:
 
     def _ones(self) -> Iterator[Aside]:
         for _, keyed in self._read(0):
-            yield keyed.aside(np.arange(len(keyed.hashes)))
+            yield set_aside(*keyed)
 
     def _chunks(self, number: int | None, again: Partitions, met: Met) -> Iterator[tuple[Aside, Positions]]:
         """Rows of RN in chunks that fit in memory, each with the position of the row of R1 it has met, or -1.
@@ -293,7 +251,5 @@ class DiagonalJoin:
         return Partitions(schema, self._store, stem, room.partitions, room.aside_bytes)
 
 
-def _table(pieces: list[Keyed], low: int, high: int) -> Table:
-    batch = one_batch([piece.batch for piece in pieces], pieces[0].batch.schema)
-    hashes = np.concatenate([piece.hashes for piece in pieces])
-    return Table(batch, np.concatenate([piece.positions for piece in pieces]), hashes, low, high)
+def _aside(keyed: Keyed, rows: Rows) -> Aside:
+    return set_aside(take_rows(keyed.batch, rows), keyed.hashes[rows], keyed.positions[rows])

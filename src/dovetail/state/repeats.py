@@ -17,7 +17,7 @@ import numpy as np
 
 from dovetail.kernels import seen
 from dovetail.state.hash_table import Hashes
-from dovetail.state.ring import Positions, Stay
+from dovetail.state.ring import FOREVER, Positions, Stay
 
 ROOM = 1.4  # slots for each hash
 
@@ -33,6 +33,11 @@ class Met(NamedTuple):
     @classmethod
     def nothing(cls) -> Met:
         return cls(*(np.empty(0, np.int64) for _ in cls._fields))
+
+    @property
+    def earliest(self) -> int:
+        """The first position of a row that has met anything; far away, if there is none."""
+        return int(self.since[self.since < self.until].min(initial=FOREVER))
 
     def of(self, hashes: Hashes, positions: Positions) -> Positions:
         """The position of the row that each has met, or -1."""

@@ -11,7 +11,7 @@ the other input jumps over is never hashed.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -19,12 +19,24 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dovetail.batch import Rows
+from dovetail.batch import Rows, one_batch
 from dovetail.state.hash_table import Hashes, HashTable
 
 Positions = NDArray[np.int64]
 
+ROW_BYTES = 40  # of a row of a table: hash table, hash and position
 FOREVER = np.iinfo(np.int64).max
+
+
+class Keyed(NamedTuple):
+    """Rows that can match, with their hashes and positions."""
+
+    batch: pa.RecordBatch
+    hashes: Hashes
+    positions: Positions
+
+    def slice(self, start: int, stop: int) -> Keyed:
+        return Keyed(self.batch.slice(start, stop - start), self.hashes[start:stop], self.positions[start:stop])
 
 
 @dataclass(slots=True)
@@ -66,6 +78,37 @@ class Table:
             alive = ~self.dead[mine]
             probing, mine = probing[alive], mine[alive]
         return probing, mine
+
+
+def cut_tables(
+    read: Iterator[Keyed], total: int, rows: int, most_bytes: int, hold: Callable[[int, int], None]
+) -> Iterator[Table]:
+    """An input of `total` rows in tables of so many rows or bytes; `hold` is told what waits for the next one."""
+    waiting: list[Keyed] = []
+    waiting_rows = waiting_bytes = low = 0
+    for keyed in read:
+        start = 0
+        while start < len(keyed.hashes):
+            piece = keyed.slice(start, start + rows - waiting_rows)
+            start += len(piece.hashes)
+            waiting.append(piece)
+            waiting_rows += len(piece.hashes)
+            waiting_bytes += piece.batch.nbytes + ROW_BYTES * len(piece.hashes)
+            hold(waiting_rows, waiting_bytes)
+            if waiting_rows == rows or waiting_bytes > most_bytes:
+                high = int(piece.positions[-1]) + 1
+                hold(0, 0)
+                yield _table(waiting, low, high)
+                waiting, waiting_rows, waiting_bytes, low = [], 0, 0, high
+    hold(0, 0)
+    if waiting:
+        yield _table(waiting, low, total)
+
+
+def _table(pieces: list[Keyed], low: int, high: int) -> Table:
+    batch = one_batch([piece.batch for piece in pieces], pieces[0].batch.schema)
+    hashes = np.concatenate([piece.hashes for piece in pieces])
+    return Table(batch, np.concatenate([piece.positions for piece in pieces]), hashes, low, high)
 
 
 class Hit(NamedTuple):
@@ -115,6 +158,20 @@ class Ring:
         """The first position of the window's input at which the ring has to be moved again."""
         last = self._middle == len(self._resident) - 1
         return FOREVER if not self._resident or (last and self._exhausted) else self._resident[self._middle].high
+
+    def follow(self, probing: Keyed, ones: int, many: int, loaded: Callable[[Table, int], None]) -> Iterator[Keyed]:
+        """The probing rows in pieces, for each of which the ring stands as it should.
+
+        `ones` and `many` are the sizes of both inputs; `loaded` is told of each table, and of the position by then.
+        """
+        start = 0
+        while start < len(probing.hashes):
+            position = int(probing.positions[start])
+            for table in self.advance(position * ones // many, position):
+                loaded(table, position)
+            stop = int(np.searchsorted(probing.positions, -(-self.reach * many // max(1, ones))))
+            yield probing.slice(start, stop)
+            start = stop
 
     def advance(self, target: int, now: int) -> Iterator[Table]:
         """Slide until the table that covers `target` is the middle one; yields each table just loaded.

@@ -1,0 +1,101 @@
+"""Parquet files as sources: every row once, in order, from any position on."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+import dovetail
+from dovetail.errors import InputError
+from dovetail.sources.parquet_files import ParquetSource, parquet_source
+from dovetail.sources.scans import TableScan, read_some
+
+TABLE = pa.table({"k": np.arange(1000), "s": [f"s{k}" for k in range(1000)]})
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    for part in range(3):
+        rows = TABLE.slice(part * 400, 400)
+        pq.write_table(rows, tmp_path / f"part-{part}.parquet", row_group_size=77)
+    return tmp_path
+
+
+def source(path: Path, columns: list[str] | None = None) -> ParquetSource:
+    found = parquet_source(path, columns)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("start", [0, 1, 76, 77, 399, 400, 777, 999, 1000, 5000])
+@pytest.mark.parametrize("columns", [None, ["k"]])
+def test_rows_come_in_order_from_any_position(directory: Path, start: int, columns: list[str] | None) -> None:
+    expected = start
+    for position, batch in source(directory).places(50, columns, start):
+        assert position == expected
+        assert batch.column("k").to_pylist() == list(range(position, position + batch.num_rows))
+        assert batch.schema.names == (columns or ["k", "s"])
+        expected += batch.num_rows
+    assert expected == max(start, 1000)
+
+
+def test_it_is_a_source_that_goes_on_where_it_was(directory: Path) -> None:
+    files = source(directory)
+    piece = next(files.open())
+    rest = [batch for batch, _ in files.open(piece.position)]
+    assert pa.Table.from_batches([piece.batch, *rest]).equals(TABLE)
+    assert files.to_table().equals(TABLE)
+    assert files.rows == 1000
+    assert files.total_bytes() == pytest.approx(TABLE.nbytes, rel=0.2)
+
+
+def test_some_columns_in_the_order_asked_for(directory: Path) -> None:
+    chosen = dovetail.sources.parquet(directory, columns=["s", "k"])
+    assert chosen.schema.names == ["s", "k"]
+    assert dovetail.join(chosen, TABLE, "l.k = r.k").column_names == ["s", "k", "k_right", "s_right"]
+
+
+def test_columns_in_names_of_directories(tmp_path: Path) -> None:
+    for year in (2025, 2026):
+        (tmp_path / f"year={year}").mkdir()
+        pq.write_table(TABLE.slice((year - 2025) * 500, 500), tmp_path / f"year={year}" / "a.parquet")
+    table = source(tmp_path).to_table()
+    assert table.column_names == ["k", "s", "year"]
+    assert table.column("year").to_pylist() == [2025] * 500 + [2026] * 500
+    assert source(tmp_path, ["year"]).to_table().num_rows == 1000
+
+
+def test_places_of_a_table_and_of_files(directory: Path) -> None:
+    for scan in (TableScan(TABLE), source(directory)):
+        places = list(read_some(scan, ["k"], [0, 390, 990], 20))
+        assert [place.position for place in places] == [0, 390, 990]
+        assert [place.batch.column("k").to_pylist() for place in places] == [
+            list(range(20)),
+            list(range(390, 410)),
+            list(range(990, 1000)),
+        ]
+
+
+def test_files_in_every_algorithm(directory: Path) -> None:
+    expected = dovetail.count(TABLE, TABLE, "l.k = r.k")
+    for algorithm in ("auto", "diag", "shj", "nested_loop"):
+        assert dovetail.join(directory, TABLE, "l.k = r.k", algorithm=algorithm).num_rows == expected
+        steps = list(dovetail.progressive(ds.dataset(directory), str(directory), "l.k = r.k", algorithm=algorithm))
+        assert steps[-1].results == expected
+    assert dovetail.aggregate(directory, TABLE, "l.k = r.k", {"n": "count(*)"}).to_pydict() == {"n": [expected]}
+
+
+def test_what_is_wrong_is_said(tmp_path: Path, directory: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        dovetail.join(tmp_path / "nothing.parquet", TABLE, ["k"])
+    with pytest.raises(InputError, match="has no column 'x'; it has k, s"):
+        dovetail.sources.parquet(directory, columns=["x"])
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "a.csv").write_text("k\n1\n")
+    with pytest.raises(InputError, match="only Parquet"):
+        dovetail.join(tmp_path / "other", TABLE, ["k"])
+    with pytest.raises(InputError, match="not a dataset of Parquet files"):
+        dovetail.join(ds.dataset(TABLE), TABLE, ["k"])
