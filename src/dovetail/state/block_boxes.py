@@ -4,11 +4,13 @@ Rows are written under the number of a box; only blocks of one box are joined wi
 all in memory together when the last of them came are recognised by the residence rule and left out:
 
     max(arrived) < min(left)        over all rows of a result
+
+Every block knows between which codes its rows lie; blocks that share no code of an equality are not read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -20,6 +22,7 @@ from dovetail.state.blocks import Block, BlockStore
 from dovetail.state.box import Box, Cell, Turn
 from dovetail.state.budget import Budget, Shares
 from dovetail.state.expansion import Hop, Partial, Paths, expand
+from dovetail.state.links import Attribute
 from dovetail.state.residence import Ticks
 from dovetail.state.residents import INDEX_BYTES, Batch
 from dovetail.tuples import Tuples
@@ -28,10 +31,11 @@ LOADED = "loaded blocks"
 
 
 class _Spilled(NamedTuple):
-    """A block on disk and the tick at which its rows left memory."""
+    """A block on disk, the tick at which its rows left memory, and the least and greatest code of each attribute."""
 
     block: Block
     left: int
+    zones: list[list[int]]
 
 
 class _Loaded(NamedTuple):
@@ -57,12 +61,16 @@ class BlockBoxes:
         self._yielded = 0
         self._pieces: Iterator[Tuples] = iter(())  # and those still to come
         self._loaded: dict[str, tuple[tuple[int, range], _Loaded]] = {}
+        self._nothing = Tuples.none(paths.graph.schemas)
 
     def write(self, box: int, alias: str, rows: pa.RecordBatch, left: int) -> None:
         """Store rows that left memory at that tick."""
         if box not in self._boxes:
             self._boxes[box] = (Box(), {a: [] for a in self._aliases})
-        self._boxes[box][1][alias].append(_Spilled(self._store.write(rows, alias), left))
+        mine = Batch(self._paths.attributes[alias], rows)
+        codes = [mine.codes(attribute) for attribute in self._paths.attributes[alias]]
+        zones = [[int(found.min()), int(found.max())] for found in codes]
+        self._boxes[box][1][alias].append(_Spilled(self._store.write(rows, alias), left, zones))
 
     def has(self, alias: str) -> bool:
         """Whether any row of an input left memory."""
@@ -117,10 +125,38 @@ class BlockBoxes:
         return Turn(order, tuple(self._shares.outer_blocks if i == outer else 1 for i in range(inputs)))
 
     def _run(self, number: int, cell: Cell) -> Iterator[Tuples]:
-        tables = self._load(number, cell)
         outer, *order = (self._aliases[i] for i in cell.order)
         hops = self._paths.hops_in_order(outer, order)
-        depth = 0  # how many inner inputs have been joined with some partial result left over
+        depth = self._promising(number, cell, hops)
+        if depth == len(hops):
+            depth = yield from self._joined(number, cell, hops)
+        if depth < len(hops):
+            self._boxes[number][0].skip(cell, depth + 1)  # the input after these found nothing, nor will the others
+        self._cell = None
+        yield self._nothing  # every step gives control back once at least
+
+    def _promising(self, number: int, cell: Cell, hops: Sequence[Hop]) -> int:
+        """How many hops may find something, by the codes that the blocks have."""
+        for depth, (link, known, new, _) in enumerate(hops):
+            if link.is_equality:
+                (low, high), (other_low, other_high) = (
+                    self._zone(number, cell, link.attribute(a)) for a in (known, new)
+                )
+                if low > other_high or other_low > high:
+                    return depth
+        return len(hops)
+
+    def _zone(self, number: int, cell: Cell, attribute: Attribute) -> tuple[int, int]:
+        alias = attribute.alias
+        spilled, place = self._boxes[number][1][alias], self._paths.attributes[alias].index(attribute)
+        zones = [spilled[i].zones[place] for i in cell.blocks[self._aliases.index(alias)]]
+        return min(low for low, _ in zones), max(high for _, high in zones)
+
+    def _joined(self, number: int, cell: Cell, hops: Sequence[Hop]) -> Generator[Tuples, None, int]:
+        """Results of the blocks; and how many hops were made with some partial result left over."""
+        tables = self._load(number, cell)
+        outer = self._aliases[cell.order[0]]
+        depth = 0
 
         def reach(hop: Hop, probes: int, candidates: int, found: int) -> None:
             nonlocal depth
@@ -136,10 +172,7 @@ class BlockBoxes:
                 good &= checked
             if good.any():
                 yield Tuples(batches, {alias: taken[good] for alias, taken in rows.items()})
-        if depth < len(hops):
-            self._boxes[number][0].skip(cell, depth + 1)  # the input after these found nothing, nor will the others
-        self._cell = None
-        yield Tuples.none(self._paths.graph.schemas)  # every step gives control back once at least
+        return depth
 
     def _unmet(self, tables: Mapping[str, _Loaded], rows: Partial) -> np.ndarray[Any, np.dtype[np.bool_]]:
         arrived = [loaded.rows.arrived[rows[alias]] for alias, loaded in tables.items()]
@@ -174,7 +207,7 @@ class BlockBoxes:
                     "number": number,
                     "box": box.to_json(),
                     "blocks": {
-                        alias: [{"left": s.left, "block": s.block.to_json()} for s in found]
+                        alias: [{"left": s.left, "zones": s.zones, "block": s.block.to_json()} for s in found]
                         for alias, found in spilled.items()
                     },
                 }
@@ -187,7 +220,7 @@ class BlockBoxes:
     def restore(self, state: Mapping[str, Any]) -> None:
         for fields in state["boxes"]:
             spilled = {
-                alias: [_Spilled(Block.from_json(s["block"]), s["left"]) for s in found]
+                alias: [_Spilled(Block.from_json(s["block"]), s["left"], s["zones"]) for s in found]
                 for alias, found in fields["blocks"].items()
             }
             self._boxes[fields["number"]] = (Box.from_json(fields["box"]), spilled)
