@@ -1,17 +1,27 @@
 """Progressive merge join: all classes of conditions, deep merges, small memories, areas that spill."""
 
+import gc
 import random
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+import dovetail
 from dovetail import simulate
-from dovetail.batch import Phase, Side
+from dovetail.batch import Arrival, Phase, Side
 from dovetail.condition import parse
-from dovetail.errors import InputError, PlanError
+from dovetail.errors import BudgetError, InputError, PlanError
+from dovetail.metrics import Counters
+from dovetail.operators.pmj import Pmj
+from dovetail.operators.protocol import Workspace
+from dovetail.runtimes.driver import Driver
+from dovetail.runtimes.simulated import ROW, Run
+from dovetail.state.blocks import BlockStore
+from dovetail.state.budget import Budget
 from dovetail.testing import check_run, definition, random_schedule, random_table
 
 STRICTNESS = ("progressive", "semi_strict", "strict")
@@ -47,17 +57,29 @@ CONDITIONS = (
 )
 
 
+def check_merge_tree(rng: random.Random, on: str, fan_in: int, strictness: str, rows: int) -> None:
+    values = rng.choice([1, 5, 40])
+    left, right = (numbers(rng, rng.choice([1, rows // 2, rows]), values) for _ in range(2))
+    block_rows = rng.choice([1, 3, 8])
+    setting: dict[str, Any] = {"fan_in": fan_in, "strictness": strictness, "block_rows": block_rows}
+    setting["memory_rows"] = rng.choice([4, 6, 12]) * block_rows
+    check_run("pmj", left, right, on, random_schedule(rng, left.num_rows, right.num_rows), **setting)
+
+
 @pytest.mark.parametrize("on", CONDITIONS)
+@pytest.mark.parametrize(("fan_in", "strictness"), list(zip((4, 6, 20), STRICTNESS, strict=True)))
+def test_every_class_of_conditions(on: str, fan_in: int, strictness: str) -> None:
+    check_merge_tree(random.Random(f"{on}{strictness}"), on, fan_in, strictness, 24)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("on", CONDITIONS)
+@pytest.mark.parametrize("fan_in", [4, 6, 20])
 @pytest.mark.parametrize("strictness", STRICTNESS)
-def test_every_class_by_every_merge_tree(on: str, strictness: str) -> None:
-    rng = random.Random(f"{on}{strictness}")
-    for fan_in in (4, 6, 20):
-        values = rng.choice([1, 5, 40])
-        left, right = numbers(rng, rng.choice([1, 12, 30]), values), numbers(rng, rng.choice([2, 16, 24]), values)
-        setting: dict[str, Any] = {"fan_in": fan_in, "strictness": strictness}
-        setting["block_rows"] = rng.choice([1, 3, 8])
-        setting["memory_rows"] = rng.choice([4, 6, 12]) * setting["block_rows"]
-        check_run("pmj", left, right, on, random_schedule(rng, left.num_rows, right.num_rows), **setting)
+def test_every_class_by_every_merge_tree(on: str, fan_in: int, strictness: str) -> None:
+    rng = random.Random(f"{on}{fan_in}{strictness}")
+    for _ in range(5):
+        check_merge_tree(rng, on, fan_in, strictness, 80)
 
 
 def points(rng: random.Random, rows: int, dimensions: int, places: int) -> pa.Table:
@@ -65,18 +87,21 @@ def points(rng: random.Random, rows: int, dimensions: int, places: int) -> pa.Ta
     return pa.table({f"x{d}": [rng.randrange(places) / 2 for _ in range(rows)] for d in range(dimensions)})
 
 
-@pytest.mark.parametrize("dimensions", [2, 3, 8, 16])
-@pytest.mark.parametrize("copies", [1, 4, 7])
+SLOWLY = pytest.mark.slow
+
+
+@pytest.mark.parametrize("dimensions", [2, 3, pytest.param(8, marks=SLOWLY), 16])
+@pytest.mark.parametrize("copies", [1, 4, pytest.param(7, marks=SLOWLY)])
 def test_points_on_borders_and_at_the_radius(dimensions: int, copies: int) -> None:
     rng = random.Random(f"{dimensions}{copies}")
     radius = {2: 0.5, 3: 1.0, 8: 1.5, 16: 2.0}[dimensions]  # all of them distances of lattice points
     squares = " + ".join(f"pow(l.x{d} - r.x{d}, 2)" for d in range(dimensions))
     for places in (2, 9):
-        left, right = (points(rng, 24, dimensions, places if dimensions < 8 else 3) for _ in range(2))
+        left, right = (points(rng, 16, dimensions, places if dimensions < 8 else 3) for _ in range(2))
         for operator in ("<", "<="):
             on = f"sqrt({squares}) {operator} {radius}"
-            schedule = random_schedule(rng, 24, 24)
-            check_run("pmj", left, right, on, schedule, memory_rows=16, block_rows=3, copies=copies)
+            schedule = random_schedule(rng, 16, 16)
+            check_run("pmj", left, right, on, schedule, memory_rows=12, block_rows=3, copies=copies)
 
 
 def test_points_outside_of_the_grid_that_was_learned() -> None:
@@ -88,7 +113,7 @@ def test_points_outside_of_the_grid_that_was_learned() -> None:
 
 @pytest.mark.parametrize(
     ("share", "rows"),
-    [pytest.param(0.01, 600, marks=pytest.mark.slow), (0.1, 50), (0.2, 100), (0.5, 100)],
+    [pytest.param(0.01, 600, marks=pytest.mark.slow), (0.1, 40), (0.5, 80)],
 )
 @pytest.mark.parametrize("ratio", [1, 100])
 def test_shares_of_memory_and_unequal_sides(share: float, rows: int, ratio: int) -> None:
@@ -100,7 +125,7 @@ def test_shares_of_memory_and_unequal_sides(share: float, rows: int, ratio: int)
         check_run("pmj", left, right, on, [], memory_rows=memory_rows, block_rows=max(1, memory_rows // 30))
 
 
-@pytest.mark.parametrize("levels", [2, 3, 4])
+@pytest.mark.parametrize("levels", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_deep_merges_find_nothing_twice(levels: int) -> None:
     rng = random.Random(levels)
     rows = 10 * 2**levels
@@ -159,7 +184,7 @@ def test_what_it_refuses() -> None:
 @pytest.mark.parametrize("on", ["l.k = r.k", "abs(l.x - r.x) <= 0.3 AND l.a > 3", "l.a <= r.b AND l.b >= r.a"])
 def test_join_types(how: str, on: str) -> None:
     rng = random.Random(f"{how}{on}")
-    for memory_rows in (None, 16, 40):
+    for memory_rows in (None, 16):
         left, right = numbers(rng, 30, 40), numbers(rng, 24, 40)
         schedule = random_schedule(rng, 30, 24)
         run = simulate("pmj", left, right, on, schedule, memory_rows=memory_rows, block_rows=3, how=how, fan_in=4)
@@ -202,3 +227,72 @@ def test_points_in_several_cells_are_given_once() -> None:
         found = [{pair[side] for pair in pairs} for side in Side]
         alone = {(side, row) for side in Side for row in set(range(30)) - found[side]}
         assert Counter(run.alone) == Counter(alone if how == "full" else {(Side.LEFT, row) for row in found[0]})
+
+
+@pytest.mark.parametrize("on", ["l.k = r.k", "abs(l.k - r.k) <= 2", "l.a <= r.b AND l.b >= r.a"])
+def test_output_in_order(on: str) -> None:
+    rng = random.Random(on)
+    left, right = numbers(rng, 60, 30), numbers(rng, 50, 30)
+    run = simulate("pmj", left, right, on, memory_rows=24, block_rows=3, sorted_output=True)
+    assert Counter(run.pairs) == Counter(definition(left, right, on))
+    if "abs" in on:  # right rows begin two before their key
+        places = [max(left["k"][a].as_py(), right["k"][b].as_py() - 2) for a, b in run.pairs]
+    elif on == "l.k = r.k":
+        places = [left["k"][a].as_py() for a, _ in run.pairs]
+    else:
+        low = [[min(x, y) for x, y in zip(t["a"].to_pylist(), t["b"].to_pylist(), strict=True)] for t in (left, right)]
+        places = [max(low[0][a], low[1][b]) for a, b in run.pairs]
+    assert places == sorted(places)
+
+
+def test_output_in_order_needs_one() -> None:
+    table = pa.table({"s": ["a"], "k": [1]})
+    with pytest.raises(InputError, match="sorted_output"):
+        simulate("pmj", table, table, "l.s = r.s", sorted_output=True)
+    with pytest.raises(InputError, match="sorted_output"):
+        simulate("pmj", table, table, "l.k = r.k", sorted_output=True, how="left")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_memory_that_grows_and_shrinks(seed: int) -> None:
+    rng = random.Random(seed)
+    left, right = (numbers(rng, 60, 25).append_column(ROW, pa.array(range(60))) for _ in range(2))
+    on = "abs(l.k - r.k) <= 1"
+    counters = Counters()
+    budget = Budget(24, "rows", counters)
+    blocks = BlockStore()
+    workspace = Workspace(parse(on, left.schema, right.schema), budget, blocks, 2, counters, 0, {"fan_in": 4})
+    operator = Pmj(workspace)
+    driver = Driver(operator, workspace)
+    run = Run()
+    limits = [10, 16, 24, 60, 8]
+    for found in driver.run(in_turn((left, right), 7)):
+        run.add(found)
+        assert budget.limit is not None
+        assert budget.used <= budget.limit
+        if rng.random() < 0.3:
+            operator.resize(rng.choice(limits))
+    blocks.close()
+    assert Counter(run.pairs) == Counter(definition(left, right, on))
+    with pytest.raises(BudgetError):
+        operator.resize(3)
+
+
+def in_turn(tables: tuple[pa.Table, pa.Table], rows: int) -> Any:
+    for start in range(0, max(table.num_rows for table in tables), rows):
+        for side in Side:
+            for batch in tables[side].slice(start, rows).to_batches():
+                yield Arrival(side, batch)
+
+
+def test_leaving_early_frees_memory_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    rng = np.random.default_rng(0)
+    left, right = (pa.table({"k": rng.integers(0, 500, 20_000)}) for _ in range(2))
+    for step in dovetail.progressive(left, right, "l.k = r.k", algorithm="pmj", memory="100KB"):
+        if step.phase is Phase.CLEANUP:
+            assert list(tmp_path.iterdir())
+            break
+    del step
+    gc.collect()
+    assert not list(tmp_path.iterdir())

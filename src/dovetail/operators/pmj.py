@@ -33,13 +33,15 @@ from dovetail.batch import Pairs, Results, Rows, Side, slices, take_rows
 from dovetail.condition import Condition
 from dovetail.errors import InputError
 from dovetail.kernels.apart import apart
+from dovetail.matchers import build_matcher
 from dovetail.matchers.cubes import COPIES
 from dovetail.matchers.giving import Check, Giving
 from dovetail.matchers.run_making import INDEX_BYTES, write_run
 from dovetail.matchers.sweep_order import SweepOrder
 from dovetail.operators.protocol import Manifest, Usage, Workspace
 from dovetail.state.blocks import Block
-from dovetail.state.budget import BUFFER
+from dovetail.state.budget import BUFFER, Budget, Shares
+from dovetail.state.in_order import InOrder
 from dovetail.state.row_store import RowStore
 from dovetail.state.run_merge import Merge, Room, divide
 from dovetail.state.runs import NO_WORDS, Items, Pages, RunPair, Words
@@ -64,7 +66,9 @@ class Pmj:
         self._store = workspace.blocks
         self._block_rows = workspace.block_rows
         workspace.shares  # noqa: B018  refuses a budget that is too small
+        self._limit = workspace.budget.limit  # from the next run or merge on
         self._order = SweepOrder(workspace.condition, workspace.parameters.get("copies", COPIES))
+        self._giving = Giving(workspace.condition, workspace.parameters.get("how", "inner"), workspace.counters)
         self._pages = Pages(workspace.blocks, workspace.budget, workspace.condition.schemas)
         self._fan_in: int = workspace.parameters.get("fan_in", FAN_IN)
         self._strictness: str = workspace.parameters.get("strictness", STRICTNESS[0])
@@ -72,6 +76,11 @@ class Pmj:
             raise InputError(f"fan_in must be at least 4, two runs of each side; got {self._fan_in}.")
         if self._strictness not in STRICTNESS:
             raise InputError(f"strictness must be one of {', '.join(STRICTNESS)}; got {self._strictness!r}.")
+        self._sorts: bool = workspace.parameters.get("sorted_output", False)
+        if self._sorts:
+            self._strictness = "semi_strict"  # what is found earlier is only counted
+            if not self._order.keeps_order or not self._giving.pairs_only:
+                raise InputError("sorted_output is for inner joins by a key with an order: a number or a time.")
         self._rows = tuple(RowStore(workspace.condition.schema(side)) for side in Side)  # of the run that is being made
         self._met = [0, 0]  # how many of them have met each other
         self._meeting: Iterator[Results] = iter(())  # what is still to come of a meeting that was broken off,
@@ -80,7 +89,6 @@ class Pmj:
         # When the first rows meet; None: not before memory is full.
         self._next_meeting: int | None = workspace.parameters.get("first_rows", FIRST_ROWS)
         self._tally = Tally.none()  # of the meetings of the run that is being made
-        self._giving = Giving(workspace.condition, workspace.parameters.get("how", "inner"), workspace.counters)
         self._first = [0, 0]  # how many rows of each side came before them
         self._runs: list[RunPair] = []
         self._version = 0
@@ -97,6 +105,8 @@ class Pmj:
         more = int(batch.nbytes) + INDEX_BYTES * batch.num_rows
         if rows and self._budget.measure(rows + batch.num_rows, nbytes + more) > self._capacity:
             yield from self._close_run()
+        if self._limit is None or (self._budget.limit is not None and self._limit > self._budget.limit):
+            self._budget.limit = self._limit
         self._rows[side].append(batch)
         self._giving.partnered.grow(side, self._first[side] + len(self._rows[side]))
         self._budget.release(BUFFER)
@@ -104,6 +114,11 @@ class Pmj:
         if self._next_meeting is not None and self._unmet >= self._next_meeting:
             self._next_meeting *= 2
             yield from self._meet()
+
+    def resize(self, limit: int | None) -> None:
+        """Memory grows or shrinks. A run that is too large is closed at the next arrival, a merge is run to its end."""
+        Shares(Budget(limit, self._budget.unit), self._block_rows)  # refuses what is too small
+        self._limit = limit
 
     def end(self, side: Side) -> None:
         pass
@@ -267,7 +282,9 @@ class Pmj:
                 )
         arrived = len(self._rows[0]), len(self._rows[1])
         self._runs.append(RunPair((left.run, right.run), arrived))
-        if self._strictness == "progressive" and self._giving.pairs_only:
+        if self._sorts:
+            self._tally = Tally(build_matcher(self._condition, *(rows.view() for rows in self._rows)).count(), NO_WORDS)
+        if self._giving.pairs_only and (self._sorts or self._strictness == "progressive"):
             keys = None if self._next_meeting is not None else (left.codes, right.codes)
             self._estimator.add(*arrived, self._tally.matches, keys=keys)
         self._rows = tuple(RowStore(self._condition.schema(side)) for side in Side)
@@ -275,6 +292,7 @@ class Pmj:
         self._met, self._before = [0, 0], [0, 0]
         self._tally, self._next_meeting = Tally.none(), None
         self._hold()
+        self._budget.limit = self._limit
 
     def _learn(self) -> None:
         self._order.learn(self._rows[0].view(), self._rows[1].view())
@@ -284,6 +302,7 @@ class Pmj:
     def _merge_runs(self) -> Iterator[Results]:
         early = self._strictness == "progressive"
         while len(self._runs) > 1:
+            self._budget.limit = self._limit
             room = divide(self._budget, self._block_rows, self._fan_in)
             count = _group_size(len(self._runs), room.pairs)
             group, self._runs = self._runs[:count], self._runs[count:]
@@ -305,12 +324,19 @@ class Pmj:
     def _joined(self, merge: Merge, *, joins: bool, last: bool) -> Iterator[Results]:
         """The results of a merge; the last one knows who has no partner."""
         found = 0
+        in_order = InOrder()
         for left, right in merge.steps():
-            if joins:
-                check = self._check(left, right)
-                for results in self._giving.meet(left.batch, right.batch, (left.numbers, right.numbers), check):
-                    found += results.size
+            if not joins:
+                continue
+            yield from in_order.upto(merge.steps_done)
+            check = self._check(left, right)
+            for results in self._giving.meet(left.batch, right.batch, (left.numbers, right.numbers), check):
+                found += results.size
+                if self._sorts and isinstance(results, Pairs):
+                    in_order.add(results, left.starts, right.starts)
+                else:
                     yield results
+        yield from in_order.upto(merge.steps_done)
         self._counters.merges += 1
         if self._strictness == "progressive" and self._giving.pairs_only:
             self._estimator.learn(merge.new_pairs, found)
@@ -350,7 +376,7 @@ class Pmj:
     @property
     def _capacity(self) -> int:
         """Of the run that is being made, in the unit of the budget: all but the input buffer and a page."""
-        limit = self._budget.limit
+        limit = self._limit
         if limit is None:
             return 2**62
         return limit - self._block_rows if self._budget.unit == "rows" else limit - limit // 8

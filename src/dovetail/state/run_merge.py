@@ -81,6 +81,7 @@ class Merge:
         self._waiting: tuple[list[Items], list[Items]] = ([], [])
         self._areas = tuple(SweepArea(pages, side, room.area, room.spilled) for side in Side)
         self._writers = tuple(RunWriter(pages, side, room.page) for side in Side) if writes else ()
+        self.steps_done = 0
         self.merged: RunPair | None = None
 
     @property
@@ -109,6 +110,7 @@ class Merge:
             for area in self._areas:
                 area.spill()
             self._hold()
+            self.steps_done += 1
         if self._writers:
             left, right = (writer.finish() for writer in self._writers)
             self.merged = RunPair((left, right), self.arrived)
