@@ -92,3 +92,13 @@ def test_miner_refuses_what_no_index_finds() -> None:
     tables = {alias: pa.table({"k": [1], "s": ["x"]}) for alias in "abc"}
     with pytest.raises(PlanError, match="c has none"):
         simulate_multi("miner", tables, "a.k = b.k AND b.s != c.s")
+
+
+def test_bands_of_doubles_at_their_borders() -> None:
+    """Where rounding decides, and with infinities and NaN."""
+    x = [0.0, 1.0, 1.5, 0.1 + 0.2, 0.3, 0.7, -0.0, float("nan"), float("inf"), -1e300, 1e300, None]
+    tables = {alias: pa.table({"x": x, "i": list(range(len(x)))}) for alias in "abc"}
+    for band in ("abs(a.x - b.x) <= 1", "a.x <= b.x + 0.4 AND a.x >= b.x - 0.4", "a.x - b.x BETWEEN 0.3 AND 1.2"):
+        on = f"{band} AND abs(c.x - b.x) < 0.5"
+        run = check_multi_run("miner", tables, on, [("a", 5), ("b", 5), ("stall", 2)], memory_rows=25, block_rows=5)
+        assert len(run.tuples) > 10

@@ -97,7 +97,7 @@ def _extended(steps: Sequence[Step], inputs: Inputs, partial: Partial, most: int
         yield partial
         return
     step, rest = steps[0], steps[1:]
-    known, which = np.unique(partial[step.known], return_inverse=True)
+    known, which = _once(partial[step.known], inputs[step.known].num_rows)
     left, right = (
         _read(step.condition, Side.LEFT, inputs[step.known]),
         _read(step.condition, Side.RIGHT, inputs[step.new]),
@@ -117,6 +117,13 @@ def _extended(steps: Sequence[Step], inputs: Inputs, partial: Partial, most: int
                 more = _checked(edge, inputs, more)
             if len(more[step.new]):
                 yield from _extended(rest, inputs, more, most)
+
+
+def _once(rows: Rows, of: int) -> tuple[Rows, Rows]:
+    """The different ones of these rows, of so many, in ascending order, and which of them each row is."""
+    seen = np.zeros(of, np.bool_)
+    seen[rows] = True
+    return np.flatnonzero(seen), (np.cumsum(seen) - 1)[rows]
 
 
 def _read(condition: Condition, side: Side, batch: pa.RecordBatch) -> pa.RecordBatch:
