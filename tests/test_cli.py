@@ -43,6 +43,8 @@ def test_explain(inputs: list[object]) -> None:
     run = dovetail("explain", *inputs, "--on", "l.id = r.id")
     assert run.returncode == 0, run.stderr
     assert "operator   shj" in run.stdout
+    diag = dovetail("explain", *inputs, "--on", "l.id = r.id", "--in-process", "--algorithm", "diag")
+    assert "operator   diag: asked for\nclustered" in diag.stdout
     alone = dovetail("explain", *inputs, "--on", "l.id < r.id", "--how", "left", "--in-process")
     assert "kernel     one_inequality" in alone.stdout
 

@@ -76,9 +76,19 @@ class Request(NamedTuple):
         condition = parse(self.on, schemas[0], schemas[1], in_process=self.in_process)
         memory_bytes = None if self.memory is None else parse_bytes(self.memory)
         make = plan_tables if self.in_process else plan_join
-        plan = make(condition, self.how, algorithm=self.algorithm, memory_bytes=memory_bytes)
+        algorithm = "auto" if self.in_process and self.algorithm == "diag" else self.algorithm  # diag has to see data
+        plan = make(condition, self.how, algorithm=algorithm, memory_bytes=memory_bytes)
         output_schema(schemas[0], schemas[1], self.suffix, plan.how)
         return plan
+
+    def inputs(self) -> list[Any]:
+        """What is joined in process: Parquet files are read as it goes, others before."""
+        return [path if format_of(path) == "parquet" else dataset_of(path).to_table() for path in self[:2]]
+
+    def explained(self) -> JoinPlan:
+        """The plan of a join in process, with what the data tells."""
+        left, right = self.inputs()
+        return api.explain(left, right, self.on, self.how, memory=self.memory, algorithm=self.algorithm)
 
     def join(self, left: Any, right: Any, progress: Observer | None = None) -> Any:
         return api.join(
@@ -130,8 +140,11 @@ def explain(
     algorithm: Algorithm = "auto",
     in_process: InProcess = False,
 ) -> None:
-    """Say what a join would do, and why. Reads no data."""
-    plan = Request(left, right, on, how, "_right", memory, algorithm, in_process).checked()
+    """Say what a join would do, and why. On Spark this reads no data; in process, the columns of the condition."""
+    request = Request(left, right, on, how, "_right", memory, algorithm, in_process)
+    plan = request.checked()
+    if in_process:
+        plan = request.explained()
     console.print(plan.explain(), highlight=False, markup=False, soft_wrap=True)
 
 
@@ -184,7 +197,7 @@ def _benchmarks() -> Any:
 def _join_in_process(request: Request, out: Path, observer: Observer | None) -> int:
     observe = observer or _nobody
     observe(Progress("reading"))
-    left, right = (dataset_of(path).to_table() for path in (request.left, request.right))
+    left, right = request.inputs()
     result = request.join(left, right, observer)
     rows: int = result.num_rows
     unfinished = out / ".part-0.tmp"
