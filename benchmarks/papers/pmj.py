@@ -153,7 +153,7 @@ def _estimates() -> Iterator[Claim]:
 
 def _bounds() -> Iterator[Claim]:
     left, right = uniform(50_000, 5000)
-    course = run(left, right, "l.k = r.k", 0.1, 4)
+    course = run(left, right, "l.k = r.k", 0.1, 40)
     at_once = 10  # run pairs
     touched, bound = course.counters.pairs_tested / course.results, at_once / (at_once - 1)
     yield Claim(
