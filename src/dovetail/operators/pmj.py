@@ -1,6 +1,7 @@
 """Progressive merge join: a sort-merge join that joins while it sorts, on any condition with a sweep order.
 
     arriving   rows of both sides --> memory full: sort both, join them, write them as a pair of sorted runs
+    reactive   what has arrived meets before memory is full
     cleanup    merge up to F/2 run pairs into one, joining rows of different pairs on the way, until one is left
 
         (L1 R1) (L2 R2) (L3 R3) (L4 R4)        joined when the runs are made: Li with Ri
@@ -382,13 +383,13 @@ class Pmj:
         return limit - self._block_rows if self._budget.unit == "rows" else limit - limit // 8
 
     def _size(self) -> tuple[int, int]:
-        """Rows and bytes of the run that is being made. Its sides are sorted one after the other."""
+        """Rows and bytes of the run that is being made, whose sides are sorted one after the other, and of marks."""
         rows = [len(store) for store in self._rows]
-        return sum(rows), sum(store.nbytes for store in self._rows) + INDEX_BYTES * max(rows)
+        marks = self._giving.partnered.nbytes
+        return sum(rows), sum(store.nbytes for store in self._rows) + INDEX_BYTES * max(rows) + marks
 
     def _hold(self) -> None:
-        rows, nbytes = self._size()
-        self._budget.hold("residents", rows, nbytes + self._giving.partnered.nbytes)
+        self._budget.hold("residents", *self._size())
 
 
 def _group_size(runs: int, most: int) -> int:
