@@ -50,10 +50,10 @@ def join(
 ) -> Any:
     """Join two inputs on any condition.
 
-    Two Spark DataFrames give a DataFrame (a streaming one, if they stream); pyarrow, pandas or Polars tables give a
-    pyarrow.Table. `on` is SQL text with the aliases l and r, a list of column names, or PySpark Columns. `memory`
-    bounds what each cell keeps. The result has the left columns, then the right ones; a right name that clashes gets
-    the suffix.
+    Two Spark DataFrames give a DataFrame (a streaming one, if they stream); pyarrow, pandas or Polars tables and
+    Parquet files (paths or datasets) give a pyarrow.Table. `on` is SQL text with the aliases l and r, a list of column
+    names, or PySpark Columns. `memory` bounds what each cell keeps. The result has the left columns, then the right
+    ones; a right name that clashes gets the suffix.
 
     In process, a join that takes longer than a second shows a bar on a terminal or in a notebook; `progress` is False
     for none, True for one in any case, or a function that is called with `Progress` values.
@@ -98,9 +98,9 @@ def progressive(
 ) -> Iterator[Step]:
     """Results as they come: an iterator of steps with new rows, the phase and the number of results so far.
 
-    Inputs are tables, pyarrow RecordBatchReaders, iterators of record batches with a `schema`, or sources such as
-    `dovetail.sources.flight` and `dovetail.sources.postgres`. Tables arrive in turn; everything else is read in threads
-    of its own, as fast as it comes and as fast as it can be joined.
+    Inputs are tables, Parquet files, pyarrow RecordBatchReaders, iterators of record batches with a `schema`, or
+    sources such as `dovetail.sources.flight` and `dovetail.sources.postgres`. Tables arrive in turn; everything else is
+    read in threads of its own, as fast as it comes and as fast as it can be joined.
 
     When nothing has come for `wait_ms`, the join does work that is left over (phase `reactive`) until something comes.
     A source that breaks is opened again where it was, as often as `retry` says; one that stays broken raises

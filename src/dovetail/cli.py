@@ -177,7 +177,7 @@ def warm_up() -> None:
     started = time.perf_counter()
     table = pa.table({"k": [1, 2, 3], "x": [-0.5, 1.5, 2.5], "s": ["a", "b", "c"]})
     for on in WARM_UP:
-        for algorithm in ("auto", "nested_loop", *(["shj"] if " = " in on else [])):
+        for algorithm in ("auto", "nested_loop", *(["shj", "diag"] if " = " in on else [])):
             api.join(table, table, on, algorithm=algorithm)
         api.count(table, table, on)
     console.print(f"kernels are ready, {time.perf_counter() - started:.1f} s", highlight=False)

@@ -25,6 +25,7 @@ from dovetail.sources.scans import Place
 from dovetail.tables import arrow_table
 
 BATCH_ROWS = 1 << 15
+VARIABLE = frozenset([pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.null()])
 
 
 class ParquetSource:
@@ -44,9 +45,15 @@ class ParquetSource:
         self.schema: pa.Schema = arrow_table(schema.empty_table()).schema
 
     def total_bytes(self) -> int:
-        """As a few rows at the start take it."""
-        place = next(self.places(1024), None)
-        return 0 if place is None else int(place.batch.nbytes) * self.rows // max(1, place.batch.num_rows)
+        """By the statistics of the first row group: nothing is read."""
+        group = next((f.metadata.row_group(0) for f in self._fragments if f.metadata.num_row_groups), None)
+        if group is None:
+            return 0
+        leaves = [group.column(number) for number in range(group.num_columns)]
+        return self.rows * sum(
+            _width(field, [leaf for leaf in leaves if leaf.path_in_schema.split(".")[0] == field.name])
+            for field in self.schema
+        )
 
     def select(self, columns: Sequence[str]) -> pa.Schema:
         return pa.schema([field for field in self.schema if field.name in columns])
@@ -66,6 +73,16 @@ class ParquetSource:
     def open(self, position: int | None = None) -> Generator[Piece, None, None]:
         for place in self.places(BATCH_ROWS, start=position or 0):
             yield Piece(place.batch, place.position + place.batch.num_rows)
+
+
+def _width(field: pa.Field, leaves: list[Any]) -> int:
+    """About the bytes of a value: texts may be encoded in less, but are as long as the least and the greatest."""
+    if not pa.types.is_nested(field.type) and field.type not in VARIABLE:
+        return 1 + int(field.type.bit_width) // 8
+    ends = [end for leaf in leaves if leaf.statistics is not None for end in (leaf.statistics.min, leaf.statistics.max)]
+    texts = [len(end) for end in ends if isinstance(end, str | bytes)]
+    written = sum(leaf.total_uncompressed_size // max(1, leaf.num_values) for leaf in leaves)
+    return 8 + max(written, *texts, 0)
 
 
 def _read(fragment: Any, schema: pa.Schema, most_rows: int, skip: int) -> Iterator[Place]:
