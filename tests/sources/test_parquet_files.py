@@ -49,7 +49,7 @@ def test_it_is_a_source_that_goes_on_where_it_was(directory: Path) -> None:
     assert pa.Table.from_batches([piece.batch, *rest]).equals(TABLE)
     assert files.to_table().equals(TABLE)
     assert files.rows == 1000
-    assert files.total_bytes() == pytest.approx(TABLE.nbytes, rel=0.2)
+    assert TABLE.nbytes / 2 < files.total_bytes() < 2 * TABLE.nbytes  # by statistics alone
 
 
 def test_some_columns_in_the_order_asked_for(directory: Path) -> None:
