@@ -19,6 +19,8 @@ class Counters(Mapping[str, int]):
     pages_written: int = 0
     pages_read_sequential: int = 0
     pages_read_random: int = 0
+    rows_shed: int = 0  # dropped because somebody asked for it
+    results_missed: int = 0  # for that reason
     peak_rows_in_memory: int = 0
     peak_bytes_in_memory: int = 0
     peak_buffer_rows: int = 0

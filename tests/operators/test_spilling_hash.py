@@ -169,3 +169,88 @@ def test_rows_that_have_met_everything_are_dropped() -> None:
 def test_wrong_parameters_are_named(parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         dovetail.simulate("rpj", keyed(1, 1, 0), keyed(1, 1, 0), "l.k = r.k", **parameters)
+
+
+BANDS = (
+    "abs(l.x - r.x) <= 0.5",
+    "l.x - r.x BETWEEN 1 AND 2.5",
+    "l.i - r.i BETWEEN 2 AND 4",
+    "abs(l.i - r.i) < 3 AND l.x < r.x",
+    "abs(l.x - r.x) <= 1 AND abs(l.i - r.i) <= 1",
+    "sqrt(pow(l.x - r.x, 2) + pow(l.y - r.y, 2)) <= 1.0",
+    "abs(l.x - r.x) <= 0",
+)
+
+
+@pytest.mark.parametrize("on", BANDS)
+@pytest.mark.parametrize("name", ["rpj", "hmj", "xjoin"])
+def test_bands_and_distances(name: str, on: str) -> None:
+    """Values on the edges of cells, far away, and none at all."""
+    rng = random.Random(f"{name}{on}")
+
+    def table(rows: int) -> pa.Table:
+        def number() -> float | None:
+            few = (None, float("nan"), float("inf"), -1e17, 1e17, 0.5, 1.0)
+            return rng.choice(few) if rng.random() < 0.2 else rng.uniform(-4, 4)
+
+        numbers = {name: pa.array([number() for _ in range(rows)], pa.float64()) for name in "xy"}
+        return pa.table(
+            {**numbers, "i": [rng.choice([2**40, rng.randint(-9, 9), rng.randint(-9, 9)]) for _ in range(rows)]}
+        )
+
+    for memory_rows in (8, 40):
+        left, right = table(30), table(25)
+        check_run(name, left, right, on, in_portions(rng, 30, 25, 7), memory_rows=memory_rows, block_rows=2)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_every_result_that_shedding_costs_is_counted(name: str) -> None:
+    left, right = keyed(150, 20, 11), keyed(150, 20, 12)
+    whole = Counter(definition(left, right, "l.k = r.k"))
+    restarted = in_portions(random.Random(name), 150, 150, 12)
+    without = [entry for entry in restarted if entry[0] != "restart"]
+    for schedule in (restarted, [*without[:40], ("restart",), *without[40:]], without):
+        run = dovetail.simulate(name, left, right, "l.k = r.k", schedule, memory_rows=40, block_rows=3, shed=True)
+        assert Counter(run.pairs) <= whole
+        assert len(run.pairs) + run.counters.results_missed == sum(whole.values())
+        assert run.counters.peak_rows_in_memory <= 40
+    assert run.counters.results_missed > 0
+    assert run.counters.rows_shed > 0
+
+
+def test_rpj_sheds_what_is_least_missed() -> None:
+    rng = np.random.default_rng(0)
+    skewed = [pa.table({"k": np.minimum(rng.geometric(0.03, 3000), 200)}) for _ in Side]
+    found = {}
+    for flush in ("optimal", "largest"):
+        schedule = [("l", 20), ("r", 20)] * 150
+        setting = {"memory_rows": 300, "block_rows": 20, "partitions": 50, "n_flush": 0.05, "flush": flush}
+        run = dovetail.simulate("rpj", *skewed, "l.k = r.k", schedule, shed=True, **setting)
+        found[flush] = len(run.pairs)
+    assert found["optimal"] > 1.2 * found["largest"]
+
+
+@pytest.mark.parametrize("name", ["hmj", "rpj_dd"])
+def test_arrivals_wait_for_one_merge_at_most(name: str) -> None:
+    tables = keyed(300, 300, 13), keyed(300, 300, 14)
+    condition = parse("l.k = r.k", tables[0].schema, tables[1].schema)
+    counters = Counters()
+    store = BlockStore(counters=counters)
+    parameters = {"partitions": 3, "fan_in": 2, "handover": "merge"}
+    workspace = Workspace(condition, Budget(200, "rows", counters), store, 5, counters, parameters=parameters)
+    driver = Driver(operator_class(name)(workspace), workspace)
+    waited = []
+    try:
+        for start in range(0, 300, 5):
+            for side in Side:
+                merges = counters.merges
+                for batch in tables[side].slice(start, 5).to_batches():
+                    for _ in driver.handle(Arrival(side, batch)):
+                        pass
+                waited.append(counters.merges - merges)
+            for _ in driver.handle(Stall(1)):
+                pass
+    finally:
+        store.close()
+    assert counters.merges > 2
+    assert max(waited) <= 1

@@ -19,7 +19,8 @@ Deviations: batches instead of tuples; time is counted in arrivals. A flush come
 is kept. Fig. 4 loops on the rows to flush and sorts every run; Fig. 7 compares one and the same md-task with both rows;
 a reactive stage without a promising task waits for data. A leaving row takes along the pairs with rows that were on
 disk when it arrived. Merge passes are computed from runs, and are at least one. A dd-task can make way for arrivals
-between two merges (`handover`). The last merge of the cleanup writes nothing.
+between two merges (`handover`). The last merge of the cleanup writes nothing. Beyond the paper: bands and distances
+(state/cell_keys.py), and load shedding that counts what it costs (`shed`).
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -44,6 +45,10 @@ class HashKeys:
         """Hash the rows that have no null key and pass the one-sided filters."""
         rows, columns = keyed_rows(self._condition, side, batch, self.keys_of(side))
         return Hashed(rows, self.hash_columns(columns))
+
+    def copies(self, side: Side, batch: pa.RecordBatch) -> Iterator[Hashed]:
+        """As `hash`: every row stands in one place."""
+        yield self.hash(side, batch)
 
     def keys_of(self, side: Side) -> list[Expression]:
         return [pair[side] for pair in self._keys]

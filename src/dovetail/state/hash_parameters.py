@@ -26,6 +26,7 @@ class HashParameters:
     random_cost: float = 10.0  # of a page, for RPJ's choice of a task
     sequential_cost: float = 1.0
     domain: int | None = None  # how many different keys there are; None: sketched
+    shed: bool = False  # rows that would leave for disk are dropped, and what is missed for it is counted
     passes: str = "runs"  # what RPJ's number of merge passes is computed from: runs, or pages as printed
 
     @property

@@ -26,17 +26,18 @@ from dovetail.metrics import Counters
 from dovetail.state.arrival_rates import Arrivals, DistinctKeys
 from dovetail.state.blocks import Block, BlockStore
 from dovetail.state.budget import BUFFER, Budget, Shares
-from dovetail.state.flushing import Held, Policy, flush_all, policy
-from dovetail.state.hash_keys import HashKeys
+from dovetail.state.cell_keys import axes_of, spilling_keys
+from dovetail.state.flushing import Held, Policy, Victim, flush_all, policy
 from dovetail.state.hash_merge import Loaded, Merge
 from dovetail.state.hash_parameters import HashParameters
-from dovetail.state.hash_partitions import HashPartitions, Stayed, joined, partitions_of
+from dovetail.state.hash_partitions import Hashes, HashPartitions, Stayed, joined, partitions_of
 from dovetail.state.hash_room import Room
 from dovetail.state.hash_runs import HashRun, HashRunWriter, Match, read_run
 from dovetail.state.hash_table import HashTable
 from dovetail.state.ledger import Ledger
 from dovetail.state.manifest import Manifest, Usage
 from dovetail.state.residence import Clock
+from dovetail.state.shedding import Dropped
 from dovetail.state.trimming import give_back
 
 MOST_PAIRS = 1 << 16  # in one yield
@@ -65,7 +66,7 @@ class SpillingHash:
     def __init__(self, workspace: Space) -> None:
         condition = workspace.condition
         Shares(workspace.budget, workspace.block_rows)  # refuses too small a budget
-        self._keys = HashKeys(condition)
+        self._keys = spilling_keys(condition)
         self._checks = self._keys.checks
         self._schemas = condition.schemas
         self._store = workspace.blocks
@@ -81,6 +82,7 @@ class SpillingHash:
         self._ledger = Ledger(count)
         self._residents = tuple(HashPartitions(schema, count) for schema in condition.schemas)
         self._matches: list[list[Match]] = [[] for _ in range(count)]
+        self._dropped = (Dropped(), Dropped())
         self._clock = Clock()
         self._open: Task | None = None
         self._stored: list[tuple[Block, Block]] = []  # results of a task that was open at a snapshot
@@ -90,19 +92,23 @@ class SpillingHash:
 
     @staticmethod
     def refuses(condition: Condition) -> str | None:
-        if condition.equalities:
+        if condition.equalities or axes_of(condition):
             return None
-        return "a hash join needs at least one equality between the two sides"
+        return "it needs an equality, a band or a distance in the plane between the two sides"
 
     # Arriving
 
     def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Pairs]:
         yield from self._finish_open()
-        rows, hashes = self._keys.hash(side, batch)
-        if rows is not None:
-            batch = take_rows(batch, rows)  # the others match nothing and need not be kept
+        for rows, hashes in self._keys.copies(side, batch):
+            # Rows that are left out match nothing and need not be kept.
+            yield from self._take_in(side, batch if rows is None else take_rows(batch, rows), hashes)
+        self._budget.release(BUFFER)
+
+    def _take_in(self, side: Side, batch: pa.RecordBatch, hashes: Hashes) -> Iterator[Pairs]:
         tick = self._clock.tick()
         self._counters.probes += len(hashes)
+        self._counters.results_missed += self._dropped[side.other].missed(hashes)
         for their_rows, probing, theirs in self._residents[side.other].probe(hashes, MOST_PAIRS):
             self._counters.pairs_tested += len(probing)
             yield self._checked(Pairs.oriented(side, batch, probing, their_rows, theirs))
@@ -117,7 +123,6 @@ class SpillingHash:
         self._ledger.arrived(side, np.bincount(numbers, minlength=self._partitions))
         self._make_room(side, batch)
         self._residents[side].insert(batch, hashes, numbers, tick)
-        self._budget.release(BUFFER)
         self._hold()
 
     def end(self, side: Side) -> None:
@@ -135,6 +140,7 @@ class SpillingHash:
         while True:
             rows = sum(map(len, self._residents)) + batch.num_rows
             size = kept.nbytes_with(batch.num_rows, nbytes) + self._residents[side.other].nbytes
+            size += sum(dropped.nbytes for dropped in self._dropped)
             over = self._budget.measure(rows, size) - self._room.residents
             if over <= 0 and kept.fits(batch):
                 return
@@ -151,6 +157,11 @@ class SpillingHash:
         victims = (policy or self._policy)(held, need)
         if not victims:
             return False
+        if self._parameters.shed and policy is None:
+            # Rows that can match what is on disk since a snapshot follow it: what they would miss could not be counted.
+            spilled = [v for v in victims if self._ledger.spilled[v.side.other, v.partition]]
+            self._shed([v for v in victims if v not in spilled])
+            victims = spilled
         tick = self._clock.tick()
         runs: dict[int, dict[Side, HashRun | None]] = {}
         for side in Side:
@@ -172,6 +183,18 @@ class SpillingHash:
         self._hold()
         give_back()
         return True
+
+    def _shed(self, victims: list[Victim]) -> None:
+        """Drop the rows; what comes later would have met them."""
+        tick = self._clock.tick()
+        for side in Side:
+            counts = {v.partition: v.rows for v in victims if v.side is side}
+            for _, rows in self._residents[side].evict(counts, tick) if counts else ():
+                self._counters.rows_shed += len(rows.hashes)
+                if not self._arrivals.ended[side.other]:
+                    self._dropped[side].add(rows.hashes)
+        self._hold()
+        give_back()
 
     def _flush_everything(self) -> None:
         self._flush(0, flush_all)
@@ -339,6 +362,7 @@ class SpillingHash:
 
     def _hold(self) -> None:
         self._budget.hold("residents", sum(map(len, self._residents)), sum(side.nbytes for side in self._residents))
+        self._budget.hold("keys of dropped rows", 0, sum(side.nbytes for side in self._dropped))
 
     def _hold_loaded(self, rows: int, nbytes: int) -> None:
         self._budget.hold(LOADED, rows, self._room.copies * nbytes)
@@ -370,6 +394,7 @@ class SpillingHash:
             "clock": self._clock.now,
             "arrivals": self._arrivals.to_json(),
             "distinct": self._distinct.to_json(),
+            "dropped": [side.to_json() for side in self._dropped],
             "ledger": self._ledger.to_json(),
             "matches": [[match.to_json() for match in matches] for matches in self._matches],
             "results": [[block.to_json() for block in pair] for pair in self._stored],
@@ -385,6 +410,8 @@ class SpillingHash:
         self._clock = Clock(state["clock"])
         self._arrivals.restore(state["arrivals"])
         self._distinct.restore(state["distinct"])
+        for side, dropped in zip(self._dropped, state["dropped"], strict=True):
+            side.restore(dropped)
         self._ledger.restore(state["ledger"])
         self._matches = [[Match.from_json(match) for match in matches] for matches in state["matches"]]
         self._runs_in = Counter(run.block.name for run in self._runs)
