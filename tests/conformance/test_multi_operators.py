@@ -10,8 +10,7 @@ from dovetail.condition.graph import parse_graph
 from dovetail.errors import BudgetError, PlanError
 from dovetail.operators import MULTI_REGISTRY
 from dovetail.runtimes.simulated_multi import simulate_multi
-from dovetail.state import expansion
-from dovetail.state.links import links_of
+from dovetail.state import expansion, links
 from dovetail.state.ordered_index import OrderedIndex
 from dovetail.testing_multi import check_multi_operator, check_multi_run
 
@@ -65,12 +64,12 @@ def test_bands_at_the_ends_of_the_range_of_codes() -> None:
     edge = [-(2**63), -(2**63) + 1, 0, 2**63 - 2, 2**63 - 1]
     tables = {alias: pa.table({"k": pa.array(edge, pa.int64())}) for alias in "ab"}
     tables["c"] = pa.table({"k": pa.array([0, 1, -1], pa.int64())})
-    links = links_of(parse_graph("abs(a.k - b.k) <= 3 AND c.k = b.k", {a: t.schema for a, t in tables.items()}))
+    found = links.links_of(parse_graph("abs(a.k - b.k) <= 3 AND c.k = b.k", {a: t.schema for a, t in tables.items()}))
     codes = tables["a"]["k"].to_numpy()
     for known, other in (("a", "b"), ("b", "a")):
         index = OrderedIndex()
         index.insert(codes, np.arange(len(codes)))
-        mine, theirs = index.lookup(*links[0].bounds(known, codes))
+        mine, theirs = index.lookup(*found[0].bounds(known, codes))
         near = [(i, j) for i in range(5) for j in range(5) if abs(int(codes[i]) - int(codes[j])) <= 3]
         assert sorted(zip(mine.tolist(), theirs.tolist(), strict=True)) == near, (known, other)
 
@@ -102,3 +101,10 @@ def test_bands_of_doubles_at_their_borders() -> None:
         on = f"{band} AND abs(c.x - b.x) < 0.5"
         run = check_multi_run("miner", tables, on, [("a", 5), ("b", 5), ("stall", 2)], memory_rows=25, block_rows=5)
         assert len(run.tuples) > 10
+
+
+@pytest.mark.parametrize("name", sorted(MULTI_REGISTRY))
+def test_keys_that_share_a_hash_are_told_apart(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links, "hash_column", lambda array: np.zeros(len(array), np.int64))
+    tables = {alias: pa.table({"s": ["a", "b", "c", "a", None, "d"]}) for alias in "abc"}
+    check_multi_run(name, tables, "a.s = b.s AND b.s = c.s", [("a", 4), ("b", 4)], memory_rows=10, block_rows=2)
