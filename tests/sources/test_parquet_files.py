@@ -52,6 +52,15 @@ def test_it_is_a_source_that_goes_on_where_it_was(directory: Path) -> None:
     assert TABLE.nbytes / 2 < files.total_bytes() < 2 * TABLE.nbytes  # by statistics alone
 
 
+def test_sizes_of_texts_that_are_written_short(tmp_path: Path) -> None:
+    """A dictionary of long texts takes a few bits a row in the file; a batch of them is large all the same."""
+    table = pa.table({"text": ["x" * 500] * 5000, "list": [[1, 2]] * 5000, "flag": [True] * 5000})
+    pq.write_table(table, tmp_path / "a.parquet")
+    assert source(tmp_path).total_bytes() > 500 * 5000
+    pq.write_table(table.slice(0, 0), tmp_path / "a.parquet")
+    assert source(tmp_path).total_bytes() == 0
+
+
 def test_some_columns_in_the_order_asked_for(directory: Path) -> None:
     chosen = dovetail.sources.parquet(directory, columns=["s", "k"])
     assert chosen.schema.names == ["s", "k"]

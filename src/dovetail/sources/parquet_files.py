@@ -81,8 +81,8 @@ def _width(field: pa.Field, leaves: list[Any]) -> int:
         return 1 + int(field.type.bit_width) // 8
     ends = [end for leaf in leaves if leaf.statistics is not None for end in (leaf.statistics.min, leaf.statistics.max)]
     texts = [len(end) for end in ends if isinstance(end, str | bytes)]
-    written = sum(leaf.total_uncompressed_size // max(1, leaf.num_values) for leaf in leaves)
-    return 8 + max(written, *texts, 0)
+    written: int = sum(leaf.total_uncompressed_size // max(1, leaf.num_values) for leaf in leaves)
+    return 8 + max([written, *texts])
 
 
 def _read(fragment: Any, schema: pa.Schema, most_rows: int, skip: int) -> Iterator[Place]:
