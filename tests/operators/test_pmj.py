@@ -296,3 +296,28 @@ def test_leaving_early_frees_memory_and_files(tmp_path: Path, monkeypatch: pytes
     del step
     gc.collect()
     assert not list(tmp_path.iterdir())
+
+
+def test_sums_and_averages_are_estimated() -> None:
+    rng = np.random.default_rng(0)
+    left, right = (
+        pa.table({"k": rng.integers(0, 50, 2000), "v": pa.array(rng.exponential(5, 2000), mask=rng.random(2000) < 0.1)})
+        for _ in range(2)
+    )
+    measures = {"total": "sum(r.v * 2)", "mean": "avg(l.v)"}
+    workspace = Workspace(
+        parse("l.k = r.k", left.schema, right.schema), Budget(420, "rows"), BlockStore(), 10, Counters()
+    )
+    workspace.parameters.update(measures=measures, first_rows=None)
+    for found in Driver(Pmj(workspace), workspace).run(in_turn((left, right), 10)):
+        if found.phase is Phase.CLEANUP:
+            break
+    workspace.blocks.close()
+    truth = dovetail.aggregate(left, right, "l.k = r.k", {"total": "sum(r.v * 2)"})["total"][0].as_py()
+    estimate = workspace.estimator.sum("total", 2000, 2000)
+    assert estimate is not None
+    assert estimate.low <= truth <= estimate.high
+    assert abs(estimate.total / truth - 1) < 0.1
+    assert workspace.estimator.average("mean") is not None
+    with pytest.raises(InputError, match="cannot be estimated"):
+        simulate("pmj", left, right, "l.k = r.k", measures={"most": "max(l.v)"})

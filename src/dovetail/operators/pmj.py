@@ -43,6 +43,7 @@ from dovetail.operators.protocol import Manifest, Usage, Workspace
 from dovetail.state.blocks import Block
 from dovetail.state.budget import BUFFER, Budget, Shares
 from dovetail.state.in_order import InOrder
+from dovetail.state.measures import Measures
 from dovetail.state.row_store import RowStore
 from dovetail.state.run_merge import Merge, Room, divide
 from dovetail.state.runs import NO_WORDS, Items, Pages, RunPair, Words
@@ -70,6 +71,7 @@ class Pmj:
         self._limit = workspace.budget.limit  # from the next run or merge on
         self._order = SweepOrder(workspace.condition, workspace.parameters.get("copies", COPIES))
         self._giving = Giving(workspace.condition, workspace.parameters.get("how", "inner"), workspace.counters)
+        self._measures = Measures(workspace.parameters.get("measures", {}), workspace.condition.schemas)
         self._pages = Pages(workspace.blocks, workspace.budget, workspace.condition.schemas)
         self._fan_in: int = workspace.parameters.get("fan_in", FAN_IN)
         self._strictness: str = workspace.parameters.get("strictness", STRICTNESS[0])
@@ -138,7 +140,7 @@ class Pmj:
         if not self._runs and self._strictness == "progressive":
             yield from self._meet()  # all of it has been in memory together
             if self._giving.pairs_only:
-                self._estimator.add(self._met[0], self._met[1], self._tally.matches)
+                self._estimator.add(self._met[0], self._met[1], self._tally.matches, sums=self._tally.sums)
             for side in Side:
                 yield from self._giving.alone(side, self._rows[side].view(), self._numbers(side))
             return
@@ -164,7 +166,7 @@ class Pmj:
             "before": list(self._before),
             "yielded": self._yielded,
             "next_meeting": self._next_meeting,
-            "tally": [self._tally.matches, self._tally.diagonal.tolist()],
+            "tally": [self._tally.matches, self._tally.diagonal.tolist(), dict(self._tally.sums)],
             "order": self._order.to_json(),
             "estimator": self._estimator.to_json(),
             "runs": [pair.to_json() for pair in self._runs],
@@ -192,7 +194,8 @@ class Pmj:
         self._order.restore(state["order"])
         self._estimator.restore(state["estimator"])
         self._before, self._met = list(state["before"]), list(state["met"])
-        self._tally = Tally(state["tally"][0], np.array(state["tally"][1], np.int64))
+        matches, diagonal, sums = state["tally"]
+        self._tally = Tally(matches, np.array(diagonal, np.int64), sums)
         self._yielded = state["yielded"]
         self._meeting = self._counted(self._yielded)
 
@@ -247,9 +250,10 @@ class Pmj:
     def _noted(self, results: Results, first_left: int, first_right: int) -> Tally:
         if not isinstance(results, Pairs) or not self._giving.pairs_only:
             return Tally.none()
+        sums = self._measures.of(results)
         if self._next_meeting is None:
-            return Tally(results.size, NO_WORDS)
-        return Tally.of(results.left_rows + first_left, results.right_rows + first_right)
+            return Tally(results.size, NO_WORDS, sums)
+        return Tally.of(results.left_rows + first_left, results.right_rows + first_right, sums)
 
     def _estimate_early(self) -> None:
         """While the first run is made, parts of it say what to expect."""
@@ -287,7 +291,7 @@ class Pmj:
             self._tally = Tally(build_matcher(self._condition, *(rows.view() for rows in self._rows)).count(), NO_WORDS)
         if self._giving.pairs_only and (self._sorts or self._strictness == "progressive"):
             keys = None if self._next_meeting is not None else (left.codes, right.codes)
-            self._estimator.add(*arrived, self._tally.matches, keys=keys)
+            self._estimator.add(*arrived, self._tally.matches, sums=self._tally.sums, keys=keys)
         self._rows = tuple(RowStore(self._condition.schema(side)) for side in Side)
         self._first = [self._first[side] + arrived[side] for side in Side]
         self._met, self._before = [0, 0], [0, 0]

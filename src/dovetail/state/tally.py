@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -17,22 +18,24 @@ class Tally(NamedTuple):
 
     matches: int
     diagonal: Words
+    sums: Mapping[str, float] = {}  # over the pairs
 
     @classmethod
     def none(cls) -> Tally:
         return cls(0, NO_WORDS)
 
     @classmethod
-    def of(cls, lefts: Rows, rights: Rows) -> Tally:
+    def of(cls, lefts: Rows, rights: Rows, sums: Mapping[str, float]) -> Tally:
         """Of pairs of rows by their arrival."""
         chunks = lefts // CHUNK
-        return cls(len(lefts), np.bincount(chunks[chunks == rights // CHUNK]))
+        return cls(len(lefts), np.bincount(chunks[chunks == rights // CHUNK]), sums)
 
     def with_(self, other: Tally) -> Tally:
         total = np.zeros(max(len(self.diagonal), len(other.diagonal)), np.int64)
         for part in (self, other):
             total[: len(part.diagonal)] += part.diagonal
-        return Tally(self.matches + other.matches, total)
+        sums = {name: self.sums.get(name, 0.0) + other.sums.get(name, 0.0) for name in {**self.sums, **other.sums}}
+        return Tally(self.matches + other.matches, total, sums)
 
     def complete(self, rows: int) -> list[int]:
         """The diagonal, as far as both sides have so many rows."""
