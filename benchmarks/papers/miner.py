@@ -113,7 +113,7 @@ def _stars() -> Iterator[Claim]:
         "Fig. 22: 4 inputs on one attribute, online results over MJoin, memory 5, 10, 20 %",
         "60 in constrained memory",
         f"{_list(published)}; by worth {_list(ours)}",
-        min(published[:2]) >= 20 and published[2] >= 5 and published == sorted(published, reverse=True),
+        min(published[:2]) >= 20 and min(published[:2]) > published[2] >= 5,
     )
 
 

