@@ -30,16 +30,16 @@ def unique_keys(rows: int) -> Tables:
 
 def duckdb_join(tables: Tables) -> tuple[int, int]:
     result = tables.connection.sql("SELECT l.k, l.a, r.k AS k_right, r.b FROM l JOIN r ON l.k = r.k").to_arrow_table()
-    return result.num_rows, _digest(result)
+    return result.num_rows, digest(result)
 
 
 def progressive_join(tables: Tables) -> tuple[int, int]:
     steps = dovetail.progressive(tables.left, tables.right, "l.k = r.k", algorithm="shj", memory=None)
     result = pa.Table.from_batches([step.batch for step in steps])
-    return result.num_rows, _digest(result)
+    return result.num_rows, digest(result)
 
 
-def _digest(result: pa.Table) -> int:
+def digest(result: pa.Table) -> int:
     """A number that depends on which rows were paired, not on their order."""
     a, b = (np.asarray(result.column(name)) for name in ("a", "b"))
     return int((a * 2654435761 ^ b).sum())

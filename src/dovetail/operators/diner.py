@@ -46,7 +46,7 @@ from dovetail.state.sorted_blocks import EXTRA_ROW_BYTES, SortedBlocks
 
 MOST_PAIRS = 1 << 20  # in one yield
 MARKS = "__marks"  # a column of rows that a snapshot keeps, beside ARRIVED
-HOLES = 8  # one in so many bytes may be of rows that left: the more of them, the less often rows are packed
+HOLES = 6  # one in so many bytes may be of rows that left: the more of them, the less often rows are packed
 OUTER_SHARE = 8  # one in so many blocks of the budget is loaded as an outer one, unless told otherwise
 
 Words = NDArray[np.int64]
@@ -333,7 +333,7 @@ class Diner:
     @property
     def _part_bytes(self) -> int:
         """Packing holds one part twice for a moment, and finding rows in many parts takes time."""
-        return min(2 * self._shares.block, MOST_BYTES) if self._budget.unit == "bytes" else MOST_BYTES
+        return min(4 * self._shares.block, MOST_BYTES) if self._budget.unit == "bytes" else MOST_BYTES
 
     def _resident(self) -> tuple[int, int]:
         held = list(self._sides)

@@ -94,11 +94,8 @@ class OrderedSide:
 
     @property
     def wasted_bytes(self) -> int:
-        """About what the holes take up."""
-        if self.rows == self.positions:
-            return 0
-        rows = sum(part.nbytes * part.holes for part in self._parts)
-        return int(rows) + (self.positions - self.rows) * (PER_POSITION + PER_ENTRY)
+        """About what packing would set free."""
+        return int(sum(part.nbytes * part.holes for part in self._parts)) if self.rows < self.positions else 0
 
     @property
     def row_bytes(self) -> float:
@@ -159,10 +156,11 @@ class OrderedSide:
 
     def gathered(self, positions: Rows) -> Iterator[tuple[slice | Rows, pa.RecordBatch, Rows]]:
         """As `located`; but a few rows of many parts are copied together."""
-        if len(self._parts) > 1 and len(positions) < WORTH_A_PART * len(self._parts):
-            yield slice(None), self.take(positions), np.arange(len(positions))
-        else:
+        if len(self._parts) < 2 or len(positions) >= WORTH_A_PART * len(self._parts):
             yield from self.located(positions)
+        elif len(positions):
+            order, rows = self._copied(positions)
+            yield order, rows, np.arange(len(order))
 
     def living(self) -> Rows:
         """The positions of all rows, ascending."""
@@ -172,11 +170,16 @@ class OrderedSide:
         """The rows at these positions, in this order."""
         if len(self._parts) == 1:
             return take_rows(self._parts[0].view(), self._parts[0].local(positions))
-        found = list(self.located(positions))
-        if not found:
+        if not len(positions):
             return self._none()
+        order, rows = self._copied(positions)
+        return take_rows(rows, invert(order))
+
+    def _copied(self, positions: Rows) -> tuple[Rows, pa.RecordBatch]:
+        """The rows at these positions, part by part, and in which order they now are."""
+        found = list(self.located(positions))
         rows = pa.concat_batches([take_rows(batch, numbers) for _, batch, numbers in found])
-        return take_rows(rows, invert(np.concatenate([chosen for chosen, _, _ in found])))
+        return np.concatenate([chosen for chosen, _, _ in found]), rows
 
     def hashes(self, positions: Rows) -> Words:
         return self._table.hashes[positions]
@@ -189,7 +192,7 @@ class OrderedSide:
             self._parts[part].living -= gone
         if not self._keys.by_hash:
             self._index.delete(positions)
-        if self.positions - self.rows > max(self.rows, FEW):
+        if self.positions - self.rows > max(self.rows // 2, FEW):
             self._number_anew()
 
     def free(self, wanted_bytes: int) -> None:
