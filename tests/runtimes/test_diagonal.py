@@ -169,6 +169,18 @@ def test_repeated_keys_and_little_memory() -> None:
         assert rows(found) == expected(one, many, "l.k = r.k", how, found.schema)
 
 
+def test_a_key_that_comes_again_where_nobody_looks() -> None:
+    """The scan of RN ends early, since its later rows have no key: R1 is read to its end nevertheless."""
+    keys = np.arange(1000)
+    keys[900] = 5
+    one = pa.table({"k": keys, "row": np.arange(1000)})
+    many = pa.table({"k": pa.array([5, 6, *[None] * 998], pa.int64())})
+    join, steps = run(one, many, tables=3, table_rows=20)
+    found = pa.Table.from_batches([step.batch for step in steps])
+    assert sorted(found.column("row").to_pylist()) == [5, 6, 900]
+    assert join.tally.repeats == 1
+
+
 def test_files_are_read_as_the_window_slides(tmp_path: Path) -> None:
     one, many = related(np.random.default_rng(3), 1000, 4000, spread=10, nulls=0.01)
     pq.write_table(one, tmp_path / "one.parquet", row_group_size=170)
