@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dovetail import follow
+from dovetail import finish, follow
 
 
 class Figures(SimpleNamespace):
@@ -38,18 +38,18 @@ def test_a_line_for_each_micro_batch_that_did_something() -> None:
         step(0, 1000, matches=30_000, **windowed),
         step(1, 0, matches=0, **windowed),
         step(2, 0, matches=7, window_rows=0, late_rows=None, probe_us=0, merge_us=0),
-        step(3, 4, results=1),
+        step(3, 4, results=1, resident_rows=2, spilled_rows=7),
     )
     out = io.StringIO()
     follow(query, file=out)
     header, *lines = [line.split("  ") for line in out.getvalue().splitlines()]
     assert [word.strip() for word in header if word] == [
-        *("batch", "rows in", "rows/s", "results", "window rows", "late", "probe", "merge", "took")
+        *("batch", "rows in", "rows/s", "results", "kept rows", "late", "probe", "merge", "took")
     ]
     cells = [[word.strip() for word in line if word] for line in lines]
     assert cells[0] == ["0", "1,000", "2,000", "30,000", "5,000", "2", "12 ms", "1 ms", "0.50 s"]
     assert cells[1][:4] == ["2", "0", "0", "7"]  # windows that closed
-    assert cells[2] == ["3", "4", "8", "1", "-", "-", "-", "-", "0.50 s"]
+    assert cells[2] == ["3", "4", "8", "1", "9", "-", "-", "-", "0.50 s"]
 
 
 def test_what_the_query_fails_with_is_raised() -> None:
@@ -58,3 +58,22 @@ def test_what_the_query_fails_with_is_raised() -> None:
 
     with pytest.raises(RuntimeError, match="full"):
         follow(SimpleNamespace(awaitTermination=fails, recentProgress=[]), file=io.StringIO())
+
+
+def test_a_join_is_finished_when_a_micro_batch_has_nothing_to_do() -> None:
+    class Endless(Query):
+        stopped = False
+
+        def awaitTermination(self, timeout: float) -> bool:  # noqa: N802  as Spark calls it
+            super().awaitTermination(timeout)
+            return False
+
+        def stop(self) -> None:
+            self.stopped = True
+
+    idle = {"results": None, "finished": None}
+    query = Endless(step(0, 5, results=3), step(1, 0, results=0), step(2, 0, results=4), step(3, 0, **idle))
+    out = io.StringIO()
+    finish(query, file=out)
+    assert query.stopped
+    assert len(out.getvalue().splitlines()) == 3

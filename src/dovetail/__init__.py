@@ -4,7 +4,7 @@ from dovetail.api import aggregate, count, explain, join, progressive
 from dovetail.api_multi import multijoin
 from dovetail.errors import DovetailError
 from dovetail.estimate import Estimate
-from dovetail.following import follow
+from dovetail.following import finish, follow
 from dovetail.runtimes.simulated import simulate
 from dovetail.runtimes.simulated_multi import simulate_multi
 from dovetail.window import window
@@ -18,6 +18,7 @@ __all__ = [
     "aggregate",
     "count",
     "explain",
+    "finish",
     "follow",
     "join",
     "multijoin",

@@ -1,7 +1,7 @@
 """A streaming join in the terminal: a line for each micro-batch, until the query ends.
 
-    batch     rows in    rows/s    results   window rows   late    probe    merge     took
-       12     100,000    92,593  1,012,310     1,000,000      0   420 ms    31 ms   1.08 s
+    batch     rows in    rows/s    results   kept rows   late    probe    merge     took
+       12     100,000    92,593  1,012,310   1,000,000      0   420 ms    31 ms   1.08 s
 
 The figures are those of the query's own progress; the function only reads them, and works on any query with a join of
 ours, in this session or in a Connect session.
@@ -29,23 +29,42 @@ def follow(query: Any, metrics: str = "dovetail", file: TextIO | None = None) ->
         print(line, file=out, flush=True)
 
 
-def lines(query: Any, metrics: str = "dovetail") -> Iterator[str]:
+def finish(query: Any, metrics: str = "dovetail", file: TextIO | None = None) -> None:
+    """Wait until a join of streams that end has given all its results, and stop the query.
+
+    A query with timers does not end by itself. It has nothing left to do when a micro-batch has neither input nor
+    work. With `file`, it is followed there meanwhile, as by `follow`.
+    """
+    for line in lines(query, metrics, until_done=True):
+        if file is not None:
+            print(line, file=file, flush=True)
+    query.stop()
+
+
+def lines(query: Any, metrics: str = "dovetail", until_done: bool = False) -> Iterator[str]:
     """What `follow` prints."""
     yield "".join(name.rjust(width) for name, width, _ in COLUMNS)
     last, ended = -1, False
     while not ended:
         ended = query.awaitTermination(POLL_S)  # raises what the query has failed with
         for progress in query.recentProgress:
-            figures = _figures(progress, metrics)
-            if progress["batchId"] > last and figures:
-                last = progress["batchId"]
+            if progress["batchId"] <= last:
+                continue
+            last = progress["batchId"]
+            known = _known(progress, metrics)
+            ended = ended or (until_done and not known and not progress["numInputRows"])
+            if figures := _figures(progress, known):
                 yield "".join(cell(figures).rjust(width) for _, width, cell in COLUMNS)
 
 
-def _figures(progress: Any, metrics: str) -> dict[str, Any]:
-    """All that is known of a micro-batch by the name of its column; nothing, if it did nothing."""
+def _known(progress: Any, metrics: str) -> dict[str, Any]:
+    """What the cells have said of a micro-batch; nothing, if none of them did anything."""
     ours = (progress["observedMetrics"] or {}).get(metrics)
-    known = {name: value for name, value in (ours.asDict() if ours is not None else {}).items() if value is not None}
+    return {name: value for name, value in (ours.asDict() if ours is not None else {}).items() if value is not None}
+
+
+def _figures(progress: Any, known: dict[str, Any]) -> dict[str, Any]:
+    """All that is known of a micro-batch by the name of its column; nothing, if nothing came and nothing was found."""
     results = known.get("matches", known.get("results", 0))
     if not progress["numInputRows"] and not results:
         return {}
@@ -62,6 +81,12 @@ def _time(name: str) -> Cell:
     return lambda figures: f"{figures[name] / 1000:,.0f} ms" if name in figures else "-"
 
 
+def _kept(figures: Mapping[str, Any]) -> str:
+    """Rows of the window, or those in memory and on disk."""
+    kept = [figures[name] for name in ("window_rows", "resident_rows", "spilled_rows") if name in figures]
+    return f"{sum(kept):,}" if kept else "-"
+
+
 def _rate(figures: Mapping[str, Any]) -> str:
     return f"{figures['rows'] / figures['took']:,.0f}" if figures["took"] else "-"
 
@@ -71,7 +96,7 @@ COLUMNS: tuple[tuple[str, int, Cell], ...] = (
     ("rows in", 12, _count("rows")),
     ("rows/s", 11, _rate),
     ("results", 13, _count("found")),
-    ("window rows", 14, _count("window_rows")),
+    ("kept rows", 12, _kept),
     ("late", 8, _count("late_rows")),
     ("probe", 11, _time("probe_us")),
     ("merge", 11, _time("merge_us")),

@@ -21,9 +21,9 @@ from dovetail.errors import StateError
 from dovetail.planner import plan_join
 from dovetail.routers.hash import HashRouter
 from dovetail.runtimes.output import output_schema
-from dovetail.spark import streaming
+from dovetail.spark import cell_state
 from dovetail.spark.packing import from_bytes, packer
-from dovetail.spark.streaming import JoinProcessor, StreamJoin
+from dovetail.spark.stream_cell import JoinProcessor, StreamJoin
 
 SCHEMAS = (
     pa.schema([("k", pa.int64()), ("a", pa.int64()), ("s", pa.string())]),
@@ -39,9 +39,11 @@ class CrashError(Exception):
     """What happens to an attempt."""
 
 
-def stream_join(state_dir: Path, on: str = "l.k = r.k") -> StreamJoin:
+def stream_join(
+    state_dir: Path, on: str = "l.k = r.k", algorithm: str = "auto", memory_bytes: int | None = None
+) -> StreamJoin:
     condition = parse(on, *SCHEMAS)
-    plan = replace(plan_join(condition), cells=1)
+    plan = replace(plan_join(condition, algorithm=algorithm, memory_bytes=memory_bytes), cells=1)
     return StreamJoin(plan, HashRouter(condition, 1), 1, str(state_dir), (0, 0), output_schema(*SCHEMAS, "_r"), "join")
 
 
@@ -50,6 +52,10 @@ class Handle:
 
     def __init__(self, stored: str | None, crash: bool = False) -> None:
         self.stored, self.crash = stored, crash
+        self.timers: list[int] = []
+
+    def registerTimer(self, at: int) -> None:
+        self.timers.append(at)
 
     def getValueState(self, name: str, schema: str) -> Handle:
         return self
@@ -66,7 +72,7 @@ class Handle:
 @pytest.fixture(autouse=True)
 def task(monkeypatch: pytest.MonkeyPatch) -> None:
     context = SimpleNamespace(getLocalProperty=lambda name: "query", partitionId=lambda: 0)
-    monkeypatch.setattr(streaming, "TaskContext", SimpleNamespace(get=lambda: context))
+    monkeypatch.setattr(cell_state, "TaskContext", SimpleNamespace(get=lambda: context))
     monkeypatch.setattr("os.fsync", lambda handle: None)  # slow, and no power is lost here
 
 
@@ -94,13 +100,19 @@ def attempt(join: StreamJoin, stored: str | None, rows: Rows, crash: int | None 
     processor.init(handle)  # type: ignore[arg-type]
     results: Results = Counter()
     for step, frame in enumerate(processor.handleInputRows((CELL,), arriving(), None), start=len(frames)):  # type: ignore[arg-type]
-        batch = from_bytes(frame["payload"][0])
-        results.update(zip(batch["a"].to_pylist(), batch["b"].to_pylist(), strict=True))
+        results += pairs(frame)
         if step == crash:
             raise CrashError
     processor.close()
     assert handle.stored is not None
     return handle.stored, results
+
+
+def pairs(frame: pd.DataFrame) -> Results:
+    if frame["payload"][0] is None:
+        return Counter()
+    batch = from_bytes(frame["payload"][0])
+    return Counter(zip(batch["a"].to_pylist(), batch["b"].to_pylist(), strict=True))
 
 
 class Source:
@@ -198,6 +210,84 @@ def test_the_number_of_files_is_bounded(tmp_path: Path) -> None:
         stored, _ = attempt(join, stored, source.next())
         most = max(most, len(segments(tmp_path)))
     assert most <= 2 * 2 * 3 * 8  # two sides, two generations, runs of three sizes, eight of each
+
+
+# Operators that leave work for later.
+
+PROGRESSIVE = ("diner", "hmj", "nested_loop", "pmj", "rpj", "xjoin")
+MEMORY_BYTES = 1 << 18
+
+
+class Clock:
+    def getCurrentProcessingTimeInMs(self) -> int:
+        return 0
+
+
+class Cell:
+    """A cell of a join whose micro-batches sometimes fail and are run again, maybe with another outcome kept."""
+
+    def __init__(self, join: StreamJoin, rng: random.Random) -> None:
+        self.join, self.rng = join, rng
+        self.stored: str | None = None
+        self.has_timer = False
+        self.found: Results = Counter()
+        self.history: list[set[str]] = []  # the segments that each committed manifest named
+
+    def run(self, frames: list[pd.DataFrame] | None) -> None:
+        """A micro-batch with these rows; None: a timer expires."""
+        while True:
+            handle = Handle(self.stored)
+            processor = JoinProcessor(self.join)
+            processor.init(handle)  # type: ignore[arg-type]
+            if frames is None:
+                steps = processor.handleExpiredTimer((CELL,), Clock(), None)  # type: ignore[arg-type]
+            else:
+                steps = processor.handleInputRows((CELL,), iter(frames), Clock())  # type: ignore[arg-type]
+            found: Results = Counter()
+            for frame in steps:
+                found += pairs(frame)
+                if self.rng.random() < 0.1:
+                    break
+            else:
+                assert handle.stored is not None
+                self.stored, self.has_timer = handle.stored, bool(handle.timers)
+                self.history.append(set(json.loads(handle.stored)["segments"]))
+                self.found += found
+                return
+
+
+@pytest.mark.parametrize("algorithm", PROGRESSIVE)
+@pytest.mark.parametrize("seed", range(3))
+def test_progressive_operators_between_micro_batches(tmp_path: Path, algorithm: str, seed: int) -> None:
+    """Rows come, stop coming, and end; whatever fails, every pair is a result once, and nothing is left to do."""
+    rng = random.Random(f"{algorithm}{seed}")
+    join, source = stream_join(tmp_path, algorithm=algorithm, memory_bytes=MEMORY_BYTES), Source(seed)
+    cell = Cell(join, rng)
+    for _ in range(12):
+        cell.run(packed(join, source.next()))
+        for _ in range(rng.randint(0, 2)):
+            if cell.has_timer:
+                cell.run(None)
+    end = pd.DataFrame({"side": [0, 1], "seq": [0, 0], "payload": [None, None]})
+    cell.run([end])
+    while cell.has_timer:
+        cell.run(None)
+    assert cell.found == source.joined()
+    assert cell.stored is not None
+    assert json.loads(cell.stored)["notes"] == [True, True, True]
+    old = {name for name in segments(tmp_path) if int(name.partition("-")[0]) < len(cell.history) - 1}
+    assert old <= set.union(*cell.history[-3:])
+
+
+def test_what_is_available_is_all(tmp_path: Path) -> None:
+    join = replace(stream_join(tmp_path, algorithm="diner", memory_bytes=MEMORY_BYTES), ends_when_idle=True)
+    source = Source(5)
+    cell = Cell(join, random.Random(0))
+    for _ in range(5):
+        cell.run(packed(join, source.next()))
+    while cell.has_timer:
+        cell.run(None)
+    assert cell.found == source.joined()
 
 
 # State that is not what it should be.

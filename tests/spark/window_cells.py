@@ -20,7 +20,7 @@ from dovetail.condition import parse
 from dovetail.planner import plan_window
 from dovetail.routers.hash import HashRouter
 from dovetail.runtimes.output import output_schema
-from dovetail.spark import window_cell, windowed
+from dovetail.spark import cell_state, window_cell, windowed
 from dovetail.spark.packing import from_bytes
 from dovetail.spark.window_cell import WindowProcessor
 from dovetail.spark.window_plan import FIGURES, WindowJoin
@@ -34,7 +34,7 @@ Tables = tuple[pa.Table, pa.Table]
 def played(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Spark's part, to be given the `query` whose tasks run."""
     running = SimpleNamespace(query=None)
-    for module in (windowed, window_cell):
+    for module in (windowed, window_cell, cell_state):
         monkeypatch.setattr(module, "TaskContext", SimpleNamespace(get=lambda: running.query))
     monkeypatch.setattr(segments, "_mapped", OrderedDict())
     monkeypatch.setattr("os.fsync", lambda handle: None)  # slow, and no power is lost here

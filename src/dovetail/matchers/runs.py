@@ -92,9 +92,9 @@ class Runs:
         while self._runs and _last(self._window, self._runs[0].extent) < before:
             yield self._runs.pop(0)
 
-    def written(self, store: BlockStore, stem: str, with_flags: bool) -> list[dict[str, Any]]:
+    def written(self, store: BlockStore, with_flags: bool) -> list[dict[str, Any]]:
         """All runs as immutable blocks: rows and orders once, flags as they are now."""
-        return [self._written(run, store, stem, with_flags) for run in self._runs]
+        return [self._written(run, store, with_flags) for run in self._runs]
 
     def read(self, store: BlockStore, schema: pa.Schema, runs: list[dict[str, Any]]) -> None:
         self._runs.extend(self._read(store, schema, run) for run in runs)
@@ -138,7 +138,8 @@ class Runs:
     def _positions(self, places: Places) -> Words:
         return places.own if _by_own(self._window) else places.at
 
-    def _written(self, run: Run, store: BlockStore, stem: str, with_flags: bool) -> dict[str, Any]:
+    def _written(self, run: Run, store: BlockStore, with_flags: bool) -> dict[str, Any]:
+        stem = self._side.alias
         if not run.blocks:
             batch = run.kept.batch
             for name, column in zip(COLUMNS, run.places, strict=True):

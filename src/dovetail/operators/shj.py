@@ -81,7 +81,7 @@ class Shj:
 
     def snapshot(self) -> Manifest:
         self._version += 1
-        runs = [side.freeze(self._version) for side in self._sides]
+        runs = [side.freeze() for side in self._sides]
         state = {"ended": list(self._ended), "runs": [[run.to_json() for run in side] for side in runs]}
         return Manifest(self._version, state, tuple(run.name for side in runs for run in side))
 

@@ -182,11 +182,8 @@ class Spo:
 
     def snapshot(self) -> Manifest:
         self._version += 1
-        stem = f"{self._version:08d}"
         runs = [
-            self._runs[side].written(
-                self._blocks, f"{stem}-{side.alias}", with_flags=side is Side.LEFT and self._how != "inner"
-            )
+            self._runs[side].written(self._blocks, with_flags=side is Side.LEFT and self._how != "inner")
             for side in Side
         ]
         state: dict[str, Any] = {

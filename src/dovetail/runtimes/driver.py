@@ -30,16 +30,20 @@ class Found(NamedTuple):
 class Driver:
     """Runs one operator from event to event."""
 
-    def __init__(self, operator: JoinOperator, workspace: Workspace) -> None:
+    def __init__(
+        self, operator: JoinOperator, workspace: Workspace, ended: tuple[bool, bool] = (False, False)
+    ) -> None:
         self.operator = operator
         self._workspace = workspace
-        self._ended = {Side.LEFT: False, Side.RIGHT: False}
+        self._ended = {side: ended[side] for side in Side}
+
+    @property
+    def ended(self) -> tuple[bool, bool]:
+        return self._ended[Side.LEFT], self._ended[Side.RIGHT]
 
     def restarted(self, operator: JoinOperator, workspace: Workspace) -> Driver:
         """A driver that goes on where this one is, with an operator restored from a snapshot."""
-        driver = Driver(operator, workspace)
-        driver._ended = dict(self._ended)
-        return driver
+        return Driver(operator, workspace, self.ended)
 
     def run(self, events: Iterable[Event]) -> Iterator[Found]:
         """Everything that the events lead to. Sides that do not end by an event end after the last one."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 
@@ -16,19 +17,21 @@ from dovetail.plan import Choice, JoinPlan
 from dovetail.planner import plan_cells, plan_join, plan_window
 from dovetail.routers.hash import HashRouter
 from dovetail.routers.protocol import Router
+from dovetail.routing import one_bucket
 from dovetail.runtimes.output import output_schema
 from dovetail.runtimes.work import Joining
 from dovetail.spark.binding import Bound, after_join, bind_frames, by_position, position_name
-from dovetail.spark.options import Options
+from dovetail.spark.options import AVAILABLE, Options
 from dovetail.spark.schemas import carried_schema, result_fields
 from dovetail.spark.state import state_directory, use_rocksdb
-from dovetail.spark.streaming import StreamJoin, join_streams
+from dovetail.spark.stream_cell import AT_ARRIVAL, StreamJoin
+from dovetail.spark.streaming import join_streams
 from dovetail.spark.tables import Routed, is_both_unique, join_cells, look_at, route, shuffle_partitions
 from dovetail.spark.window_plan import WindowJoin
 from dovetail.spark.windowed import join_windowed
 from dovetail.window import Window
 
-AT_ARRIVAL = ("shj",)  # operators that leave no pair for later, as streams need
+MARK = "__dovetail_end"
 
 Inputs = tuple[DataFrame, DataFrame]
 
@@ -175,9 +178,26 @@ def _join_streams(inputs: Inputs, bound: Bound, plan: JoinPlan, options: Options
     use_rocksdb(spark)
     directory = state_directory(options.state_dir, spark)
     partitions = shuffle_partitions(inputs[0])
-    join = StreamJoin(plan, router, partitions, directory, bound.extra, output, options.metrics)
+    ends_when_idle = options.end == AVAILABLE
+    join = StreamJoin(
+        plan, router, partitions, directory, bound.extra, output, options.metrics, options.ends, ends_when_idle
+    )
     fields = result_fields(inputs, output)
-    return after_join(join_streams(bound.frames, join, carried_schema(fields)), bound, fields)
+    frames = bound.frames
+    if options.ends is not None:
+        frames = (_marked(bound, Side.LEFT, options.ends[0]), _marked(bound, Side.RIGHT, options.ends[1]))
+    return after_join(join_streams(frames, join, carried_schema(fields)), bound, fields)
+
+
+def _marked(bound: Bound, side: Side, ends: str) -> DataFrame:
+    """The frame of a side, with one more column: whether the row says that there are no more."""
+    frame = bound.frames[side]
+    names = bound.visible(side).names
+    readable = frame.toDF(*names, *(f"{MARK}{i}" for i in range(len(frame.columns) - len(names))))
+    try:
+        return readable.withColumn(MARK, F.expr(ends)).toDF(*frame.columns, MARK)
+    except AnalysisException as error:
+        raise InputError(f"end={ends!r} cannot be told of {', '.join(names)}: {error}") from error
 
 
 def _join_windowed(
@@ -240,21 +260,25 @@ def checked_window(window: Any, streaming: bool) -> Window:
 
 
 def _stream_plan(plan: JoinPlan, frame: DataFrame, options: Options) -> tuple[JoinPlan, Router]:
-    condition = plan.condition
-    if not condition.equalities:
+    condition, cells = plan.condition, options.cells or shuffle_partitions(frame)
+    if not condition.equalities and options.end is None:
         raise PlanError(
             f"{condition.text} has no equality between the two streams: without a window every row would have to be "
             "compared with every other for ever. Say how long rows can match, as in window=dovetail.window(rows=…) or "
-            "dovetail.window(time=…, on=…), or add an equality."
+            "dovetail.window(time=…, on=…), or add an equality; or, if the streams end, say so by end=… and "
+            "algorithm='diner'."
         )
-    if plan.operator.name not in AT_ARRIVAL:
+    if plan.operator.name not in AT_ARRIVAL and options.end is None:
         raise PlanError(
             f"algorithm={plan.operator.name!r} leaves pairs for later, which a stream without end never comes to. "
-            f"Give one of {', '.join(AT_ARRIVAL)}, or leave it to us."
+            "If the streams end, say how one can tell: end=\"kind = 'end'\", or end='available' if what is available "
+            f"now is all. Else give one of {', '.join(AT_ARRIVAL)}, or leave it to us."
         )
-    cells = options.cells or shuffle_partitions(frame)
-    choice = Choice("hash", "equal keys share a cell, one per state partition")
-    return replace(plan, router=choice, cells=cells, tasks=cells), HashRouter(condition, cells)
+    if condition.equalities:
+        choice = Choice("hash", "equal keys share a cell, one per state partition")
+        return replace(plan, router=choice, cells=cells, tasks=cells), HashRouter(condition, cells)
+    router, choice = one_bucket(condition, cells, (1, 1), None)
+    return replace(plan, router=choice, cells=router.cells, tasks=router.cells), router
 
 
 def _streaming(left: DataFrame, right: DataFrame) -> bool:

@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from dovetail.batch import Side
 from dovetail.errors import InputError
+
+AVAILABLE = "available"
+"""Streams end with the first micro-batch that has no input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +18,7 @@ class Options:
     sample: bool = True  # look at the data first: balances cells, splits heavy keys, prunes what cannot match
     state_dir: str | None = None  # streams: where segments are kept; must outlive restarts
     metrics: str = "dovetail"  # streams: the name of our figures in observedMetrics of the query's progress
+    end: str | tuple[str, str] | None = None  # streams: SQL that tells the row that ends a side, or "available"
 
     @classmethod
     def read(cls, given: dict[str, Any]) -> Options:
@@ -24,4 +29,22 @@ class Options:
         options = cls(**given)
         if options.cells is not None and not (type(options.cells) is int and options.cells > 0):
             raise InputError(f"cells must be a positive number; got {options.cells!r}.")
+        if options.end is not None and not _tells_an_end(options.end):
+            raise InputError(
+                f"end= takes SQL such as \"kind = 'end'\" that is true of the row that ends a side, a pair of them, or "
+                f"'available', if what is available now is all; got {options.end!r}."
+            )
         return options
+
+    @property
+    def ends(self) -> tuple[str, str] | None:
+        """What is true of the rows that end each side."""
+        if self.end is None or self.end == AVAILABLE:
+            return None
+        return (self.end, self.end) if isinstance(self.end, str) else self.end
+
+
+def _tells_an_end(given: Any) -> bool:
+    return isinstance(given, str) or (
+        isinstance(given, tuple) and len(given) == len(Side) and all(isinstance(one, str) for one in given)
+    )

@@ -9,12 +9,9 @@ micro-batch, which Spark writes down before it runs: all cells, and all attempts
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 import pandas as pd
@@ -25,13 +22,13 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from dovetail.batch import Side, take_rows
 from dovetail.metrics import Counters
-from dovetail.operators.protocol import Manifest, Workspace
+from dovetail.operators.protocol import Workspace
 from dovetail.operators.spo import Spo, event_times
 from dovetail.runtimes.output import result_batches
 from dovetail.runtimes.window_aggregate import WindowAggregate
 from dovetail.spark.arrivals import NEVER, Ordered, in_order, packets, placed
+from dovetail.spark.cell_state import SCHEMA, CellState, cell_directory
 from dovetail.spark.packing import collected, to_bytes
-from dovetail.spark.state import check_layout
 from dovetail.spark.window_plan import FIGURES, WindowJoin
 from dovetail.spark.workers import settle
 from dovetail.state.budget import Budget
@@ -49,7 +46,7 @@ class WindowProcessor(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._handle = handle
-        self._manifest = handle.getValueState("manifest", "manifest string")
+        self._manifest = handle.getValueState("manifest", SCHEMA)
 
     def handleInputRows(
         self, key: Any, rows: Iterator[pd.DataFrame], timerValues: TimerValues
@@ -67,14 +64,12 @@ class WindowProcessor(StatefulProcessor):
     def _step(self, label: int, sides: Arrived, now: int) -> Iterator[pd.DataFrame]:
         """One micro-batch: from the manifest of the last one to the next."""
         cell = self._join.labels.index(label)
-        document = self._manifest.get()
-        stored = None if document is None else json.loads(document[0])
-        segments = SegmentStore(_cell_directory(self._join, label))
+        join = self._join
+        kept = CellState(self._manifest, cell_directory(join.state_dir, join.metrics, join.layout, label))
         counters = Counters()
-        operator = Spo(self._workspace(segments, counters))
-        state = _Progress() if stored is None else _Progress(*stored["progress"])
-        if stored is not None:
-            operator.restore(Manifest(stored["version"], stored["state"], tuple(stored["segments"])))
+        operator = Spo(self._workspace(kept.segments, counters))
+        state = _Progress(*(kept.notes or ()))
+        kept.restore(operator)
         started = time.perf_counter()
         # Where every cell sees all rows, one of them tells which are late.
         tells = cell == 0 or self._join.router is not None
@@ -86,14 +81,11 @@ class WindowProcessor(StatefulProcessor):
             matches += batch.num_rows
             yield _row(to_bytes(batch).to_pybytes())
         if self._join.has_timers:
-            if not idle and stored is not None:
+            if not idle and not kept.is_new:
                 self._handle.deleteTimer(timer)
             if not idle or operator.usage.resident_rows:
                 self._handle.registerTimer(self._timer(state))
-        manifest = operator.snapshot()
-        if stored is not None:
-            segments.sweep(stored["version"], [*stored["segments"], *stored["previous"]])
-        self._manifest.update((json.dumps(_document(manifest, state, stored)),))
+        kept.commit(operator, state.to_json())
         costs = operator.costs
         spent = (costs.probe_seconds, costs.merge_seconds, time.perf_counter() - started)
         micros = (int(1e6 * seconds) for seconds in spent)
@@ -199,27 +191,7 @@ def _row(payload: bytes | None, *figures: int) -> pd.DataFrame:
     return pd.DataFrame({"payload": [payload], **{n: [v] for n, v in zip(FIGURES, values, strict=True)}})
 
 
-def _document(manifest: Manifest, state: _Progress, stored: dict[str, Any] | None) -> dict[str, Any]:
-    return {
-        "version": manifest.version,
-        "state": manifest.state,
-        "segments": manifest.segments,
-        "previous": stored["segments"] if stored is not None else [],
-        "progress": state.to_json(),
-    }
-
-
 def _batch_id() -> int:
     context = TaskContext.get()
     assert context is not None, "cells are joined inside Spark tasks"
     return int(context.getLocalProperty("streaming.sql.batchId") or 0)
-
-
-def _cell_directory(join: WindowJoin, label: int) -> Path:
-    """Where this query keeps the segments of a cell. The query's id stays the same when it is started again."""
-    context = TaskContext.get()
-    assert context is not None, "cells are joined inside Spark tasks"
-    query = str(context.getLocalProperty("sql.streaming.queryId"))
-    directory = Path(join.state_dir) / query / quote(join.metrics, safe="")
-    check_layout(directory, join.layout)
-    return directory / f"cell-{label}"

@@ -32,7 +32,8 @@ from dovetail.batch import Side, take_rows
 from dovetail.errors import PlanError
 from dovetail.operators.spo import event_times
 from dovetail.spark.arrivals import NEVER, POSITION_BITS, packet
-from dovetail.spark.packing import PACKED, Rewrite, as_planned, collected, from_bytes, packed_rows, with_all
+from dovetail.spark.packing import PACKED, Rewrite, as_planned, collected, packed_rows, with_all
+from dovetail.spark.streaming import unpack
 from dovetail.spark.window_cell import WindowProcessor
 from dovetail.spark.window_plan import FIGURES, RESULTS, WindowJoin
 from dovetail.spark.workers import settle
@@ -59,7 +60,7 @@ def join_windowed(frames: tuple[DataFrame, DataFrame], join: WindowJoin, schema:
         raise PlanError(
             f"a query has two joins called {join.metrics!r}: give one of them another name, as in metrics='second'."
         ) from error
-    return watched.mapInArrow(_unpack, schema)
+    return watched.mapInArrow(unpack, schema)
 
 
 def _to_cells(side: Side, join: WindowJoin) -> Rewrite:
@@ -95,11 +96,3 @@ def _newest(window: Window, side: Side, batch: pa.RecordBatch) -> int:
     if window.on is None:
         return NEVER
     return int(event_times(batch.column(window.on[side])).max(initial=NEVER))
-
-
-def _unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for payload in batch.column("payload"):
-            if payload.is_valid:
-                yield from_bytes(payload.as_buffer())
-    settle()

@@ -81,15 +81,15 @@ class HashSide:
         self.runs = []
         self._mapped = {}
 
-    def freeze(self, version: int) -> list[Block]:
+    def freeze(self) -> list[Block]:
         """Move the residents into a run; merge runs where one size class has many; return all runs."""
         for part in self._parts:
-            self.runs.append(self._write(part.rows.view(), part.table.hashes, version))
+            self.runs.append(self._write(part.rows.view(), part.table.hashes))
         self._parts = []
         while (crowd := _crowded(self.runs)) is not None:
             mapped = [self._map(run) for run in crowd]
             batch = pa.concat_batches([b for b, _ in mapped])
-            merged = self._write(batch, np.concatenate([h for _, h in mapped]), version)
+            merged = self._write(batch, np.concatenate([h for _, h in mapped]))
             self.runs = [run for run in self.runs if run not in crowd] + [merged]
         self._mapped = {run.name: self._mapped[run.name] for run in self.runs if run.name in self._mapped}
         return self.runs
@@ -97,10 +97,10 @@ class HashSide:
     def thaw(self, runs: list[Mapping[str, Any]]) -> None:
         self.runs = [Block.from_json(run) for run in runs]
 
-    def _write(self, batch: pa.RecordBatch, hashes: Hashes, version: int) -> Block:
+    def _write(self, batch: pa.RecordBatch, hashes: Hashes) -> Block:
         order = np.argsort(hashes, kind="stable")
         rows = take_rows(batch, order).append_column(HASH, pa.array(hashes[order]))
-        return self._blocks.write(rows, f"{version:08d}-{self.side.alias}")
+        return self._blocks.write(rows, self.side.alias)
 
     def _map(self, run: Block) -> tuple[pa.RecordBatch, Hashes]:
         if run.name not in self._mapped:

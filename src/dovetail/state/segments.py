@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from dovetail.state.blocks import Block, BlockStore
+from dovetail.state.blocks import Block, BlockStore, PagedBlock
 
 MOST_MAPPED = 4096  # far below what Linux allows, and enough for hundreds of cells
 
@@ -28,13 +28,21 @@ _mapped: OrderedDict[Path, pa.RecordBatch] = OrderedDict()
 
 
 class SegmentStore(BlockStore):
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory, durable=True)
+    """`version` is that of the manifest which will name what is written."""
 
-    def write(self, batch: pa.RecordBatch, stem: str, zone: tuple[int, int] | None = None) -> Block:
-        block = super().write(batch, stem, zone)
+    def __init__(self, directory: Path, version: int) -> None:
+        super().__init__(directory, durable=True)
+        self._version = version
+
+    def paged(self, schema: pa.Schema, stem: str) -> PagedBlock:
+        return super().paged(schema, f"{self._version:08d}-{stem}")
+
+    def remove(self, blocks: Iterable[Block]) -> None:
+        """Nothing yet: another attempt may start from a manifest that names them."""
+
+    def _written(self, name: str, pages: int) -> None:
+        super()._written(name, pages)
         sync_directory(self.directory)  # the name must be as durable as the bytes: the manifest relies on it
-        return block
 
     def read(self, block: Block, *, verify: bool = False) -> pa.RecordBatch:
         path = self.directory / block.name
