@@ -12,11 +12,13 @@ import numpy as np
 
 from benchmarks.papers.claims import Claim
 from benchmarks.papers.rpj_runs import SETTINGS, online, unreliable, watched, workload
+from dovetail.metrics import Counters
 
 TITLE = "RPJ"
 ROWS = 200_000
-CLOCKED_ROWS = 40_000
+CLOCKED_ROWS = 10_000
 COMPETITORS = ("hmj", "xjoin")
+HANDOVERS = {"rpj": "bucket", "rpj_dd": "bucket", "rpj_md": "bucket", "hmj": "all", "xjoin": "bucket"}
 POLICIES = ("smallest", "largest", "all", "adaptive")
 
 
@@ -79,25 +81,29 @@ def _expectations(rows: int) -> Iterator[Claim]:
 
 
 def _reactive(rows: int) -> Iterator[Claim]:
-    names = ("rpj", "rpj_dd", "rpj_md", *COMPETITORS)
-    runs = {s: {name: unreliable(name, *s, rows) for name in names} for s in SETTINGS}
+    """Tasks are finished once they are begun, HMJ's for all partitions, as the paper has it."""
+    runs = {s: {name: unreliable(name, *s, rows, handover=HANDOVERS[name]) for name in HANDOVERS} for s in SETTINGS}
+    shares = [
+        {name: run.results_at(run.last_arrival_s) / run.total for name, run in of.items()} for of in runs.values()
+    ]
     yield Claim(
-        "Fig. 10, 11: online share over the unreliable network: RPJ, RPJ-dd, RPJ-md, HMJ, XJoin",
+        "Fig. 10, 11: share at the last arrival, unreliable network: RPJ, RPJ-dd, RPJ-md, HMJ, XJoin",
         "RPJ has most, the others about 20 %; RPJ > RPJ-dd > RPJ-md, HMJ > XJoin",
-        "; ".join("/".join(f"{run.share:.3f}" for run in of.values()) for of in runs.values()),
-        all(of["rpj"].share >= max(of[name].share for name in COMPETITORS) for of in runs.values()),
+        "; ".join("/".join(f"{share:.3f}" for share in of.values()) for of in shares),
+        all(of["rpj"] >= 1.5 * max(of[name] for name in COMPETITORS) for of in shares),
     )
-    pages = [
-        {name: run.counters.pages_written + run.counters.pages_read_random + run.counters.pages_read_sequential
-         for name, run in of.items()}
-        for of in runs.values()
-    ]  # fmt: skip
+    pages = [[_pages(of[name].counters) for name in ("rpj", *COMPETITORS)] for of in runs.values()]
+    ratios = [max(of) / min(of) for of in pages]
     yield Claim(
-        "Fig. 8a, 9: pages read and written in all, the largest over the smallest of RPJ, HMJ and XJoin",
+        "Fig. 8a: pages read and written in all, the largest over the smallest of RPJ, HMJ and XJoin",
         "similar",
-        _list(max(p[n] for n in ("rpj", *COMPETITORS)) / min(p[n] for n in ("rpj", *COMPETITORS)) for p in pages),
-        True,
+        _list(ratios),
+        max(ratios) <= 1.3 / 0.7,
     )
+
+
+def _pages(counters: Counters) -> int:
+    return counters.pages_written + counters.pages_read_random + counters.pages_read_sequential
 
 
 def _list(figures: Iterable[float]) -> str:
