@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dovetail.state.ring import FOREVER, Ring, Table, zigzag
+from dovetail.state.ring import FOREVER, Keyed, Ring, Table, zigzag
 
 
 def tables(rows: int, size: int, keep: int = 1) -> Iterator[Table]:
@@ -50,6 +50,23 @@ def test_tables_are_in_a_row_around_the_expected_place(size: int) -> None:
         assert len(hits) == 1
         assert not len(missing)
     assert loaded == [7 * k for k in range(last + 1)]
+
+
+@pytest.mark.parametrize(("ones", "many"), [(100, 190), (100, 400), (190, 100), (97, 13), (7, 7), (1, 50)])
+def test_each_row_finds_its_expected_place_in_the_middle(ones: int, many: int) -> None:
+    """Whatever the ratio of the sizes, integer or not, more or less than one."""
+    ring = Ring(3, tables(ones, 7))
+    loaded: list[int] = []
+    looked = 0
+    for start in range(0, many, 30):  # batches
+        positions = np.arange(start, min(many, start + 30))
+        batch = Keyed(pa.record_batch({"k": positions}), positions, positions)
+        for piece in ring.follow(batch, ones, many, lambda table, now: loaded.append(table.low)):
+            looked += len(piece.positions)
+            middle = ring.resident[ring._middle]
+            assert all(middle.low <= at < middle.high for at in (piece.positions * ones // many).tolist())
+    assert looked == many
+    assert loaded == sorted(set(loaded))
 
 
 def test_only_the_missing_go_on() -> None:
