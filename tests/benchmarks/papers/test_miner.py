@@ -47,7 +47,7 @@ def test_shares_online_at_a_tenth_of_the_size() -> None:
 
 def test_more_online_results_than_mjoin() -> None:
     """Four inputs on one attribute."""
-    five, twenty = star_ratios(250, (0.05, 0.20), "benefit", range(2))
+    five, twenty = star_ratios(200, (0.05, 0.20), "benefit", range(2))
     assert five >= 20
     assert five > twenty >= 5
 
