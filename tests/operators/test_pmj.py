@@ -321,3 +321,14 @@ def test_sums_and_averages_are_estimated() -> None:
     assert workspace.estimator.average("mean") is not None
     with pytest.raises(InputError, match="cannot be estimated"):
         simulate("pmj", left, right, "l.k = r.k", measures={"most": "max(l.v)"})
+
+
+def test_rows_that_wait_meet_what_has_passed() -> None:
+    """One side is loaded completely and waits, while pages of the other are still on disk."""
+    rng = random.Random(0)
+    starts = [rng.randrange(1, 50) for _ in range(40)]
+    left = pa.table({"a": starts, "b": [100 for _ in starts]})
+    right = pa.table({"a": [0, 60], "b": [0, 60]})  # in one page
+    on = "l.a <= r.b AND l.b >= r.a"
+    for tables in ((left, right), (right, left)):
+        check_run("pmj", *tables, on, [("l", 2), ("r", 2)], memory_rows=24, block_rows=2, fan_in=4)
