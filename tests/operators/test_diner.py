@@ -305,6 +305,19 @@ def test_after_an_end_reloaded_rows_find_partners_online() -> None:
     assert online[1] > 1.3 * online[0]
 
 
+@pytest.mark.parametrize("ended", ["l", "r"])
+def test_blocks_that_come_again_and_leave_again(ended: str) -> None:
+    """Rows that arrive between two stays of a block, or after the last, meet it on disk only."""
+    rng = random.Random(ended)
+    left, right = numbers(rng, 150, 12), numbers(rng, 150, 12)
+    arriving = "lr".replace(ended, "")
+    for step in (1, 3, 7):
+        later = [event for _ in range(12) for event in ((arriving, 12), ("stall", step), (arriving, 1))]
+        schedule = [(ended, 150), ("end", ended), *later]
+        for memory_rows in (20, 30, 60):
+            check_run("diner", left, right, "l.k = r.k", schedule, memory_rows=memory_rows, block_rows=5, reload=True)
+
+
 def test_a_budget_that_is_too_small_is_refused() -> None:
     with pytest.raises(BudgetError, match="at least 4"):
         simulate("diner", ONE, ONE, "l.k = r.k", memory_rows=3, block_rows=1)

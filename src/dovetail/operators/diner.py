@@ -333,7 +333,7 @@ class Diner:
     @property
     def _part_bytes(self) -> int:
         """Packing holds one part twice for a moment, and finding rows in many parts takes time."""
-        return min(4 * self._shares.block, MOST_BYTES) if self._budget.unit == "bytes" else MOST_BYTES
+        return min(2 * self._shares.block, MOST_BYTES) if self._budget.unit == "bytes" else MOST_BYTES
 
     def _resident(self) -> tuple[int, int]:
         held = list(self._sides)
