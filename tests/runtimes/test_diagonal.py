@@ -169,6 +169,12 @@ def test_repeated_keys_and_little_memory() -> None:
         assert rows(found) == expected(one, many, "l.k = r.k", how, found.schema)
 
 
+def test_too_many_repeated_keys_for_the_memory_are_an_error_that_says_so() -> None:
+    one = pa.table({"k": np.arange(4000) // 2})
+    with pytest.raises(BudgetError, match="keys of the left side came several times"):
+        run(one, pa.table({"k": np.arange(8000) // 4}), tables=3, table_rows=100, memory=92_000)
+
+
 def test_a_key_that_comes_again_where_nobody_looks() -> None:
     """The scan of RN ends early, since its later rows have no key: R1 is read to its end nevertheless."""
     keys = np.arange(1000)

@@ -30,6 +30,7 @@ import pyarrow as pa
 
 from dovetail.batch import Phase, Rows, Side, one_batch, take_rows
 from dovetail.diagonal.room import Room
+from dovetail.errors import BudgetError
 from dovetail.metrics import Counters
 from dovetail.plan import JoinPlan
 from dovetail.runtimes.partners import Meeting, Partners
@@ -92,8 +93,18 @@ class DiagonalJoin:
                 for batch in work:
                     self.counters.results += batch.num_rows
                     yield Found(phase, batch)
+        except BudgetError as error:
+            raise self._explained(error) from None
         finally:
             self._store.close()
+
+    def _explained(self, error: BudgetError) -> BudgetError:
+        if not len(self._repeats):
+            return error
+        return BudgetError(
+            f"{error} {len(self._repeats):,} keys of the {self._one.name.lower()} side came several times, and each has "
+            "to be remembered: give it more memory, or choose another algorithm."
+        )
 
     # Phase 1: along the diagonal.
 

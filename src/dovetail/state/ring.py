@@ -24,7 +24,8 @@ from dovetail.state.hash_table import Hashes, HashTable
 
 Positions = NDArray[np.int64]
 
-ROW_BYTES = 40  # of a row of a table: hash table, hash and position
+ROW_BYTES = 64  # of a row of a table, at most: hash table, hash and position
+TABLE_BYTES = 4096  # of the smallest hash table
 FOREVER = np.iinfo(np.int64).max
 
 
@@ -85,7 +86,7 @@ def cut_tables(
 ) -> Iterator[Table]:
     """An input of `total` rows in tables of so many rows or bytes; `hold` is told what waits for the next one."""
     waiting: list[Keyed] = []
-    waiting_rows = waiting_bytes = low = 0
+    waiting_rows, waiting_bytes, low = 0, TABLE_BYTES, 0
     for keyed in read:
         start = 0
         while start < len(keyed.hashes):
@@ -99,7 +100,7 @@ def cut_tables(
                 high = int(piece.positions[-1]) + 1
                 hold(0, 0)
                 yield _table(waiting, low, high)
-                waiting, waiting_rows, waiting_bytes, low = [], 0, 0, high
+                waiting, waiting_rows, waiting_bytes, low = [], 0, TABLE_BYTES, high
     hold(0, 0)
     if waiting:
         yield _table(waiting, low, total)
