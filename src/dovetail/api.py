@@ -109,8 +109,8 @@ def progressive(
 
     Spark DataFrames at rest are joined in waves of small jobs, the promising parts first, with an estimate after each.
     Further options for them: `until` (10_000 results, a relative error of 0.01, "30 seconds", or several), after which
-    it stops by itself; `aggregate` ({"n": "count(*)", "mean": "avg(l.fare)"}) for `step.aggregates`, values with bounds,
-    instead of rows; `work_dir`, in which a join that was stopped goes on later; `cells` and `seed`.
+    it stops by itself; `aggregate` ({"n": "count(*)", "mean": "avg(l.fare)"}) for `step.aggregates`, values with
+    bounds, instead of rows; `work_dir`, in which a join that was stopped goes on later; `cells` and `seed`.
     """
     if _on_spark(left, right):
         from dovetail.spark import progressive_dataframes
@@ -235,7 +235,9 @@ def _planned(
 
 def _scan(rows: Any) -> Scan:
     """Tables, and Parquet files by path or as a dataset."""
-    return as_scan(rows) or parquet_source(rows) or TableScan(arrow_table(rows))
+    if isinstance(rows, Scan):
+        return rows
+    return parquet_source(rows) or TableScan(arrow_table(rows))
 
 
 def _counted(rows: Any) -> Scan:
