@@ -28,6 +28,7 @@ class HashRun:
     first_page: int  # of the block
     starts: Counts  # the first row of each page, and the end of the last
     firsts: Hashes  # the first hash of each page
+    row_bytes: float  # in memory, on average over the block; in the file, small pages take more
 
     @property
     def rows(self) -> int:
@@ -42,18 +43,14 @@ class HashRun:
         """Of its first page: none is larger."""
         return int(self.starts[1])
 
-    @property
-    def row_bytes(self) -> float:
-        return self.block.nbytes / self.block.rows
-
     def to_json(self) -> dict[str, Any]:
-        fields = {"block": self.block.to_json(), "first_page": self.first_page}
+        fields = {"block": self.block.to_json(), "first_page": self.first_page, "row_bytes": self.row_bytes}
         return {**fields, "starts": self.starts.tolist(), "firsts": self.firsts.tolist()}
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> HashRun:
         starts, firsts = (np.array(fields[name], np.int64) for name in ("starts", "firsts"))
-        return cls(Block.from_json(fields["block"]), fields["first_page"], starts, firsts)
+        return cls(Block.from_json(fields["block"]), fields["first_page"], starts, firsts, fields["row_bytes"])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,6 +92,7 @@ class HashRunWriter:
         self._sizes: list[list[int]] = [[]]  # rows of each page of each run
         self._firsts: list[list[int]] = [[]]
         self._held: list[Stayed] = []
+        self._bytes = 0
         self.held_rows = 0
 
     def write(self, rows: Stayed) -> None:
@@ -131,13 +129,16 @@ class HashRunWriter:
         page = 0
         for sizes, firsts in zip(self._sizes[:-1], self._firsts[:-1], strict=True):
             starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
-            runs.append(HashRun(block, page, starts, np.array(firsts)) if firsts else None)
+            row_bytes = self._bytes / max(1, block.rows)
+            runs.append(HashRun(block, page, starts, np.array(firsts), row_bytes) if firsts else None)
             page += len(firsts)
         return runs
 
     def _write_page(self, rows: Stayed) -> None:
         columns = [*rows.batch.columns, *(pa.array(column) for column in rows[1:])]
-        self._paged.write(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+        page = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        self._paged.write(page)
+        self._bytes += int(page.nbytes)
         self._sizes[-1].append(len(rows.hashes))
         self._firsts[-1].append(int(rows.hashes[0]))
 
