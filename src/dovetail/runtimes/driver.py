@@ -30,9 +30,7 @@ class Found(NamedTuple):
 class Driver:
     """Runs one operator from event to event."""
 
-    def __init__(
-        self, operator: JoinOperator, workspace: Workspace, ended: tuple[bool, bool] = (False, False)
-    ) -> None:
+    def __init__(self, operator: JoinOperator, workspace: Workspace, ended: tuple[bool, bool] = (False, False)) -> None:
         self.operator = operator
         self._workspace = workspace
         self._ended = {side: ended[side] for side in Side}
