@@ -207,7 +207,7 @@ def _watch(query: Any, scene: Scene, show: Any) -> None:
             raise RuntimeError(f"the query failed: {query.exception()}")
         for progress in query.recentProgress:
             metrics = progress.observedMetrics.get("dovetail") if progress.observedMetrics else None
-            results = metrics["results"] if metrics is not None else 0
+            results = (metrics["results"] or 0) if metrics is not None else 0  # null where no cell had work
             seen[progress.batchId] = (max(progress.numInputRows, seen.get(progress.batchId, (0, 0))[0]), results)
         now = time.perf_counter()
         rows, results = (sum(values) for values in zip(*seen.values(), strict=True)) if seen else (0, 0)
