@@ -22,10 +22,7 @@ class Options:
 
     @classmethod
     def read(cls, given: dict[str, Any]) -> Options:
-        unknown = sorted(given.keys() - cls.__dataclass_fields__.keys())
-        if unknown:
-            known = ", ".join(cls.__dataclass_fields__)
-            raise InputError(f"{', '.join(unknown)}: no such option of a join on Spark. There are {known}.")
+        refuse_unknown(given, cls, "a join")
         options = cls(**given)
         if options.cells is not None and not (type(options.cells) is int and options.cells > 0):
             raise InputError(f"cells must be a positive number; got {options.cells!r}.")
@@ -42,6 +39,14 @@ class Options:
         if self.end is None or self.end == AVAILABLE:
             return None
         return (self.end, self.end) if isinstance(self.end, str) else self.end
+
+
+def refuse_unknown(given: dict[str, Any], known: type[Any], what: str) -> None:
+    """Options that no field of the class is called after."""
+    names = known.__dataclass_fields__
+    unknown = sorted(given.keys() - names.keys())
+    if unknown:
+        raise InputError(f"{', '.join(unknown)}: no such option of {what} on Spark. There are {', '.join(names)}.")
 
 
 def _tells_an_end(given: Any) -> bool:

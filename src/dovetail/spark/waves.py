@@ -40,6 +40,7 @@ from dovetail.runtimes.embedded import Step
 from dovetail.runtimes.output import output_schema
 from dovetail.runtimes.work import Aggregating, Joining, Work
 from dovetail.spark.binding import Bound, bind_frames
+from dovetail.spark.options import refuse_unknown
 from dovetail.spark.packing import Rewrite
 from dovetail.spark.sampling import sample_sides
 from dovetail.spark.schemas import session_zone
@@ -72,10 +73,7 @@ class WaveOptions:
 
     @classmethod
     def read(cls, given: dict[str, Any]) -> WaveOptions:
-        unknown = sorted(given.keys() - cls.__dataclass_fields__.keys())
-        if unknown:
-            known = ", ".join(cls.__dataclass_fields__)
-            raise InputError(f"{', '.join(unknown)}: no such option of a progressive join on Spark. There are {known}.")
+        refuse_unknown(given, cls, "a progressive join")
         options = cls(**given)
         if not (type(options.cells) is int and options.cells > 0):
             raise InputError(f"cells must be a positive number; got {options.cells!r}.")
