@@ -21,9 +21,10 @@ from dovetail.progress import watched
 from dovetail.runtimes.at_rest import count_at_rest
 from dovetail.runtimes.embedded import Step, join_along_diagonal, join_progressively, join_tables
 from dovetail.runtimes.output import output_schema
-from dovetail.sources.feed import WAIT_MS, Retry
+from dovetail.sources.feed import WAIT_MS
 from dovetail.sources.local import Local, as_input, joined_schema
 from dovetail.sources.parquet_files import ParquetSource, parquet_source
+from dovetail.sources.reader import Retry
 from dovetail.sources.scans import Scan, TableScan, as_scan
 from dovetail.state.budget import parse_bytes
 from dovetail.statistics import read_columns, sample_table

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dovetail.errors import InputError
-from dovetail.sources.feed import Retry
 from dovetail.sources.protocol import Piece, Reading, Source
+from dovetail.sources.reader import Retry
 
 __all__ = ["Piece", "Reading", "Retry", "Source", "flight", "parquet", "postgres"]
 

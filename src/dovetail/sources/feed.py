@@ -11,38 +11,22 @@ breaks is opened again where it was, after pauses that grow; that is a stall as 
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 
 import pyarrow as pa
 
 from dovetail.batch import Arrival, End, Event, Side, Stall, slices
-from dovetail.errors import DovetailError, SourceError
-from dovetail.sources.causes import cause_of
-from dovetail.sources.local import conformed, joined_schema
-from dovetail.sources.protocol import Position, Reading, Source
-
-log = logging.getLogger("dovetail.sources")
+from dovetail.errors import SourceError
+from dovetail.sources.protocol import Source
+from dovetail.sources.reader import Reader, Retry
 
 WAIT_MS = 25.0  # DINER, section 5, and RPJ, section 6
+ADVICE = "The results so far are valid; rows that did not arrive may have more."
 LEAVING_S = 0.5  # how long to wait for threads when a join is left; one stuck in a source ends when that lets it go
-
-
-@dataclass(frozen=True, slots=True)
-class Retry:
-    """How often a source that broke is opened again, in a row without a batch, and the pauses between."""
-
-    tries: int = 8
-    first_pause_ms: float = 100.0
-    longest_pause_ms: float = 5000.0
-
-    def pause_s(self, failures: int) -> float:
-        return min(self.first_pause_ms * 2.0 ** (failures - 1), self.longest_pause_ms) / 1000
 
 
 class Feed:
@@ -57,14 +41,13 @@ class Feed:
         wait_ms: float = WAIT_MS,
         retry: Retry | None = None,
     ) -> None:
-        self._sources = sources
-        self._schemas = [joined_schema(source) for source in sources]
+        self._readers = [
+            Reader(source, retry, f"the {side.name.lower()} source", ADVICE)
+            for side, source in zip(Side, sources, strict=True)
+        ]
         self._batch_rows = batch_rows
         self._wait_s = wait_ms / 1000
-        self._retry = retry or Retry()
         self._line = _Line(room_bytes)
-        self._closed = threading.Event()
-        self._readings: dict[Side, Reading] = {}
         self._threads = [
             threading.Thread(target=self._read, args=(side,), name=f"dovetail-{side.name.lower()}", daemon=True)
             for side in Side
@@ -74,7 +57,7 @@ class Feed:
         """Until both sources have ended; a source that cannot go on raises when what it gave has been taken."""
         for thread in self._threads:
             thread.start()
-        live = len(self._sources)
+        live = len(self._readers)
         while live:
             event = self._line.take(self._wait_s)
             if isinstance(event, SourceError):
@@ -83,10 +66,9 @@ class Feed:
             yield event
 
     def close(self) -> None:
-        self._closed.set()
         self._line.close()
-        for reading in list(self._readings.values()):
-            _close(reading)
+        for reader in self._readers:
+            reader.close()
         for thread in self._threads:
             if thread.is_alive() and thread is not threading.current_thread():  # a forgotten join may be closed in any
                 thread.join(LEAVING_S)
@@ -95,44 +77,15 @@ class Feed:
 
     def _read(self, side: Side) -> None:
         with suppress(_LeftError):
-            self._read_to_the_end(side)
-
-    def _read_to_the_end(self, side: Side) -> None:
-        source, position, rows, failures = self._sources[side], None, 0, 0
-        while not self._closed.is_set():
             try:
-                for batch, after in self._pieces(side, position):
-                    failures = 0
-                    self._put(side, batch)
-                    position = after
-                    rows += batch.num_rows
+                for piece in self._readers[side].pieces():
+                    self._put(side, piece.batch)
+            except SourceError as broken:
+                self._line.put(broken)
+            else:
                 self._line.put(End(side))
-                return
-            except _LeftError:
-                raise
-            except BaseException as error:  # whatever it is: a thread that dies silently would leave the join waiting
-                failures += 1
-                final = isinstance(error, DovetailError) or not isinstance(error, Exception)
-                if final or not source.resumable or failures >= self._retry.tries:
-                    self._line.put(_broken(side, source, rows, failures, error))
-                    return
-                pause_s = self._retry.pause_s(failures)
-                if not self._closed.is_set():
-                    told = (side.name.lower(), source.name, rows, pause_s, cause_of(error))
-                    log.warning("the %s source (%s) broke after %d rows, going on in %.1f s: %s", *told)
-                self._closed.wait(pause_s)
-
-    def _pieces(self, side: Side, position: Position) -> Iterator[tuple[pa.RecordBatch, Position]]:
-        reading = self._sources[side].open(position)
-        self._readings[side] = reading
-        try:
-            while not self._closed.is_set() and (piece := next(reading, None)) is not None:
-                yield piece
-        finally:
-            _close(reading)
 
     def _put(self, side: Side, batch: pa.RecordBatch) -> None:
-        batch = conformed(batch, self._schemas[side])
         if batch.num_rows:
             rows = max(1, self._line.room_bytes * batch.num_rows // max(1, batch.nbytes))
             for piece in slices(batch, min(rows, self._batch_rows)):
@@ -194,25 +147,3 @@ class _Line:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-
-
-def _close(reading: Reading) -> None:
-    """Let go of a connection; one that is broken already may complain, and a generator that runs cannot be closed."""
-    with suppress(Exception):
-        reading.close()
-
-
-def _broken(side: Side, source: Source, rows: int, failures: int, error: BaseException) -> SourceError:
-    tries = f"after {failures} tries" if failures > 1 else "at the first try"
-    if isinstance(error, DovetailError):
-        hope = "Trying again would not help."
-    elif source.resumable:
-        hope = f"It could not be resumed: no batch {tries}."
-    else:
-        hope = "It cannot be resumed: nothing says where to go on."
-    broken = SourceError(
-        f"the {side.name.lower()} source ({source.name}) broke after {rows:,} rows: {cause_of(error)}. {hope} "
-        "The results so far are valid; rows that did not arrive may have more."
-    )
-    broken.__cause__ = error
-    return broken
