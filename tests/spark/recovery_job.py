@@ -1,7 +1,11 @@
-"""One run of a streaming join to a file sink; the recovery test starts it, kills it and starts it again."""
+"""One run of a streaming join to a file sink; the recovery tests start it, kill it and start it again.
+
+join.json in its directory says what it joins: the arguments of dovetail.join, those of the window by themselves.
+"""
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 from pathlib import Path
@@ -10,36 +14,34 @@ from typing import Any
 import dovetail
 from dovetail.spark.session import local_session
 
-WINDOW = 2000  # rows
 
-JOINS: dict[str, dict[str, Any]] = {
-    "equality": {"on": "l.k = r.k"},
-    "window": {"on": "l.k < r.k AND l.v > r.v", "window": dovetail.window(rows=WINDOW)},
-    "window, left": {"on": "l.k < r.k AND l.v > r.v", "how": "left", "window": dovetail.window(rows=WINDOW)},
-}
-
-
-def main(place: Path, master: str, kind: str) -> None:
+def main(place: Path, master: str) -> None:
+    options = json.loads((place / "join.json").read_text())
+    if "window" in options:
+        options["window"] = dovetail.window(**options["window"])
     spark = local_session("recovery", master, conf={"spark.sql.shuffle.partitions": "2"})
     sides = [
-        spark.readStream.schema(f"k bigint, v bigint, {side} bigint")
+        spark.readStream.schema(spark.read.parquet(str(place / side)).schema)
         .option("maxFilesPerTrigger", 1)
         .parquet(str(place / side))
         for side in ("left", "right")
     ]
-    joined = dovetail.join(sides[0], sides[1], state_dir=str(place / "state"), **JOINS[kind])
-    query = (
+    joined = dovetail.join(sides[0], sides[1], state_dir=str(place / "state"), **options)
+    writer = (
         joined.writeStream.format("parquet")
         .option("path", str(place / "results"))
         .option("checkpointLocation", str(place / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
     )
+    ends = "end" in options  # with timers it does not end by itself
+    query = (writer if ends else writer.trigger(availableNow=True)).start()
     ended = threading.Event()
     reporter = threading.Thread(target=report, args=(query, spark.sparkContext, ended))
     reporter.start()
     try:
-        query.awaitTermination()
+        if ends:
+            dovetail.finish(query)
+        else:
+            query.awaitTermination()
     finally:
         ended.set()
         reporter.join()
@@ -55,7 +57,8 @@ def report(query: Any, context: Any, ended: threading.Event) -> None:
         going_on = not ended.wait(0.05)
         progress = query.lastProgress
         failed = context._jsc.sc().statusStore().executorList(True).head().failedTasks()
-        line = f"batch {-1 if progress is None else progress.batchId} failed {failed}"
+        number, rows = (-1, 0) if progress is None else (progress.batchId, progress.numInputRows)
+        line = f"batch {number} rows {rows} failed {failed}"
         if line != said:
             said = line
             say(line)
@@ -67,4 +70,4 @@ def say(line: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), *sys.argv[2:])
+    main(Path(sys.argv[1]), sys.argv[2])

@@ -1,105 +1,25 @@
-"""The queries of the SPO-Join paper on real data: in one operator, in cells, and on Spark, against a per-row oracle.
-
-Q1  two streams, two inequalities, a window of rows       readings of a household's meter
-Q2  a self-join, a band in two dimensions, by time        taxi pickups
-Q3  a self-join, two inequalities, a window of rows       taxi rides
-"""
+"""The queries of the SPO-Join paper on real data: in one operator, in cells, and on Spark, against a per-row oracle."""
 
 from __future__ import annotations
 
 import os
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
-from unittest import SkipTest
+from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from benchmarks.datasets import read_columns
 from pyspark.sql import SparkSession
 from tests.spark.window_cells import played, query
-from tests.spark.window_oracle import Holds, Results, Source, WindowOracle
+from tests.spark.window_oracle import Results, Source
+from tests.spark.window_queries import QUERIES, read
 
 import dovetail
-from dovetail.window import Window
 
 ROWS = 900  # of each stream
-
-
-class Case(NamedTuple):
-    left: pa.Table
-    right: pa.Table
-    on: str
-    holds: Holds
-    window: Window
-
-    def oracle(self) -> WindowOracle:
-        times = None
-        if self.window.on is not None:
-            tables = zip((self.left, self.right), self.window.on, strict=True)
-            left, right = (table[name].cast(pa.int64()).to_pylist() for table, name in tables)
-            times = left, right
-        return WindowOracle(self.window, "inner", self.holds, times)
-
-
-def numbered(table: pa.Table, name: str) -> pa.Table:
-    return table.append_column(name, pa.array(range(table.num_rows)))
-
-
-def column(table: pa.Table, name: str) -> Any:
-    return np.asarray(table[name].cast(pa.float64()))  # NaN, which is less and more than nothing, for null
-
-
-def inequalities(left: pa.Table, right: pa.Table, less: str, more: str, window: Window) -> Case:
-    x, y, v, w = column(left, less), column(left, more), column(right, less), column(right, more)
-    on = f"l.{less} < r.{less} AND l.{more} > r.{more}"
-    return Case(
-        numbered(left, "left_row"),
-        numbered(right, "right_row"),
-        on,
-        lambda a, b: (x[a] < v[b]) & (y[a] > w[b]),
-        window,
-    )
-
-
-def q1() -> Case:
-    readings = read_columns("household_power_2007h1", "active_kw", "reactive_kw").slice(0, 2 * ROWS)
-    left, right = (readings.take(np.arange(first, 2 * ROWS, 2)) for first in (0, 1))
-    return inequalities(left, right, "active_kw", "reactive_kw", dovetail.window(rows=300, slide=50))
-
-
-def q2() -> Case:
-    rides = read_columns("nyc_taxi_2013_lonlat", "src", "pickup_ts", "pickup_lon", "pickup_lat")
-    rides = rides.filter(pc.equal(rides["src"], "debs")).drop_columns("src").slice(0, ROWS)
-    lon, lat = column(rides, "pickup_lon"), column(rides, "pickup_lat")
-    return Case(
-        numbered(rides, "left_row"),
-        numbered(rides, "right_row"),
-        "abs(l.pickup_lon - r.pickup_lon) < 0.03 AND abs(l.pickup_lat - r.pickup_lat) < 0.03",
-        lambda a, b: (np.abs(lon[a] - lon[b]) < 0.03) & (np.abs(lat[a] - lat[b]) < 0.03),
-        dovetail.window(time="2 minutes", slide="20 seconds", on="pickup_ts"),
-    )
-
-
-def q3() -> Case:
-    rides = read_columns("nyc_green_2020", "trip_distance", "fare_amount").slice(100_000, ROWS)
-    return inequalities(rides, rides, "fare_amount", "trip_distance", dovetail.window(rows=400))
-
-
-QUERIES: dict[str, Callable[[], Case]] = {"Q1": q1, "Q2": q2, "Q3": q3}
-
-
-def read(name: str) -> Case:
-    try:
-        return QUERIES[name]()
-    except SkipTest as missing:
-        pytest.skip(str(missing))
 
 
 def micro_batches(rows: int) -> Iterator[list[Source]]:
@@ -113,7 +33,7 @@ def micro_batches(rows: int) -> Iterator[list[Source]]:
 @pytest.mark.parametrize("name", QUERIES)
 def test_in_one_operator(name: str, rows: int) -> None:
     """Here the rows of a side arrive together, first those of the left one."""
-    case = read(name)
+    case = read(name, ROWS)
     oracle = case.oracle()
     schedule: list[tuple[Any, ...]] = []
     expected: Results = Counter()
@@ -131,7 +51,7 @@ def test_in_one_operator(name: str, rows: int) -> None:
 @pytest.mark.parametrize(("rows", "cells"), [(50, 3), (300, 1), (300, 3)])
 @pytest.mark.parametrize("name", QUERIES)
 def test_in_cells(name: str, rows: int, cells: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    case, rng = read(name), random.Random(0)
+    case, rng = read(name, ROWS), random.Random(0)
     oracle = case.oracle()
     task: SimpleNamespace = played(monkeypatch)
     task.query = query((case.left, case.right), case.on, "inner", case.window, tmp_path, cells=cells)
@@ -146,7 +66,7 @@ SLOW = [pytest.param(*case, marks=pytest.mark.slow) for case in MORE]
 @pytest.mark.spark
 @pytest.mark.parametrize(("name", "rows", "cells"), [("Q2", 450, 3), *SLOW])
 def test_on_spark(name: str, rows: int, cells: int, spark: SparkSession, tmp_path: Path) -> None:
-    case = read(name)
+    case = read(name, ROWS)
     for side, table in (("l", case.left), ("r", case.right)):
         (tmp_path / side).mkdir()
         for number, start in enumerate(range(0, ROWS, rows)):
