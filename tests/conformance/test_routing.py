@@ -10,7 +10,8 @@ from tests.random_rows import MORE_CONDITIONS, random_rows
 from dovetail.batch import Side, one_batch
 from dovetail.condition import Condition, parse
 from dovetail.matchers import choose_drive
-from dovetail.routing import Task, choose_router
+from dovetail.routers.stripes import StripeRouter
+from dovetail.routing import Task, choose_router, window_router
 from dovetail.routing.candidates import candidates
 from dovetail.routing.choose import in_tasks
 from dovetail.statistics import Sample, measure
@@ -47,6 +48,29 @@ def test_unsigned_numbers_are_told_apart(unique: Side | None, first: int) -> Non
     samples = (sample_of(condition, Side.LEFT, table, 0), sample_of(condition, Side.RIGHT, table, 10))
     for router, _ in candidates(Task(condition, choose_drive(condition), samples, 4, unique)):
         check_router(router, table, table, on, unique=unique)
+
+
+@pytest.mark.parametrize("on", [*CONDITIONS, *MORE_CONDITIONS])
+def test_streams_are_routed_without_a_sample(on: str) -> None:
+    rng = random.Random(on)
+    for _ in range(6):
+        left, right = random_rows(rng), random_rows(rng)
+        condition = parse(on, left.schema, right.schema)
+        router, choice = window_router(condition, "inner", rng.choice([8, 9, 50]))
+        if router is None:
+            assert choice.name == "round_robin"
+            return
+        check_router(router, left, right, on, unique=Side.LEFT)
+
+
+@pytest.mark.parametrize("width", [0.0, 1e-300, 0.25, 1.0, 1e300])
+def test_stripes_of_numbers_far_apart(width: float) -> None:
+    values = [0.0, 0.25, -0.25, 1.0, 1e15, -1e15, 2.0**50, 2.0**51, 1e300, -1e300, np.inf, -np.inf, np.nan, 5e-324]
+    table = pa.table({"x": [*values, *np.nextafter(values, 0), *np.nextafter(values, np.inf)]})
+    on = f"abs(l.x - r.x) <= {width!r}"
+    router, _ = window_router(parse(on, table.schema, table.schema), "inner", 8)
+    assert isinstance(router, StripeRouter)
+    check_router(router, table, table, on, unique=Side.LEFT)
 
 
 def test_crowded_cells_are_split() -> None:

@@ -64,7 +64,7 @@ SLOW = [pytest.param(*case, marks=pytest.mark.slow) for case in MORE]
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(("name", "rows", "cells"), [("Q2", 450, 3), *SLOW])
+@pytest.mark.parametrize(("name", "rows", "cells"), [("Q2", 450, 9), *SLOW])
 def test_on_spark(name: str, rows: int, cells: int, spark: SparkSession, tmp_path: Path) -> None:
     case = read(name, ROWS)
     for side, table in (("l", case.left), ("r", case.right)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -20,6 +21,7 @@ from tests.spark.window_oracle import Source, WindowOracle
 from dovetail.batch import Side
 from dovetail.condition.aggregates import parse_aggregates
 from dovetail.errors import StateError
+from dovetail.routers.stripes import StripeRouter
 from dovetail.spark import windowed
 from dovetail.spark.window_cell import WindowProcessor
 from dovetail.testing import definition, random_table
@@ -120,6 +122,38 @@ def test_windows_of_time(how: str, delay: int, tmp_path: Path, task: Any) -> Non
     assert bool(wanted.late_rows) == (delay < 100)
 
 
+BANDS = ("abs(l.x - r.x) <= 1", "abs(l.x - r.x) <= 1 AND abs(l.k - r.k) < 2", "l.k BETWEEN r.k - 1 AND r.k + 2")
+
+
+@pytest.mark.parametrize("on", BANDS)
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("timed", [False, True])
+def test_many_cells_divide_bands_into_stripes(on: str, how: str, timed: bool, tmp_path: Path, task: Any) -> None:
+    rng = random.Random(f"{on}{how}{timed}")
+    tables = stream(rng, 60, "left_row"), stream(rng, 50, "right_row")
+    bounds = window(time="10 seconds", slide="2 seconds", on="ts", delay="0 seconds") if timed else window(rows=20)
+    run = query(tables, on, how, bounds, tmp_path, cells=9)
+    assert isinstance(run.join.router, StripeRouter)
+    play(run, oracle(run, timed), micro_batches(rng, (60, 50)), task, rng)
+
+
+@pytest.mark.parametrize("on", ["l.k = r.k AND l.x < r.x", BANDS[0]])
+def test_a_self_join_by_value_is_the_one_in_turns(on: str, tmp_path: Path, task: Any) -> None:
+    rng = random.Random(on)
+    table = stream(rng, 60, "left_row")
+    found = []
+    for by_value in (True, False):
+        right = table.rename_columns([*table.column_names[:-1], "right_row"])
+        run = query((table, right), on, "inner", window(rows=15), tmp_path / str(by_value), cells=9)
+        router = run.join.router if by_value else None
+        run.join = replace(run.join, self_join=True, router=router)
+        task.query = run
+        batches = (range(start, start + 10) for start in range(0, 60, 10))
+        found.append([run.micro_batch([(0, rows)], random.Random(0))[0] for rows in batches])
+    assert found[0] == found[1]
+    assert sum(map(Counter.total, found[0])) > 60
+
+
 class Clock:
     """The time of a micro-batch."""
 
@@ -164,8 +198,8 @@ def test_late_rows_are_counted_once_whatever_the_cells(tmp_path: Path, task: Any
     tables = stream(rng, 40, "left_row"), stream(rng, 40, "right_row")
     bounds = window(time="10 seconds", on="ts", delay="0 seconds")
     for how in HOWS:
-        for cells in (1, 4):
-            run = query(tables, CONDITIONS[0], how, bounds, tmp_path / f"{how}{cells}", cells=cells)
+        for cells, on in ((1, CONDITIONS[0]), (4, CONDITIONS[0]), (9, BANDS[0])):
+            run = query(tables, on, how, bounds, tmp_path / f"{how}{cells}", cells=cells)
             play(run, oracle(run, timed=True), even(40, 10), task, rng)
 
 

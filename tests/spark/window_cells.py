@@ -18,7 +18,7 @@ from tests.spark.window_oracle import Results, Source
 from dovetail.batch import Side
 from dovetail.condition import parse
 from dovetail.planner import plan_window
-from dovetail.routers.hash import HashRouter
+from dovetail.routing import window_router
 from dovetail.runtimes.output import output_schema
 from dovetail.spark import cell_state, window_cell, windowed
 from dovetail.spark.packing import from_bytes
@@ -125,6 +125,6 @@ def query(
     condition = parse(on, *schemas)
     plan = plan_window(condition, how, bounds)
     output = output_schema(*schemas, "_r", how)
-    router = HashRouter(condition, cells) if condition.equalities else None
+    router, _ = window_router(condition, how, cells)
     join = WindowJoin(plan, bounds, cells, partitions, str(state_dir), (0, 0), output, "dovetail", router=router)
     return Query(tables, join)

@@ -77,17 +77,21 @@ class Window:
         return numbers(columns[0]) if self.element is None else element_of(columns[0], self.element)
 
     def ranges(self, side: Side, columns: list[pa.Array]) -> list[Range]:
-        first = self.places(columns)
         if side is self.home:
-            slabs = np.searchsorted(self.cuts, first, side="right")  # NaN comes last
+            slabs = np.searchsorted(self.cuts, self.places(columns), side="right")  # NaN comes last
             return [(slabs, slabs)]
-        last = self.places(columns[1:])
-        with np.errstate(invalid="ignore", over="ignore"):
-            low = first + self.low - self.slack * (np.abs(first) + abs(self.low))
-            high = last + self.high + self.slack * (np.abs(last) + abs(self.high))
+        low, high = self.reach(columns)
         begin = np.where(np.isfinite(low), np.searchsorted(self.cuts, low, side="right"), 0)
         end = np.where(np.isfinite(high), np.searchsorted(self.cuts, high, side="right"), len(self.cuts))
         return [(begin, end)]
+
+    def reach(self, columns: list[pa.Array]) -> tuple[Floats, Floats]:
+        """Between which values the partners of rows of the other side can be."""
+        first, last = self.places(columns), self.places(columns[1:])
+        with np.errstate(invalid="ignore", over="ignore"):
+            low = first + self.low - self.slack * (np.abs(first) + abs(self.low))
+            high = last + self.high + self.slack * (np.abs(last) + abs(self.high))
+        return low, high
 
 
 @dataclass(frozen=True, slots=True)

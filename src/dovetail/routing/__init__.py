@@ -2,5 +2,6 @@
 
 from dovetail.routing.candidates import Task, one_bucket
 from dovetail.routing.choose import Routing, choose_router, expected_pairs, in_tasks
+from dovetail.routing.streams import window_router
 
-__all__ = ["Routing", "Task", "choose_router", "expected_pairs", "in_tasks", "one_bucket"]
+__all__ = ["Routing", "Task", "choose_router", "expected_pairs", "in_tasks", "one_bucket", "window_router"]

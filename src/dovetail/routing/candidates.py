@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from dovetail.batch import Side
@@ -25,25 +24,21 @@ from dovetail.condition import (
     Expression,
     Interval,
     Less,
-    Literal,
     Overlap,
-    Predicate,
     Rectangles,
-    closed_bounds,
-    columns_of,
     describe,
     keyed_rows,
     types,
 )
-from dovetail.condition.expression import type_of
 from dovetail.keys import list_lengths
 from dovetail.matchers import Drive
 from dovetail.plan import Choice
 from dovetail.routers.blocks import BlockRouter, Comparison, cut_blocks, meeting, number_cells
-from dovetail.routers.grid import DOUBLE, SINGLE, Axis, GridRouter, Span, Window, element_of
+from dovetail.routers.grid import Axis, GridRouter, Span, Window, element_of
 from dovetail.routers.hash import HashRouter, heavy_keys
 from dovetail.routers.one_bucket import OneBucketRouter
 from dovetail.routers.protocol import Router
+from dovetail.routing.axes import band_axis, distance_axis
 from dovetail.state.rough_codes import Floats, rough_codes
 from dovetail.statistics import Samples
 
@@ -200,30 +195,11 @@ def _windows(task: Task, home: Side) -> list[Axis]:
     axes: list[Axis] = []
     for predicate in task.drive.predicates:
         match predicate:
-            case Band(left, right):
-                low, high = (float(bound) for bound in closed_bounds(predicate))
-                axes.append(_window(home, (left, right), low, high, _slack(predicate)))
-            case Distance(left, right, Literal(value)):
-                reach = float(value) * (1 + SINGLE)
-                for key, element in _widest(task, left):
-                    pair = (left[key], right[key])
-                    axes.append(_window(home, pair, -reach, reach, _slack(predicate), element))
+            case Band():
+                axes.append(band_axis(predicate, home))
+            case Distance(left):
+                axes += [distance_axis(predicate, home, key, element) for key, element in _widest(task, left)]
     return axes
-
-
-def _window(
-    home: Side, keys: tuple[Expression, Expression], low: float, high: float, slack: float, element: int | None = None
-) -> Window:
-    """low <= left - right <= high, seen from the side that is at home."""
-    other = keys[home.other]
-    if home is Side.RIGHT:
-        low, high = -high, -low
-    return Window(home, keys[home], other, other, low, high, slack, element)
-
-
-def _slack(predicate: Predicate) -> float:
-    read = [type_of(column) for source in predicate.source for column in columns_of(source)]
-    return SINGLE if any(pa.types.is_float32(t) or pa.types.is_float16(t) for t in read) else DOUBLE
 
 
 def _widest(task: Task, keys: tuple[Expression, ...]) -> list[tuple[int, int | None]]:

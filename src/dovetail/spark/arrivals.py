@@ -29,7 +29,7 @@ POSITION_BITS = 40  # of a packed row's seq: the position of its first row; the 
 
 NEVER = -(2**62)  # event time of no row
 
-WITHIN = "__within"  # of packets: the column with positions in the piece
+WITHIN, TELLS = "__within", "__tells"  # of packets: the columns with positions in the piece, and which rows it tells of
 SIZE, NEWEST = b"size", b"newest"  # of the whole piece
 
 Words = NDArray[np.int64]
@@ -42,6 +42,7 @@ class Packet(NamedTuple):
     seq: int  # partition, and position of the piece
     rows: pa.RecordBatch
     within: Words  # positions of the rows in the piece
+    tells: NDArray[np.bool_]  # which of them are spoken of here: a row visits many cells, one of which counts it
     size: int
     newest: int  # event time of all of the piece, where the window goes by time
 
@@ -52,6 +53,7 @@ class Ordered(NamedTuple):
     batch: pa.RecordBatch | None  # None: nothing is known of the side, not even its columns
     numbers: Words  # of the rows, among all rows of the micro-batch
     own: Words  # and among all rows of their side
+    tells: NDArray[np.bool_]  # which of them this cell counts
     size: int  # all rows of the side
     newest: int  # event time of all of them
 
@@ -76,15 +78,16 @@ def _side(
     mine = [i for i, (_, of) in enumerate(keys) if of is side]
     nothing = np.empty(0, np.int64)
     if not mine:
-        return Ordered(None, nothing, nothing, 0, NEVER)
+        return Ordered(None, nothing, nothing, np.empty(0, np.bool_), 0, NEVER)
     everyone = [turns(counts, i) for i in mine]
     here = [numbers[_positions(sources[keys[i]])] for i, numbers in zip(mine, everyone, strict=True)]
     numbers = np.concatenate(here)
     batch = pa.concat_batches([p.rows for i in mine for p in sources[keys[i]]])
     order = np.argsort(numbers)
     own = np.searchsorted(np.sort(np.concatenate(everyone)), numbers[order])
+    tells = np.concatenate([p.tells for i in mine for p in sources[keys[i]]])[order]
     newest = max(p.newest for i in mine for p in sources[keys[i]])
-    return Ordered(take_rows(batch, order), numbers[order], own, sum(counts[i] for i in mine), newest)
+    return Ordered(take_rows(batch, order), numbers[order], own, tells, sum(counts[i] for i in mine), newest)
 
 
 def _positions(packets: list[Packet]) -> Words:
@@ -113,9 +116,9 @@ def placed(side: Side, rows: Ordered, arrived: tuple[int, int], self_join: bool 
     return Places(at, own, at - own)
 
 
-def packet(rows: pa.RecordBatch, within: Words, size: int, newest: int) -> pa.Buffer:
+def packet(rows: pa.RecordBatch, within: Words, tells: NDArray[np.bool_], size: int, newest: int) -> pa.Buffer:
     """Rows of a piece with their positions in it, and what is known of the whole piece, as bytes."""
-    numbered = rows.append_column(WITHIN, pa.array(within, pa.int64()))
+    numbered = rows.append_column(WITHIN, pa.array(within, pa.int64())).append_column(TELLS, pa.array(tells))
     return to_bytes(numbered.replace_schema_metadata({SIZE: str(size), NEWEST: str(newest)}))
 
 
@@ -124,8 +127,8 @@ def packets(frames: Iterator[pd.DataFrame]) -> Iterator[Packet]:
     for frame in frames:
         for side, seq, payload in zip(frame["side"], frame["seq"], frame["payload"], strict=True):
             batch = from_bytes(payload)
-            last = batch.num_columns - 1
-            rows = batch.select(range(last)).replace_schema_metadata(None)
-            within = np.asarray(batch.column(last))
+            columns = batch.num_columns - 2
+            rows = batch.select(range(columns)).replace_schema_metadata(None)
+            within, tells = (np.asarray(column) for column in batch.columns[columns:])
             whole = batch.schema.metadata
-            yield Packet(Side(side), int(seq), rows, within, int(whole[SIZE]), int(whole[NEWEST]))
+            yield Packet(Side(side), int(seq), rows, within, tells, int(whole[SIZE]), int(whole[NEWEST]))

@@ -17,12 +17,13 @@ from dovetail.plan import Choice, JoinPlan
 from dovetail.planner import plan_cells, plan_join, plan_window
 from dovetail.routers.hash import HashRouter
 from dovetail.routers.protocol import Router
-from dovetail.routing import one_bucket
+from dovetail.routing import one_bucket, window_router
 from dovetail.runtimes.output import output_schema
 from dovetail.runtimes.work import Joining
 from dovetail.spark.binding import Bound, after_join, bind_frames, by_position, position_name
-from dovetail.spark.options import AVAILABLE, Options
+from dovetail.spark.options import AVAILABLE, SOURCE, Options
 from dovetail.spark.schemas import carried_schema, result_fields
+from dovetail.spark.sources.columns import END
 from dovetail.spark.state import state_directory, use_rocksdb
 from dovetail.spark.stream_cell import AT_ARRIVAL, StreamJoin
 from dovetail.spark.streaming import join_streams
@@ -85,7 +86,9 @@ def explain_dataframes(
         plan = plan_window(
             bound.condition, how, checked_window(window, streaming), algorithm=algorithm, memory_bytes=memory_bytes
         )
-        return replace(plan, **_window_router(plan, options.cells or shuffle_partitions(left)))
+        cells = options.cells or shuffle_partitions(left)
+        _, choice = window_router(bound.condition, plan.how, cells)
+        return replace(plan, router=choice, cells=cells, tasks=cells)
     plan = _plan(bound, how, algorithm, memory_bytes, streaming)
     if streaming:
         return _stream_plan(plan, left, options)[0]
@@ -186,13 +189,19 @@ def _join_streams(inputs: Inputs, bound: Bound, plan: JoinPlan, options: Options
     frames = bound.frames
     if options.ends is not None:
         frames = (_marked(bound, Side.LEFT, options.ends[0]), _marked(bound, Side.RIGHT, options.ends[1]))
-    return after_join(join_streams(frames, join, carried_schema(fields)), bound, fields)
+    joined = after_join(join_streams(frames, join, carried_schema(fields)), bound, fields)
+    return joined.drop(END, END + suffix) if options.end == SOURCE else joined
 
 
 def _marked(bound: Bound, side: Side, ends: str) -> DataFrame:
     """The frame of a side, with one more column: whether the row says that there are no more."""
     frame = bound.frames[side]
     names = bound.visible(side).names
+    if ends == END and END not in names:
+        raise InputError(
+            f"end={SOURCE!r} needs streams of dovetail-flight or dovetail-postgresql that were read with "
+            f".option('end', 'true'); the {side.name.lower()} one has no column {END}."
+        )
     readable = frame.toDF(*names, *(f"{MARK}{i}" for i in range(len(frame.columns) - len(names))))
     try:
         return readable.withColumn(MARK, F.expr(ends)).toDF(*frame.columns, MARK)
@@ -233,21 +242,10 @@ def window_join(
     partitions = shuffle_partitions(frame)
     cells, directory = options.cells or partitions, state_directory(options.state_dir, spark)
     self_join = inputs[0] is inputs[1]
-    router = HashRouter(bound.condition, cells) if bound.condition.equalities and not self_join else None
+    router, _ = window_router(bound.condition, plan.how, cells)
     return WindowJoin(
         plan, window, cells, partitions, directory, bound.extra, output, options.metrics, self_join, router
     )
-
-
-def _window_router(plan: JoinPlan, cells: int) -> dict[str, Any]:
-    if plan.condition.equalities:
-        choice = Choice("hash", "equal keys share a cell; the others are told that a row came")
-        return {"router": choice, "cells": cells, "tasks": cells}
-    if plan.how == "inner":
-        why = "cells take turns keeping rows; a row visits all of them to find its partners"
-    else:
-        why = "left rows in one cell each, which knows whether they have a partner; right rows in all of them"
-    return {"router": Choice("round_robin", why), "cells": cells, "tasks": cells}
 
 
 def checked_window(window: Any, streaming: bool) -> Window:

@@ -52,7 +52,7 @@ class WindowProcessor(StatefulProcessor):
         self, key: Any, rows: Iterator[pd.DataFrame], timerValues: TimerValues
     ) -> Iterator[pd.DataFrame]:
         sides = in_order(packets(rows))
-        if self._join.self_join:
+        if self._join.self_join and self._join.router is None:
             sides = (sides[0], sides[0])
         now = timerValues.getCurrentProcessingTimeInMs() if self._join.has_timers else 0
         return self._step(key[0], sides, now)
@@ -71,9 +71,7 @@ class WindowProcessor(StatefulProcessor):
         state = _Progress(*(kept.notes or ()))
         kept.restore(operator)
         started = time.perf_counter()
-        # Where every cell sees all rows, one of them tells which are late.
-        tells = cell == 0 or self._join.router is not None
-        late = late_rows(self._join, sides, operator.horizon) if tells else 0
+        late = late_rows(self._join, sides, operator.horizon)
         timer, idle = self._timer(state), state.hear(sides, now)
         work = self._aggregates if self._join.aggregates else self._results
         matches = 0
@@ -182,7 +180,7 @@ def late_rows(join: WindowJoin, sides: Arrived, horizon: int) -> int:
     for side, rows in zip([Side.LEFT] if join.self_join else Side, sides, strict=not join.self_join):
         if join.window.on is not None and rows.batch is not None:
             times = event_times(rows.batch.column(join.window.on[side]))
-            late += int(((times < horizon) & (times > NEVER)).sum())
+            late += int((rows.tells & (times < horizon) & (times > NEVER)).sum())
     return late
 
 

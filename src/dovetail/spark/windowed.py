@@ -9,6 +9,7 @@ left, left_semi, left_anti   a left row is kept and probes in one cell, right ro
                              knows whether the row has a partner
 aggregates                   a left row probes in one cell and is not kept, right rows are kept in all of them
 with an equality             a row is kept and probes in the cell of its key only; the others are told that it came
+with a band, many cells      the same, but a right row is kept and probes in the cells of all stripes within its reach
 
 Which cell keeps a row follows from its number in the micro-batch and from the batch's id and size, not from anything
 counted before. So an inner join can go on with another number of cells: those that are no longer used are probed until
@@ -31,6 +32,7 @@ from pyspark.sql.types import StructType
 from dovetail.batch import Side, take_rows
 from dovetail.errors import PlanError
 from dovetail.operators.spo import event_times
+from dovetail.routers.protocol import Visits
 from dovetail.spark.arrivals import NEVER, POSITION_BITS, packet
 from dovetail.spark.packing import PACKED, Rewrite, as_planned, collected, packed_rows, with_all
 from dovetail.spark.streaming import unpack
@@ -71,6 +73,8 @@ def _to_cells(side: Side, join: WindowJoin) -> Rewrite:
     wanted = bool(join.aggregates) or join.plan.how in ("left", "left_anti")
     kept = join.window.by_time or (wanted and side is Side.LEFT)
 
+    roles = list(Side) if join.self_join and join.router is not None else [side]  # else one packet is for both
+
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         partition = context.partitionId() if context is not None else 0
@@ -79,17 +83,32 @@ def _to_cells(side: Side, join: WindowJoin) -> Rewrite:
             newest = _newest(join.window, side, batch)
             seq = [(partition << POSITION_BITS) + piece] * len(labels)
             if join.router is None:
-                everything = packet(batch, np.arange(batch.num_rows), batch.num_rows, newest)
-                yield packed_rows(labels, side, seq, [everything] * len(labels))
+                everyone = np.arange(batch.num_rows)
+                first, others = (
+                    packet(batch, everyone, np.full(batch.num_rows, tells), batch.num_rows, newest)
+                    for tells in (True, False)
+                )
+                yield packed_rows(labels, side, seq, [first] + [others] * (len(labels) - 1))
                 continue
-            visits = join.router.route(side, batch, np.arange(batch.num_rows))
-            if kept:
-                visits = with_all(visits, batch.num_rows, partition % join.cells)
-            here = [np.sort(visits.rows[visits.cells == cell]) for cell in range(len(labels))]
-            yield packed_rows(labels, side, seq, [packet(take_rows(batch, r), r, batch.num_rows, newest) for r in here])
+            for role in roles:
+                visits = join.router.route(role, batch, np.arange(batch.num_rows))
+                if kept:
+                    visits = with_all(visits, batch.num_rows, partition % join.cells)
+                yield packed_rows(labels, role, seq, _packets(batch, visits, len(labels), newest))
         settle()
 
     return pack
+
+
+def _packets(batch: pa.RecordBatch, visits: Visits, cells: int, newest: int) -> list[pa.Buffer]:
+    """For each cell the rows that visit it, and how many the batch has."""
+    first = np.full(batch.num_rows, cells, np.int32)
+    np.minimum.at(first, visits.rows, visits.cells)
+    packets = []
+    for cell in range(cells):
+        here = np.sort(visits.rows[visits.cells == cell])
+        packets.append(packet(take_rows(batch, here), here, first[here] == cell, batch.num_rows, newest))
+    return packets
 
 
 def _newest(window: Window, side: Side, batch: pa.RecordBatch) -> int:
