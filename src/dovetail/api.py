@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +16,7 @@ from dovetail.condition import parse
 from dovetail.condition.aggregates import check_names, parse_aggregates, parse_by
 from dovetail.diagonal.choose import Wish, choose_diagonal, plan_diagonal
 from dovetail.errors import InputError, PlanError
+from dovetail.live.recording import Heading, Recording
 from dovetail.metrics import Observer
 from dovetail.plan import JoinPlan
 from dovetail.planner import plan_join, plan_tables, with_estimate
@@ -21,6 +24,7 @@ from dovetail.progress import watched
 from dovetail.runtimes.at_rest import count_at_rest
 from dovetail.runtimes.embedded import Step, join_along_diagonal, join_progressively, join_tables
 from dovetail.runtimes.output import output_schema
+from dovetail.runtimes.witness import Witness
 from dovetail.sources.feed import WAIT_MS
 from dovetail.sources.local import Local, as_input, joined_schema
 from dovetail.sources.parquet_files import ParquetSource, parquet_source
@@ -95,6 +99,7 @@ def progressive(
     algorithm: str = "auto",
     wait_ms: float = WAIT_MS,
     retry: Retry | None = None,
+    record: Recording | str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> Iterator[Step]:
     """Results as they come: an iterator of steps with new rows, the phase and the number of results so far.
@@ -108,15 +113,19 @@ def progressive(
     SourceError, and the steps up to then remain valid. Leaving the loop stops the threads, closes the sources and frees
     memory and files.
 
+    `record` keeps what the join does over time, in a file that `dovetail watch` follows or in a `dovetail.Recording`.
+
     Spark DataFrames at rest are joined in waves of small jobs, the promising parts first, with an estimate after each.
     Further options for them: `until` (10_000 results, a relative error of 0.01, "30 seconds", or several), after which
     it stops by itself; `aggregate` ({"n": "count(*)", "mean": "avg(l.fare)"}) for `step.aggregates`, values with
     bounds, instead of rows; `work_dir`, in which a join that was stopped goes on later; `cells` and `seed`.
     """
+    recording = record if record is None or isinstance(record, Recording) else Recording(record)
     if _on_spark(left, right):
         from dovetail.spark import progressive_dataframes
 
-        return progressive_dataframes(left, right, on, suffix=suffix, memory=memory, algorithm=algorithm, **options)
+        waves = progressive_dataframes(left, right, on, suffix=suffix, memory=memory, algorithm=algorithm, **options)
+        return _told_by_steps(waves, Heading(str(on), algorithm="waves", where="on Spark"), recording)
     wish = _wish(options) if algorithm == "diag" else None
     _refuse(**options)
     if wait_ms < 0:
@@ -130,9 +139,13 @@ def progressive(
     if wish is not None:
         scans = (_counted(inputs[0]), _counted(inputs[1]))
         plan = plan_diagonal(condition, "inner", scans, wish, memory_bytes, look=False)
-        return join_along_diagonal(plan, scans, suffix)
+        return _told_by_steps(join_along_diagonal(plan, scans, suffix), _heading(plan, inputs), recording)
     plan = plan_join(condition, algorithm=algorithm, memory_bytes=memory_bytes)
-    return join_progressively(plan, inputs[0], inputs[1], suffix, wait_ms, retry)
+    if recording is None:
+        return join_progressively(plan, inputs[0], inputs[1], suffix, wait_ms, retry)
+    heading = _heading(plan, inputs)
+    witness = Witness(recording.tell, heading.join)
+    return recording.of(join_progressively(plan, inputs[0], inputs[1], suffix, wait_ms, retry, witness), heading)
 
 
 def count(left: Any, right: Any, on: On, **options: Any) -> int:
@@ -204,6 +217,22 @@ def explain(
     tables = [scans[side].to_table(read_columns(plan.condition, side)) for side in Side]
     samples = [sample_table(plan.condition, side, tables[side]) for side in Side]
     return with_estimate(plan, (samples[0], samples[1]))
+
+
+def _heading(plan: JoinPlan, inputs: Sequence[Any]) -> Heading:
+    """What a recording says of a join in process. Files are called by their names, tables by their sides."""
+    names = [
+        Path(rows.name).stem if isinstance(rows, ParquetSource) else getattr(rows, "name", side.name.lower())
+        for side, rows in zip(Side, inputs, strict=True)
+    ]
+    return Heading(
+        plan.condition.text, (names[0], names[1]), plan.operator.name, plan.explain(), memory_bytes=plan.memory_bytes
+    )
+
+
+def _told_by_steps(steps: Iterator[Step], heading: Heading, recording: Recording | None) -> Iterator[Step]:
+    """Joins of which no more is known than their steps tell."""
+    return steps if recording is None else recording.of(Witness(recording.tell).steps(steps), heading)
 
 
 def _planned(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+
+from dovetail.estimate import Estimate
 
 
 @dataclass(slots=True)
@@ -50,3 +52,33 @@ class Progress:
 
 Observer = Callable[[Progress], None]
 """Is told of progress, often: it should not take long."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceState:
+    """One input of a running join."""
+
+    name: str
+    rows: int = 0  # that have come
+    state: str = "arriving"  # or stalled, ended
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A running join at one moment: what it is busy with, what it has found, what it holds."""
+
+    phase: str  # preparing; arriving, reactive, cleanup; waiting, if nothing comes and nothing is left to do
+    found: Mapping[str, int] = field(default_factory=dict)  # results by the phase in which they were found
+    seconds: Mapping[str, float] = field(default_factory=dict)  # spent in each phase
+    resident_rows: int | None = None  # None where it is not known
+    spilled_rows: int | None = None
+    sources: tuple[SourceState, ...] = ()
+    estimate: Estimate | None = None
+
+    @property
+    def results(self) -> int:
+        return sum(self.found.values())
+
+
+Watcher = Callable[[Moment], None]
+"""Is told of moments by the thread of the join: it should not take long."""

@@ -21,6 +21,7 @@ from dovetail.runtimes.diagonal import DiagonalJoin
 from dovetail.runtimes.driver import Driver
 from dovetail.runtimes.output import output_schema, result_batches
 from dovetail.runtimes.watching import Watch
+from dovetail.runtimes.witness import Witness
 from dovetail.runtimes.work import Joining
 from dovetail.sources.feed import WAIT_MS, Feed
 from dovetail.sources.local import as_source
@@ -85,16 +86,17 @@ def join_progressively(
     suffix: str,
     wait_ms: float = WAIT_MS,
     retry: Retry | None = None,
+    witness: Witness | None = None,
 ) -> Iterator[Step]:
     """Results as they come: rows of tables arrive in turn, those of sources when they come."""
     schema = output_schema(*plan.condition.schemas, suffix)
+    sizes = Sizes.announced(left, right)
     if isinstance(left, pa.Table) and isinstance(right, pa.Table):
-        sizes = Sizes([left.num_rows, right.num_rows], known=True)
-        return run(plan, in_turn((left, right)), schema, STREAM_ROWS, sizes=sizes)
+        return run(plan, in_turn((left, right)), schema, STREAM_ROWS, sizes=sizes, witness=witness)
     room_bytes = LINE_BYTES if plan.memory_bytes is None else max(1, plan.memory_bytes // LINE_SHARE)
     sources = (as_source(left), as_source(right))
     feed = Feed(sources, room_bytes=room_bytes, batch_rows=STREAM_ROWS, wait_ms=wait_ms, retry=retry)
-    return _fed(plan, feed, schema, len(sources) * room_bytes)
+    return _fed(plan, feed, schema, len(sources) * room_bytes, sizes, witness)
 
 
 def join_along_diagonal(
@@ -108,29 +110,41 @@ def join_along_diagonal(
             observer(Progress("joining", join.counters.results))
 
 
-def _fed(plan: JoinPlan, feed: Feed, schema: pa.Schema, line_bytes: int) -> Iterator[Step]:
+def _fed(
+    plan: JoinPlan, feed: Feed, schema: pa.Schema, line_bytes: int, sizes: Sizes, witness: Witness | None
+) -> Iterator[Step]:
     with closing(feed):
-        yield from run(plan, feed.events(), schema, STREAM_ROWS, line_bytes)
+        yield from run(plan, feed.events(), schema, STREAM_ROWS, line_bytes, sizes, witness)
 
 
 @dataclass(slots=True)
 class Sizes:
-    """How many rows each side has, where that is known: from the start, or when both have ended."""
+    """How many rows each side has, where that is known: from the start, or when it has ended."""
 
-    rows: list[int] = field(default_factory=lambda: [0, 0])
-    known: bool = False
+    rows: list[int | None] = field(default_factory=lambda: [None, None])
+
+    @classmethod
+    def announced(cls, left: Rows, right: Rows) -> Sizes:
+        """Tables know it, and so do sources with a number of `rows`."""
+        return cls([_row_count(left), _row_count(right)])
 
     def watch(self, events: Iterable[Event]) -> Iterator[Event]:
-        """The events, while their rows are counted."""
-        ended = set()
+        """The events, while their rows are counted: what came in the end counts, whatever was announced."""
+        came = [0, 0]
         for event in events:
             match event:
                 case Arrival(side, batch):
-                    self.rows[side] += batch.num_rows
+                    came[side] += batch.num_rows
+                    if came[side] > (self.rows[side] or 0):
+                        self.rows[side] = None
                 case End(side):
-                    ended.add(side)
-                    self.known = len(ended) == len(Side)
+                    self.rows[side] = came[side]
             yield event
+
+
+def _row_count(rows: Rows) -> int | None:
+    count = rows.num_rows if isinstance(rows, pa.Table) else getattr(rows, "rows", None)
+    return count if isinstance(count, int) and count >= 0 else None
 
 
 def run(
@@ -140,23 +154,29 @@ def run(
     batch_rows: int,
     line_bytes: int = 0,
     sizes: Sizes | None = None,
+    witness: Witness | None = None,
 ) -> Iterator[Step]:
     """Drive the plan's operator. Leaving the loop early frees its memory and files.
 
     `line_bytes`: what rows that have come and wait may take; it is set aside from the budget.
     """
-    if sizes is None:
-        sizes = Sizes()
-        events = sizes.watch(events)
+    sizes = sizes or Sizes()
+    events = sizes.watch(events)
     counters = Counters()
     budget = Budget(plan.memory_bytes, "bytes", counters)
     budget.hold("line of arrivals", 0, line_bytes)
     blocks = BlockStore(counters=counters)
     workspace = Workspace(plan.condition, budget, blocks, batch_rows, counters)
     try:
-        driver = Driver(operator_class(plan.operator.name)(workspace), workspace)
+        operator = operator_class(plan.operator.name)(workspace)
+        driver = Driver(operator, workspace)
+        if witness is not None:
+            witness.meet(lambda: operator.usage, lambda: _expected(workspace.estimator, sizes, counters.results))
+            events = witness.events(events)
         last: Step | None = None  # held back in the end, since all is known after it
         for phase, pairs in driver.run(events):
+            if witness is not None:
+                witness.found(phase, pairs.size)
             done = counters.results - pairs.size
             for batch in result_batches(pairs, schema):
                 done += batch.num_rows
@@ -168,13 +188,18 @@ def run(
                     yield step
         if last is not None:
             yield replace(last, estimate=_expected(workspace.estimator, sizes, last.results))
+        if witness is not None:
+            witness.tell()
     finally:
         blocks.close()
 
 
 def _expected(estimator: Estimator, sizes: Sizes, results: int) -> Estimate | None:
     """What is known of the total: it is no less than what there is already."""
-    estimate = estimator.estimate(sizes.rows[0], sizes.rows[1]) if sizes.known else None
+    left_rows, right_rows = sizes.rows
+    if left_rows is None or right_rows is None:
+        return None
+    estimate = estimator.estimate(left_rows, right_rows)
     if estimate is None:
         return None
     total, low, high, confidence = estimate

@@ -1,0 +1,266 @@
+"""What a join did, moment by moment: in memory, and as JSON lines in a file that others can follow.
+
+    {"dovetail": 1, "join": ["orders", "payments"], "on": "l.id = r.order_id", …}       how it began
+    {"t": 1.2, "phase": "arriving", "found": {"arriving": 812}, …}                      a few times a second
+    {"t": 9.7, "outcome": "done"}                                                       how it ended
+
+A run tells of a moment whenever it likes; a thread notes the last of them now and then. Every line is written by a
+single call to the end of the file, so that a reader sees whole lines, or a beginning of the last one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from dovetail.errors import InputError
+from dovetail.live.lines import from_line, to_line
+from dovetail.metrics import Moment
+
+S = TypeVar("S")
+
+FORMAT = 1
+EVERY_S = 0.1  # a moment is noted at first; less often in a run that takes long
+RARELY_S = 2.0
+SHARE = 1e-3  # of the time so far
+ALIVE_S = 1.0  # and at least so often a line is written, so that a reader knows that somebody is there
+MARK = b'{"dovetail":'
+RUNNING, DONE, STOPPED, FAILED = "running", "done", "stopped", "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """What is joined, and how."""
+
+    on: str
+    join: tuple[str, ...] = ("left", "right")  # names of the inputs
+    algorithm: str = ""
+    plan: str = ""  # as explained
+    memory_bytes: int | None = None
+    where: str = "in process"
+    began: str = ""  # by the clock on the wall
+
+    @property
+    def title(self) -> str:
+        return " ⋈ ".join(self.join)
+
+
+class Noted(NamedTuple):
+    """A moment, so many seconds after the beginning."""
+
+    second: float
+    moment: Moment
+
+
+class Recording:
+    """One run. Without a path it is kept in memory only."""
+
+    def __init__(
+        self, path: str | os.PathLike[str] | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.path = None if path is None else Path(path)
+        self.heading: Heading | None = None
+        self.moments: list[Noted] = []
+        self.outcome = RUNNING
+        self.error = ""
+        self._clock = clock
+        self._began = 0.0
+        self._latest = Moment("preparing")
+        self._written_at = 0.0
+        self._file: int | None = None
+
+    @property
+    def latest(self) -> Moment:
+        """As it was told last, noted or not."""
+        return self._latest
+
+    @property
+    def seconds(self) -> float:
+        """How long it has taken, or took."""
+        if self.heading is None or self.outcome != RUNNING:
+            return self.moments[-1].second if self.moments else 0.0
+        return self._clock() - self._began
+
+    # What a run does.
+
+    def begin(self, heading: Heading) -> None:
+        if self.heading is not None:
+            raise InputError("a recording is of one run: give each its own.")
+        self._began = self._clock()
+        began = heading.began or datetime.now(UTC).isoformat(timespec="milliseconds")
+        self.heading = Heading(**{**asdict(heading), "began": began})
+        if self.path is not None:
+            self._file = _opened(self.path)
+            self._write({"dovetail": FORMAT, **asdict(self.heading)})
+        self.note()
+
+    def tell(self, moment: Moment) -> None:
+        """By the thread of the join."""
+        self._latest = moment
+
+    def note(self) -> None:
+        """Keep the last moment that was told. One that has not changed only lasts longer."""
+        now, moment = self._clock() - self._began, self._latest
+        unchanged = len(self.moments) > 1 and self.moments[-1].moment is self.moments[-2].moment is moment
+        if unchanged:
+            self.moments[-1] = Noted(now, moment)
+        else:
+            self.moments.append(Noted(now, moment))
+        if not unchanged or now >= self._written_at + ALIVE_S:
+            self._written_at = now
+            self._write(to_line(now, moment))
+
+    def finish(self, outcome: str = DONE, error: str = "") -> None:
+        self.note()
+        self.outcome, self.error = outcome, error
+        self._write({"t": round(self.seconds, 3), "outcome": outcome, **({"error": error} if error else {})})
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    @contextmanager
+    def running(self, heading: Heading) -> Iterator[None]:
+        """From beginning to end: notes moments in a thread of its own, and how it ends."""
+        self.begin(heading)
+        over = threading.Event()
+        thread = threading.Thread(target=self._keep_noting, args=(over,), name="dovetail-recording", daemon=True)
+        thread.start()
+        outcome, error = DONE, ""
+        try:
+            yield
+        except GeneratorExit:
+            outcome = STOPPED
+            raise
+        except BaseException as failure:
+            outcome, error = FAILED, f"{type(failure).__name__}: {failure}"
+            raise
+        finally:
+            over.set()
+            thread.join()
+            self.finish(outcome, error)
+
+    def of(self, steps: Iterable[S], heading: Heading) -> Iterator[S]:
+        """The steps, with the recording running meanwhile."""
+        with self.running(heading):
+            yield from steps
+
+    def _keep_noting(self, over: threading.Event) -> None:
+        while not over.wait(min(RARELY_S, max(EVERY_S, SHARE * self.seconds))):
+            self.note()
+
+    def _write(self, fields: dict[str, Any]) -> None:
+        if self._file is not None:
+            os.write(self._file, (json.dumps(fields, ensure_ascii=False) + "\n").encode())
+
+    # What a reader does.
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Recording:
+        """A recording as it is now. Following lines are read by `refresh`."""
+        recording = Followed(path)
+        recording.refresh()
+        if recording.heading is None:
+            raise InputError(f"{path} is not a recording of a join, or there is nothing in it yet.")
+        return recording
+
+    def refresh(self) -> None:
+        """Read what has been written since. Where the run is in this process, everything is there already."""
+
+    @property
+    def silent_s(self) -> float:
+        """For how long nobody has written, though the run has not ended."""
+        return 0.0
+
+
+class Followed(Recording):
+    """A recording that somebody else writes."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__(path)
+        self._at = 0  # bytes that have been read
+        self._lock = threading.Lock()
+
+    @property
+    def seconds(self) -> float:
+        return self.moments[-1].second if self.moments else 0.0
+
+    @property
+    def silent_s(self) -> float:
+        if self.outcome != RUNNING or self.path is None:
+            return 0.0
+        try:
+            return max(0.0, time.time() - self.path.stat().st_mtime)
+        except OSError:
+            return 0.0
+
+    def refresh(self) -> None:
+        assert self.path is not None
+        with self._lock:
+            try:
+                with self.path.open("rb") as file:
+                    if os.fstat(file.fileno()).st_size < self._at:
+                        self._forget()
+                    file.seek(self._at)
+                    new = file.read()
+            except OSError as error:
+                raise InputError(f"{self.path} cannot be read: {error.strerror}.") from error
+            whole = new[: new.rfind(b"\n") + 1]
+            self._at += len(whole)
+            for line in whole.splitlines():
+                self._take(line)
+
+    def _forget(self) -> None:
+        """Another run has begun in the same file."""
+        self._at, self.heading, self.moments = 0, None, []
+        self.outcome, self.error = RUNNING, ""
+
+    def _take(self, line: bytes) -> None:
+        """A line that makes no sense is passed over: a disk may have been full."""
+        try:
+            fields = json.loads(line)
+            if self.heading is None:
+                self.heading = _heading(fields)
+            elif "outcome" in fields:
+                self.outcome, self.error = str(fields["outcome"]), str(fields.get("error", ""))
+            else:
+                second, self._latest = from_line(fields)
+                self.moments.append(Noted(second, self._latest))
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return
+
+
+def _opened(path: Path) -> int:
+    """A file for a new recording, in place of an older one at most."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not _is_recording(path):
+            raise InputError(f"{path} is there already and is no recording: give another file.")
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written to: {error.strerror}.") from error
+
+
+def _is_recording(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(MARK)) in (b"", MARK)
+
+
+def _heading(values: dict[str, Any]) -> Heading:
+    if values["dovetail"] != FORMAT:
+        raise ValueError("another format")
+    known = {f.name: values[f.name] for f in fields(Heading) if f.name in values}
+    memory = known.pop("memory_bytes", None)
+    names = tuple(str(name) for name in known.pop("join", ()))
+    return Heading(
+        **{name: str(value) for name, value in known.items()},
+        join=names,
+        memory_bytes=None if memory is None else int(memory),
+    )
