@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,19 +16,25 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import flight
 
+from dovetail.batch import slices
 from dovetail.files import dataset_of
-from dovetail.sources.arrow_flight import OFFSETS, ticket
+from dovetail.sources.arrow_flight import GROWING, OFFSETS, ticket
+from dovetail.sources.pace import steady
+from dovetail.sources.paced import Paced, PacedReading
+
+GATHER_S = 0.02  # rows that come within this time are sent together
 
 
 class TableServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ships no types
-    """Serves tables by name. Its `port` is known once it is made."""
+    """Serves tables by name, all at once or each row when it is due. Its `port` is known once it is made."""
 
     def __init__(
-        self, tables: Mapping[str, pa.Table], location: str = "grpc://127.0.0.1:0", batch_rows: int = 4096
+        self, tables: Mapping[str, pa.Table | Paced], location: str = "grpc://127.0.0.1:0", batch_rows: int = 4096
     ) -> None:
         super().__init__(location)
         self._tables = dict(tables)
         self._batch_rows = batch_rows
+        self._readings: set[PacedReading] = set()
 
     def list_flights(self, context: Any, criteria: bytes) -> Iterator[Any]:
         return (self._info(name) for name in self._tables)
@@ -38,20 +45,43 @@ class TableServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow shi
     def do_get(self, context: Any, ticket: Any) -> Any:
         wanted = json.loads(ticket.ticket)
         table, offset = self._table(wanted["name"]), wanted["offset"]
-        if not 0 <= offset <= table.num_rows:
-            raise pa.ArrowInvalid(f"{wanted['name']} has {table.num_rows:,} rows; {offset:,} is none of them")
-        batches = table.slice(offset).to_batches(max_chunksize=self._batch_rows)
+        total = table.rows.num_rows if isinstance(table, Paced) else table.num_rows
+        rows = wanted.get("rows", total - offset)
+        if not 0 <= offset <= offset + rows <= total:
+            raise pa.ArrowInvalid(f"{wanted['name']} has {total:,} rows; {offset + max(0, rows):,} is none of them")
+        if isinstance(table, Paced):
+            return flight.GeneratorStream(table.schema, self._as_due(table, offset, rows))
+        batches = table.slice(offset, rows).to_batches(max_chunksize=self._batch_rows)
         return flight.RecordBatchStream(pa.RecordBatchReader.from_batches(table.schema, batches))
+
+    def shutdown(self) -> None:
+        for reading in list(self._readings):
+            reading.close()
+        super().shutdown()
+
+    def _as_due(self, table: Paced, offset: int, rows: int) -> Iterator[pa.RecordBatch]:
+        reading = table.open(offset)
+        self._readings.add(reading)
+        try:
+            while rows and (piece := next(reading, None)) is not None:
+                batch = piece.batch.slice(0, rows)
+                rows -= batch.num_rows
+                yield from slices(batch, self._batch_rows)
+                time.sleep(GATHER_S)
+        finally:
+            self._readings.discard(reading)
 
     def _info(self, name: str) -> Any:
         table = self._table(name)
+        rows, ended = (table.due(), table.ended()) if isinstance(table, Paced) else (table.num_rows, True)
         descriptor = flight.FlightDescriptor.for_path(name)
         endpoints = [flight.FlightEndpoint(ticket(name, 0), [])]
+        marked = OFFSETS if ended else GROWING
         return flight.FlightInfo(
-            table.schema, descriptor, endpoints, total_records=table.num_rows, ordered=True, app_metadata=OFFSETS
+            table.schema, descriptor, endpoints, total_records=rows, ordered=True, app_metadata=marked
         )
 
-    def _table(self, name: str) -> pa.Table:
+    def _table(self, name: str) -> pa.Table | Paced:
         if name not in self._tables:
             raise pa.ArrowKeyError(f"no table is called {name!r}; there are {', '.join(sorted(self._tables))}")
         return self._tables[name]
@@ -63,13 +93,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0, help="any free one unless given")
     parser.add_argument("--batch-rows", type=int, default=4096)
+    parser.add_argument("--rows-per-second", type=float, help="as if rows came into being one by one; all at once else")
     given = parser.parse_args(arguments)
     named = dict(entry.split("=", 1) for entry in given.tables)
     tables = {name: dataset_of(Path(path)).to_table() for name, path in named.items()}
+    if given.rows_per_second:
+        tables = {name: _paced(table, given.rows_per_second) for name, table in tables.items()}
     server = TableServer(tables, f"grpc://{given.host}:{given.port}", given.batch_rows)
     sys.stdout.write(f"grpc://{given.host}:{server.port}\n")
     sys.stdout.flush()
     server.serve()
+
+
+def _paced(table: pa.Table, rows_per_second: float) -> Paced:
+    paced = Paced(table, steady(table.num_rows, 1 / rows_per_second))
+    paced.begin()
+    return paced
 
 
 if __name__ == "__main__":

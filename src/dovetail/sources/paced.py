@@ -11,9 +11,14 @@ from dovetail.batch import one_batch
 from dovetail.sources.protocol import Piece
 from dovetail.sources.values import Seconds
 
+WAKE_S = 0.05  # to see whether the clock has started, or the reading was left
+
 
 class Paced:
-    """Gives each row so many seconds after the source was first opened; rows that are due together come together."""
+    """Gives each row so many seconds after the source was begun; rows that are due together come together.
+
+    Opening it from the start begins it. Until then, rows are due at 0 or earlier, or not at all.
+    """
 
     resumable = True
 
@@ -22,15 +27,25 @@ class Paced:
         self.schema: pa.Schema = table.schema
         self.rows = one_batch(table.combine_chunks(), table.schema)
         self.seconds = seconds
-        self._began = 0.0
+        self._began: float | None = None
+
+    def begin(self) -> None:
+        self._began = time.monotonic()
 
     def open(self, position: int | None = None) -> PacedReading:
         if position is None:
-            self._began = time.monotonic()
+            self.begin()
         return PacedReading(self, position or 0)
 
     def elapsed(self) -> float:
-        return time.monotonic() - self._began
+        return 0.0 if self._began is None else time.monotonic() - self._began
+
+    def due(self) -> int:
+        """How many rows have come by now."""
+        return int(self.seconds.searchsorted(self.elapsed(), side="right"))
+
+    def ended(self) -> bool:
+        return self.due() == len(self.seconds)
 
 
 class PacedReading:
@@ -39,14 +54,17 @@ class PacedReading:
         self._row = row
         self._closed = threading.Event()
 
+    def __iter__(self) -> PacedReading:
+        return self
+
     def __next__(self) -> Piece:
         source, first = self._source, self._row
         if first == source.rows.num_rows:
             raise StopIteration
-        wait_s = source.seconds[first] - source.elapsed()
-        if wait_s > 0 and self._closed.wait(wait_s):
-            raise StopIteration
-        self._row = max(first + 1, int(source.seconds.searchsorted(source.elapsed(), side="right")))
+        while (wait_s := source.seconds[first] - source.elapsed()) > 0:
+            if self._closed.wait(min(wait_s, WAKE_S)):
+                raise StopIteration
+        self._row = max(first + 1, source.due())
         return Piece(source.rows.slice(first, self._row - first), self._row)
 
     def close(self) -> None:

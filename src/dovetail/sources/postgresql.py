@@ -76,34 +76,42 @@ class PostgresSource:
         if unknown:
             raise SourceError(f"{self.name} has no column {', '.join(unknown)} for its key.")
 
-    def open(self, position: Key | None = None) -> PostgresReading:
-        return PostgresReading(self, position)
+    def open(self, position: Key | None = None, until: Key | None = None) -> PostgresReading:
+        return PostgresReading(self, position, until)
 
     def connect(self) -> psycopg.Connection[Any]:
         return psycopg.connect(self._dsn)
 
-    def declare(self, connection: psycopg.Connection[Any], position: Key | None) -> RawServerCursor[Any]:
-        """A cursor for the rows behind a key."""
+    def declare(
+        self, connection: psycopg.Connection[Any], position: Key | None, until: Key | None
+    ) -> RawServerCursor[Any]:
+        """A cursor for the rows behind a key, all or up to another key."""
         select = [sql.SQL("SELECT * FROM {} AS q").format(self._rows)]
+        values: list[Any] = []
         if self.key:
             columns = sql.SQL(", ").join(map(sql.Identifier, self.key))
-            if position is not None:
-                places = sql.SQL(", ").join(sql.SQL(f"${i}") for i in range(1, len(self.key) + 1))
-                select.append(sql.SQL("WHERE ({}) > ({})").format(columns, places))
+            bounds = []
+            for compared, key in ((">", position), ("<=", until)):
+                if key is not None:
+                    places = sql.SQL(", ").join(sql.SQL(f"${len(values) + i}") for i in range(1, len(key) + 1))
+                    bounds.append(sql.SQL("({}) {} ({})").format(columns, sql.SQL(compared), places))
+                    values += key
+            if bounds:
+                select.append(sql.SQL("WHERE {}").format(sql.SQL(" AND ").join(bounds)))
             select.append(sql.SQL("ORDER BY {}").format(columns))
         cursor = RawServerCursor(connection, "dovetail")
-        cursor.execute(sql.SQL(" ").join(select), position, binary=True)
+        cursor.execute(sql.SQL(" ").join(select), values, binary=True)
         return cursor
 
 
 class PostgresReading:
-    """One connection, from a key on."""
+    """One connection, from a key on, to the end or to another key."""
 
-    def __init__(self, source: PostgresSource, position: Key | None) -> None:
+    def __init__(self, source: PostgresSource, position: Key | None, until: Key | None) -> None:
         self._source = source
         self._connection: psycopg.Connection[Any] | None = None
         self._left = False
-        self._pieces = self._read(position)
+        self._pieces = self._read(position, until)
 
     def __next__(self) -> Piece:
         return next(self._pieces)
@@ -117,12 +125,12 @@ class PostgresReading:
                     line.shutdown(socket.SHUT_RDWR)
         self._pieces.close()
 
-    def _read(self, position: Key | None) -> Generator[Piece, None, None]:
+    def _read(self, position: Key | None, until: Key | None) -> Generator[Piece, None, None]:
         source, rows = self._source, min(FIRST_FETCH, self._source.batch_rows)
         with final_errors():
             self._connection = source.connect()
             try:
-                cursor = source.declare(self._connection, position)
+                cursor = source.declare(self._connection, position, until)
                 while not self._left:
                     began = time.monotonic()
                     fetched = cursor.fetchmany(rows)

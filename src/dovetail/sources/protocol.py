@@ -43,3 +43,9 @@ class Source(Protocol):
     def schema(self) -> pa.Schema: ...
 
     def open(self, position: Position = None) -> Reading: ...
+
+
+class Ranged(Source, Protocol):
+    """A source that can also be read up to a position, so that rows which came before can be had again."""
+
+    def open(self, position: Position = None, until: Position = None) -> Reading: ...

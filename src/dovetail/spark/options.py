@@ -7,9 +7,12 @@ from typing import Any
 
 from dovetail.batch import Side
 from dovetail.errors import InputError
+from dovetail.spark.sources.columns import END
 
 AVAILABLE = "available"
 """Streams end with the first micro-batch that has no input."""
+SOURCE = "source"
+"""Streams of our own sources tell their end themselves, in a column that is no part of the result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +21,9 @@ class Options:
     sample: bool = True  # look at the data first: balances cells, splits heavy keys, prunes what cannot match
     state_dir: str | None = None  # streams: where segments are kept; must outlive restarts
     metrics: str = "dovetail"  # streams: the name of our figures in observedMetrics of the query's progress
-    end: str | tuple[str, str] | None = None  # streams: SQL that tells the row that ends a side, or "available"
+    end: str | tuple[str, str] | None = (
+        None  # streams: SQL that tells the row that ends a side; or "source", "available"
+    )
 
     @classmethod
     def read(cls, given: dict[str, Any]) -> Options:
@@ -28,8 +33,8 @@ class Options:
             raise InputError(f"cells must be a positive number; got {options.cells!r}.")
         if options.end is not None and not _tells_an_end(options.end):
             raise InputError(
-                f"end= takes SQL such as \"kind = 'end'\" that is true of the row that ends a side, a pair of them, or "
-                f"'available', if what is available now is all; got {options.end!r}."
+                f"end= takes SQL such as \"kind = 'end'\" that is true of the row that ends a side, a pair of them, "
+                f"'source', if our sources tell it, or 'available', if what is there now is all; got {options.end!r}."
             )
         return options
 
@@ -38,6 +43,8 @@ class Options:
         """What is true of the rows that end each side."""
         if self.end is None or self.end == AVAILABLE:
             return None
+        if self.end == SOURCE:
+            return (END, END)
         return (self.end, self.end) if isinstance(self.end, str) else self.end
 
 

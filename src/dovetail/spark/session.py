@@ -13,6 +13,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from dovetail.spark.java import ensure_java
+from dovetail.spark.sources import register
 
 LOOPBACK = "127.0.0.1"
 LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -33,7 +34,10 @@ SETTINGS = {
 
 
 def local_session(app: str = "dovetail", master: str = "local[2]", conf: dict[str, str] | None = None) -> SparkSession:
-    """The session that is active already, as it is; else a new one in this process. `conf` adds to SETTINGS."""
+    """The session that is active already, as it is; else a new one in this process, which knows our sources.
+
+    `conf` adds to SETTINGS.
+    """
     try:
         return SparkSession.active()
     except PySparkRuntimeError:
@@ -46,7 +50,7 @@ def local_session(app: str = "dovetail", master: str = "local[2]", conf: dict[st
     for name, value in settings.items():
         builder = builder.config(name, value)
     with _chatter_to(Path(tempfile.gettempdir()) / f"dovetail-spark-{os.getpid()}.log"):
-        return builder.getOrCreate()
+        return register(builder.getOrCreate())
 
 
 @contextmanager

@@ -1,0 +1,30 @@
+"""Remote sources that stall and break, as tables and streams of Spark.
+
+    dovetail.spark.sources.register(spark)      # once for a session; `local_session` does it by itself
+
+    spark.readStream.format("dovetail-flight").option("location", "grpc://host:8815").option("dataset", "orders").load()
+    spark.readStream.format("dovetail-postgresql").option("dsn", "postgresql://host/db").option("table", "orders") …
+
+Rows of a stream are read by a thread beside the driver as they come, and a micro-batch gets what is there:
+
+    server --thread--> inflow.py --what has come--> micro-batch --Arrow--> rows
+                                 \\-- after a restart, ranges are read again --/
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+from dovetail.spark.sources.flight import FlightFormat
+from dovetail.spark.sources.postgresql import PostgresFormat
+
+__all__ = ["register"]
+
+FORMATS = (FlightFormat, PostgresFormat)
+
+
+def register(spark: SparkSession) -> SparkSession:
+    """Let a session know the formats dovetail-flight and dovetail-postgresql. Returns the session."""
+    for made in FORMATS:
+        spark.dataSource.register(made)
+    return spark

@@ -1,0 +1,78 @@
+"""Arrow columns of a server as columns of Spark: the nearest type that Spark has, values unchanged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
+from pyspark.sql.types import BooleanType, DataType, StructField, StructType
+
+from dovetail.errors import InputError
+
+END = "_end"
+"""The column of the row that says that a stream has ended; null in all others."""
+
+WIDER = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+    pa.float16(): pa.float32(),
+    pa.large_string(): pa.string(),
+    pa.large_binary(): pa.binary(),
+}
+
+
+def spark_schema(schema: pa.Schema, marks_end: bool) -> StructType:
+    """The schema of the rows; with a last column for the end, if it is to be marked."""
+    fields = [StructField(field.name, _spark_type(field)) for field in schema]
+    if marks_end:
+        if END in schema.names:
+            raise InputError(f"a column is called {END} already, which is how the end of a stream is marked.")
+        fields.append(StructField(END, BooleanType()))
+    return StructType(fields)
+
+
+class Columns:
+    """Makes the batches that Spark expects."""
+
+    def __init__(self, schema: StructType) -> None:
+        self._schema = to_arrow_schema(schema, timezone="UTC")
+        self._marks_end = END in schema.names
+
+    def fitted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            columns = [*batch.columns, *([pa.nulls(batch.num_rows, pa.bool_())] if self._marks_end else [])]
+            cast = [c.cast(field.type) for c, field in zip(columns, self._schema, strict=True)]
+            yield pa.RecordBatch.from_arrays(cast, schema=self._schema)
+
+    def end(self) -> pa.RecordBatch:
+        """The row that says that there are no more."""
+        columns = [pa.nulls(1, field.type) for field in self._schema]
+        columns[-1] = pa.array([True])
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def _spark_type(field: pa.Field) -> DataType:
+    try:
+        return from_arrow_type(_nearest(field.type), prefer_timestamp_ntz=True)
+    except (PySparkException, NotImplementedError) as error:
+        raise InputError(f"column {field.name} is of the type {field.type}, which Spark does not have.") from error
+
+
+def _nearest(type_: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(type_):
+        return pa.timestamp("us", type_.tz)
+    if pa.types.is_time(type_):
+        return pa.time64("ns")
+    if pa.types.is_duration(type_):
+        return pa.duration("us")
+    if pa.types.is_dictionary(type_):
+        return _nearest(type_.value_type)
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        return pa.list_(_nearest(type_.value_type))
+    if pa.types.is_struct(type_):
+        return pa.struct([part.with_type(_nearest(part.type)) for part in type_])
+    return WIDER.get(type_, type_)

@@ -1,0 +1,115 @@
+"""Rows that have come from a source and wait for Spark, read by a thread of its own.
+
+    source --thread--> │ piece │ piece │ piece │     latest(start): how far a micro-batch after `start` can go
+                       └ start        latest ┘       between(start, latest): its rows
+
+Asking never waits for the source: a stall of one source is not one of the query. A full line makes the thread wait, so
+that a source is not read faster than it is joined. What was asked for may be asked for again; it is forgotten when
+Spark goes on from there.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import replace
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from dovetail.errors import SourceError
+from dovetail.sources.protocol import Position
+from dovetail.sources.reader import Reader
+from dovetail.spark.sources.offsets import Offset
+
+ROOM_BYTES = 64 << 20
+ADVICE = "Start the query again when it is back: it goes on where it was."
+
+
+class _Held(NamedTuple):
+    batch: pa.RecordBatch
+    after: Offset
+
+
+class Inflow:
+    """The rows behind an offset. With `poll_s` the source is asked again for more after its end, and never ends."""
+
+    def __init__(
+        self, reader: Reader, start: Offset, until: Position = None, poll_s: float | None = None, room: int = ROOM_BYTES
+    ) -> None:
+        self._reader = reader
+        self._until = until
+        self._poll_s = poll_s
+        self._room = room
+        self._last = start
+        self._held: deque[_Held] = deque()
+        self._bytes = 0
+        self._changed = threading.Condition()
+        self._closed = False
+        self._finished = False
+        self._error: SourceError | None = None
+        self._thread = threading.Thread(target=self._read, name="dovetail-inflow", daemon=True)
+        self._thread.start()
+
+    def latest(self, start: Offset, most_rows: int | None, wait_s: float | None) -> Offset:
+        """The end of a micro-batch; `start` itself, if nothing has come after `wait_s`. None waits for all there is."""
+        with self._changed:
+            self._forget(start)
+            self._changed.wait_for(lambda: self._held or self._finished, wait_s)
+            reached, rows = start, 0
+            for batch, after in self._held:
+                rows += batch.num_rows
+                if rows > (most_rows or rows) and reached is not start:
+                    return reached
+                reached = after
+            if reached is start and self._error is not None:
+                raise self._error
+            ended = self._finished and self._error is None and self._until is None
+            return replace(reached, ended=reached.ended or ended)
+
+    def between(self, start: Offset, end: Offset) -> list[pa.RecordBatch] | None:
+        """The rows of a micro-batch; None if they came at another time, and are not here."""
+        with self._changed:
+            found = [held for held in self._held if start.rows < held.after.rows <= end.rows]
+        rows = sum(held.batch.num_rows for held in found)
+        return [held.batch for held in found] if rows == end.rows - start.rows else None
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._reader.close()
+
+    def _forget(self, start: Offset) -> None:
+        while self._held and self._held[0].after.rows <= start.rows:
+            self._bytes -= self._held.popleft().batch.nbytes
+            self._changed.notify_all()
+
+    # What the thread does.
+
+    def _read(self) -> None:
+        try:
+            self._read_through()
+            while self._poll_s is not None and not self._pause(self._poll_s):
+                self._read_through()
+        except SourceError as error:
+            self._error = error
+        with self._changed:
+            self._finished = not self._closed
+            self._changed.notify_all()
+
+    def _read_through(self) -> None:
+        for batch, position in self._reader.pieces(self._last.position, self._until):
+            with self._changed:
+                fits = lambda: self._closed or not self._held or self._bytes + batch.nbytes <= self._room  # noqa: B023, E731 (used at once)
+                self._changed.wait_for(fits)
+                if self._closed:
+                    return
+                self._last = Offset(self._last.rows + batch.num_rows, position)
+                self._held.append(_Held(batch, self._last))
+                self._bytes += batch.nbytes
+                self._changed.notify_all()
+
+    def _pause(self, seconds: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: self._closed, seconds)
