@@ -332,3 +332,43 @@ def test_rows_that_wait_meet_what_has_passed() -> None:
     on = "l.a <= r.b AND l.b >= r.a"
     for tables in ((left, right), (right, left)):
         check_run("pmj", *tables, on, [("l", 2), ("r", 2)], memory_rows=24, block_rows=2, fan_in=4)
+
+
+def test_runs_are_merged_while_sources_stall() -> None:
+    rng = random.Random(0)
+    left, right = numbers(rng, 100, 30), numbers(rng, 100, 30)
+    arrivals = [(side, 5) for _ in range(19) for side in "lr"]
+    runs = [
+        check_run("pmj", left, right, "l.k = r.k", [*arrivals, *stall], memory_rows=60, block_rows=5)
+        for stall in ([], [("stall", 10_000)])
+    ]
+    shares = [sum(phase is not Phase.CLEANUP for phase in run.phases) / len(run.phases) for run in runs]
+    assert shares[0] < 0.4
+    assert shares[1] > 0.85  # all but those of the last rows
+    assert all(run.counters.merges for run in runs)
+
+
+@pytest.mark.parametrize("how", ["inner", "full", "left_semi"])
+@pytest.mark.parametrize("between", [[("stall", 1)], [("stall", 1), ("restart",)], [("stall", 4)]])
+def test_merges_are_interrupted_at_every_yield(
+    how: str, between: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By arrivals that leave the merge its memory, by some that need it, and by restarts in the middle of a step."""
+    monkeypatch.setattr("dovetail.matchers.giving.ROOM", 3)
+    rng = random.Random(how)
+    left, right = (pa.table({"k": [rng.choice([0, 0, 1, 2, 7, None]) for _ in range(rows)]}) for rows in (20, 24))
+    late = [event for _ in range(4) for side in "lr" for event in ((side, 1), *between)]
+    pairs = definition(left, right, "l.k = r.k")
+    lonely = [set(range(rows)) - {pair[side] for pair in pairs} for side, rows in ((0, 20), (1, 24))]
+    alone: dict[str, Any] = {
+        "inner": [],
+        "full": [(Side.LEFT, row) for row in lonely[0]] + [(Side.RIGHT, row) for row in lonely[1]],
+        "left_semi": [(Side.LEFT, row) for row in set(range(20)) - lonely[0]],
+    }
+    for memory_rows in (12, 24):
+        schedule = [("l", 8), ("r", 8), ("l", 8), ("r", 8), *(12 * between), *late]
+        setting: dict[str, Any] = {"memory_rows": memory_rows, "block_rows": 3, "how": how, "fan_in": 4}
+        run = simulate("pmj", left, right, "l.k = r.k", schedule, **setting)
+        assert Counter(run.pairs) == Counter(pairs if how in ("inner", "full") else [])
+        assert Counter(run.alone) == Counter(alone[how])
+        assert run.counters.peak_rows_in_memory <= memory_rows

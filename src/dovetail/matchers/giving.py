@@ -66,6 +66,6 @@ class Giving:
             return None
         return np.flatnonzero(~self.partnered.has(side, numbers))
 
-    def needed(self, side: Side, items: Items) -> Items:
-        rows = self.needed_rows(side, items.numbers)
+    def needed(self, number: int, items: Items) -> Items:
+        rows = self.needed_rows(Side(number), items.numbers)
         return items if rows is None or len(rows) == items.size else items.take(rows)

@@ -1,7 +1,7 @@
 """Progressive merge join: a sort-merge join that joins while it sorts, on any condition with a sweep order.
 
     arriving   rows of both sides --> memory full: sort both, join them, write them as a pair of sorted runs
-    reactive   what has arrived meets before memory is full
+    reactive   what has arrived meets before memory is full; then run pairs are merged, the smallest first
     cleanup    merge up to F/2 run pairs into one, joining rows of different pairs on the way, until one is left
 
         (L1 R1) (L2 R2) (L3 R3) (L4 R4)        joined when the runs are made: Li with Ri
@@ -12,48 +12,46 @@
 
 Guarantee: every matching pair exactly once, at the lowest node of the merge tree that has both rows; no result is
 remembered. The sweep order (matchers/sweep_order.py) covers equalities, bands, overlaps, rectangles, distances and
-inequalities. Merges stream (state/run_merge.py); sweep areas that outgrow memory spill (state/sweep_area.py).
+inequalities. Merges stream (state/run_merge.py); sweep areas that outgrow memory spill (state/sweep_area.py). A merge
+makes way for arrivals between two steps: what it has in memory goes to disk when they need the room.
 
 Dittrich, Seeger, Taylor, Widmayer, Progressive merge join, VLDB 2002, sections 3.1-3.6.
 
 Deviations: batches. Rows that the sweep has reached are joined with an area by the kernel of the condition's class, not
 one by one; partners from the same run pair are found again there and dropped. Runs are made by load and sort, never by
-replacement selection. The last merge is not written. The first rows that arrive meet before memory is full. For outer,
+replacement selection. The last merge is not written. The first rows that arrive meet before memory is full, and merges
+begin while sources stall, which the paper leaves to the end. For outer,
 semi and anti joins (section 3.6) one bit a row says who has a partner, instead of a flag that travels with the row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from dovetail.batch import Pairs, Results, Rows, Side, slices, take_rows
+from dovetail.batch import Alone, Pairs, Results, Side, slices, take_rows
 from dovetail.condition import Condition
 from dovetail.errors import InputError
-from dovetail.kernels.apart import apart
 from dovetail.matchers import build_matcher
 from dovetail.matchers.cubes import COPIES
-from dovetail.matchers.giving import Check, Giving
+from dovetail.matchers.giving import Giving
+from dovetail.matchers.merging import STRICTNESS, Merging
 from dovetail.matchers.run_making import INDEX_BYTES, write_run
 from dovetail.matchers.sweep_order import SweepOrder
 from dovetail.operators.protocol import Manifest, Usage, Workspace
 from dovetail.state.blocks import Block
 from dovetail.state.budget import BUFFER, Budget, Shares
-from dovetail.state.in_order import InOrder
 from dovetail.state.measures import Measures
+from dovetail.state.merge_room import arriving
 from dovetail.state.row_store import RowStore
-from dovetail.state.run_merge import Merge, Room, divide
-from dovetail.state.runs import NO_WORDS, Items, Pages, RunPair, Words
+from dovetail.state.runs import NO_WORDS, Pages, RunGroup, Words
 from dovetail.state.tally import CHUNK, Tally
 
 FAN_IN = 40  # runs that are merged at once, of both sides together; fewer where memory is short
 FIRST_ROWS = 1 << 12  # that meet before memory is full; then twice as many, and so on, while the first run is made
-
-STRICTNESS = ("progressive", "semi_strict", "strict")
-"""When results may come: always; in the last merge; after it (the sort-merge joins that PMJ is compared with)."""
 
 
 class Pmj:
@@ -72,11 +70,12 @@ class Pmj:
         self._order = SweepOrder(workspace.condition, workspace.parameters.get("copies", COPIES))
         self._giving = Giving(workspace.condition, workspace.parameters.get("how", "inner"), workspace.counters)
         self._measures = Measures(workspace.parameters.get("measures", {}), workspace.condition.schemas)
-        self._pages = Pages(workspace.blocks, workspace.budget, workspace.condition.schemas)
-        self._fan_in: int = workspace.parameters.get("fan_in", FAN_IN)
+        schemas = dict(zip("lr", workspace.condition.schemas, strict=True))
+        self._pages = Pages(workspace.blocks, workspace.budget, schemas)
+        fan_in: int = workspace.parameters.get("fan_in", FAN_IN)
         self._strictness: str = workspace.parameters.get("strictness", STRICTNESS[0])
-        if self._fan_in < 4:
-            raise InputError(f"fan_in must be at least 4, two runs of each side; got {self._fan_in}.")
+        if fan_in < 4:
+            raise InputError(f"fan_in must be at least 4, two runs of each side; got {fan_in}.")
         if self._strictness not in STRICTNESS:
             raise InputError(f"strictness must be one of {', '.join(STRICTNESS)}; got {self._strictness!r}.")
         self._sorts: bool = workspace.parameters.get("sorted_output", False)
@@ -93,7 +92,20 @@ class Pmj:
         self._next_meeting: int | None = workspace.parameters.get("first_rows", FIRST_ROWS)
         self._tally = Tally.none()  # of the meetings of the run that is being made
         self._first = [0, 0]  # how many rows of each side came before them
-        self._runs: list[RunPair] = []
+        self._dead: list[tuple[Side, pa.RecordBatch]] = []  # rows that match nothing, and are results for that
+        self._merging = Merging(
+            self._condition,
+            self._order,
+            self._giving,
+            self._pages,
+            self._budget,
+            self._counters,
+            self._estimator,
+            block_rows=self._block_rows,
+            fan_in=fan_in,
+            strictness=self._strictness,
+            sorts=self._sorts,
+        )
         self._version = 0
 
     @staticmethod
@@ -104,10 +116,14 @@ class Pmj:
 
     def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Results]:
         yield from self._meeting
-        rows, nbytes = self._size()
-        more = int(batch.nbytes) + INDEX_BYTES * batch.num_rows
-        if rows and self._budget.measure(rows + batch.num_rows, nbytes + more) > self._capacity:
-            yield from self._close_run()
+        more = batch.num_rows, int(batch.nbytes) + INDEX_BYTES * batch.num_rows
+        if self._merging.held and not self._fits(self._merging.held, *more):
+            yield from self._merging.rest_of_step()
+            self._merging.sleep()
+        if not self._fits(0, *more):
+            yield from self._meet()
+            self._close_run()
+        yield from self._alone()
         if self._limit is None or (self._budget.limit is not None and self._limit > self._budget.limit):
             self._budget.limit = self._limit
         self._rows[side].append(batch)
@@ -121,31 +137,41 @@ class Pmj:
     def resize(self, limit: int | None) -> None:
         """Memory grows or shrinks. A run that is too large is closed at the next arrival, a merge is run to its end."""
         Shares(Budget(limit, self._budget.unit), self._block_rows)  # refuses what is too small
-        self._limit = limit
+        self._limit = self._merging.limit = limit
 
     def end(self, side: Side) -> None:
         pass
 
     def react(self) -> Iterator[Results]:
-        """Sources stall: what has arrived since the last meeting meets."""
-        # Not `yield from`: when this generator is dropped, the meeting must stay open for the next call.
+        """Sources stall: what has arrived since the last meeting meets; then run pairs are merged."""
+        # Not `yield from`: when this generator is dropped, what it takes from must stay open for the next call.
         for pairs in self._meeting:
             yield pairs
         if self._unmet:
             for pairs in self._meet():
                 yield pairs
+        while (share := self._merging.share) is not None:
+            if not self._fits(share, 0, 0):
+                self._close_run()
+            for alone in self._alone():
+                yield alone
+            for results in self._merging.react():
+                yield results
 
     def clean_up(self) -> Iterator[Results]:
         yield from self._meeting
-        if not self._runs and self._strictness == "progressive":
+        yield from self._alone()
+        if self._merging.is_done and self._strictness == "progressive":
             yield from self._meet()  # all of it has been in memory together
             if self._giving.pairs_only:
                 self._estimator.add(self._met[0], self._met[1], self._tally.matches, sums=self._tally.sums)
             for side in Side:
                 yield from self._giving.alone(side, self._rows[side].view(), self._numbers(side))
             return
-        yield from self._close_run()
-        yield from self._merge_runs()
+        yield from self._meet()
+        self._close_run()
+        yield from self._alone()
+        yield from self._merging.finish()
 
     def expire(self, watermark: int) -> Iterator[Results]:
         return iter(())
@@ -161,6 +187,7 @@ class Pmj:
         partnered = [
             self._store.write(self._giving.partnered.to_batch(side), f"{stem}-{side.alias}") for side in watched
         ]
+        dead = [(side, self._store.write(batch, f"{stem}-{side.alias}")) for side, batch in self._dead]
         state = {
             "met": list(self._met),
             "before": list(self._before),
@@ -169,19 +196,21 @@ class Pmj:
             "tally": [self._tally.matches, self._tally.diagonal.tolist(), dict(self._tally.sums)],
             "order": self._order.to_json(),
             "estimator": self._estimator.to_json(),
-            "runs": [pair.to_json() for pair in self._runs],
+            "merging": self._merging.to_json(),
+            "dead": [[side, block.to_json()] for side, block in dead],
             "first": list(self._first),
             "partnered": [block.to_json() for block in partnered],
             "resident": [[block.to_json() for block in side] for side in resident],
         }
-        blocks = [*partnered, *(block for side in resident for block in side)]
-        blocks += [block for pair in self._runs for block in pair.blocks]
+        blocks = [*partnered, *(block for side in resident for block in side), *(block for _, block in dead)]
+        blocks += self._merging.blocks
         return Manifest(self._version, state, tuple(block.name for block in blocks))
 
     def restore(self, manifest: Manifest) -> None:
         self._version = manifest.version
         state = manifest.state
-        self._runs = [RunPair.from_json(pair) for pair in state["runs"]]
+        self._merging.restore(state["merging"])
+        self._dead = [(Side(side), self._store.read(Block.from_json(fields))) for side, fields in state["dead"]]
         self._next_meeting = state["next_meeting"]
         for side in Side:
             for fields in state["resident"][side]:
@@ -202,8 +231,7 @@ class Pmj:
     @property
     def usage(self) -> Usage:
         rows, nbytes = self._size()
-        blocks = [block for pair in self._runs for block in pair.blocks]
-        return Usage(rows, nbytes, sum(block.rows for block in blocks), sum(block.nbytes for block in blocks))
+        return Usage(rows, nbytes, *self._merging.spilled)
 
     # Runs.
 
@@ -263,11 +291,12 @@ class Pmj:
         diagonal = self._tally.complete(min(left, right))
         self._estimator.grow(left, right, self._tally.matches, diagonal=diagonal, chunk=CHUNK, keys=(keys[0], keys[1]))
 
-    def _close_run(self) -> Iterator[Results]:
-        """Memory is full: what is in it meets and becomes a run pair."""
-        yield from self._meet()
+    def _close_run(self) -> None:
+        """What is in memory has met and becomes a run pair."""
+        if not any(len(rows) for rows in self._rows):
+            return
         self._learn()
-        page = divide(self._budget, self._block_rows, self._fan_in).page
+        page = self._merging.room.page
         left, right = (
             write_run(
                 self._order,
@@ -281,12 +310,10 @@ class Pmj:
             for side in Side
         )
         for side, written in ((Side.LEFT, left), (Side.RIGHT, right)):
-            if self._giving.partnered.watches(side):
-                yield from self._giving.alone(
-                    side, take_rows(self._rows[side].view(), written.dead), self._numbers(side)[written.dead]
-                )
+            if self._giving.partnered.watches(side) and self._giving.partnered.gives_alone and len(written.dead):
+                self._dead.append((side, take_rows(self._rows[side].view(), written.dead)))
         arrived = len(self._rows[0]), len(self._rows[1])
-        self._runs.append(RunPair((left.run, right.run), arrived))
+        self._merging.groups.append(RunGroup((left.run, right.run), arrived))
         if self._sorts:
             self._tally = Tally(build_matcher(self._condition, *(rows.view() for rows in self._rows)).count(), NO_WORDS)
         if self._giving.pairs_only and (self._sorts or self._strictness == "progressive"):
@@ -297,80 +324,16 @@ class Pmj:
         self._met, self._before = [0, 0], [0, 0]
         self._tally, self._next_meeting = Tally.none(), None
         self._hold()
-        self._budget.limit = self._limit
+        if not self._merging.held:
+            self._budget.limit = self._limit
 
     def _learn(self) -> None:
         self._order.learn(self._rows[0].view(), self._rows[1].view())
 
-    # Merges.
-
-    def _merge_runs(self) -> Iterator[Results]:
-        early = self._strictness == "progressive"
-        while len(self._runs) > 1:
-            self._budget.limit = self._limit
-            room = divide(self._budget, self._block_rows, self._fan_in)
-            count = _group_size(len(self._runs), room.pairs)
-            group, self._runs = self._runs[:count], self._runs[count:]
-            last = not self._runs
-            merge = self._merge(group, room, writes=not last or self._strictness == "strict")
-            joins = early or (last and self._strictness == "semi_strict")
-            yield from self._joined(merge, joins=joins, last=last and joins)
-            if merge.merged is not None:
-                self._runs.append(merge.merged)
-        if self._runs:
-            room = divide(self._budget, self._block_rows, self._fan_in)
-            yield from self._joined(self._merge(self._runs, room, writes=False), joins=True, last=True)
-            self._runs = []
-
-    def _merge(self, group: list[RunPair], room: Room, *, writes: bool) -> Merge:
-        schemas = self._condition.schemas
-        return Merge(self._pages, self._budget, schemas, group, room, writes=writes, needed=self._giving.needed)
-
-    def _joined(self, merge: Merge, *, joins: bool, last: bool) -> Iterator[Results]:
-        """The results of a merge; the last one knows who has no partner."""
-        found = 0
-        in_order = InOrder()
-        for left, right in merge.steps():
-            if not joins:
-                continue
-            yield from in_order.upto(merge.steps_done)
-            check = self._check(left, right)
-            for results in self._giving.meet(left.batch, right.batch, (left.numbers, right.numbers), check):
-                found += results.size
-                if self._sorts and isinstance(results, Pairs):
-                    in_order.add(results, left.starts, right.starts)
-                else:
-                    yield results
-        yield from in_order.upto(merge.steps_done)
-        self._counters.merges += 1
-        if self._strictness == "progressive" and self._giving.pairs_only:
-            self._estimator.learn(merge.new_pairs, found)
-        if last:
-            yield from self._left_over(merge.pairs)
-        for pair in merge.pairs:
-            self._store.remove(pair.blocks)
-
-    def _check(self, left: Items, right: Items) -> Check:
-        """Of the pairs of two parts: if results came early, those from one run pair have been found."""
-
-        def check(lefts: Rows, rights: Rows) -> tuple[Rows, Rows]:
-            if self._strictness == "progressive":
-                lefts, rights = apart(lefts, rights, left.sources, right.sources)
-            here = self._order.belongs(left, right, lefts, rights)
-            return (lefts, rights) if here is None else (lefts[here], rights[here])
-
-        return check
-
-    def _left_over(self, pairs: Sequence[RunPair]) -> Iterator[Results]:
-        """Everybody has met: rows of the last runs without a partner, read once more."""
-        for side in Side:
-            if self._giving.partnered.watches(side) and self._giving.partnered.gives_alone:
-                for run in (pair.runs[side] for pair in pairs):
-                    for page in range(len(run.zones)):
-                        items = self._pages.read(side, run, page, 0)
-                        self._budget.hold("left over", items.size, items.nbytes)
-                        yield from self._giving.alone(side, items.batch, items.numbers)
-                self._budget.release("left over")
+    def _alone(self) -> Iterator[Results]:
+        while self._dead:
+            side, batch = self._dead.pop()
+            yield Alone(side, batch, np.arange(batch.num_rows))
 
     # Memory.
 
@@ -378,13 +341,13 @@ class Pmj:
     def _unmet(self) -> int:
         return sum(len(self._rows[side]) - self._met[side] for side in Side)
 
-    @property
-    def _capacity(self) -> int:
-        """Of the run that is being made, in the unit of the budget: all but the input buffer and a page."""
-        limit = self._limit
-        if limit is None:
-            return 2**62
-        return limit - self._block_rows if self._budget.unit == "rows" else limit - limit // 8
+    def _fits(self, held: int, rows: int, nbytes: int) -> bool:
+        """Whether the run that is being made can grow by so much beside something else and the rows that arrive."""
+        if self._limit is None:
+            return True
+        mine = self._size()
+        wanted = self._budget.measure(mine[0] + rows, mine[1] + nbytes) + held
+        return wanted <= self._limit - arriving(Budget(self._limit, self._budget.unit), self._block_rows)
 
     def _size(self) -> tuple[int, int]:
         """Rows and bytes of the run that is being made, whose sides are sorted one after the other, and of marks."""
@@ -394,8 +357,3 @@ class Pmj:
 
     def _hold(self) -> None:
         self._budget.hold("residents", *self._size())
-
-
-def _group_size(runs: int, most: int) -> int:
-    """How many of the oldest run pairs to merge, so that all merges but the first are full."""
-    return runs if runs <= most else 2 + (runs - 2) % (most - 1)

@@ -1,4 +1,4 @@
-"""Pairs that a sweep finds step by step, given in the order of the sweep.
+"""Pairs that a sweep finds in one step, given in the order of the sweep.
 
 A pair belongs where the later of its rows starts. All pairs of a step come before all of the next one, so a step is
 sorted by itself.
@@ -17,7 +17,6 @@ from dovetail.state.runs import Words
 
 class InOrder:
     def __init__(self) -> None:
-        self._step = 0
         self._pairs: list[Pairs] = []
         self._places: list[Words] = []
 
@@ -25,13 +24,9 @@ class InOrder:
         self._pairs.append(pairs)
         self._places.append(np.maximum(left_starts[pairs.left_rows], right_starts[pairs.right_rows]))
 
-    def upto(self, step: int) -> Iterator[Pairs]:
-        """The sweep is at this step: what was found in the one before, sorted."""
-        if step == self._step:
-            return
+    def given(self) -> Iterator[Pairs]:
         if self._pairs:
             left = pa.concat_batches([take_rows(pairs.left, pairs.left_rows) for pairs in self._pairs])
             right = pa.concat_batches([take_rows(pairs.right, pairs.right_rows) for pairs in self._pairs])
             order = np.argsort(np.concatenate(self._places), kind="stable")
             yield Pairs(left, order, right, order)
-        self._step, self._pairs, self._places = step, [], []

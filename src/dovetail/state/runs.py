@@ -1,22 +1,24 @@
 """Sorted runs on disk: rows in sweep order, in pages that a merge reads one after the other.
 
-    run    [page][page][page]      one block; of each page is known where its first row starts and how far it reaches
-    pair   a run of each side      made of rows that were in memory together, or merged from such pairs
+    run     [page][page] [page]     of each page is known where its first row starts and how far it reaches
+    group   a run of each input     made of rows that were in memory together, or merged from such groups
 
-Beside their columns, pages keep each row's interval of the sweep, and its number where somebody asks for it.
+Inputs go by number: 0 and 1 are the sides of a join of two. A run is in one block, or in several where its writing was
+interrupted. Beside their columns, pages keep each row's interval of the sweep, and its number if somebody asks for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dovetail.batch import Rows, Side, take_rows
+from dovetail.batch import Rows, take_rows
 from dovetail.state.blocks import Block, BlockStore, PagedBlock
 from dovetail.state.budget import Budget
 
@@ -95,50 +97,64 @@ class Zone(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Pages of one side in sweep order, in one block; a run without rows has none."""
+    """Pages of one input in sweep order; a run without rows has no blocks."""
 
-    block: Block | None = None
-    zones: tuple[Zone, ...] = ()
+    blocks: tuple[Block, ...] = ()
+    pages: tuple[int, ...] = ()  # of each block
+    zones: tuple[Zone, ...] = ()  # of all pages
 
-    @property
-    def rows(self) -> int:
-        return sum(zone.rows for zone in self.zones)
+    @classmethod
+    def of(cls, parts: Sequence[Run]) -> Run:
+        """Runs that follow each other, as one."""
+        blocks, pages, zones = zip(*((part.blocks, part.pages, part.zones) for part in parts), strict=True)
+        return cls(sum(blocks, ()), sum(pages, ()), sum(zones, ()))
+
+    def place(self, page: int) -> tuple[Block, int]:
+        """In which block a page is, and where."""
+        for block, count, end in zip(self.blocks, self.pages, accumulate(self.pages), strict=True):
+            if page < end:
+                return block, page - end + count
+        raise IndexError(page)
 
     def to_json(self) -> dict[str, Any]:
-        return {"block": None if self.block is None else self.block.to_json(), "zones": self.zones}
+        return {"blocks": [block.to_json() for block in self.blocks], "pages": self.pages, "zones": self.zones}
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Run:
-        block = None if fields["block"] is None else Block.from_json(fields["block"])
-        return cls(block, tuple(Zone(*zone) for zone in fields["zones"]))
+        blocks = tuple(Block.from_json(block) for block in fields["blocks"])
+        return cls(blocks, tuple(fields["pages"]), tuple(Zone(*zone) for zone in fields["zones"]))
 
 
-class RunPair(NamedTuple):
-    """A run of each side. Pairs of rows from one run pair have been found."""
+class RunGroup(NamedTuple):
+    """A run of each input. Results all of whose rows are from one group have been found."""
 
-    runs: tuple[Run, Run]
-    arrived: tuple[int, int]  # rows of each side, with those that match nothing and were not kept
+    runs: tuple[Run, ...]
+    arrived: tuple[int, ...]  # rows of each input, with those that match nothing and were not kept
 
     def to_json(self) -> dict[str, Any]:
         return {"runs": [run.to_json() for run in self.runs], "arrived": self.arrived}
 
     @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> RunPair:
-        left, right = (Run.from_json(run) for run in fields["runs"])
-        return cls((left, right), tuple(fields["arrived"]))
+    def from_json(cls, fields: Mapping[str, Any]) -> RunGroup:
+        return cls(tuple(Run.from_json(run) for run in fields["runs"]), tuple(fields["arrived"]))
 
     @property
     def blocks(self) -> list[Block]:
-        return [run.block for run in self.runs if run.block is not None]
+        return [block for run in self.runs for block in run.blocks]
+
+    @property
+    def rows(self) -> int:
+        return sum(block.rows for block in self.blocks)
 
 
 class Pages:
     """Items as pages on disk, of a bounded size, and back."""
 
-    def __init__(self, store: BlockStore, budget: Budget, schemas: tuple[pa.Schema, pa.Schema]) -> None:
+    def __init__(self, store: BlockStore, budget: Budget, schemas: Mapping[str, pa.Schema]) -> None:
         self.store = store
         self._budget = budget
-        self._schemas = schemas
+        self.names = tuple(schemas)  # of the inputs
+        self.schemas = tuple(schemas.values())
 
     def measure(self, rows: int, nbytes: int) -> int:
         """In the unit of the budget."""
@@ -147,23 +163,23 @@ class Pages:
     def size(self, items: Items) -> int:
         return self.measure(items.size, items.nbytes)
 
-    def read(self, side: Side, run: Run, page: int, source: int) -> Items:
-        """The rows of a page of a run; `source` says which of the merged runs it is."""
-        assert run.block is not None
-        [whole] = self.store.read_pages(run.block, page, page + 1)
-        items = self._items(side, whole)
+    def read(self, number: int, run: Run, page: int, source: int) -> Items:
+        """The rows of a page of a run of that input; `source` says which of the merged runs it is."""
+        block, place = run.place(page)
+        [whole] = self.store.read_pages(block, place, place + 1)
+        items = self._items(number, whole)
         items.sources = np.full(whole.num_rows, source, np.int16)
         return items
 
-    def spill(self, side: Side, items: Items) -> Block:
+    def spill(self, number: int, items: Items) -> Block:
         """Rows of a sweep area, with the runs that they come from."""
-        return self.store.write(with_columns(items), f"{side.alias}-area", _zone(items)[2:])
+        return self.store.write(with_columns(items), f"{self.names[number]}-area", _zone(items)[2:])
 
-    def unspill(self, side: Side, block: Block) -> Items:
-        return self._items(side, self.store.read(block))
+    def unspill(self, number: int, block: Block) -> Items:
+        return self._items(number, self.store.read(block))
 
-    def _items(self, side: Side, whole: pa.RecordBatch) -> Items:
-        schema = self._schemas[side]
+    def _items(self, number: int, whole: pa.RecordBatch) -> Items:
+        schema = self.schemas[number]
         own = range(len(schema), whole.num_columns)
         extra = {whole.schema.names[i]: np.asarray(whole.column(i)) for i in own}
         batch = pa.RecordBatch.from_arrays(whole.columns[: len(schema)], schema=schema)
@@ -201,9 +217,9 @@ def _zone(items: Items) -> Zone:
 class RunWriter:
     """A run that is being written, from items that come in sweep order."""
 
-    def __init__(self, pages: Pages, side: Side, most: int) -> None:
+    def __init__(self, pages: Pages, number: int, most: int) -> None:
         self._pages = pages
-        self._side = side
+        self._number = number  # of the input
         self._most = most  # size of a page
         self._block: PagedBlock | None = None
         self._zones: list[Zone] = []
@@ -230,14 +246,19 @@ class RunWriter:
             self._write(piece)
 
     def finish(self) -> Run:
+        """What was written since the last time."""
         if self.waiting is not None:
             self._write(self.waiting)
             self.waiting = None
-        return Run() if self._block is None else Run(self._block.close(), tuple(self._zones))
+        if self._block is None:
+            return Run()
+        run = Run((self._block.close(),), (len(self._zones),), tuple(self._zones))
+        self._block, self._zones = None, []
+        return run
 
     def _write(self, page: Items) -> None:
         batch = with_columns(page)
         if self._block is None:
-            self._block = self._pages.store.paged(batch.schema, self._side.alias)
+            self._block = self._pages.store.paged(batch.schema, self._pages.names[self._number])
         self._block.write(batch)
         self._zones.append(_zone(page))

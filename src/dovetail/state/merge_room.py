@@ -1,0 +1,65 @@
+"""How a merge of sorted runs divides a memory budget: pages that wait, areas of rows passed, output, parts from disk.
+
+A block for arriving rows is always left, since a merge may be open while they come.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from dovetail.state.budget import SMALLEST_BLOCK, Budget
+
+PLENTY = 2**62
+
+
+class Room(NamedTuple):
+    """In the unit of the budget."""
+
+    groups: int  # that are merged at once
+    page: int
+    waiting: int  # pages that have not met all they can
+    area: int  # rows in the area of each input
+    spilled: int  # a part of an area that is read from disk
+    total: int
+
+
+def divide(budget: Budget, block_rows: int, fan_in: int, inputs: int = 2) -> Room:
+    """As many runs as asked for, fewer where their pages would be too small. A quarter is for the areas."""
+    limit = budget.limit
+    if limit is None:
+        return Room(max(2, fan_in // inputs), PLENTY, PLENTY, PLENTY, PLENTY, 0)
+    total = limit - arriving(budget, block_rows)
+    if budget.unit == "rows":
+        groups = max(2, min(fan_in // inputs, (limit // block_rows - 4) // inputs))
+        # Of each run less than a page is left over from the last step, of each writer less than a page waits.
+        runs = (groups + 1) * inputs
+        page = max(1, min(block_rows, (total - total // 4 - total // 8 + runs) // (runs + inputs)))
+        return _room(total, inputs, groups, page)
+    groups = max(2, min(fan_in // inputs, limit // SMALLEST_BLOCK // 4 // inputs))
+    return _room(total, inputs, groups, 4 * limit // (8 * inputs * (groups + 2)))
+
+
+def beside(budget: Budget, whole: Room, inputs: int = 2) -> Room | None:
+    """The same pages, merged in half of the memory, so that a run can be made beside; None where that is too little."""
+    if budget.limit is None:
+        return None
+    half = budget.limit // 2
+    left_over = half - half // 4 - max(whole.page, half // 8)
+    groups = left_over // (inputs * whole.page) - 2
+    return _room(half, inputs, min(whole.groups, groups), whole.page) if groups >= 2 else None
+
+
+def arriving(budget: Budget, block_rows: int) -> int:
+    """What is set aside for rows that arrive."""
+    limit = budget.limit
+    if limit is None:
+        return 0
+    return block_rows if budget.unit == "rows" else limit // 8
+
+
+def _room(total: int, inputs: int, groups: int, page: int) -> Room:
+    """A quarter for the areas, an eighth for parts of them that are read from disk, the rest for pages."""
+    area = total // 4 // inputs
+    spilled = max(page, total // 8)
+    waiting = max(page, total - inputs * (area + page - 1) - spilled)
+    return Room(groups, page, waiting, area, spilled, total)
