@@ -23,6 +23,7 @@ class Counters(Mapping[str, int]):
     pages_read_random: int = 0
     rows_shed: int = 0  # dropped because somebody asked for it
     results_missed: int = 0  # for that reason
+    results_missed_expected: int = 0  # by what was known of the arrivals when rows were dropped
     peak_rows_in_memory: int = 0
     peak_bytes_in_memory: int = 0
     peak_buffer_rows: int = 0

@@ -49,9 +49,14 @@ class Arrivals:
         """p(side, j). A side that has ended has none."""
         recent = self._unit if self._recent is None else self._recent
         rates = np.where(self.ended, 0.0, recent / max(1e-300, recent.sum()))
-        by_partition = self.total / np.maximum(1, self.total.sum(axis=1, keepdims=True))
-        probabilities: NDArray[np.float64] = by_partition * rates[:, None]
+        probabilities: NDArray[np.float64] = self.shares * rates[:, None]
         return probabilities
+
+    @property
+    def shares(self) -> NDArray[np.float64]:
+        """Of the rows of a side, how many are in each partition."""
+        shares: NDArray[np.float64] = self.total / np.maximum(1, self.total.sum(axis=1, keepdims=True))
+        return shares
 
     def to_json(self) -> dict[str, Any]:
         recent = None if self._recent is None else self._recent.tolist()

@@ -61,6 +61,7 @@ class HashPartitions:
         self._schema = schema
         self._partitions = partitions
         self.sizes: Counts = np.zeros(partitions, np.int64)  # rows of each partition
+        self.settling = 0  # how often rows have settled
         self._settled: pa.RecordBatch
         self._starts: Counts  # of each partition in it
         self._settle([])
@@ -101,8 +102,8 @@ class HashPartitions:
         """The rows of a partition, oldest first."""
         start, stop = self._starts[number], self._starts[number + 1]
         young_rows = np.flatnonzero(partitions_of(self._young_hashes, self._partitions) == number)
-        young = self._stayed_young()
-        parts = [self._stayed_settled().slice(start, stop)]
+        young = self.young
+        parts = [self.settled.slice(start, stop)]
         if len(young_rows):
             parts.append(young.take(young_rows))
         return joined([part for part in parts if len(part.hashes)] or parts)
@@ -110,8 +111,8 @@ class HashPartitions:
     def evict(self, counts: Mapping[int, int], tick: int) -> Iterator[tuple[int, Stayed]]:
         """Let the oldest rows of some partitions go: so many of each. The others settle when all have been taken."""
         order = np.argsort(partitions_of(self._young_hashes, self._partitions), kind="stable")
-        young = self._stayed_young().take(order)
-        settled = self._stayed_settled()
+        young = self.young.take(order)
+        settled = self.settled
         self._young, self._table = RowStore(self._schema), HashTable()  # their rows are in `young` now
         young_starts = _starts(partitions_of(young.hashes, self._partitions), self._partitions)
         kept: list[Stayed] = []
@@ -135,11 +136,37 @@ class HashPartitions:
         self._settled = self._settled.slice(0, 0)
         self._settle(kept)
 
-    def clear(self) -> None:
-        self.sizes[:] = 0
-        self._settle([])
+    @property
+    def settled(self) -> Stayed:
+        """Rows that stayed when others left last, in the order of partitions."""
+        hashes = np.ascontiguousarray(self._table.hashes[: len(self._settled)])
+        return Stayed(self._settled, hashes, self._settled_arrived, np.full(len(hashes), NEVER))
+
+    @property
+    def young(self) -> Stayed:
+        """Rows that have come since, in the order of arrival."""
+        ticks, rows = np.array(self._arrivals, np.int64).reshape(-1, 2).T
+        hashes = self._young_hashes
+        return Stayed(self._young.view(), hashes, np.repeat(ticks, rows), np.full(len(hashes), NEVER))
+
+    @property
+    def young_rows(self) -> int:
+        return len(self._young)
+
+    def restore(self, settled: list[Stayed], young: list[Stayed]) -> None:
+        """Take over rows that were settled and young in another instance."""
+        self._settle(settled)
+        self.sizes = np.diff(self._starts)
+        for rows in young:
+            ticks, starts = np.unique(rows.arrived, return_index=True)  # ascending, as they came
+            counts = np.diff([*starts, len(rows.arrived)])
+            self._young.append(rows.batch)
+            self._table.insert(np.ascontiguousarray(rows.hashes))
+            self._arrivals += zip(ticks.tolist(), counts.tolist(), strict=True)
+            self.sizes += np.bincount(partitions_of(rows.hashes, self._partitions), minlength=self._partitions)
 
     def _settle(self, kept: list[Stayed]) -> None:
+        self.settling += 1
         if kept:
             rows = joined(kept)
             self._settled, hashes, self._settled_arrived = rows.batch, rows.hashes, rows.arrived
@@ -156,15 +183,6 @@ class HashPartitions:
     @property
     def _young_hashes(self) -> Hashes:
         return np.ascontiguousarray(self._table.hashes[len(self._settled) :])
-
-    def _stayed_young(self) -> Stayed:
-        ticks, rows = np.array(self._arrivals, np.int64).reshape(-1, 2).T
-        hashes = self._young_hashes
-        return Stayed(self._young.view(), hashes, np.repeat(ticks, rows), np.full(len(hashes), NEVER))
-
-    def _stayed_settled(self) -> Stayed:
-        hashes = np.ascontiguousarray(self._table.hashes[: len(self._settled)])
-        return Stayed(self._settled, hashes, self._settled_arrived, np.full(len(hashes), NEVER))
 
 
 def _starts(partitions: NDArray[np.int64], count: int) -> NDArray[np.int64]:

@@ -84,9 +84,7 @@ class HashRunWriter:
 
     def __init__(self, store: BlockStore, schema: pa.Schema, stem: str, page_rows: int) -> None:
         self._store = store
-        self._schema = schema
-        for name in EXTRA:
-            self._schema = self._schema.append(pa.field(name, pa.int64()))
+        self._schema = stayed_schema(schema)
         self._page_rows = page_rows
         self._paged = store.paged(self._schema, stem)
         self._sizes: list[list[int]] = [[]]  # rows of each page of each run
@@ -135,8 +133,7 @@ class HashRunWriter:
         return runs
 
     def _write_page(self, rows: Stayed) -> None:
-        columns = [*rows.batch.columns, *(pa.array(column) for column in rows[1:])]
-        page = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        page = stayed_batch(rows, self._schema)
         self._paged.write(page)
         self._bytes += int(page.nbytes)
         self._sizes[-1].append(len(rows.hashes))
@@ -145,9 +142,21 @@ class HashRunWriter:
 
 def read_run(store: BlockStore, run: HashRun, schema: pa.Schema, first: int, stop: int) -> list[Stayed]:
     """Some pages of a run."""
-    pages = []
-    for page in store.read_pages(run.block, run.first_page + first, run.first_page + stop):
-        columns = page.columns
-        batch = pa.RecordBatch.from_arrays(columns[: -len(EXTRA)], schema=schema)
-        pages.append(Stayed(batch, *(np.asarray(column) for column in columns[-len(EXTRA) :])))
-    return pages
+    pages = store.read_pages(run.block, run.first_page + first, run.first_page + stop)
+    return [stayed_rows(page, schema) for page in pages]
+
+
+def stayed_schema(schema: pa.Schema) -> pa.Schema:
+    """Of rows with their hashes and ticks."""
+    return pa.schema([*schema, *(pa.field(name, pa.int64()) for name in EXTRA)])
+
+
+def stayed_batch(rows: Stayed, schema: pa.Schema) -> pa.RecordBatch:
+    columns = [*rows.batch.columns, *(pa.array(column) for column in rows[1:])]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def stayed_rows(batch: pa.RecordBatch, schema: pa.Schema) -> Stayed:
+    columns = batch.columns
+    rows = pa.RecordBatch.from_arrays(columns[: -len(EXTRA)], schema=schema)
+    return Stayed(rows, *(np.asarray(column) for column in columns[-len(EXTRA) :]))

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from dovetail.batch import Pairs, Side, take_rows
 from dovetail.condition import Condition, matching
@@ -33,6 +34,7 @@ from dovetail.state.hash_parameters import HashParameters
 from dovetail.state.hash_partitions import Hashes, HashPartitions, Stayed, joined, partitions_of
 from dovetail.state.hash_room import Room
 from dovetail.state.hash_runs import HashRun, HashRunWriter, Match, read_run
+from dovetail.state.hash_saved import SavedPartitions
 from dovetail.state.hash_table import HashTable
 from dovetail.state.ledger import Ledger
 from dovetail.state.manifest import Manifest, Usage
@@ -76,19 +78,25 @@ class SpillingHash:
         self._parameters = p = HashParameters.read({**self.defaults, **workspace.parameters})
         self._policy = policy(p.flush, self.paired, p.acceptable, p.tolerance)
         self._flush_share = self._room.flush_share if p.n_flush is None else p.n_flush
-        self._partitions = count = p.partitions or self._room.partitions
-        self._arrivals = Arrivals(count, p.decay, p.unit_rows)
-        self._distinct = DistinctKeys(count)
-        self._ledger = Ledger(count)
-        self._residents = tuple(HashPartitions(schema, count) for schema in condition.schemas)
-        self._matches: list[list[Match]] = [[] for _ in range(count)]
-        self._dropped = (Dropped(), Dropped())
+        self._divide(p.partitions or self._room.partitions)
+        self._missed_expected = 0.0
         self._clock = Clock()
         self._open: Task | None = None
         self._stored: list[tuple[Block, Block]] = []  # results of a task that was open at a snapshot
         self._runs_in: Counter[str] = Counter()  # how many runs there are in each block
         self._named: set[str] = set()  # blocks that a manifest names: not ours to remove
         self._version = 0
+
+    def _divide(self, partitions: int) -> None:
+        """Begin with so many empty partitions of each side."""
+        self._partitions = partitions
+        self._arrivals = Arrivals(partitions, self._parameters.decay, self._parameters.unit_rows)
+        self._distinct = DistinctKeys(partitions)
+        self._ledger = Ledger(partitions)
+        self._residents = tuple(HashPartitions(schema, partitions) for schema in self._schemas)
+        self._saved = tuple(SavedPartitions(self._store, self._schemas[side], side.alias) for side in Side)
+        self._matches: list[list[Match]] = [[] for _ in range(partitions)]
+        self._dropped = (Dropped(partitions), Dropped(partitions))
 
     @staticmethod
     def refuses(condition: Condition) -> str | None:
@@ -108,7 +116,7 @@ class SpillingHash:
     def _take_in(self, side: Side, batch: pa.RecordBatch, hashes: Hashes) -> Iterator[Pairs]:
         tick = self._clock.tick()
         self._counters.probes += len(hashes)
-        self._counters.results_missed += self._dropped[side.other].missed(hashes)
+        self._count_missed(side, hashes)
         for their_rows, probing, theirs in self._residents[side.other].probe(hashes, MOST_PAIRS):
             self._counters.pairs_tested += len(probing)
             yield self._checked(Pairs.oriented(side, batch, probing, their_rows, theirs))
@@ -124,6 +132,20 @@ class SpillingHash:
         self._make_room(side, batch)
         self._residents[side].insert(batch, hashes, numbers, tick)
         self._hold()
+
+    def _count_missed(self, side: Side, hashes: Hashes) -> None:
+        dropped = self._dropped[side.other]
+        if dropped.nbytes:
+            self._counters.results_missed += dropped.missed(hashes)
+            shares, keys = self._arrivals.shares[side], self._keys_of_partitions()
+            self._missed_expected += dropped.expected(len(hashes), shares, keys)
+            self._counters.results_missed_expected = round(self._missed_expected)
+
+    def _keys_of_partitions(self) -> NDArray[np.float64]:
+        """How many different keys a partition has: s in section 5.3 of RPJ's paper."""
+        if self._parameters.domain is None:
+            return self._distinct.counts()
+        return np.full(self._partitions, self._parameters.domain / self._partitions)
 
     def end(self, side: Side) -> None:
         """Residents of the other side wait only for what this side has on disk."""
@@ -158,10 +180,8 @@ class SpillingHash:
         if not victims:
             return False
         if self._parameters.shed and policy is None:
-            # Rows that can match what is on disk since a snapshot follow it: what they would miss could not be counted.
-            spilled = [v for v in victims if self._ledger.spilled[v.side.other, v.partition]]
-            self._shed([v for v in victims if v not in spilled])
-            victims = spilled
+            self._shed(victims)
+            return True
         tick = self._clock.tick()
         runs: dict[int, dict[Side, HashRun | None]] = {}
         for side in Side:
@@ -189,10 +209,10 @@ class SpillingHash:
         tick = self._clock.tick()
         for side in Side:
             counts = {v.partition: v.rows for v in victims if v.side is side}
-            for _, rows in self._residents[side].evict(counts, tick) if counts else ():
+            for partition, rows in self._residents[side].evict(counts, tick) if counts else ():
                 self._counters.rows_shed += len(rows.hashes)
                 if not self._arrivals.ended[side.other]:
-                    self._dropped[side].add(rows.hashes)
+                    self._dropped[side].add(partition, rows.hashes)
         self._hold()
         give_back()
 
@@ -361,8 +381,12 @@ class SpillingHash:
     # Memory and snapshots
 
     def _hold(self) -> None:
-        self._budget.hold("residents", sum(map(len, self._residents)), sum(side.nbytes for side in self._residents))
+        self._budget.hold("residents", *self._resident())
         self._budget.hold("keys of dropped rows", 0, sum(side.nbytes for side in self._dropped))
+
+    def _resident(self) -> tuple[int, int]:
+        """Rows and bytes in memory."""
+        return sum(map(len, self._residents)), sum(side.nbytes for side in self._residents)
 
     def _hold_loaded(self, rows: int, nbytes: int) -> None:
         self._budget.hold(LOADED, rows, self._room.copies * nbytes)
@@ -377,29 +401,27 @@ class SpillingHash:
     @property
     def usage(self) -> Usage:
         runs = self._runs
-        return Usage(
-            sum(map(len, self._residents)),
-            sum(side.nbytes for side in self._residents),
-            sum(run.rows for run in runs),
-            int(sum(run.rows * run.row_bytes for run in runs)),
-        )
+        on_disk = sum(run.rows for run in runs), int(sum(run.rows * run.row_bytes for run in runs))
+        return Usage(*self._resident(), *on_disk)
 
     def snapshot(self) -> Manifest:
         for pairs in self._run_open():
             left = self._store.write(take_rows(pairs.left, pairs.left_rows), "results")
             self._stored.append((left, self._store.write(take_rows(pairs.right, pairs.right_rows), "results")))
-        self._flush_everything()
         self._version += 1
         state = {
+            "residents": [self._saved[side].save(self._residents[side]) for side in Side],
             "clock": self._clock.now,
             "arrivals": self._arrivals.to_json(),
             "distinct": self._distinct.to_json(),
+            "missed_expected": self._missed_expected,
             "dropped": [side.to_json() for side in self._dropped],
             "ledger": self._ledger.to_json(),
             "matches": [[match.to_json() for match in matches] for matches in self._matches],
             "results": [[block.to_json() for block in pair] for pair in self._stored],
         }
         names = {run.block.name for run in self._runs} | {block.name for pair in self._stored for block in pair}
+        names = names.union(*(saved.names for saved in self._saved))
         self._named |= names
         return Manifest(self._version, state, tuple(sorted(names)))
 
@@ -407,12 +429,20 @@ class SpillingHash:
         self._version = manifest.version
         self._named = set(manifest.segments)
         state = manifest.state
+        self._divide(len(state["matches"]))  # as many as there were, whatever the memory is now
         self._clock = Clock(state["clock"])
         self._arrivals.restore(state["arrivals"])
         self._distinct.restore(state["distinct"])
-        for side, dropped in zip(self._dropped, state["dropped"], strict=True):
-            side.restore(dropped)
+        for dropped, fields in zip(self._dropped, state["dropped"], strict=True):
+            dropped.restore(fields)
+        self._missed_expected = state["missed_expected"]
         self._ledger.restore(state["ledger"])
         self._matches = [[Match.from_json(match) for match in matches] for matches in state["matches"]]
         self._runs_in = Counter(run.block.name for run in self._runs)
         self._stored = [(Block.from_json(left), Block.from_json(right)) for left, right in state["results"]]
+        for side in Side:
+            self._saved[side].load(self._residents[side], state["residents"][side])
+        used, (rows, _) = self._budget.measure(*self._resident()), self._resident()
+        if used > self._room.residents:  # memory may be less than it was
+            self._flush(int(np.ceil(rows * (used - self._room.residents) / used)))
+        self._hold()
