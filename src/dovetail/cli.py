@@ -7,9 +7,14 @@ done).
 from __future__ import annotations
 
 import importlib
+import os
 import shutil
 import sys
+import threading
 import time
+import webbrowser
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -23,12 +28,18 @@ from dovetail import api
 from dovetail.condition import parse
 from dovetail.errors import DovetailError, InputError
 from dovetail.files import check_output, dataset_of, format_of
+from dovetail.live.recording import Recording
+from dovetail.live.report import report as write_report
+from dovetail.live.server import watch as watch_run
+from dovetail.live.terminal import show
 from dovetail.metrics import Observer, Progress
 from dovetail.plan import JoinPlan
 from dovetail.planner import plan_join, plan_tables
 from dovetail.progress import watched
+from dovetail.runtimes.embedded import Step
 from dovetail.runtimes.output import output_schema
 from dovetail.state.budget import parse_bytes
+from dovetail.tables import arrow_table
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 console = Console()
@@ -69,13 +80,14 @@ class Request(NamedTuple):
     memory: str | None
     algorithm: str
     in_process: bool
+    watched: bool = False  # joined as it is read, in process
 
     def checked(self) -> JoinPlan:
         """Everything that can be wrong with a request, found before Spark starts; the plan if nothing is."""
         schemas = [dataset_of(path).schema for path in (self.left, self.right)]
         condition = parse(self.on, schemas[0], schemas[1], in_process=self.in_process)
         memory_bytes = None if self.memory is None else parse_bytes(self.memory)
-        make = plan_tables if self.in_process else plan_join
+        make = plan_tables if self.in_process and not self.watched else plan_join
         algorithm = "auto" if self.in_process and self.algorithm == "diag" else self.algorithm  # diag has to see data
         plan = make(condition, self.how, algorithm=algorithm, memory_bytes=memory_bytes)
         output_schema(schemas[0], schemas[1], self.suffix, plan.how)
@@ -102,6 +114,51 @@ class Request(NamedTuple):
             progress=progress or False,
         )
 
+    def steps(self, recording: Recording) -> Iterator[Step]:
+        """Results as they come."""
+        left, right = self.inputs()
+        return api.progressive(
+            left,
+            right,
+            self.on,
+            suffix=self.suffix,
+            memory=self.memory,
+            algorithm=self.algorithm,
+            record=recording,
+        )
+
+
+class Viewing(NamedTuple):
+    """How a join is looked at while it runs, and afterwards."""
+
+    live: bool
+    watch: bool
+    port: int
+    record: Path | None
+    report: Path | None
+
+    @property
+    def wanted(self) -> bool:
+        return self.live or self.watch or self.record is not None or self.report is not None
+
+    @contextmanager
+    def recording(self) -> Iterator[Recording]:
+        """A recording for those who look; what they see last is its end."""
+        recording = Recording(self.record)
+        try:
+            with ExitStack() as stack:
+                server = stack.enter_context(watch_run(recording, self.port)) if self.watch else None
+                if server is not None:
+                    _announce(server.url)
+                if self.live:
+                    stack.enter_context(show(recording))
+                yield recording
+                if server is not None:
+                    server.wait_for_readers()
+        finally:
+            if self.report is not None and recording.heading is not None:
+                write_report(recording, self.report)
+
 
 @app.command()
 def join(
@@ -119,15 +176,42 @@ def join(
         bool | None,
         typer.Option(help="A bar on the terminal, or lines of plain text elsewhere. By default: on a terminal only."),
     ] = None,
+    live: Annotated[
+        bool, typer.Option("--live", help="Show what the join does while it runs, in the terminal.")
+    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="The same in a browser on this machine.")] = False,
+    port: Annotated[int, typer.Option(help="For --watch; 0 is any that is free.")] = 0,
+    record: Annotated[Path | None, typer.Option(help="Where to keep what it did, for `dovetail watch`.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Where to write what it did, as an HTML file.")] = None,
 ) -> None:
-    """Join two files."""
-    request = Request(left, right, on, how, suffix, memory, algorithm, in_process)
+    """Join two files.
+
+    With --live, --watch, --record or --report they are joined in this process as they are read, by an algorithm for
+    inner joins that answers early.
+    """
+    viewing = Viewing(live, watch, port, record, report)
+    request = Request(left, right, on, how, suffix, memory, algorithm, in_process or viewing.wanted, viewing.wanted)
     request.checked()
     check_output(out, overwrite=overwrite)
     started = time.perf_counter()
-    with watched(progress) as observer:
-        rows = (_join_in_process if in_process else _join_on_spark)(request, out, observer)
+    if viewing.wanted:
+        rows = _join_watched(request, out, viewing)
+    else:
+        with watched(progress) as observer:
+            rows = (_join_in_process if in_process else _join_on_spark)(request, out, observer)
     console.print(f"{rows:,} rows in {time.perf_counter() - started:.1f} s, written to {out}", highlight=False)
+
+
+@app.command("watch")
+def watch_recordings(
+    path: Annotated[Path, typer.Argument(help="A recording (--record, record=), or a directory of them.")],
+    port: Annotated[int, typer.Option(help="0 is any that is free.")] = 0,
+) -> None:
+    """Show recorded joins in a browser on this machine, also while they run. Ctrl-C ends it."""
+    with watch_run(path, port) as server:
+        _announce(server.url)
+        with suppress(KeyboardInterrupt):
+            threading.Event().wait()
 
 
 @app.command()
@@ -200,15 +284,48 @@ def _join_in_process(request: Request, out: Path, observer: Observer | None) -> 
     left, right = request.inputs()
     result = request.join(left, right, observer)
     rows: int = result.num_rows
-    unfinished = out / ".part-0.tmp"
-    with pq.ParquetWriter(unfinished, result.schema) as file:
+    with _writer(out, result.schema) as file:
         for start in range(0, rows, GROUP_ROWS):
             observe(Progress("writing", start, rows))
             file.write_table(result.slice(start, GROUP_ROWS), GROUP_ROWS)
     observe(Progress("writing", rows, rows))
-    _clear(out, except_for=unfinished)
-    unfinished.rename(out / "part-0.parquet")
     return rows
+
+
+def _join_watched(request: Request, out: Path, viewing: Viewing) -> int:
+    rows = 0
+    schemas = [arrow_table(dataset_of(path).schema.empty_table()).schema for path in (request.left, request.right)]
+    schema = output_schema(schemas[0], schemas[1], request.suffix)
+    waiting: list[pa.RecordBatch] = []
+    with viewing.recording() as recording, _writer(out, schema) as file:
+        for step in request.steps(recording):
+            waiting.append(step.batch)
+            rows += step.batch.num_rows
+            if sum(batch.num_rows for batch in waiting) >= GROUP_ROWS:
+                file.write_table(pa.Table.from_batches(waiting, schema), GROUP_ROWS)
+                waiting.clear()
+        file.write_table(pa.Table.from_batches(waiting, schema), GROUP_ROWS)
+    return rows
+
+
+@contextmanager
+def _writer(out: Path, schema: pa.Schema) -> Iterator[Any]:
+    """A Parquet file that takes the place of everything in the directory when it is whole."""
+    unfinished = out / ".part-0.tmp"
+    try:
+        with pq.ParquetWriter(unfinished, schema) as file:
+            yield file
+        _clear(out, except_for=unfinished)
+        unfinished.rename(out / "part-0.parquet")
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _announce(url: str) -> None:
+    """Say where a page is, and open it where there is a screen."""
+    errors.print(f"watch it at {url}", highlight=False)
+    if sys.platform in ("darwin", "win32") or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")):
+        webbrowser.open(url)
 
 
 def _join_on_spark(request: Request, out: Path, observer: Observer | None) -> int:

@@ -3,26 +3,25 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from tests.live.runs import Clock
+from tests.sources.scripted import Gate, Scripted
 
 import dovetail
+from dovetail.batch import Arrival, End, Side
 from dovetail.errors import InputError
 from dovetail.estimate import Estimate
 from dovetail.live.lines import from_line, to_line
 from dovetail.live.recording import DONE, FAILED, RUNNING, STOPPED, Heading, Recording
 from dovetail.metrics import Moment, SourceState
-from tests.sources.scripted import Gate, Scripted
+from dovetail.runtimes.embedded import Sizes
+from dovetail.sources.parquet_files import parquet_source
 
 HEADING = Heading("l.k = r.k", ("orders", "payments"), "shj", "join  inner")
 ROWS = pa.table({"k": [i % 5 for i in range(40)]})
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -191,22 +190,26 @@ def test_joins_that_tell_steps_only() -> None:
     assert recording.latest.resident_rows is None
 
 
-def test_estimates_where_sources_say_how_many_rows_they_have(tmp_path: Path) -> None:
-    import numpy as np
-    import pyarrow.parquet as pq
+def test_sources_that_say_how_many_rows_they_have(tmp_path: Path) -> None:
+    pq.write_table(ROWS, tmp_path / "l.parquet")
+    file = parquet_source(tmp_path / "l.parquet")
+    assert file is not None
+    assert Sizes.announced(ROWS, file).rows == [40, 40]
+    assert Sizes.announced(file, Scripted(ROWS)).rows == [40, None]
+    batch = ROWS.to_batches()[0]
+    sizes = Sizes([50, 30])
+    seen = [
+        list(sizes.rows) for _ in sizes.watch([Arrival(Side.LEFT, batch), Arrival(Side.RIGHT, batch), End(Side.LEFT)])
+    ]
+    assert seen == [[50, 30], [50, None], [40, None]]  # what came counts
 
+
+def test_files_are_called_by_their_names_and_estimated(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     for name in "lr":
         pq.write_table(pa.table({"k": rng.integers(0, 500, 20_000)}), tmp_path / f"{name}.parquet")
-    recording = Recording()
-    steps = list(
-        dovetail.progressive(
-            tmp_path / "l.parquet", tmp_path / "r.parquet", ["k"], memory="300KB", algorithm="pmj", record=recording
-        )
-    )
-    early = [step.estimate for step in steps if step.phase == "arriving" and step.estimate is not None]
-    assert early
-    assert all(estimate.low <= estimate.total <= estimate.high for estimate in early)
+    files, recording = [tmp_path / "l.parquet", tmp_path / "r.parquet"], Recording()
+    steps = list(dovetail.progressive(*files, ["k"], memory="300KB", algorithm="pmj", record=recording))
     assert recording.heading is not None
     assert recording.heading.join == ("l", "r")
     assert recording.latest.estimate is not None

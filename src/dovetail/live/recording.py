@@ -136,7 +136,7 @@ class Recording:
         outcome, error = DONE, ""
         try:
             yield
-        except GeneratorExit:
+        except (GeneratorExit, KeyboardInterrupt):
             outcome = STOPPED
             raise
         except BaseException as failure:
@@ -168,7 +168,7 @@ class Recording:
         recording = Followed(path)
         recording.refresh()
         if recording.heading is None:
-            raise InputError(f"{path} is not a recording of a join, or there is nothing in it yet.")
+            raise InputError(f"{path} is not a recording of a join, or nothing has been recorded yet.")
         return recording
 
     def refresh(self) -> None:
@@ -210,6 +210,8 @@ class Followed(Recording):
                         self._forget()
                     file.seek(self._at)
                     new = file.read()
+            except FileNotFoundError:  # not yet
+                return
             except OSError as error:
                 raise InputError(f"{self.path} cannot be read: {error.strerror}.") from error
             whole = new[: new.rfind(b"\n") + 1]
@@ -241,14 +243,15 @@ def _opened(path: Path) -> int:
     """A file for a new recording, in place of an older one at most."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if path.exists() and not _is_recording(path):
+        if path.exists() and not is_recording(path):
             raise InputError(f"{path} is there already and is no recording: give another file.")
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
     except OSError as error:
         raise InputError(f"{path} cannot be written to: {error.strerror}.") from error
 
 
-def _is_recording(path: Path) -> bool:
+def is_recording(path: Path) -> bool:
+    """Whether it is one, or empty."""
     with path.open("rb") as file:
         return file.read(len(MARK)) in (b"", MARK)
 

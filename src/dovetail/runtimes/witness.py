@@ -24,6 +24,7 @@ from dovetail.state.manifest import Usage
 
 EVERY_S = 0.05  # a moment is told; to look at an operator takes some microseconds
 QUIET_S = 0.5  # without a row of one side, while the other gives some
+QUIET_BATCHES = 4  # of the other: while the join is busy with a single one, it does not know what comes
 WAITING = "waiting"
 
 
@@ -47,6 +48,7 @@ class Witness:
         self._clock = clock
         self._sources = [SourceState(name) for name in names]
         self._came = [0.0] * len(names)  # when each source gave something last
+        self._alone = [0] * len(names)  # batches that the other has given since
         self._phase: str = "preparing"
         self._since = 0.0  # time up to here is accounted for
         self._due = 0.0
@@ -108,12 +110,14 @@ class Witness:
         self._came = [self._since] * len(self._sources)
 
     def _take(self, event: Event) -> None:
+        before = self._phase
         match event:
             case Arrival(side, batch):
                 now = self._enter(Phase.ARRIVING)
-                self._came[side] = now
+                self._came[side], self._alone[side] = now, 0
+                self._alone[side.other] += 1
                 self._set(side, "arriving", batch.num_rows)
-                if now - self._came[side.other] > QUIET_S:
+                if self._alone[side.other] >= QUIET_BATCHES and now - self._came[side.other] > QUIET_S:
                     self._set(side.other, "stalled")
             case Stall():
                 self._enter(Phase.REACTIVE)
@@ -123,8 +127,7 @@ class Witness:
                 self._sources[side] = replace(self._sources[side], state="ended")
                 if all(source.state == "ended" for source in self._sources):
                     self._enter(Phase.CLEANUP)
-                    self.tell()  # the first unit of it may take long
-        if self._clock() >= self._due:
+        if self._phase != before or self._clock() >= self._due:  # the first unit of work of a phase may take long
             self.tell()
 
     def _set(self, side: Side, state: str, rows: int = 0) -> None:
