@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from dovetail.errors import InputError
 from dovetail.files import dataset_of, format_of
 from dovetail.sources.local import conformed
 from dovetail.sources.protocol import Piece
+from dovetail.sources.row_groups import read_rows
 from dovetail.sources.scans import Place
 from dovetail.tables import arrow_table
 
@@ -46,14 +47,7 @@ class ParquetSource:
 
     def total_bytes(self) -> int:
         """By the statistics of the first row group: nothing is read."""
-        group = next((f.metadata.row_group(0) for f in self._fragments if f.metadata.num_row_groups), None)
-        if group is None:
-            return 0
-        leaves = [group.column(number) for number in range(group.num_columns)]
-        return self.rows * sum(
-            _width(field, [leaf for leaf in leaves if leaf.path_in_schema.split(".")[0] == field.name])
-            for field in self.schema
-        )
+        return self.rows * row_bytes((fragment.metadata for fragment in self._fragments), self.schema)
 
     def select(self, columns: Sequence[str]) -> pa.Schema:
         return pa.schema([field for field in self.schema if field.name in columns])
@@ -75,6 +69,17 @@ class ParquetSource:
             yield Piece(place.batch, place.position + place.batch.num_rows)
 
 
+def row_bytes(files: Iterable[pq.FileMetaData], schema: pa.Schema) -> int:
+    """About the bytes of a row of these columns, by the statistics of the first row group."""
+    group = next((file.row_group(0) for file in files if file.num_row_groups), None)
+    if group is None:
+        return 0
+    leaves = [group.column(number) for number in range(group.num_columns)]
+    return sum(
+        _width(field, [leaf for leaf in leaves if leaf.path_in_schema.split(".")[0] == field.name]) for field in schema
+    )
+
+
 def _width(field: pa.Field, leaves: list[Any]) -> int:
     """About the bytes of a value: texts may be encoded in less, but are as long as the least and the greatest."""
     if not pa.types.is_nested(field.type) and field.type not in VARIABLE:
@@ -86,24 +91,12 @@ def _width(field: pa.Field, leaves: list[Any]) -> int:
 
 
 def _read(fragment: Any, schema: pa.Schema, most_rows: int, skip: int) -> Iterator[Place]:
-    """The rows of a file after the first `skip`; row groups that lie before are not read."""
-    position = 0
-    groups: list[int] = []
-    for group in range(fragment.metadata.num_row_groups):
-        rows = fragment.metadata.row_group(group).num_rows
-        if position + rows <= skip and not groups:
-            position += rows
-        else:
-            groups.append(group)
+    """The rows of a file after the first `skip`."""
     constants = ds.get_partition_keys(fragment.partition_expression)
     names = [name for name in schema.names if name not in constants]
     with pq.ParquetFile(fragment.path, filesystem=fragment.filesystem) as file:
-        for read in file.iter_batches(most_rows, row_groups=groups, columns=names) if groups else ():
-            batch = conformed(_complete(read, constants, schema), schema)
-            if position + batch.num_rows > skip:
-                cut = max(0, skip - position)
-                yield Place(position + cut, batch.slice(cut))
-            position += batch.num_rows
+        for position, batch in read_rows(file, names, most_rows, skip):
+            yield Place(position, conformed(_complete(batch, constants, schema), schema))
 
 
 def _complete(batch: pa.RecordBatch, constants: dict[str, Any], schema: pa.Schema) -> pa.RecordBatch:

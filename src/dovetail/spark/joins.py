@@ -19,20 +19,21 @@ from dovetail.routers.hash import HashRouter
 from dovetail.routers.protocol import Router
 from dovetail.routing import one_bucket, window_router
 from dovetail.runtimes.output import output_schema
-from dovetail.runtimes.work import Joining
 from dovetail.spark.binding import Bound, after_join, bind_frames, by_position, position_name
+from dovetail.spark.diagonal import DiagonalPlan, DiagonalTables, chosen_diagonal, wanted_diagonal
 from dovetail.spark.options import AVAILABLE, SOURCE, Options
 from dovetail.spark.schemas import carried_schema, result_fields
 from dovetail.spark.sources.columns import END
 from dovetail.spark.state import state_directory, use_rocksdb
-from dovetail.spark.stream_cell import AT_ARRIVAL, StreamJoin
+from dovetail.spark.stream_cell import AT_ARRIVAL, Setting, TwoStreams
 from dovetail.spark.streaming import join_streams
-from dovetail.spark.tables import Routed, is_both_unique, join_cells, look_at, route, shuffle_partitions
+from dovetail.spark.tables import is_both_unique, joined_tables, look_at, route, shuffle_partitions
 from dovetail.spark.window_plan import WindowJoin
 from dovetail.spark.windowed import join_windowed
 from dovetail.window import Window
 
 MARK = "__dovetail_end"
+DIAG = "diag"
 
 Inputs = tuple[DataFrame, DataFrame]
 
@@ -56,10 +57,15 @@ def join_dataframes(
         return _join_windowed(
             (left, right), on, how, checked_window(window, streaming), suffix, memory_bytes, algorithm, options
         )
-    join = _join_streams if streaming else _join_tables
-    bound = bind_frames(on, left, right)
-    plan = _plan(bound, how, algorithm, memory_bytes, left.isStreaming)
-    return join((left, right), bound, plan, options, suffix)
+    inputs, bound = (left, right), bind_frames(on, left, right)
+    if streaming:
+        return _join_streams(inputs, bound, _plan(bound, how, algorithm, memory_bytes, True), options, suffix)
+    along, _ = _diagonal(inputs, bound, how, algorithm, memory_bytes, options)
+    if along is not None and along.slices:
+        join = DiagonalTables(inputs, bound, along, _output(bound, suffix, along.plan.how, left), options)
+        if join.is_one_to_many:
+            return join.frame()
+    return _join_tables(inputs, bound, _plan(bound, how, _ordinary(algorithm), memory_bytes, False), options, suffix)
 
 
 def join_bound(inputs: Inputs, bound: Bound, options: Options) -> DataFrame:
@@ -89,9 +95,13 @@ def explain_dataframes(
         cells = options.cells or shuffle_partitions(left)
         _, choice = window_router(bound.condition, plan.how, cells)
         return replace(plan, router=choice, cells=cells, tasks=cells)
-    plan = _plan(bound, how, algorithm, memory_bytes, streaming)
     if streaming:
-        return _stream_plan(plan, left, options)[0]
+        return _stream_plan(_plan(bound, how, algorithm, memory_bytes, True), left, options)[0]
+    along, why_not = _diagonal((left, right), bound, how, algorithm, memory_bytes, options)
+    if along is not None and along.slices:
+        return along.plan
+    plan = _plan(bound, how, _ordinary(algorithm), memory_bytes, False)
+    plan = replace(plan, advice=(*plan.advice, *why_not))
     if _needs_spark(bound, plan):
         return _by_spark_plan(bound, plan)
     plan, look = look_at(bound, plan, options)
@@ -108,6 +118,21 @@ def _plan(bound: Bound, how: str, algorithm: str, memory_bytes: int | None, stre
     plan = plan_one(bound.condition, how, algorithm=algorithm, memory_bytes=memory_bytes)
     checked = tuple(f"{text_of(part)} can be checked by Spark only, on every joined row" for part in bound.after)
     return replace(plan, advice=(*plan.advice, *checked))
+
+
+def _diagonal(
+    inputs: Inputs, bound: Bound, how: str, algorithm: str, memory_bytes: int | None, options: Options
+) -> tuple[DiagonalPlan | None, tuple[str, ...]]:
+    """The plan of a join along the diagonal, if it is wanted or pays; why not, if that was found out."""
+    options.check_window(algorithm)
+    if algorithm == DIAG:
+        found = wanted_diagonal(bound, inputs, how, memory_bytes, options)
+        return found, () if found.slices else ("not along the diagonal: a side is empty",)
+    return chosen_diagonal(bound, inputs, how, memory_bytes, options) if algorithm == "auto" else (None, ())
+
+
+def _ordinary(algorithm: str) -> str:
+    return "auto" if algorithm == DIAG else algorithm
 
 
 def _output(bound: Bound, suffix: str, how: str, frame: DataFrame) -> pa.Schema:
@@ -132,18 +157,12 @@ def _join_tables(inputs: Inputs, bound: Bound, plan: JoinPlan, options: Options,
     plan, look = look_at(bound, plan, options)
     routed = route(plan, look)
     if plan.how != "full" or is_both_unique(routed):
-        return _joined(inputs, bound, routed, output)
+        return joined_tables(inputs, bound, routed, output)
     # Rows of both sides are copied, so that no cell alone can tell which have no partner at all.
     left, right = (
-        _joined(inputs, bound, route(replace(plan, how=how), look), output) for how in ("left", "right_alone")
+        joined_tables(inputs, bound, route(replace(plan, how=how), look), output) for how in ("left", "right_alone")
     )
     return left.unionAll(right)
-
-
-def _joined(inputs: Inputs, bound: Bound, routed: Routed, output: pa.Schema) -> DataFrame:
-    fields = result_fields(inputs, output)
-    work = Joining(bound.condition, routed.plan.how, output, bound.extra)
-    return after_join(join_cells(bound, routed, work, output, carried_schema(fields)), bound, fields)
 
 
 def _needs_spark(bound: Bound, plan: JoinPlan) -> bool:
@@ -181,10 +200,9 @@ def _join_streams(inputs: Inputs, bound: Bound, plan: JoinPlan, options: Options
     use_rocksdb(spark)
     directory = state_directory(options.state_dir, spark)
     partitions = shuffle_partitions(inputs[0])
-    ends_when_idle = options.end == AVAILABLE
-    join = StreamJoin(
-        plan, router, partitions, directory, bound.extra, output, options.metrics, options.ends, ends_when_idle
-    )
+    ends = options.ends is not None, options.end == AVAILABLE
+    setting = Setting(partitions, directory, options.metrics, *ends)
+    join = TwoStreams(plan, router, bound.extra, output, setting)
     fields = result_fields(inputs, output)
     frames = bound.frames
     if options.ends is not None:

@@ -25,6 +25,10 @@ class Options:
         None  # streams: SQL that tells the row that ends a side; or "source", "available"
     )
 
+    share: float | None = None  # diag: the window as a share of the side with the key; None: from a sample
+    one: str | None = None  # diag: the side with the key, "left" or "right"
+    tables: int | None = None  # diag: into which the window is divided
+
     @classmethod
     def read(cls, given: dict[str, Any]) -> Options:
         refuse_unknown(given, cls, "a join")
@@ -37,6 +41,12 @@ class Options:
                 f"'source', if our sources tell it, or 'available', if what is there now is all; got {options.end!r}."
             )
         return options
+
+    def check_window(self, algorithm: str) -> None:
+        """See that nobody describes a window that there will not be."""
+        given = [name for name in ("share", "one", "tables") if getattr(self, name) is not None]
+        if given and algorithm != "diag":
+            raise InputError(f"{', '.join(given)}: an option of algorithm='diag' only.")
 
     @property
     def ends(self) -> tuple[str, str] | None:

@@ -24,13 +24,13 @@ from dovetail.planner import with_estimate
 from dovetail.routers.hash import HashRouter
 from dovetail.routers.protocol import Router
 from dovetail.routing import Task, choose_router, in_tasks, one_bucket
-from dovetail.runtimes.work import Work
-from dovetail.spark.binding import Bound
+from dovetail.runtimes.work import Joining, Work
+from dovetail.spark.binding import Bound, after_join
 from dovetail.spark.cell import cells_at_rest, operator_cells
 from dovetail.spark.options import Options
 from dovetail.spark.packing import PACKED, Rewrite, packer
 from dovetail.spark.sampling import measured_row_bytes, sample_sides
-from dovetail.spark.schemas import parts_of
+from dovetail.spark.schemas import carried_schema, parts_of, result_fields
 from dovetail.statistics import Samples
 
 ROWS_PER_TASK = 250_000  # of both sides together, where the number of tasks is ours to choose
@@ -83,10 +83,10 @@ def look_at(bound: Bound, plan: JoinPlan, options: Options, listed: bool = True)
     drive = choose_drive(plan.condition)
     samples = sample_sides(bound.frames, plan.condition, drive)
     plan = with_estimate(plan, samples)
-    return plan, Look(samples, options.cells or _tasks(bound, plan, partitions, listed), listed)
+    return plan, Look(samples, options.cells or tasks_for(bound, plan, partitions, listed), listed)
 
 
-def _tasks(bound: Bound, plan: JoinPlan, partitions: int, listed: bool) -> int:
+def tasks_for(bound: Bound, plan: JoinPlan, partitions: int, listed: bool = True) -> int:
     """Enough tasks for all cores, for small ones, and for what is kept of a cell to fit its budget."""
     assert plan.rows is not None
     assert plan.pairs is not None
@@ -150,7 +150,14 @@ def in_cells(bound: Bound, routed: Routed, work: Rewrite, schema: StructType | s
     return gathered.sortWithinPartitions("cell", side_order, "seq").mapInArrow(work, schema)
 
 
-def join_cells(bound: Bound, routed: Routed, work: Work, output: pa.Schema, schema: StructType) -> DataFrame:
+def joined_tables(inputs: tuple[DataFrame, DataFrame], bound: Bound, routed: Routed, output: pa.Schema) -> DataFrame:
+    """The result of a join of some type, by the router that was chosen."""
+    fields = result_fields(inputs, output)
+    work = Joining(bound.condition, routed.plan.how, output, bound.extra)
+    return after_join(_join_cells(bound, routed, work, output, carried_schema(fields)), bound, fields)
+
+
+def _join_cells(bound: Bound, routed: Routed, work: Work, output: pa.Schema, schema: StructType) -> DataFrame:
     """The join's results, before Spark's own filters."""
     plan = routed.plan
     if plan.at_rest:

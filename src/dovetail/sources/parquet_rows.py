@@ -1,0 +1,86 @@
+"""Rows of Parquet files as a value that travels to other processes: names and sizes, no open file.
+
+Positions count the rows of all files, one file after the other in the given order. Reading sees to it that the files
+still have as many rows as they had when the value was made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dovetail.errors import SourceError
+from dovetail.sources.row_groups import FAR, group_sizes, read_rows
+from dovetail.sources.scans import Place
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    path: str
+    groups: tuple[int, ...]  # rows of its row groups
+
+    @property
+    def rows(self) -> int:
+        return sum(self.groups)
+
+
+class ParquetRows:
+    """A scan. `columns` are called in the files what they are called, and in the schema what the join calls them."""
+
+    name = "Parquet files"
+
+    def __init__(self, files: Sequence[File], columns: Sequence[str], schema: pa.Schema, row_bytes: int) -> None:
+        self.files = tuple(files)
+        self.schema = schema
+        self._columns = tuple(columns)
+        self._row_bytes = row_bytes
+        self._starts = tuple(accumulate((file.rows for file in self.files), initial=0))
+        self.rows: int = self._starts[-1]
+
+    @property
+    def group_starts(self) -> list[int]:
+        """The position of the first row of each row group, and the number of all rows."""
+        return list(accumulate((rows for file in self.files for rows in file.groups), initial=0))
+
+    def total_bytes(self) -> int:
+        return self.rows * self._row_bytes
+
+    def places(
+        self, most_rows: int, columns: Sequence[str] | None = None, start: int = 0, stop: int = FAR
+    ) -> Iterator[Place]:
+        """Rows [start, stop) in order; of some columns, in the order of the schema, or of all."""
+        fields = [field for field in self.schema if columns is None or field.name in columns]
+        names = [self._columns[self.schema.names.index(field.name)] for field in fields]
+        schema = pa.schema(fields)
+        for file, low in zip(self.files, self._starts, strict=False):
+            if low < stop and start < low + file.rows:
+                for position, batch in _read(file, names, most_rows, start - low, stop - low):
+                    yield Place(low + position, _called(batch, names, schema))
+
+    def to_table(self, columns: Sequence[str] | None = None) -> pa.Table:
+        schema = pa.schema([field for field in self.schema if columns is None or field.name in columns])
+        return pa.Table.from_batches((place.batch for place in self.places(1 << 20, columns)), schema)
+
+
+def _read(file: File, names: list[str], most_rows: int, start: int, stop: int) -> Iterator[Place]:
+    try:
+        opened = pq.ParquetFile(file.path)
+    except OSError as error:
+        raise SourceError(f"{file.path} cannot be read any more: {error}") from error
+    with opened:
+        if group_sizes(opened.metadata) != file.groups:
+            raise SourceError(f"{file.path} is not what it was when the join was planned: join the new files again.")
+        yield from read_rows(opened, names, most_rows, start, stop, use_threads=False)
+
+
+def _called(batch: pa.RecordBatch, names: list[str], schema: pa.Schema) -> pa.RecordBatch:
+    """The columns under the names and of the types of the schema."""
+    if not names:
+        return batch
+    columns = [batch.column(name) for name in names]
+    columns = [c if c.type == field.type else c.cast(field.type) for c, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -1,0 +1,348 @@
+"""Diag-Join of Parquet files on Spark: slices along the diagonal, without a shuffle.
+
+    survey     keys only, a task for each slice --> is every row of RN settled, which keys of R1 come several times
+    hits       a task for each slice reads its rows of RN and the rows of R1 beside them by itself --> results
+    the rest   rows of RN that are not settled  --ordinary join with R1-->  results, if there are any
+
+The tasks are told which rows to read, and nothing else travels: hits are never shuffled. Repeated keys of R1 are taken
+out of the slices by the survey and joined with the rest; if there are many, everything is joined in the ordinary way.
+Where the join type asks which rows of R1 have a partner, the survey notes it, a bit for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
+from pyspark.sql.types import StructType
+
+from dovetail.batch import Side, take_rows
+from dovetail.diagonal.choose import Wish, choose_diagonal, plan_diagonal
+from dovetail.errors import PlanError
+from dovetail.plan import Choice, JoinPlan
+from dovetail.planner import plan_cells
+from dovetail.runtimes.output import ONE_SIDED, WITHOUT_PARTNER
+from dovetail.runtimes.slices import Range, Sliced, SliceJoin, Survey, cut_slices
+from dovetail.sources.parquet_rows import ParquetRows
+from dovetail.spark.binding import Bound
+from dovetail.spark.options import Options
+from dovetail.spark.packing import Rewrite
+from dovetail.spark.parquet_frames import NotPlainError, parquet_rows
+from dovetail.spark.schemas import carried_schema, result_fields
+from dovetail.spark.tables import Look, joined_tables, route, shuffle_partitions, tasks_for
+from dovetail.spark.workers import settle
+from dovetail.state.hash_table import Hashes
+from dovetail.state.repeats import Repeats
+
+LEAST_ROWS = 1 << 17  # of the larger side: less is joined in no time, and not looked at
+MOST_REPEATED = 1 << 16  # keys that tasks are told of
+SLICE_BYTES = 1 << 28  # of RN
+SLICES_PER_CORE = 2
+WHY = "consecutive rows of {} with those of {} beside them, read by the tasks themselves; mishits by hash at the end"
+
+SURVEYED = "part int, slice int, left_over bigint, low bigint, bits binary, hashes binary"
+ARROW_SURVEYED = pa.schema(
+    [
+        ("part", pa.int32()),
+        ("slice", pa.int32()),
+        ("left_over", pa.int64()),
+        ("low", pa.int64()),
+        ("bits", pa.binary()),
+        ("hashes", pa.binary()),
+    ]
+)
+
+Inputs = tuple[DataFrame, DataFrame]
+Flags = NDArray[np.bool_]
+Part = Callable[[int], Iterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True, slots=True)
+class DiagonalPlan:
+    plan: JoinPlan
+    scans: tuple[ParquetRows, ParquetRows]
+    slices: tuple[Range, ...]
+
+
+def wanted_diagonal(bound: Bound, inputs: Inputs, how: str, memory_bytes: int | None, options: Options) -> DiagonalPlan:
+    """The plan of a join along the diagonal that was asked for; an error where it is not possible."""
+    try:
+        scans = _scans(bound, inputs)
+    except NotPlainError as reason:
+        raise PlanError(
+            f"algorithm='diag' on Spark needs plain reads of Parquet files on both sides: {reason}. "
+            "Read the files and select columns, or leave the algorithm to us."
+        ) from None
+    wish = Wish.of(share=options.share, one=options.one, tables=options.tables)
+    plan = plan_diagonal(bound.condition, how, scans, wish, _for_window(memory_bytes))
+    return _in_slices(plan, scans, memory_bytes, inputs[0].sparkSession, options)
+
+
+def chosen_diagonal(
+    bound: Bound, inputs: Inputs, how: str, memory_bytes: int | None, options: Options
+) -> tuple[DiagonalPlan | None, tuple[str, ...]]:
+    """The plan where a look at the files says that it pays; else None, and why not."""
+    if not bound.condition.equalities or not options.sample:
+        return None, ()
+    try:
+        scans = _scans(bound, inputs)
+    except NotPlainError:
+        return None, ()
+    if max(scan.rows for scan in scans) < LEAST_ROWS:
+        return None, ()
+    plan, advice = choose_diagonal(bound.condition, how, scans, _for_window(memory_bytes))
+    if plan is None:
+        return None, advice
+    return _in_slices(plan, scans, memory_bytes, inputs[0].sparkSession, options), ()
+
+
+def _scans(bound: Bound, inputs: Inputs) -> tuple[ParquetRows, ParquetRows]:
+    if bound.after or any(bound.extra):
+        raise NotPlainError("a part of the condition is computed by Spark")
+    found = []
+    for side in Side:
+        try:
+            found.append(parquet_rows(inputs[side]))
+        except NotPlainError as reason:
+            raise NotPlainError(f"of the {side.name.lower()} side, {reason}") from None
+    return found[0], found[1]
+
+
+def _for_window(memory_bytes: int | None) -> int | None:
+    """A step has nine tables where the ring has six, and the next step's are copied from the last one's."""
+    return None if memory_bytes is None else memory_bytes // 3
+
+
+def _in_slices(
+    plan: JoinPlan,
+    scans: tuple[ParquetRows, ParquetRows],
+    memory_bytes: int | None,
+    spark: SparkSession,
+    options: Options,
+) -> DiagonalPlan:
+    assert plan.diagonal is not None
+    many = plan.diagonal.one.other
+    by_size = -(-scans[many].total_bytes() // SLICE_BYTES)
+    wanted = options.cells or max(SLICES_PER_CORE * spark.sparkContext.defaultParallelism, by_size)
+    slices = tuple(cut_slices(scans[many], wanted)) if all(scan.rows for scan in scans) else ()
+    router = Choice("slices", WHY.format(many.alias, many.other.alias))
+    rows = (scans[0].rows, scans[1].rows)
+    plan = replace(plan, router=router, cells=len(slices), tasks=len(slices), rows=rows, memory_bytes=memory_bytes)
+    return DiagonalPlan(plan, scans, slices)
+
+
+class DiagonalTables:
+    """One join. `hits` and `rest` together are the result."""
+
+    def __init__(self, inputs: Inputs, bound: Bound, found: DiagonalPlan, output: pa.Schema, options: Options) -> None:
+        self._spark = inputs[0].sparkSession
+        self._inputs, self._bound, self._options = inputs, bound, options
+        self._fields = result_fields(inputs, output)
+        sliced = Sliced(found.plan, found.scans, output, found.slices, np.empty(0, np.int64))
+        self.left_over, repeated, self._partnered = survey(self._spark, sliced)
+        self.sliced = replace(sliced, repeated=repeated)
+
+    @property
+    def is_one_to_many(self) -> bool:
+        return len(self.sliced.repeated) <= MOST_REPEATED
+
+    @property
+    def schema(self) -> StructType:
+        return carried_schema(self._fields)
+
+    def frame(self) -> DataFrame:
+        found = in_tasks(self._spark, len(self.sliced.slices), self.hits(), self.schema)
+        for more in self.rest():
+            found = found.unionAll(more)
+        return found
+
+    def hits(self) -> Part:
+        """What the task of a slice gives."""
+        sliced = self.sliced
+        if ONE_SIDED.get(sliced.plan.how) is sliced.one:  # rows of R1 alone, which the survey has told apart
+            if sliced.plan.how == "left_semi":
+                return _ones(sliced, self._partnered)
+            return _ones(sliced, ~self._partnered) if not self._has_rest else _nothing
+        return _hits(sliced)
+
+    @property
+    def _has_rest(self) -> bool:
+        return bool(self.left_over.any()) or len(self.sliced.repeated) > 0
+
+    def rest(self) -> Iterator[DataFrame]:
+        """Rows that are not settled, joined in the ordinary way."""
+        sliced, how = self.sliced, self.sliced.plan.how
+        one, many = sliced.one, sliced.many
+        if not self._has_rest:
+            if one in WITHOUT_PARTNER.get(how, ()) and not self._partnered.all():
+                yield self._alone(
+                    in_tasks(self._spark, len(sliced.slices), _ones(sliced, ~self._partnered), self._side(one))
+                )
+            return
+        affected = range(len(sliced.slices)) if len(sliced.repeated) else np.flatnonzero(self.left_over).tolist()
+        many_rows = in_tasks(self._spark, len(affected), _left_over(sliced, list(affected)), self._side(many))
+        lone_ones = in_tasks(self._spark, len(sliced.slices), _ones(sliced, ~self._partnered), self._side(one))
+        if ONE_SIDED.get(how) is one:
+            yield self._ordinary(how, {one: lone_ones, many: many_rows})
+            return
+        of_many = how if ONE_SIDED.get(how) is many else "inner" if not sliced.asks(many) else _preserving(many)
+        yield self._ordinary(of_many, {one: self._bound.frames[one], many: many_rows})
+        if sliced.asks(one):
+            if one is Side.RIGHT:
+                yield self._ordinary("right_alone", {one: lone_ones, many: many_rows})
+            else:
+                yield self._alone(self._ordinary("left_anti", {one: lone_ones, many: many_rows}))
+
+    def _ordinary(self, how: str, frames: dict[Side, DataFrame]) -> DataFrame:
+        sliced = self.sliced
+        bound = replace(self._bound, frames=(frames[Side.LEFT], frames[Side.RIGHT]))
+        sizes = {sliced.one: sliced.scans[sliced.one].rows, sliced.many: int(self.left_over.sum())}
+        cell = plan_cells(
+            bound.condition, "right" if how == "right_alone" else how, memory_bytes=sliced.plan.memory_bytes
+        )
+        plan = replace(cell, how=how, rows=(sizes[Side.LEFT], sizes[Side.RIGHT]), pairs=float(sizes[sliced.many]))
+        tasks = self._options.cells or tasks_for(bound, plan, shuffle_partitions(self._inputs[0]))
+        output = sliced.output
+        if how == "left_anti" and sliced.plan.how != "left_anti":
+            output = self._bound.visible(Side.LEFT)
+        return joined_tables(self._inputs, bound, route(plan, Look(None, tasks)), output)
+
+    def _alone(self, ones: DataFrame) -> DataFrame:
+        """Rows of R1 with nulls beside them."""
+        width = len(self._bound.frames[Side.LEFT].columns)
+        own = self._fields[:width] if self.sliced.one is Side.LEFT else self._fields[width:]
+        named = ones.toDF(*(field.name for field in own))
+        columns = [
+            F.col(f"`{field.name.replace('`', '``')}`")
+            if field in own
+            else F.lit(None).cast(field.dataType).alias(field.name)
+            for field in self._fields
+        ]
+        return named.select(*columns)
+
+    def _side(self, side: Side) -> StructType:
+        return carried_schema(self._bound.frames[side].schema.fields)
+
+
+def _preserving(side: Side) -> str:
+    return "left" if side is Side.LEFT else "right"
+
+
+# What tasks do.
+
+
+def in_tasks(spark: SparkSession, tasks: int, part: Part, schema: StructType | str) -> DataFrame:
+    """A task for each part, without a shuffle."""
+    return spark.range(0, tasks, 1, tasks).mapInArrow(_parts(part), schema)
+
+
+def _parts(part: Part) -> Rewrite:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from part(number)
+        settle()
+
+    return run
+
+
+def _hits(sliced: Sliced) -> Part:
+    return lambda number: SliceJoin(sliced, sliced.slices[number]).results()
+
+
+def _nothing(number: int) -> Iterator[pa.RecordBatch]:
+    return iter(())
+
+
+def _left_over(sliced: Sliced, affected: list[int]) -> Part:
+    def rows(number: int) -> Iterator[pa.RecordBatch]:
+        for batch in SliceJoin(sliced, sliced.slices[affected[number]]).left_over():
+            yield by_number(batch)
+
+    return rows
+
+
+def _ones(sliced: Sliced, chosen: Flags) -> Part:
+    """Some rows of R1, each from the slice that owns it."""
+    bits = np.packbits(chosen)
+
+    def rows(number: int) -> Iterator[pa.RecordBatch]:
+        owned = sliced.owned(sliced.slices[number])
+        wanted = np.unpackbits(bits)[: sliced.scans[sliced.one].rows].view(np.bool_)
+        if wanted[owned.start : owned.stop].any():
+            for position, batch in sliced.scans[sliced.one].places(1 << 16, None, *owned):
+                here = np.flatnonzero(wanted[position : position + batch.num_rows])
+                if len(here):
+                    yield by_number(take_rows(batch, here))
+
+    return rows
+
+
+def by_number(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Columns called c0, c1, …, as in bound frames."""
+    return pa.RecordBatch.from_arrays(batch.columns, [f"c{i}" for i in range(batch.num_columns)])
+
+
+# The survey.
+
+
+def survey(spark: SparkSession, sliced: Sliced) -> tuple[NDArray[np.int64], Hashes, Flags]:
+    """Rows left over of each slice, keys of R1 that repeat, and which rows of R1 have a partner as far as is known."""
+    ones = sliced.scans[sliced.one].rows
+    parts = max(1, min(len(sliced.slices), ones >> 19))
+    looked = in_tasks(spark, len(sliced.slices), _surveyor(sliced, parts), SURVEYED)
+    found = looked.repartitionById(parts, "part").mapInArrow(_repeated, SURVEYED).collect()
+    left_over = np.zeros(len(sliced.slices), np.int64)
+    repeated = [np.empty(0, np.int64)]
+    partnered = np.zeros(ones if sliced.asks(sliced.one) else 0, np.bool_)
+    for row in found:
+        if row.hashes is not None:
+            repeated.append(np.frombuffer(row.hashes, np.int64))
+            continue
+        left_over[row.slice] = row.left_over
+        if len(partnered):
+            bits = np.unpackbits(np.frombuffer(row.bits, np.uint8)).view(np.bool_)[: ones - row.low]
+            partnered[row.low : row.low + len(bits)] |= bits
+    return left_over, np.sort(np.concatenate(repeated)), partnered
+
+
+def _surveyor(sliced: Sliced, parts: int) -> Part:
+    def look(number: int) -> Iterator[pa.RecordBatch]:
+        found = SliceJoin(sliced, sliced.slices[number]).survey()
+        of = (found.hashes & 0x7FFFFFFF) % parts
+        rows: list[dict[str, Any]] = [
+            {"part": part, "slice": number, "hashes": found.hashes[of == part].tobytes()} for part in range(parts)
+        ]
+        rows.append(_counted(number, found, parts))
+        yield pa.RecordBatch.from_pylist(rows, ARROW_SURVEYED)
+
+    return look
+
+
+def _counted(number: int, found: Survey, parts: int) -> dict[str, Any]:
+    return {
+        "part": number % parts,
+        "slice": number,
+        "left_over": found.left_over,
+        "low": found.low,
+        "bits": found.partnered.tobytes(),
+    }
+
+
+def _repeated(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Counts as they are; of the hashes of one part, those that come several times."""
+    hashes = [np.empty(0, np.int64)]
+    for batch in batches:
+        yield batch.filter(batch.column("hashes").is_null())
+        hashes += [np.frombuffer(some.as_buffer(), np.int64) for some in batch.column("hashes").drop_null()]
+    together = np.concatenate(hashes)
+    again = Repeats(len(together)).note(together, 0)
+    if len(again):
+        yield pa.RecordBatch.from_pylist([{"hashes": again.tobytes()}], ARROW_SURVEYED)
+    settle()

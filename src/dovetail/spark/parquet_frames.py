@@ -1,0 +1,138 @@
+"""DataFrames that are plain reads of Parquet files: columns of them, under any names, and nothing else.
+
+Rows have positions: files in the order of their paths, row groups and rows as they are in the files. Whoever knows them
+can read any part of the DataFrame in any process, without Spark. Everything else is refused with a reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
+
+from dovetail.sources.parquet_files import row_bytes
+from dovetail.sources.parquet_rows import File, ParquetRows
+from dovetail.sources.row_groups import group_sizes
+from dovetail.spark.schemas import arrow_schema
+
+PARQUET = "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat"
+PASSED = ("SubqueryAlias", "View")
+LEGACY = b"org.apache.spark.legacy"  # files of old calendars, which Spark converts as it reads
+WHOLE = ("us", "ms")  # units of time that Spark's microseconds can hold
+
+
+class NotPlainError(Exception):
+    """Why a DataFrame cannot be read without Spark."""
+
+
+def parquet_rows(frame: DataFrame) -> ParquetRows:
+    """The rows of a DataFrame by position; NotPlainError if that is not possible."""
+    schema = arrow_schema(frame)
+    if not hasattr(frame, "_jdf"):
+        raise NotPlainError("a Connect session does not show which files a DataFrame reads")
+    columns = _columns(frame)
+    paths = sorted(_local(uri) for uri in frame.inputFiles())
+    if not paths:
+        raise NotPlainError("there are no files")
+    footers = [_footer(path) for path in paths]
+    for path, footer in zip(paths, footers, strict=True):
+        _check(path, footer, columns, schema)
+    files = [File(path, group_sizes(footer)) for path, footer in zip(paths, footers, strict=True)]
+    stored = pa.schema([field.with_name(name) for field, name in zip(schema, columns, strict=True)])
+    return ParquetRows(files, columns, schema, row_bytes(footers, stored))
+
+
+def _columns(frame: DataFrame) -> list[str]:
+    """What the columns are called in the files."""
+    plan = frame._jdf.queryExecution().withCachedData()
+    renamed: list[dict[int, int]] = []
+    wanted = [attribute.exprId().id() for attribute in _each(plan.output())]
+    while True:
+        match kind := str(plan.getClass().getSimpleName()):
+            case "Project":
+                renamed.append(dict(_projected(item) for item in _each(plan.projectList())))
+                wanted = [renamed[-1].get(number, number) for number in wanted]
+                plan = plan.child()
+            case "LogicalRelation":
+                names = _relation(plan)
+                if not all(number in names for number in wanted):
+                    raise NotPlainError("it has a column that is not in the files")
+                return [names[number] for number in wanted]
+            case _ if kind in PASSED:
+                plan = plan.child()
+            case _:
+                raise NotPlainError(f"it is not a plain read of files, but has a {kind}")
+
+
+def _projected(item: Any) -> tuple[int, int]:
+    kind = str(item.getClass().getSimpleName())
+    number = item.exprId().id()
+    if kind == "Alias":
+        item = item.child()
+        kind = str(item.getClass().getSimpleName())
+    if kind != "AttributeReference":
+        raise NotPlainError(f"it has a computed column, {item.sql()}")
+    return number, item.exprId().id()
+
+
+def _relation(plan: Any) -> dict[int, str]:
+    """The columns of a relation by the numbers that Spark gave them."""
+    relation = plan.relation()
+    name = str(relation.getClass().getSimpleName())
+    if name != "HadoopFsRelation":
+        raise NotPlainError(f"it reads a {name}")
+    format_ = str(relation.fileFormat().getClass().getName())
+    if format_ != PARQUET:
+        raise NotPlainError(f"it reads files of {format_.rpartition('.')[2]}, not plain Parquet")
+    if relation.partitionSchema().size():
+        raise NotPlainError("it is partitioned by columns that are not in the files")
+    return {attribute.exprId().id(): str(attribute.name()) for attribute in _each(plan.output())}
+
+
+def _local(uri: str) -> str:
+    parsed = urlparse(uri)
+    if parsed.scheme not in ("", "file"):
+        raise NotPlainError(f"{uri} is not in a file system that every process mounts")
+    return unquote(parsed.path)
+
+
+def _footer(path: str) -> pq.FileMetaData:
+    try:
+        return pq.read_metadata(path)
+    except (OSError, pa.ArrowException) as error:
+        raise NotPlainError(f"{path} cannot be read here: {error}") from error
+
+
+def _check(path: str, footer: pq.FileMetaData, columns: Sequence[str], schema: pa.Schema) -> None:
+    """See that the file has the columns, of the types that Spark reads them as."""
+    if any(key.startswith(LEGACY) for key in footer.metadata or {}):
+        raise NotPlainError(f"{path} has dates in an old calendar")
+    stored = footer.schema.to_arrow_schema()
+    for name, field in zip(columns, schema, strict=True):
+        if len(stored.get_all_field_indices(name)) != 1:
+            raise NotPlainError(f"{path} has no column called exactly {name}")
+        found = stored.field(name).type
+        if not _reads_as(found, field.type):
+            raise NotPlainError(f"{name} is {found} in {path}, and {field.type} in Spark")
+
+
+def _reads_as(found: pa.DataType, wanted: pa.DataType) -> bool:
+    t = pa.types
+    if t.is_dictionary(found):
+        found = found.value_type
+    if t.is_large_string(found) or t.is_string_view(found):
+        found = pa.string()
+    if t.is_large_binary(found) or t.is_binary_view(found):
+        found = pa.binary()
+    if t.is_timestamp(found) and t.is_timestamp(wanted):
+        return (found.tz is None) == (wanted.tz is None) and found.unit in WHOLE
+    return bool(found == wanted)
+
+
+def _each(sequence: Any) -> list[Any]:
+    """The items of a Scala sequence."""
+    return [sequence.apply(position) for position in range(sequence.size())]
