@@ -19,7 +19,7 @@ from dovetail.errors import InputError, PlanError
 from dovetail.live.recording import Heading, Recording
 from dovetail.metrics import Observer
 from dovetail.plan import JoinPlan
-from dovetail.planner import plan_join, plan_tables, with_estimate
+from dovetail.planner import join_type, plan_operator, plan_tables, with_estimate
 from dovetail.progress import watched
 from dovetail.runtimes.at_rest import count_at_rest
 from dovetail.runtimes.embedded import Step, join_along_diagonal, join_progressively, join_tables
@@ -58,7 +58,7 @@ def join(
     Two Spark DataFrames give a DataFrame (a streaming one, if they stream); pyarrow, pandas or Polars tables and
     Parquet files (paths or datasets) give a pyarrow.Table. `on` is SQL text with the aliases l and r, a list of column
     names, or PySpark Columns. `memory` bounds what each cell keeps. The result has the left columns, then the right
-    ones; a right name that clashes gets the suffix.
+    ones; a right name that clashes gets the suffix. Where an `algorithm` is named, its parameters are further options.
 
     In process, a join that takes longer than a second shows a bar on a terminal or in a notebook; `progress` is False
     for none, True for one in any case, or a function that is called with `Progress` values.
@@ -80,7 +80,8 @@ def join(
             algorithm=algorithm,
             **options,
         )
-    plan, scans = _planned(left, right, on, how, memory, algorithm, window=window, **options)
+    _refuse(window=window)
+    plan, scans = _planned(left, right, on, how, memory, algorithm, options)
     with watched(progress) as observer:
         if plan.diagonal is not None:
             schema = output_schema(*plan.condition.schemas, suffix, plan.how)
@@ -93,6 +94,7 @@ def progressive(
     left: Any,
     right: Any,
     on: On,
+    how: str = "inner",
     *,
     suffix: str = "_right",
     memory: str | int | None = "256MB",
@@ -113,6 +115,10 @@ def progressive(
     SourceError, and the steps up to then remain valid. Leaving the loop stops the threads, closes the sources and frees
     memory and files.
 
+    Where an `algorithm` is named, its parameters are further options: algorithm="rpj", n_flush=0.1. In process, the
+    iterator is also a handle: `close()`, and `memory("50MB")` while it runs, for algorithms that can do with more and
+    less.
+
     `record` keeps what the join does over time, in a file that `dovetail watch` follows or in a `dovetail.Recording`.
 
     Spark DataFrames at rest are joined in waves of small jobs, the promising parts first, with an estimate after each.
@@ -124,10 +130,11 @@ def progressive(
     if _on_spark(left, right):
         from dovetail.spark import progressive_dataframes
 
+        if join_type(how) != "inner":
+            raise PlanError(f"how={how!r}: Spark DataFrames are joined progressively by inner joins only.")
         waves = progressive_dataframes(left, right, on, suffix=suffix, memory=memory, algorithm=algorithm, **options)
         return _told_by_steps(waves, Heading(str(on), algorithm="waves", where="on Spark"), recording)
     wish = _wish(options) if algorithm == "diag" else None
-    _refuse(**options)
     if wait_ms < 0:
         raise InputError(f"wait_ms must not be negative; got {wait_ms}.")
     inputs = [parquet_source(rows) or as_input(rows) for rows in (left, right)]
@@ -138,14 +145,15 @@ def progressive(
     memory_bytes = None if memory is None else parse_bytes(memory)
     if wish is not None:
         scans = (_counted(inputs[0]), _counted(inputs[1]))
-        plan = plan_diagonal(condition, "inner", scans, wish, memory_bytes, look=False)
+        plan = plan_diagonal(condition, how, scans, wish, memory_bytes, look=False)
         return _told_by_steps(join_along_diagonal(plan, scans, suffix), _heading(plan, inputs), recording)
-    plan = plan_join(condition, algorithm=algorithm, memory_bytes=memory_bytes)
+    plan = plan_operator(condition, how, algorithm=algorithm, memory_bytes=memory_bytes, parameters=options)
     if recording is None:
         return join_progressively(plan, inputs[0], inputs[1], suffix, wait_ms, retry)
     heading = _heading(plan, inputs)
     witness = Witness(recording.tell, heading.join)
-    return recording.of(join_progressively(plan, inputs[0], inputs[1], suffix, wait_ms, retry, witness), heading)
+    running = join_progressively(plan, inputs[0], inputs[1], suffix, wait_ms, retry, witness)
+    return running.wrapped(lambda steps: recording.of(steps, heading))
 
 
 def count(left: Any, right: Any, on: On, **options: Any) -> int:
@@ -213,7 +221,8 @@ def explain(
         return explain_dataframes(
             left, right, on, how, window=window, memory_bytes=memory_bytes, algorithm=algorithm, **options
         )
-    plan, scans = _planned(left, right, on, how, memory, algorithm, look=True, window=window, **options)
+    _refuse(window=window)
+    plan, scans = _planned(left, right, on, how, memory, algorithm, options, look=True)
     tables = [scans[side].to_table(read_columns(plan.condition, side)) for side in Side]
     samples = [sample_table(plan.condition, side, tables[side]) for side in Side]
     return with_estimate(plan, (samples[0], samples[1]))
@@ -242,9 +251,9 @@ def _planned(
     how: str,
     memory: str | int | None,
     algorithm: str,
+    options: dict[str, Any],
     *,
     look: bool = False,
-    **options: Any,
 ) -> tuple[JoinPlan, tuple[Scan, Scan]]:
     """The plan, and both inputs. Files are looked at: where they are clustered alike, they need not be loaded."""
     scans = (_scan(left), _scan(right))
@@ -253,13 +262,14 @@ def _planned(
     if algorithm == "diag":
         wish = _wish(options)
         return plan_diagonal(condition, how, scans, wish, memory_bytes, look=look), scans
-    _refuse(**options)
+    if algorithm == "auto":
+        _refuse(**options)
     advice: tuple[str, ...] = ()
     if algorithm == "auto" and any(isinstance(scan, ParquetSource) for scan in scans):
         plan, advice = choose_diagonal(condition, how, scans, memory_bytes)
         if plan is not None:
             return plan, scans
-    plan = plan_tables(condition, how, algorithm=algorithm, memory_bytes=memory_bytes)
+    plan = plan_tables(condition, how, algorithm=algorithm, memory_bytes=memory_bytes, parameters=options)
     return replace(plan, advice=(*plan.advice, *advice)), scans
 
 

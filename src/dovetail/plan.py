@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from dovetail.batch import Side
 from dovetail.condition import Condition, text_of
@@ -60,6 +62,7 @@ class JoinPlan:
     memory_bytes: int | None = None
     advice: tuple[str, ...] = field(default=())
     diagonal: Diagonal | None = None  # algorithm diag
+    parameters: Mapping[str, Any] = field(default_factory=dict)  # of the operator, as they were given
 
     def explain(self) -> str:
         lines = [("join", self.how), ("condition", self.condition.text)]
@@ -68,6 +71,7 @@ class JoinPlan:
         lines += [("driven by", by) for by in self.driven]
         lines += [("checked", f"{what}, on every candidate pair") for what in self.checked]
         lines.append(("kernel" if self.at_rest else "operator", f"{self.operator.name}: {self.operator.why}"))
+        lines += [("parameter", f"{name} = {value!r}") for name, value in self.parameters.items()]
         if self.diagonal is not None:
             lines += self.diagonal.lines
         if self.rows is not None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -11,7 +12,8 @@ from dovetail.batch import Side
 from dovetail.condition import Call, Condition, Distance, Predicate, describe, text_of
 from dovetail.errors import InputError, PlanError
 from dovetail.matchers import PLANE_AND_SPACE, Drive, choose_drive
-from dovetail.operators import operator_class
+from dovetail.matchers.sweep_order import SweepOrder
+from dovetail.operators import check_join_type, check_parameters, operator_class
 from dovetail.plan import Choice, JoinPlan
 from dovetail.state.budget import Budget, Shares
 from dovetail.state.order_keys import ordering_predicate
@@ -59,12 +61,17 @@ def join_type(how: str) -> str:
 
 
 def plan_tables(
-    condition: Condition, how: str = "inner", *, algorithm: str = "auto", memory_bytes: int | None = None
+    condition: Condition,
+    how: str = "inner",
+    *,
+    algorithm: str = "auto",
+    memory_bytes: int | None = None,
+    parameters: Mapping[str, Any] | None = None,
 ) -> JoinPlan:
     """The plan of a join of two tables at rest: the kernel of their class of predicate, or the algorithm asked for."""
     how = join_type(how)
     if algorithm != "auto":
-        return plan_join(condition, how, algorithm=algorithm, memory_bytes=memory_bytes)
+        return plan_operator(condition, how, algorithm=algorithm, memory_bytes=memory_bytes, parameters=parameters)
     Shares(Budget(memory_bytes), block_rows=1)  # refuses a budget that is too small, before any work
     drive = choose_drive(condition)
     kernel = _kernel(drive)
@@ -85,8 +92,8 @@ def plan_cells(
 ) -> JoinPlan:
     """The plan of the cells of a join: as for tables, but rows that meet by hash alone need not wait for each other."""
     drive = choose_drive(condition)
-    if algorithm == "auto" and join_type(how) == "inner" and drive.equal and drive.kind == "none":
-        return plan_join(condition, how, memory_bytes=memory_bytes)
+    if algorithm != "auto" or (join_type(how) == "inner" and drive.equal and drive.kind == "none"):
+        return plan_join(condition, how, algorithm=algorithm, memory_bytes=memory_bytes)
     return plan_tables(condition, how, algorithm=algorithm, memory_bytes=memory_bytes)
 
 
@@ -138,11 +145,31 @@ def _kernel(drive: Drive) -> Choice:
 def plan_join(
     condition: Condition, how: str = "inner", *, algorithm: str = "auto", memory_bytes: int | None = None
 ) -> JoinPlan:
-    """The plan of a join in one cell."""
+    """The plan of an inner join in one cell."""
     how = join_type(how)
     if how != "inner":
         raise PlanError(f"how={how!r} needs tables at rest and algorithm='auto'; here it is inner only.")
-    operator = _operator(condition, algorithm)
+    return plan_operator(condition, how, algorithm=algorithm, memory_bytes=memory_bytes)
+
+
+def plan_operator(
+    condition: Condition,
+    how: str = "inner",
+    *,
+    algorithm: str = "auto",
+    memory_bytes: int | None = None,
+    parameters: Mapping[str, Any] | None = None,
+) -> JoinPlan:
+    """The plan of a join in process by an operator, which may have parameters."""
+    how = join_type(how)
+    if parameters and algorithm == "auto":
+        raise InputError(
+            f"{', '.join(parameters)}: not an option of a join of tables in process. Algorithms have parameters: say "
+            "which is meant by algorithm='pmj' or another."
+        )
+    operator = _operator(condition, algorithm, how)
+    check_join_type(operator.name, how)
+    check_parameters(operator_class(operator.name), parameters or {})
     Shares(Budget(memory_bytes), block_rows=1)  # refuses a budget that is too small, before any work
     driven = _finders(operator, condition)
     return JoinPlan(
@@ -153,6 +180,7 @@ def plan_join(
         checked=checked_beside(condition, driven),
         memory_bytes=memory_bytes,
         advice=_advice(condition) if operator.name == "nested_loop" and algorithm == "auto" else (),
+        parameters=dict(parameters or {}),
     )
 
 
@@ -160,6 +188,8 @@ def _finders(operator: Choice, condition: Condition) -> tuple[Predicate, ...]:
     """The predicates by which an operator finds candidates."""
     if operator.name == "nested_loop":
         return ()
+    if operator.name == "pmj":
+        return SweepOrder(condition).predicates
     if operator.name == "diner" and not condition.equalities:
         return tuple(p for p in (ordering_predicate(condition),) if p is not None and p in condition.predicates)
     return condition.equalities
@@ -184,12 +214,14 @@ def _advice(condition: Condition) -> tuple[str, ...]:
     return (NESTED_LOOP_ADVICE, *(f"{text_of(part)}: {OR_ADVICE}" for part in alternatives))
 
 
-def _operator(condition: Condition, algorithm: str) -> Choice:
+def _operator(condition: Condition, algorithm: str, how: str) -> Choice:
     if algorithm != "auto":
         refusal = operator_class(algorithm).refuses(condition)
         if refusal is not None:
             raise PlanError(f"algorithm={algorithm!r} cannot run {condition.text}: {refusal}.")
-        return Choice(algorithm, "asked for")
+        return Choice(algorithm, "asked for" + (f"; {SweepOrder(condition).text}" if algorithm == "pmj" else ""))
+    if how != "inner" and SweepOrder.exists(condition):
+        return Choice("pmj", f"progressive merge join, for {how}; {SweepOrder(condition).text}")
     if condition.equalities:
         keys = " AND ".join(describe(p) for p in condition.equalities)
         return Choice("shj", f"symmetric hash join on {keys}")

@@ -3,6 +3,7 @@
 import gc
 import random
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -271,7 +272,8 @@ def test_memory_that_grows_and_shrinks(seed: int) -> None:
         assert budget.limit is not None
         assert budget.used <= budget.limit
         if rng.random() < 0.3:
-            operator.resize(rng.choice(limits))
+            with suppress(BudgetError):  # what is on disk may need more
+                operator.resize(rng.choice(limits))
     blocks.close()
     assert Counter(run.pairs) == Counter(definition(left, right, on))
     with pytest.raises(BudgetError):

@@ -76,7 +76,17 @@ class Merging:
     @property
     def room(self) -> Room:
         """Of a merge with all of the memory; it also says how large pages are."""
-        return divide(self._budget, self._block_rows, self._fan_in)
+        return self._divide(self._budget)
+
+    def resize(self, limit: int | None) -> None:
+        """Memory grows or shrinks, from the next merge on. What is too small for the runs on disk is refused."""
+        self._divide(Budget(limit, self._budget.unit))
+        self.limit = limit
+
+    def _divide(self, budget: Budget) -> Room:
+        zones = [zone for group in self.groups for run in group.runs for zone in run.zones]
+        largest = max((self._budget.measure(zone.rows, zone.nbytes) for zone in zones), default=0)
+        return divide(budget, self._block_rows, self._fan_in, largest=largest)
 
     @property
     def is_done(self) -> bool:
@@ -122,7 +132,7 @@ class Merging:
             self._begin(_Open(self._merge(group, room, writes=True)))
         assert self._open is not None
         # Not `yield from`: when this generator is dropped, the merge must stay open for the next call.
-        for results in self._open.results:
+        for results in self._open.results:  # noqa: UP028
             yield results
 
     def sleep(self) -> None:

@@ -28,10 +28,12 @@ from dovetail.condition import (
     Distance,
     Less,
     Overlap,
+    Predicate,
     Rectangles,
     closed_bounds,
     columns_of,
     keyed_rows,
+    text_of,
 )
 from dovetail.condition.expression import Expression, type_of
 from dovetail.kernels.z_order import Corners
@@ -144,11 +146,24 @@ class SweepOrder:
         found = _class(condition, copies)
         assert found is not None
         self._condition = condition
-        self._class = found
+        self._class, self.predicates = found  # that find candidates; the others are checked
 
     @staticmethod
     def exists(condition: Condition) -> bool:
         return _class(condition, COPIES) is not None
+
+    @property
+    def text(self) -> str:
+        """What the sweep goes along."""
+        left, right = (", ".join(text_of(key) for key in self._class.keys(side)) for side in Side)
+        match self._class:
+            case Cubes():
+                return f"sweeps along the Z-order of ({left}) and ({right})"
+            case _Less(_, waiting):
+                return f"sweeps along {left} and {right}; rows of {waiting.alias} stay to the end"
+            case _Equal() if not self.keeps_order:
+                return f"sweeps along hashes of {left} and {right}"
+        return f"sweeps along {left} and {right}"
 
     @property
     def keeps_order(self) -> bool:
@@ -193,24 +208,26 @@ class SweepOrder:
         return keyed_rows(self._condition, side, batch, self._class.keys(side))
 
 
-def _class(condition: Condition, copies: int) -> _Class | Cubes | None:
+def _class(condition: Condition, copies: int) -> tuple[_Class | Cubes, tuple[Predicate, ...]] | None:
+    """How rows are placed on the line, and by which predicates."""
     drive = choose_drive(condition)
     if drive.equal:
-        return _Equal(tuple(drive.equal_keys))
+        return _Equal(tuple(drive.equal_keys)), drive.equal
+    chosen = drive.predicates[:1]
     match drive.predicates:
         case [Rectangles(x), *_]:
-            return _Overlap(x)
+            return _Overlap(x), chosen
         case [Distance() as distance, *_]:
-            return Cubes(distance, copies)
+            return Cubes(distance, copies), chosen
         case [Overlap() as overlap, *_]:
             borders = (overlap.left.low, overlap.left.high, overlap.right.low, overlap.right.high)
             if len({type_of(border) for border in borders}) == 1:
-                return _Overlap(overlap)
-            return _Less((overlap.left.low, overlap.right.high), Side.LEFT)
+                return _Overlap(overlap), chosen
+            return _Less((overlap.left.low, overlap.right.high), Side.LEFT), chosen
         case [Band() as band, *_]:
-            return _Band(band)
+            return _Band(band), chosen
         case [Less(left, operator, right), *_]:
-            return _Less((left, right), Side.LEFT if operator in ("<", "<=") else Side.RIGHT)
+            return _Less((left, right), Side.LEFT if operator in ("<", "<=") else Side.RIGHT), chosen
     return None
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
-from typing import cast
+from typing import Any, cast
 
-from dovetail.errors import InputError
+from dovetail.errors import InputError, PlanError
 from dovetail.operators.multi import MultiOperator
 from dovetail.operators.protocol import JoinOperator
 
@@ -48,3 +49,30 @@ def multi_operator_class(name: str) -> type[MultiOperator]:
         )
     module, _, attribute = MULTI_REGISTRY[name].partition(":")
     return cast(type[MultiOperator], getattr(import_module(module), attribute))
+
+
+def check_join_type(name: str, how: str) -> None:
+    """Refuse a join type that the operator does not have."""
+    known = operator_class(name).join_types
+    if how not in known:
+        others = [other for other in REGISTRY if how in operator_class(other).join_types]
+        instead = f"; {' and '.join(others)} can, for inputs as they come" if others else ""
+        raise PlanError(
+            f"how={how!r}: algorithm={name!r} gives {', '.join(known)} joins only{instead}. "
+            "Tables at rest are joined in every way by algorithm='auto'."
+        )
+
+
+def check_parameters(kind: type[JoinOperator] | type[MultiOperator], given: Mapping[str, Any]) -> None:
+    """Refuse parameters that the operator does not have, and values of another type."""
+    known = kind.parameters
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        there = f"There are {', '.join(known)}." if known else "There are none."
+        raise InputError(f"{', '.join(unknown)}: not a parameter of algorithm={kind.name!r}. {there}")
+    for name, value in given.items():
+        wanted = known[name]
+        is_whole = isinstance(value, int) and not isinstance(value, bool)
+        good = is_whole if wanted is int else isinstance(value, wanted) or (is_whole and isinstance(1.0, wanted))
+        if not good:
+            raise InputError(f"{name} must be {getattr(wanted, '__name__', wanted)}; got {value!r}.")

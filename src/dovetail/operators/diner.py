@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from dovetail.batch import Pairs, Rows, Side, take_rows
 from dovetail.condition import Condition
 from dovetail.kernels.sorting import sort_codes
-from dovetail.operators.protocol import Manifest, Usage, Workspace
+from dovetail.operators.protocol import INNER, Manifest, Parameters, Usage, Workspace
 from dovetail.state.block_work import ARRIVED, BlockWork
 from dovetail.state.blocks import Block
 from dovetail.state.budget import BUFFER
@@ -55,6 +55,15 @@ Words = NDArray[np.int64]
 class Diner:
     name: ClassVar[str] = "diner"
     spills: ClassVar[bool] = True
+    join_types: ClassVar[tuple[str, ...]] = INNER
+    parameters: ClassVar[Parameters] = {
+        "regions": int,
+        "middle": str,
+        "ties": str,
+        "counted": bool,
+        "outer_blocks": int,
+        "reload": bool,
+    }
 
     def __init__(self, workspace: Workspace) -> None:
         parameters = workspace.parameters

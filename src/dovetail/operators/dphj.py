@@ -22,12 +22,16 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from dovetail.batch import Pairs
+from dovetail.operators.protocol import INNER, Parameters
+from dovetail.state.hash_parameters import HASH_PARAMETERS
 from dovetail.state.spilling_hash import SpillingHash
 
 
 class Dphj(SpillingHash):
     name: ClassVar[str] = "dphj"
     spills: ClassVar[bool] = True
+    join_types: ClassVar[tuple[str, ...]] = INNER
+    parameters: ClassVar[Parameters] = HASH_PARAMETERS
     paired: ClassVar[bool] = True
     defaults: ClassVar[dict[str, Any]] = {"flush": "symmetric"}
 

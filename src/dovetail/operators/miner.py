@@ -32,7 +32,7 @@ import pyarrow as pa
 from dovetail.condition.graph import Graph
 from dovetail.errors import InputError
 from dovetail.operators.multi import MultiWorkspace
-from dovetail.operators.protocol import Manifest, Usage
+from dovetail.operators.protocol import Manifest, Parameters, Usage
 from dovetail.state.benefits import Benefits
 from dovetail.state.expansion import Partial, Paths, Table
 from dovetail.state.multiway import Multiway
@@ -59,6 +59,7 @@ PER = ("resident", "candidate")
 class Miner:
     name: ClassVar[str] = "miner"
     spills: ClassVar[bool] = True
+    parameters: ClassVar[Parameters] = {"policy": str, "selectivity": str}
 
     def __init__(self, workspace: MultiWorkspace) -> None:
         self._state = Multiway(

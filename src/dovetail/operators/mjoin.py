@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from dovetail.condition.graph import Graph
 from dovetail.kernels.hashing import hash_codes
 from dovetail.operators.multi import MultiWorkspace
-from dovetail.operators.protocol import Manifest, Usage
+from dovetail.operators.protocol import Manifest, Parameters, Usage
 from dovetail.state.links import links_of, shared_attribute
 from dovetail.state.multiway import Multiway
 from dovetail.state.selectivities import Selectivities
@@ -39,6 +39,7 @@ BUCKETS = 20
 class Mjoin:
     name: ClassVar[str] = "mjoin"
     spills: ClassVar[bool] = True
+    parameters: ClassVar[Parameters] = {"buckets": int}
 
     def __init__(self, workspace: MultiWorkspace) -> None:
         self._state = Multiway(

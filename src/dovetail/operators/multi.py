@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from dovetail.condition.graph import Graph
 from dovetail.metrics import Counters
-from dovetail.operators.protocol import Manifest, Usage
+from dovetail.operators.protocol import Manifest, Parameters, Usage
 from dovetail.state.blocks import BlockStore
 from dovetail.state.budget import Budget
 from dovetail.tuples import Tuples
@@ -38,6 +38,7 @@ class MultiOperator(Protocol):
 
     name: ClassVar[str]
     spills: ClassVar[bool]
+    parameters: ClassVar[Parameters]
 
     def __init__(self, workspace: MultiWorkspace) -> None: ...
 

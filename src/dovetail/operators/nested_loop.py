@@ -29,7 +29,7 @@ import pyarrow as pa
 from dovetail.batch import Pairs, Rows, Side
 from dovetail.condition import Condition
 from dovetail.metrics import Counters
-from dovetail.operators.protocol import Manifest, Usage, Workspace
+from dovetail.operators.protocol import INNER, Manifest, Parameters, Usage, Workspace
 from dovetail.state.block_work import BlockWork
 from dovetail.state.blocks import Block
 from dovetail.state.budget import BUFFER
@@ -92,6 +92,8 @@ class _Comparing:
 class NestedLoop:
     name: ClassVar[str] = "nested_loop"
     spills: ClassVar[bool] = True
+    join_types: ClassVar[tuple[str, ...]] = INNER
+    parameters: ClassVar[Parameters] = {}
 
     def __init__(self, workspace: Workspace) -> None:
         self._comparing = _Comparing(workspace.condition, workspace.counters)

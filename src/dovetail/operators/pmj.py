@@ -26,7 +26,7 @@ semi and anti joins (section 3.6) one bit a row says who has a partner, instead 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -41,11 +41,12 @@ from dovetail.matchers.giving import Giving
 from dovetail.matchers.merging import STRICTNESS, Merging
 from dovetail.matchers.run_making import INDEX_BYTES, write_run
 from dovetail.matchers.sweep_order import SweepOrder
-from dovetail.operators.protocol import Manifest, Usage, Workspace
+from dovetail.operators.protocol import Manifest, Parameters, Usage, Workspace
 from dovetail.state.blocks import Block
 from dovetail.state.budget import BUFFER, Budget, Shares
 from dovetail.state.measures import Measures
 from dovetail.state.merge_room import arriving
+from dovetail.state.partnered import WATCHED
 from dovetail.state.row_store import RowStore
 from dovetail.state.runs import NO_WORDS, Pages, RunGroup, Words
 from dovetail.state.tally import CHUNK, Tally
@@ -57,6 +58,15 @@ FIRST_ROWS = 1 << 12  # that meet before memory is full; then twice as many, and
 class Pmj:
     name: ClassVar[str] = "pmj"
     spills: ClassVar[bool] = True
+    join_types: ClassVar[tuple[str, ...]] = tuple(WATCHED)
+    parameters: ClassVar[Parameters] = {
+        "fan_in": int,
+        "first_rows": int | None,
+        "copies": int,
+        "strictness": str,
+        "sorted_output": bool,
+        "measures": Mapping,
+    }
 
     def __init__(self, workspace: Workspace) -> None:
         self._condition = workspace.condition
@@ -137,7 +147,8 @@ class Pmj:
     def resize(self, limit: int | None) -> None:
         """Memory grows or shrinks. A run that is too large is closed at the next arrival, a merge is run to its end."""
         Shares(Budget(limit, self._budget.unit), self._block_rows)  # refuses what is too small
-        self._limit = self._merging.limit = limit
+        self._merging.resize(limit)
+        self._limit = limit
 
     def end(self, side: Side) -> None:
         pass
@@ -150,13 +161,9 @@ class Pmj:
         if self._unmet:
             for pairs in self._meet():
                 yield pairs
-        while (share := self._merging.share) is not None:
-            if not self._fits(share, 0, 0):
-                self._close_run()
-            for alone in self._alone():
-                yield alone
-            for results in self._merging.react():
-                yield results
+        while self._can_merge():
+            yield from self._alone()
+            yield from self._merging.react()
 
     def clean_up(self) -> Iterator[Results]:
         yield from self._meeting
@@ -326,6 +333,14 @@ class Pmj:
         self._hold()
         if not self._merging.held:
             self._budget.limit = self._limit
+
+    def _can_merge(self) -> bool:
+        """Whether there are runs to merge. What is in memory becomes one if it is in the way, or all that is left."""
+        share = self._merging.share
+        is_last = share is None and self._strictness == "progressive" and bool(self._merging.groups)
+        if is_last or (share is not None and not self._fits(share, 0, 0)):
+            self._close_run()
+        return self._merging.share is not None
 
     def _learn(self) -> None:
         self._order.learn(self._rows[0].view(), self._rows[1].view())

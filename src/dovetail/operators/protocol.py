@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
@@ -16,7 +16,12 @@ from dovetail.state.blocks import BlockStore
 from dovetail.state.budget import Budget, Shares
 from dovetail.state.manifest import Manifest, Usage
 
-__all__ = ["JoinOperator", "Manifest", "Usage", "Workspace"]
+__all__ = ["INNER", "JoinOperator", "Manifest", "Parameters", "Usage", "Workspace"]
+
+Parameters = Mapping[str, Any]
+"""What an operator can be told, by name, and the type that each value has to have, as `isinstance` takes it."""
+
+INNER = ("inner",)
 
 
 @dataclass(slots=True)
@@ -50,6 +55,10 @@ class JoinOperator(Protocol):
     name: ClassVar[str]
     spills: ClassVar[bool]
     """Whether it keeps to any budget by writing to disk; one that does not raises BudgetError instead."""
+    join_types: ClassVar[tuple[str, ...]]
+    """Which it can do; it is told by the parameter `how`."""
+    parameters: ClassVar[Parameters]
+    """Which there are besides."""
 
     def __init__(self, workspace: Workspace) -> None: ...
 

@@ -32,6 +32,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from dovetail.batch import Pairs, Side
+from dovetail.operators.protocol import INNER, Parameters
+from dovetail.state.hash_parameters import HASH_PARAMETERS
 from dovetail.state.spilling_hash import SpillingHash, Task
 
 
@@ -51,6 +53,8 @@ class Promise(NamedTuple):
 class Rpj(SpillingHash):
     name: ClassVar[str] = "rpj"
     spills: ClassVar[bool] = True
+    join_types: ClassVar[tuple[str, ...]] = INNER
+    parameters: ClassVar[Parameters] = HASH_PARAMETERS
     defaults: ClassVar[dict[str, Any]] = {"flush": "optimal", "n_flush": None, "tasks": "md dd"}
 
     def react(self) -> Iterator[Pairs]:
@@ -100,12 +104,6 @@ class Rpj(SpillingHash):
         many = max(map(len, runs)) if self._parameters.passes == "runs" else max(pages)
         passes = max(1, math.ceil(math.log(max(1, many), self._parameters.fan_in)))
         return 2 * self._parameters.random_cost * sum(pages) * passes
-
-    def _keys_of_partitions(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        """How many different keys a partition has: s in section 5.3."""
-        if self._parameters.domain is None:
-            return self._distinct.counts()
-        return np.full(self._partitions, self._parameters.domain / self._partitions)
 
 
 class RpjMd(Rpj):

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from dovetail.batch import Pairs, Side, take_rows
 from dovetail.condition import Condition, matching
-from dovetail.operators.protocol import Manifest, Usage, Workspace
+from dovetail.operators.protocol import INNER, Manifest, Parameters, Usage, Workspace
 from dovetail.state.budget import BUFFER
 from dovetail.state.hash_keys import HashKeys
 from dovetail.state.hash_side import HashSide
@@ -35,6 +35,8 @@ MOST_PAIRS = 1 << 20  # pairs in one yield
 class Shj:
     name: ClassVar[str] = "shj"
     spills: ClassVar[bool] = False
+    join_types: ClassVar[tuple[str, ...]] = INNER
+    parameters: ClassVar[Parameters] = {}
 
     def __init__(self, workspace: Workspace) -> None:
         self._condition = workspace.condition

@@ -35,7 +35,7 @@ from dovetail.condition import Condition
 from dovetail.condition.mirror import mirrored
 from dovetail.matchers import Keeping, Kept, Probing
 from dovetail.matchers.runs import Run, Runs
-from dovetail.operators.protocol import Manifest, Usage, Workspace
+from dovetail.operators.protocol import Manifest, Parameters, Usage, Workspace
 from dovetail.state.places import Extent, Flags, Places, Words, closed, gone_rows, never, sure_rows, surely, within
 from dovetail.state.run_costs import RunCosts
 from dovetail.window import Window
@@ -57,6 +57,8 @@ class Mine(NamedTuple):
 class Spo:
     name: ClassVar[str] = "spo"
     spills: ClassVar[bool] = False
+    join_types: ClassVar[tuple[str, ...]] = ("inner", *TRACKED)
+    parameters: ClassVar[Parameters] = {"window": Window | None, "delta": int | None, "self_join": bool}
 
     def __init__(self, workspace: Workspace) -> None:
         self._window: Window = workspace.parameters.get("window") or EVERYTHING

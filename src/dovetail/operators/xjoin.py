@@ -24,12 +24,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dovetail.batch import Pairs, Side
+from dovetail.operators.protocol import INNER, Parameters
+from dovetail.state.hash_parameters import HASH_PARAMETERS
 from dovetail.state.spilling_hash import SpillingHash, Task
 
 
 class XJoin(SpillingHash):
     name: ClassVar[str] = "xjoin"
     spills: ClassVar[bool] = True
+    join_types: ClassVar[tuple[str, ...]] = INNER
+    parameters: ClassVar[Parameters] = HASH_PARAMETERS
     defaults: ClassVar[dict[str, Any]] = {"flush": "largest"}
 
     def react(self) -> Iterator[Pairs]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
@@ -13,13 +13,14 @@ from dovetail.batch import Arrival, End, Event, Phase, Side, one_batch
 from dovetail.estimate import Estimate, Estimator
 from dovetail.metrics import Counters, Observer, Progress
 from dovetail.operators import operator_class
-from dovetail.operators.protocol import Workspace
+from dovetail.operators.protocol import JoinOperator, Workspace
 from dovetail.plan import JoinPlan
 from dovetail.runtimes.at_rest import join_at_rest
 from dovetail.runtimes.chunked import Chunked, chunk_size
 from dovetail.runtimes.diagonal import DiagonalJoin
 from dovetail.runtimes.driver import Driver
 from dovetail.runtimes.output import output_schema, result_batches
+from dovetail.runtimes.running import Running
 from dovetail.runtimes.watching import Watch
 from dovetail.runtimes.witness import Witness
 from dovetail.runtimes.work import Joining
@@ -87,16 +88,17 @@ def join_progressively(
     wait_ms: float = WAIT_MS,
     retry: Retry | None = None,
     witness: Witness | None = None,
-) -> Iterator[Step]:
+) -> Running[Step]:
     """Results as they come: rows of tables arrive in turn, those of sources when they come."""
-    schema = output_schema(*plan.condition.schemas, suffix)
+    schema = output_schema(*plan.condition.schemas, suffix, plan.how)
     sizes = Sizes.announced(left, right)
     if isinstance(left, pa.Table) and isinstance(right, pa.Table):
         return run(plan, in_turn((left, right)), schema, STREAM_ROWS, sizes=sizes, witness=witness)
     room_bytes = LINE_BYTES if plan.memory_bytes is None else max(1, plan.memory_bytes // LINE_SHARE)
     sources = (as_source(left), as_source(right))
     feed = Feed(sources, room_bytes=room_bytes, batch_rows=STREAM_ROWS, wait_ms=wait_ms, retry=retry)
-    return _fed(plan, feed, schema, len(sources) * room_bytes, sizes, witness)
+    running = run(plan, feed.events(), schema, STREAM_ROWS, len(sources) * room_bytes, sizes, witness)
+    return running.wrapped(lambda steps: _fed(steps, feed))
 
 
 def join_along_diagonal(
@@ -110,11 +112,9 @@ def join_along_diagonal(
             observer(Progress("joining", join.counters.results))
 
 
-def _fed(
-    plan: JoinPlan, feed: Feed, schema: pa.Schema, line_bytes: int, sizes: Sizes, witness: Witness | None
-) -> Iterator[Step]:
+def _fed(steps: Iterator[Step], feed: Feed) -> Iterator[Step]:
     with closing(feed):
-        yield from run(plan, feed.events(), schema, STREAM_ROWS, line_bytes, sizes, witness)
+        yield from steps
 
 
 @dataclass(slots=True)
@@ -155,8 +155,8 @@ def run(
     line_bytes: int = 0,
     sizes: Sizes | None = None,
     witness: Witness | None = None,
-) -> Iterator[Step]:
-    """Drive the plan's operator. Leaving the loop early frees its memory and files.
+) -> Running[Step]:
+    """Drive the plan's operator. What is wrong with its parameters is said at once.
 
     `line_bytes`: what rows that have come and wait may take; it is set aside from the budget.
     """
@@ -166,9 +166,23 @@ def run(
     budget = Budget(plan.memory_bytes, "bytes", counters)
     budget.hold("line of arrivals", 0, line_bytes)
     blocks = BlockStore(counters=counters)
-    workspace = Workspace(plan.condition, budget, blocks, batch_rows, counters)
+    parameters = {**plan.parameters} if plan.how == "inner" else {**plan.parameters, "how": plan.how}
+    workspace = Workspace(plan.condition, budget, blocks, batch_rows, counters, parameters=parameters)
+    operator = operator_class(plan.operator.name)(workspace)
+    return Running(_steps(operator, workspace, events, schema, sizes, witness), operator)
+
+
+def _steps(
+    operator: JoinOperator,
+    workspace: Workspace,
+    events: Iterable[Event],
+    schema: pa.Schema,
+    sizes: Sizes,
+    witness: Witness | None,
+) -> Generator[Step, None, None]:
+    """Leaving the loop early frees memory and files."""
+    counters = workspace.counters
     try:
-        operator = operator_class(plan.operator.name)(workspace)
         driver = Driver(operator, workspace)
         if witness is not None:
             witness.meet(lambda: operator.usage, lambda: _expected(workspace.estimator, sizes, counters.results))
@@ -191,7 +205,7 @@ def run(
         if witness is not None:
             witness.tell()
     finally:
-        blocks.close()
+        workspace.blocks.close()
 
 
 def _expected(estimator: Estimator, sizes: Sizes, results: int) -> Estimate | None:

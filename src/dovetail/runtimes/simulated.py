@@ -14,7 +14,7 @@ from dovetail.batch import Alone, Arrival, End, Event, Pairs, Phase, Side, Stall
 from dovetail.condition import Condition, parse
 from dovetail.errors import InputError, PlanError
 from dovetail.metrics import Counters
-from dovetail.operators import operator_class
+from dovetail.operators import check_join_type, check_parameters, operator_class
 from dovetail.operators.protocol import JoinOperator, Manifest, Workspace
 from dovetail.runtimes.driver import Driver, Found
 from dovetail.state.blocks import BlockStore
@@ -77,6 +77,8 @@ def simulate(
         raise InputError(f"memory_rows and block_rows must be positive; got {memory_rows} and {block_rows}.")
     condition = parse(on, tables[0].schema, tables[1].schema, in_process=True)
     kind = operator_for(operator, condition)
+    check_join_type(operator, parameters.get("how", "inner"))
+    check_parameters(kind, {name: value for name, value in parameters.items() if name != "how"})
     run = Run()
     blocks = BlockStore(counters=run.counters)
 

@@ -14,7 +14,7 @@ from dovetail.batch import Phase, Stall, one_batch
 from dovetail.condition.graph import parse_graph
 from dovetail.errors import InputError, PlanError
 from dovetail.metrics import Counters
-from dovetail.operators import multi_operator_class
+from dovetail.operators import check_parameters, multi_operator_class
 from dovetail.operators.multi import MultiOperator, MultiWorkspace
 from dovetail.operators.protocol import Manifest
 from dovetail.runtimes.multi_driver import MultiDriver, MultiFound
@@ -71,6 +71,7 @@ def simulate_multi(
     kind = multi_operator_class(operator)
     if (reason := kind.refuses(graph)) is not None:
         raise PlanError(f"{operator} cannot run {graph.text}: {reason}.")
+    check_parameters(kind, parameters)
     run = MultiRun(graph.aliases)
     blocks = BlockStore(counters=run.counters)
 

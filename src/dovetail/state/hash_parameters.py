@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, get_type_hints
 
 from dovetail.errors import InputError
 
@@ -55,3 +55,7 @@ class HashParameters:
         if not (0 <= (parameters.n_flush or 0) <= 1 and 0 <= parameters.decay <= 1):
             raise InputError("n_flush and decay are shares: they must lie between 0 and 1.")
         return parameters
+
+
+HASH_PARAMETERS: Mapping[str, Any] = get_type_hints(HashParameters)
+"""Their names and types."""

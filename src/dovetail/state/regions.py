@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.batch import Rows
+from dovetail.errors import InputError
 from dovetail.kernels.sorting import sort_codes
 
 Words = NDArray[np.int64]
@@ -40,6 +41,13 @@ class Policy:
     ties: Literal["edges", "middle"] = "edges"  # who goes first among regions of equal benefit
     counted: bool = False  # marks count results instead of being one bit
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.regions < 2:
+            raise InputError(f"regions must be at least 2, a lower and an upper one; got {self.regions}.")
+        for name, known in (("middle", ("clock", "random")), ("ties", ("edges", "middle"))):
+            if getattr(self, name) not in known:
+                raise InputError(f"{name} must be {' or '.join(known)}; got {getattr(self, name)!r}.")
 
 
 class Victims(NamedTuple):
