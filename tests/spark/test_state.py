@@ -15,15 +15,20 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+import dovetail
 from dovetail.batch import Side
 from dovetail.condition import parse
+from dovetail.condition.graph import parse_graph
 from dovetail.errors import StateError
 from dovetail.planner import plan_join
 from dovetail.routers.hash import HashRouter
+from dovetail.routers.hypercube import hypercube
+from dovetail.runtimes.multi_tables import multi_schema
 from dovetail.runtimes.output import output_schema
 from dovetail.spark import cell_state
-from dovetail.spark.packing import from_bytes, packer
-from dovetail.spark.stream_cell import JoinProcessor, StreamJoin
+from dovetail.spark.multi_streams import SeveralPlan, SeveralStreams
+from dovetail.spark.packing import from_bytes, multi_packer, packer
+from dovetail.spark.stream_cell import JoinProcessor, Setting, StreamJoin, TwoStreams
 
 SCHEMAS = (
     pa.schema([("k", pa.int64()), ("a", pa.int64()), ("s", pa.string())]),
@@ -41,10 +46,12 @@ class CrashError(Exception):
 
 def stream_join(
     state_dir: Path, on: str = "l.k = r.k", algorithm: str = "auto", memory_bytes: int | None = None
-) -> StreamJoin:
+) -> TwoStreams:
     condition = parse(on, *SCHEMAS)
     plan = replace(plan_join(condition, algorithm=algorithm, memory_bytes=memory_bytes), cells=1)
-    return StreamJoin(plan, HashRouter(condition, 1), 1, str(state_dir), (0, 0), output_schema(*SCHEMAS, "_r"), "join")
+    return TwoStreams(
+        plan, HashRouter(condition, 1), (0, 0), output_schema(*SCHEMAS, "_r"), Setting(1, str(state_dir), "join")
+    )
 
 
 class Handle:
@@ -76,7 +83,7 @@ def task(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.fsync", lambda handle: None)  # slow, and no power is lost here
 
 
-def packed(join: StreamJoin, rows: Rows) -> list[pd.DataFrame]:
+def packed(join: TwoStreams, rows: Rows) -> list[pd.DataFrame]:
     """A micro-batch of rows as the stateful operator gets it."""
     frames = []
     for side in Side:
@@ -85,7 +92,7 @@ def packed(join: StreamJoin, rows: Rows) -> list[pd.DataFrame]:
     return frames
 
 
-def attempt(join: StreamJoin, stored: str | None, rows: Rows, crash: int | None = None) -> tuple[str, Results]:
+def attempt(join: TwoStreams, stored: str | None, rows: Rows, crash: int | None = None) -> tuple[str, Results]:
     """One attempt at a micro-batch; the new manifest and the results. `crash` is the number of the step that fails."""
     frames = packed(join, rows)
     handle = Handle(stored, crash == len(frames) + 1)
@@ -274,13 +281,14 @@ def test_progressive_operators_between_micro_batches(tmp_path: Path, algorithm: 
         cell.run(None)
     assert cell.found == source.joined()
     assert cell.stored is not None
-    assert json.loads(cell.stored)["notes"] == [True, True, True]
+    assert json.loads(cell.stored)["notes"] == {"ended": [True, True], "finished": True}
     old = {name for name in segments(tmp_path) if int(name.partition("-")[0]) < len(cell.history) - 1}
     assert old <= set.union(*cell.history[-3:])
 
 
 def test_what_is_available_is_all(tmp_path: Path) -> None:
-    join = replace(stream_join(tmp_path, algorithm="diner", memory_bytes=MEMORY_BYTES), ends_when_idle=True)
+    join = stream_join(tmp_path, algorithm="diner", memory_bytes=MEMORY_BYTES)
+    join = replace(join, setting=replace(join.setting, ends_when_idle=True))
     source = Source(5)
     cell = Cell(join, random.Random(0))
     for _ in range(5):
@@ -288,6 +296,43 @@ def test_what_is_available_is_all(tmp_path: Path) -> None:
     while cell.has_timer:
         cell.run(None)
     assert cell.found == source.joined()
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "on"), [("miner", "x.k = y.k AND y.m = z.m"), ("mjoin", "x.k = y.k AND y.k = z.m")]
+)
+@pytest.mark.parametrize("seed", range(3))
+def test_several_streams_between_micro_batches(tmp_path: Path, algorithm: str, on: str, seed: int) -> None:
+    """Three inputs, with little memory; micro-batches fail and are run again."""
+    rng = random.Random(f"{algorithm}{seed}")
+    keys = np.random.default_rng(seed)
+    tables = {
+        "x": pa.table({"k": keys.integers(0, 30, 150), "a": np.arange(150)}),
+        "y": pa.table({"k": keys.integers(0, 30, 120), "m": keys.integers(0, 20, 120)}),
+        "z": pa.table({"m": keys.integers(0, 20, 100), "b": np.arange(100)}),
+    }
+    graph = parse_graph(on, {alias: table.schema for alias, table in tables.items()})
+    router = hypercube(graph, dict.fromkeys(tables, 1), 1)
+    plan = SeveralPlan(graph, algorithm, 1 << 17, multi_schema(graph.schemas))
+    join = SeveralStreams(plan, router, Setting(1, str(tmp_path), "join"))
+    cell = Cell(join, rng)
+    done = dict.fromkeys(tables, 0)
+    while any(done[alias] < table.num_rows for alias, table in tables.items()):
+        frames = []
+        for number, (alias, table) in enumerate(tables.items()):
+            rows = table.slice(done[alias], rng.choice([0, 7, 30]))
+            done[alias] += rows.num_rows
+            pack = multi_packer(router, number)
+            frames += [b.to_pandas().drop(columns="cell") for b in pack(iter(rows.to_batches()))]
+        if frames:
+            cell.run(frames)
+        if cell.has_timer and rng.random() < 0.4:
+            cell.run(None)
+    cell.run([pd.DataFrame({"side": [0, 1, 2], "seq": [0] * 3, "payload": [None] * 3})])
+    while cell.has_timer:
+        cell.run(None)
+    joined = dovetail.multijoin(tables, on)
+    assert cell.found == Counter(zip(joined["a"].to_pylist(), joined["b"].to_pylist(), strict=True))
 
 
 # State that is not what it should be.
@@ -299,7 +344,7 @@ def started(tmp_path: Path) -> tuple[Path, str]:
     return tmp_path, stored
 
 
-def fails(state_dir: Path, stored: str, join: StreamJoin | None = None) -> str:
+def fails(state_dir: Path, stored: str, join: TwoStreams | None = None) -> str:
     with pytest.raises(StateError) as failure:
         attempt(join or stream_join(state_dir), stored, Source(1).next())
     return str(failure.value)
@@ -339,14 +384,14 @@ def test_damaged_layout(started: tuple[Path, str]) -> None:
     assert "layout.json is damaged" in fails(state_dir, stored)
 
 
-def changed(state_dir: Path) -> dict[str, StreamJoin]:
+def changed(state_dir: Path) -> dict[str, TwoStreams]:
     join = stream_join(state_dir)
     renamed = (SCHEMAS[0].set(1, pa.field("c", pa.int64())), SCHEMAS[1])
     other_columns = replace(join.plan, condition=parse("l.k = r.k", *renamed))
     return {
         "condition was 'l.k = r.k' and is now 'l.k = r.b'": stream_join(state_dir, "l.k = r.b"),
-        "cells was 1 and is now 2": replace(join, plan=replace(join.plan, cells=2)),
-        "partitions was 1 and is now 2": replace(join, partitions=2),
+        "cells was 1 and is now 2": replace(join, router=HashRouter(join.plan.condition, 2)),
+        "partitions was 1 and is now 2": replace(join, setting=replace(join.setting, partitions=2)),
         "columns was": replace(join, plan=other_columns),
     }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -25,16 +25,15 @@ class MultiFound(NamedTuple):
 class MultiDriver:
     """Runs one operator from event to event."""
 
-    def __init__(self, operator: MultiOperator, workspace: MultiWorkspace) -> None:
+    def __init__(self, operator: MultiOperator, workspace: MultiWorkspace, ended: Sequence[bool] = ()) -> None:
         self.operator = operator
         self._workspace = workspace
-        self._ended = dict.fromkeys(workspace.graph.aliases, False)
+        aliases = workspace.graph.aliases
+        self._ended = dict(zip(aliases, ended or [False] * len(aliases), strict=True))
 
     def restarted(self, operator: MultiOperator, workspace: MultiWorkspace) -> MultiDriver:
         """A driver that goes on where this one is, with an operator restored from a snapshot."""
-        driver = MultiDriver(operator, workspace)
-        driver._ended = dict(self._ended)
-        return driver
+        return MultiDriver(operator, workspace, list(self._ended.values()))
 
     def run(self, events: Iterable[MultiEvent]) -> Iterator[MultiFound]:
         """Everything that the events lead to. Inputs that do not end by an event end after the last one."""

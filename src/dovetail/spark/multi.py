@@ -1,4 +1,4 @@
-"""Joins of several DataFrames at rest, through one shuffle of packed batches.
+"""Joins of several DataFrames: streams, or tables at rest through one shuffle of packed batches.
 
 every input --route, pack--> one task for some cells each, join, unpack --> DataFrame
 
@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
@@ -25,24 +24,29 @@ from dovetail.operators import multi_operator_class
 from dovetail.routers.hypercube import Hypercube, hypercube
 from dovetail.runtimes.multi_tables import join_several, multi_schema
 from dovetail.spark.binding import by_position, decoded, encoded
+from dovetail.spark.multi_streams import SeveralPlan, join_several_streams
 from dovetail.spark.options import Options
-from dovetail.spark.packing import PACKED, Rewrite, as_planned, by_cell, collected, from_bytes, packed_rows
+from dovetail.spark.packing import PACKED, Rewrite, from_bytes, multi_packer
 from dovetail.spark.schemas import arrow_schema, carried_schema, only_spark_compares, session_zone
 from dovetail.spark.tables import FEWEST_TASKS, ROWS_PER_TASK, in_fixed_order, shuffle_partitions
 from dovetail.spark.workers import settle
+from dovetail.state.budget import Budget, Shares
 
 
 def multijoin_dataframes(
     inputs: Mapping[str, DataFrame], on: Any, *, memory_bytes: int | None, algorithm: str, **given: Any
 ) -> DataFrame:
     """The join as a DataFrame."""
+    end = given.pop("end", None)
     options = Options.read(given)
-    if any(frame.isStreaming for frame in inputs.values()):
-        raise PlanError("a join of several inputs takes DataFrames at rest; join streams two at a time.")
+    streaming = any(frame.isStreaming for frame in inputs.values())
+    if streaming and algorithm == "auto":
+        algorithm = "miner"
     first = next(iter(inputs.values()))
     schemas = {alias: arrow_schema(frame) for alias, frame in inputs.items()}
     graph = parse_graph(on, schemas, zone=session_zone(first))
     _check_compared(graph, inputs)
+    Shares(Budget(memory_bytes), 1, len(inputs))  # refuses a budget that is too small, before any work
     if algorithm != "auto" and (reason := multi_operator_class(algorithm).refuses(graph)) is not None:
         raise PlanError(f"algorithm={algorithm!r} cannot run {graph.text}: {reason}.")
     output = multi_schema(schemas, fold_case=first.sparkSession.conf.get("spark.sql.caseSensitive") != "true")
@@ -51,10 +55,15 @@ def multijoin_dataframes(
         for out, field in zip(output, (f for frame in inputs.values() for f in frame.schema.fields), strict=True)
     ]
     frames = {alias: encoded(by_position(frame)) for alias, frame in inputs.items()}
-    router = _router(graph, frames, options)
-    joined = _in_cells(frames, router).mapInArrow(
-        joined_cells(graph, output, algorithm, memory_bytes), carried_schema(fields)
-    )
+    if streaming:
+        planned = SeveralPlan(graph, algorithm, memory_bytes, output)
+        joined = join_several_streams(inputs, frames, planned, end, options, carried_schema(fields))
+    else:
+        if end is not None:
+            raise InputError("end= is for streams; DataFrames at rest have one.")
+        router = _router(graph, frames, options)
+        cells = joined_cells(graph, output, algorithm, memory_bytes)
+        joined = _in_cells(frames, router).mapInArrow(cells, carried_schema(fields))
     return decoded(joined, fields).toDF(*output.names)
 
 
@@ -84,34 +93,11 @@ def _in_cells(frames: Mapping[str, DataFrame], router: Hypercube) -> DataFrame:
     packed = None
     for number, (alias, frame) in enumerate(frames.items()):
         frame = in_fixed_order(frame) if router.deals(alias) else frame
-        rows = frame.mapInArrow(multi_packer(router, number, alias), PACKED)
+        rows = frame.mapInArrow(multi_packer(router, number), PACKED)
         packed = rows if packed is None else packed.unionAll(rows)
     if packed is None:
         raise InputError("there is nothing to join.")
     return packed.repartitionById(router.cells, F.col("cell")).sortWithinPartitions("cell", "side", "seq")
-
-
-def multi_packer(router: Hypercube, number: int, alias: str) -> Rewrite:
-    """A function for mapInArrow that routes and packs the rows of one input."""
-    schema = router.graph.schemas[alias]
-
-    def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        partition = context.partitionId() if context is not None else 0
-        position, seq = 0, partition << 40
-        for batch in (as_planned(rows, schema) for rows in collected(batches)):
-            # Positions of different partitions are offset, or each would deal its first rows to the same cells.
-            spread = np.arange(position, position + batch.num_rows) + partition * 7919
-            position += batch.num_rows
-            rows, visits = router.route(alias, batch, spread)
-            for cells, payloads in by_cell(rows, visits):
-                yield packed_rows(cells, number, range(seq, seq + len(payloads)), payloads)
-                seq += len(payloads)
-        settle()
-
-    return pack
 
 
 def joined_cells(graph: Graph, output: pa.Schema, algorithm: str, memory_bytes: int | None) -> Rewrite:

@@ -16,7 +16,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dovetail.batch import Side, take_rows
-from dovetail.routers.protocol import Router, Visits
+from dovetail.routers.hypercube import Hypercube
+from dovetail.routers.protocol import Router, Spread, Visits
 from dovetail.runtimes.output import fitting_rows
 from dovetail.spark.workers import settle
 from dovetail.state.pieces import pieces_of
@@ -30,6 +31,9 @@ PACK_BYTES = 1 << 24
 
 Rewrite = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """What mapInArrow takes."""
+
+Route = Callable[[pa.RecordBatch, Spread, int], tuple[pa.RecordBatch, Visits]]
+"""Which rows of a batch go where: by numbers that decide between equivalent cells, and the number of the partition."""
 
 
 def to_bytes(batch: pa.RecordBatch) -> pa.Buffer:
@@ -52,6 +56,25 @@ def packer(
 
     `labels` are other names for the cells. With `keep_all`, rows that match nothing visit a cell nevertheless.
     """
+
+    def route(batch: pa.RecordBatch, spread: Spread, partition: int) -> tuple[pa.RecordBatch, Visits]:
+        visits = router.route(side, batch, spread)
+        return batch, with_all(visits, batch.num_rows, partition % router.cells) if keep_all else visits
+
+    return _packer(side, schema, route, labels)
+
+
+def multi_packer(router: Hypercube, number: int, labels: Sequence[int] | None = None) -> Rewrite:
+    """A function for mapInArrow that routes and packs the rows of one input of several."""
+    alias = router.graph.aliases[number]
+
+    def route(batch: pa.RecordBatch, spread: Spread, partition: int) -> tuple[pa.RecordBatch, Visits]:
+        return router.route(alias, batch, spread)
+
+    return _packer(number, router.graph.schemas[alias], route, labels)
+
+
+def _packer(number: int, schema: pa.Schema, route: Route, labels: Sequence[int] | None) -> Rewrite:
     names = None if labels is None else np.array(labels, np.int32)
 
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -65,12 +88,9 @@ def packer(
             # Positions of different partitions are offset, or each would deal its first rows to the same cells.
             spread = np.arange(position, position + batch.num_rows) + partition * 7919
             position += batch.num_rows
-            visits = router.route(side, batch, spread)
-            if keep_all:
-                visits = with_all(visits, batch.num_rows, partition % router.cells)
-            for cells, payloads in by_cell(batch, visits):
+            for cells, payloads in by_cell(*route(batch, spread, partition)):
                 numbers = cells if names is None else names[cells]
-                yield packed_rows(numbers, side, range(seq, seq + len(payloads)), payloads)
+                yield packed_rows(numbers, number, range(seq, seq + len(payloads)), payloads)
                 seq += len(payloads)
         settle()
 

@@ -1,4 +1,4 @@
-"""Joins of two streams: one stateful operator per cell, state as immutable segments.
+"""Joins of streams: one stateful operator per cell, state as immutable segments.
 
     left  --route, pack--+
                          +--> groupBy(cell).transformWithStateInPandas --> unpack --> a streaming DataFrame
@@ -8,12 +8,13 @@
 
 A micro-batch restores the operator from the manifest, lets the new rows arrive, freezes what is new into segments and
 stores the next manifest (cell_state.py). What a cell does is in stream_cell.py. Rows that are told apart by `end=` are
-none: they tell all cells that their side has ended.
+none: they tell all cells that their input has ended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import reduce
 
 import numpy as np
 import pyarrow as pa
@@ -22,26 +23,22 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 from pyspark.sql.types import StructType
 
-from dovetail.batch import Side
 from dovetail.errors import PlanError
-from dovetail.spark.packing import ARROW_PACKED, PACKED, Rewrite, from_bytes, packer
-from dovetail.spark.partitions import spread_labels
+from dovetail.spark.packing import ARROW_PACKED, PACKED, Rewrite, from_bytes
 from dovetail.spark.stream_cell import FIGURES, RESULTS, JoinProcessor, StreamJoin
 from dovetail.spark.workers import settle
 
 
-def join_streams(frames: tuple[DataFrame, DataFrame], join: StreamJoin, schema: StructType) -> DataFrame:
-    """The join of two streams as a streaming DataFrame, for any sink. With `ends`, each has one more column."""
-    labels = spread_labels(join.router.cells, join.partitions)
+def join_streams(frames: Sequence[DataFrame], join: StreamJoin, schema: StructType) -> DataFrame:
+    """The join as a streaming DataFrame, for any sink. Where inputs tell their end, each has one more column."""
     packed = []
-    for side in Side:
-        pack = packer(side, join.router, join.plan.condition.schema(side), labels)
-        if join.ends is not None:
-            pack = _with_ends(pack, side, labels)
-        packed.append(frames[side].mapInArrow(pack, PACKED))
+    for number, frame in enumerate(frames):
+        pack = join.packer(number)
+        if join.setting.has_ends:
+            pack = _with_ends(pack, number, join.labels)
+        packed.append(frame.mapInArrow(pack, PACKED))
     joined = (
-        packed[0]
-        .unionAll(packed[1])
+        reduce(DataFrame.unionAll, packed)
         .groupBy("cell")
         .transformWithStateInPandas(
             statefulProcessor=JoinProcessor(join),
@@ -50,16 +47,17 @@ def join_streams(frames: tuple[DataFrame, DataFrame], join: StreamJoin, schema: 
             timeMode="ProcessingTime" if join.has_timers else "None",
         )
     )
+    name = join.setting.metrics
     try:
-        watched = joined.observe(join.metrics, *(F.sum(name).alias(name) for name in FIGURES))
+        watched = joined.observe(name, *(F.sum(figure).alias(figure) for figure in FIGURES))
     except AnalysisException as error:  # its name is also the name of its state, so that it must be unique
         raise PlanError(
-            f"a query has two joins called {join.metrics!r}: give one of them another name, as in metrics='second'."
+            f"a query has two joins called {name!r}: give one of them another name, as in metrics='second'."
         ) from error
     return watched.mapInArrow(unpack, schema)
 
 
-def _with_ends(pack: Rewrite, side: Side, labels: list[int]) -> Rewrite:
+def _with_ends(pack: Rewrite, number: int, labels: list[int]) -> Rewrite:
     """Rows whose last column is true are not packed; they become a word to all cells."""
 
     def pack_and_tell(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -75,7 +73,7 @@ def _with_ends(pack: Rewrite, side: Side, labels: list[int]) -> Rewrite:
         yield from pack(rows())
         if ended:
             size = len(labels)
-            columns = [pa.array(labels, pa.int32()), pa.array([int(side)] * size, pa.int8())]
+            columns = [pa.array(labels, pa.int32()), pa.array([number] * size, pa.int8())]
             columns += [pa.array([2**62] * size, pa.int64()), pa.nulls(size, pa.binary())]
             yield pa.RecordBatch.from_arrays(columns, schema=ARROW_PACKED)
 
