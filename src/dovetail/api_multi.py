@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from dovetail.condition.graph import parse_graph
 from dovetail.errors import InputError, PlanError
-from dovetail.operators import multi_operator_class
+from dovetail.operators import check_parameters, multi_operator_class
 from dovetail.runtimes.multi_tables import join_several, multi_schema
 from dovetail.state.budget import Budget, Shares, parse_bytes
 from dovetail.tables import arrow_table
@@ -34,8 +34,8 @@ def multijoin(
     names of the inputs as aliases. The result has the columns of all inputs in their order; a name that several of them
     have becomes alias_name.
 
-    In process, `algorithm` is "auto" (kernels that see the inputs complete, two at a time), or "miner" or "mjoin",
-    which keep to `memory` by writing rows to disk.
+    In process, `algorithm` is "auto" (kernels that see the inputs complete, two at a time), or "miner", "mjoin" or
+    "pmj", which keep to `memory` by writing rows to disk; their parameters are further options.
     """
     _check_names(inputs)
     memory_bytes = None if memory is None else parse_bytes(memory)
@@ -46,15 +46,18 @@ def multijoin(
         from dovetail.spark import multijoin_dataframes
 
         return multijoin_dataframes(inputs, on, memory_bytes=memory_bytes, algorithm=algorithm, **options)
-    if options:
+    if options and algorithm == "auto":
         raise InputError(f"{', '.join(options)}: not an option of a join of tables in process.")
     tables = {alias: arrow_table(table) for alias, table in inputs.items()}
     graph = parse_graph(on, {alias: table.schema for alias, table in tables.items()})
     schema = multi_schema(graph.schemas)
     Shares(Budget(memory_bytes), 1, len(tables))  # refuses a budget that is too small, before any work
-    if algorithm != "auto" and (reason := multi_operator_class(algorithm).refuses(graph)) is not None:
-        raise PlanError(f"algorithm={algorithm!r} cannot run {graph.text}: {reason}.")
-    return pa.Table.from_batches(join_several(graph, tables, schema, algorithm, memory_bytes), schema)
+    if algorithm != "auto":
+        kind = multi_operator_class(algorithm)
+        if (reason := kind.refuses(graph)) is not None:
+            raise PlanError(f"algorithm={algorithm!r} cannot run {graph.text}: {reason}.")
+        check_parameters(kind, options)
+    return pa.Table.from_batches(join_several(graph, tables, schema, algorithm, memory_bytes, options), schema)
 
 
 def _check_names(inputs: Mapping[str, Any]) -> None:

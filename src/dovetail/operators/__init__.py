@@ -27,6 +27,7 @@ REGISTRY = {
 MULTI_REGISTRY = {
     "miner": "dovetail.operators.miner:Miner",
     "mjoin": "dovetail.operators.mjoin:Mjoin",
+    "pmj": "dovetail.operators.multi_pmj:MultiPmj",
 }
 """Algorithms for several inputs."""
 

@@ -38,7 +38,7 @@ from dovetail.errors import InputError
 from dovetail.matchers import build_matcher
 from dovetail.matchers.cubes import COPIES
 from dovetail.matchers.giving import Giving
-from dovetail.matchers.merging import STRICTNESS, Merging
+from dovetail.matchers.merged_pairs import MergedPairs
 from dovetail.matchers.run_making import INDEX_BYTES, write_run
 from dovetail.matchers.sweep_order import SweepOrder
 from dovetail.operators.protocol import Manifest, Parameters, Usage, Workspace
@@ -46,6 +46,7 @@ from dovetail.state.blocks import Block
 from dovetail.state.budget import BUFFER, Budget, Shares
 from dovetail.state.measures import Measures
 from dovetail.state.merge_room import arriving
+from dovetail.state.merging import STRICTNESS, Merging
 from dovetail.state.partnered import WATCHED
 from dovetail.state.row_store import RowStore
 from dovetail.state.runs import NO_WORDS, Pages, RunGroup, Words
@@ -103,18 +104,24 @@ class Pmj:
         self._tally = Tally.none()  # of the meetings of the run that is being made
         self._first = [0, 0]  # how many rows of each side came before them
         self._dead: list[tuple[Side, pa.RecordBatch]] = []  # rows that match nothing, and are results for that
-        self._merging = Merging(
+        meets = MergedPairs(
             self._condition,
             self._order,
             self._giving,
             self._pages,
             self._budget,
-            self._counters,
             self._estimator,
+            early=self._strictness == "progressive",
+            sorts=self._sorts,
+        )
+        self._merging: Merging[Results] = Merging(
+            meets,
+            self._pages,
+            self._budget,
+            self._counters,
             block_rows=self._block_rows,
             fan_in=fan_in,
             strictness=self._strictness,
-            sorts=self._sorts,
         )
         self._version = 0
 

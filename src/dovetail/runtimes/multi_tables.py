@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pyarrow as pa
 
@@ -13,7 +14,7 @@ from dovetail.errors import InputError
 from dovetail.metrics import Counters
 from dovetail.operators import multi_operator_class
 from dovetail.operators.multi import MultiWorkspace
-from dovetail.runtimes.embedded import BATCH_ROWS
+from dovetail.runtimes.embedded import BATCH_ROWS, STREAM_ROWS
 from dovetail.runtimes.multi_at_rest import PIECE, filtered, join_all_at_rest
 from dovetail.runtimes.multi_driver import MultiDriver
 from dovetail.runtimes.output import fitting_rows
@@ -22,6 +23,7 @@ from dovetail.state.budget import Budget
 from dovetail.tuples import ArrivalOf, EndOf, MultiEvent, Tuples
 
 FEWEST = 1 << 12  # partial results at a time, however small the memory
+MERGING = ("pmj",)  # algorithms that keep all inputs anyway, and find the more the more inputs there are in a run
 ENTRY_BYTES = 64  # of a partial result and input: row numbers before and after, pairs, orders
 
 
@@ -44,7 +46,12 @@ def multi_schema(schemas: Mapping[str, pa.Schema], fold_case: bool = False) -> p
 
 
 def join_several(
-    graph: Graph, tables: Mapping[str, pa.Table], schema: pa.Schema, algorithm: str, memory_bytes: int | None
+    graph: Graph,
+    tables: Mapping[str, pa.Table],
+    schema: pa.Schema,
+    algorithm: str,
+    memory_bytes: int | None,
+    parameters: Mapping[str, Any] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The whole join: by kernels that see all inputs complete, or by an operator of several inputs."""
     if algorithm == "auto":
@@ -53,7 +60,7 @@ def join_several(
             most = min(PIECE, max(FEWEST, memory_bytes // (ENTRY_BYTES * len(tables))))
         found = join_all_at_rest(graph, filtered(graph, tables), most)
     else:
-        found = _driven(graph, tables, algorithm, memory_bytes)
+        found = _driven(graph, tables, algorithm, memory_bytes, parameters or {})
     for tuples in found:
         yield from tuple_batches(tuples, graph, schema)
 
@@ -71,15 +78,21 @@ def tuple_batches(tuples: Tuples, graph: Graph, schema: pa.Schema) -> Iterator[p
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _driven(graph: Graph, tables: Mapping[str, pa.Table], algorithm: str, memory_bytes: int | None) -> Iterator[Tuples]:
-    """Smaller inputs come first, so that only they have to be kept."""
+def _driven(
+    graph: Graph,
+    tables: Mapping[str, pa.Table],
+    algorithm: str,
+    memory_bytes: int | None,
+    parameters: Mapping[str, Any],
+) -> Iterator[Tuples]:
     counters = Counters()
     blocks = BlockStore(counters=counters)
     budget = Budget(memory_bytes, "bytes", counters)
-    workspace = MultiWorkspace(graph, budget, blocks, BATCH_ROWS, counters)
+    workspace = MultiWorkspace(graph, budget, blocks, BATCH_ROWS, counters, parameters=dict(parameters))
     try:
         driver = MultiDriver(multi_operator_class(algorithm)(workspace), workspace)
-        for _, tuples in driver.run(_one_after_the_other(tables)):
+        arrivals = _in_turn if algorithm in MERGING else _one_after_the_other
+        for _, tuples in driver.run(arrivals(tables)):
             if tuples.size:
                 yield tuples
     finally:
@@ -87,7 +100,23 @@ def _driven(graph: Graph, tables: Mapping[str, pa.Table], algorithm: str, memory
 
 
 def _one_after_the_other(tables: Mapping[str, pa.Table]) -> Iterator[MultiEvent]:
+    """Smaller inputs come first, so that only they have to be kept."""
     for alias in sorted(tables, key=lambda a: tables[a].nbytes):
         for batch in tables[alias].to_batches():
             yield ArrivalOf(alias, batch)
         yield EndOf(alias)
+
+
+def _in_turn(tables: Mapping[str, pa.Table]) -> Iterator[MultiEvent]:
+    """Batches of all inputs in proportion to their sizes, so that they end at about the same time."""
+    most = max(1, *(table.num_rows for table in tables.values()))
+    sizes = {alias: max(1, table.num_rows * STREAM_ROWS // most) for alias, table in tables.items()}
+    batches = {alias: iter(table.to_batches(max_chunksize=sizes[alias])) for alias, table in tables.items()}
+    while batches:
+        for alias in list(batches):
+            batch = next(batches[alias], None)
+            if batch is None:
+                del batches[alias]
+                yield EndOf(alias)
+            else:
+                yield ArrivalOf(alias, batch)

@@ -21,7 +21,7 @@ class Room(NamedTuple):
     page: int
     waiting: int  # pages that have not met all they can
     area: int  # rows in the area of each input
-    spilled: int  # a part of an area that is read from disk
+    spilled: int  # a part of an area that is read from disk, one of each input but one
     total: int
     largest: int = 0  # page on disk, if it is larger than pages are now
 
@@ -40,10 +40,10 @@ def divide(budget: Budget, block_rows: int, fan_in: int, inputs: int = 2, larges
         # Of each run less than a page is left over from the last step, of each writer less than a page waits.
         runs = (groups + 1) * inputs
         page = max(1, min(block_rows, (total - total // 4 - total // 8 + runs) // (runs + inputs)))
-        return _with_large_pages(_room(total, inputs, groups, page), inputs, largest, budget)
+        return _with_large_pages(_room(total, inputs, groups, page), inputs, largest)
     groups = max(2, min(fan_in // inputs, limit // SMALLEST_BLOCK // 4 // inputs))
     room = _room(total, inputs, groups, min(MOST_PAGE, 4 * limit // (8 * inputs * (groups + 2))))
-    return _with_large_pages(room, inputs, largest, budget)
+    return _with_large_pages(room, inputs, largest)
 
 
 def beside(budget: Budget, whole: Room, inputs: int = 2) -> Room | None:
@@ -67,8 +67,8 @@ def arriving(budget: Budget, block_rows: int) -> int:
 def _room(total: int, inputs: int, groups: int, page: int, largest: int = 0) -> Room:
     """A quarter for the areas, an eighth for parts of them that are read from disk, the rest for pages."""
     area = total // 4 // inputs
-    spilled = max(page, total // 8)
-    waiting = max(page, total - inputs * (area + page - 1) - spilled)
+    spilled = max(page, total // 8 // (inputs - 1))
+    waiting = max(page, total - inputs * (area + page - 1) - (inputs - 1) * spilled)
     return Room(groups, page, waiting, area, spilled, total, largest)
 
 
@@ -78,14 +78,17 @@ def _fitting(room: Room, inputs: int) -> int:
     return (room.waiting - page) // (inputs * max(1, page - 1))
 
 
-def _with_large_pages(room: Room, inputs: int, largest: int, budget: Budget) -> Room:
+def _with_large_pages(room: Room, inputs: int, largest: int) -> Room:
     if largest <= room.page:
         return room
     room = room._replace(largest=largest)
-    groups = _fitting(room, inputs)
-    if groups < 2:
+    return room._replace(groups=max(2, min(room.groups, _fitting(room, inputs))))
+
+
+def refuse_large_pages(room: Room, inputs: int, budget: Budget) -> None:
+    """Raise where not even two groups can be merged."""
+    if room.largest and _fitting(room, inputs) < 2:
         raise BudgetError(
             f"a memory budget of {budget.limit:,} {budget.unit} is too small for what is on disk already, in pages of "
-            f"{largest:,} {budget.unit}. Give {6 * inputs * largest:,} {budget.unit} or more."
+            f"{room.largest:,} {budget.unit}. Give {6 * inputs * room.largest:,} {budget.unit} or more."
         )
-    return room._replace(groups=min(room.groups, groups))

@@ -42,6 +42,11 @@ class SweepArea:
             newer, older = self._parts.pop(), self._parts.pop()
             self._parts.append(joined([older, newer]))
 
+    def gather(self) -> None:
+        """What is in memory becomes one part."""
+        if len(self._parts) > 1:
+            self._parts = [joined(self._parts)]
+
     def spill(self) -> None:
         """Write the largest parts to disk until the others keep to their share of memory."""
         while self._parts and sum(map(self._pages.size, self._parts)) > self._room:
