@@ -5,6 +5,11 @@ from dovetail.api_multi import multijoin
 from dovetail.errors import DovetailError
 from dovetail.estimate import Estimate
 from dovetail.following import finish, follow
+from dovetail.live.recording import Recording
+from dovetail.live.report import report
+from dovetail.live.server import watch
+from dovetail.live.streams import listen
+from dovetail.live.terminal import show
 from dovetail.runtimes.simulated import simulate
 from dovetail.runtimes.simulated_multi import simulate_multi
 from dovetail.window import window
@@ -14,6 +19,7 @@ __version__ = "0.1.0"
 __all__ = [
     "DovetailError",
     "Estimate",
+    "Recording",
     "__version__",
     "aggregate",
     "count",
@@ -21,9 +27,13 @@ __all__ = [
     "finish",
     "follow",
     "join",
+    "listen",
     "multijoin",
     "progressive",
+    "report",
+    "show",
     "simulate",
     "simulate_multi",
+    "watch",
     "window",
 ]

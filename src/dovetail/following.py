@@ -51,13 +51,13 @@ def lines(query: Any, metrics: str = "dovetail", until_done: bool = False) -> It
             if progress["batchId"] <= last:
                 continue
             last = progress["batchId"]
-            known = _known(progress, metrics)
+            known = known_figures(progress, metrics)
             ended = ended or (until_done and not known and not progress["numInputRows"])
             if figures := _figures(progress, known):
                 yield "".join(cell(figures).rjust(width) for _, width, cell in COLUMNS)
 
 
-def _known(progress: Any, metrics: str) -> dict[str, Any]:
+def known_figures(progress: Any, metrics: str) -> dict[str, Any]:
     """What the cells have said of a micro-batch; nothing, if none of them did anything."""
     ours = (progress["observedMetrics"] or {}).get(metrics)
     return {name: value for name, value in (ours.asDict() if ours is not None else {}).items() if value is not None}

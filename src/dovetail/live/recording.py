@@ -76,6 +76,8 @@ class Recording:
         self._latest = Moment("preparing")
         self._written_at = 0.0
         self._file: int | None = None
+        self._noting: threading.Thread | None = None
+        self._over = threading.Event()
 
     @property
     def latest(self) -> Moment:
@@ -119,6 +121,9 @@ class Recording:
             self._write(to_line(now, moment))
 
     def finish(self, outcome: str = DONE, error: str = "") -> None:
+        self._over.set()
+        if self._noting is not None:
+            self._noting.join()
         self.note()
         self.outcome, self.error = outcome, error
         self._write({"t": round(self.seconds, 3), "outcome": outcome, **({"error": error} if error else {})})
@@ -126,13 +131,16 @@ class Recording:
             os.close(self._file)
             self._file = None
 
+    def start(self, heading: Heading) -> None:
+        """Begin, and note moments in a thread of its own until it is finished."""
+        self.begin(heading)
+        self._noting = threading.Thread(target=self._keep_noting, name="dovetail-recording", daemon=True)
+        self._noting.start()
+
     @contextmanager
     def running(self, heading: Heading) -> Iterator[None]:
-        """From beginning to end: notes moments in a thread of its own, and how it ends."""
-        self.begin(heading)
-        over = threading.Event()
-        thread = threading.Thread(target=self._keep_noting, args=(over,), name="dovetail-recording", daemon=True)
-        thread.start()
+        """From beginning to end, however it ends."""
+        self.start(heading)
         outcome, error = DONE, ""
         try:
             yield
@@ -143,8 +151,6 @@ class Recording:
             outcome, error = FAILED, f"{type(failure).__name__}: {failure}"
             raise
         finally:
-            over.set()
-            thread.join()
             self.finish(outcome, error)
 
     def of(self, steps: Iterable[S], heading: Heading) -> Iterator[S]:
@@ -152,8 +158,8 @@ class Recording:
         with self.running(heading):
             yield from steps
 
-    def _keep_noting(self, over: threading.Event) -> None:
-        while not over.wait(min(RARELY_S, max(EVERY_S, SHARE * self.seconds))):
+    def _keep_noting(self) -> None:
+        while not self._over.wait(min(RARELY_S, max(EVERY_S, SHARE * self.seconds))):
             self.note()
 
     def _write(self, fields: dict[str, Any]) -> None:

@@ -1,0 +1,44 @@
+"""Streaming queries of a session, told to whoever listens. Works in classic and in Connect sessions."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+
+class Audience(Protocol):
+    """Whom a session's queries are told to. Calls come from a thread of Spark's."""
+
+    def progressed(self, progress: Any) -> None: ...
+    def ended(self, run: str, error: str | None) -> None: ...
+
+
+class Listener(StreamingQueryListener):
+    """Passes on what Spark says."""
+
+    def __init__(self, audience: Audience) -> None:
+        self._audience = audience
+
+    def onQueryStarted(self, event: Any) -> None:
+        """Nothing is known of the query yet."""
+
+    def onQueryProgress(self, event: Any) -> None:
+        self._audience.progressed(event.progress)
+
+    def onQueryIdle(self, event: Any) -> None:
+        """Nothing has changed."""
+
+    def onQueryTerminated(self, event: Any) -> None:
+        self._audience.ended(str(event.runId), event.exception)
+
+
+def add_listener(spark: SparkSession, audience: Audience) -> Listener:
+    listener = Listener(audience)
+    spark.streams.addListener(listener)
+    return listener
+
+
+def remove_listener(spark: SparkSession, listener: Listener) -> None:
+    spark.streams.removeListener(listener)
