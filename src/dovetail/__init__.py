@@ -2,6 +2,7 @@
 
 from dovetail.api import aggregate, count, explain, join, progressive
 from dovetail.api_multi import multijoin
+from dovetail.api_write import write
 from dovetail.errors import DovetailError
 from dovetail.estimate import Estimate
 from dovetail.following import finish, follow
@@ -36,4 +37,5 @@ __all__ = [
     "simulate_multi",
     "watch",
     "window",
+    "write",
 ]

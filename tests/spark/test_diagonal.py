@@ -14,6 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 
 import dovetail
+from dovetail.errors import InputError, PlanError
+from dovetail.spark import diagonal
 
 pytestmark = pytest.mark.spark
 
@@ -78,3 +80,100 @@ def test_every_join_type(clustered: tuple[DataFrame, DataFrame], how: str) -> No
     check(
         items, orders, how, "l.order_id = r.id AND l.price > 0.5 AND l.n % 3 != length(r.who) % 2", share=0.05, cells=3
     )
+
+
+def test_without_mishits_there_is_no_exchange(spark: SparkSession, place: Path) -> None:
+    left, right = pa.table({"id": np.arange(2000)}), pa.table({"order_id": np.arange(8000) // 4})
+    inputs = written(spark, place / "keys", left, 1), written(spark, place / "refers", right, 2)
+    found = check(*inputs)
+    assert "Exchange" not in found._jdf.queryExecution().executedPlan().toString()
+    explained = str(dovetail.explain(*inputs, ON, algorithm="diag"))
+    for part in ("of 8,000 partners 50% within 0.0", "window     5 tables of", "mishits    hardly any of r", "slices"):
+        assert part in explained
+
+
+def test_data_in_random_order_is_joined_by_hash_and_right_if_forced(
+    spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(diagonal, "LEAST_ROWS", 100)
+    orders, items = tables()
+    shuffled = items.take(np.random.default_rng(1).permutation(ITEMS))
+    inputs = [written(spark, place / f"random{i}", table) for i, table in enumerate((orders, items, shuffled))]
+    assert "diag: the files are clustered alike" in str(dovetail.explain(inputs[0], inputs[1], ON))
+    refused = str(dovetail.explain(inputs[0], inputs[2], ON))
+    assert "operator   shj" in refused
+    assert "not along the diagonal: of 11," in refused
+    assert "slices" not in refused
+    check(inputs[0], inputs[2], "full", share=0.1)
+
+
+def test_repeated_keys(spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    orders, items = tables()
+    ids = orders["id"].to_pylist()
+    ids[2900], ids[1500] = ids[100], ids[1501]  # one far away, one beside
+    left = written(spark, place / "twice", orders.set_column(0, "id", pa.array(ids)))
+    right = written(spark, place / "of_twice", items)
+    check(left, right, "left")
+    check(right, left, "left_anti", "l.order_id = r.id", one="right")
+    monkeypatch.setattr(diagonal, "MOST_REPEATED", 1)
+    check(left, right)
+
+
+def test_strings_and_several_keys(spark: SparkSession, place: Path) -> None:
+    ids = [None if i % 100 == 7 else f"key-{i // 3}" for i in range(900)]
+    left = pa.table({"a": ids, "b": pa.array([i % 3 for i in range(900)], pa.int32())})
+    right = pa.table({"a": [f"key-{i // 9}" for i in range(2700)], "b": [i // 3 % 3 for i in range(2700)]})
+    inputs = written(spark, place / "texts", left, 1, 100), written(spark, place / "of_texts", right, 4, 111)
+    found = dovetail.join(*inputs, "l.a = r.a AND l.b = r.b", "left_semi", algorithm="diag")
+    expected = inputs[0].alias("l").join(inputs[1].alias("r"), F.expr("l.a = r.a AND l.b = r.b"), "left_semi")
+    assert rows(found) == rows(expected)
+
+
+@pytest.mark.parametrize("empty", [0, 1])
+def test_an_empty_table(spark: SparkSession, place: Path, empty: int) -> None:
+    both = list(tables())
+    both[empty] = both[empty].slice(0, 0)
+    inputs = [written(spark, place / f"empty{empty}{i}", table, 1) for i, table in enumerate(both)]
+    check(*inputs, "full")
+    assert "not along the diagonal: a side is empty" in str(dovetail.explain(*inputs, ON, algorithm="diag"))
+
+
+def test_columns_may_be_selected_and_renamed(clustered: tuple[DataFrame, DataFrame]) -> None:
+    orders, items = clustered
+    left = orders.select("who", F.col("id").alias("key")).withColumnRenamed("who", "w")
+    right = items.select("text", "order_id").select(F.col("order_id").alias("ref"), "text")
+    check(left, right, on="l.key = r.ref")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda frame: frame.where("n > 3"), "has a Filter"),
+        (lambda frame: frame.withColumn("n", F.col("n") + 1), r"computed column, \(n \+ 1\)"),
+        (lambda frame: frame.repartition(2), "has a RepartitionByExpression|has a Repartition"),
+    ],
+)
+def test_what_is_not_a_plain_read_is_refused(clustered: tuple[DataFrame, DataFrame], change: Any, reason: str) -> None:
+    with pytest.raises(PlanError, match=f"needs plain reads of Parquet files .* right side, it .*({reason})"):
+        dovetail.join(clustered[0], change(clustered[1]), ON, algorithm="diag")
+
+
+def test_options_of_the_window_belong_to_diag(clustered: tuple[DataFrame, DataFrame]) -> None:
+    with pytest.raises(InputError, match="share: an option of algorithm='diag' only"):
+        dovetail.join(*clustered, ON, share=0.1)
+
+
+def test_early_results_of_dataframes(clustered: tuple[DataFrame, DataFrame]) -> None:
+    steps = list(dovetail.progressive(*clustered, ON, algorithm="diag"))
+    expected = clustered[0].alias("l").join(clustered[1].alias("r"), F.expr(ON))
+    assert Counter(tuple(row.values()) for step in steps for row in step.batch.to_pylist()) == rows(expected)
+    assert steps[0].phase == "arriving"
+
+
+def test_files_that_change_after_planning_are_noticed(spark: SparkSession, place: Path) -> None:
+    orders, items = tables()
+    inputs = written(spark, place / "before", orders), written(spark, place / "after", items)
+    joined = dovetail.join(*inputs, ON, algorithm="diag")
+    pq.write_table(orders.slice(0, 10), place / "before" / "part-0.parquet")
+    with pytest.raises(Exception, match="is not what it was when the join was planned"):
+        joined.collect()

@@ -72,16 +72,21 @@ class DiagonalPlan:
 
 def wanted_diagonal(bound: Bound, inputs: Inputs, how: str, memory_bytes: int | None, options: Options) -> DiagonalPlan:
     """The plan of a join along the diagonal that was asked for; an error where it is not possible."""
+    scans = wanted_scans(bound, inputs)
+    wish = Wish.of(share=options.share, one=options.one, tables=options.tables)
+    plan = plan_diagonal(bound.condition, how, scans, wish, _for_window(memory_bytes))
+    return _in_slices(plan, scans, memory_bytes, inputs[0].sparkSession, options)
+
+
+def wanted_scans(bound: Bound, inputs: Inputs) -> tuple[ParquetRows, ParquetRows]:
+    """The rows of both sides by position; an error that says why there are no positions."""
     try:
-        scans = _scans(bound, inputs)
+        return _scans(bound, inputs)
     except NotPlainError as reason:
         raise PlanError(
             f"algorithm='diag' on Spark needs plain reads of Parquet files on both sides: {reason}. "
             "Read the files and select columns, or leave the algorithm to us."
         ) from None
-    wish = Wish.of(share=options.share, one=options.one, tables=options.tables)
-    plan = plan_diagonal(bound.condition, how, scans, wish, _for_window(memory_bytes))
-    return _in_slices(plan, scans, memory_bytes, inputs[0].sparkSession, options)
 
 
 def chosen_diagonal(

@@ -23,6 +23,7 @@ from dovetail.spark.binding import Bound, after_join, bind_frames, by_position, 
 from dovetail.spark.diagonal import DiagonalPlan, DiagonalTables, chosen_diagonal, wanted_diagonal
 from dovetail.spark.options import AVAILABLE, SOURCE, Options
 from dovetail.spark.schemas import carried_schema, result_fields
+from dovetail.spark.sink import remember_join
 from dovetail.spark.sources.columns import END
 from dovetail.spark.state import state_directory, use_rocksdb
 from dovetail.spark.stream_cell import AT_ARRIVAL, Setting, TwoStreams
@@ -64,7 +65,7 @@ def join_dataframes(
     if along is not None and along.slices:
         join = DiagonalTables(inputs, bound, along, _output(bound, suffix, along.plan.how, left), options)
         if join.is_one_to_many:
-            return join.frame()
+            return remember_join(join.frame(), join)
     return _join_tables(inputs, bound, _plan(bound, how, _ordinary(algorithm), memory_bytes, False), options, suffix)
 
 

@@ -40,6 +40,7 @@ from dovetail.runtimes.embedded import Step
 from dovetail.runtimes.output import output_schema
 from dovetail.runtimes.work import Aggregating, Joining, Work
 from dovetail.spark.binding import Bound, bind_frames
+from dovetail.spark.early_diagonal import progressive_diagonal
 from dovetail.spark.options import refuse_unknown
 from dovetail.spark.packing import Rewrite
 from dovetail.spark.sampling import sample_sides
@@ -84,6 +85,9 @@ def progressive_dataframes(
     left: DataFrame, right: DataFrame, on: Any, *, suffix: str, memory: str | int | None, algorithm: str, **given: Any
 ) -> Iterator[Step]:
     """Steps with results and an estimate. Leaving the loop removes the files, unless there is a work_dir."""
+    if algorithm == "diag" and not (left.isStreaming or right.isStreaming):
+        memory_bytes = None if memory is None else parse_bytes(memory)
+        return progressive_diagonal(left, right, on, suffix, memory_bytes, given)
     options = WaveOptions.read(given)
     if left.isStreaming or right.isStreaming:
         raise PlanError("progressive joins take tables at rest; dovetail.join of streams gives results as they come.")
