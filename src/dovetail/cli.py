@@ -34,7 +34,7 @@ from dovetail.live.server import watch as watch_run
 from dovetail.live.terminal import show
 from dovetail.metrics import Observer, Progress
 from dovetail.plan import JoinPlan
-from dovetail.planner import plan_join, plan_tables
+from dovetail.planner import join_type, plan_join, plan_operator, plan_tables
 from dovetail.progress import watched
 from dovetail.runtimes.embedded import Step
 from dovetail.runtimes.output import output_schema
@@ -87,7 +87,7 @@ class Request(NamedTuple):
         schemas = [dataset_of(path).schema for path in (self.left, self.right)]
         condition = parse(self.on, schemas[0], schemas[1], in_process=self.in_process)
         memory_bytes = None if self.memory is None else parse_bytes(self.memory)
-        make = plan_tables if self.in_process and not self.watched else plan_join
+        make = plan_operator if self.watched else plan_tables if self.in_process else plan_join
         algorithm = "auto" if self.in_process and self.algorithm == "diag" else self.algorithm  # diag has to see data
         plan = make(condition, self.how, algorithm=algorithm, memory_bytes=memory_bytes)
         output_schema(schemas[0], schemas[1], self.suffix, plan.how)
@@ -121,6 +121,7 @@ class Request(NamedTuple):
             left,
             right,
             self.on,
+            self.how,
             suffix=self.suffix,
             memory=self.memory,
             algorithm=self.algorithm,
@@ -186,8 +187,8 @@ def join(
 ) -> None:
     """Join two files.
 
-    With --live, --watch, --record or --report they are joined in this process as they are read, by an algorithm for
-    inner joins that answers early.
+    With --live, --watch, --record or --report they are joined in this process as they are read, by an algorithm that
+    answers early.
     """
     viewing = Viewing(live, watch, port, record, report)
     request = Request(left, right, on, how, suffix, memory, algorithm, in_process or viewing.wanted, viewing.wanted)
@@ -295,7 +296,7 @@ def _join_in_process(request: Request, out: Path, observer: Observer | None) -> 
 def _join_watched(request: Request, out: Path, viewing: Viewing) -> int:
     rows = 0
     schemas = [arrow_table(dataset_of(path).schema.empty_table()).schema for path in (request.left, request.right)]
-    schema = output_schema(schemas[0], schemas[1], request.suffix)
+    schema = output_schema(schemas[0], schemas[1], request.suffix, join_type(request.how))
     waiting: list[pa.RecordBatch] = []
     with viewing.recording() as recording, _writer(out, schema) as file:
         for step in request.steps(recording):

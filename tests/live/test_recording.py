@@ -123,8 +123,10 @@ def test_a_new_run_in_the_same_file(tmp_path: Path) -> None:
 
 def test_other_files_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "data.csv").write_text("a,b\n")
+    refused = Recording(tmp_path / "data.csv")
     with pytest.raises(InputError, match="is no recording"):
-        Recording(tmp_path / "data.csv").begin(HEADING)
+        refused.begin(HEADING)
+    assert refused.heading is None
     assert (tmp_path / "data.csv").read_text() == "a,b\n"
     with pytest.raises(InputError, match="cannot be written"):
         Recording(tmp_path).begin(HEADING)

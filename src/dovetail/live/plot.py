@@ -135,6 +135,8 @@ def mark(frame: Frame, second: float, value: float, words: str, class_: str) -> 
 
 def slices(frame: Frame, told: Sequence[tuple[float, Sequence[str]]]) -> Html:
     """What a reader sees who points at a time: the figures of that moment."""
+    if not told:
+        return Html()
     chosen = thinned(told, SLICES)
     ends = [*((one + other) / 2 for (one, _), (other, _) in pairwise(chosen)), frame.end]
     starts = [0.0, *ends[:-1]]

@@ -96,12 +96,11 @@ class Recording:
     def begin(self, heading: Heading) -> None:
         if self.heading is not None:
             raise InputError("a recording is of one run: give each its own.")
+        self._file = None if self.path is None else _opened(self.path)
         self._began = self._clock()
         began = heading.began or datetime.now(UTC).isoformat(timespec="milliseconds")
         self.heading = Heading(**{**asdict(heading), "began": began})
-        if self.path is not None:
-            self._file = _opened(self.path)
-            self._write({"dovetail": FORMAT, **asdict(self.heading)})
+        self._write({"dovetail": FORMAT, **asdict(self.heading)})
         self.note()
 
     def tell(self, moment: Moment) -> None:
