@@ -27,9 +27,15 @@ class Query:
         return list(self._steps[: self._seen])
 
 
-def step(batch: int, rows: int, **figures: Any) -> dict[str, Any]:
-    ours = {"dovetail": Figures(**figures)} if figures else None
-    return {"batchId": batch, "numInputRows": rows, "durationMs": {"triggerExecution": 500}, "observedMetrics": ours}
+def step(batch: int, rows: int, cells: int = 2, second: float = 0, **figures: Any) -> dict[str, Any]:
+    return {
+        "batchId": batch,
+        "timestamp": f"2026-01-01T00:00:{second:06.3f}Z",
+        "numInputRows": rows,
+        "durationMs": {"triggerExecution": 500},
+        "observedMetrics": {"dovetail": Figures(**figures)} if figures else None,
+        "stateOperators": [{"numRowsTotal": cells}],
+    }
 
 
 def test_a_line_for_each_micro_batch_that_did_something() -> None:
@@ -60,20 +66,40 @@ def test_what_the_query_fails_with_is_raised() -> None:
         follow(SimpleNamespace(awaitTermination=fails, recentProgress=[]), file=io.StringIO())
 
 
-def test_a_join_is_finished_when_a_micro_batch_has_nothing_to_do() -> None:
-    class Endless(Query):
-        stopped = False
+class Endless(Query):
+    """One that goes on until it is stopped."""
 
-        def awaitTermination(self, timeout: float) -> bool:  # noqa: N802  as Spark calls it
-            super().awaitTermination(timeout)
-            return False
+    stopped_after: int | None = None
 
-        def stop(self) -> None:
-            self.stopped = True
+    def awaitTermination(self, timeout: float) -> bool:  # noqa: N802  as Spark calls it
+        super().awaitTermination(timeout)
+        return False
 
-    idle = {"results": None, "finished": None}
-    query = Endless(step(0, 5, results=3), step(1, 0, results=0), step(2, 0, results=4), step(3, 0, **idle))
-    out = io.StringIO()
-    finish(query, file=out)
-    assert query.stopped
-    assert len(out.getvalue().splitlines()) == 3
+    def stop(self) -> None:
+        self.stopped_after = self._seen
+
+
+def silent(*seconds: float) -> list[dict[str, Any]]:
+    """Micro-batches in which no cell did anything."""
+    return [step(100 + number, 0, second=second, results=None) for number, second in enumerate(seconds)]
+
+
+ROWS = step(0, 5, results=3)
+WAITING = [step(number, 0, second=number, results=0) for number in range(1, 5)]
+NOTHING_YET = [step(number, 0, cells=0, second=3 * number) for number in range(3)]
+LATER = step(3, 5, second=9, results=1)
+
+
+@pytest.mark.parametrize(
+    ("steps", "after"),
+    [
+        pytest.param([ROWS, step(1, 0, second=0.5, results=4), *silent(1, 2, 3)], 4, id="silence"),
+        pytest.param([ROWS, *WAITING, *silent(9)], 6, id="a stall first"),
+        pytest.param([*NOTHING_YET, LATER, *silent(11)], 5, id="nothing comes at first"),
+        pytest.param(silent(1, 1.5, 2.1), 3, id="started again when all was done"),
+    ],
+)
+def test_a_join_is_finished_when_nobody_waits(steps: list[dict[str, Any]], after: int) -> None:
+    query = Endless(*steps)
+    finish(query, file=io.StringIO())
+    assert query.stopped_after == after

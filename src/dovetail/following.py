@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timedelta
 from typing import Any, TextIO
 
 Cell = Callable[[Mapping[str, Any]], str]
 
 POLL_S = 0.2
+HEARTBEAT_S = 1.0
+"""How often a cell of a join of streams that end says that it is not finished, if it has nothing else to say."""
 
 
 def follow(query: Any, metrics: str = "dovetail", file: TextIO | None = None) -> None:
@@ -32,8 +35,8 @@ def follow(query: Any, metrics: str = "dovetail", file: TextIO | None = None) ->
 def finish(query: Any, metrics: str = "dovetail", file: TextIO | None = None) -> None:
     """Wait until a join of streams that end has given all its results, and stop the query.
 
-    A query with timers does not end by itself. It has nothing left to do when a micro-batch has neither input nor
-    work. With `file`, it is followed there meanwhile, as by `follow`.
+    A query with timers does not end by itself. Sources that stall have not ended: cells that are not finished say so
+    every second. With `file`, the query is followed there meanwhile, as by `follow`.
     """
     for line in lines(query, metrics, until_done=True):
         if file is not None:
@@ -45,6 +48,7 @@ def lines(query: Any, metrics: str = "dovetail", until_done: bool = False) -> It
     """What `follow` prints."""
     yield "".join(name.rjust(width) for name, width, _ in COLUMNS)
     last, ended = -1, False
+    silence = Silence()
     while not ended:
         ended = query.awaitTermination(POLL_S)  # raises what the query has failed with
         for progress in query.recentProgress:
@@ -52,9 +56,25 @@ def lines(query: Any, metrics: str = "dovetail", until_done: bool = False) -> It
                 continue
             last = progress["batchId"]
             known = known_figures(progress, metrics)
-            ended = ended or (until_done and not known and not progress["numInputRows"])
+            ended = ended or (until_done and silence.is_final(progress, known))
             if figures := _figures(progress, known):
                 yield "".join(cell(figures).rjust(width) for _, width, cell in COLUMNS)
+
+
+class Silence:
+    """Whether a join of streams that end has given all its results: nothing comes, and no cell says that it waits."""
+
+    def __init__(self) -> None:
+        self._heard: datetime | None = None  # the last micro-batch in which there was something
+
+    def is_final(self, progress: Any, known: Mapping[str, Any]) -> bool:
+        """Take note of a micro-batch, in the order of their numbers."""
+        at = datetime.fromisoformat(progress["timestamp"])
+        cells = sum(operator["numRowsTotal"] for operator in progress["stateOperators"])
+        if known or progress["numInputRows"] or not cells or self._heard is None:
+            self._heard = at
+            return False
+        return at - self._heard > timedelta(seconds=HEARTBEAT_S)
 
 
 def known_figures(progress: Any, metrics: str) -> dict[str, Any]:

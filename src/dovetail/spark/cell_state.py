@@ -59,6 +59,10 @@ class CellState:
         }
         self._value.update((json.dumps(document),))
 
+    def note(self, notes: Any) -> None:
+        """Keep other notes, with the operator as it was."""
+        self._value.update((json.dumps({**(self._stored or {}), "notes": notes}),))
+
 
 def cell_directory(state_dir: str, name: str, layout: dict[str, Any], cell: int) -> Path:
     """Where this query keeps the segments of a cell. The query's id stays the same when it is started again."""

@@ -1,11 +1,12 @@
 """A cell of a join of streams without a window: one operator, one micro-batch at a time.
 
     rows came           arrive, then what a marker says: an input has ended
-    a timer expired     nothing came to this cell: react for a moment, and again until nothing is left to do
+    a timer expired     nothing came to this cell: react for a moment, and again until nothing is left to do;
+                        then say every second that the cell waits, without looking at its state
     all inputs ended    react likewise, then clean up; the cell is finished
 
-Timers are for operators that leave work for later. They expire in micro-batches without input, which Spark runs as long
-as there are timers to look after. What such a micro-batch finds is committed with it, like anything else.
+Timers are for operators that leave work for later, and for streams that end: it must be told from a stall. They expire
+in micro-batches without input. What such a micro-batch finds is committed with it, like anything else.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pandas as pd
@@ -21,6 +22,7 @@ import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, TimerValues
 
 from dovetail.batch import Side
+from dovetail.following import HEARTBEAT_S
 from dovetail.plan import JoinPlan
 from dovetail.routers.protocol import Router
 from dovetail.spark.cell_state import SCHEMA, CellState, cell_directory
@@ -34,6 +36,7 @@ FORMAT = 3  # of the segments, with the hashes in them: to be raised when a rele
 FIGURES = ("results", "resident_rows", "spilled_rows", "reactive", "finished")
 RESULTS = "payload binary, " + ", ".join(f"{name} bigint" for name in FIGURES)
 REACT_S = 0.5  # of a micro-batch without input, for each cell
+HEARTBEAT_MS = int(1000 * HEARTBEAT_S)
 
 AT_ARRIVAL = ("shj",)
 """Operators that leave no result for later."""
@@ -88,7 +91,7 @@ class StreamJoin(ABC):
 
     @property
     def has_timers(self) -> bool:
-        return self.algorithm not in AT_ARRIVAL
+        return self.algorithm not in AT_ARRIVAL or self.setting.has_ends or self.setting.ends_when_idle
 
     @property
     def layout(self) -> dict[str, Any]:
@@ -161,16 +164,31 @@ class JoinProcessor(StatefulProcessor):
         join, setting = self._join, self._join.setting
         kept = CellState(self._manifest, cell_directory(setting.state_dir, setting.metrics, join.layout, cell))
         notes = _Notes(**kept.notes) if kept.notes is not None else _Notes([False] * join.inputs)
-        step = _Step(join, join.work(kept.segments, notes.ended), notes)
-        kept.restore(step.work.operator)
-        for batch in collected(step.arrivals(rows) if rows is not None else step.left_over()):
-            yield _row(to_bytes(batch).to_pybytes())
-        if join.has_timers and step.more:
-            self._handle.registerTimer(now + 1)
-        usage, found = step.work.operator.usage, step.work.counters.results
-        kept.commit(step.work.operator, notes.to_json())
+        found = 0
+        if rows is not None or notes.more or setting.ends_when_idle:
+            step = _Step(join, join.work(kept.segments, notes.ended), notes)
+            kept.restore(step.work.operator)
+            for batch in collected(step.arrivals(rows) if rows is not None else step.left_over()):
+                yield _row(to_bytes(batch).to_pybytes())
+            found, usage = step.work.counters.results, step.work.operator.usage
+            notes.resident_rows, notes.spilled_rows = usage.resident_rows, usage.spilled_rows
+            self._set_timer(notes, rows is not None, now)
+            kept.commit(step.work.operator, notes.to_json())
+        else:
+            self._set_timer(notes, False, now)
+            kept.note(notes.to_json())
         reactive = found if rows is None else 0
-        yield _row(None, found, usage.resident_rows, usage.spilled_rows, reactive, int(notes.finished))
+        yield _row(None, found, notes.resident_rows, notes.spilled_rows, reactive, int(notes.finished))
+
+    def _set_timer(self, notes: _Notes, fed: bool, now: int) -> None:
+        """When the cell is to be looked at next, unless something comes before; never, if it is finished."""
+        if not self._join.has_timers:
+            return
+        if fed and notes.timer is not None:  # otherwise it is the one that has expired
+            self._handle.deleteTimer(notes.timer)
+        notes.timer = None if notes.finished else now + (1 if notes.more else HEARTBEAT_MS)
+        if notes.timer is not None:
+            self._handle.registerTimer(notes.timer)
 
 
 @dataclass(slots=True)
@@ -178,10 +196,14 @@ class _Notes:
     """What a cell knows besides its operator."""
 
     ended: list[bool]  # by input
+    more: bool = True  # whether something is left to do
     finished: bool = False
+    timer: int | None = None
+    resident_rows: int = 0
+    spilled_rows: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        return {"ended": self.ended, "finished": self.finished}
+        return asdict(self)
 
 
 class _Step:
@@ -191,7 +213,6 @@ class _Step:
         self._join = join
         self._notes = notes
         self.work = work
-        self.more = False  # whether something is left to do
 
     def arrivals(self, rows: Iterator[pd.DataFrame]) -> Iterator[pa.RecordBatch]:
         """Rows arrive; then inputs end, because a marker may come before rows of another partition."""
@@ -204,9 +225,7 @@ class _Step:
                     yield from self.work.arrive(int(number), from_bytes(payload))
         for number in sorted(ends):
             self._end(number)
-        self.more = True
-        if not self._join.has_timers and all(self._notes.ended):
-            yield from self._clean_up()
+        self._notes.more = True
 
     def left_over(self) -> Iterator[pa.RecordBatch]:
         """Nothing came: some of the work that is left; all that is missing, once there is none and all have ended."""
@@ -217,20 +236,16 @@ class _Step:
         for found in self.work.react():
             yield from found
             if time.monotonic() > deadline:
-                self.more = True
                 return
+        self._notes.more = False
         if all(self._notes.ended) and not self._notes.finished:
-            yield from self._clean_up()
+            yield from self.work.clean_up()
+            self._notes.finished = True
 
     def _end(self, number: int) -> None:
         if not self._notes.ended[number]:
             self.work.end(number)
             self._notes.ended[number] = True
-
-    def _clean_up(self) -> Iterator[pa.RecordBatch]:
-        yield from self.work.clean_up()
-        self._notes.finished = True
-        self.more = False
 
 
 def _row(payload: bytes | None, *figures: int) -> pd.DataFrame:
