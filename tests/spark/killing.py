@@ -9,14 +9,30 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 JOB = Path(__file__).with_name("recovery_job.py")
 BATCH = re.compile(r"batch (-?\d+) rows (\d+) failed (\d+)")
+
+
+class Batch(NamedTuple):
+    """A micro-batch: its number, and how many rows came in it."""
+
+    number: int
+    rows: int
+
+
+Phase = Callable[[Batch], bool]
+"""Which micro-batches count."""
+
+
+def any_batch(batch: Batch) -> bool:
+    return True
 
 
 class Job:
@@ -25,6 +41,7 @@ class Job:
     def __init__(self, place: Path) -> None:
         self.place, self.mark = place, uuid.uuid4().hex
         self.failed_tasks = 0
+        self.peak_rss = 0  # bytes, of a worker
 
     def end(self) -> None:
         """Nothing of it is left."""
@@ -69,13 +86,14 @@ class Job:
         found = [pid for pid, command in self.processes() if "pyspark.daemon" in command]
         return [pid for pid in found if parent(pid) in found]
 
-    def lines(self, job: subprocess.Popen[str]) -> Iterator[int]:
-        """The number of each micro-batch when it is done; ends when the job does."""
+    def lines(self, job: subprocess.Popen[str]) -> Iterator[Batch]:
+        """Each micro-batch when it is done; ends when the job does."""
         assert job.stdout is not None
         for line in job.stdout:
             if (found := BATCH.match(line)) is not None:
                 self.failed_tasks = int(found[3])
-                yield int(found[1])
+                self.peak_rss = max([self.peak_rss, *map(peak_rss, self.workers())])
+                yield Batch(int(found[1]), int(found[2]))
 
     def run_to_the_end(self, master: str = "local[2]") -> bool:
         with self.started(master) as job:
@@ -83,10 +101,10 @@ class Job:
                 pass
             return job.wait() == 0
 
-    def kill_jvm(self, batches: int, pause: float | None) -> None:
+    def kill_jvm(self, batches: int, pause: float | None, phase: Phase = any_batch) -> None:
         """Let the job do some micro-batches, then kill -9 the driver's JVM: after a pause, or while a task writes."""
         with self.started("local[2]") as job:
-            self.wait_for(job, batches)
+            self.wait_for(job, batches, phase)
             if pause is None:
                 self.wait_for_a_segment(job)
             else:
@@ -96,12 +114,15 @@ class Job:
                 pass
             assert job.wait() != 0
 
-    def kill_workers(self, batches: int, master: str) -> bool:
+    def kill_workers(self, batches: int, master: str, phase: Phase = any_batch, pause: float | None = None) -> bool:
         """Let the job do some micro-batches, then kill -9 its workers until tasks fail. True: it still got done."""
         with self.started(master) as job:
-            self.wait_for(job, batches)
+            self.wait_for(job, batches, phase)
             while not self.failed_tasks and job.poll() is None:
-                self.wait_for_a_segment(job)
+                if pause is None:
+                    self.wait_for_a_segment(job)
+                else:
+                    time.sleep(pause)
                 for worker in self.workers():
                     kill(worker)
                 next(self.lines(job), None)
@@ -110,12 +131,14 @@ class Job:
                 pass
             return job.wait() == 0
 
-    def wait_for(self, job: subprocess.Popen[str], batches: int) -> None:
+    def wait_for(self, job: subprocess.Popen[str], batches: int, phase: Phase) -> None:
+        """Until so many micro-batches of a kind are done."""
         self.failed_tasks = 0
-        first = None
-        for number in self.lines(job):
-            first = number if first is None and number >= 0 else first
-            if first is not None and number >= first + batches - 1:
+        done = set()
+        for batch in self.lines(job):
+            if batch.number >= 0 and phase(batch):
+                done.add(batch.number)
+            if len(done) >= batches:
                 return
         pytest.fail(f"the job ended by itself:\n{(self.place / 'job.log').read_text()[-3000:]}")
 
@@ -132,6 +155,15 @@ def parent(pid: int) -> int | None:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     except OSError:
         return None
+
+
+def peak_rss(pid: int) -> int:
+    """The most memory that a process has had, in bytes; 0 if it is gone."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return 1024 * int(line.split()[1])
+    return 0
 
 
 def kill(pid: int) -> None:

@@ -85,6 +85,15 @@ def test_what_is_available_is_all(spark: SparkSession, place: Path, tmp_path: Pa
     assert Counter(map(tuple, spark.table("ending_available").collect())) == expected(spark, place, on)
 
 
+def test_what_can_end_is_left_to_us(spark: SparkSession, place: Path) -> None:
+    left, right = streams(spark, place)
+    chosen = [
+        dovetail.explain(left, right, on, end="kind = 'end'", memory=memory).operator.name
+        for on, memory in (("l.k = r.k", None), ("l.k = r.k", "1MB"), ("l.x < r.x", None), ("l.k != r.k", None))
+    ]
+    assert chosen == ["shj", "diner", "diner", "nested_loop"]
+
+
 def test_what_cannot_end_is_refused(spark: SparkSession, place: Path) -> None:
     left, right = streams(spark, place)
     with pytest.raises(PlanError, match="end="):

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 from dovetail.batch import Side
 from dovetail.condition import Column, spark_sql, text_of
 from dovetail.errors import InputError, PlanError
+from dovetail.operators import operator_class
 from dovetail.plan import Choice, JoinPlan
 from dovetail.planner import plan_cells, plan_join, plan_window
 from dovetail.routers.hash import HashRouter
@@ -60,6 +61,7 @@ def join_dataframes(
         )
     inputs, bound = (left, right), bind_frames(on, left, right)
     if streaming:
+        algorithm = _for_streams(bound, algorithm, memory_bytes, options)
         return _join_streams(inputs, bound, _plan(bound, how, algorithm, memory_bytes, True), options, suffix)
     along, _ = _diagonal(inputs, bound, how, algorithm, memory_bytes, options)
     if along is not None and along.slices:
@@ -97,6 +99,7 @@ def explain_dataframes(
         _, choice = window_router(bound.condition, plan.how, cells)
         return replace(plan, router=choice, cells=cells, tasks=cells)
     if streaming:
+        algorithm = _for_streams(bound, algorithm, memory_bytes, options)
         return _stream_plan(_plan(bound, how, algorithm, memory_bytes, True), left, options)[0]
     along, why_not = _diagonal((left, right), bound, how, algorithm, memory_bytes, options)
     if along is not None and along.slices:
@@ -192,6 +195,15 @@ def _join_by_spark(bound: Bound, plan: JoinPlan, inputs: Inputs, output: pa.Sche
 
 
 # Streams.
+
+
+def _for_streams(bound: Bound, algorithm: str, memory_bytes: int | None, options: Options) -> str:
+    """Streams that end may have more rows than memory, and need no equality: diner, where it can."""
+    condition = bound.condition
+    at_once = bool(condition.equalities) and memory_bytes is None
+    if algorithm != "auto" or options.end is None or at_once or operator_class("diner").refuses(condition) is not None:
+        return algorithm
+    return "diner"
 
 
 def _join_streams(inputs: Inputs, bound: Bound, plan: JoinPlan, options: Options, suffix: str) -> DataFrame:
