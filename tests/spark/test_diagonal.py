@@ -148,7 +148,8 @@ def test_columns_may_be_selected_and_renamed(clustered: tuple[DataFrame, DataFra
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda frame: frame.where("n > 3"), "has a Filter"),
+        (lambda frame: frame.where("n % 3 > 1"), "filtered by .*, which only Spark evaluates"),
+        (lambda frame: frame.where("n > 3").select("order_id"), "filtered by n, which is not among its columns"),
         (lambda frame: frame.withColumn("n", F.col("n") + 1), r"computed column, \(n \+ 1\)"),
         (lambda frame: frame.repartition(2), "has a RepartitionByExpression|has a Repartition"),
     ],
@@ -156,6 +157,17 @@ def test_columns_may_be_selected_and_renamed(clustered: tuple[DataFrame, DataFra
 def test_what_is_not_a_plain_read_is_refused(clustered: tuple[DataFrame, DataFrame], change: Any, reason: str) -> None:
     with pytest.raises(PlanError, match=f"needs plain reads of Parquet files .* right side, it .*({reason})"):
         dovetail.join(clustered[0], change(clustered[1]), ON, algorithm="diag")
+
+
+def test_simple_filters_are_applied_by_the_tasks(clustered: tuple[DataFrame, DataFrame]) -> None:
+    orders, items = clustered
+    left = orders.where("who LIKE 'c1%' OR id IS NULL")
+    right = items.where((F.col("n") > 300) & F.col("text").isin("some text 3", "some text 4"))
+    check(left, right, share=0.05)
+    check(orders, right, "left", share=0.05)
+    check(left, items, "left_semi", "l.id = r.order_id AND r.price < 0.7", share=0.05)
+    with pytest.raises(PlanError, match="left side, it is filtered, and the join keeps its rows"):
+        dovetail.join(left, items, ON, "left_anti", algorithm="diag")
 
 
 def test_options_of_the_window_belong_to_diag(clustered: tuple[DataFrame, DataFrame]) -> None:

@@ -15,7 +15,7 @@ R1 are hashed twice and rows of RN are looked up once.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -130,8 +130,11 @@ class SliceJoin:
 
     def __init__(self, sliced: Sliced, part: Range) -> None:
         self._sliced, self._part = sliced, part
-        self._keys = HashKeys(sliced.plan.condition)
-        self._checks = self._keys.checks
+        condition, one = sliced.plan.condition, sliced.one
+        self._keys = HashKeys(condition)
+        # A row of R1 that a filter leaves out is found nevertheless: who looks for it is settled, without a partner.
+        self._all_keys = HashKeys(replace(condition, filters=((), ())))
+        self._checks = (*self._keys.checks, *condition.filters[one])
         self._work = Joining(sliced.plan.condition, sliced.plan.how, sliced.output)
 
     def results(self) -> Iterator[pa.RecordBatch]:
@@ -221,7 +224,7 @@ class SliceJoin:
         scan, owned = self._sliced.scans[side], self._sliced.owned(self._part)
         columns = None if all_columns else read_columns(self._sliced.plan.condition, side)
         for position, batch in scan.places(_batch_rows(scan), columns, *self._sliced.around(self._part)):
-            rows, hashes = self._keys.hash(side, batch)
+            rows, hashes = self._all_keys.hash(side, batch)
             positions = position + (np.arange(batch.num_rows) if rows is None else rows)
             if noted is not None:
                 noted.append(hashes[(positions >= owned.start) & (positions < owned.stop)])

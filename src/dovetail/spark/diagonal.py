@@ -23,19 +23,21 @@ from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 from pyspark.sql.types import StructType
 
 from dovetail.batch import Side, take_rows
+from dovetail.condition import Condition
+from dovetail.condition.mirror import mirrored_expression
 from dovetail.diagonal.choose import Wish, choose_diagonal, plan_diagonal
 from dovetail.errors import PlanError
 from dovetail.plan import Choice, JoinPlan
-from dovetail.planner import plan_cells
+from dovetail.planner import join_type, plan_cells
 from dovetail.runtimes.output import ONE_SIDED, WITHOUT_PARTNER
 from dovetail.runtimes.slices import Range, Sliced, SliceJoin, Survey, cut_slices
 from dovetail.sources.parquet_rows import ParquetRows
 from dovetail.spark.binding import Bound
 from dovetail.spark.options import Options
 from dovetail.spark.packing import Rewrite
-from dovetail.spark.parquet_frames import NotPlainError, parquet_rows
+from dovetail.spark.parquet_frames import NotPlainError, plain_read
 from dovetail.spark.schemas import carried_schema, result_fields
-from dovetail.spark.tables import Look, joined_tables, route, shuffle_partitions, tasks_for
+from dovetail.spark.tables import KEPT, Look, joined_tables, route, shuffle_partitions, tasks_for
 from dovetail.spark.workers import settle
 from dovetail.state.hash_table import Hashes
 from dovetail.state.repeats import Repeats
@@ -59,6 +61,7 @@ ARROW_SURVEYED = pa.schema(
 )
 
 Inputs = tuple[DataFrame, DataFrame]
+Scans = tuple[ParquetRows, ParquetRows]
 Flags = NDArray[np.bool_]
 Part = Callable[[int], Iterator[pa.RecordBatch]]
 
@@ -66,26 +69,27 @@ Part = Callable[[int], Iterator[pa.RecordBatch]]
 @dataclass(frozen=True, slots=True)
 class DiagonalPlan:
     plan: JoinPlan
-    scans: tuple[ParquetRows, ParquetRows]
+    bound: Bound  # with the filters of the DataFrames in its condition
+    scans: Scans
     slices: tuple[Range, ...]
 
 
 def wanted_diagonal(bound: Bound, inputs: Inputs, how: str, memory_bytes: int | None, options: Options) -> DiagonalPlan:
     """The plan of a join along the diagonal that was asked for; an error where it is not possible."""
-    scans = wanted_scans(bound, inputs)
+    bound, scans = wanted_scans(bound, inputs, how)
     wish = Wish.of(share=options.share, one=options.one, tables=options.tables)
-    plan = plan_diagonal(bound.condition, how, scans, wish, _for_window(memory_bytes))
-    return _in_slices(plan, scans, memory_bytes, inputs[0].sparkSession, options)
+    plan = plan_diagonal(_looked_up(bound), how, scans, wish, _for_window(memory_bytes))
+    return _in_slices(plan, bound, scans, memory_bytes, options)
 
 
-def wanted_scans(bound: Bound, inputs: Inputs) -> tuple[ParquetRows, ParquetRows]:
+def wanted_scans(bound: Bound, inputs: Inputs, how: str) -> tuple[Bound, Scans]:
     """The rows of both sides by position; an error that says why there are no positions."""
     try:
-        return _scans(bound, inputs)
+        return _scans(bound, inputs, how)
     except NotPlainError as reason:
         raise PlanError(
             f"algorithm='diag' on Spark needs plain reads of Parquet files on both sides: {reason}. "
-            "Read the files and select columns, or leave the algorithm to us."
+            "Read the files, select columns and filter, or leave the algorithm to us."
         ) from None
 
 
@@ -96,27 +100,39 @@ def chosen_diagonal(
     if not bound.condition.equalities or not options.sample:
         return None, ()
     try:
-        scans = _scans(bound, inputs)
+        bound, scans = _scans(bound, inputs, how)
     except NotPlainError:
         return None, ()
     if max(scan.rows for scan in scans) < LEAST_ROWS:
         return None, ()
-    plan, advice = choose_diagonal(bound.condition, how, scans, _for_window(memory_bytes))
+    plan, advice = choose_diagonal(_looked_up(bound), how, scans, _for_window(memory_bytes))
     if plan is None:
         return None, advice
-    return _in_slices(plan, scans, memory_bytes, inputs[0].sparkSession, options), ()
+    return _in_slices(plan, bound, scans, memory_bytes, options), ()
 
 
-def _scans(bound: Bound, inputs: Inputs) -> tuple[ParquetRows, ParquetRows]:
+def _scans(bound: Bound, inputs: Inputs, how: str) -> tuple[Bound, Scans]:
+    """All rows of the files by position; what the DataFrames leave out of them is left to the condition."""
     if bound.after or any(bound.extra):
         raise NotPlainError("a part of the condition is computed by Spark")
-    found = []
+    found, filters = [], []
     for side in Side:
         try:
-            found.append(parquet_rows(inputs[side]))
+            rows, filtered = plain_read(inputs[side])
+            if filtered and side in KEPT.get(join_type(how), ()):
+                raise NotPlainError("it is filtered, and the join keeps its rows whether they match or not")
         except NotPlainError as reason:
             raise NotPlainError(f"of the {side.name.lower()} side, {reason}") from None
-    return found[0], found[1]
+        found.append(rows)
+        own = filtered if side is Side.LEFT else tuple(mirrored_expression(part) for part in filtered)
+        filters.append((*bound.condition.filters[side], *own))
+    condition = replace(bound.condition, filters=(filters[0], filters[1]))
+    return replace(bound, condition=condition), (found[0], found[1])
+
+
+def _looked_up(bound: Bound) -> Condition:
+    """What rows are looked up by: those that a filter leaves out have a position and are found all the same."""
+    return replace(bound.condition, filters=((), ()))
 
 
 def _for_window(memory_bytes: int | None) -> int | None:
@@ -124,30 +140,33 @@ def _for_window(memory_bytes: int | None) -> int | None:
     return None if memory_bytes is None else memory_bytes // 3
 
 
-def _in_slices(
-    plan: JoinPlan,
-    scans: tuple[ParquetRows, ParquetRows],
-    memory_bytes: int | None,
-    spark: SparkSession,
-    options: Options,
-) -> DiagonalPlan:
+def _in_slices(plan: JoinPlan, bound: Bound, scans: Scans, memory_bytes: int | None, options: Options) -> DiagonalPlan:
     assert plan.diagonal is not None
+    spark = bound.frames[0].sparkSession
     many = plan.diagonal.one.other
     by_size = -(-scans[many].total_bytes() // SLICE_BYTES)
     wanted = options.cells or max(SLICES_PER_CORE * spark.sparkContext.defaultParallelism, by_size)
     slices = tuple(cut_slices(scans[many], wanted)) if all(scan.rows for scan in scans) else ()
     router = Choice("slices", WHY.format(many.alias, many.other.alias))
     rows = (scans[0].rows, scans[1].rows)
-    plan = replace(plan, router=router, cells=len(slices), tasks=len(slices), rows=rows, memory_bytes=memory_bytes)
-    return DiagonalPlan(plan, scans, slices)
+    plan = replace(
+        plan,
+        condition=bound.condition,
+        router=router,
+        cells=len(slices),
+        tasks=len(slices),
+        rows=rows,
+        memory_bytes=memory_bytes,
+    )
+    return DiagonalPlan(plan, bound, scans, slices)
 
 
 class DiagonalTables:
     """One join. `hits` and `rest` together are the result."""
 
-    def __init__(self, inputs: Inputs, bound: Bound, found: DiagonalPlan, output: pa.Schema, options: Options) -> None:
+    def __init__(self, inputs: Inputs, found: DiagonalPlan, output: pa.Schema, options: Options) -> None:
         self._spark = inputs[0].sparkSession
-        self._inputs, self._bound, self._options = inputs, bound, options
+        self._inputs, self._bound, self._options = inputs, found.bound, options
         self._fields = result_fields(inputs, output)
         sliced = Sliced(found.plan, found.scans, output, found.slices, np.empty(0, np.int64))
         self.left_over, repeated, self._partnered = survey(self._spark, sliced)

@@ -20,6 +20,6 @@ def progressive_diagonal(
     """Steps with results; the first when half a window is read. No Spark job runs."""
     refuse_unknown(given, Wish, "a progressive join along the diagonal")
     bound = bind_frames(on, left, right)
-    scans = wanted_scans(bound, (left, right))
+    bound, scans = wanted_scans(bound, (left, right), "inner")
     plan = plan_diagonal(bound.condition, "inner", scans, Wish.of(**given), memory_bytes, look=False)
     return join_along_diagonal(plan, scans, suffix)

@@ -65,7 +65,7 @@ def join_dataframes(
         return _join_streams(inputs, bound, _plan(bound, how, algorithm, memory_bytes, True), options, suffix)
     along, _ = _diagonal(inputs, bound, how, algorithm, memory_bytes, options)
     if along is not None and along.slices:
-        join = DiagonalTables(inputs, bound, along, _output(bound, suffix, along.plan.how, left), options)
+        join = DiagonalTables(inputs, along, _output(bound, suffix, along.plan.how, left), options)
         if join.is_one_to_many:
             return remember_join(join.frame(), join)
     return _join_tables(inputs, bound, _plan(bound, how, _ordinary(algorithm), memory_bytes, False), options, suffix)

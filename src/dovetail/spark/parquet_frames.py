@@ -1,4 +1,4 @@
-"""DataFrames that are plain reads of Parquet files: columns of them, under any names, and nothing else.
+"""DataFrames that are plain reads of Parquet files: columns of them, under any names, and simple filters.
 
 Rows have positions: files in the order of their paths, row groups and rows as they are in the files. Whoever knows them
 can read any part of the DataFrame in any process, without Spark. Everything else is refused with a reason.
@@ -7,34 +7,45 @@ can read any part of the DataFrame in any process, without Spark. Everything els
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
+from dovetail.condition import Call, Column, Expression, Literal, parse
+from dovetail.errors import ConditionError
 from dovetail.sources.parquet_files import row_bytes
 from dovetail.sources.parquet_rows import File, ParquetRows
 from dovetail.sources.row_groups import group_sizes
-from dovetail.spark.schemas import arrow_schema
+from dovetail.spark.schemas import arrow_schema, session_zone
 
 PARQUET = "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat"
 PASSED = ("SubqueryAlias", "View")
 LEGACY = b"org.apache.spark.legacy"  # files of old calendars, which Spark converts as it reads
 WHOLE = ("us", "ms")  # units of time that Spark's microseconds can hold
+SIMPLE = frozenset(["and", "or", "not", "=", "!=", "<", "<=", ">", ">=", "<=>", "in", "is_null", "like"])
+"""What filters may be made of: nothing that can fail, or that depends on Spark's settings."""
 
 
 class NotPlainError(Exception):
     """Why a DataFrame cannot be read without Spark."""
 
 
-def parquet_rows(frame: DataFrame) -> ParquetRows:
+class PlainRead(NamedTuple):
+    """Rows of files, and what those of them that are in the DataFrame satisfy, as conditions on a left side."""
+
+    rows: ParquetRows
+    filters: tuple[Expression, ...]
+
+
+def plain_read(frame: DataFrame) -> PlainRead:
     """The rows of a DataFrame by position; NotPlainError if that is not possible."""
     schema = arrow_schema(frame)
     if not hasattr(frame, "_jdf"):
         raise NotPlainError("a Connect session does not show which files a DataFrame reads")
-    columns = _columns(frame)
+    columns, filters = _columns(frame, schema)
     paths = sorted(_local(uri) for uri in frame.inputFiles())
     if not paths:
         raise NotPlainError("there are no files")
@@ -43,25 +54,28 @@ def parquet_rows(frame: DataFrame) -> ParquetRows:
         _check(path, footer, columns, schema)
     files = [File(path, group_sizes(footer)) for path, footer in zip(paths, footers, strict=True)]
     stored = pa.schema([field.with_name(name) for field, name in zip(schema, columns, strict=True)])
-    return ParquetRows(files, columns, schema, row_bytes(footers, stored))
+    return PlainRead(ParquetRows(files, columns, schema, row_bytes(footers, stored)), tuple(filters))
 
 
-def _columns(frame: DataFrame) -> list[str]:
-    """What the columns are called in the files."""
+def _columns(frame: DataFrame, schema: pa.Schema) -> tuple[list[str], list[Expression]]:
+    """What the columns are called in the files, and the filters."""
     plan = frame._jdf.queryExecution().withCachedData()
-    renamed: list[dict[int, int]] = []
+    filters: list[Expression] = []
     wanted = [attribute.exprId().id() for attribute in _each(plan.output())]
     while True:
         match kind := str(plan.getClass().getSimpleName()):
             case "Project":
-                renamed.append(dict(_projected(item) for item in _each(plan.projectList())))
-                wanted = [renamed[-1].get(number, number) for number in wanted]
+                made = dict(_projected(item) for item in _each(plan.projectList()))
+                wanted = [made[number] for number in wanted]
+                plan = plan.child()
+            case "Filter":
+                filters += _filter(plan.condition(), wanted, schema, session_zone(frame))
                 plan = plan.child()
             case "LogicalRelation":
                 names = _relation(plan)
                 if not all(number in names for number in wanted):
                     raise NotPlainError("it has a column that is not in the files")
-                return [names[number] for number in wanted]
+                return [names[number] for number in wanted], filters
             case _ if kind in PASSED:
                 plan = plan.child()
             case _:
@@ -77,6 +91,33 @@ def _projected(item: Any) -> tuple[int, int]:
     if kind != "AttributeReference":
         raise NotPlainError(f"it has a computed column, {item.sql()}")
     return number, item.exprId().id()
+
+
+def _filter(condition: Any, wanted: list[int], schema: pa.Schema, zone: str) -> Sequence[Expression]:
+    """A filter over columns that are in the result under the names that it uses."""
+    text = str(condition.sql())
+    for attribute in _each(condition.references().toSeq()):
+        number = attribute.exprId().id()
+        if number not in wanted or schema.names[wanted.index(number)] != str(attribute.name()):
+            raise NotPlainError(f"it is filtered by {attribute.name()}, which is not among its columns")
+    try:
+        parsed = parse(text, schema, pa.schema([]), zone)
+    except ConditionError as error:
+        raise NotPlainError(f"it is filtered by {text}: {error}") from error
+    if not all(_is_simple(part) for part in (*parsed.filters[0], *parsed.residual)):
+        raise NotPlainError(f"it is filtered by {text}, which only Spark evaluates")
+    return (*parsed.filters[0], *parsed.residual)
+
+
+def _is_simple(expression: Expression) -> bool:
+    match expression:
+        case Column() | Literal():
+            return True
+        case Call("cast", (Column(type=from_),), to):
+            return from_ is not None and to is not None and pa.types.is_integer(from_) and to == pa.int64()
+        case Call(function, args):
+            return function in SIMPLE and all(_is_simple(arg) for arg in args)
+    return False
 
 
 def _relation(plan: Any) -> dict[int, str]:
