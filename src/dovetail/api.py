@@ -16,7 +16,8 @@ from dovetail.condition import parse
 from dovetail.condition.aggregates import check_names, parse_aggregates, parse_by
 from dovetail.diagonal.choose import Wish, choose_diagonal, plan_diagonal
 from dovetail.errors import InputError, PlanError
-from dovetail.live.recording import Heading, Recording
+from dovetail.live.glance import Heading
+from dovetail.live.recording import Recording
 from dovetail.metrics import Observer
 from dovetail.plan import JoinPlan
 from dovetail.planner import join_type, plan_operator, plan_tables, with_estimate

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from dovetail.estimate import Estimate
-from dovetail.live.recording import DONE, RUNNING, Heading, Recording
+from dovetail.live.glance import DONE, RUNNING, Heading
+from dovetail.live.recording import Recording
 from dovetail.metrics import Moment, SourceState
 
 HOSTILE = "<script>alert('x')</script>\"'&<img src=x onerror=alert(1)>"

@@ -7,7 +7,7 @@ import pytest
 from tests.live.browser import Browser, BrowserError, find_browser
 from tests.live.runs import HOSTILE, recorded
 
-from dovetail.live.recording import RUNNING
+from dovetail.live.glance import RUNNING
 from dovetail.live.report import report
 from dovetail.live.server import watch
 

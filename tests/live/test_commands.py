@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 
 from dovetail.cli import app
 from dovetail.errors import DovetailError
-from dovetail.live.recording import DONE, Recording
+from dovetail.live.glance import DONE
+from dovetail.live.recording import Recording
 
 DOVETAIL = [sys.executable, "-m", "dovetail.cli"]
 

@@ -14,8 +14,9 @@ import dovetail
 from dovetail.batch import Arrival, End, Side
 from dovetail.errors import InputError
 from dovetail.estimate import Estimate
+from dovetail.live.glance import DONE, FAILED, RUNNING, STOPPED, Heading
 from dovetail.live.lines import from_line, to_line
-from dovetail.live.recording import DONE, FAILED, RUNNING, STOPPED, Heading, Recording
+from dovetail.live.recording import Recording
 from dovetail.metrics import Moment, SourceState
 from dovetail.runtimes.embedded import Sizes
 from dovetail.sources.parquet_files import parquet_source

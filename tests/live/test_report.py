@@ -7,8 +7,9 @@ from tests.live.runs import HOSTILE, recorded
 
 from dovetail.errors import InputError
 from dovetail.live import figures, plot
+from dovetail.live.glance import DONE, FAILED, MOST_MOMENTS, RUNNING, STOPPED, Heading, Noted
 from dovetail.live.markup import Html, tag
-from dovetail.live.recording import DONE, FAILED, RUNNING, STOPPED, Heading, Recording
+from dovetail.live.recording import Recording
 from dovetail.live.report import report
 from dovetail.metrics import Moment
 
@@ -126,24 +127,24 @@ def test_rows_that_trickle_in_are_not_waited_for() -> None:
     last = recording.latest
     sources = tuple(type(s)(s.name, s.rows + 1, "stalled") for s in last.sources)
     recording.tell(Moment("waiting", last.found, {**last.seconds, "waiting": 99.0}, sources=sources))
-    assert figures.state(recording) == "arriving"
-    assert {source.state for source in figures.sources(recording)} == {"arriving"}
+    assert figures.state(recording.glance()) == "arriving"
+    assert {source.state for source in figures.sources(recording.glance())} == {"arriving"}
     recording.note()
     recording.tell(Moment("waiting", last.found, {**last.seconds, "waiting": 100.0}, sources=sources))
-    assert figures.state(recording) == "waiting"
-    assert {source.state for source in figures.sources(recording)} == {"stalled"}
+    assert figures.state(recording.glance()) == "waiting"
+    assert {source.state for source in figures.sources(recording.glance())} == {"stalled"}
 
 
 def test_figures() -> None:
     done, running = recorded(), recorded(outcome=RUNNING)
     assert figures.first_result_s(done.moments) == 0.1
-    assert figures.rate(done) == 360
-    assert figures.rate(running) == pytest.approx(400)
+    assert figures.rate(done.glance()) == 360
+    assert figures.rate(running.glance()) == pytest.approx(400)
     assert figures.peak(done.moments, "resident_rows") == 5000
-    assert figures.expectation(done) == "3,600, all of them"
-    assert figures.expectation(running) == "3,600"
-    assert figures.expectation(recorded(outcome=RUNNING, estimates=False)) == "not known yet"
-    assert [(row.phase, row.results) for row in figures.by_phase(done)] == [
+    assert figures.expectation(done.glance()) == "3,600, all of them"
+    assert figures.expectation(running.glance()) == "3,600"
+    assert figures.expectation(recorded(outcome=RUNNING, estimates=False).glance()) == "not known yet"
+    assert [(row.phase, row.results) for row in figures.by_phase(done.glance())] == [
         *(("arriving", 2400), ("reactive", 800), ("waiting", 0), ("cleanup", 400))
     ]
     assert [figures.size(n) for n in (999, 65_536, 2_000_000, 2_050_000, 600_000, 10**9)] == [
@@ -167,3 +168,16 @@ def test_long_lines_are_thinned() -> None:
     thin = plot.thinned(points)
     assert len(thin) <= plot.MOST_POINTS + 1
     assert (thin[0], thin[-1]) == (points[0], points[-1])
+
+
+def test_many_moments_are_enough_if_they_are_some(tmp_path: Path) -> None:
+    """A day of them: a picture is still drawn at once, and the first result is where it was."""
+    recording = recorded(outcome=RUNNING)
+    first, second = recording.moments[0].moment, recording.moments[50].moment
+    recording.moments = [Noted(2.0 * n, first if n < 1234 else second) for n in range(43_200)]
+    recording.tell(second)
+    glance = recording.glance()
+    assert len(glance.moments) < 2 * MOST_MOMENTS
+    assert figures.first_result_s(glance.moments) == 2 * 1234
+    assert glance.moments[-1].second == glance.seconds == 86_398
+    assert report(recording, tmp_path / "run.html").stat().st_size < 150_000

@@ -10,7 +10,7 @@ from tests.live.runs import HOSTILE, recorded
 from tests.live.test_report import checked
 
 from dovetail.errors import InputError
-from dovetail.live.recording import RUNNING
+from dovetail.live.glance import RUNNING
 from dovetail.live.server import HOST, Server, watch
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.live.recording import DONE, FAILED, RUNNING
+from dovetail.live.glance import DONE, FAILED, RUNNING
 from dovetail.live.streams import Listening, in_short, source_name
 
 

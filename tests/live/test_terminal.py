@@ -12,8 +12,10 @@ import pytest
 from rich.console import Console
 from tests.live.runs import HOSTILE, Clock, recorded
 
-from dovetail.live.recording import DONE, FAILED, RUNNING, STOPPED, Heading, Recording
-from dovetail.live.terminal import Panel, gains, line, show
+from dovetail.live.glance import DONE, FAILED, RUNNING, STOPPED, Heading
+from dovetail.live.panel import Panel, gains
+from dovetail.live.recording import Recording
+from dovetail.live.terminal import line, show
 from dovetail.metrics import Moment
 
 

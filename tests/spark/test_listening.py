@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import dovetail
-from dovetail.live.recording import DONE, FAILED, RUNNING
+from dovetail.live.glance import DONE, FAILED, RUNNING
 
 pytestmark = pytest.mark.spark
 

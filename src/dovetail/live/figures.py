@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from dovetail.live.recording import DONE, FAILED, RUNNING, STOPPED, Noted, Recording
+from dovetail.live.glance import DONE, FAILED, STOPPED, Glance, Noted
 from dovetail.metrics import Moment, SourceState
 from dovetail.progress import short
 
@@ -38,14 +38,14 @@ class PhaseRow(NamedTuple):
     share: float  # of all results
 
 
-def state(recording: Recording) -> str:
+def state(glance: Glance) -> str:
     """The phase of a run, or how it ended."""
-    return _busy(_before(recording), recording.latest) if recording.outcome == RUNNING else recording.outcome
+    return _busy(_before(glance), glance.latest) if glance.running else glance.outcome
 
 
-def sources(recording: Recording) -> list[SourceState]:
+def sources(glance: Glance) -> list[SourceState]:
     """Where the sources are now."""
-    before, last = _before(recording), recording.latest
+    before, last = _before(glance), glance.latest
     return [replace(source, state=_source_state(before, last, n)) for n, source in enumerate(last.sources)]
 
 
@@ -64,12 +64,9 @@ def source_bands(moments: Sequence[Noted], number: int) -> list[Band]:
     )
 
 
-def _before(recording: Recording) -> Moment:
+def _before(glance: Glance) -> Moment:
     """The moment that was noted before the latest."""
-    moments = recording.moments
-    if not moments:
-        return recording.latest
-    return moments[-2 if len(moments) > 1 and moments[-1].moment is recording.latest else -1].moment
+    return glance.moments[-2 if len(glance.moments) > 1 else -1].moment
 
 
 def _busy(before: Moment, after: Moment) -> str:
@@ -100,9 +97,9 @@ def _merged(bands: Iterator[Band]) -> list[Band]:
     return merged
 
 
-def by_phase(recording: Recording) -> list[PhaseRow]:
+def by_phase(glance: Glance) -> list[PhaseRow]:
     """Time and results of each phase that took place."""
-    last = recording.latest
+    last = glance.latest
     total = max(1, last.results)
     phases = [*PHASES, *(phase for phase in last.seconds if phase not in PHASES)]
     return [
@@ -116,13 +113,11 @@ def first_result_s(moments: Sequence[Noted]) -> float | None:
     return next((noted.second for noted in moments if noted.moment.results), None)
 
 
-def rate(recording: Recording) -> float:
+def rate(glance: Glance) -> float:
     """Results per second, of late; of the whole run when it is over."""
-    moments = recording.moments
-    if not moments:
-        return 0.0
+    moments = glance.moments
     last = moments[-1]
-    if recording.outcome != RUNNING:
+    if not glance.running:
         return last.moment.results / last.second if last.second else 0.0
     since = next((noted for noted in reversed(moments) if noted.second <= last.second - RECENT_S), moments[0])
     gone = last.second - since.second
@@ -142,10 +137,10 @@ def peak(moments: Sequence[Noted], name: str) -> int | None:
     return max((rows for noted in moments if (rows := getattr(noted.moment, name)) is not None), default=None)
 
 
-def expectation(recording: Recording) -> str:
+def expectation(glance: Glance) -> str:
     """How many results there will be, in words."""
-    estimate, results = recording.latest.estimate, recording.latest.results
-    if recording.outcome == DONE:
+    estimate, results = glance.latest.estimate, glance.latest.results
+    if glance.outcome == DONE:
         return f"{results:,}, all of them"
     if estimate is None:
         return "not known yet"
@@ -155,12 +150,12 @@ def expectation(recording: Recording) -> str:
     return f"about {short(estimate.total)}, {bounds}".replace("%", " %")
 
 
-def missing(recording: Recording) -> str:
+def missing(glance: Glance) -> str:
     """What a reader should know before trusting the figures; empty, if nothing."""
-    if recording.outcome == FAILED:
-        return recording.error or "the join failed"
-    if recording.outcome == STOPPED:
+    if glance.outcome == FAILED:
+        return glance.error or "the join failed"
+    if glance.outcome == STOPPED:
         return "The join was left before its end: there may be more results."
-    if recording.silent_s > SILENT_S:
-        return f"No word for {recording.silent_s:,.0f} s: the process may be gone."
+    if glance.silent_s > SILENT_S:
+        return f"No word for {glance.silent_s:,.0f} s: the process may be gone."
     return ""

@@ -42,16 +42,17 @@ def list_page(runs: Mapping[str, Recording]) -> str:
 def list_content(runs: Mapping[str, Recording]) -> Html:
     entries = []
     for name, run in runs.items():
-        heading, state = run.heading, figures.state(run)
-        if heading is not None:
+        if run.heading is not None:
+            glance = run.glance()
+            state = figures.state(glance)
             entries.append(
                 tag(
                     "li",
-                    tag("a", heading.title, href=f"/run/{quote(name, safe='')}"),
+                    tag("a", glance.heading.title, href=f"/run/{quote(name, safe='')}"),
                     tag("span", state, class_=f"state {plot.known(state)}"),
-                    tag("span", plot.seconds(run.seconds)),
-                    tag("span", f"{run.latest.results:,} results", class_="count"),
-                    tag("code", heading.on),
+                    tag("span", plot.seconds(glance.seconds)),
+                    tag("span", f"{glance.latest.results:,} results", class_="count"),
+                    tag("code", glance.heading.on),
                 )
             )
     none = tag("p", "Joins will be shown here as soon as they are recorded.", class_="more") if not entries else None

@@ -16,12 +16,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from dovetail.errors import InputError
+from dovetail.live.glance import DONE, FAILED, RUNNING, STOPPED, Glance, Heading, Noted, glance_at
 from dovetail.live.lines import from_line, to_line
 from dovetail.metrics import Moment
 
@@ -33,31 +34,6 @@ RARELY_S = 2.0
 SHARE = 1e-3  # of the time so far
 ALIVE_S = 1.0  # and at least so often a line is written, so that a reader knows that somebody is there
 MARK = b'{"dovetail":'
-RUNNING, DONE, STOPPED, FAILED = "running", "done", "stopped", "failed"
-
-
-@dataclass(frozen=True, slots=True)
-class Heading:
-    """What is joined, and how."""
-
-    on: str
-    join: tuple[str, ...] = ("left", "right")  # names of the inputs
-    algorithm: str = ""
-    plan: str = ""  # as explained
-    memory_bytes: int | None = None
-    where: str = "in process"
-    began: str = ""  # by the clock on the wall
-
-    @property
-    def title(self) -> str:
-        return " ⋈ ".join(self.join)
-
-
-class Noted(NamedTuple):
-    """A moment, so many seconds after the beginning."""
-
-    second: float
-    moment: Moment
 
 
 class Recording:
@@ -166,6 +142,10 @@ class Recording:
             os.write(self._file, (json.dumps(fields, ensure_ascii=False) + "\n").encode())
 
     # What a reader does.
+
+    def glance(self) -> Glance:
+        """As it is now."""
+        return glance_at(self, self.moments[:])
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Recording:

@@ -23,8 +23,9 @@ from urllib.parse import unquote, urlsplit
 
 from dovetail.errors import InputError
 from dovetail.live.gallery import Gallery
+from dovetail.live.glance import RUNNING
 from dovetail.live.page import list_content, list_page, run_content, run_page, script
-from dovetail.live.recording import RUNNING, Recording
+from dovetail.live.recording import Recording
 from dovetail.live.report import POLICY, document
 from dovetail.live.view import body
 

@@ -18,7 +18,8 @@ from typing import Any, Self
 
 from dovetail.following import known_figures
 from dovetail.live.gallery import SUFFIX
-from dovetail.live.recording import DONE, FAILED, Heading, Recording
+from dovetail.live.glance import DONE, FAILED, Heading
+from dovetail.live.recording import Recording
 from dovetail.metrics import Moment, SourceState
 
 OURS = ({"results", "resident_rows"}, {"matches", "window_rows"})

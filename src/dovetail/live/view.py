@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dovetail.live import figures, plot
+from dovetail.live.glance import DONE, Glance, Heading, Noted
 from dovetail.live.markup import Html, percent, tag, together
-from dovetail.live.recording import DONE, RUNNING, Heading, Noted, Recording
+from dovetail.live.recording import Recording
 from dovetail.progress import short
 
 ROWS_IN_TABLE = 24  # of the data behind the plots
@@ -12,23 +13,24 @@ ROWS_IN_TABLE = 24  # of the data behind the plots
 
 def body(recording: Recording) -> Html:
     """All there is to see of a run, while it goes on or afterwards."""
-    heading = recording.heading or Heading("", ())
+    glance = recording.glance()
     return together(
-        _header(recording, heading),
-        _tiles(recording),
-        _results(recording),
-        _held(recording),
-        _sources(recording),
-        _phases(recording),
-        _plan(recording, heading),
-        _data(recording),
+        _header(glance),
+        _tiles(glance),
+        _results(glance),
+        _held(glance),
+        _sources(glance),
+        _phases(glance),
+        _plan(glance.heading),
+        _data(glance),
     )
 
 
-def _header(recording: Recording, heading: Heading) -> Html:
-    state = figures.state(recording)
+def _header(glance: Glance) -> Html:
+    heading = glance.heading
+    state = figures.state(glance)
     said = figures.PHASES.get(state, "") or figures.OUTCOMES.get(state, "")
-    note = figures.missing(recording)
+    note = figures.missing(glance)
     return tag(
         "header",
         tag("p", "Dovetail", tag("span", f" join {heading.where}"), class_="brand"),
@@ -37,7 +39,7 @@ def _header(recording: Recording, heading: Heading) -> Html:
         tag(
             "p",
             tag("strong", state, class_=f"state {plot.known(state)}"),
-            tag("span", said if said != state else f"after {plot.seconds(recording.seconds)}"),
+            tag("span", said if said != state else f"after {plot.seconds(glance.seconds)}"),
             class_="now",
             role="status",
         ),
@@ -45,29 +47,29 @@ def _header(recording: Recording, heading: Heading) -> Html:
     )
 
 
-def _tiles(recording: Recording) -> Html:
-    moments, last = recording.moments, recording.latest
+def _tiles(glance: Glance) -> Html:
+    moments, last = glance.moments, glance.latest
     first = figures.first_result_s(moments)
     tiles = [
         ("results", f"{last.results:,}", ""),
-        ("time", plot.seconds(recording.seconds), ""),
+        ("time", plot.seconds(glance.seconds), ""),
         ("first result", "-" if first is None else f"{first:.1f} s", "after the start"),
         (
             "results per second",
-            short(figures.rate(recording)),
-            "of late" if recording.outcome == RUNNING else "overall",
+            short(figures.rate(glance)),
+            "of late" if glance.running else "overall",
         ),
     ]
-    if recording.outcome == RUNNING and (estimate := last.estimate) is not None:
+    if glance.running and (estimate := last.estimate) is not None:
         bounds = f"{short(estimate.low)} to {short(estimate.high)}"
         tiles.append(("expected", short(estimate.total), bounds))
     for name, label in (("resident_rows", "rows in memory"), ("spilled_rows", "rows on disk")):
         most = figures.peak(moments, name)
         if most is not None:
             now = getattr(last, name)
-            over = recording.outcome != RUNNING
+            over = not glance.running
             tiles.append((label, short(most if over else now), "at most" if over else f"{short(most)} at most"))
-    if recording.outcome == DONE and last.results and last.sources:
+    if glance.outcome == DONE and last.results and last.sources:
         early = 1 - last.found.get("cleanup", 0) / last.results
         tiles.insert(3, ("early", f"{early:.0%}".replace("%", " %"), "found before the last row"))
     return tag(
@@ -80,14 +82,14 @@ def _tiles(recording: Recording) -> Html:
     )
 
 
-def _results(recording: Recording) -> Html:
-    moments = recording.moments
+def _results(glance: Glance) -> Html:
+    moments = glance.moments
     found = [(noted.second, float(noted.moment.results)) for noted in moments]
     estimates = [(noted.second, noted.moment.estimate) for noted in moments if noted.moment.estimate is not None]
     totals = [(second, estimate.total) for second, estimate in estimates]
     most = max([value for _, value in found + totals], default=1.0)
     widest = max((estimate.high for _, estimate in estimates), default=0.0)
-    frame = plot.frame(recording.seconds, 1.1 * max(most, min(widest, 1.3 * most)))
+    frame = plot.frame(glance.seconds, 1.1 * max(most, min(widest, 1.3 * most)))
     spans = figures.phase_bands(moments)
     shapes = [plot.bands(frame, spans)]
     entries = [("line-results", "results so far")]
@@ -100,13 +102,13 @@ def _results(recording: Recording) -> Html:
             ("line-estimate", f"estimate of the total, with bounds of {100 * estimates[-1][1].confidence:.0f} %")
         ]
     shapes += [plot.area(frame, found, "results"), plot.line(frame, found, "results")]
-    if recording.outcome == DONE:
-        truth = float(recording.latest.results)
+    if glance.outcome == DONE:
+        truth = float(glance.latest.results)
         if estimates:
             shapes.append(plot.level(frame, truth, "truth"))
             entries.append(("line-truth", f"the truth: {truth:,.0f}"))
-        marks = [plot.mark(frame, recording.seconds, truth, f"{truth:,.0f}", "end")]
-    said = f"Results over time: {recording.latest.results:,} after {plot.seconds(recording.seconds)}. {_told(spans)}"
+        marks = [plot.mark(frame, glance.seconds, truth, f"{truth:,.0f}", "end")]
+    said = f"Results over time: {glance.latest.results:,} after {plot.seconds(glance.seconds)}. {_told(spans)}"
     strip = plot.track(frame, spans, _told(spans))
     marks.append(plot.slices(frame, [(noted.second, _results_then(noted)) for noted in moments]))
     return _section(
@@ -115,8 +117,8 @@ def _results(recording: Recording) -> Html:
     )
 
 
-def _held(recording: Recording) -> Html | None:
-    moments = [noted for noted in recording.moments if noted.moment.resident_rows is not None]
+def _held(glance: Glance) -> Html | None:
+    moments = [noted for noted in glance.moments if noted.moment.resident_rows is not None]
     if not moments:
         return None
     resident = [(noted.second, float(noted.moment.resident_rows or 0)) for noted in moments]
@@ -124,8 +126,8 @@ def _held(recording: Recording) -> Html | None:
         (noted.second, float((noted.moment.resident_rows or 0) + (noted.moment.spilled_rows or 0))) for noted in moments
     ]
     spills = both != resident
-    frame = plot.frame(recording.seconds, 1.1 * max(value for _, value in both))
-    shapes = [plot.bands(frame, figures.phase_bands(recording.moments))]
+    frame = plot.frame(glance.seconds, 1.1 * max(value for _, value in both))
+    shapes = [plot.bands(frame, figures.phase_bands(glance.moments))]
     entries = [("fill-resident", "rows in memory")]
     if spills:
         shapes += [plot.area(frame, both, "spilled", resident), plot.line(frame, both, "spilled")]
@@ -151,14 +153,14 @@ def _held_then(noted: Noted) -> list[str]:
     return [plot.seconds(second), f"{moment.resident_rows or 0:,} in memory", f"{moment.spilled_rows or 0:,} on disk"]
 
 
-def _sources(recording: Recording) -> Html | None:
-    sources = figures.sources(recording)
+def _sources(glance: Glance) -> Html | None:
+    sources = figures.sources(glance)
     if not sources:
         return None
-    frame = plot.frame(recording.seconds, 1.0)
+    frame = plot.frame(glance.seconds, 1.0)
     lanes = []
     for number, source in enumerate(sources):
-        spans = figures.source_bands(recording.moments, number)
+        spans = figures.source_bands(glance.moments, number)
         label = tag(
             "div",
             tag("strong", source.name),
@@ -174,8 +176,8 @@ def _sources(recording: Recording) -> Html | None:
     return _section("Sources", together(*lanes, tag("div", axis, class_="chart"), key))
 
 
-def _phases(recording: Recording) -> Html | None:
-    rows = figures.by_phase(recording)
+def _phases(glance: Glance) -> Html | None:
+    rows = figures.by_phase(glance)
     if not rows:
         return None
     total = sum(row.seconds for row in rows) or 1.0
@@ -204,7 +206,7 @@ def _bar(share: float) -> Html | None:
     return None if not share else tag("i", class_="bar", style=f"width:{percent(min(1.0, share))}")
 
 
-def _plan(recording: Recording, heading: Heading) -> Html:
+def _plan(heading: Heading) -> Html:
     lines = [(line[:10].strip(), line[10:].strip()) for line in heading.plan.splitlines()]
     known = {name for name, _ in lines}
     facts = [("algorithm", heading.algorithm)] if heading.algorithm and "operator" not in known else []
@@ -217,9 +219,9 @@ def _plan(recording: Recording, heading: Heading) -> Html:
     )
 
 
-def _data(recording: Recording) -> Html:
+def _data(glance: Glance) -> Html:
     """The plots as numbers."""
-    moments = recording.moments
+    moments = glance.moments
     step = max(1, -(-len(moments) // ROWS_IN_TABLE))
     chosen = [*moments[:-1:step], *moments[-1:]]
     names = ["time", "phase", "results", "in memory", "on disk", "estimate", "bounds"]
