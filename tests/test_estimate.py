@@ -10,6 +10,7 @@ import pytest
 from benchmarks.papers.pmj_estimates import VALUES, coverage, median_error
 
 import dovetail
+from dovetail.errors import InputError
 from dovetail.estimate import Estimate, Estimator, chi_squared_tail, student_t
 
 
@@ -146,6 +147,79 @@ def test_quantiles_agree_with_tables() -> None:
     assert chi_squared_tail(24.996, 15) == pytest.approx(0.05, abs=1e-3)
     assert chi_squared_tail(0, 3) == 1.0
     assert math.isclose(chi_squared_tail(124.342, 100), 0.05, abs_tol=1e-3)
+
+
+@pytest.mark.parametrize("memory", ["200KB", pytest.param("256MB", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("algorithm", ["diner", "dphj", "hmj", "nested_loop", "rpj", "shj", "spo", "xjoin"])
+def test_every_operator_tells_what_to_expect(algorithm: str, memory: str) -> None:
+    rng = np.random.default_rng(1)
+    left, right = (pa.table({"k": rng.integers(0, 500, 8000)}) for _ in range(2))
+    total = dovetail.count(left, right, "l.k = r.k")
+    memory = "256MB" if algorithm in ("shj", "spo") else memory
+    steps = list(dovetail.progressive(left, right, "l.k = r.k", algorithm=algorithm, memory=memory))
+    estimates = [(step.estimate, step.results) for step in steps if step.estimate is not None]
+    assert estimates
+    assert estimates[0][1] < 0.8 * total
+    assert sum(estimate.low <= total <= estimate.high for estimate, _ in estimates) >= 0.9 * len(estimates)
+    assert all(estimate.low >= results for estimate, results in estimates)
+    assert estimates[-1][0].total == pytest.approx(total, rel=0.1)
+
+
+@pytest.mark.slow
+def test_intervals_by_the_way_cover_the_truth() -> None:
+    """Of an operator that spills, with skewed keys, over many inputs."""
+    inside = told = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        left, right = (pa.table({"k": np.minimum(rng.zipf(1.6, 4000), 300)}) for _ in range(2))
+        total = dovetail.count(left, right, "l.k = r.k")
+        for step in dovetail.progressive(left, right, "l.k = r.k", algorithm="xjoin", memory="70KB"):
+            if step.phase == "cleanup":
+                assert step.estimate is not None
+                told += 1
+                inside += step.estimate.low <= total <= step.estimate.high
+                break
+    assert told == 40
+    assert inside >= 36
+
+
+@pytest.mark.parametrize("algorithm", ["pmj", "shj", "rpj"])
+def test_order_that_is_not_random_is_told(algorithm: str) -> None:
+    rng = np.random.default_rng(0)
+    left, right = (pa.table({"k": np.sort(rng.integers(0, 500, 8000))}) for _ in range(2))
+    steps = list(dovetail.progressive(left, right, "l.k = r.k", algorithm=algorithm, memory="2MB"))
+    assert all(step.estimate is None for step in steps[2:-1])
+    assert any(step.objection is not None and "random order" in step.objection for step in steps)
+
+
+def test_order_without_a_key_is_told_by_a_column() -> None:
+    table = pa.table({"k": np.arange(5000) // 10})
+    steps = dovetail.progressive(table, table, "l.k = r.k OR l.k = r.k + 1")
+    assert any(step.objection is not None for step in steps)
+
+
+@pytest.mark.parametrize("algorithm", ["pmj", "xjoin", "shj"])
+def test_aggregates_with_bounds(algorithm: str) -> None:
+    rng = np.random.default_rng(0)
+    left, right = (
+        pa.table({"k": rng.integers(0, 200, 8000), "v": pa.array(rng.random(8000), mask=rng.random(8000) < 0.2)})
+        for _ in range(2)
+    )
+    wanted = {"n": "count(*)", "values": "count(l.v)", "total": "sum(r.v * 2)", "mean": "avg(l.v)"}
+    truth = dovetail.aggregate(left, right, "l.k = r.k", wanted).to_pylist()[0]
+    memory = "256MB" if algorithm == "shj" else "200KB"
+    steps = list(dovetail.progressive(left, right, "l.k = r.k", algorithm=algorithm, memory=memory, aggregate=wanted))
+    assert all(step.batch.num_rows == 0 for step in steps)
+    middle = [
+        step.aggregates for step in steps if step.results < truth["n"] / 2 and None not in step.aggregates.values()
+    ]
+    assert middle
+    for name, value in truth.items():
+        good = [found[name].low <= value <= found[name].high for found in middle]
+        assert sum(good) >= 0.8 * len(good), name
+        assert steps[-1].aggregates[name].low == steps[-1].aggregates[name].high == pytest.approx(value)
+    with pytest.raises(InputError, match="cannot be estimated"):
+        dovetail.progressive(left, right, "l.k = r.k", algorithm=algorithm, aggregate={"most": "max(l.v)"})
 
 
 @pytest.mark.parametrize("memory", ["200KB", "256MB"])

@@ -122,10 +122,13 @@ def progressive(
 
     `record` keeps what the join does over time, in a file that `dovetail watch` follows or in a `dovetail.Recording`.
 
+    `step.estimate` says how many results there will be, with bounds, if both sizes are known and rows come in random
+    order; `step.objection` says if they do not. With `aggregate` ({"n": "count(*)", "mean": "avg(l.fare)"}) there are
+    `step.aggregates`, values with bounds, instead of rows.
+
     Spark DataFrames at rest are joined in waves of small jobs, the promising parts first, with an estimate after each.
     Further options for them: `until` (10_000 results, a relative error of 0.01, "30 seconds", or several), after which
-    it stops by itself; `aggregate` ({"n": "count(*)", "mean": "avg(l.fare)"}) for `step.aggregates`, values with
-    bounds, instead of rows; `work_dir`, in which a join that was stopped goes on later; `cells` and `seed`.
+    it stops by itself; `work_dir`, in which a join that was stopped goes on later; `cells` and `seed`.
     """
     recording = record if record is None or isinstance(record, Recording) else Recording(record)
     if _on_spark(left, right):
@@ -135,6 +138,9 @@ def progressive(
             raise PlanError(f"how={how!r}: Spark DataFrames are joined progressively by inner joins only.")
         waves = progressive_dataframes(left, right, on, suffix=suffix, memory=memory, algorithm=algorithm, **options)
         return _told_by_steps(waves, Heading(str(on), algorithm="waves", where="on Spark"), recording)
+    aggregates = options.pop("aggregate", None)
+    if aggregates is not None and (join_type(how) != "inner" or algorithm == "diag"):
+        raise PlanError("aggregate is for inner joins, by another algorithm than diag.")
     wish = _wish(options) if algorithm == "diag" else None
     if wait_ms < 0:
         raise InputError(f"wait_ms must not be negative; got {wait_ms}.")
@@ -150,10 +156,10 @@ def progressive(
         return _told_by_steps(join_along_diagonal(plan, scans, suffix), _heading(plan, inputs), recording)
     plan = plan_operator(condition, how, algorithm=algorithm, memory_bytes=memory_bytes, parameters=options)
     if recording is None:
-        return join_progressively(plan, inputs[0], inputs[1], suffix, wait_ms, retry)
+        return join_progressively(plan, inputs[0], inputs[1], suffix, wait_ms, retry, aggregates=aggregates)
     heading = _heading(plan, inputs)
     witness = Witness(recording.tell, heading.join)
-    running = join_progressively(plan, inputs[0], inputs[1], suffix, wait_ms, retry, witness)
+    running = join_progressively(plan, inputs[0], inputs[1], suffix, wait_ms, retry, witness, aggregates)
     return running.wrapped(lambda steps: recording.of(steps, heading))
 
 

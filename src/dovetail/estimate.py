@@ -35,6 +35,7 @@ MOST_KEYS = 4096  # of a block that are looked at
 BINS = 16  # of the histogram of keys
 ENOUGH = 5  # blocks, to do without parts of the one that is growing
 FEWEST_MATCHES = 10  # nobody can say how rare it is what has hardly been seen
+UNASKED = "the order has not been tested"
 DOUBT = 1e-6  # so unlikely must blocks be under random order; the test is repeated with every block
 
 
@@ -79,6 +80,8 @@ class Estimator:
         self._growing = _Growing(0, 0)
         self._parts: list[Block] = []  # of the first block
         self._keys: tuple[_Histogram, _Histogram] = (_Histogram(), _Histogram())
+        self._objection: str | None = UNASKED  # until blocks come, what has been computed is kept
+        self._widths: dict[tuple[int, float, Interval], float | None] = {}
 
     def add(
         self,
@@ -88,16 +91,21 @@ class Estimator:
         *,
         sums: Mapping[str, float] | None = None,
         keys: tuple[Words, Words] | None = None,
+        looked_at: bool = True,
     ) -> None:
-        """A block is complete. `keys`, codes of its rows, let the order be tested."""
+        """A block is complete. `keys`, codes of its rows, let the order be tested.
+
+        `looked_at`: its pairs are not among those that are known otherwise.
+        """
         self._growing = _Growing(0, 0)
+        self._forget()
         if keys is not None:
             for histogram, codes in zip(self._keys, keys, strict=True):
                 histogram.add(codes)
         if left_rows and right_rows:
             self.blocks.append(Block(left_rows, right_rows, matches, sums or {}))
-            self._known += left_rows * right_rows
-            self._found += matches
+            if looked_at:
+                self.learn(left_rows * right_rows, matches)
 
     def grow(
         self,
@@ -116,6 +124,7 @@ class Estimator:
         """
         self._parts = [Block(chunk, chunk, count) for count in diagonal]
         self._growing = _Growing(left_rows * right_rows, matches)
+        self._forget()
         if keys is not None:
             for histogram, codes in zip(self._keys, keys, strict=True):
                 for part in np.array_split(codes, SAMPLES):
@@ -125,6 +134,14 @@ class Estimator:
         """Further pairs have been looked at: all that the rows of some blocks have with each other."""
         self._known += pairs
         self._found += matches
+
+    def _forget(self) -> None:
+        self._objection = UNASKED
+        self._widths = {}
+
+    def know(self, pairs: int, matches: int) -> None:
+        """So many pairs have been looked at altogether."""
+        self._known, self._found = pairs, matches
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -140,12 +157,18 @@ class Estimator:
         self.blocks = [Block(*block) for block in fields["blocks"]]
         self._parts = [Block(*block) for block in fields["parts"]]
         self._known, self._found = fields["known"], fields["found"]
+        self._forget()
         for histogram, state in zip(self._keys, fields["keys"], strict=True):
             histogram.restore(state)
 
     @property
     def objection(self) -> str | None:
         """Why there cannot be an honest estimate, or None."""
+        if self._objection == UNASKED:
+            self._objection = self._tested()
+        return self._objection
+
+    def _tested(self) -> str | None:
         for name, histogram in zip(("left", "right"), self._keys, strict=True):
             if histogram.probability < DOUBT:
                 return (
@@ -162,8 +185,13 @@ class Estimator:
         known, found = self._known + self._growing.pairs, self._found + self._growing.matches
         if known >= size:
             return Estimate(found, found, found, confidence)
-        blocks = self.blocks if len(self.blocks) >= min(ENOUGH, len(self._parts)) else self._parts
-        width = self._width(blocks, [block.matches for block in blocks], size, confidence, interval)
+        if not known:
+            return None
+        if (size, confidence, interval) not in self._widths:
+            blocks = self.blocks if len(self.blocks) >= min(ENOUGH, len(self._parts)) else self._parts
+            width = self._width(blocks, [block.matches for block in blocks], size, confidence, interval)
+            self._widths[size, confidence, interval] = width
+        width = self._widths[size, confidence, interval]
         if width is None:
             return None
         unknown = size - known
@@ -181,13 +209,18 @@ class Estimator:
         total = size * sum(values) / sum(block.pairs for block in self.blocks)
         return Estimate(total, total - size * width, total + size * width, confidence)
 
-    def average(self, name: str, confidence: float = CONFIDENCE) -> Estimate | None:
-        """Of the average of `name` over all results: a ratio, with the error of what it leaves over in each block."""
-        matches = sum(block.matches for block in self.blocks)
+    def average(self, name: str, values: str | None = None, confidence: float = CONFIDENCE) -> Estimate | None:
+        """Of the average of `name` over all results: a ratio, with the error of what it leaves over in each block.
+
+        `values`: the sum that says how many values there are, if not every result has one.
+        """
+        counts = [block.matches if values is None else block.sums.get(values, 0.0) for block in self.blocks]
+        matches = sum(counts)
         if len(self.blocks) < 2 or matches < FEWEST_MATCHES or self.objection:
             return None
-        average = sum(block.sums.get(name, 0.0) for block in self.blocks) / matches
-        left_over = sum((block.sums.get(name, 0.0) - average * block.matches) ** 2 for block in self.blocks)
+        sums = [block.sums.get(name, 0.0) for block in self.blocks]
+        average = sum(sums) / matches
+        left_over = sum((total - average * number) ** 2 for total, number in zip(sums, counts, strict=True))
         count = len(self.blocks)
         margin = student_t(count - 1, confidence) * math.sqrt(count / (count - 1) * left_over) / matches
         return Estimate(average, average - margin, average + margin, confidence)

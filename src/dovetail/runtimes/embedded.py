@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field, replace
-from typing import TypeAlias
 
 import pyarrow as pa
 
 from dovetail.batch import Arrival, End, Event, Phase, Side, one_batch
-from dovetail.estimate import Estimate, Estimator
 from dovetail.metrics import Counters, Observer, Progress
 from dovetail.operators import operator_class
 from dovetail.operators.protocol import JoinOperator, Workspace
@@ -19,36 +16,26 @@ from dovetail.runtimes.at_rest import join_at_rest
 from dovetail.runtimes.chunked import Chunked, chunk_size
 from dovetail.runtimes.diagonal import DiagonalJoin
 from dovetail.runtimes.driver import Driver
-from dovetail.runtimes.output import output_schema, result_batches
+from dovetail.runtimes.output import output_schema
 from dovetail.runtimes.running import Running
+from dovetail.runtimes.sampling import Sampling
+from dovetail.runtimes.steps import Outlook, Rows, Sizes, Step
 from dovetail.runtimes.watching import Watch
 from dovetail.runtimes.witness import Witness
 from dovetail.runtimes.work import Joining
 from dovetail.sources.feed import WAIT_MS, Feed
 from dovetail.sources.local import as_source
-from dovetail.sources.protocol import Source
 from dovetail.sources.reader import Retry
 from dovetail.sources.scans import Scan
 from dovetail.state.blocks import BlockStore
 from dovetail.state.budget import Budget
 
+__all__ = ["BATCH_ROWS", "STREAM_ROWS", "Step", "in_turn", "join_along_diagonal", "join_progressively", "join_tables"]
+
 BATCH_ROWS = 1 << 16  # rows of a table at rest that arrive at once
 STREAM_ROWS = 4096  # rows of a progressive join that arrive at once: small, for early results
 LINE_SHARE = 64  # of the budget, for rows of one side that wait: with the batch at hand, less than a block
 LINE_BYTES = 1 << 24  # the same where there is no budget
-
-Rows: TypeAlias = pa.Table | Source
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """New results of a progressive join, and how far it is."""
-
-    batch: pa.RecordBatch
-    phase: Phase
-    results: int  # so far, with this batch
-    estimate: Estimate | None  # None while it cannot be honest
-    aggregates: Mapping[str, Estimate | None] | None = None  # where they were asked for instead of results
 
 
 def join_tables(
@@ -88,16 +75,17 @@ def join_progressively(
     wait_ms: float = WAIT_MS,
     retry: Retry | None = None,
     witness: Witness | None = None,
+    aggregates: Mapping[str, str] | None = None,
 ) -> Running[Step]:
-    """Results as they come: rows of tables arrive in turn, those of sources when they come."""
+    """Results as they come, or aggregates over them: rows of tables arrive in turn, those of sources when they come."""
     schema = output_schema(*plan.condition.schemas, suffix, plan.how)
     sizes = Sizes.announced(left, right)
     if isinstance(left, pa.Table) and isinstance(right, pa.Table):
-        return run(plan, in_turn((left, right)), schema, STREAM_ROWS, sizes=sizes, witness=witness)
+        return run(plan, in_turn((left, right)), schema, STREAM_ROWS, 0, sizes, witness, aggregates)
     room_bytes = LINE_BYTES if plan.memory_bytes is None else max(1, plan.memory_bytes // LINE_SHARE)
     sources = (as_source(left), as_source(right))
     feed = Feed(sources, room_bytes=room_bytes, batch_rows=STREAM_ROWS, wait_ms=wait_ms, retry=retry)
-    running = run(plan, feed.events(), schema, STREAM_ROWS, len(sources) * room_bytes, sizes, witness)
+    running = run(plan, feed.events(), schema, STREAM_ROWS, len(sources) * room_bytes, sizes, witness, aggregates)
     return running.wrapped(lambda steps: _fed(steps, feed))
 
 
@@ -117,36 +105,6 @@ def _fed(steps: Iterator[Step], feed: Feed) -> Iterator[Step]:
         yield from steps
 
 
-@dataclass(slots=True)
-class Sizes:
-    """How many rows each side has, where that is known: from the start, or when it has ended."""
-
-    rows: list[int | None] = field(default_factory=lambda: [None, None])
-
-    @classmethod
-    def announced(cls, left: Rows, right: Rows) -> Sizes:
-        """Tables know it, and so do sources with a number of `rows`."""
-        return cls([_row_count(left), _row_count(right)])
-
-    def watch(self, events: Iterable[Event]) -> Iterator[Event]:
-        """The events, while their rows are counted: what came in the end counts, whatever was announced."""
-        came = [0, 0]
-        for event in events:
-            match event:
-                case Arrival(side, batch):
-                    came[side] += batch.num_rows
-                    if came[side] > (self.rows[side] or 0):
-                        self.rows[side] = None
-                case End(side):
-                    self.rows[side] = came[side]
-            yield event
-
-
-def _row_count(rows: Rows) -> int | None:
-    count = rows.num_rows if isinstance(rows, pa.Table) else getattr(rows, "rows", None)
-    return count if isinstance(count, int) and count >= 0 else None
-
-
 def run(
     plan: JoinPlan,
     events: Iterable[Event],
@@ -155,11 +113,13 @@ def run(
     line_bytes: int = 0,
     sizes: Sizes | None = None,
     witness: Witness | None = None,
+    aggregates: Mapping[str, str] | None = None,
 ) -> Running[Step]:
     """Drive the plan's operator. What is wrong with its parameters is said at once.
 
     `line_bytes`: what rows that have come and wait may take; it is set aside from the budget.
     """
+    is_expected = sizes is not None
     sizes = sizes or Sizes()
     events = sizes.watch(events)
     counters = Counters()
@@ -168,8 +128,14 @@ def run(
     blocks = BlockStore(counters=counters)
     parameters = {**plan.parameters} if plan.how == "inner" else {**plan.parameters, "how": plan.how}
     workspace = Workspace(plan.condition, budget, blocks, batch_rows, counters, parameters=parameters)
-    operator = operator_class(plan.operator.name)(workspace)
-    return Running(_steps(operator, workspace, events, schema, sizes, witness), operator)
+    kind = operator_class(plan.operator.name)
+    outlook = Outlook(workspace, sizes, aggregates or {}, pairs_only=plan.how == "inner")
+    if "measures" in kind.parameters:  # it tells the estimator of blocks of its own
+        parameters["measures"] = aggregates or {}
+    elif is_expected and plan.how == "inner" and "window" not in parameters:
+        events = Sampling(workspace, outlook.measures, (sizes.rows[0], sizes.rows[1])).watch(events)
+    operator = kind(workspace)
+    return Running(_steps(operator, workspace, events, schema, outlook, witness), operator)
 
 
 def _steps(
@@ -177,7 +143,7 @@ def _steps(
     workspace: Workspace,
     events: Iterable[Event],
     schema: pa.Schema,
-    sizes: Sizes,
+    outlook: Outlook,
     witness: Witness | None,
 ) -> Generator[Step, None, None]:
     """Leaving the loop early frees memory and files."""
@@ -185,39 +151,27 @@ def _steps(
     try:
         driver = Driver(operator, workspace)
         if witness is not None:
-            witness.meet(lambda: operator.usage, lambda: _expected(workspace.estimator, sizes, counters.results))
+            witness.meet(lambda: operator.usage, lambda: outlook.expected(counters.results))
             events = witness.events(events)
         last: Step | None = None  # held back in the end, since all is known after it
-        for phase, pairs in driver.run(events):
+        for phase, results in driver.run(events):
             if witness is not None:
-                witness.found(phase, pairs.size)
-            done = counters.results - pairs.size
-            for batch in result_batches(pairs, schema):
+                witness.found(phase, results.size)
+            done = counters.results - results.size
+            for batch in outlook.batches(results, schema):
                 done += batch.num_rows
-                step = Step(batch, phase, done, _expected(workspace.estimator, sizes, done))
+                step = outlook.step(batch, phase, counters.results if outlook.measures else done)
                 if last is not None:
                     yield last
                 last = step if phase is Phase.CLEANUP else None
                 if last is None:
                     yield step
-        if last is not None:
-            yield replace(last, estimate=_expected(workspace.estimator, sizes, last.results))
+        if last is not None or outlook.measures:
+            yield outlook.last(last, schema, counters.results)
         if witness is not None:
             witness.tell()
     finally:
         workspace.blocks.close()
-
-
-def _expected(estimator: Estimator, sizes: Sizes, results: int) -> Estimate | None:
-    """What is known of the total: it is no less than what there is already."""
-    left_rows, right_rows = sizes.rows
-    if left_rows is None or right_rows is None:
-        return None
-    estimate = estimator.estimate(left_rows, right_rows)
-    if estimate is None:
-        return None
-    total, low, high, confidence = estimate
-    return Estimate(max(total, results), max(low, results), max(high, results), confidence)
 
 
 def small_batches(table: pa.Table, most_bytes: int) -> list[pa.RecordBatch]:
