@@ -234,11 +234,13 @@ def explain(
 
 
 @app.command()
-def demo() -> None:
-    """Join two sources that stall, on a local Spark, and watch the answer grow. Takes about a minute."""
+def demo(
+    compare: Annotated[bool, typer.Option(help="Once more with XJoin, then both side by side.")] = False,
+) -> None:
+    """Join two remote sources that fall silent, on a local Spark, and watch the answer grow. Takes about a minute."""
     from dovetail.demo import run
 
-    if not run(console):
+    if not run(console, compare):
         raise typer.Exit(1)
 
 

@@ -6,7 +6,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
 from tests.sources.proxy import Proxy
+from tests.spark.remote_streams import Batches, forget_the_last_commit, rows_of, started, wait_for
 
 import dovetail
 from dovetail.errors import InputError
@@ -30,7 +31,6 @@ pytestmark = pytest.mark.spark
 ROWS = 6000
 ORDERS = pa.table({"id": np.arange(ROWS), "k": np.arange(ROWS) % 700, "pad": [f"{i:050}" for i in range(ROWS)]})
 PARCELS = pa.table({"nr": np.arange(ROWS), "k": np.arange(ROWS)[::-1] % 700})
-DAY = pa.array([19_000, None], pa.int32())
 KINDS = pa.table(
     {
         "u1": pa.array([255, None], pa.uint8()),
@@ -39,13 +39,10 @@ KINDS = pa.table(
         "word": pa.array(["a", None]).dictionary_encode(),
         "at": pa.array([1_700_000_000_000_000_000, None], pa.timestamp("ns", "UTC")),
         "local": pa.array([1_700_000_000, None], pa.timestamp("s")),
-        "day": DAY.cast(pa.date32()),
+        "day": pa.array([date(2024, 2, 29), None]),
         "list": pa.array([[1, None], None], pa.list_(pa.uint16())),
     }
 )
-
-Read = Callable[..., DataFrame]
-Batches = dict[int, pa.Table]
 
 
 @pytest.fixture(scope="module")
@@ -72,40 +69,10 @@ def flight(reader: Any, port: int, dataset: str, **options: Any) -> DataFrame:
     )
 
 
-def started(stream: DataFrame, checkpoint: Path, into: Batches, **trigger: Any) -> StreamingQuery:
-    """A query that keeps the rows of each micro-batch under its number."""
-
-    def keep(batch: DataFrame, number: int) -> None:
-        into[number] = batch.toArrow()
-
-    writer = stream.writeStream.foreachBatch(keep).option("checkpointLocation", str(checkpoint))
-    return (writer.trigger(**trigger) if trigger else writer).start()
-
-
-def rows_of(batches: Batches) -> int:
-    return sum(table.num_rows for table in list(batches.values()))
-
-
-def wait_for(done: Callable[[], bool], query: StreamingQuery | None = None) -> None:
-    limit = time.monotonic() + 60
-    while not done():
-        assert query is None or query.isActive, query.exception()
-        assert time.monotonic() < limit, "this takes too long"
-        time.sleep(0.02)
-
-
 def check_orders(batches: Batches) -> None:
     """Every row once, in order, as the server has it."""
     found = pa.concat_tables([batches[number] for number in sorted(batches)])
     assert found.select(ORDERS.column_names).cast(ORDERS.schema).equals(ORDERS)
-
-
-def forget_the_last_commit(checkpoint: Path) -> int:
-    """As if Spark had died just before it: the micro-batch is planned, and has to be run again."""
-    number = max(int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdigit())
-    for path in (checkpoint / "commits").glob(f"*{number}*"):
-        path.unlink()
-    return number
 
 
 # Tables.
@@ -252,21 +219,9 @@ def test_a_slow_line_gives_what_has_come(spark: SparkSession, line: Proxy, tmp_p
 # What will not work is said at once.
 
 
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        ({"dataset": "order"}, "cannot read .*no table is called 'order'"),
-        ({"location": "grpc://127.0.0.1:1"}, "cannot read grpc://127.0.0.1:1"),
-        ({"dataset": ""}, 'the option dataset is missing: .option."dataset", "orders"'),
-        ({"rows": "3"}, "rows: no such option. There are location, dataset"),
-        ({"maxRowsPerTrigger": "0"}, "maxRowsPerTrigger must be a positive number; got '0'"),
-        ({"end": "yes"}, "end must be true or false; got 'yes'"),
-    ],
-)
-def test_bad_options(spark: SparkSession, server: TableServer, options: dict[str, str], problem: str) -> None:
-    given = {"location": f"grpc://127.0.0.1:{server.port}", "dataset": "orders", **options}
-    with pytest.raises(AnalysisException, match=problem):
-        spark.readStream.format("dovetail-flight").options(**given).load()
+def test_a_server_that_is_not_there(spark: SparkSession) -> None:
+    with pytest.raises(AnalysisException, match="cannot read grpc://127.0.0.1:1, 'orders'"):
+        flight(spark.readStream, 1, "orders")
 
 
 def test_an_end_that_nobody_tells(spark: SparkSession, server: TableServer) -> None:

@@ -1,0 +1,161 @@
+"""The demo: two servers that fall silent, a join on Spark that uses the silence, and a check of its answer.
+
+Flight server: orders   --+
+                          +--> dovetail.join(…, algorithm="diner") on Spark --> parquet --> counted, checked
+Flight server: payments --+
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from dovetail.api import join
+from dovetail.demo.scene import Scene
+from dovetail.demo.script import Sender, senders, silences
+
+ON = "l.order_id = r.order_id"
+MEMORY = "256KB"
+CELLS = 2
+POLL_S = 0.25
+LINE_S = 2.0  # between lines of plain text
+
+
+def run(console: Console, compare: bool = False) -> bool:
+    """Run the demo; True if all answers are right. With `compare`, once more with XJoin, and both side by side."""
+    from dovetail.spark.session import local_session
+
+    say(console, "starting Spark …")
+    place = Path(tempfile.mkdtemp(prefix="dovetail-demo-"))
+    spark = local_session("dovetail demo", conf={"spark.sql.shuffle.partitions": str(CELLS)})
+    try:
+        scenes, right = [], True
+        for algorithm in ("diner", "xjoin") if compare else ("diner",):
+            scene, same = _play(spark, algorithm, place / algorithm, console)
+            scenes.append(scene)
+            right = right and same
+        if compare:
+            console.print(side_by_side(scenes))
+        return right
+    finally:
+        spark.stop()
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _play(spark: Any, algorithm: str, place: Path, console: Console) -> tuple[Scene, bool]:
+    with senders() as both:
+        scene = Scene(algorithm, both)
+        orders, payments = (_read(spark.readStream.option("end", "true"), sender) for sender in both)
+        state = str(place / "state")
+        joined = join(orders, payments, ON, algorithm=algorithm, memory=MEMORY, end="source", state_dir=state)
+        writer = joined.writeStream.format("parquet").option("path", str(place / "results"))
+        query = writer.option("checkpointLocation", str(place / "checkpoint")).start()
+        try:
+            say(console, f"\norders JOIN payments ON {ON}, by {algorithm}, {MEMORY} for each of {CELLS} cells")
+            with _screen(scene, console) as show:
+                _watch(query, scene, show)
+        finally:
+            query.stop()
+        say(console, summary(scene))
+        say(console, "checking against Spark's own join of the same rows at rest …")
+        return scene, _check(spark, place, both, scene.results, console)
+
+
+def _read(reader: Any, sender: Sender) -> Any:
+    return reader.format("dovetail-flight").options(location=sender.location, dataset=sender.name).load()
+
+
+def _watch(query: Any, scene: Scene, show: Any) -> None:
+    """Follow the query until nothing is left to do; the clock starts when Spark's workers are warm."""
+    last = -1
+    while scene.ended is None:
+        query.awaitTermination(POLL_S)  # raises what the query has failed with
+        for progress in query.recentProgress:
+            if progress.batchId <= last:
+                continue
+            last = progress.batchId
+            figures = _figures(progress)
+            if figures or progress.numInputRows:
+                scene.found(figures.get("results", 0), progress.numInputRows)
+                scene.in_memory = figures.get("resident_rows", scene.in_memory)
+                scene.on_disk = figures.get("spilled_rows", scene.on_disk)
+            elif scene.joined >= scene.all_rows:
+                scene.ended = time.monotonic()
+        if scene.began is None and scene.results:
+            scene.begin()
+        scene.look()
+        show()
+
+
+def _figures(progress: Any) -> dict[str, int]:
+    """What the cells have said of a micro-batch; nothing, if none of them had work."""
+    ours = (progress.observedMetrics or {}).get("dovetail")
+    return {name: value for name, value in (ours.asDict() if ours is not None else {}).items() if value is not None}
+
+
+def _check(spark: Any, place: Path, both: tuple[Sender, Sender], results: int, console: Console) -> bool:
+    """Compare with Spark's own join: the number of rows and a fingerprint of them."""
+    fingerprint = ["count(*) AS n", "sum(cast(xxhash64(order_id, amount, city, paid) AS decimal(38,0))) AS h"]
+    ours = spark.read.parquet(str(place / "results")).selectExpr(*fingerprint).first()
+    orders, payments = (_read(spark.read, sender) for sender in both)
+    theirs = orders.join(payments, "order_id").selectExpr(*fingerprint).first()
+    if ours == theirs and ours["n"] == results:
+        say(console, f"[bold green]✓[/] {results:,} results, the same rows as Spark's own join")
+        return True
+    say(console, f"[bold red]✗[/] {ours['n']:,} results, Spark's own join gives {theirs['n']:,}")
+    return False
+
+
+def summary(scene: Scene) -> str:
+    return (
+        f"{scene.results:,} results after {scene.elapsed:.1f} s in {scene.micro_batches} micro-batches; "
+        f"{scene.in_silence:,} of them were found while both servers were silent"
+    )
+
+
+def side_by_side(scenes: list[Scene]) -> Table:
+    """What each algorithm had found when."""
+    one, other = (sender.bursts for sender in scenes[0].senders)
+    end = max(sender.rows.seconds[-1] for sender in scenes[0].senders)
+    moments = [(f"results at {stop:.1f} s, the end of a silence", stop) for _, stop in silences(one, other)]
+    moments.append((f"results at {end:.1f} s, the end of transmission", float(end)))
+    table = Table(box=None, padding=(0, 2))
+    table.add_column("")
+    for scene in scenes:
+        table.add_column(scene.algorithm, justify="right")
+    for words, second in moments:
+        table.add_row(words, *(f"{scene.results_at(second):,}" for scene in scenes))
+    table.add_row("results while both servers were silent", *(f"{scene.in_silence:,}" for scene in scenes))
+    table.add_row("all results", *(f"{scene.results:,}" for scene in scenes))
+    table.add_row("complete after", *(f"{scene.elapsed:.1f} s" for scene in scenes))
+    return table
+
+
+@contextmanager
+def _screen(scene: Scene, console: Console) -> Iterator[Any]:
+    """A live panel on a terminal, elsewhere a plain line every two seconds and whenever the phase changes."""
+    if console.is_terminal:
+        with Live(scene, console=console, refresh_per_second=8):
+            yield lambda: None
+        return
+    last: list[Any] = [-LINE_S, ""]
+
+    def plain() -> None:
+        if scene.elapsed - last[0] >= LINE_S or scene.phase != last[1]:
+            last[:] = scene.elapsed, scene.phase
+            say(console, scene.line())
+
+    yield plain
+
+
+def say(console: Console, words: str) -> None:
+    console.print(words, highlight=False, soft_wrap=True)

@@ -1,0 +1,165 @@
+"""What the demo shows: who sends, what is found, and when it was found.
+
+   5.2 s   both are silent: diner joins what is on disk
+  orders   ███████████░░░░░░░░░░░░░░    53,120 rows   silent
+payments   ███████████░░░░░░░░░░░░░░    52,004 rows   silent
+ results   27,310, of them 12,411 while both were silent
+
+                    ▂▅▇     a column for each second, with what is found by its end
+           ▁▁▂▂▃▃▃▃▃███     yellow: nothing arrived
+  orders   ━━━━━━      ━
+payments   ━━━━━       ━━
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+from dovetail.demo.script import Sender
+
+LABEL = 10
+BLOCKS = " ▁▂▃▄▅▆▇█"
+HEIGHT = 6
+COLUMNS = 60  # seconds that are shown
+PHASES = {
+    "starting": ("cyan", "Spark's workers start with the first rows; the clock waits for them"),
+    "arriving": ("green", "rows arrive"),
+    "silent": ("yellow", "both are silent: {} joins what is on disk"),
+    "rest": ("cyan", "all has arrived: {} finds the rest"),
+    "complete": ("bold green", "complete"),
+}
+
+
+@dataclass(slots=True)
+class Scene:
+    """All that is known of a run, for the screen and for the comparison at the end."""
+
+    algorithm: str
+    senders: tuple[Sender, Sender]
+    began: float | None = None
+    ended: float | None = None
+    joined: int = 0  # rows that Spark has taken
+    results: int = 0
+    in_silence: int = 0  # results found while nobody sent
+    in_memory: int = 0
+    on_disk: int = 0
+    micro_batches: int = 0
+    phase: str = "starting"
+    history: list[tuple[float, int, str]] = field(default_factory=list)  # when, results until then, phase
+
+    def begin(self) -> None:
+        self.began = time.monotonic()
+        for sender in self.senders:
+            sender.rows.begin()
+
+    @property
+    def elapsed(self) -> float:
+        return 0.0 if self.began is None else (self.ended or time.monotonic()) - self.began
+
+    @property
+    def transmitted(self) -> bool:
+        return all(sender.rows.ended() for sender in self.senders)
+
+    @property
+    def all_rows(self) -> int:
+        """What Spark takes in all: each source says at last that it has ended."""
+        return sum(len(sender.rows.seconds) + 1 for sender in self.senders)
+
+    def look(self) -> None:
+        """See what is going on."""
+        waiting = sum(sender.sent for sender in self.senders) - self.joined
+        if self.ended is not None:
+            self.phase = "complete"
+        elif self.began is None:
+            self.phase = "starting"
+        elif waiting > 0:
+            self.phase = "arriving"
+        elif self.transmitted:
+            self.phase = "rest"
+        else:
+            self.phase = "silent" if all(sender.silent for sender in self.senders) else "arriving"
+        if self.began is not None:
+            self.history.append((self.elapsed, self.results, self.phase))
+
+    def found(self, results: int, arrived: int) -> None:
+        """A micro-batch is done."""
+        self.micro_batches += 1
+        self.joined += arrived
+        self.results += results
+        if not arrived and not self.transmitted:
+            self.in_silence += results
+
+    def results_at(self, second: float) -> int:
+        return max((results for when, results, _ in self.history if when <= second), default=0)
+
+    # Plain text.
+
+    def line(self) -> str:
+        sent = "  ".join(f"{sender.name} {sender.sent:>7,}" for sender in self.senders)
+        return f"{self.elapsed:5.1f} s  {self.phase:<8}  {sent}  results {self.results:>7,}"
+
+    # The screen.
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for line in self._lines(options.max_width):
+            line.truncate(options.max_width)
+            line.no_wrap = True
+            yield line
+
+    def _lines(self, width: int) -> list[Text]:
+        colour, words = PHASES[self.phase]
+        lines = [_row(f"{self.elapsed:.1f} s", Text(words.format(self.algorithm), style=colour))]
+        lines += [_row(sender.name, self._sender(sender, width)) for sender in self.senders]
+        lines.append(_row("kept", Text(f"{self.in_memory:,} rows in memory, {self.on_disk:,} on disk")))
+        silent = f", {self.in_silence:,} of them while both were silent" if self.in_silence else ""
+        lines.append(_row("results", Text.assemble((f"{self.results:,}", "bold"), silent)))
+        return [*lines, Text(), *self._chart(min(COLUMNS, width - LABEL - 3))]
+
+    def _sender(self, sender: Sender, width: int) -> Text:
+        rows, share = sender.sent, sender.sent / len(sender.rows.seconds)
+        cells = max(8, min(30, width - 44))
+        full = round(cells * share)
+        doing = "ended" if sender.rows.ended() else "silent" if sender.silent or self.began is None else "sends"
+        style = {"ended": "cyan", "silent": "yellow", "sends": "green"}[doing]
+        bar = ("█" * full, style), ("░" * (cells - full), "dim")
+        return Text.assemble(*bar, f" {rows:>8,} rows   ", (doing, style))
+
+    def _chart(self, columns: int) -> list[Text]:
+        """Results over time, and below who sent."""
+        per_column = max(1.0, self.elapsed / columns)
+        seconds = [(i + 1) * per_column for i in range(int(self.elapsed / per_column))]
+        heights, phases = self._by_second(seconds)
+        top = max(self.results, 1)
+        lines = []
+        for level in reversed(range(HEIGHT)):
+            text = Text()
+            for height, phase in zip(heights, phases, strict=True):
+                eighths = round(height / top * HEIGHT * 8) - level * 8
+                text.append(BLOCKS[min(8, max(0, eighths))], PHASES[phase][0])
+            lines.append(_row(f"{top:,}" if level == HEIGHT - 1 else "", text))
+        for sender in self.senders:
+            drawn = "".join("━" if self._sends(sender, second - per_column / 2) else " " for second in seconds)
+            lines.append(_row(sender.name, Text(drawn, style="green")))
+        return lines
+
+    def _by_second(self, seconds: list[float]) -> tuple[list[int], list[str]]:
+        heights, phases, at, last = [], [], 0, (0.0, 0, "arriving")
+        for second in seconds:
+            while at < len(self.history) and self.history[at][0] <= second:
+                last = self.history[at]
+                at += 1
+            heights.append(last[1])
+            phases.append(last[2])
+        return heights, phases
+
+    def _sends(self, sender: Sender, second: float) -> bool:
+        before, after = sender.rows.seconds.searchsorted([second - 0.5, second + 0.5])
+        return bool(after > before)
+
+
+def _row(label: str, content: Text) -> Text:
+    return Text.assemble((f"{label:>{LABEL}}", "dim"), "   ", content)

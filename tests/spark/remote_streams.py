@@ -1,0 +1,44 @@
+"""Queries over remote sources whose micro-batches are kept, to be compared when they are run again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming import StreamingQuery
+
+Batches = dict[int, pa.Table]
+
+
+def started(stream: DataFrame, checkpoint: Path, into: Batches, **trigger: Any) -> StreamingQuery:
+    """A query that keeps the rows of each micro-batch under its number."""
+
+    def keep(batch: DataFrame, number: int) -> None:
+        into[number] = batch.toArrow()
+
+    writer = stream.writeStream.foreachBatch(keep).option("checkpointLocation", str(checkpoint))
+    return (writer.trigger(**trigger) if trigger else writer).start()
+
+
+def rows_of(batches: Batches) -> int:
+    return sum(table.num_rows for table in list(batches.values()))
+
+
+def wait_for(done: Callable[[], bool], query: StreamingQuery) -> None:
+    limit = time.monotonic() + 60
+    while not done():
+        assert query.isActive, query.exception()
+        assert time.monotonic() < limit, "this takes too long"
+        time.sleep(0.02)
+
+
+def forget_the_last_commit(checkpoint: Path) -> int:
+    """As if Spark had died just before it: the micro-batch is planned, and has to be run again."""
+    number = max(int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdigit())
+    for path in (checkpoint / "commits").glob(f"*{number}*"):
+        path.unlink()
+    return number

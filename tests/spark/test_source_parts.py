@@ -1,0 +1,153 @@
+"""The parts of remote sources that need no Spark: what waits in line, offsets, options."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from datetime import time as clock_time
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.sources.scripted import Gate, Scripted
+
+from dovetail.errors import InputError, SourceError
+from dovetail.sources.flight_server import TableServer
+from dovetail.sources.reader import Reader, Retry
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'dovetail[spark]'")
+
+from dovetail.spark.sources.flight import FlightFormat
+from dovetail.spark.sources.inflow import Inflow
+from dovetail.spark.sources.offsets import Offset
+
+TABLE = pa.table({"n": range(100)})
+SOON = Retry(tries=3, first_pause_ms=1)
+
+
+def inflow(source: Scripted, start: Offset | None = None, **options: Any) -> Inflow:
+    return Inflow(Reader(source, SOON), start or Offset(), **options)
+
+
+def numbers(batches: list[pa.RecordBatch] | None) -> list[int]:
+    return [n for batch in batches or [] for n in batch["n"].to_pylist()]
+
+
+def read_all(rows: Inflow, most_rows: int | None) -> list[tuple[Offset, list[int]]]:
+    """Micro-batches until the end."""
+    steps, reached = [], Offset()
+    while not reached.ended:
+        before, reached = reached, rows.latest(reached, most_rows, wait_s=10)
+        steps.append((reached, numbers(rows.between(before, reached))))
+    return steps
+
+
+@pytest.mark.parametrize("most_rows", [7, 20, 1000, None])
+def test_each_row_once_and_never_more_than_allowed(most_rows: int | None) -> None:
+    steps = read_all(inflow(Scripted(TABLE, batch_rows=7, breaks=[35])), most_rows)
+    assert [n for _, found in steps for n in found] == list(range(100))
+    assert all(len(found) <= (most_rows or 100) for _, found in steps)
+
+
+def test_asking_does_not_wait_for_a_source_that_stalls() -> None:
+    gate = Gate(14)
+    rows = inflow(Scripted(TABLE, batch_rows=7, gates=[gate]))
+    assert gate.reached.wait(10)
+    reached = rows.latest(Offset(), None, 0.0)
+    assert reached == Offset(14, 14)
+    assert rows.latest(reached, None, 0.0) == reached
+    gate.opened.set()
+    assert rows.latest(reached, None, wait_s=10).rows > 14
+
+
+def test_what_was_asked_for_can_be_had_again_until_spark_goes_on() -> None:
+    gate = Gate(28)
+    rows = inflow(Scripted(TABLE, batch_rows=7, gates=[gate]))
+    assert gate.reached.wait(10)
+    first = rows.latest(Offset(), 14, 0.0)
+    assert rows.latest(Offset(), 14, 0.0) == first
+    assert numbers(rows.between(Offset(), first)) == list(range(14))
+    second = rows.latest(first, 14, 0.0)
+    assert rows.between(Offset(), first) is None  # has to be read again
+    assert numbers(rows.between(first, second)) == list(range(14, 28))
+    gate.opened.set()
+    rows.close()
+
+
+def test_a_full_line_waits_for_spark() -> None:
+    source = Scripted(TABLE, batch_rows=10)
+    rows = inflow(source, room=200)  # bytes, of 80 each
+    reached, limit = Offset(), time.monotonic() + 10
+    for joined in range(0, 71, 10):
+        reached = rows.latest(reached, 10, wait_s=10)
+        while source.given < joined + 30:  # two wait, one is in the hands of the thread
+            assert time.monotonic() < limit
+            time.sleep(0.001)
+        assert source.given == joined + 30
+    rows.close()
+
+
+def test_what_came_before_a_break_is_given_before_the_error() -> None:
+    rows = inflow(Scripted(TABLE, batch_rows=7, breaks=[14], resumable=False))
+    reached = Offset()
+    while reached.rows < 14:
+        reached = rows.latest(reached, None, wait_s=1.0)
+    with pytest.raises(SourceError, match="broke after 14 rows: the line is dead"):
+        rows.latest(reached, None, wait_s=10)
+
+
+def test_a_source_that_is_polled_goes_on_behind_its_end() -> None:
+    source = Scripted(TABLE.slice(0, 20), batch_rows=20)
+    rows = inflow(source, poll_s=0.001)
+    reached = rows.latest(Offset(), None, wait_s=10)
+    assert reached == Offset(20, 20)
+    source.rows = TABLE.to_batches()[0]
+    assert rows.latest(reached, None, wait_s=10).rows >= 40
+    rows.close()
+
+
+@pytest.mark.parametrize(
+    "position",
+    [
+        None,
+        4096,
+        (1, "a'b", None, True, 2.5),
+        (date(2024, 2, 29), datetime(2024, 2, 29, 1, 2, 3, 4, UTC), clock_time(12, 34, 56, 7)),
+        (Decimal("1.20"), b"\x00\xff"),
+    ],
+)
+def test_offsets_come_back_from_the_checkpoint(position: Any) -> None:
+    offset = Offset(3, position, True)
+    document = json.loads(json.dumps(offset.to_json()))
+    assert Offset.read(document) == offset
+    assert all(isinstance(value, int | str | bool) for value in document.values())
+
+
+@pytest.fixture(scope="module")
+def location() -> Iterator[str]:
+    with TableServer({"t": TABLE, "marked": pa.table({"_end": [True]})}) as server:
+        yield f"grpc://127.0.0.1:{server.port}"
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"dataset": ""}, 'the option dataset is missing: .option."dataset", "orders"'),
+        ({"rows": "3"}, r"rows: no such option\. There are location, dataset"),
+        ({"maxRowsPerTrigger": "0"}, "maxRowsPerTrigger must be a positive number; got '0'"),
+        ({"tries": "many"}, "tries must be a positive number; got 'many'"),
+        ({"end": "yes"}, "end must be true or false; got 'yes'"),
+        ({"tlsRootCerts": "nowhere.pem"}, "tlsRootCerts cannot be read"),
+        ({"dataset": "marked", "end": "true"}, "a column is called _end already"),
+    ],
+)
+def test_bad_options_are_named(location: str, options: dict[str, str], problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        FlightFormat({"location": location, "dataset": "t", **options}).schema()
+
+
+def test_headers_are_options(location: str) -> None:
+    FlightFormat({"location": location, "dataset": "t", "header.authorization": "Bearer x", "tries": "3"})

@@ -1,0 +1,87 @@
+"""The demo's script and screen, without Spark."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from dovetail import demo
+from dovetail.demo.scene import HEIGHT, PHASES, Scene
+from dovetail.demo.script import FIRST, GRAIN_S, ORDERS, PAYMENTS, ROWS, in_bursts, is_silent, senders, silences
+
+
+def test_rows_come_in_bursts_and_never_in_a_silence() -> None:
+    for bursts in (ORDERS, PAYMENTS):
+        seconds = in_bursts(ROWS, bursts)
+        assert len(seconds) == ROWS
+        assert np.all(np.diff(seconds) >= 0)
+        assert np.count_nonzero(seconds == 0.0) == FIRST
+        assert seconds[-1] == pytest.approx(sum(map(sum, bursts)), abs=0.05)
+        assert not any(is_silent(bursts, s) and is_silent(bursts, s - 2 * GRAIN_S) for s in seconds[FIRST::97])
+
+
+def test_there_is_time_in_which_nobody_sends() -> None:
+    found = silences(ORDERS, PAYMENTS)
+    assert len(found) == 2
+    for start, end in found:
+        assert end - start > 6
+        assert is_silent(ORDERS, (start + end) / 2)
+        assert is_silent(PAYMENTS, (start + end) / 2)
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+    """A run in which ten results are found in each half second, with a clock that tests turn."""
+    clock = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    with senders() as both:
+        scene = Scene("diner", both)
+        scene.look()
+        assert scene.phase == "starting"
+        scene.begin()
+        for _ in range(60):
+            clock[0] += 0.5
+            arrived = sum(sender.sent for sender in both) - scene.joined
+            scene.found(10, arrived)
+            scene.look()
+        yield scene
+
+
+def drawn(thing: object, width: int) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    console.print(thing)
+    return console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+
+
+def test_phases_follow_the_senders(scene: Scene) -> None:
+    phases = {round(when, 1): phase for when, _, phase in scene.history}
+    (first_start, first_end), _ = silences(ORDERS, PAYMENTS)
+    assert all(phase == "silent" for when, phase in phases.items() if first_start + 0.5 < when < first_end)
+    assert all(phase == "arriving" for when, phase in phases.items() if when < first_start - 0.5)
+    assert 0 < scene.in_silence < scene.results == 600
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+@pytest.mark.parametrize("phase", list(PHASES))
+def test_every_frame_fits_and_has_the_same_height(scene: Scene, width: int, phase: str) -> None:
+    scene.phase = phase
+    lines = drawn(scene, width)
+    assert len(lines) == 6 + HEIGHT + 2
+    assert max(map(len, lines)) <= width
+
+
+def test_the_comparison_reads_off_both_runs(scene: Scene) -> None:
+    table = "\n".join(drawn(demo.side_by_side([scene, scene]), 80))
+    end = silences(ORDERS, PAYMENTS)[0][1]
+    assert f"results at {end:.1f} s" in table
+    assert f"{scene.results_at(end):,}" in table
+    assert "complete after" in table
+
+
+def test_a_plain_line_is_one_line(scene: Scene) -> None:
+    assert len(scene.line()) < 80
+    assert "results" in scene.line()
