@@ -75,7 +75,7 @@ def test_a_reader_is_read_as_the_join_goes_on() -> None:
     steps = dovetail.progressive(reader, pa.table({"k": list(range(10))}), ["k"], memory="1MB")
     assert not read
     next(steps)
-    assert len(read) < 10  # what waits to be joined has a sixty-fourth of the memory
+    assert len(read) < 10  # what waits to be joined has a small part of the memory
     assert sum(step.batch.num_rows for step in steps) < 50_000
 
 

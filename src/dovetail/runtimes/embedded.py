@@ -34,7 +34,7 @@ __all__ = ["BATCH_ROWS", "STREAM_ROWS", "Step", "in_turn", "join_along_diagonal"
 
 BATCH_ROWS = 1 << 16  # rows of a table at rest that arrive at once
 STREAM_ROWS = 4096  # rows of a progressive join that arrive at once: small, for early results
-LINE_SHARE = 64  # of the budget, for rows of one side that wait: with the batch at hand, less than a block
+LINE_SHARE = 128  # of the budget, for rows of one side that wait: with the batch at hand and a sample, a block at most
 LINE_BYTES = 1 << 24  # the same where there is no budget
 
 
@@ -133,7 +133,8 @@ def run(
     if "measures" in kind.parameters:  # it tells the estimator of blocks of its own
         parameters["measures"] = aggregates or {}
     elif is_expected and plan.how == "inner" and "window" not in parameters:
-        events = Sampling(workspace, outlook.measures, (sizes.rows[0], sizes.rows[1])).watch(events)
+        rows = (sizes.rows[0], sizes.rows[1])
+        events = Sampling(workspace, outlook.measures, rows, owned=line_bytes > 0).watch(events)
     operator = kind(workspace)
     return Running(_steps(operator, workspace, events, schema, outlook, witness), operator)
 

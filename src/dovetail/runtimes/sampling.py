@@ -25,16 +25,22 @@ from dovetail.operators.protocol import Workspace
 from dovetail.state.hash_keys import hash_column
 from dovetail.state.measures import Measures
 from dovetail.state.rough_codes import rough_codes
+from dovetail.statistics import read_columns
 
 BLOCK_ROWS = 4096  # of each side that wait, at most
 FEWEST_ROWS = 64
 BLOCKS = 8  # that follow each other; then there are gaps, as many blocks long as there have been blocks
 PARTS = 16  # a block has no more than one in so many rows of an input whose size is known
 ROOM = 1 << 18  # pairs that are listed at once
+SHARE = 64  # one in so many bytes of the budget is for rows that wait
 
 
 class Sampling:
-    def __init__(self, workspace: Workspace, measures: Measures, rows: tuple[int | None, int | None]) -> None:
+    """`owned`: rows that wait are in memory for this only, and not as part of a table."""
+
+    def __init__(
+        self, workspace: Workspace, measures: Measures, rows: tuple[int | None, int | None], *, owned: bool
+    ) -> None:
         self._condition = workspace.condition
         self._estimator = workspace.estimator
         self._counters = workspace.counters
@@ -42,6 +48,11 @@ class Sampling:
         self._codes = _Codes(workspace.condition)
         known = max((count for count in rows if count is not None), default=PARTS * BLOCK_ROWS)
         self._rows = min(BLOCK_ROWS, max(FEWEST_ROWS, known // PARTS))
+        self._columns = [None if measures else read_columns(self._condition, side) for side in Side]
+        limit = workspace.budget.limit if owned else None
+        self._bytes = None if limit is None else limit // SHARE  # of both sides
+        if self._bytes is not None:
+            workspace.budget.hold("sample", 0, self._bytes)
         self._waiting: tuple[list[pa.RecordBatch], list[pa.RecordBatch]] = ([], [])
         self._gap = 0  # rows that are left out before the next block
         self._arrived = [0, 0]
@@ -68,12 +79,14 @@ class Sampling:
         if self._gap > 0:
             self._gap -= batch.num_rows
             return
-        mine = self._waiting[side]
-        mine.append(batch.slice(0, BLOCK_ROWS - _size(mine)))  # what is beyond is left out
+        mine, columns = self._waiting[side], self._columns[side]
+        batch = batch if columns is None else batch.select(columns)
+        most = BLOCK_ROWS if self._bytes is None else self._fitting(batch)
+        mine.append(batch.slice(0, max(0, most - _size(mine))))  # what is beyond is left out
         sizes = [_size(waiting) for waiting in self._waiting]
-        if min(sizes) and max(sizes) >= self._rows:
+        if min(sizes) and max(sizes) >= min(self._rows, most):
             sides = [pa.concat_batches(waiting) for waiting in self._waiting]
-            count = max(sizes) // self._rows
+            count = max(1, max(sizes) // self._rows)
             for part in range(count):
                 left, right = (_part(rows, part, count) for rows in sides)
                 if left.num_rows and right.num_rows:
@@ -82,6 +95,12 @@ class Sampling:
             self._gap = 2 * self._rows * done if done >= BLOCKS else 0
             for waiting in self._waiting:
                 waiting.clear()
+
+    def _fitting(self, batch: pa.RecordBatch) -> int:
+        """How many rows of a side can wait."""
+        assert self._bytes is not None
+        width = max(1, int(batch.nbytes) // max(1, int(batch.num_rows)))
+        return max(1, min(BLOCK_ROWS, self._bytes // 2 // width))
 
     def _meet(self, left: pa.RecordBatch, right: pa.RecordBatch) -> None:
         """All rows of both sides make a block."""
