@@ -28,7 +28,7 @@ from dovetail.runtimes.output import output_schema
 from dovetail.spark import cell_state
 from dovetail.spark.multi_streams import SeveralPlan, SeveralStreams
 from dovetail.spark.packing import from_bytes, multi_packer, packer
-from dovetail.spark.stream_cell import JoinProcessor, Setting, StreamJoin, TwoStreams
+from dovetail.spark.stream_cell import JoinProcessor, Setting, StreamJoin, TwoStreams, _Notes, _Step
 
 SCHEMAS = (
     pa.schema([("k", pa.int64()), ("a", pa.int64()), ("s", pa.string())]),
@@ -289,6 +289,25 @@ def test_progressive_operators_between_micro_batches(tmp_path: Path, algorithm: 
     assert notes["finished"]
     old = {name for name in segments(tmp_path) if int(name.partition("-")[0]) < len(cell.history) - 1}
     assert old <= set.union(*cell.history[-3:])
+
+
+def test_work_makes_way_for_arrivals_only_while_some_can_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dovetail.spark.stream_cell.REACT_S", 0.0)
+    monkeypatch.setattr("dovetail.spark.stream_cell.REST_S", 1000.0)
+
+    class FourUnits:
+        def react(self) -> Iterator[list[int]]:
+            return iter([[1], [2], [3], [4]])
+
+        def clean_up(self) -> Iterator[int]:
+            return iter([5])
+
+    def found(ended: list[bool]) -> tuple[list[int], bool]:
+        notes = _Notes(ended)
+        return list(_Step(stream_join(tmp_path), FourUnits(), notes).left_over()), notes.finished  # type: ignore[arg-type]
+
+    assert found([True, False]) == ([1], False)
+    assert found([True, True]) == ([1, 2, 3, 4, 5], True)
 
 
 def test_what_is_available_is_all(tmp_path: Path) -> None:

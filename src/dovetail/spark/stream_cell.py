@@ -36,6 +36,7 @@ FORMAT = 3  # of the segments, with the hashes in them: to be raised when a rele
 FIGURES = ("results", "resident_rows", "spilled_rows", "reactive", "finished")
 RESULTS = "payload binary, " + ", ".join(f"{name} bigint" for name in FIGURES)
 REACT_S = 0.5  # of a micro-batch without input, for each cell
+REST_S = 5.0  # the same when all inputs have ended, and nothing can come that would have to wait
 HEARTBEAT_MS = int(1000 * HEARTBEAT_S)
 
 AT_ARRIVAL = ("shj",)
@@ -232,7 +233,7 @@ class _Step:
         if self._join.setting.ends_when_idle:
             for number in range(self._join.inputs):
                 self._end(number)
-        deadline = time.monotonic() + REACT_S
+        deadline = time.monotonic() + (REST_S if all(self._notes.ended) else REACT_S)
         for found in self.work.react():
             yield from found
             if time.monotonic() > deadline:
