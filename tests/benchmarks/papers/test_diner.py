@@ -86,12 +86,22 @@ def test_as_much_as_rpj_and_more_the_more_it_flushes(skew: int, half: float, see
     assert most >= half
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize(("setting", "least"), [(TENTH, 0.93), pytest.param(WHOLE, 0.95, marks=slow)])
-def test_nearly_all_that_any_policy_can_find(setting: Setting, least: float, seed: int) -> None:
+def share_of_bound(seed: int, setting: Setting) -> float:
     line = skewed(1, seed, setting)
     share, most = online("diner", line, setting).share, bound(line, setting)
-    assert least * most <= share <= most + 0.01
+    assert share <= most + 0.01
+    return share / most
+
+
+def test_nearly_all_that_any_policy_can_find() -> None:
+    """The mean of five: with so few rows, single seeds are between .949 and .966."""
+    assert np.mean([share_of_bound(seed, TENTH) for seed in range(5)]) >= 0.95
+
+
+@slow
+@pytest.mark.parametrize("seed", range(5))
+def test_nearly_all_that_any_policy_can_find_at_full_size(seed: int) -> None:
+    assert share_of_bound(seed, WHOLE) >= 0.95
 
 
 @slow

@@ -41,15 +41,16 @@ def test_shares_online_at_a_tenth_of_the_size() -> None:
         assert 0.9 * two[i] <= published[2][i] <= two[i] + 2 * ABOVE  # of the counts that came, not of their means
         assert published[4][i] < ours[i] <= four[i] + ABOVE
         assert ours[i] >= 0.6 * four[i]
-    assert published[4][0] >= 0.28 * two[0]
+    # The published policy has .295 of the bound of two inputs at 5 % here, and .66 at 20 %.
+    assert ours[0] >= 0.30 * two[0]
     assert published[4][-1] >= 0.65 * two[-1]
 
 
 def test_more_online_results_than_mjoin() -> None:
     """Four inputs on one attribute."""
-    five, twenty = star_ratios(200, (0.05, 0.20), "benefit", range(2))
-    assert five >= 20
-    assert five > twenty >= 5
+    five, ten, twenty = star_ratios(200, (0.05, 0.10, 0.20), "benefit", range(2))
+    assert min(five, ten) >= 20
+    assert five > ten > twenty >= 5
 
 
 @pytest.mark.slow
