@@ -103,6 +103,7 @@ def progressive(
     wait_ms: float = WAIT_MS,
     retry: Retry | None = None,
     record: Recording | str | os.PathLike[str] | None = None,
+    workers: int = 1,
     **options: Any,
 ) -> Iterator[Step]:
     """Results as they come: an iterator of steps with new rows, the phase and the number of results so far.
@@ -120,6 +121,9 @@ def progressive(
     iterator is also a handle: `close()`, and `memory("50MB")` while it runs, for algorithms that can do with more and
     less.
 
+    With several `workers`, tables are joined by so many threads, each with ranges of keys that a sample says are equal
+    work, and its part of the memory.
+
     `record` keeps what the join does over time, in a file that `dovetail watch` follows or in a `dovetail.Recording`.
 
     `step.estimate` says how many results there will be, with bounds, if both sizes are known and rows come in random
@@ -134,10 +138,16 @@ def progressive(
     if _on_spark(left, right):
         from dovetail.spark import progressive_dataframes
 
+        if workers != 1:
+            raise PlanError("workers are for tables in process; Spark has its own.")
         if join_type(how) != "inner":
             raise PlanError(f"how={how!r}: Spark DataFrames are joined progressively by inner joins only.")
         waves = progressive_dataframes(left, right, on, suffix=suffix, memory=memory, algorithm=algorithm, **options)
         return _told_by_steps(waves, Heading(str(on), algorithm="waves", where="on Spark"), recording)
+    if workers < 1:
+        raise InputError(f"workers must be 1 or more; got {workers}.")
+    if workers > 1 and (recording is not None or algorithm == "diag"):
+        raise PlanError("several workers cannot be recorded yet, and diag has one only.")
     aggregates = options.pop("aggregate", None)
     if aggregates is not None and (join_type(how) != "inner" or algorithm == "diag"):
         raise PlanError("aggregate is for inner joins, by another algorithm than diag.")
@@ -156,7 +166,9 @@ def progressive(
         return _told_by_steps(join_along_diagonal(plan, scans, suffix), _heading(plan, inputs), recording)
     plan = plan_operator(condition, how, algorithm=algorithm, memory_bytes=memory_bytes, parameters=options)
     if recording is None:
-        return join_progressively(plan, inputs[0], inputs[1], suffix, wait_ms, retry, aggregates=aggregates)
+        return join_progressively(
+            plan, inputs[0], inputs[1], suffix, wait_ms, retry, aggregates=aggregates, workers=workers
+        )
     heading = _heading(plan, inputs)
     witness = Witness(recording.tell, heading.join)
     running = join_progressively(plan, inputs[0], inputs[1], suffix, wait_ms, retry, witness, aggregates)

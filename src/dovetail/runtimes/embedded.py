@@ -8,6 +8,7 @@ from contextlib import closing
 import pyarrow as pa
 
 from dovetail.batch import Arrival, End, Event, Phase, Side, one_batch
+from dovetail.errors import PlanError
 from dovetail.metrics import Counters, Observer, Progress
 from dovetail.operators import operator_class
 from dovetail.operators.protocol import JoinOperator, Workspace
@@ -17,6 +18,7 @@ from dovetail.runtimes.chunked import Chunked, chunk_size
 from dovetail.runtimes.diagonal import DiagonalJoin
 from dovetail.runtimes.driver import Driver
 from dovetail.runtimes.output import output_schema
+from dovetail.runtimes.parallel import ParallelJoin, plan_workers
 from dovetail.runtimes.running import Running
 from dovetail.runtimes.sampling import Sampling
 from dovetail.runtimes.steps import Outlook, Rows, Sizes, Step
@@ -76,17 +78,36 @@ def join_progressively(
     retry: Retry | None = None,
     witness: Witness | None = None,
     aggregates: Mapping[str, str] | None = None,
+    workers: int = 1,
 ) -> Running[Step]:
     """Results as they come, or aggregates over them: rows of tables arrive in turn, those of sources when they come."""
     schema = output_schema(*plan.condition.schemas, suffix, plan.how)
     sizes = Sizes.announced(left, right)
     if isinstance(left, pa.Table) and isinstance(right, pa.Table):
+        if workers > 1:
+            return in_parallel(plan, (left, right), schema, sizes, aggregates, workers)
         return run(plan, in_turn((left, right)), schema, STREAM_ROWS, 0, sizes, witness, aggregates)
+    if workers > 1:
+        raise PlanError("workers are for tables: rows of sources cannot be sampled before they come.")
     room_bytes = LINE_BYTES if plan.memory_bytes is None else max(1, plan.memory_bytes // LINE_SHARE)
     sources = (as_source(left), as_source(right))
     feed = Feed(sources, room_bytes=room_bytes, batch_rows=STREAM_ROWS, wait_ms=wait_ms, retry=retry)
     running = run(plan, feed.events(), schema, STREAM_ROWS, len(sources) * room_bytes, sizes, witness, aggregates)
     return running.wrapped(lambda steps: _fed(steps, feed))
+
+
+def in_parallel(
+    plan: JoinPlan,
+    tables: tuple[pa.Table, pa.Table],
+    schema: pa.Schema,
+    sizes: Sizes,
+    aggregates: Mapping[str, str] | None,
+    workers: int,
+) -> Running[Step]:
+    """The same by several threads."""
+    plan, cells = plan_workers(plan, tables, workers)
+    join = ParallelJoin(plan, cells, schema, STREAM_ROWS, sizes, aggregates or {})
+    return Running(join.steps(sizes.watch(in_turn(tables, STREAM_ROWS * plan.cells))), join)
 
 
 def join_along_diagonal(
@@ -188,10 +209,10 @@ def one_after_the_other(tables: tuple[pa.Table, pa.Table], first: Side) -> Itera
         yield End(side)
 
 
-def in_turn(inputs: tuple[pa.Table, pa.Table]) -> Iterator[Event]:
+def in_turn(inputs: tuple[pa.Table, pa.Table], rows: int = STREAM_ROWS) -> Iterator[Event]:
     """A small batch of each side in turn, in proportion to their sizes, so that both end at about the same time."""
     most = max(1, *(table.num_rows for table in inputs))
-    sizes = [max(1, table.num_rows * STREAM_ROWS // most) for table in inputs]
+    sizes = [max(1, table.num_rows * rows // most) for table in inputs]
     batches = {side: iter(inputs[side].to_batches(max_chunksize=sizes[side])) for side in Side}
     while batches:
         for side in list(batches):

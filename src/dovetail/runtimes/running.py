@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from dovetail.errors import PlanError
 from dovetail.operators.protocol import JoinOperator
+from dovetail.runtimes.parallel import ParallelJoin
 from dovetail.state.budget import parse_bytes
 
 S = TypeVar("S")
@@ -15,7 +16,7 @@ S = TypeVar("S")
 class Running(Iterator[S], Generic[S]):
     """Steps as they come. Leaving the loop, `close` and the end of a `with` free memory and files."""
 
-    def __init__(self, steps: Generator[S, None, None], operator: JoinOperator) -> None:
+    def __init__(self, steps: Generator[S, None, None], operator: JoinOperator | ParallelJoin) -> None:
         self._steps = steps
         self._operator = operator
 
@@ -26,7 +27,9 @@ class Running(Iterator[S], Generic[S]):
         """Give it more memory from now on, or less as soon as it can do with less (None: as much as it likes)."""
         resize: Callable[[int | None], None] | None = getattr(self._operator, "resize", None)
         if resize is None:
-            raise PlanError(f"{self._operator.name} keeps the memory that it was given; pmj can do with more and less.")
+            raise PlanError(
+                f"{self._operator.name} keeps the memory that it was given; pmj in one worker can do with another."
+            )
         resize(None if memory is None else parse_bytes(memory))
 
     def wrapped(self, wrap: Callable[[Iterator[S]], Iterator[S]]) -> Running[S]:

@@ -36,10 +36,19 @@ SHARE = 64  # one in so many bytes of the budget is for rows that wait
 
 
 class Sampling:
-    """`owned`: rows that wait are in memory for this only, and not as part of a table."""
+    """`owned`: rows that wait are in memory for this only, and not as part of a table.
+
+    `all_meet`: as long as nothing is spilled, all rows that have arrived have met when the next event comes.
+    """
 
     def __init__(
-        self, workspace: Workspace, measures: Measures, rows: tuple[int | None, int | None], *, owned: bool
+        self,
+        workspace: Workspace,
+        measures: Measures,
+        rows: tuple[int | None, int | None],
+        *,
+        owned: bool,
+        all_meet: bool = True,
     ) -> None:
         self._condition = workspace.condition
         self._estimator = workspace.estimator
@@ -56,16 +65,19 @@ class Sampling:
         self._waiting: tuple[list[pa.RecordBatch], list[pa.RecordBatch]] = ([], [])
         self._gap = 0  # rows that are left out before the next block
         self._arrived = [0, 0]
-        self._spilled = False
+        self._spilled = not all_meet
 
     def watch(self, events: Iterable[Event]) -> Iterator[Event]:
         """The events; when the next one is asked for, the last has been dealt with."""
         for event in events:
             yield event
-            if isinstance(event, Arrival):
-                self._arrived[event.side] += event.batch.num_rows
-                self._look()
-                self._take(event.side, event.batch)
+            self.note(event)
+
+    def note(self, event: Event) -> None:
+        if isinstance(event, Arrival):
+            self._arrived[event.side] += event.batch.num_rows
+            self._look()
+            self._take(event.side, event.batch)
 
     def _look(self) -> None:
         if not self._spilled and not self._counters.pages_written:

@@ -75,9 +75,13 @@ class Outlook:
         if not self.measures:
             yield from result_batches(results, schema)
         elif results.size and isinstance(results, Pairs):
-            for name, value in self.measures.of(results).items():
-                self._sums[name] = self._sums.get(name, 0.0) + value
+            self.add(self.measures.of(results))
             yield pa.RecordBatch.from_pylist([], schema=schema)
+
+    def add(self, sums: Mapping[str, float]) -> None:
+        """Sums over further results."""
+        for name, value in sums.items():
+            self._sums[name] = self._sums.get(name, 0.0) + value
 
     def step(self, batch: pa.RecordBatch, phase: Phase, results: int) -> Step:
         estimate = self.expected(results)
