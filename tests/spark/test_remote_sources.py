@@ -220,7 +220,7 @@ def test_a_slow_line_gives_what_has_come(spark: SparkSession, line: Proxy, tmp_p
 
 
 def test_a_server_that_is_not_there(spark: SparkSession) -> None:
-    with pytest.raises(AnalysisException, match="cannot read grpc://127.0.0.1:1, 'orders'"):
+    with pytest.raises(AnalysisException, match=r"cannot read grpc://127\.0\.0\.1:1, 'orders'"):
         flight(spark.readStream, 1, "orders")
 
 

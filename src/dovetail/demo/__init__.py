@@ -22,10 +22,12 @@ from rich.table import Table
 from dovetail.api import join
 from dovetail.demo.scene import Scene
 from dovetail.demo.script import Sender, senders, silences
+from dovetail.following import known_figures
 
 ON = "l.order_id = r.order_id"
 MEMORY = "256KB"
 CELLS = 2
+METRICS = "dovetail"
 POLL_S = 0.25
 LINE_S = 2.0  # between lines of plain text
 
@@ -83,23 +85,16 @@ def _watch(query: Any, scene: Scene, show: Any) -> None:
             if progress.batchId <= last:
                 continue
             last = progress.batchId
-            figures = _figures(progress)
+            figures = known_figures(progress, METRICS)
             if figures or progress.numInputRows:
                 scene.found(figures.get("results", 0), progress.numInputRows)
-                scene.in_memory = figures.get("resident_rows", scene.in_memory)
-                scene.on_disk = figures.get("spilled_rows", scene.on_disk)
+                scene.keeps(figures.get("resident_rows", 0), figures.get("spilled_rows", 0))
             elif scene.joined >= scene.all_rows:
                 scene.ended = time.monotonic()
         if scene.began is None and scene.results:
             scene.begin()
         scene.look()
         show()
-
-
-def _figures(progress: Any) -> dict[str, int]:
-    """What the cells have said of a micro-batch; nothing, if none of them had work."""
-    ours = (progress.observedMetrics or {}).get("dovetail")
-    return {name: value for name, value in (ours.asDict() if ours is not None else {}).items() if value is not None}
 
 
 def _check(spark: Any, place: Path, both: tuple[Sender, Sender], results: int, console: Console) -> bool:

@@ -93,6 +93,11 @@ class Scene:
         if not arrived and not self.transmitted:
             self.in_silence += results
 
+    def keeps(self, in_memory: int, on_disk: int) -> None:
+        """What the cells hold; fewer than before means that not all of them have spoken."""
+        if in_memory + on_disk >= self.in_memory + self.on_disk:
+            self.in_memory, self.on_disk = in_memory, on_disk
+
     def results_at(self, second: float) -> int:
         return max((results for when, results, _ in self.history if when <= second), default=0)
 
