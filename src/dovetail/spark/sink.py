@@ -139,7 +139,7 @@ def _written(
     rows, writer = 0, None
     for table in _grouped(batches):
         if writer is None:
-            writer = pq.ParquetWriter(stage / name, table.schema)
+            writer = pq.ParquetWriter(stage / name, table.schema, store_decimal_as_integer=True)
             writer.add_key_value_metadata({SPARK_SCHEMA: schema.json()})
         writer.write_table(table, row_group_size=table.num_rows)
         rows += table.num_rows
@@ -184,7 +184,7 @@ def _staged(target: Path, mode: str) -> Path:
 def _empty(stage: Path, frame: DataFrame) -> str:
     """A file without rows, so that somebody can read the columns."""
     name = f"part-00000-{uuid.uuid4().hex}.parquet"
-    with pq.ParquetWriter(stage / name, arrow_schema(frame)) as writer:
+    with pq.ParquetWriter(stage / name, arrow_schema(frame), store_decimal_as_integer=True) as writer:
         writer.add_key_value_metadata({SPARK_SCHEMA: frame.schema.json()})
     return name
 
