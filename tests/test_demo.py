@@ -70,7 +70,7 @@ def test_phases_follow_the_senders(scene: Scene) -> None:
 def test_every_frame_fits_and_has_the_same_height(scene: Scene, width: int, phase: str) -> None:
     scene.phase = phase
     lines = drawn(scene, width)
-    assert len(lines) == 6 + HEIGHT + 2
+    assert len(lines) == 6 + HEIGHT + 3
     assert max(map(len, lines)) <= width
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Iterator
@@ -72,6 +73,7 @@ def test_what_was_asked_for_can_be_had_again_until_spark_goes_on() -> None:
     assert numbers(rows.between(Offset(), first)) == list(range(14))
     second = rows.latest(first, 14, 0.0)
     assert rows.between(Offset(), first) is None  # has to be read again
+    assert rows.between(Offset(), second) is None  # not half of it
     assert numbers(rows.between(first, second)) == list(range(14, 28))
     gate.opened.set()
     rows.close()
@@ -95,8 +97,22 @@ def test_what_came_before_a_break_is_given_before_the_error() -> None:
     reached = Offset()
     while reached.rows < 14:
         reached = rows.latest(reached, None, wait_s=1.0)
+        assert not reached.ended
     with pytest.raises(SourceError, match="broke after 14 rows: the line is dead"):
         rows.latest(reached, None, wait_s=10)
+
+
+class UpTo(Scripted):
+    def open(self, position: int | None = None, until: int | None = None) -> Any:
+        return itertools.takewhile(lambda piece: until is None or piece.position <= until, super().open(position))
+
+
+def test_what_is_there_now_is_not_the_end() -> None:
+    rows = inflow(UpTo(TABLE, batch_rows=10), until=30)
+    reached = Offset()
+    while reached.rows < 30:
+        reached = rows.latest(reached, None, wait_s=10)
+    assert rows.latest(reached, None, wait_s=10) == Offset(30, 30)
 
 
 def test_a_source_that_is_polled_goes_on_behind_its_end() -> None:

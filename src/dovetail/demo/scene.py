@@ -5,8 +5,8 @@
 payments   ███████████░░░░░░░░░░░░░░    52,004 rows   silent
  results   27,310, of them 12,411 while both were silent
 
-                    ▂▅▇     a column for each second, with what is found by its end
-           ▁▁▂▂▃▃▃▃▃███     yellow: nothing arrived
+                    ▂▅▇     a column for each second, with all that is found by its end;
+           ▁▁▂▂▃▃▃▃▃███     its colour says what was going on
   orders   ━━━━━━      ━
 payments   ━━━━━       ━━
 """
@@ -32,6 +32,15 @@ PHASES = {
     "rest": ("cyan", "all has arrived: {} finds the rest"),
     "complete": ("bold green", "complete"),
 }
+
+
+def _row(label: str, content: Text) -> Text:
+    return Text.assemble((f"{label:>{LABEL}}", "dim"), "   ", content)
+
+
+LEGEND = _row("found", Text())
+for _phase, _when in (("arriving", "as rows arrive"), ("silent", "in silence"), ("rest", "after the end")):
+    LEGEND.append("█ ", PHASES[_phase][0]).append(f"{_when}  ", "dim")
 
 
 @dataclass(slots=True)
@@ -128,8 +137,10 @@ class Scene:
         rows, share = sender.sent, sender.sent / len(sender.rows.seconds)
         cells = max(8, min(30, width - 44))
         full = round(cells * share)
-        doing = "ended" if sender.rows.ended() else "silent" if sender.silent or self.began is None else "sends"
-        style = {"ended": "cyan", "silent": "yellow", "sends": "green"}[doing]
+        doing = "ended" if sender.rows.ended() else "silent" if sender.silent else "sends"
+        if self.began is None:
+            doing = "waits"
+        style = {"ended": "cyan", "silent": "yellow", "sends": "green", "waits": "dim"}[doing]
         bar = ("█" * full, style), ("░" * (cells - full), "dim")
         return Text.assemble(*bar, f" {rows:>8,} rows   ", (doing, style))
 
@@ -149,7 +160,7 @@ class Scene:
         for sender in self.senders:
             drawn = "".join("━" if self._sends(sender, second - per_column / 2) else " " for second in seconds)
             lines.append(_row(sender.name, Text(drawn, style="green")))
-        return lines
+        return [*lines, LEGEND.copy()]
 
     def _by_second(self, seconds: list[float]) -> tuple[list[int], list[str]]:
         heights, phases, at, last = [], [], 0, (0.0, 0, "arriving")
@@ -164,7 +175,3 @@ class Scene:
     def _sends(self, sender: Sender, second: float) -> bool:
         before, after = sender.rows.seconds.searchsorted([second - 0.5, second + 0.5])
         return bool(after > before)
-
-
-def _row(label: str, content: Text) -> Text:
-    return Text.assemble((f"{label:>{LABEL}}", "dim"), "   ", content)

@@ -25,8 +25,8 @@ class PostgresFormat(RemoteFormat):
         key = [column.strip() for column in options.get("key", "").split(",") if column.strip()]
         return postgres(
             text(options, "dsn", "postgresql://host/db"),
-            options.get("query"),
-            table=options.get("table"),
+            options.get("query") or None,
+            table=options.get("table") or None,
             key=key,
             batch_rows=min(number(options, "maxRowsPerTrigger", MAX_ROWS), FETCHED_ROWS),
         )
