@@ -146,8 +146,8 @@ def progressive(
         return _told_by_steps(waves, Heading(str(on), algorithm="waves", where="on Spark"), recording)
     if workers < 1:
         raise InputError(f"workers must be 1 or more; got {workers}.")
-    if workers > 1 and (recording is not None or algorithm == "diag"):
-        raise PlanError("several workers cannot be recorded yet, and diag has one only.")
+    if workers > 1 and algorithm == "diag":
+        raise PlanError("diag has one worker only.")
     aggregates = options.pop("aggregate", None)
     if aggregates is not None and (join_type(how) != "inner" or algorithm == "diag"):
         raise PlanError("aggregate is for inner joins, by another algorithm than diag.")
@@ -170,6 +170,9 @@ def progressive(
             plan, inputs[0], inputs[1], suffix, wait_ms, retry, aggregates=aggregates, workers=workers
         )
     heading = _heading(plan, inputs)
+    if workers > 1:
+        steps = join_progressively(plan, inputs[0], inputs[1], suffix, aggregates=aggregates, workers=workers)
+        return _told_by_steps(steps, heading, recording)
     witness = Witness(recording.tell, heading.join)
     running = join_progressively(plan, inputs[0], inputs[1], suffix, wait_ms, retry, witness, aggregates)
     return running.wrapped(lambda steps: recording.of(steps, heading))

@@ -75,6 +75,7 @@ class Moment:
     spilled_rows: int | None = None
     sources: tuple[SourceState, ...] = ()
     estimate: Estimate | None = None
+    objection: str | None = None  # why there is none, if it is for the order of the rows
 
     @property
     def results(self) -> int:

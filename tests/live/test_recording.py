@@ -32,7 +32,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 def test_a_moment_goes_to_a_line_and_back() -> None:
     sources = (SourceState("<b>", 3, "stalled"), SourceState("r", 4, "ended"))
     moment = Moment("reactive", {"arriving": 2}, {"arriving": 0.5}, 7, 8, sources, Estimate(9.0, 8.0, 10.0, 0.95))
-    for each in (moment, Moment("preparing")):
+    for each in (moment, Moment("preparing"), Moment("arriving", objection="sorted")):
         assert from_line(json.loads(json.dumps(to_line(1.25, each)))) == (1.25, each)
     assert moment.results == 2
 
@@ -191,6 +191,10 @@ def test_joins_that_tell_steps_only() -> None:
     list(dovetail.progressive(keys, keys, ["k"], algorithm="diag", record=recording))
     assert recording.latest.results == 40
     assert recording.latest.resident_rows is None
+    for aggregate in (None, {"n": "count(*)"}):
+        parallel = Recording()
+        list(dovetail.progressive(ROWS, ROWS, ["k"], workers=2, aggregate=aggregate, record=parallel))
+        assert (parallel.outcome, parallel.latest.results) == (DONE, 5 * 8 * 8)
 
 
 def test_sources_that_say_how_many_rows_they_have(tmp_path: Path) -> None:
@@ -205,6 +209,18 @@ def test_sources_that_say_how_many_rows_they_have(tmp_path: Path) -> None:
         list(sizes.rows) for _ in sizes.watch([Arrival(Side.LEFT, batch), Arrival(Side.RIGHT, batch), End(Side.LEFT)])
     ]
     assert seen == [[50, 30], [50, None], [40, None]]  # what came counts
+
+
+def test_why_there_is_no_estimate() -> None:
+    in_order = pa.table({"k": np.arange(60_000)})
+    recording = Recording()
+    objections = set()
+    for step in dovetail.progressive(in_order, in_order, ["k"], memory="300KB", algorithm="pmj", record=recording):
+        if step.estimate is None and recording.latest.objection is not None:
+            objections.add(recording.latest.objection)
+    assert len(objections) == 1
+    assert "random order" in objections.pop()
+    assert recording.latest.objection is None  # all is known in the end
 
 
 def test_files_are_called_by_their_names_and_estimated(tmp_path: Path) -> None:

@@ -130,6 +130,7 @@ def test_rows_that_trickle_in_are_not_waited_for() -> None:
     assert figures.state(recording.glance()) == "arriving"
     assert {source.state for source in figures.sources(recording.glance())} == {"arriving"}
     recording.note()
+    assert figures.state(recording.glance()) == "arriving"
     recording.tell(Moment("waiting", last.found, {**last.seconds, "waiting": 100.0}, sources=sources))
     assert figures.state(recording.glance()) == "waiting"
     assert {source.state for source in figures.sources(recording.glance())} == {"stalled"}

@@ -83,9 +83,9 @@ def test_a_file_that_is_still_to_come(tmp_path: Path) -> None:
 def test_a_directory_of_runs(tmp_path: Path) -> None:
     recorded(tmp_path / "one.jsonl")
     recorded(tmp_path / f"{HOSTILE.replace('/', '')}.jsonl", names=(HOSTILE, "b"), on=HOSTILE)
+    recorded(tmp_path / "deeper" / "hidden.jsonl")
     (tmp_path / "other.jsonl").write_text("something else\n")
-    (tmp_path / "secret.txt").write_text("secret")
-    (tmp_path / "link.jsonl").symlink_to(tmp_path / "secret.txt")
+    (tmp_path / "link.jsonl").symlink_to(tmp_path / "deeper" / "hidden.jsonl")
     (tmp_path / "deeper.jsonl").mkdir()
     with watch(tmp_path) as server:
         status, page = read(server, "/")

@@ -22,6 +22,8 @@ def to_line(second: float, moment: Moment) -> dict[str, Any]:
         line["resident_rows"] = moment.resident_rows
     if moment.spilled_rows is not None:
         line["spilled_rows"] = moment.spilled_rows
+    if moment.objection is not None:
+        line["objection"] = moment.objection
     if moment.estimate is not None:
         line["estimate"] = [float(value) for value in moment.estimate]
     return line
@@ -29,7 +31,7 @@ def to_line(second: float, moment: Moment) -> dict[str, Any]:
 
 def from_line(line: Mapping[str, Any]) -> tuple[float, Moment]:
     """Raises ValueError, TypeError or KeyError where it is none."""
-    estimate = line.get("estimate")
+    estimate, objection = line.get("estimate"), line.get("objection")
     moment = Moment(
         str(line["phase"]),
         {str(phase): int(count) for phase, count in line.get("found", {}).items()},
@@ -38,6 +40,7 @@ def from_line(line: Mapping[str, Any]) -> tuple[float, Moment]:
         _count(line.get("spilled_rows")),
         tuple(SourceState(str(name), int(rows), str(state)) for name, rows, state in line.get("sources", ())),
         None if estimate is None else Estimate(*map(_number, estimate)),
+        None if objection is None else str(objection),
     )
     return _number(line["t"]), moment
 

@@ -63,6 +63,8 @@ def _rows(glance: Glance, width: int) -> Iterator[RenderableType]:
     yield Text()
     yield _state(glance)
     yield _results(glance)
+    if glance.running and glance.latest.objection is not None:
+        yield _row((f"not known: {glance.latest.objection}", "bright_black"), label="expected")
     yield from _spark(glance.moments, max(10, width - LABELS))
     yield from _held(glance)
     for source in figures.sources(glance):

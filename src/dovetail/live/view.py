@@ -55,7 +55,7 @@ def _tiles(glance: Glance) -> Html:
         ("time", plot.seconds(glance.seconds), ""),
         ("first result", "-" if first is None else f"{first:.1f} s", "after the start"),
         (
-            "results per second",
+            "per second",
             short(figures.rate(glance)),
             "of late" if glance.running else "overall",
         ),
@@ -71,7 +71,7 @@ def _tiles(glance: Glance) -> Html:
             tiles.append((label, short(most if over else now), "at most" if over else f"{short(most)} at most"))
     if glance.outcome == DONE and last.results and last.sources:
         early = 1 - last.found.get("cleanup", 0) / last.results
-        tiles.insert(3, ("early", f"{early:.0%}".replace("%", " %"), "found before the last row"))
+        tiles.insert(3, ("early", f"{early:.0%}".replace("%", " %"), "before the end"))
     return tag(
         "dl",
         *(
@@ -111,9 +111,15 @@ def _results(glance: Glance) -> Html:
     said = f"Results over time: {glance.latest.results:,} after {plot.seconds(glance.seconds)}. {_told(spans)}"
     strip = plot.track(frame, spans, _told(spans))
     marks.append(plot.slices(frame, [(noted.second, _results_then(noted)) for noted in moments]))
+    objection = glance.latest.objection
     return _section(
         "Results over time",
-        together(_legend(entries), plot.plot(frame, shapes, said, marks=marks, strip=strip), _key(spans)),
+        together(
+            _legend(entries),
+            tag("p", f"There is no estimate: {objection}", class_="aside") if objection and glance.running else None,
+            plot.plot(frame, shapes, said, marks=marks, strip=strip),
+            _key(spans),
+        ),
     )
 
 

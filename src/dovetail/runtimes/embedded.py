@@ -173,7 +173,10 @@ def _steps(
     try:
         driver = Driver(operator, workspace)
         if witness is not None:
-            witness.meet(lambda: operator.usage, lambda: outlook.expected(counters.results))
+            estimator = workspace.estimator
+            witness.meet(
+                lambda: operator.usage, lambda: outlook.expected(counters.results), lambda: estimator.objection
+            )
             events = witness.events(events)
         last: Step | None = None  # held back in the end, since all is known after it
         for phase, results in driver.run(events):

@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
-import pyarrow as pa
-
 from dovetail.batch import Arrival, End, Event, Phase, Side, Stall
 from dovetail.estimate import Estimate
 from dovetail.metrics import Moment, SourceState, Watcher
@@ -30,11 +28,13 @@ WAITING = "waiting"
 
 class Steplike(Protocol):
     @property
-    def batch(self) -> pa.RecordBatch: ...
-    @property
     def phase(self) -> Phase: ...
     @property
+    def results(self) -> int: ...
+    @property
     def estimate(self) -> Estimate | None: ...
+    @property
+    def objection(self) -> str | None: ...
 
 
 S = TypeVar("S", bound=Steplike)
@@ -57,11 +57,18 @@ class Witness:
         self._usage: Callable[[], Usage] | None = None
         self._expected: Callable[[], Estimate | None] | None = None
         self._estimate: Estimate | None = None
+        self._objected: Callable[[], str | None] | None = None
+        self._objection: str | None = None
 
-    def meet(self, usage: Callable[[], Usage], expected: Callable[[], Estimate | None]) -> None:
-        """The operator is there: what it holds, and how many results it lets expect."""
+    def meet(
+        self,
+        usage: Callable[[], Usage],
+        expected: Callable[[], Estimate | None],
+        objected: Callable[[], str | None] | None = None,
+    ) -> None:
+        """The operator is there: what it holds, how many results it lets expect, or why that cannot be told."""
         self._begin()
-        self._usage, self._expected = usage, expected
+        self._usage, self._expected, self._objected = usage, expected, objected
 
     def events(self, events: Iterable[Event]) -> Iterator[Event]:
         """The events, noted as the driver takes them."""
@@ -82,8 +89,8 @@ class Witness:
         """The steps of a join of which nothing else is known, noted as they pass."""
         self._begin()
         for step in steps:
-            self._estimate = step.estimate
-            self.found(step.phase, step.batch.num_rows)
+            self._estimate, self._objection = step.estimate, step.objection
+            self.found(step.phase, step.results - sum(self._found.values()))
             yield step
         self.tell()
 
@@ -93,6 +100,8 @@ class Witness:
         usage = None if self._usage is None else self._usage()
         if self._expected is not None:
             self._estimate = self._expected()
+        if self._objected is not None:
+            self._objection = self._objected() if self._estimate is None else None
         self._tell(
             Moment(
                 self._phase,
@@ -102,6 +111,7 @@ class Witness:
                 None if usage is None else usage.spilled_rows,
                 tuple(self._sources),
                 self._estimate,
+                self._objection,
             )
         )
 
