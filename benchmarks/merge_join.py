@@ -4,7 +4,8 @@
 
 The merge joins run the same code and differ in when results may come. Rows of both sides arrive in turn, in batches of
 4,096; memory is a share of both inputs. DuckDB has its tables in memory and no limit. Seconds are CPU seconds of this
-process; the answers, which depend on every pair, are computed outside of them.
+process; the answers, which depend on every pair, are computed outside of them. Workers are measured by the clock, with
+their results put together as rows.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import dovetail
 from benchmarks.band_join import Answer, Tables, answer
 from dovetail.batch import Pairs
 from dovetail.condition import parse
@@ -66,6 +68,21 @@ def semi_strict(tables: Tables) -> tuple[Answer, float]:
 
 def strict(tables: Tables) -> tuple[Answer, float]:
     return _joined(tables, 0.1, "strict", None)
+
+
+def _by_workers(workers: int) -> Contender:
+    def contender(tables: Tables) -> tuple[int, float]:
+        memory, width = int(0.1 * (tables.left.nbytes + tables.right.nbytes)), repr(tables.width)
+        on = f"l.x BETWEEN r.x - {width} AND r.x + {width}"
+        started = time.perf_counter()
+        steps = dovetail.progressive(tables.left, tables.right, on, algorithm="pmj", memory=memory, workers=workers)
+        pairs = sum(step.batch.num_rows for step in steps)
+        return pairs, time.perf_counter() - started
+
+    return contender
+
+
+one_worker, two_workers = _by_workers(1), _by_workers(2)
 
 
 def _first(share: float, strictness: str) -> Contender:
