@@ -1,5 +1,6 @@
 """Joins of tables behind real Flight servers that stall, slow down, break, die and come back."""
 
+import json
 import subprocess
 import sys
 import threading
@@ -19,6 +20,9 @@ import dovetail
 from dovetail.errors import InputError, SourceError
 from dovetail.sources import Retry
 from dovetail.sources.flight_server import TableServer
+from dovetail.sources.pace import steady
+from dovetail.sources.paced import Paced
+from dovetail.sources.reader import Reader
 
 ON = "l.k = r.k"
 ROWS = 30_000
@@ -195,6 +199,38 @@ def test_leaving_stops_a_read_under_way(line: Proxy) -> None:
     assert line.ration_used.wait(10)
     steps.close()  # type: ignore[attr-defined]
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("dovetail-")]
+
+
+def test_a_range_of_rows_can_be_had_again(server: TableServer) -> None:
+    source = dovetail.sources.flight(f"grpc://127.0.0.1:{server.port}", "orders")
+    for first, last in [(0, 1), (499, 501), (1000, 2500), (ROWS - 1, ROWS)]:
+        pieces = list(Reader(source, SOON).pieces(first, last))
+        assert [n for piece in pieces for n in piece.batch["row"].to_pylist()] == list(range(first, last))
+        assert pieces[-1].position == last
+
+
+class Hasty(TableServer):
+    """Ends its streams too early, for a while."""
+
+    answers = 3
+
+    def do_get(self, context: Any, ticket: Any) -> Any:
+        wanted = json.loads(ticket.ticket)
+        if self.answers:
+            self.answers -= 1
+            wanted["rows"] = 700
+        return super().do_get(context, flight.Ticket(json.dumps(wanted).encode()))
+
+
+def test_rows_that_are_still_to_come_are_waited_for() -> None:
+    paced = Paced(ORDERS, np.concatenate([np.zeros(1000), steady(ROWS - 1000, 1e-5)]))
+    with Hasty({"orders": paced}, batch_rows=500) as server:
+        source = dovetail.sources.flight(f"grpc://127.0.0.1:{server.port}", "orders")
+        assert (source.rows, source.available(), source.resumable) == (-1, 1000, True)  # type: ignore[attr-defined]
+        paced.begin()
+        check(rows_of(dovetail.progressive(source, CUSTOMERS, ON, retry=SOON)))
+        assert not server.answers
+        assert source.available() == ROWS  # type: ignore[attr-defined]
 
 
 def test_data_that_changed_meanwhile_is_not_mixed(line: Proxy) -> None:

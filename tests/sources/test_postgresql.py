@@ -16,6 +16,7 @@ from tests.sources.proxy import Proxy
 import dovetail
 from dovetail.errors import InputError, SourceError
 from dovetail.sources import Retry
+from dovetail.sources.reader import Reader
 
 psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'dovetail[postgres]'")
 
@@ -91,6 +92,8 @@ def test_a_table_is_joined_in_the_order_of_its_key(server: PostgresServer, line:
     reading = source.open((7,))
     assert next(reading).batch["id"].to_pylist() == list(range(8, 72))
     reading.close()
+    again = [n for piece in Reader(source, SOON).pieces((7,), (100,)) for n in piece.batch["id"].to_pylist()]
+    assert again == list(range(8, 101))
 
 
 def test_a_query_may_have_percents_comments_and_a_semicolon(server: PostgresServer) -> None:
