@@ -75,9 +75,11 @@ def hash_write(data: Frames) -> Timed:
 
 
 def shuffled_bytes(spark: SparkSession) -> int:
-    """What all stages so far have written to shuffles, as Spark's status store has it."""
-    stages = spark.sparkContext._jsc.sc().statusStore().stageList(None)
-    return sum(stages.apply(i).shuffleWriteBytes() for i in range(stages.size()))
+    """What has been written to shuffles so far, as Spark counts it."""
+    context = spark.sparkContext._jsc.sc()
+    context.listenerBus().waitUntilEmpty()
+    executors = context.statusStore().executorList(False)
+    return sum(executors.apply(i).totalShuffleWrite() for i in range(executors.size()))
 
 
 def _diag(data: Frames) -> DataFrame:

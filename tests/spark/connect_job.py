@@ -5,10 +5,12 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 
 import dovetail
+from dovetail.errors import PlanError
 from dovetail.spark.java import ensure_java
 
 
@@ -49,6 +51,12 @@ def main(place: Path) -> None:
 
     for name, frame in (("left", left), ("right", right)):
         frame.repartition(2).write.parquet(str(place / name))
+    files = [spark.read.parquet(str(place / name)) for name in ("left", "right")]
+    same(dovetail.join(files[0], files[1], ["k"]), aliased[0].join(aliased[1], F.expr("l.k = r.k")))
+    with pytest.raises(PlanError, match="a Connect session does not show which files a DataFrame reads"):
+        dovetail.join(files[0], files[1], ["k"], algorithm="diag")
+    dovetail.write(left, place / "written")
+    same(spark.read.parquet(str(place / "written")), left)
     streams = [
         spark.readStream.schema(frame.schema).option("maxFilesPerTrigger", 1).parquet(str(place / name))
         for name, frame in (("left", left), ("right", right))

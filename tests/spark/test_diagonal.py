@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 
 import dovetail
 from dovetail.errors import InputError, PlanError
-from dovetail.spark import diagonal
+from dovetail.spark import clusteredness, diagonal
 
 pytestmark = pytest.mark.spark
 
@@ -101,10 +101,46 @@ def test_data_in_random_order_is_joined_by_hash_and_right_if_forced(
     inputs = [written(spark, place / f"random{i}", table) for i, table in enumerate((orders, items, shuffled))]
     assert "diag: the files are clustered alike" in str(dovetail.explain(inputs[0], inputs[1], ON))
     refused = str(dovetail.explain(inputs[0], inputs[2], ON))
+    monkeypatch.setattr(clusteredness, "HERE", 100)  # tasks look instead of the driver
+    assert [line for line in str(dovetail.explain(inputs[0], inputs[2], ON)).splitlines() if "advice" in line] == [
+        line for line in refused.splitlines() if "advice" in line
+    ]
     assert "operator   shj" in refused
     assert "not along the diagonal: of 11," in refused
     assert "slices" not in refused
     check(inputs[0], inputs[2], "full", share=0.1)
+
+
+def test_orders_and_items_of_six_years(spark: SparkSession, place: Path) -> None:
+    """As TPC-H has them, at scale 0.1: chosen by itself, equal to Spark's result, and nothing is shuffled."""
+    rng = np.random.default_rng(0)
+    days = np.sort(rng.integers(0, 2406, 150_000)).astype(np.int32)
+    keys = rng.permutation(600_000)[: len(days)]
+    of = np.repeat(np.arange(len(days)), rng.integers(1, 8, len(days)))
+    shipped = days[of] + rng.integers(1, 122, len(of)).astype(np.int32)
+    order = np.argsort(shipped, kind="stable")
+    orders = pa.table({"key": keys, "day": pa.array(days).cast(pa.date32()), "customer": keys % 9973})
+    items = pa.table({"ref": keys[of[order]], "shipped": shipped[order], "n": np.arange(len(of))})
+    inputs = written(spark, place / "six", orders, 2, 10_000), written(spark, place / "years", items, 4, 20_000)
+    on = "l.key = r.ref"
+    assert "diag: the files are clustered alike" in str(dovetail.explain(*inputs, on))
+    joined = dovetail.join(*inputs, on)
+    before = shuffled_bytes(spark)
+    seen = Observation()
+    digest = [F.count(F.lit(1)).alias("rows"), F.bit_xor(F.xxhash64("key", "customer", "n")).alias("digest")]
+    joined.observe(seen, *digest).write.format("noop").mode("overwrite").save()
+    assert shuffled_bytes(spark) == before
+    expected = inputs[0].hint("merge").join(inputs[1], F.expr("key = ref")).agg(*digest).collect()[0]
+    assert shuffled_bytes(spark) > before + 1_000_000
+    assert seen.get == expected.asDict()
+
+
+def shuffled_bytes(spark: SparkSession) -> int:
+    """What has been written to shuffles so far, as Spark counts it."""
+    context = spark.sparkContext._jsc.sc()
+    context.listenerBus().waitUntilEmpty()
+    executors = context.statusStore().executorList(False)
+    return sum(executors.apply(i).totalShuffleWrite() for i in range(executors.size()))
 
 
 def test_repeated_keys(spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,6 +187,8 @@ def test_columns_may_be_selected_and_renamed(clustered: tuple[DataFrame, DataFra
         (lambda frame: frame.where("n % 3 > 1"), "filtered by .*, which only Spark evaluates"),
         (lambda frame: frame.where("n > 3").select("order_id"), "filtered by n, which is not among its columns"),
         (lambda frame: frame.withColumn("n", F.col("n") + 1), r"computed column, \(n \+ 1\)"),
+        (lambda frame: frame.select(F.col("order_id").cast("int"), "n"), "computed column"),
+        (lambda frame: frame.limit(5), "has a (GlobalLimit|Limit)"),
         (lambda frame: frame.repartition(2), "has a RepartitionByExpression|has a Repartition"),
     ],
 )

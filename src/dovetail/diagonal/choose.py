@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,6 +24,7 @@ MOST_WINDOW = 0.5  # of the side with the key: with more, it could as well be lo
 REPEATED = "such rows are set aside and joined at the end, which is right and slow"
 
 Scans = tuple[Scan, Scan]
+Measure = Callable[[Condition, Scans, Side], Clusteredness]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,27 +52,43 @@ class Wish:
 
 
 def plan_diagonal(
-    condition: Condition, how: str, scans: Scans, wish: Wish, memory_bytes: int | None, *, look: bool = True
+    condition: Condition,
+    how: str,
+    scans: Scans,
+    wish: Wish,
+    memory_bytes: int | None,
+    *,
+    look: bool = True,
+    measure: Measure = measure,
 ) -> JoinPlan:
     """The plan of a join along the diagonal that was asked for. `look`: even if the window is settled already."""
     if not condition.equalities:
         raise PlanError(f"algorithm='diag' cannot run {condition.text}: it needs an equality between the two sides.")
-    seen = _look(condition, scans, wish.side) if look or wish.share is None else None
+    seen = _look(condition, scans, wish.side, measure) if look or wish.share is None else None
     advice = (f"keys of {seen.one.alias} come several times: {REPEATED}",) if seen is not None and seen.repeated else ()
     return _plan(condition, how, scans, wish, memory_bytes, seen, "asked for", advice)
 
 
 def choose_diagonal(
-    condition: Condition, how: str, scans: Scans, memory_bytes: int | None
+    condition: Condition,
+    how: str,
+    scans: Scans,
+    memory_bytes: int | None,
+    *,
+    notes: bool = True,
+    measure: Measure = measure,
 ) -> tuple[JoinPlan | None, tuple[str, ...]]:
-    """The plan of a join along the diagonal where it pays; where it does not, None and why."""
+    """The plan of a join along the diagonal where it pays; where it does not, None and why.
+
+    `notes`: a part of the memory is for seeing that keys are unique.
+    """
     rows, wish = [scan.rows for scan in scans], Wish()
     if not condition.equalities or not all(rows):
         return None, ()
-    seen = _look(condition, scans, None)
+    seen = _look(condition, scans, None, measure)
     if seen.repeated:
         return None, ("not along the diagonal: keys come several times on both sides",)
-    if memory_bytes is not None and memory_bytes < least_bytes(seen.rows):
+    if notes and memory_bytes is not None and memory_bytes < least_bytes(seen.rows):
         return None, ("not along the diagonal: the memory does not suffice to see that keys are unique",)
     plan = _plan(condition, how, scans, wish, memory_bytes, seen, "", ())
     assert plan.diagonal is not None
@@ -116,7 +134,7 @@ def _plan(
     )
 
 
-def _look(condition: Condition, scans: Scans, one: Side | None) -> Clusteredness:
+def _look(condition: Condition, scans: Scans, one: Side | None, measure: Measure) -> Clusteredness:
     """With the smaller side as R1, or the other one if keys of the smaller one repeat and those of the other do not."""
     if one is not None:
         return measure(condition, scans, one)

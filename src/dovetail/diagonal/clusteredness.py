@@ -8,8 +8,9 @@ that keep the order leave deviations as they are, since positions count rows tha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,10 +19,10 @@ from numpy.typing import NDArray
 from dovetail.batch import Side, take_rows
 from dovetail.condition import Condition
 from dovetail.diagonal.mishits import expected_mishits, sufficient_rows
-from dovetail.sources.scans import Scan, read_some
+from dovetail.sources.scans import Place, Scan, read_some
 from dovetail.state.hash_keys import HashKeys
-from dovetail.state.hash_table import HashTable
-from dovetail.state.ring import FOREVER, Keyed, Ring, cut_tables
+from dovetail.state.hash_table import Hashes, HashTable
+from dovetail.state.ring import FOREVER, Keyed, Positions, Ring, cut_tables
 from dovetail.statistics import read_columns
 
 PLACES = 16  # at which RN is looked at
@@ -68,22 +69,49 @@ class Clusteredness:
 
 def measure(condition: Condition, scans: tuple[Scan, Scan], one: Side, places: int | None = PLACES) -> Clusteredness:
     """Look at RN at some places, or at all of it (the paper's histogram, section 3.5)."""
-    keys, many = HashKeys(condition), one.other
-    hashes, positions = _sampled(condition, keys, scans[many], many, places)
-    table = HashTable()
-    table.insert(hashes)
-    partner = np.full(len(hashes), scans[one].rows)
-    partners = np.zeros(len(hashes), np.int64)
-    start = 0
-    for _, batch in scans[one].places(BATCH_ROWS, read_columns(condition, one)):
+    sampled = sample(condition, scans[one.other], one.other, places)
+    rows = scans[one].places(BATCH_ROWS, read_columns(condition, one))
+    return clusteredness(scans, one, sampled, partners_in(condition, one, sampled, rows))
+
+
+class Sampled(NamedTuple):
+    """Rows of RN with a key."""
+
+    hashes: Hashes
+    positions: Positions
+
+
+class Found(NamedTuple):
+    """For each sampled row, the first partner in some part of R1, and how many there are."""
+
+    first: Positions  # far away, where there is none
+    times: Positions
+
+    def __add__(self, other: object) -> Found:
+        assert isinstance(other, Found)
+        return Found(np.minimum(self.first, other.first), self.times + other.times)
+
+
+def partners_in(condition: Condition, one: Side, sampled: Sampled, rows_of_one: Iterable[Place]) -> Found:
+    """Where the partners of a sample are, in some rows of R1."""
+    keys, table = HashKeys(condition), HashTable()
+    table.insert(sampled.hashes)
+    first = np.full(len(sampled.hashes), FOREVER)
+    count = np.zeros(len(sampled.hashes), np.int64)
+    for position, batch in rows_of_one:
         rows, theirs = keys.hash(one, batch)
         for probing, mine in table.find(theirs, BATCH_ROWS):
-            np.minimum.at(partner, mine, start + (probing if rows is None else rows[probing]))
-            partners += np.bincount(mine, minlength=len(hashes))
-        start += batch.num_rows
-    found = partners > 0
-    expected = positions[found] * scans[one].rows // max(1, scans[many].rows)
-    return Clusteredness(one, scans[one].rows, len(hashes), partner[found] - expected, int((partners > 1).sum()))
+            np.minimum.at(first, mine, position + (probing if rows is None else rows[probing]))
+            count += np.bincount(mine, minlength=len(count))
+    return Found(first, count)
+
+
+def clusteredness(scans: tuple[Scan, Scan], one: Side, sampled: Sampled, found: Found) -> Clusteredness:
+    """What the partners in all of R1 tell."""
+    known = found.times > 0
+    expected = sampled.positions[known] * scans[one].rows // max(1, scans[one.other].rows)
+    repeated = int((found.times > 1).sum())
+    return Clusteredness(one, scans[one].rows, len(known), found.first[known] - expected, repeated)
 
 
 def counted_mishits(condition: Condition, scans: tuple[Scan, Scan], one: Side, tables: int, table_rows: int) -> float:
@@ -106,10 +134,9 @@ def _keyed(condition: Condition, scan: Scan, side: Side) -> Iterator[Keyed]:
         yield Keyed(kept, hashes, position + (np.arange(batch.num_rows) if rows is None else rows))
 
 
-def _sampled(
-    condition: Condition, keys: HashKeys, scan: Scan, side: Side, places: int | None
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    columns = read_columns(condition, side)
+def sample(condition: Condition, scan: Scan, side: Side, places: int | None = PLACES) -> Sampled:
+    """Rows of RN at some places, or all of them."""
+    keys, columns = HashKeys(condition), read_columns(condition, side)
     looks: Iterator[tuple[int, pa.RecordBatch]]
     if places is None or scan.rows <= places * PLACE_ROWS:
         looks = scan.places(BATCH_ROWS, columns)
@@ -121,4 +148,4 @@ def _sampled(
         rows, found = keys.hash(side, batch)
         hashes.append(found)
         positions.append(position + (np.arange(batch.num_rows) if rows is None else rows))
-    return np.concatenate(hashes), np.concatenate(positions)
+    return Sampled(np.concatenate(hashes), np.concatenate(positions))

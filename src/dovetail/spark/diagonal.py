@@ -11,7 +11,7 @@ Where the join type asks which rows of R1 have a partner, the survey notes it, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,9 +33,10 @@ from dovetail.runtimes.output import ONE_SIDED, WITHOUT_PARTNER
 from dovetail.runtimes.slices import Range, Sliced, SliceJoin, Survey, cut_slices
 from dovetail.sources.parquet_rows import ParquetRows
 from dovetail.spark.binding import Bound
+from dovetail.spark.clusteredness import measured_by
 from dovetail.spark.options import Options
-from dovetail.spark.packing import Rewrite
 from dovetail.spark.parquet_frames import NotPlainError, plain_read
+from dovetail.spark.parts import Part, in_tasks
 from dovetail.spark.schemas import carried_schema, result_fields
 from dovetail.spark.tables import KEPT, Look, joined_tables, route, shuffle_partitions, tasks_for
 from dovetail.spark.workers import settle
@@ -45,6 +46,7 @@ from dovetail.state.repeats import Repeats
 LEAST_ROWS = 1 << 17  # of the larger side: less is joined in no time, and not looked at
 MOST_REPEATED = 1 << 16  # keys that tasks are told of
 SLICE_BYTES = 1 << 28  # of RN
+MOST_BYTES = 1 << 32  # for a task where there is no limit: offsets of texts have 32 bits
 SLICES_PER_CORE = 2
 WHY = "consecutive rows of {} with those of {} beside them, read by the tasks themselves; mishits by hash at the end"
 
@@ -63,7 +65,6 @@ ARROW_SURVEYED = pa.schema(
 Inputs = tuple[DataFrame, DataFrame]
 Scans = tuple[ParquetRows, ParquetRows]
 Flags = NDArray[np.bool_]
-Part = Callable[[int], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,8 @@ def wanted_diagonal(bound: Bound, inputs: Inputs, how: str, memory_bytes: int | 
     """The plan of a join along the diagonal that was asked for; an error where it is not possible."""
     bound, scans = wanted_scans(bound, inputs, how)
     wish = Wish.of(share=options.share, one=options.one, tables=options.tables)
-    plan = plan_diagonal(_looked_up(bound), how, scans, wish, _for_window(memory_bytes))
+    look = measured_by(inputs[0].sparkSession, _slices(bound, options))
+    plan = plan_diagonal(_looked_up(bound), how, scans, wish, _for_window(memory_bytes), measure=look)
     return _in_slices(plan, bound, scans, memory_bytes, options)
 
 
@@ -105,7 +107,9 @@ def chosen_diagonal(
         return None, ()
     if max(scan.rows for scan in scans) < LEAST_ROWS:
         return None, ()
-    plan, advice = choose_diagonal(_looked_up(bound), how, scans, _for_window(memory_bytes))
+    look = measured_by(inputs[0].sparkSession, _slices(bound, options))
+    memory = _for_window(memory_bytes)
+    plan, advice = choose_diagonal(_looked_up(bound), how, scans, memory, notes=False, measure=look)
     if plan is None:
         return None, advice
     return _in_slices(plan, bound, scans, memory_bytes, options), ()
@@ -135,17 +139,21 @@ def _looked_up(bound: Bound) -> Condition:
     return replace(bound.condition, filters=((), ()))
 
 
-def _for_window(memory_bytes: int | None) -> int | None:
+def _for_window(memory_bytes: int | None) -> int:
     """A step has nine tables where the ring has six, and the next step's are copied from the last one's."""
-    return None if memory_bytes is None else memory_bytes // 3
+    return (MOST_BYTES if memory_bytes is None else memory_bytes) // 3
+
+
+def _slices(bound: Bound, options: Options) -> int:
+    """How many there are at least."""
+    return options.cells or SLICES_PER_CORE * bound.frames[0].sparkSession.sparkContext.defaultParallelism
 
 
 def _in_slices(plan: JoinPlan, bound: Bound, scans: Scans, memory_bytes: int | None, options: Options) -> DiagonalPlan:
     assert plan.diagonal is not None
-    spark = bound.frames[0].sparkSession
     many = plan.diagonal.one.other
     by_size = -(-scans[many].total_bytes() // SLICE_BYTES)
-    wanted = options.cells or max(SLICES_PER_CORE * spark.sparkContext.defaultParallelism, by_size)
+    wanted = options.cells or max(_slices(bound, options), by_size)
     slices = tuple(cut_slices(scans[many], wanted)) if all(scan.rows for scan in scans) else ()
     router = Choice("slices", WHY.format(many.alias, many.other.alias))
     rows = (scans[0].rows, scans[1].rows)
@@ -259,21 +267,6 @@ def _preserving(side: Side) -> str:
 
 
 # What tasks do.
-
-
-def in_tasks(spark: SparkSession, tasks: int, part: Part, schema: StructType | str) -> DataFrame:
-    """A task for each part, without a shuffle."""
-    return spark.range(0, tasks, 1, tasks).mapInArrow(_parts(part), schema)
-
-
-def _parts(part: Part) -> Rewrite:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from part(number)
-        settle()
-
-    return run
 
 
 def _hits(sliced: Sliced) -> Part:

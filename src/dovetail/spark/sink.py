@@ -33,8 +33,9 @@ from pyspark.sql.types import (
 )
 
 from dovetail.errors import InputError
-from dovetail.spark.diagonal import DiagonalTables, Part, in_tasks
+from dovetail.spark.diagonal import DiagonalTables
 from dovetail.spark.packing import Rewrite
+from dovetail.spark.parts import Part, in_tasks
 from dovetail.spark.schemas import arrow_schema, parts_of
 from dovetail.spark.state import local_path
 from dovetail.spark.workers import settle
