@@ -28,6 +28,7 @@ class Step:
     estimate: Estimate | None  # None while it cannot be honest
     aggregates: Mapping[str, Estimate | None] | None = None  # where they were asked for instead of results
     objection: str | None = None  # why there is no estimate, if it is for the order of the rows
+    done: float | None = None  # how much of the work, from 0 to 1, where that is known
 
 
 @dataclass(slots=True)

@@ -217,6 +217,7 @@ class _Waves:
             return
         estimate, aggregates = self._estimates(log, draws)
         results = sum(done.handed_rows for done in log.done)
+        share = len(log.done) / max(1, len(log.cells))
         told = False
         for done in log.done:
             if done.block is None:
@@ -227,7 +228,7 @@ class _Waves:
                 results += batch.num_rows
                 done.handed_out, done.handed_rows, told = page + 1, done.handed_rows + batch.num_rows, True
                 try:
-                    yield Step(batch, Phase.CLEANUP, results, estimate, aggregates)
+                    yield Step(batch, Phase.CLEANUP, results, estimate, aggregates, done=share)
                 finally:  # it was taken, even if nothing more is wanted
                     if self._kept:
                         log.note(directory)
@@ -235,7 +236,7 @@ class _Waves:
             store.remove([block])
         if not told:
             nothing = pa.RecordBatch.from_pylist([], self._output)
-            yield Step(nothing, Phase.CLEANUP, results, estimate, aggregates)
+            yield Step(nothing, Phase.CLEANUP, results, estimate, aggregates, done=share)
 
     def _estimates(self, log: WaveLog, draws: Draws) -> tuple[Estimate | None, dict[str, Estimate | None] | None]:
         """Of the number of results, or of each aggregate."""

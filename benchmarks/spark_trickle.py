@@ -1,0 +1,147 @@
+"""Two streams that trickle in, on Spark, two cores: DINER in a tenth of the memory, and Spark's own stream-stream join.
+
+Files appear one after the other, and both sources pause twice. Spark's join keeps all rows in its state store; ours has
+a budget, spills, and works while nothing comes. `python -m benchmarks.spark_trickle` prints what each has found when
+the last row has been sent, and when it has found everything.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
+from rich.console import Console
+from rich.table import Table
+
+import dovetail
+from dovetail.spark.session import local_session
+
+FILES, ROWS, GAP_S = 20, 20_000, 0.7
+PAUSES = {7: 6.0, 14: 6.0}  # after this file, for so many seconds
+SCHEMA = "id bigint, k bigint, words string, kind string"
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+MEMORY = "2MB"  # of each of two cells; the rows of both sides take about 45 MB
+
+
+@dataclass
+class Outcome:
+    at_the_end_of_sending: int = 0
+    results: int = 0
+    seconds: float = 0.0
+    sending: float = 0.0
+
+
+def write_files(place: Path) -> int:
+    """What will be sent; how many results there are."""
+    rng = np.random.default_rng(0)
+    keys = []
+    for side in ("left", "right"):
+        (place / side).mkdir()
+        whole = rng.integers(0, FILES * ROWS // 2, FILES * ROWS)
+        keys.append(whole)
+        for number, rows in enumerate(np.split(np.arange(FILES * ROWS), FILES)):
+            words = pa.array(["some words that make a row of ordinary size"] * ROWS)
+            table = pa.table({"id": rows, "k": whole[rows], "words": words, "kind": ["row"] * ROWS})
+            pq.write_table(table, place / side / f"{number:03d}.parquet")
+        end = pa.table({"id": [-1], "k": [-1], "words": [""], "kind": ["end"]})
+        pq.write_table(end, place / side / f"{FILES:03d}.parquet")
+    left, right = (np.bincount(side, minlength=FILES * ROWS) for side in keys)
+    return int((left * right).sum())
+
+
+class Sending(threading.Thread):
+    """Lets the files of both sides appear, as the script says."""
+
+    def __init__(self, prepared: Path, place: Path) -> None:
+        super().__init__(daemon=True)
+        self._prepared, self._place = prepared, place
+        self.ended_at: float | None = None
+        for side in ("left", "right"):
+            (place / side).mkdir(parents=True)
+
+    def run(self) -> None:
+        for number in range(FILES + 1):
+            for side in ("left", "right"):
+                shutil.copy(self._prepared / side / f"{number:03d}.parquet", self._place / side / f".{number:03d}")
+                (self._place / side / f".{number:03d}").rename(self._place / side / f"{number:03d}.parquet")
+            if number < FILES - 1:
+                time.sleep(GAP_S + PAUSES.get(number, 0.0))
+        self.ended_at = time.perf_counter()
+
+
+def streams(spark: SparkSession, place: Path) -> tuple[DataFrame, DataFrame]:
+    left, right = (spark.readStream.schema(SCHEMA).parquet(str(place / side)) for side in ("left", "right"))
+    return left, right
+
+
+def by_dovetail(spark: SparkSession, place: Path, algorithm: str) -> DataFrame:
+    options: dict[str, Any] = {"end": "kind = 'end'", "memory": MEMORY, "cells": 2, "state_dir": str(place / "state")}
+    joined: DataFrame = dovetail.join(*streams(spark, place), "l.k = r.k", algorithm=algorithm, **options)
+    return joined
+
+
+def by_spark(spark: SparkSession, place: Path) -> DataFrame:
+    left, right = streams(spark, place)
+    right = right.toDF("id_right", "k_right", "words_right", "kind_right").where("kind_right = 'row'")
+    return left.where("kind = 'row'").join(right, F.expr("k = k_right"))
+
+
+def run(spark: SparkSession, prepared: Path, name: str, expected: int) -> Outcome:
+    place = Path(tempfile.mkdtemp(prefix="dovetail-trickle-"))
+    outcome = Outcome()
+    try:
+        sending = Sending(prepared, place)
+        joined = by_spark(spark, place) if name == "spark" else by_dovetail(spark, place, name)
+        found = [0]
+
+        def count(batch: DataFrame, number: int) -> None:
+            found[0] += batch.count()
+
+        writer = joined.writeStream.foreachBatch(count).option("checkpointLocation", str(place / "checkpoint"))
+        started = time.perf_counter()
+        query = writer.start()
+        sending.start()
+        while found[0] < expected and query.isActive:
+            if sending.ended_at is not None and not outcome.sending:
+                outcome.sending, outcome.at_the_end_of_sending = sending.ended_at - started, found[0]
+            time.sleep(0.05)
+        outcome.seconds, outcome.results = time.perf_counter() - started, found[0]
+        query.stop()
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    return outcome
+
+
+def main(names: list[str]) -> None:
+    prepared = Path(tempfile.mkdtemp(prefix="dovetail-trickle-files-"))
+    conf = {"spark.sql.shuffle.partitions": "2", "spark.sql.streaming.stateStore.providerClass": ROCKSDB}
+    spark = local_session("trickle", conf=conf)
+    table = Table("join", "sent after", "results then", "of all", "all results after", box=None)
+    try:
+        expected = write_files(prepared)
+        for name in names or ["spark", "diner", "xjoin"]:
+            seen = run(spark, prepared, name, expected)
+            if seen.results != expected:
+                raise AssertionError(f"{name}: {seen.results} results, {expected} expected")
+            share = f"{seen.at_the_end_of_sending / expected:.1%}"
+            then = f"{seen.at_the_end_of_sending:,}"
+            table.add_row(name, f"{seen.sending:.1f} s", then, share, f"{seen.seconds:.1f} s")
+    finally:
+        shutil.rmtree(prepared, ignore_errors=True)
+        spark.stop()
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
