@@ -51,6 +51,27 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
         yield scene
 
 
+def test_a_silence_begins_when_spark_has_caught_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    start, end = silences(ORDERS, PAYMENTS)[0]
+    with senders() as both:
+        scene = Scene("diner", both)
+        scene.begin()
+        for _ in range(40):  # nothing is taken
+            clock[0] += 0.5
+            scene.look()
+        assert scene.phase == "arriving"
+        assert scene.elapsed == 20.0
+        assert start <= both[0].rows.elapsed() < start + 1
+        scene.found(0, sum(sender.sent for sender in both))
+        scene.look()
+        assert scene.phase == "silent"
+        clock[0] += end - start + 1
+        scene.look()
+        assert scene.phase == "arriving"
+
+
 def drawn(thing: object, width: int) -> list[str]:
     console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
     console.print(thing)
@@ -58,7 +79,7 @@ def drawn(thing: object, width: int) -> list[str]:
 
 
 def test_phases_follow_the_senders(scene: Scene) -> None:
-    phases = {round(when, 1): phase for when, _, phase in scene.history}
+    phases = {round(moment.script_s, 1): moment.phase for moment in scene.history}
     (first_start, first_end), _ = silences(ORDERS, PAYMENTS)
     assert all(phase == "silent" for when, phase in phases.items() if first_start + 0.5 < when < first_end)
     assert all(phase == "arriving" for when, phase in phases.items() if when < first_start - 0.5)
@@ -77,7 +98,7 @@ def test_every_frame_fits_and_has_the_same_height(scene: Scene, width: int, phas
 def test_the_comparison_reads_off_both_runs(scene: Scene) -> None:
     table = "\n".join(drawn(demo.side_by_side([scene, scene]), 80))
     end = silences(ORDERS, PAYMENTS)[0][1]
-    assert f"results at {end:.1f} s" in table
+    assert "at the end of silence 2" in table
     assert f"{scene.results_at(end):,}" in table
     assert "complete after" in table
 

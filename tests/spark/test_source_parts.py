@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import pickle
 import time
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
@@ -17,6 +18,8 @@ from tests.sources.scripted import Gate, Scripted
 
 from dovetail.errors import InputError, SourceError
 from dovetail.sources.flight_server import TableServer
+from dovetail.sources.pace import steady
+from dovetail.sources.paced import Paced
 from dovetail.sources.reader import Reader, Retry
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'dovetail[spark]'")
@@ -163,6 +166,44 @@ def location() -> Iterator[str]:
 def test_bad_options_are_named(location: str, options: dict[str, str], problem: str) -> None:
     with pytest.raises(InputError, match=problem):
         FlightFormat({"location": location, "dataset": "t", **options}).schema()
+
+
+def test_a_micro_batch_is_the_same_from_memory_and_from_the_server(location: str) -> None:
+    made = FlightFormat({"location": location, "dataset": "t", "end": "true", "maxRowsPerTrigger": "30"})
+    reader, restarted = made.streamReader(made.schema()), made.streamReader(made.schema())
+    start, found = reader.initialOffset(), []
+    while True:
+        end = reader.latestOffset(start, reader.getDefaultReadLimit())
+        if end == start and start["ended"]:
+            break
+        tasks = pickle.loads(pickle.dumps(reader))
+        batches = [pa.Table.from_batches(tasks.read(part)) for part in reader.partitions(start, end)]
+        again = [pa.Table.from_batches(tasks.read(part)) for part in restarted.partitions(start, end)]
+        assert again == batches
+        found += [row for table in batches for row in table.to_pylist()]
+        assert end["rows"] - start["rows"] <= 30
+        start = end
+    reader.stop()
+    assert found == [{"n": n, "_end": None} for n in range(100)] + [{"n": None, "_end": True}]
+
+
+def test_rows_that_have_changed_are_not_taken_for_the_same(location: str) -> None:
+    made = FlightFormat({"location": location, "dataset": "t"})
+    reader = made.streamReader(made.schema())
+    (part,) = reader.partitions(Offset(10, 10).to_json(), Offset(40, 30).to_json())
+    with pytest.raises(SourceError, match="has other rows than before: 20 instead of 30 between 10 and 30"):
+        list(reader.read(part))
+
+
+def test_what_is_there_now_may_be_less_than_before() -> None:
+    """A server that was started anew."""
+    with TableServer({"t": Paced(TABLE, steady(100, 1e9))}) as server:
+        made = FlightFormat({"location": f"grpc://127.0.0.1:{server.port}", "dataset": "t"})
+        reader = made.streamReader(made.schema())
+        reader.prepareForTriggerAvailableNow()
+        start = Offset(50, 50).to_json()
+        assert reader.latestOffset(start, reader.getDefaultReadLimit()) == start
+        reader.stop()
 
 
 def test_headers_are_options(location: str) -> None:

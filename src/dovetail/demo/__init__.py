@@ -62,7 +62,8 @@ def _play(spark: Any, algorithm: str, place: Path, console: Console) -> tuple[Sc
         writer = joined.writeStream.format("parquet").option("path", str(place / "results"))
         query = writer.option("checkpointLocation", str(place / "checkpoint")).start()
         try:
-            say(console, f"\norders JOIN payments ON {ON}, by {algorithm}, {MEMORY} for each of {CELLS} cells")
+            say(console, f"\norders JOIN payments ON {ON}")
+            say(console, f"by {algorithm}, with {MEMORY} of memory in each of {CELLS} cells\n")
             with _screen(scene, console) as show:
                 _watch(query, scene, show)
         finally:
@@ -121,16 +122,16 @@ def side_by_side(scenes: list[Scene]) -> Table:
     """What each algorithm had found when."""
     one, other = (sender.bursts for sender in scenes[0].senders)
     end = max(sender.rows.seconds[-1] for sender in scenes[0].senders)
-    moments = [(f"results at {stop:.1f} s, the end of a silence", stop) for _, stop in silences(one, other)]
-    moments.append((f"results at {end:.1f} s, the end of transmission", float(end)))
+    moments = [(f"at the end of silence {i}", stop) for i, (_, stop) in enumerate(silences(one, other), 1)]
+    moments.append(("at the end of transmission", float(end)))
     table = Table(box=None, padding=(0, 2))
-    table.add_column("")
+    table.add_column("results")
     for scene in scenes:
         table.add_column(scene.algorithm, justify="right")
     for words, second in moments:
         table.add_row(words, *(f"{scene.results_at(second):,}" for scene in scenes))
-    table.add_row("results while both servers were silent", *(f"{scene.in_silence:,}" for scene in scenes))
-    table.add_row("all results", *(f"{scene.results:,}" for scene in scenes))
+    table.add_row("found while both were silent", *(f"{scene.in_silence:,}" for scene in scenes))
+    table.add_row("in all", *(f"{scene.results:,}" for scene in scenes))
     table.add_row("complete after", *(f"{scene.elapsed:.1f} s" for scene in scenes))
     return table
 

@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+import numpy as np
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
@@ -43,6 +45,13 @@ for _phase, _when in (("arriving", "as rows arrive"), ("silent", "in silence"), 
     LEGEND.append("█ ", PHASES[_phase][0]).append(f"{_when}  ", "dim")
 
 
+class Moment(NamedTuple):
+    elapsed: float
+    script_s: float  # by the senders' clocks
+    results: int
+    phase: str
+
+
 @dataclass(slots=True)
 class Scene:
     """All that is known of a run, for the screen and for the comparison at the end."""
@@ -58,7 +67,7 @@ class Scene:
     on_disk: int = 0
     micro_batches: int = 0
     phase: str = "starting"
-    history: list[tuple[float, int, str]] = field(default_factory=list)  # when, results until then, phase
+    history: list[Moment] = field(default_factory=list)
 
     def begin(self) -> None:
         self.began = time.monotonic()
@@ -79,8 +88,15 @@ class Scene:
         return sum(len(sender.rows.seconds) + 1 for sender in self.senders)
 
     def look(self) -> None:
-        """See what is going on."""
+        """See what is going on.
+
+        A silence is as long as the script says from when Spark has taken what was sent before, however slow it is: till
+        then the senders' clocks stand still.
+        """
         waiting = sum(sender.sent for sender in self.senders) - self.joined
+        silent = all(sender.silent for sender in self.senders)
+        for sender in self.senders:
+            sender.rows.hold(self.began is not None and silent and waiting > 0)
         if self.ended is not None:
             self.phase = "complete"
         elif self.began is None:
@@ -90,9 +106,9 @@ class Scene:
         elif self.transmitted:
             self.phase = "rest"
         else:
-            self.phase = "silent" if all(sender.silent for sender in self.senders) else "arriving"
+            self.phase = "silent" if silent else "arriving"
         if self.began is not None:
-            self.history.append((self.elapsed, self.results, self.phase))
+            self.history.append(Moment(self.elapsed, self.senders[0].rows.elapsed(), self.results, self.phase))
 
     def found(self, results: int, arrived: int) -> None:
         """A micro-batch is done."""
@@ -107,8 +123,8 @@ class Scene:
         if in_memory + on_disk >= self.in_memory + self.on_disk:
             self.in_memory, self.on_disk = in_memory, on_disk
 
-    def results_at(self, second: float) -> int:
-        return max((results for when, results, _ in self.history if when <= second), default=0)
+    def results_at(self, script_s: float) -> int:
+        return max((moment.results for moment in self.history if moment.script_s <= script_s), default=0)
 
     # Plain text.
 
@@ -147,31 +163,23 @@ class Scene:
     def _chart(self, columns: int) -> list[Text]:
         """Results over time, and below who sent."""
         per_column = max(1.0, self.elapsed / columns)
-        seconds = [(i + 1) * per_column for i in range(int(self.elapsed / per_column))]
-        heights, phases = self._by_second(seconds)
+        moments = self._moments([i * per_column for i in range(1 + int(self.elapsed / per_column))])
         top = max(self.results, 1)
         lines = []
         for level in reversed(range(HEIGHT)):
             text = Text()
-            for height, phase in zip(heights, phases, strict=True):
-                eighths = round(height / top * HEIGHT * 8) - level * 8
-                text.append(BLOCKS[min(8, max(0, eighths))], PHASES[phase][0])
+            for moment in moments[1:]:
+                eighths = round(moment.results / top * HEIGHT * 8) - level * 8
+                text.append(BLOCKS[min(8, max(0, eighths))], PHASES[moment.phase][0])
             lines.append(_row(f"{top:,}" if level == HEIGHT - 1 else "", text))
         for sender in self.senders:
-            drawn = "".join("━" if self._sends(sender, second - per_column / 2) else " " for second in seconds)
+            sent = sender.rows.seconds.searchsorted([moment.script_s for moment in moments], side="right")
+            drawn = "".join("━" if rows else " " for rows in np.diff(sent))
             lines.append(_row(sender.name, Text(drawn, style="green")))
         return [*lines, LEGEND.copy()]
 
-    def _by_second(self, seconds: list[float]) -> tuple[list[int], list[str]]:
-        heights, phases, at, last = [], [], 0, (0.0, 0, "arriving")
-        for second in seconds:
-            while at < len(self.history) and self.history[at][0] <= second:
-                last = self.history[at]
-                at += 1
-            heights.append(last[1])
-            phases.append(last[2])
-        return heights, phases
-
-    def _sends(self, sender: Sender, second: float) -> bool:
-        before, after = sender.rows.seconds.searchsorted([second - 0.5, second + 0.5])
-        return bool(after > before)
+    def _moments(self, seconds: list[float]) -> list[Moment]:
+        """The last moment before each of these."""
+        times = [moment.elapsed for moment in self.history]
+        places = np.searchsorted(times, seconds, side="right")
+        return [self.history[place - 1] if place else Moment(0.0, 0.0, 0, "arriving") for place in places]

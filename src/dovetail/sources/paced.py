@@ -28,6 +28,7 @@ class Paced:
         self.rows = one_batch(table.combine_chunks(), table.schema)
         self.seconds = seconds
         self._began: float | None = None
+        self._stands_at: float | None = None
 
     def begin(self) -> None:
         self._began = time.monotonic()
@@ -37,7 +38,16 @@ class Paced:
             self.begin()
         return PacedReading(self, position or 0)
 
+    def hold(self, still: bool) -> None:
+        """Stop the clock, or let it go on from where it stands."""
+        if still and self._stands_at is None:
+            self._stands_at = self.elapsed()
+        elif not still and self._stands_at is not None:
+            self._began, self._stands_at = time.monotonic() - self._stands_at, None
+
     def elapsed(self) -> float:
+        if self._stands_at is not None:
+            return self._stands_at
         return 0.0 if self._began is None else time.monotonic() - self._began
 
     def due(self) -> int:

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from dovetail.errors import InputError
 from dovetail.sources.arrow_flight import FlightSource
+from dovetail.sources.protocol import Position
 from dovetail.spark.sources.remote import RemoteFormat
 from dovetail.spark.sources.settings import MAX_ROWS, flag, number, text
 
@@ -46,8 +47,9 @@ class FlightFormat(RemoteFormat):
         bounds = [rows * part // parts for part in range(parts + 1)]
         return list(pairwise(bounds))
 
-    def now(self) -> int | None:
-        return None if self.source.rows >= 0 else self.source.available()
+    def now(self, start: Position) -> int | None:
+        rows = self.source.available() if self.source.rows < 0 else None
+        return None if rows is None else max(rows, start or 0)  # a server that started anew may be behind us
 
     def remedy(self) -> str:
         return 'If it always gives the same rows in the same order, promise it by .option("sameOrder", "true").'

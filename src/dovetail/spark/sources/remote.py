@@ -48,8 +48,8 @@ class RemoteFormat(DataSource):
     def ranges(self) -> list[tuple[Position, Position]]:
         """Where tasks read from and to; None is the start or the end."""
 
-    def now(self) -> Position:
-        """The position behind the rows that are there now; None is the end."""
+    def now(self, start: Position) -> Position:
+        """The position behind the rows that are there now, at `start` or later; None is the end."""
         return None
 
     def schema(self) -> StructType:
@@ -173,7 +173,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _opened(self, start: Offset) -> Inflow:
         remote = self._remote
-        until = remote.now() if self._only_now else None
+        until = remote.now(start.position) if self._only_now else None
         reader = Reader(remote.source, remote.settings.retry, advice=ADVICE)
         return Inflow(reader, start, until, None if self._only_now else remote.poll_s)
 
