@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -252,13 +253,17 @@ def explain(
 
 def _heading(plan: JoinPlan, inputs: Sequence[Any]) -> Heading:
     """What a recording says of a join in process. Files are called by their names, tables by their sides."""
-    names = [
-        Path(rows.name).stem if isinstance(rows, ParquetSource) else getattr(rows, "name", side.name.lower())
-        for side, rows in zip(Side, inputs, strict=True)
-    ]
+    names = [_called(rows, side) for side, rows in zip(Side, inputs, strict=True)]
     return Heading(
         plan.condition.text, (names[0], names[1]), plan.operator.name, plan.explain(), memory_bytes=plan.memory_bytes
     )
+
+
+def _called(rows: Any, side: Side) -> str:
+    """A name that is short: of a file without its directory, of a dataset without its server."""
+    name = getattr(rows, "name", side.name.lower())
+    quoted = re.search(r"'([^']+)'$", name)
+    return quoted[1] if quoted else Path(name).stem if isinstance(rows, ParquetSource) else name
 
 
 def _told_by_steps(steps: Iterator[Step], heading: Heading, recording: Recording | None) -> Iterator[Step]:

@@ -7,14 +7,13 @@ done).
 from __future__ import annotations
 
 import importlib
-import os
+import re
 import shutil
 import sys
 import threading
 import time
-import webbrowser
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -29,15 +28,15 @@ from dovetail.condition import parse
 from dovetail.errors import DovetailError, InputError
 from dovetail.files import check_output, dataset_of, format_of
 from dovetail.live.recording import Recording
-from dovetail.live.report import report as write_report
 from dovetail.live.server import watch as watch_run
-from dovetail.live.terminal import show
+from dovetail.live.viewing import Viewing, announce
 from dovetail.metrics import Observer, Progress
 from dovetail.plan import JoinPlan
 from dovetail.planner import join_type, plan_join, plan_operator, plan_tables
 from dovetail.progress import watched
 from dovetail.runtimes.embedded import Step
 from dovetail.runtimes.output import output_schema
+from dovetail.sources import Source, flight
 from dovetail.state.budget import parse_bytes
 from dovetail.tables import arrow_table
 
@@ -45,8 +44,14 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 console = Console()
 errors = Console(stderr=True)
 
-Left = Annotated[Path, typer.Option(help="The left input: a parquet, CSV, JSON or ORC file, or a directory of them.")]
-Right = Annotated[Path, typer.Option(help="The right input.")]
+Left = Annotated[
+    str,
+    typer.Option(
+        help="The left input: a parquet, CSV, JSON or ORC file, a directory of them, or a dataset of an Arrow Flight "
+        "server, grpc://host:port/name, which is joined as it comes, in this process."
+    ),
+]
+Right = Annotated[str, typer.Option(help="The right input.")]
 On = Annotated[str, typer.Option(help='The condition, with the aliases l and r: "l.id = r.id AND l.t < r.t".')]
 How = Annotated[str, typer.Option(help="inner, left, right, full, left_semi or left_anti.")]
 Memory = Annotated[str | None, typer.Option(help="Memory of each cell, such as 256MB.")]
@@ -65,6 +70,7 @@ WARM_UP = (
 """A condition for each kernel."""
 
 GROUP_ROWS = 1 << 20  # rows of one group in a parquet file
+REMOTE = re.compile(r"(grpc(?:\+\w+)?://[^/]+)/(.+)")
 
 InProcess = Annotated[bool, typer.Option(help="Join in this process, without Spark.")]
 
@@ -72,8 +78,8 @@ InProcess = Annotated[bool, typer.Option(help="Join in this process, without Spa
 class Request(NamedTuple):
     """What to join, and how."""
 
-    left: Path
-    right: Path
+    left: str
+    right: str
     on: str
     how: str
     suffix: str
@@ -84,7 +90,7 @@ class Request(NamedTuple):
 
     def checked(self) -> JoinPlan:
         """Everything that can be wrong with a request, found before Spark starts; the plan if nothing is."""
-        schemas = [dataset_of(path).schema for path in (self.left, self.right)]
+        schemas = self.schemas()
         condition = parse(self.on, schemas[0], schemas[1], in_process=self.in_process)
         memory_bytes = None if self.memory is None else parse_bytes(self.memory)
         make = plan_operator if self.watched else plan_tables if self.in_process else plan_join
@@ -93,9 +99,15 @@ class Request(NamedTuple):
         output_schema(schemas[0], schemas[1], self.suffix, plan.how)
         return plan
 
+    def schemas(self) -> list[pa.Schema]:
+        return [
+            source.schema if (source := _remote(place)) is not None else dataset_of(Path(place)).schema
+            for place in (self.left, self.right)
+        ]
+
     def inputs(self) -> list[Any]:
-        """What is joined in process: Parquet files are read as it goes, others before."""
-        return [path if format_of(path) == "parquet" else dataset_of(path).to_table() for path in self[:2]]
+        """What is joined in process: remote sources and Parquet files are read as it goes, other files before."""
+        return [_remote(place) or _file(Path(place)) for place in (self.left, self.right)]
 
     def explained(self) -> JoinPlan:
         """The plan of a join in process, with what the data tells."""
@@ -129,38 +141,6 @@ class Request(NamedTuple):
         )
 
 
-class Viewing(NamedTuple):
-    """How a join is looked at while it runs, and afterwards."""
-
-    live: bool
-    watch: bool
-    port: int
-    record: Path | None
-    report: Path | None
-
-    @property
-    def wanted(self) -> bool:
-        return self.live or self.watch or self.record is not None or self.report is not None
-
-    @contextmanager
-    def recording(self) -> Iterator[Recording]:
-        """A recording for those who look; what they see last is its end."""
-        recording = Recording(self.record)
-        try:
-            with ExitStack() as stack:
-                server = stack.enter_context(watch_run(recording, self.port)) if self.watch else None
-                if server is not None:
-                    _announce(server.url)
-                if self.live:
-                    stack.enter_context(show(recording))
-                yield recording
-                if server is not None:
-                    server.wait_for_readers()
-        finally:
-            if self.report is not None and recording.heading is not None:
-                write_report(recording, self.report)
-
-
 @app.command()
 def join(
     left: Left,
@@ -191,11 +171,12 @@ def join(
     answers early.
     """
     viewing = Viewing(live, watch, port, record, report)
-    request = Request(left, right, on, how, suffix, memory, algorithm, in_process or viewing.wanted, viewing.wanted)
+    as_it_comes = viewing.wanted or any(REMOTE.match(place) for place in (left, right))
+    request = Request(left, right, on, how, suffix, memory, algorithm, in_process or as_it_comes, as_it_comes)
     request.checked()
     check_output(out, overwrite=overwrite)
     started = time.perf_counter()
-    if viewing.wanted:
+    if as_it_comes:
         rows = _join_watched(request, out, viewing)
     else:
         with watched(progress) as observer:
@@ -210,7 +191,7 @@ def watch_recordings(
 ) -> None:
     """Show recorded joins in a browser on this machine, also while they run. Ctrl-C ends it."""
     with watch_run(path, port) as server:
-        _announce(server.url)
+        announce(server.url)
         with suppress(KeyboardInterrupt):
             threading.Event().wait()
 
@@ -297,7 +278,7 @@ def _join_in_process(request: Request, out: Path, observer: Observer | None) -> 
 
 def _join_watched(request: Request, out: Path, viewing: Viewing) -> int:
     rows = 0
-    schemas = [arrow_table(dataset_of(path).schema.empty_table()).schema for path in (request.left, request.right)]
+    schemas = [arrow_table(schema.empty_table()).schema for schema in request.schemas()]
     schema = output_schema(schemas[0], schemas[1], request.suffix, join_type(request.how))
     waiting: list[pa.RecordBatch] = []
     with viewing.recording() as recording, _writer(out, schema) as file:
@@ -324,13 +305,6 @@ def _writer(out: Path, schema: pa.Schema) -> Iterator[Any]:
         unfinished.unlink(missing_ok=True)
 
 
-def _announce(url: str) -> None:
-    """Say where a page is, and open it where there is a screen."""
-    errors.print(f"watch it at {url}", highlight=False)
-    if sys.platform in ("darwin", "win32") or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")):
-        webbrowser.open(url)
-
-
 def _join_on_spark(request: Request, out: Path, observer: Observer | None) -> int:
     from dovetail.spark.session import local_session
 
@@ -340,13 +314,23 @@ def _join_on_spark(request: Request, out: Path, observer: Observer | None) -> in
     try:
         left, right = (
             spark.read.format(format_of(path)).options(**_options(path)).load(str(path))
-            for path in (request.left, request.right)
+            for path in (Path(request.left), Path(request.right))
         )
         observe(Progress("joining"))
         request.join(left, right).write.mode("overwrite").parquet(str(out))
         return spark.read.parquet(str(out)).count()
     finally:
         spark.stop()
+
+
+def _remote(place: str) -> Source | None:
+    """A dataset of a Flight server, where the place is one."""
+    found = REMOTE.fullmatch(place)
+    return None if found is None else flight(found[1], found[2])
+
+
+def _file(path: Path) -> Any:
+    return path if format_of(path) == "parquet" else dataset_of(path).to_table()
 
 
 def _nobody(_: Progress) -> None:

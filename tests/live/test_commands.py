@@ -19,6 +19,7 @@ from dovetail.cli import app
 from dovetail.errors import DovetailError
 from dovetail.live.glance import DONE
 from dovetail.live.recording import Recording
+from dovetail.sources.flight_server import TableServer
 
 DOVETAIL = [sys.executable, "-m", "dovetail.cli"]
 
@@ -61,6 +62,22 @@ def test_record_and_report(files: Path, monkeypatch: pytest.MonkeyPatch) -> None
     recording = Recording.read(files / "runs" / "one.jsonl")
     assert (recording.outcome, recording.latest.results) == (DONE, 100)
     assert "<svg" in (files / "one.html").read_text()
+
+
+def test_datasets_of_a_flight_server_are_joined_as_they_come(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(files)
+    payments = pa.table({"order": [n % 50 for n in range(200)]})
+    with TableServer({"pay/ments": payments}) as server:
+        place = f"grpc://127.0.0.1:{server.port}/pay/ments"
+        words = ["join", "--left", "orders.parquet", "--right", place, "--on", "l.id = r.order", "--out", "out"]
+        run = CliRunner().invoke(app, [*words, "--record", "one.jsonl"], catch_exceptions=False)
+        assert run.exit_code == 0, run.stderr
+        with pytest.raises(DovetailError, match="cannot read"):
+            CliRunner().invoke(app, [*words[:4], f"{place}s", *words[5:], "--overwrite"], catch_exceptions=False)
+    assert pq.read_table(files / "out").num_rows == 200
+    recording = Recording.read("one.jsonl")
+    assert recording.heading is not None
+    assert recording.heading.title == "orders ⋈ pay/ments"
 
 
 @pytest.mark.parametrize(

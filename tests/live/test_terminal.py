@@ -13,7 +13,7 @@ from rich.console import Console
 from tests.live.runs import HOSTILE, Clock, recorded
 
 from dovetail.live.glance import DONE, FAILED, RUNNING, STOPPED, Heading
-from dovetail.live.panel import Panel, gains
+from dovetail.live.panel import Panel, _row, gains
 from dovetail.live.recording import Recording
 from dovetail.live.terminal import line, show
 from dovetail.metrics import Moment
@@ -66,6 +66,10 @@ def test_gains_are_what_came_in_each_span() -> None:
         recording.note()
     assert gains(recording.moments, 4) == pytest.approx([10, 0, 0, 40])
     assert sum(gains(recording.moments, 7)) == pytest.approx(50)
+
+
+def test_only_labels_are_pale() -> None:
+    assert _row(("7 rows", ""), label="held").style == ""
 
 
 def test_a_line_elsewhere() -> None:

@@ -115,7 +115,8 @@ def _held(glance: Glance) -> Iterator[Text]:
 
 def _row(*parts: tuple[str, str], label: str = "") -> Text:
     name = label if len(label) < LABELS else label[: LABELS - 2] + "…"
-    text = Text(name.ljust(LABELS) if label else "", "bright_black", no_wrap=True, overflow="ellipsis")
+    text = Text(no_wrap=True, overflow="ellipsis")
+    text.append(name.ljust(LABELS) if label else "", "bright_black")
     for number, (words, style) in enumerate(parts):
         text.append(("   " if number else "") + words, style)
     return text
