@@ -3,6 +3,7 @@
 import json
 import random
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from dovetail.runtimes.driver import Driver
 from dovetail.state.blocks import BlockStore
 from dovetail.state.budget import Budget, Unit
 from dovetail.state.residence import NEVER, met_in_memory
+from dovetail.state.saved_side import MOST_BLOCKS
 from dovetail.testing import check_run, definition, random_schedule, random_table
 
 VARIANTS: list[dict[str, Any]] = [
@@ -337,3 +339,33 @@ def test_progressive_joins_of_tables() -> None:
     assert {step.phase for step in steps} >= {"arriving", "cleanup"}
     plan = dovetail.explain(left, right, "abs(l.k - r.k) < 3 AND l.a <> r.b", algorithm="diner")
     assert [line.split()[0] for line in str(plan).splitlines()].count("checked") == 1
+
+
+def test_a_snapshot_writes_what_is_new(tmp_path: Path) -> None:
+    """Rows once, and a few bytes for each that is still there; all anew when most have left, or in many blocks."""
+    rng = np.random.default_rng(0)
+    table = pa.table({"k": rng.integers(0, 50, 4000), "s": [f"{i:0100d}" for i in range(4000)]})
+    condition = parse("l.k = r.k", table.schema, table.schema)
+
+    def operator() -> Diner:
+        counters = Counters()
+        return Diner(Workspace(condition, Budget(1000, "rows", counters), BlockStore(tmp_path), 25, counters))
+
+    run = operator()
+    named: set[str] = set()
+    new_bytes = []
+    for start in range(0, 4000, 20):
+        for side in Side:
+            for batch in table.slice(start, 20).to_batches():
+                list(run.arrive(side, batch))
+        manifest = run.snapshot()
+        kept = {name for name in manifest.segments if "kept" in name}
+        new_bytes.append(sum((tmp_path / name).stat().st_size for name in kept - named))
+        named = kept
+        before = run.usage
+        run = operator()
+        run.restore(Manifest(manifest.version, json.loads(json.dumps(manifest.state)), manifest.segments))
+        assert (run.usage.resident_rows, run.usage.spilled_rows) == (before.resident_rows, before.spilled_rows)
+    assert run.usage.resident_rows > 900
+    assert np.median(new_bytes) < 0.3 * max(new_bytes)  # the largest is everything
+    assert len(named) <= 2 * (MOST_BLOCKS + 1)

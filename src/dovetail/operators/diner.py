@@ -22,8 +22,8 @@ none of it was spilled, rows of the other side are not kept; `reload` is footnot
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import ClassVar
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -33,8 +33,7 @@ from dovetail.batch import Pairs, Rows, Side, take_rows
 from dovetail.condition import Condition
 from dovetail.kernels.sorting import sort_codes
 from dovetail.operators.protocol import INNER, Manifest, Parameters, Usage, Workspace
-from dovetail.state.block_work import ARRIVED, BlockWork
-from dovetail.state.blocks import Block
+from dovetail.state.block_work import BlockWork
 from dovetail.state.budget import BUFFER
 from dovetail.state.order_keys import Keyed, OrderKeys, ordering_predicate
 from dovetail.state.ordered_side import OrderedSide
@@ -42,10 +41,10 @@ from dovetail.state.regions import Policy, Regions
 from dovetail.state.reloaded import Reloaded
 from dovetail.state.residence import Clock
 from dovetail.state.row_store import MOST_BYTES
+from dovetail.state.saved_side import SavedSide
 from dovetail.state.sorted_blocks import EXTRA_ROW_BYTES, SortedBlocks
 
 MOST_PAIRS = 1 << 20  # in one yield
-MARKS = "__marks"  # a column of rows that a snapshot keeps, beside ARRIVED
 HOLES = 6  # one in so many bytes may be of rows that left: the more of them, the less often rows are packed
 OUTER_SHARE = 8  # one in so many blocks of the budget is loaded as an outer one, unless told otherwise
 
@@ -85,6 +84,7 @@ class Diner:
         self._room = self._capacity()
         self._slack = self._room // HOLES if self._budget.unit == "bytes" else 0
         self._sides = tuple(self._empty(side) for side in Side)
+        self._saved = [SavedSide(self._store, self._schemas[side], side.alias) for side in Side]
         self._regions = tuple(Regions(self._policy) for _ in Side)
         self._sorted = SortedBlocks(self._keys, self._schemas, self._counters)
         self._work = BlockWork(self._sorted, self._store, self._budget, self._schemas)
@@ -161,16 +161,15 @@ class Diner:
         if self._reloaded is not None:
             self._reloaded.drop()
         self._version += 1
-        kept = [self._write_residents(side) for side in Side]
         state = {
             "ended": list(self._ended),
             "clock": self._clock.now,
             "learned": self._keys.learned.hex() if self._learned else None,
             "regions": [regions.to_json() for regions in self._regions],
             "work": self._work.to_json(),
-            "residents": [None if block is None else block.to_json() for block in kept],
+            "residents": [self._saved[side].save(self._sides[side]) for side in Side],
         }
-        names = [block.name for block in kept if block is not None]
+        names = [name for saved in self._saved for name in saved.names]
         return Manifest(self._version, state, (*names, *self._work.names()))
 
     def restore(self, manifest: Manifest) -> None:
@@ -183,8 +182,7 @@ class Diner:
         self._regions = tuple(Regions.from_json(self._policy, fields) for fields in state["regions"])
         self._work.from_json(state["work"])
         for side, fields in zip(Side, state["residents"], strict=True):
-            if fields is not None:
-                self._read_residents(side, Block.from_json(fields))
+            self._read_residents(side, fields)
         for _ in self._make_room(0, 0):
             pass
         self._hold()
@@ -315,6 +313,7 @@ class Diner:
 
     def _forget(self, side: Side) -> None:
         self._sides = tuple(self._empty(s) if s is side else self._sides[s] for s in Side)
+        self._saved[side] = SavedSide(self._store, self._schemas[side], side.alias)
         self._regions[side].recount(np.empty(0, np.int64))
         self._hold()
 
@@ -365,20 +364,9 @@ class Diner:
 
     # Snapshots.
 
-    def _write_residents(self, side: Side) -> Block | None:
+    def _read_residents(self, side: Side, fields: Mapping[str, Any] | None) -> None:
         mine = self._sides[side]
-        if not mine.rows:
-            return None
-        batch = mine.all_rows()
-        batch = batch.append_column(ARRIVED, pa.array(mine.arrived[: mine.positions]))
-        batch = batch.append_column(MARKS, pa.array(mine.marks[: mine.positions]))
-        return self._store.write(batch, f"{self._version:08d}-{side.alias}")
-
-    def _read_residents(self, side: Side, block: Block) -> None:
-        stored = self._store.read(block)
-        width = len(self._schemas[side])
-        batch = pa.RecordBatch.from_arrays(stored.columns[:width], schema=self._schemas[side])
-        arrived, marks = (np.asarray(stored.column(width + k)) for k in range(2))
-        keyed = self._keys.read(side, batch)
-        self._sides[side].insert(batch, keyed, arrived, marks)
-        self._regions[side].recount(keyed.codes)
+        for rows in self._saved[side].load(fields):
+            mine.insert(rows.batch, self._keys.read(side, rows.batch), rows.arrived, rows.marks, rows.serials)
+        mine.next_serial = self._saved[side].next_serial
+        self._regions[side].recount(mine.codes[: mine.positions])

@@ -2,7 +2,7 @@
 
     position      0   1   2   3   4   5   6  …       in the order of arrival
     alive         x   x       x           x          rows that left are holes
-    code, arrived, marks                             per position
+    code, arrived, marks, serial                     per position; a serial number is a row's for ever
     rows          [ part ][ part ][ part …           a part is packed by itself, those with most holes first
 
 Partners are found by hash where keys must be equal, else by the order of the codes. Positions stay the same when a part
@@ -30,7 +30,7 @@ Words = NDArray[np.int64]
 Marks = NDArray[np.int32]
 Number = TypeVar("Number", np.int64, np.int32, np.bool_)
 
-PER_POSITION = 8 + 8 + 4 + 1  # bytes: code, arrived, marks, alive
+PER_POSITION = 8 + 8 + 8 + 4 + 1  # bytes: code, arrived, serial, marks, alive
 PER_ENTRY = 24  # bytes of an index for a row; of an ordered one with room to mark it as deleted
 FEW = 64  # holes that are not worth anything
 WORTH_A_PART = 1024  # rows that are worth being handed on by themselves
@@ -75,6 +75,8 @@ class OrderedSide:
         self.side = side
         self.codes = np.empty(0, np.int64)
         self.arrived = np.empty(0, np.int64)
+        self.serials = np.empty(0, np.int64)
+        self.next_serial = 0
         self.marks: Marks = np.empty(0, np.int32)  # in how many results a row took part, as far as a policy counts
         self.alive = np.empty(0, np.bool_)
         self.positions = 0
@@ -109,8 +111,15 @@ class OrderedSide:
         index = self._table.nbytes_with(rows) - self._table.nbytes if self._keys.by_hash else PER_ENTRY * rows
         return int(batch.nbytes) + PER_POSITION * rows + index
 
-    def insert(self, batch: pa.RecordBatch, keyed: Keyed, arrived: int | Words, marks: Marks) -> None:
-        """Keep all rows of the batch, of which `keyed` has the codes and hashes."""
+    def insert(
+        self,
+        batch: pa.RecordBatch,
+        keyed: Keyed,
+        arrived: int | Words,
+        marks: Marks,
+        serials: Words | None = None,
+    ) -> None:
+        """Keep all rows of the batch, of which `keyed` has the codes and hashes; `serials` if they have been here."""
         first, end = self.positions, self.positions + batch.num_rows
         if end == first:
             return
@@ -119,6 +128,8 @@ class OrderedSide:
         self.codes[first:end] = keyed.codes
         self.arrived[first:end] = arrived
         self.marks[first:end] = marks
+        self.serials[first:end] = self.next_serial + np.arange(end - first) if serials is None else serials
+        self.next_serial = int(self.serials[end - 1]) + 1
         self.alive[first:end] = True
         self.positions = end
         self.rows += end - first
@@ -210,7 +221,7 @@ class OrderedSide:
     def _number_anew(self) -> None:
         kept = self.living()
         hashes = self.hashes(kept) if self._keys.by_hash else None
-        codes, arrived, marks = self.codes[kept], self.arrived[kept], self.marks[kept]
+        codes, arrived, marks, serials = self.codes[kept], self.arrived[kept], self.marks[kept], self.serials[kept]
         old = self._parts[::-1]
         self._parts, self._row_bytes, self.positions = [], 0, 0
         while old:
@@ -220,7 +231,8 @@ class OrderedSide:
             self._keep_packed(part.rows)
         self._grow(self.positions)
         self.codes[: self.positions], self.arrived[: self.positions] = codes, arrived
-        self.marks[: self.positions], self.alive[: self.positions] = marks, True
+        self.marks[: self.positions], self.serials[: self.positions] = marks, serials
+        self.alive[: self.positions] = True
         self._index_anew(hashes)
 
     def _keep_packed(self, rows: pa.RecordBatch) -> None:
@@ -285,6 +297,7 @@ class OrderedSide:
         if size > len(self.codes):
             room = max(size, 2 * len(self.codes))
             self.codes, self.arrived = _longer(self.codes, room), _longer(self.arrived, room)
+            self.serials = _longer(self.serials, room)
             self.marks, self.alive = _longer(self.marks, room), _longer(self.alive, room)
 
 
