@@ -20,7 +20,7 @@ class Claim(NamedTuple):
 def print_claims(console: Console, claims: Iterable[Claim]) -> None:
     table = Table(box=SIMPLE_HEAD, caption="holds: in its direction; sizes in print belong to other machines and data")
     for name in ("claim", "in print", "here", "holds"):
-        table.add_column(name)
+        table.add_column(name, overflow="fold")
     for claim in claims:
         mark = "" if claim.holds is None else "[green]yes[/]" if claim.holds else "[bold red]no[/]"
         table.add_row(claim.source, claim.in_print, claim.here, mark)
