@@ -87,6 +87,11 @@ def test_without_mishits_there_is_no_exchange(spark: SparkSession, place: Path) 
     inputs = written(spark, place / "keys", left, 1), written(spark, place / "refers", right, 2)
     found = check(*inputs)
     assert "Exchange" not in found._jdf.queryExecution().executedPlan().toString()
+    every_other = pa.table({"order_id": np.arange(8000) // 8 * 2})
+    some = written(spark, place / "every_other", every_other, 2)
+    for how in ("full", "left_semi", "left_anti"):
+        joined = check(inputs[0], some, how)
+        assert "Exchange" not in joined._jdf.queryExecution().executedPlan().toString()
     explained = str(dovetail.explain(*inputs, ON, algorithm="diag"))
     for part in ("of 8,000 partners 50% within 0.0", "window     5 tables of", "mishits    hardly any of r", "slices"):
         assert part in explained

@@ -185,6 +185,11 @@ class DiagonalTables:
         return len(self.sliced.repeated) <= MOST_REPEATED
 
     @property
+    def pays(self) -> bool:
+        """Whether most rows are settled in their slice, as a sample has promised."""
+        return 2 * int(self.left_over.sum()) <= self.sliced.scans[self.sliced.many].rows
+
+    @property
     def schema(self) -> StructType:
         return carried_schema(self._fields)
 
@@ -199,8 +204,8 @@ class DiagonalTables:
         sliced = self.sliced
         if ONE_SIDED.get(sliced.plan.how) is sliced.one:  # rows of R1 alone, which the survey has told apart
             if sliced.plan.how == "left_semi":
-                return _ones(sliced, self._partnered)
-            return _ones(sliced, ~self._partnered) if not self._has_rest else _nothing
+                return _ones(sliced, self._partnered, sliced.output.names)
+            return _nothing if self._has_rest else _ones(sliced, ~self._partnered, sliced.output.names)
         return _hits(sliced)
 
     @property
@@ -213,23 +218,27 @@ class DiagonalTables:
         one, many = sliced.one, sliced.many
         if not self._has_rest:
             if one in WITHOUT_PARTNER.get(how, ()) and not self._partnered.all():
-                yield self._alone(
-                    in_tasks(self._spark, len(sliced.slices), _ones(sliced, ~self._partnered), self._side(one))
-                )
+                yield self._alone(self._lone_ones())
             return
         affected = range(len(sliced.slices)) if len(sliced.repeated) else np.flatnonzero(self.left_over).tolist()
-        many_rows = in_tasks(self._spark, len(affected), _left_over(sliced, list(affected)), self._side(many))
-        lone_ones = in_tasks(self._spark, len(sliced.slices), _ones(sliced, ~self._partnered), self._side(one))
+        left_over = _left_over(sliced, list(affected), self._bound.frames[many].columns)
+        many_rows = in_tasks(self._spark, len(affected), left_over, self._side(many))
         if ONE_SIDED.get(how) is one:
-            yield self._ordinary(how, {one: lone_ones, many: many_rows})
+            yield self._ordinary(how, {one: self._lone_ones(), many: many_rows})
             return
         of_many = how if ONE_SIDED.get(how) is many else "inner" if not sliced.asks(many) else _preserving(many)
         yield self._ordinary(of_many, {one: self._bound.frames[one], many: many_rows})
         if sliced.asks(one):
+            frames = {one: self._lone_ones(), many: many_rows}
             if one is Side.RIGHT:
-                yield self._ordinary("right_alone", {one: lone_ones, many: many_rows})
+                yield self._ordinary("right_alone", frames)
             else:
-                yield self._alone(self._ordinary("left_anti", {one: lone_ones, many: many_rows}))
+                yield self._alone(self._ordinary("left_anti", frames))
+
+    def _lone_ones(self) -> DataFrame:
+        """Rows of R1 without a partner, as far as the survey knows."""
+        rows = _ones(self.sliced, ~self._partnered, self._bound.frames[self.sliced.one].columns)
+        return in_tasks(self._spark, len(self.sliced.slices), rows, self._side(self.sliced.one))
 
     def _ordinary(self, how: str, frames: dict[Side, DataFrame]) -> DataFrame:
         sliced = self.sliced
@@ -277,16 +286,16 @@ def _nothing(number: int) -> Iterator[pa.RecordBatch]:
     return iter(())
 
 
-def _left_over(sliced: Sliced, affected: list[int]) -> Part:
+def _left_over(sliced: Sliced, affected: list[int], names: list[str]) -> Part:
     def rows(number: int) -> Iterator[pa.RecordBatch]:
         for batch in SliceJoin(sliced, sliced.slices[affected[number]]).left_over():
-            yield by_number(batch)
+            yield batch.rename_columns(names)
 
     return rows
 
 
-def _ones(sliced: Sliced, chosen: Flags) -> Part:
-    """Some rows of R1, each from the slice that owns it."""
+def _ones(sliced: Sliced, chosen: Flags, names: list[str]) -> Part:
+    """Some rows of R1, each from the slice that owns it, with columns of these names."""
     bits = np.packbits(chosen)
 
     def rows(number: int) -> Iterator[pa.RecordBatch]:
@@ -296,14 +305,9 @@ def _ones(sliced: Sliced, chosen: Flags) -> Part:
             for position, batch in sliced.scans[sliced.one].places(1 << 16, None, *owned):
                 here = np.flatnonzero(wanted[position : position + batch.num_rows])
                 if len(here):
-                    yield by_number(take_rows(batch, here))
+                    yield take_rows(batch, here).rename_columns(names)
 
     return rows
-
-
-def by_number(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Columns called c0, c1, …, as in bound frames."""
-    return pa.RecordBatch.from_arrays(batch.columns, [f"c{i}" for i in range(batch.num_columns)])
 
 
 # The survey.
@@ -361,5 +365,6 @@ def _repeated(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     together = np.concatenate(hashes)
     again = Repeats(len(together)).note(together, 0)
     if len(again):
+        again = again[: MOST_REPEATED + 1]  # more are too many anyway
         yield pa.RecordBatch.from_pylist([{"hashes": again.tobytes()}], ARROW_SURVEYED)
     settle()

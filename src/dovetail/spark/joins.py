@@ -66,7 +66,7 @@ def join_dataframes(
     along, _ = _diagonal(inputs, bound, how, algorithm, memory_bytes, options)
     if along is not None and along.slices:
         join = DiagonalTables(inputs, along, _output(bound, suffix, along.plan.how, left), options)
-        if join.is_one_to_many:
+        if join.is_one_to_many and (algorithm == DIAG or join.pays):
             return remember_join(join.frame(), join)
     return _join_tables(inputs, bound, _plan(bound, how, _ordinary(algorithm), memory_bytes, False), options, suffix)
 
