@@ -1,11 +1,12 @@
 """Rows of Parquet files as a value that travels to other processes: names and sizes, no open file.
 
 Positions count the rows of all files, one file after the other in the given order. Reading sees to it that the files
-still have as many rows as they had when the value was made.
+are still those that they were when the value was made.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -22,6 +23,11 @@ from dovetail.sources.scans import Place
 class File:
     path: str
     groups: tuple[int, ...]  # rows of its row groups
+    stamp: tuple[int, int]  # its size, and when it was written
+
+    @classmethod
+    def of(cls, path: str, metadata: pq.FileMetaData) -> File:
+        return cls(path, group_sizes(metadata), _stamp(path))
 
     @property
     def rows(self) -> int:
@@ -68,13 +74,18 @@ class ParquetRows:
 
 def _read(file: File, names: list[str], most_rows: int, start: int, stop: int) -> Iterator[Place]:
     try:
-        opened = pq.ParquetFile(file.path)
+        stamp, opened = _stamp(file.path), pq.ParquetFile(file.path)
     except OSError as error:
         raise SourceError(f"{file.path} cannot be read any more: {error}") from error
     with opened:
-        if group_sizes(opened.metadata) != file.groups:
+        if stamp != file.stamp:
             raise SourceError(f"{file.path} is not what it was when the join was planned: join the new files again.")
         yield from read_rows(opened, names, most_rows, start, stop, use_threads=False)
+
+
+def _stamp(path: str) -> tuple[int, int]:
+    found = os.stat(path)
+    return found.st_size, found.st_mtime_ns
 
 
 def _called(batch: pa.RecordBatch, names: list[str], schema: pa.Schema) -> pa.RecordBatch:

@@ -18,7 +18,6 @@ from dovetail.condition import Call, Column, Expression, Literal, parse
 from dovetail.errors import ConditionError
 from dovetail.sources.parquet_files import row_bytes
 from dovetail.sources.parquet_rows import File, ParquetRows
-from dovetail.sources.row_groups import group_sizes
 from dovetail.spark.schemas import arrow_schema, session_zone
 
 PARQUET = "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat"
@@ -52,7 +51,7 @@ def plain_read(frame: DataFrame) -> PlainRead:
     footers = [_footer(path) for path in paths]
     for path, footer in zip(paths, footers, strict=True):
         _check(path, footer, columns, schema)
-    files = [File(path, group_sizes(footer)) for path, footer in zip(paths, footers, strict=True)]
+    files = [File.of(path, footer) for path, footer in zip(paths, footers, strict=True)]
     stored = pa.schema([field.with_name(name) for field, name in zip(schema, columns, strict=True)])
     return PlainRead(ParquetRows(files, columns, schema, row_bytes(footers, stored)), tuple(filters))
 
