@@ -154,26 +154,31 @@ def test_a_server_that_dies_and_a_query_that_restarts_lose_nothing(spark: SparkS
     check_orders(batches)
 
 
-def test_a_stalled_source_does_not_hold_up_the_other(spark: SparkSession, server: TableServer, tmp_path: Path) -> None:
+def test_a_stalled_source_does_not_hold_up_the_other_and_the_join_survives_a_restart(
+    spark: SparkSession, server: TableServer, tmp_path: Path
+) -> None:
     options = {"maxRowsPerTrigger": 2500, "end": "true"}
     slow = flight(spark.readStream, server.port, "slow orders", **options)
     quick = flight(spark.readStream, server.port, "parcels", **options)
     place = {"state_dir": str(tmp_path / "state"), "cells": 2}
     joined = dovetail.join(slow, quick, "l.k = r.k", algorithm="diner", memory="1MB", end="source", **place)
     assert joined.columns == ["id", "k", "pad", "nr", "k_right"]
-    writer = joined.select("id", "nr").writeStream.format("memory").queryName("stalled")
-    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    writer = joined.select("id", "nr").writeStream.format("parquet").option("path", str(tmp_path / "joined"))
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.start()
 
     def come() -> list[int]:
         return [sum(p.sources[side].numInputRows for p in query.recentProgress) for side in (0, 1)]
 
     wait_for(lambda: come() == [1000, ROWS + 1], query)
+    query.stop()
+    forget_the_last_commit(tmp_path / "checkpoint")
+    query = writer.start()
     server.paced["slow orders"].begin()
     dovetail.finish(query)
     pairs = ORDERS.join(PARCELS, "k", join_type="inner").select(["id", "nr"])
-    assert Counter(map(tuple, spark.table("stalled").collect())) == Counter(
-        zip(*pairs.to_pydict().values(), strict=True)
-    )
+    found = spark.read.parquet(str(tmp_path / "joined"))
+    assert Counter(map(tuple, found.collect())) == Counter(zip(*pairs.to_pydict().values(), strict=True))
 
 
 def test_what_is_available_now_ends_there(spark: SparkSession, server: TableServer, tmp_path: Path) -> None:

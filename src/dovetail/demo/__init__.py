@@ -25,7 +25,7 @@ from dovetail.demo.script import Sender, senders, silences
 from dovetail.following import known_figures
 
 ON = "l.order_id = r.order_id"
-MEMORY = "256KB"
+MEMORY = "320KB"
 CELLS = 2
 METRICS = "dovetail"
 POLL_S = 0.25
@@ -34,11 +34,11 @@ LINE_S = 2.0  # between lines of plain text
 
 def run(console: Console, compare: bool = False) -> bool:
     """Run the demo; True if all answers are right. With `compare`, once more with XJoin, and both side by side."""
-    from dovetail.spark.session import local_session
+    from dovetail.spark.session import BRIEF, local_session
 
     say(console, "starting Spark …")
     place = Path(tempfile.mkdtemp(prefix="dovetail-demo-"))
-    spark = local_session("dovetail demo", conf={"spark.sql.shuffle.partitions": str(CELLS)})
+    spark = local_session("dovetail demo", conf=BRIEF | {"spark.sql.shuffle.partitions": str(CELLS)})
     try:
         scenes, right = [], True
         for algorithm in ("diner", "xjoin") if compare else ("diner",):

@@ -32,6 +32,13 @@ SETTINGS = {
     ),
 }
 
+BRIEF = {
+    # The second compiler and the parallel collector cost more than they save in a minute.
+    "spark.driver.extraJavaOptions": f"{SETTINGS['spark.driver.extraJavaOptions']} "
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+"""For sessions that last a minute."""
+
 
 def local_session(app: str = "dovetail", master: str = "local[2]", conf: dict[str, str] | None = None) -> SparkSession:
     """The session that is active already, as it is; else a new one in this process, which knows our sources.
