@@ -347,6 +347,9 @@ def test_runs_are_merged_while_sources_stall() -> None:
     shares = [sum(phase is not Phase.CLEANUP for phase in run.phases) / len(run.phases) for run in runs]
     assert shares[0] < 0.4
     assert shares[1] > 0.85  # all but those of the last rows
+    everything = [(side, 5) for _ in range(20) for side in "lr"]
+    run = check_run("pmj", left, right, "l.k = r.k", [*everything, ("stall", 10_000)], memory_rows=60, block_rows=5)
+    assert Phase.CLEANUP not in run.phases
     assert all(run.counters.merges for run in runs)
 
 

@@ -25,6 +25,7 @@ from dovetail.batch import Arrival, End, Event, Phase, Side, Stall, one_batch
 from dovetail.condition import parse
 from dovetail.errors import InputError
 from dovetail.metrics import Counters
+from dovetail.operators import check_parameters
 from dovetail.operators.protocol import Workspace
 from dovetail.runtimes.at_rest import count_at_rest
 from dovetail.runtimes.driver import Driver
@@ -111,6 +112,7 @@ def play(
     left, right = (one_batch(table.combine_chunks(), table.schema) for table in workload.tables)
     condition = parse(on, left.schema, right.schema, in_process=True)
     kind = operator_for(operator, condition)
+    check_parameters(kind, parameters)
     run = ClockedRun(last_arrival_s=workload.end_s)
     blocks = BlockStore(counters=run.counters)
     budget = Budget(memory_rows, "rows", run.counters)

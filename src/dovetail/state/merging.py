@@ -215,9 +215,11 @@ class Merging(Generic[R]):
             yield from self._joined(merge, joins=joins, last=last and joins)
             if merge.merged is not None:
                 self.groups.append(merge.merged)
-        if self.groups:
+        if self.groups and self._early:  # all its rows have met
+            yield from self._meets.left_over(self.groups)
+        elif self.groups:
             yield from self._joined(self._merge(self.groups, self.room, writes=False), joins=True, last=True)
-            self.groups = []
+        self.groups = []
 
     def _merge(self, group: list[RunGroup], room: Room, *, writes: bool) -> Merge:
         return Merge(self._pages, self._budget, group, room, writes=writes, needed=self._meets.needed)
