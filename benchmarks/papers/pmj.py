@@ -96,8 +96,8 @@ def _rectangles(name: str, tables: tuple[pa.Table, pa.Table]) -> Iterator[Claim]
 def _points(
     name: str, clustered: tuple[pa.Table, pa.Table], shuffled: tuple[pa.Table, pa.Table], radius: float
 ) -> Iterator[Claim]:
-    # Of 16 dimensions, sweep areas do not fit in a tenth of the memory as the paper assumes: most pages are parts of areas
-    # that are read once more, and how often depends on where steps of the merge end. With half of it they nearly fit.
+    # In 16 dimensions sweep areas do not fit in so little memory, as the paper assumes: most pages are parts of areas
+    # that are read once more, and how often depends on where steps of the merge end. With five times as much they fit.
     courses = [run(*tables, nearer(radius), 0.1, WIDE) for tables in (clustered, shuffled)]
     by_kind, mixed = courses
     yield Claim(
