@@ -113,8 +113,8 @@ def _check(spark: Any, place: Path, both: tuple[Sender, Sender], results: int, c
 
 def summary(scene: Scene) -> str:
     return (
-        f"{scene.results:,} results after {scene.elapsed:.1f} s in {scene.micro_batches} micro-batches; "
-        f"{scene.in_silence:,} of them were found while both servers were silent"
+        f"{scene.results:,} results in {scene.elapsed:.1f} s and {scene.micro_batches} micro-batches, "
+        f"{scene.in_silence:,} of them in silence"
     )
 
 
