@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from dovetail.live import figures as figures_of
 from dovetail.live.glance import DONE, FAILED, RUNNING
 from dovetail.live.streams import Listening, in_short, source_name
 
@@ -70,6 +71,24 @@ def test_micro_batches_add_up(heard: Listening, tmp_path: Path) -> None:
     assert recording.outcome == DONE
     assert {source.state for source in recording.latest.sources} == {"ended"}
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["shop-dovetail-r1.jsonl"]
+    heard.close()
+
+
+def test_a_micro_batch_is_of_the_time_before_it(heard: Listening) -> None:
+    """Between two of them the recording is noted many times, though nothing is told."""
+    heard.progressed(progress((5, 7), took=400.0, dovetail=figures(3)))
+    (recording,) = heard.recordings
+    recording.note()
+    recording.note()
+    heard.progressed(progress((0, 0), took=300.0, dovetail=figures(6)))
+    recording.note()
+    assert recording.heading is not None
+    assert recording.heading.on == "query shop"
+    glance = recording.glance()
+    assert [band.state for band in figures_of.phase_bands(glance.moments)] == ["arriving", "reactive"]
+    assert [noted.moment.results for noted in glance.moments][-2:] == [3, 9]
+    assert glance.seconds >= 0.4  # it began before it was heard of
+    assert recording.latest.seconds["arriving"] >= 0.4
     heard.close()
 
 

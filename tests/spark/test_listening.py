@@ -71,7 +71,7 @@ def test_a_recording_for_each_join(spark: SparkSession, place: Path, tmp_path: P
     assert recording.outcome == DONE
     assert recording.heading is not None
     assert recording.heading.title == "orders ⋈ payments"
-    assert recording.heading.on == "listened/to, dovetail"
+    assert recording.heading.on == "query listened/to"
     last = recording.latest
     assert last.results == dovetail.count(*tables(spark, place), "l.k = r.k")
     assert last.found["arriving"] > 0

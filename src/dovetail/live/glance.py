@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 from dovetail.metrics import Moment
@@ -24,6 +25,7 @@ class Heading:
     memory_bytes: int | None = None
     where: str = "in process"
     began: str = ""  # by the clock on the wall
+    batched: bool = False  # moments are told afterwards: each is of the time since the one before
 
     @property
     def title(self) -> str:
@@ -72,6 +74,8 @@ class Glance:
 
 def glance_at(run: Run, noted: Sequence[Noted]) -> Glance:
     seconds, latest = run.seconds, run.latest
+    if run.heading is not None and run.heading.batched:
+        noted = [*noted[:1], *(after for before, after in pairwise(noted) if after.moment != before.moment)]
     last = Noted(max(seconds, noted[-1].second if noted else 0.0), latest)
     again = len(noted) > 1 and noted[-1].moment is latest
     moments = [*_some(noted[:-1] if again else noted), last]

@@ -19,6 +19,7 @@ T = TypeVar("T")
 
 UNITS = 1000
 MOST_POINTS = 600  # of a line: more are not seen
+HIGH = 0.93  # of the height: a label above the line would stand out
 LAST = 0.97  # of the width: a label from there on would stand out
 SLICES = 90  # at which one can point
 SECONDS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400)
@@ -110,7 +111,13 @@ def plot(
         aria_label=says,
     )
     labels = [
-        tag("span", counted(value), class_="y", style=f"bottom:{percent(value / frame.top)}", aria_hidden="true")
+        tag(
+            "span",
+            counted(value),
+            class_="y high" if value > HIGH * frame.top else "y",
+            style=f"bottom:{percent(value / frame.top)}",
+            aria_hidden="true",
+        )
         for value in values
         if value
     ]

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, fields
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -69,15 +69,16 @@ class Recording:
 
     # What a run does.
 
-    def begin(self, heading: Heading) -> None:
+    def begin(self, heading: Heading, ago_s: float = 0.0) -> None:
+        """It begins now, or began some time ago."""
         if self.heading is not None:
             raise InputError("a recording is of one run: give each its own.")
         self._file = None if self.path is None else _opened(self.path)
-        self._began = self._clock()
-        began = heading.began or datetime.now(UTC).isoformat(timespec="milliseconds")
+        self._began = self._clock() - ago_s
+        began = heading.began or (datetime.now(UTC) - timedelta(seconds=ago_s)).isoformat(timespec="milliseconds")
         self.heading = Heading(**{**asdict(heading), "began": began})
         self._write({"dovetail": FORMAT, **asdict(self.heading)})
-        self.note()
+        self._note(0.0)
 
     def tell(self, moment: Moment) -> None:
         """By the thread of the join."""
@@ -85,7 +86,10 @@ class Recording:
 
     def note(self) -> None:
         """Keep the last moment that was told. One that has not changed only lasts longer."""
-        now, moment = self._clock() - self._began, self._latest
+        self._note(self._clock() - self._began)
+
+    def _note(self, now: float) -> None:
+        moment = self._latest
         unchanged = len(self.moments) > 1 and self.moments[-1].moment is self.moments[-2].moment is moment
         if unchanged:
             self.moments[-1] = Noted(now, moment)
@@ -106,9 +110,9 @@ class Recording:
             os.close(self._file)
             self._file = None
 
-    def start(self, heading: Heading) -> None:
+    def start(self, heading: Heading, ago_s: float = 0.0) -> None:
         """Begin, and note moments in a thread of its own until it is finished."""
-        self.begin(heading)
+        self.begin(heading, ago_s)
         self._noting = threading.Thread(target=self._keep_noting, name="dovetail-recording", daemon=True)
         self._noting.start()
 
@@ -247,8 +251,10 @@ def _heading(values: dict[str, Any]) -> Heading:
     known = {f.name: values[f.name] for f in fields(Heading) if f.name in values}
     memory = known.pop("memory_bytes", None)
     names = tuple(str(name) for name in known.pop("join", ()))
+    batched = bool(known.pop("batched", False))
     return Heading(
         **{name: str(value) for name, value in known.items()},
         join=names,
         memory_bytes=None if memory is None else int(memory),
+        batched=batched,
     )

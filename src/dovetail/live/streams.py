@@ -22,6 +22,7 @@ from dovetail.live.glance import DONE, FAILED, Heading
 from dovetail.live.recording import Recording
 from dovetail.metrics import Moment, SourceState
 
+METRICS = "dovetail"  # the name of a join that was given none
 OURS = ({"results", "resident_rows"}, {"matches", "window_rows"})
 """Names among the figures of a join without a window, and of one with."""
 
@@ -73,15 +74,17 @@ class Listening:
         return list(dict.fromkeys([*before, *now]))
 
     def _begun(self, run: str, name: str, progress: Any) -> Join:
-        query = progress["name"] or f"query {str(progress['id'])[:8]}"
+        query = progress["name"] or str(progress["id"])[:8]
         path = None
         if self._directory is not None:
             path = self._directory / f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', f'{query}-{name}')}-{run[:8]}{SUFFIX}"
         recording = Recording(path)
         self.recordings.append(recording)
         names = tuple(source_name(source["description"]) for source in progress["sources"])
-        recording.start(Heading(f"{query}, {name}", names, where="of streams on Spark"))
-        self._joins[run, name] = Join(recording, names)
+        said = f"query {query}" + (f", join {name}" if name != METRICS else "")
+        took = seconds_of(progress)
+        recording.start(Heading(said, names, where="of streams on Spark", batched=True), took)
+        self._joins[run, name] = Join(recording, names, took)
         return self._joins[run, name]
 
     def __enter__(self) -> Self:
@@ -95,14 +98,14 @@ class Join:
     """One join of one run of a query: sums of what its micro-batches tell."""
 
     def __init__(
-        self, recording: Recording, names: tuple[str, ...], clock: Callable[[], float] = time.monotonic
+        self, recording: Recording, names: tuple[str, ...], ago_s: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._recording = recording
         self._clock = clock
         self._sources = [SourceState(name) for name in names]
         self._found: dict[str, int] = {}
         self._seconds: dict[str, float] = {}
-        self._since = clock()
+        self._since = clock() - ago_s
         self._held: tuple[int | None, int | None] = (None, None)
         self._ended = False
 
@@ -110,7 +113,7 @@ class Join:
         results = int(figures.get("matches", figures.get("results", 0)))
         phase = self._phase(progress, figures, results)
         self._found[phase] = self._found.get(phase, 0) + results
-        self._account(phase, progress["durationMs"].get("triggerExecution", 0) / 1000)
+        self._account(phase, seconds_of(progress))
         if figures:
             self._held = figures.get("resident_rows", figures.get("window_rows")), figures.get("spilled_rows")
         for number, source in enumerate(progress["sources"][: len(self._sources)]):
@@ -142,6 +145,12 @@ class Join:
     def _tell(self, phase: str) -> None:
         found, seconds = dict(self._found), dict(self._seconds)
         self._recording.tell(Moment(phase, found, seconds, *self._held, tuple(self._sources)))
+
+
+def seconds_of(progress: Any) -> float:
+    """What a micro-batch took."""
+    took: float = progress["durationMs"].get("triggerExecution", 0) / 1000
+    return took
 
 
 def in_short(error: str) -> str:

@@ -220,7 +220,7 @@ def _plan(heading: Heading) -> Html:
         facts.append(("memory", figures.size(heading.memory_bytes)))
     facts += [*lines, ("began", heading.began.replace("T", " ")[:19] + " UTC" if heading.began else "")]
     return _section(
-        "Plan",
+        "Plan" if heading.plan else "Run",
         tag("dl", *(tag("div", tag("dt", name), tag("dd", text)) for name, text in facts if text), class_="plan"),
     )
 
