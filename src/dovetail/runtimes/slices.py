@@ -206,7 +206,6 @@ class SliceJoin:
                 stop = min(steps[number].stop, position + batch.num_rows)
                 yield self._look_up(batch.slice(start - position, stop - start), window)
                 start = stop
-        window.finish()
 
     def _look_up(self, batch: pa.RecordBatch, window: _Window) -> Looked:
         rows, hashes = self._keys.hash(self._sliced.many, batch)
@@ -241,6 +240,7 @@ class _Window:
         self.index = HashTable()
 
     def move(self, to: Range) -> None:
+        """Read on to the end of the range; the last one ends where there is no more to be read."""
         pieces = [] if self._ahead is None else [self._cut(self._ahead, to.start)]
         while not pieces or not len(pieces[-1].positions) or pieces[-1].positions[-1] < to.stop:
             piece = next(self._read, None)
@@ -255,11 +255,6 @@ class _Window:
         self.keyed = self._ahead.slice(0, int(np.searchsorted(self._ahead.positions, to.stop)))
         self.index = HashTable()
         self.index.insert(self.keyed.hashes)
-
-    def finish(self) -> None:
-        """Read what is left of the range: somebody may want to see all of it."""
-        for _ in self._read:
-            pass
 
     def _cut(self, piece: Keyed, start: int) -> Keyed:
         return piece.slice(int(np.searchsorted(piece.positions, start)), len(piece.positions))
