@@ -284,6 +284,24 @@ def test_hand_over_takes_one_step_whatever_is_on_disk() -> None:
     lab.store.close()
 
 
+def test_once_all_has_come_more_blocks_are_loaded_at_once() -> None:
+    reads = []
+    for ended in (False, True):
+        rng = random.Random(0)
+        lab = Lab(numbers(rng, 600, 50), numbers(rng, 600, 50), "l.k = r.k", 100, "rows", 10, outer_blocks=1)
+        for side in list(Side) * 30:
+            lab.arrive(side, 20)
+        for side in Side if ended else ():
+            lab.operator.end(side)
+        read = lab.counters.pages_read_random + lab.counters.pages_read_sequential
+        for _ in lab.operator.react():
+            pass
+        reads.append(lab.counters.pages_read_random + lab.counters.pages_read_sequential - read)
+        assert lab.counters.peak_rows_in_memory <= 100
+        lab.store.close()
+    assert reads[1] < reads[0] / 2
+
+
 def test_blocks_that_cannot_match_are_not_read() -> None:
     """Values that only grow: early blocks of one side have nothing in common with late ones of the other."""
     grow = pa.table({"k": pa.array(range(400), pa.int64())})

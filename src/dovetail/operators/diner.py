@@ -139,8 +139,9 @@ class Diner:
             self._spill_all(side.other)  # footnote 1: nothing that arrives can match them
 
     def react(self) -> Iterator[Pairs]:
-        """Algorithm 4."""
-        return self._work.run(self._outer_blocks, self._make_room)
+        """Algorithm 4. Once all has come, there is no better use for memory than blocks."""
+        outer_blocks = self._shares.outer_blocks_at_end if all(self._ended) else self._outer_blocks
+        return self._work.run(outer_blocks, self._make_room)
 
     def clean_up(self) -> Iterator[Pairs]:
         """Section 3.5. Residents need to meet what the other side spilled, and nothing else."""
