@@ -43,6 +43,7 @@ def all_columns(scale: float) -> Frames:
 
 def diag_noop(data: Frames) -> Timed:
     """With planning. Hits must not be shuffled, by Spark's own account."""
+    _wake(data)
     started = time.perf_counter()
     joined = _diag(data)
     before = shuffled_bytes(data.orders.sparkSession)
@@ -63,6 +64,7 @@ def hash_noop(data: Frames) -> Timed:
 
 
 def diag_write(data: Frames) -> Timed:
+    _wake(data)
     return _written(data, lambda path: dovetail.write(_diag(data), path))
 
 
@@ -80,6 +82,11 @@ def shuffled_bytes(spark: SparkSession) -> int:
     context.listenerBus().waitUntilEmpty()
     executors = context.statusStore().executorList(False)
     return sum(executors.apply(i).totalShuffleWrite() for i in range(executors.size()))
+
+
+def _wake(data: Frames) -> None:
+    """Spark ends Python workers that idle for a minute, as they do while others have their turn: start them again."""
+    _diag(data)
 
 
 def _diag(data: Frames) -> DataFrame:
