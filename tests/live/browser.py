@@ -92,14 +92,19 @@ class Browser:
             raise BrowserError(json.dumps(answer["exceptionDetails"])[:2000])
         return answer["result"].get("value")
 
-    def wait_for(self, script: str) -> Any:
+    def wait_for(self, script: str, patience_s: float = PATIENCE_S) -> Any:
         """Until it is true."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + patience_s
         while time.monotonic() < deadline:
             if value := self.evaluate(script):
                 return value
             time.sleep(0.05)
         raise BrowserError(f"this was never true: {script}")
+
+    def forget(self) -> None:
+        """What pages have asked for and complained about so far."""
+        self._read(0.0)
+        self._log.clear()
 
     def screenshot(self, path: Path, *, whole: bool = True) -> None:
         data = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)["data"]

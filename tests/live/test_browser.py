@@ -13,7 +13,7 @@ from dovetail.live.server import watch
 
 
 @pytest.fixture
-def browser() -> Iterator[Browser]:
+def browser(tmp_path: Path) -> Iterator[Browser]:
     program = find_browser()
     if program is None:
         pytest.skip("no Chromium or Chrome is installed; DOVETAIL_BROWSER can name one")
@@ -22,6 +22,14 @@ def browser() -> Iterator[Browser]:
     except (BrowserError, OSError) as error:
         pytest.skip(f"{program} does not start here: {error}")
     with browser:
+        probe = tmp_path / "probe.html"
+        probe.write_text("<title>probe</title>")
+        browser.call("Page.navigate", url=probe.as_uri())
+        try:
+            browser.wait_for("document.title === 'probe'", 20.0)
+        except BrowserError:
+            pytest.skip(f"{program} may not open files in {tmp_path}")
+        browser.forget()
         yield browser
 
 

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 
 import dovetail
 from dovetail.errors import PlanError
+from dovetail.live.glance import DONE
 from dovetail.spark.java import ensure_java
 
 
@@ -62,15 +64,21 @@ def main(place: Path) -> None:
         for name, frame in (("left", left), ("right", right))
     ]
     joined = dovetail.join(streams[0], streams[1], "l.k = r.k", state_dir=str(place / "state"))
-    query = (
-        joined.writeStream.format("parquet")
-        .option("path", str(place / "results"))
-        .option("checkpointLocation", str(place / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-    same(spark.read.parquet(str(place / "results")), aliased[0].join(aliased[1], F.expr("l.k = r.k")))
+    with dovetail.listen(spark) as listening:
+        query = (
+            joined.writeStream.format("parquet")
+            .option("path", str(place / "results"))
+            .option("checkpointLocation", str(place / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        deadline = time.monotonic() + 60  # listeners are told a little later
+        while not any(r.outcome == DONE for r in listening.recordings) and time.monotonic() < deadline:
+            time.sleep(0.05)
+    expected = aliased[0].join(aliased[1], F.expr("l.k = r.k"))
+    same(spark.read.parquet(str(place / "results")), expected)
+    assert [r.latest.results for r in listening.recordings] == [expected.count()]
     spark.stop()
 
 
