@@ -29,7 +29,7 @@ def rows_of(batches: Batches) -> int:
 
 
 def wait_for(done: Callable[[], bool], query: StreamingQuery) -> None:
-    limit = time.monotonic() + 60
+    limit = time.monotonic() + 180
     while not done():
         assert query.isActive, query.exception()
         assert time.monotonic() < limit, "this takes too long"
