@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, TextIO
 
+from dovetail.metrics import HEARTBEAT_S
+
 Cell = Callable[[Mapping[str, Any]], str]
 
 POLL_S = 0.2
-HEARTBEAT_S = 1.0
-"""How often a cell of a join of streams that end says that it is not finished, if it has nothing else to say."""
 
 
 def follow(query: Any, metrics: str = "dovetail", file: TextIO | None = None) -> None:

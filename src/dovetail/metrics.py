@@ -7,6 +7,9 @@ from dataclasses import dataclass, field, fields
 
 from dovetail.estimate import Estimate
 
+HEARTBEAT_S = 1.0
+"""How often a cell of a join of streams that end says that it is not finished, if it has nothing else to say."""
+
 
 @dataclass(slots=True)
 class Counters(Mapping[str, int]):
