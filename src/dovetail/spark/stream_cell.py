@@ -22,6 +22,7 @@ import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, TimerValues
 
 from dovetail.batch import Side
+from dovetail.metrics import HEARTBEAT_S
 from dovetail.plan import JoinPlan
 from dovetail.routers.protocol import Router
 from dovetail.spark.cell_state import SCHEMA, CellState, cell_directory
