@@ -51,7 +51,7 @@ def pairs(steps: Any) -> Counter[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("on", ON)
-@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_every_class_of_conditions(on: str, workers: int) -> None:
     steps = dovetail.progressive(LEFT, RIGHT, on, algorithm="pmj", memory="2MB", workers=workers)
     assert pairs(steps) == Counter(definition(LEFT, RIGHT, on))
