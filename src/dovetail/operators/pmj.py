@@ -20,8 +20,8 @@ Dittrich, Seeger, Taylor, Widmayer, Progressive merge join, VLDB 2002, sections 
 Deviations: batches. Rows that the sweep has reached are joined with an area by the kernel of the condition's class, not
 one by one; partners from the same run pair are found again there and dropped. Runs are made by load and sort, never by
 replacement selection. The last merge is not written. The first rows that arrive meet before memory is full, and merges
-begin while sources stall, which the paper leaves to the end. For outer,
-semi and anti joins (section 3.6) one bit a row says who has a partner, instead of a flag that travels with the row.
+begin while sources stall, which the paper leaves to the end. For outer, semi and anti joins (section 3.6) one bit a row
+says who has a partner, instead of a flag that travels with the row.
 """
 
 from __future__ import annotations
