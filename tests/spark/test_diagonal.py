@@ -202,6 +202,24 @@ def test_what_is_not_a_plain_read_is_refused(clustered: tuple[DataFrame, DataFra
         dovetail.join(clustered[0], change(clustered[1]), ON, algorithm="diag")
 
 
+def test_what_is_not_in_the_files_is_refused(
+    spark: SparkSession, place: Path, clustered: tuple[DataFrame, DataFrame]
+) -> None:
+    orders, items = clustered
+    cached = items.select("n", "order_id").cache()
+    with pytest.raises(PlanError, match="right side, it is not a plain read of files, but has a InMemoryRelation"):
+        dovetail.join(orders, cached, ON, algorithm="diag")
+    cached.unpersist()
+    items.limit(10).withColumn("p", F.col("n") % 2).write.partitionBy("p").parquet(str(place / "by_p"))
+    with pytest.raises(PlanError, match="partitioned by columns that are not in the files"):
+        dovetail.join(orders, spark.read.parquet(str(place / "by_p")), ON, algorithm="diag")
+    with pytest.raises(PlanError, match="a part of the condition is computed by Spark"):
+        dovetail.join(orders, items, "l.id = r.order_id AND soundex(l.who) != 'C1'", algorithm="diag")
+    longer = spark.read.schema("order_id bigint, n bigint").parquet(str(place / "items"))
+    with pytest.raises(PlanError, match=r"n is int32 in .*part-0.parquet, and int64 in Spark"):
+        dovetail.join(orders, longer, ON, algorithm="diag")
+
+
 def test_simple_filters_are_applied_by_the_tasks(clustered: tuple[DataFrame, DataFrame]) -> None:
     orders, items = clustered
     left = orders.where("who LIKE 'c1%' OR id IS NULL")
