@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from dovetail.batch import Pairs, Rows, Side, one_batch, take_columns, take_rows
 from dovetail.condition import matching
 from dovetail.plan import Diagonal, JoinPlan
-from dovetail.runtimes.output import MOST_BYTES, MOST_ROWS, ONE_SIDED, WITHOUT_PARTNER
+from dovetail.runtimes.output import MOST_ROWS, ONE_SIDED, WITHOUT_PARTNER
 from dovetail.runtimes.work import Joining
 from dovetail.sources.parquet_rows import ParquetRows
 from dovetail.state.hash_keys import HashKeys
@@ -35,6 +35,7 @@ from dovetail.state.ring import Keyed
 from dovetail.statistics import read_columns
 
 LEAST_STEP = 1 << 15  # rows of RN
+BATCH_BYTES = 1 << 22  # read at once: what Spark turns into rows should be in its cache
 
 Bits = NDArray[np.uint8]
 
@@ -262,4 +263,4 @@ class _Window:
 
 def _batch_rows(scan: ParquetRows) -> int:
     width = scan.total_bytes() // max(1, scan.rows)
-    return max(1024, min(MOST_ROWS, MOST_BYTES // max(1, width)))
+    return max(1024, min(MOST_ROWS, BATCH_BYTES // max(1, width)))
