@@ -148,7 +148,7 @@ def test_a_killed_driver_and_killed_workers(kind: str, job: Job, spark: SparkSes
 @pytest.mark.parametrize("kind", WORK)
 def test_many_kills(kind: str, job: Job, spark: SparkSession) -> None:
     rng = random.Random(2)
-    work = WORK[kind](files := 60)
+    work = WORK[kind](files := 40)
     write(job.place, work, files)
     for kills in range(5):
         job.kill_jvm(batches=rng.choice([1, 2, 3]), pause=rng.random() if kills % 2 else None)
