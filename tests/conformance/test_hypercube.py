@@ -12,8 +12,8 @@ from dovetail.batch import one_batch
 from dovetail.condition.graph import parse_graph
 from dovetail.routers.hypercube import hypercube
 from dovetail.runtimes.multi_tables import multi_schema
-from dovetail.spark.multi import joined_cells, multi_packer
-from dovetail.spark.packing import ARROW_PACKED
+from dovetail.spark.multi import joined_cells
+from dovetail.spark.packing import ARROW_PACKED, multi_packer
 from dovetail.testing_multi import ALIASES, multi_definition, random_condition
 from dovetail.testing_tables import random_table
 
@@ -37,7 +37,7 @@ def test_every_result_is_in_exactly_one_cell(seed: int, monkeypatch: pytest.Monk
         packed = [
             batch
             for number, alias in enumerate(aliases)
-            for batch in multi_packer(router, number, alias)(iter(inputs[alias].to_batches(max_chunksize=7)))
+            for batch in multi_packer(router, number)(iter(inputs[alias].to_batches(max_chunksize=7)))
         ]
         gathered = pa.Table.from_batches(packed, ARROW_PACKED).sort_by(
             [("cell", "ascending"), ("side", "ascending"), ("seq", "ascending")]
