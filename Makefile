@@ -88,9 +88,10 @@ test-kernels: $(DEV) $(SELF)
 	@echo "==> kernels with bounds checks"
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR="$(CURDIR)/$(VENV)/numba-boundscheck" $(PYTEST) $(PARALLEL) tests/kernels
 
+# Two JVMs side by side: each waits for its Python workers half of the time.
 test-spark: $(DEV) $(SELF)
 	@echo "==> tests on Spark"
-	$(PYTEST) -m "spark and not slow"
+	$(PYTEST) --numprocesses 2 --dist loadfile -m "spark and not slow"
 
 # Another seed each time; set DOVETAIL_FUZZ_SEED to have one again.
 fuzz: $(DEV) $(SELF)
