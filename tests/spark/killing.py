@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import signal
 import subprocess
@@ -115,14 +116,17 @@ class Job:
             assert job.wait() != 0
 
     def kill_workers(self, batches: int, master: str, phase: Phase = any_batch, pause: float | None = None) -> bool:
-        """Let the job do some micro-batches, then kill -9 its workers until tasks fail. True: it still got done."""
+        """Let the job do some micro-batches, then kill -9 its workers until tasks fail. True: it still got done.
+
+        That is while they write, or after pauses of random length up to `pause`.
+        """
         with self.started(master) as job:
             self.wait_for(job, batches, phase)
             while not self.failed_tasks and job.poll() is None:
                 if pause is None:
                     self.wait_for_a_segment(job)
                 else:
-                    time.sleep(pause)
+                    time.sleep(random.uniform(0, pause))  # at work or not
                 for worker in self.workers():
                     kill(worker)
                 next(self.lines(job), None)

@@ -69,10 +69,10 @@ class _Pairs(NamedTuple):
 NO_PAIRS = _Pairs((np.empty(0, np.int64), np.empty(0, np.int64)), 0.0)
 
 
-def _sample_pairs(task: Task) -> _Pairs:
+def _sample_pairs(task: Task, few: int = FEW) -> _Pairs:
     if not task.listed:
         return NO_PAIRS
-    rows = [_some(sample, seed) for seed, sample in enumerate(task.samples)]
+    rows = [_some(sample, seed, few) for seed, sample in enumerate(task.samples)]
     batches = [take_rows(sample.batch, chosen) for sample, chosen in zip(task.samples, rows, strict=True)]
     chunks = list(build_matcher(task.condition, batches[0], batches[1]).pairs(PAIRS))
     if not chunks:
@@ -83,9 +83,9 @@ def _sample_pairs(task: Task) -> _Pairs:
     return _Pairs((rows[0][left[chosen]], rows[1][right[chosen]]), sampled * len(left) / len(chosen))
 
 
-def _some(sample: Sample, seed: int) -> Places:
+def _some(sample: Sample, seed: int, few: int) -> Places:
     rows = np.arange(sample.batch.num_rows)
-    return rows if len(rows) <= FEW else np.sort(np.random.default_rng(seed).choice(rows, FEW, replace=False))
+    return rows if len(rows) <= few else np.sort(np.random.default_rng(seed).choice(rows, few, replace=False))
 
 
 def _measured(task: Task, pairs: _Pairs, router: Router, choice: Choice) -> Routing:
@@ -102,8 +102,12 @@ def _measured(task: Task, pairs: _Pairs, router: Router, choice: Choice) -> Rout
 
 
 def expected_pairs(task: Task, router: Router) -> Loads:
-    """How many pairs meet in each cell, by the sample."""
-    return _expected(task, _sample_pairs(task), router)[1]
+    """How many pairs meet in each cell, by as much of the sample as it takes to see enough of them."""
+    pairs = _sample_pairs(task)
+    seen = len(pairs.rows[0])
+    if seen < PAIRS:
+        pairs = _sample_pairs(task, int(FEW * np.sqrt(PAIRS / max(1, seen))))
+    return _expected(task, pairs, router)[1]
 
 
 def _loads(task: Task, pairs: _Pairs, router: Router) -> Loads:
