@@ -19,7 +19,8 @@ def main(place: Path, master: str) -> None:
     options = json.loads((place / "join.json").read_text())
     if "window" in options:
         options["window"] = dovetail.window(**options["window"])
-    spark = local_session("recovery", master, conf={"spark.sql.shuffle.partitions": "2"})
+    conf = {"spark.sql.shuffle.partitions": "2", "spark.sql.files.maxPartitionBytes": "1m"}  # a partition per file
+    spark = local_session("recovery", master, conf=conf)
     sides = [
         spark.readStream.schema(spark.read.parquet(str(place / side)).schema)
         .option("maxFilesPerTrigger", 1)

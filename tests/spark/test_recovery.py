@@ -7,7 +7,9 @@ import os
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +20,8 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.spark import window_queries
 from tests.spark.killing import Job
+from tests.spark.micro_batches import micro_batches
+from tests.spark.window_oracle import Source, turns
 
 pytestmark = pytest.mark.spark
 
@@ -26,6 +30,7 @@ QUERY_ROWS = 3_000  # of each side, where an oracle goes row by row
 WINDOW = 2000  # rows
 
 Results = Counter[tuple[int, int | None]]
+MicroBatches = Iterable[list[Source]]
 
 
 class Work(NamedTuple):
@@ -34,43 +39,42 @@ class Work(NamedTuple):
     left: pa.Table
     right: pa.Table
     join: dict[str, Any]
-    names: tuple[str, str]  # of columns that tell the rows of each side apart
-    expected: Results
+    names: tuple[str, str]  # of columns that number the rows of each side
+    expected: Callable[[MicroBatches], Results]
 
 
-def equality(files: int) -> Work:
+def equality() -> Work:
     left, right = clustered()
     pairs = left.select(["k", "left"]).join(right.select(["k", "right"]), "k", join_type="inner")
     expected = Counter(zip(pairs["left"].to_pylist(), pairs["right"].to_pylist(), strict=True))
-    return Work(left, right, {"on": "l.k = r.k"}, ("left", "right"), expected)
+    return Work(left, right, {"on": "l.k = r.k"}, ("left", "right"), lambda batches: expected)
 
 
-def window(files: int, how: str = "inner") -> Work:
+def window(how: str = "inner") -> Work:
     left, right = clustered()
     options = {"on": "l.k < r.k AND l.v > r.v", "how": how, "window": {"rows": WINDOW}}
-    return Work(left, right, options, ("left", "right"), in_window(left, right, how == "left"))
+    return Work(left, right, options, ("left", "right"), partial(in_window, left, right, how == "left"))
 
 
-def query(name: str) -> Callable[[int], Work]:
-    def work(files: int) -> Work:
-        found = window_queries.read(name, QUERY_ROWS)
-        oracle = found.oracle()
-        batches = (rows.tolist() for rows in np.array_split(np.arange(QUERY_ROWS), files))
-        expected = sum((oracle.micro_batch([(0, rows), (1, rows)]) for rows in batches), Counter())
-        return Work(
-            found.left, found.right, {"on": found.on, "window": found.size}, ("left_row", "right_row"), expected
-        )
+def query(name: str) -> Work:
+    found = window_queries.read(name, QUERY_ROWS)
+    options = {"on": found.on, "window": found.size}
+    return Work(
+        found.left,
+        found.right,
+        options,
+        ("left_row", "right_row"),
+        lambda batches: sum(map(found.oracle().micro_batch, batches), Counter()),
+    )
 
-    return work
 
-
-WORK: dict[str, Callable[[int], Work]] = {
+WORK: dict[str, Callable[[], Work]] = {
     "equality": equality,
     "window": window,
-    "window, left": lambda files: window(files, "left"),
-    "Q1": query("Q1"),
-    "Q2": query("Q2"),
-    "Q3": query("Q3"),
+    "window, left": partial(window, "left"),
+    "Q1": partial(query, "Q1"),
+    "Q2": partial(query, "Q2"),
+    "Q3": partial(query, "Q3"),
 }
 
 
@@ -85,17 +89,20 @@ def clustered() -> tuple[pa.Table, pa.Table]:
     return tables[0], tables[1]
 
 
-def in_window(left: pa.Table, right: pa.Table, outer: bool) -> Results:
-    """Row by row. In a micro-batch, which is a file of each side, rows of the sides take turns."""
+def in_window(left: pa.Table, right: pa.Table, outer: bool, batches: MicroBatches) -> Results:
+    """Row by row: pairs whose places in the order of arrival are less than a window apart."""
+    places = np.empty((2, ROWS), np.int64)
+    for place, arrival in enumerate(chain.from_iterable(map(turns, batches))):
+        places[arrival] = place
     columns = [[np.asarray(table[name]) for name in ("k", "v")] for table in (left, right)]
+    order = np.argsort(places[1])
+    first, last = (np.searchsorted(places[1], places[0] + reach, sorter=order) for reach in (1 - WINDOW, WINDOW))
     found: Results = Counter()
-    for row in range(ROWS):  # left row i is the arrival 2 i, right row i the arrival 2 i + 1
-        first, last = max(0, row - WINDOW // 2), min(ROWS, row + WINDOW // 2)
-        near = np.arange(first, last)
-        near = near[np.abs(2 * near + 1 - 2 * row) < WINDOW]
+    for row in range(ROWS):
+        near = order[first[row] : last[row]]
         partners = near[(columns[0][0][row] < columns[1][0][near]) & (columns[0][1][row] > columns[1][1][near])]
         found.update((row, int(partner)) for partner in partners)
-        if outer and not len(partners) and 2 * row <= 2 * ROWS - WINDOW:  # its window has closed
+        if outer and not len(partners) and places[0][row] <= 2 * ROWS - WINDOW:  # its window has closed
             found[row, None] += 1
     return found
 
@@ -121,7 +128,10 @@ def job(tmp_path: Path) -> Iterator[Job]:
 
 def check(place: Path, work: Work, spark: SparkSession) -> None:
     sink = spark.read.parquet(str(place / "results")).select(*work.names).toArrow()  # by the log of the sink
-    assert Counter(zip(*(sink[name].to_pylist() for name in work.names), strict=True)) == work.expected
+    results = Counter(zip(*(sink[name].to_pylist() for name in work.names), strict=True))
+    expected = work.expected(micro_batches(place, work.names))
+    assert results.total() == expected.total()
+    assert results == expected
 
 
 def check_segments(place: Path, spark: SparkSession) -> None:
@@ -136,8 +146,8 @@ def check_segments(place: Path, spark: SparkSession) -> None:
 
 @pytest.mark.parametrize("kind", ["equality", "window, left"])
 def test_a_killed_driver_and_killed_workers(kind: str, job: Job, spark: SparkSession) -> None:
-    work = WORK[kind](files := 10)
-    write(job.place, work, files)
+    work = WORK[kind]()
+    write(job.place, work, files=10)
     job.kill_jvm(batches=3, pause=random.Random(1).random())
     assert job.kill_workers(batches=2, master="local[2,8]")  # tasks are tried again
     check(job.place, work, spark)
@@ -148,8 +158,8 @@ def test_a_killed_driver_and_killed_workers(kind: str, job: Job, spark: SparkSes
 @pytest.mark.parametrize("kind", WORK)
 def test_many_kills(kind: str, job: Job, spark: SparkSession) -> None:
     rng = random.Random(2)
-    work = WORK[kind](files := 40)
-    write(job.place, work, files)
+    work = WORK[kind]()
+    write(job.place, work, files=40)
     for kills in range(5):
         job.kill_jvm(batches=rng.choice([1, 2, 3]), pause=rng.random() if kills % 2 else None)
         done = job.kill_workers(batches=rng.choice([1, 2]), master="local[2]")
@@ -157,3 +167,20 @@ def test_many_kills(kind: str, job: Job, spark: SparkSession) -> None:
     assert job.run_to_the_end()
     check(job.place, work, spark)
     check_segments(job.place, spark)
+
+
+@pytest.mark.slow
+def test_a_stream_a_file_ahead(job: Job, spark: SparkSession) -> None:
+    """The driver dies after the left stream has noted its file, before the right one and the query have."""
+    work = WORK["Q3"]()
+    write(job.place, work, files=20)
+    job.kill_jvm(batches=4, pause=None)
+    checkpoint = job.place / "checkpoint"
+    last = max(int(path.name) for path in (checkpoint / "offsets").glob("[0-9]*"))
+    assert not (checkpoint / "commits" / str(last)).exists()
+    for log in (checkpoint / "offsets", checkpoint / "sources" / "1"):
+        (log / str(last)).unlink()
+    assert job.run_to_the_end()
+    sizes = [len(batch) for batch in micro_batches(job.place, work.names)]
+    assert sizes == [2] * last + [3] + [2] * (19 - last - 1) + [1]
+    check(job.place, work, spark)
