@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 import dovetail
 from dovetail.errors import InputError, PlanError
 from dovetail.spark import clusteredness, diagonal
+from dovetail.spark.parquet_frames import plain_read
 
 pytestmark = pytest.mark.spark
 
@@ -168,6 +169,22 @@ def test_strings_and_several_keys(spark: SparkSession, place: Path) -> None:
     found = dovetail.join(*inputs, "l.a = r.a AND l.b = r.b", "left_semi", algorithm="diag")
     expected = inputs[0].alias("l").join(inputs[1].alias("r"), F.expr("l.a = r.a AND l.b = r.b"), "left_semi")
     assert rows(found) == rows(expected)
+
+
+def test_columns_without_nulls_are_known_to_be_so(clustered: tuple[DataFrame, DataFrame]) -> None:
+    nulls = {
+        "inner": {"id", "order_id", "price"},
+        "left": {"id", "order_id", "n", "price", "text"},
+        "right": {"id", "who", "order_id", "price"},
+        "full": {"id", "who", "order_id", "n", "price", "text"},
+        "left_semi": {"id"},
+    }
+    left, right = clustered
+    scans = (plain_read(left).rows, plain_read(right).rows)
+    for how, nullable in nulls.items():
+        fields = left.join(right, F.expr("id = order_id"), how).schema.fields
+        known = diagonal._known_whole(fields, scans, how)
+        assert {field.name for field in known if field.nullable} == nullable
 
 
 @pytest.mark.parametrize("empty", [0, 1])

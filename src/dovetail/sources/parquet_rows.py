@@ -39,9 +39,17 @@ class ParquetRows:
 
     name = "Parquet files"
 
-    def __init__(self, files: Sequence[File], columns: Sequence[str], schema: pa.Schema, row_bytes: int) -> None:
+    def __init__(
+        self,
+        files: Sequence[File],
+        columns: Sequence[str],
+        schema: pa.Schema,
+        row_bytes: int,
+        without_nulls: Sequence[bool] | None = None,
+    ) -> None:
         self.files = tuple(files)
         self.schema = schema
+        self.without_nulls = tuple(without_nulls or [False] * len(columns))  # by column: whether it is known to be so
         self._columns = tuple(columns)
         self._row_bytes = row_bytes
         self._starts = tuple(accumulate((file.rows for file in self.files), initial=0))

@@ -53,7 +53,20 @@ def plain_read(frame: DataFrame) -> PlainRead:
         _check(path, footer, columns, schema)
     files = [File.of(path, footer) for path, footer in zip(paths, footers, strict=True)]
     stored = pa.schema([field.with_name(name) for field, name in zip(schema, columns, strict=True)])
-    return PlainRead(ParquetRows(files, columns, schema, row_bytes(footers, stored)), tuple(filters))
+    whole = [all(_is_whole(footer, name) for footer in footers) for name in columns]
+    return PlainRead(ParquetRows(files, columns, schema, row_bytes(footers, stored), whole), tuple(filters))
+
+
+def _is_whole(footer: pq.FileMetaData, name: str) -> bool:
+    """Whether the file says that a column has no nulls."""
+    position = footer.schema.names.index(name) if footer.schema.names.count(name) == 1 else -1
+    if position < 0 or footer.schema.column(position).path != name:  # part of another column
+        return False
+    for group in range(footer.num_row_groups):
+        statistics = footer.row_group(group).column(position).statistics
+        if statistics is None or not statistics.has_null_count or statistics.null_count:
+            return bool(footer.schema.column(position).max_definition_level == 0)
+    return True
 
 
 def _columns(frame: DataFrame, schema: pa.Schema) -> tuple[list[str], list[Expression]]:

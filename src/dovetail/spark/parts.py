@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from dovetail.spark.decimals import map_in_arrow
 from dovetail.spark.packing import Rewrite
 from dovetail.spark.workers import settle
 
@@ -17,7 +18,8 @@ Part = Callable[[int], Iterator[pa.RecordBatch]]
 
 def in_tasks(spark: SparkSession, tasks: int, part: Part, schema: StructType | str) -> DataFrame:
     """A task for each part, without a shuffle."""
-    return spark.range(0, tasks, 1, tasks).mapInArrow(_parts(part), schema)
+    numbers = spark.range(0, tasks, 1, tasks)
+    return map_in_arrow(numbers, _parts(part), schema)
 
 
 def _parts(part: Part) -> Rewrite:

@@ -27,6 +27,7 @@ from dovetail.routing import Task, choose_router, in_tasks, one_bucket
 from dovetail.runtimes.work import Joining, Work
 from dovetail.spark.binding import Bound, after_join
 from dovetail.spark.cell import cells_at_rest, operator_cells
+from dovetail.spark.decimals import map_in_arrow
 from dovetail.spark.options import Options
 from dovetail.spark.packing import PACKED, Rewrite, packer
 from dovetail.spark.sampling import measured_row_bytes, sample_sides
@@ -147,7 +148,7 @@ def in_cells(bound: Bound, routed: Routed, work: Rewrite, schema: StructType | s
         packed.append(frame.mapInArrow(pack, PACKED))
     side_order = F.col("side") if routed.first is Side.LEFT else F.col("side").desc()
     gathered = packed[0].unionAll(packed[1]).repartitionById(tasks, F.col("cell") % tasks)
-    return gathered.sortWithinPartitions("cell", side_order, "seq").mapInArrow(work, schema)
+    return map_in_arrow(gathered.sortWithinPartitions("cell", side_order, "seq"), work, schema)
 
 
 def joined_tables(inputs: tuple[DataFrame, DataFrame], bound: Bound, routed: Routed, output: pa.Schema) -> DataFrame:
@@ -170,8 +171,13 @@ def in_fixed_order(frame: DataFrame) -> DataFrame:
 
     Rows that are equal may change places, which changes nothing.
     """
-    contents = [content for field in frame.schema.fields if (content := _content(field)) is not None]
-    return frame.sortWithinPartitions(F.xxhash64(*contents)) if contents else frame
+    columns = contents(frame)
+    return frame.sortWithinPartitions(F.xxhash64(*columns)) if columns else frame
+
+
+def contents(frame: DataFrame) -> list[Column]:
+    """What a hash tells rows apart by."""
+    return [content for field in frame.schema.fields if (content := _content(field)) is not None]
 
 
 def _content(field: StructField) -> Column | None:
