@@ -43,25 +43,32 @@ class Draws:
     def __len__(self) -> int:
         return len(self.weights)
 
-    def total(self, given: Sequence[float] | Numbers, confidence: float = CONFIDENCE) -> Estimate | None:
-        """Of what all units give, from what the first ones gave, in order; None while too few are done."""
+    def total(
+        self, given: Sequence[float] | Numbers, confidence: float = CONFIDENCE, known: float = 0.0
+    ) -> Estimate | None:
+        """Of what all units give, from what the first ones gave, in order; None while too few are done.
+
+        `known` is what there is besides.
+        """
         values = np.asarray(given, np.float64)
-        found = float(values.sum())
+        found = known + float(values.sum())
         if len(values) == len(self):
             return Estimate(found, found, found, confidence)
         if len(values) < FEWEST:
             return None
-        estimates = self._estimates(values)
+        estimates = known + self._estimates(values)
         mean = float(estimates.mean())
         below, above = _margins(estimates, mean, confidence)
         return Estimate(mean, mean - below, mean + above, confidence)
 
-    def count(self, given: Sequence[float] | Numbers, confidence: float = CONFIDENCE) -> Estimate | None:
+    def count(
+        self, given: Sequence[float] | Numbers, confidence: float = CONFIDENCE, known: float = 0.0
+    ) -> Estimate | None:
         """As `total`, of something that never shrinks: what is found is the least there is."""
-        estimate = self.total(given, confidence)
+        estimate = self.total(given, confidence, known)
         if estimate is None or not np.any(np.asarray(given) > 0):
             return estimate if estimate is not None and len(given) == len(self) else None
-        found = float(np.sum(given))
+        found = known + float(np.sum(given))
         total, high = max(found, estimate.total), max(found, estimate.high)
         return Estimate(total, min(total, max(found, estimate.low)), high, confidence)
 
@@ -70,9 +77,10 @@ class Draws:
         numerators: Sequence[float] | Numbers,
         denominators: Sequence[float] | Numbers,
         confidence: float = CONFIDENCE,
+        known: tuple[float, float] = (0.0, 0.0),
     ) -> Estimate | None:
         """Of the ratio of two totals, such as an average: by what it leaves over in each unit."""
-        above, below = self.total(numerators), self.total(denominators)
+        above, below = self.total(numerators, known=known[0]), self.total(denominators, known=known[1])
         if above is None or below is None or below.total <= 0:
             return None
         ratio = above.total / below.total

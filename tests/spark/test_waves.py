@@ -10,11 +10,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 
 import dovetail
 from dovetail.errors import DovetailError, InputError, PlanError
 from dovetail.routers.protocol import Visits
 from dovetail.runtimes.embedded import Step
+from dovetail.spark.scouts import is_repeated
 from dovetail.spark.until import Until
 from dovetail.spark.wave_blocks import by_visits
 
@@ -92,6 +94,53 @@ def test_stopped_and_gone_on_with(frames: tuple[DataFrame, DataFrame], tmp_path:
     assert third[-1].results == truth.total()
     with pytest.raises(DovetailError, match="holds another"):
         list(dovetail.progressive(*frames, "l.x < r.x", work_dir=work))
+
+
+@pytest.mark.spark
+def test_scouts_find_results_before_anything_is_written(frames: tuple[DataFrame, DataFrame], tmp_path: Path) -> None:
+    """Stopped at the first step, while there are no blocks, and gone on with."""
+    work = tmp_path / "work"
+    first = list(dovetail.progressive(*frames, ON, cells=30, work_dir=str(work), until=1))
+    assert [(step.done, step.estimate) for step in first] == [(0.0, None)]
+    assert first[0].results > 100
+    assert not list(work.glob("**/l-*"))
+    rest = list(dovetail.progressive(*frames, ON, cells=30, work_dir=str(work)))
+    assert pairs([*first, *rest]) == expected(frames, ON)
+
+
+@pytest.mark.spark
+def test_a_table_that_changes_is_noticed(frames: tuple[DataFrame, DataFrame], tmp_path: Path) -> None:
+    left, right = frames
+    place, work = str(tmp_path / "r"), str(tmp_path / "work")
+    right.write.parquet(place)
+    assert list(dovetail.progressive(left, left.sparkSession.read.parquet(place), ON, work_dir=work, until=1))
+    right.limit(10).write.mode("append").parquet(place)
+    with pytest.raises(DovetailError, match="have changed"):
+        list(dovetail.progressive(left, left.sparkSession.read.parquet(place), ON, work_dir=work))
+
+
+@pytest.mark.spark
+def test_tables_that_may_differ_each_time_have_no_scouts(frames: tuple[DataFrame, DataFrame]) -> None:
+    left, right = frames
+    assert is_repeated(left.where("k > 3").withColumn("z", F.col("x") + 1).repartition(2))
+    assert not is_repeated(left.limit(1000))
+    assert not is_repeated(left.withColumn("z", F.rand()))
+    drawn = left.withColumn("z", F.rand())
+    steps = list(dovetail.progressive(drawn, right, ON, cells=30))
+    assert all((step.done or 0) > 0 for step in steps)
+    assert pairs(steps) == expected(frames, ON)
+
+
+@pytest.mark.spark
+def test_rows_that_occur_often_are_scouts_all_or_none(spark: SparkSession) -> None:
+    """Equal rows have equal hashes."""
+    left = spark.range(4000).selectExpr("id % 50 AS k", "map('a', id % 50) AS m")
+    right = spark.range(500).selectExpr("id % 100 AS k", "id AS n")
+    steps = list(dovetail.progressive(left, right, "l.k = r.k", cells=8))
+    assert steps[0].done == 0.0
+    assert sum(step.batch.num_rows for step in steps) == 4000 * 5
+    keys = Counter(key for step in steps for key in step.batch["k"].to_pylist())
+    assert keys == dict.fromkeys(range(50), 400)
 
 
 @pytest.mark.spark

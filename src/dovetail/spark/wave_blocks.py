@@ -26,7 +26,7 @@ from dovetail.spark.packing import Rewrite, as_planned, collected
 from dovetail.spark.workers import settle
 from dovetail.state.blocks import Block, BlockStore
 
-WRITTEN = "side tinyint, block string, cells array<int>"
+WRITTEN = "side tinyint, rows bigint, block string, cells array<int>"
 WAITING_BYTES = 1 << 26  # rows of a task that wait for their page to be large enough
 
 
@@ -48,15 +48,18 @@ class CellBlock:
 
 def write_blocks(
     frames: tuple[DataFrame, DataFrame], condition: Condition, router: Router, directory: str
-) -> list[CellBlock]:
-    """All rows of both sides that can match, in blocks."""
+) -> tuple[list[CellBlock], tuple[int, int]]:
+    """All rows of both sides that can match, in blocks; and how many rows the sides have."""
     left, right = (
         frames[side].mapInArrow(_writer(side, router, condition.schema(side), directory), WRITTEN) for side in Side
     )
-    return [
-        CellBlock(Side(row.side), Block.from_json(json.loads(row.block)), tuple(row.cells))
-        for row in left.unionAll(right).collect()
-    ]
+    blocks, rows = [], [0, 0]
+    for row in left.unionAll(right).collect():
+        if row.block is None:
+            rows[row.side] += row.rows
+        else:
+            blocks.append(CellBlock(Side(row.side), Block.from_json(json.loads(row.block)), tuple(row.cells)))
+    return blocks, (rows[0], rows[1])
 
 
 def _writer(side: Side, router: Router, schema: pa.Schema, directory: str) -> Rewrite:
@@ -72,7 +75,7 @@ def _writer(side: Side, router: Router, schema: pa.Schema, directory: str) -> Re
             position += batch.num_rows
             for cells, rows in by_visits(router.route(side, batch, spread), names):
                 blocks.add(cells, take_rows(batch, rows))
-        yield _written(side, blocks.close())
+        yield _written(side, position, blocks.close())
         settle()
 
     return write
@@ -124,11 +127,14 @@ class _Writing:
         self._waiting, self._bytes = {}, 0
 
 
-def _written(side: Side, blocks: Iterable[tuple[Block, tuple[int, ...]]]) -> pa.RecordBatch:
+def _written(side: Side, rows: int, blocks: Iterable[tuple[Block, tuple[int, ...]]]) -> pa.RecordBatch:
+    """A row for each block, after one for all rows of the task."""
     found = list(blocks)
+    names, cells = [json.dumps(block.to_json()) for block, _ in found], [list(cells) for _, cells in found]
     columns = [
-        pa.array([int(side)] * len(found), pa.int8()),
-        pa.array([json.dumps(block.to_json()) for block, _ in found], pa.string()),
-        pa.array([list(cells) for _, cells in found], pa.list_(pa.int32())),
+        pa.array([int(side)] * (1 + len(found)), pa.int8()),
+        pa.array([rows, *(block.rows for block, _ in found)], pa.int64()),
+        pa.array([None, *names], pa.string()),
+        pa.array([[], *cells], pa.list_(pa.int32())),
     ]
-    return pa.RecordBatch.from_arrays(columns, ["side", "block", "cells"])
+    return pa.RecordBatch.from_arrays(columns, ["side", "rows", "block", "cells"])

@@ -1,7 +1,7 @@
 """What a progressive join of tables at rest is to do and has done, in files beside its blocks.
 
-    plan.json    blocks, cells, the order in which they are drawn; written once the blocks are
-    done.json    what each cell gave, and how much of it was handed out; replaced in one move at each step
+    plan.json    the scouts; then, once they are written, the blocks, the cells and the order in which they are drawn
+    done.json    what the scouts and each cell gave, how much of it was handed out; replaced in one move at each step
 
 A join that is stopped, or killed, goes on from them. Batches that were handed out are not handed out again; after a
 kill, the last one may be.
@@ -16,45 +16,62 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.errors import StateError
+from dovetail.spark.scouts import Scouts
 from dovetail.spark.wave_blocks import CellBlock
+from dovetail.spark.wave_work import Given
 
 PLAN, DONE = "plan.json", "done.json"
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(slots=True)
-class Done:
-    """A cell that has been joined."""
+class Drawn:
+    """The blocks, and the cells in which they meet."""
 
-    values: list[float]  # how many matches, then the partial aggregates
-    block: dict[str, Any] | None = None  # its results, until they are all handed out
-    handed_out: int = 0  # batches
-    handed_rows: int = 0
-
-
-@dataclass(slots=True)
-class WaveLog:
-    layout: dict[str, Any]  # what must be the same for the work to be the same
     blocks: list[CellBlock]
     cells: list[int]  # those in which both sides have rows
     weights: list[float]
     seed: int
-    done: list[Done] = field(default_factory=list)  # in the order in which the cells are drawn
 
-    def begin(self, directory: Path) -> None:
-        document = {
-            "format": FORMAT,
-            "layout": self.layout,
+    def to_json(self) -> dict[str, Any]:
+        return {
             "blocks": [block.to_json() for block in self.blocks],
             "cells": self.cells,
             "weights": self.weights,
             "seed": self.seed,
         }
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> Drawn:
+        return cls(**{**fields, "blocks": [CellBlock.from_json(block) for block in fields["blocks"]]})
+
+
+@dataclass(slots=True)
+class WaveLog:
+    layout: dict[str, Any]  # what must be the same for the work to be the same
+    scouts: Scouts | None = None
+    drawn: Drawn | None = None  # None: not yet
+    found: list[Given] = field(default_factory=list)  # by the scouts
+    done: list[Given] = field(default_factory=list)  # in the order in which the cells are drawn
+
+    @property
+    def given(self) -> list[Given]:
+        return [*self.found, *self.done]
+
+    def begin(self, directory: Path) -> None:
+        """Keep what is to do."""
+        document = {
+            "format": FORMAT,
+            "layout": self.layout,
+            "scouts": None if self.scouts is None else self.scouts.to_json(),
+            "drawn": None if self.drawn is None else self.drawn.to_json(),
+        }
         _replace(directory / PLAN, document)
 
     def note(self, directory: Path) -> None:
         """Keep what is done."""
-        _replace(directory / DONE, [asdict(done) for done in self.done])
+        document = {"found": self.found, "done": self.done}
+        _replace(directory / DONE, {name: [asdict(one) for one in given] for name, given in document.items()})
 
     @classmethod
     def read(cls, directory: Path, layout: dict[str, Any]) -> WaveLog | None:
@@ -64,11 +81,12 @@ class WaveLog:
             return None
         try:
             document = json.loads(plan.read_text())
-            same = document.pop("format") == FORMAT and document["layout"] == layout
-            document["blocks"] = [CellBlock.from_json(block) for block in document["blocks"]]
-            log = cls(**document)
+            same = document["format"] == FORMAT and document["layout"] == layout
+            scouts, drawn = document["scouts"], document["drawn"]
+            log = cls(layout, scouts and Scouts.from_json(scouts), drawn and Drawn.from_json(drawn))
             if done.exists():
-                log.done = [Done(**fields) for fields in json.loads(done.read_text())]
+                given = json.loads(done.read_text())
+                log.found, log.done = ([Given(**fields) for fields in given[name]] for name in ("found", "done"))
         except (ValueError, KeyError, TypeError) as error:
             raise StateError(f"{directory} is damaged: {error}. Remove it and start again.") from error
         if not same:

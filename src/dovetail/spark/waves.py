@@ -1,6 +1,7 @@
 """Early results from tables at rest: small jobs, the promising first, with an estimate after each of them.
 
-    blocks    all rows, once, in files; which cells read which (wave_blocks.py)
+    scouts    a few rows and all that match them, at once (scouts.py)
+    blocks    all other rows, once, in files; which cells read which (wave_blocks.py)
     waves     a few cells, then more at a time --> their results, from files --> steps with an estimate
 
 A wave is a Spark job over some cells, drawn at random in proportion to the results that a sample lets expect: so
@@ -15,12 +16,12 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -35,7 +36,7 @@ from dovetail.estimate import Estimate
 from dovetail.matchers import choose_drive
 from dovetail.routers.protocol import Router
 from dovetail.routing import Task, choose_router, expected_pairs
-from dovetail.runtimes.chunked import Chunked, chunk_size
+from dovetail.runtimes.chunked import chunk_size
 from dovetail.runtimes.embedded import Step
 from dovetail.runtimes.output import output_schema
 from dovetail.runtimes.work import Aggregating, Joining, Work
@@ -45,20 +46,25 @@ from dovetail.spark.options import refuse_unknown
 from dovetail.spark.packing import Rewrite
 from dovetail.spark.sampling import sample_sides
 from dovetail.spark.schemas import session_zone
+from dovetail.spark.scouts import Scouts, send_scouts
 from dovetail.spark.state import state_directory
 from dovetail.spark.tables import in_fixed_order, shuffle_partitions
 from dovetail.spark.until import Until
 from dovetail.spark.wave_blocks import write_blocks
-from dovetail.spark.wave_log import Done, WaveLog
+from dovetail.spark.wave_log import Drawn, WaveLog
+from dovetail.spark.wave_work import ARROW_GIVEN, GIVEN, Given, WaveWork
 from dovetail.spark.workers import settle
 from dovetail.state.blocks import Block, BlockStore
 from dovetail.state.budget import parse_bytes
+from dovetail.statistics import Samples, estimated_pairs
 
 CELLS = 256  # the finer, the earlier the first results and the narrower the bounds; the coarser, the less work in all
 WAVE_S = 2.0  # how long a wave should take once the first ones have shown how fast it goes
 BY_AREA = 0.1  # of a cell's weight: not all that a sample finds nothing in is empty
-JOINED = "unit int, matches bigint, block string, sums array<double>"
-BOUNDED = {"count": "count", "sum": "total", "avg": "ratio"}  # aggregates, and how they are estimated
+SCOUTED_BYTES = 1 << 26  # of a side that scouts meet at once
+JOINED = f"unit int, {GIVEN}"
+ARROW_JOINED = pa.schema([("unit", pa.int32()), *ARROW_GIVEN])
+BOUNDED = ("count", "sum", "avg")  # aggregates of which a part says something about the whole
 ANY = 1 << 10  # number of cores
 
 
@@ -144,10 +150,14 @@ class _Waves:
         self._kept = options.work_dir is not None
 
     def steps(self) -> Iterator[Step]:
+        until = self._options.until.begun()
         directory = self._directory()
         try:
-            log = WaveLog.read(directory, self._layout()) or self._begun(directory)
-            yield from self._run(directory, log)
+            log = WaveLog.read(directory, self._layout()) or self._scouted(directory)
+            for step in self._run(directory, log):
+                yield step
+                if until.reached(step):
+                    return
         finally:
             if not self._kept:
                 shutil.rmtree(directory, ignore_errors=True)
@@ -166,108 +176,137 @@ class _Waves:
             "aggregates": [[aggregate.name, aggregate.text] for aggregate in self._wanted],
         }
 
-    # Blocks.
+    # Scouts and blocks.
 
-    def _begun(self, directory: Path) -> WaveLog:
-        """Look at both sides, write the blocks, and draw the order of the cells."""
+    def _scouted(self, directory: Path) -> WaveLog:
+        """Look at both sides, and let a few rows meet a whole side."""
+        log, condition, samples = WaveLog(self._layout()), self._bound.condition, self._samples
+        pairs = estimated_pairs(condition, choose_drive(condition), samples)
+        sent = send_scouts(
+            self._bound.frames, condition, samples, pairs, self._options.seed, self._work_in(directory, SCOUTED_BYTES)
+        )
+        if sent is not None:
+            log.scouts, log.found = sent
+        if self._kept:
+            log.note(directory)
+            log.begin(directory)
+        return log
+
+    @cached_property
+    def _samples(self) -> Samples:
         condition = self._bound.condition
-        samples = sample_sides(self._bound.frames, condition, choose_drive(condition))
-        task = Task(condition, choose_drive(condition), samples, max(1, self._options.cells // 2))
+        return sample_sides(self._bound.frames, condition, choose_drive(condition))
+
+    def _drawn(self, directory: Path, scouts: Scouts | None) -> Drawn:
+        """Write the blocks, and draw the order of the cells."""
+        condition, frames = self._bound.condition, self._bound.frames
+        task = Task(condition, choose_drive(condition), self._samples, max(1, self._options.cells // 2))
         router = choose_router(task).router
-        frames = self._bound.frames
+        if scouts is not None:
+            frames = scouts.without(frames)
         if router.deals:
             frames = (in_fixed_order(frames[0]), in_fixed_order(frames[1]))
-        blocks = write_blocks(frames, condition, router, str(directory))
+        blocks, counted = write_blocks(frames, condition, router, str(directory))
+        if scouts is not None:
+            scouts.check(counted)
         rows = np.zeros((len(Side), router.cells))
         for block in blocks:
             rows[block.side, list(block.cells)] += block.block.rows
         area = rows[0] * rows[1]
         cells = np.flatnonzero(area)
         weights = _weights(task, router, area)[cells]
-        log = WaveLog(self._layout(), blocks, cells.tolist(), weights.tolist(), self._options.seed)
-        if self._kept:
-            log.begin(directory)
-        return log
+        return Drawn(blocks, cells.tolist(), weights.tolist(), self._options.seed)
 
     # Waves.
 
     def _run(self, directory: Path, log: WaveLog) -> Iterator[Step]:
-        draws = Draws(log.weights, log.seed)
-        until = self._options.until.begun()
         store = BlockStore(directory)
+        if log.drawn is None:
+            yield from self._handed_out(directory, store, log, None)
+            log.drawn = self._drawn(directory, log.scouts)
+            if self._kept:
+                log.begin(directory)
+        drawn, draws = log.drawn, Draws(log.drawn.weights, log.drawn.seed)
         size, spent = self._cores(), 0.0
         while True:
-            for step in self._handed_out(directory, store, log, draws):
-                yield step
-                if until.reached(step):
-                    return
-            if len(log.done) >= len(log.cells):
+            if log.done or not drawn.cells:
+                yield from self._handed_out(directory, store, log, draws)
+            if len(log.done) >= len(drawn.cells):
                 return
             size = _next_size(size, spent)
-            units = [_Unit(i, log.cells[draws.order[i]]) for i in _following(log, size)]
+            units = [_Unit(i, drawn.cells[draws.order[i]]) for i in _following(log, drawn, size)]
             started = time.perf_counter()
-            log.done += self._wave(directory, log, units)
+            log.done += self._wave(directory, drawn, units)
             spent = time.perf_counter() - started
             if self._kept:
                 log.note(directory)
 
-    def _handed_out(self, directory: Path, store: BlockStore, log: WaveLog, draws: Draws) -> Iterator[Step]:
-        """What is done and was not handed out yet, as steps; at least one, if anything is done."""
-        if not log.done and log.cells:
-            return
+    def _handed_out(self, directory: Path, store: BlockStore, log: WaveLog, draws: Draws | None) -> Iterator[Step]:
+        """What is done and was not handed out yet, as steps; at least one, once there are cells."""
         estimate, aggregates = self._estimates(log, draws)
-        results = sum(done.handed_rows for done in log.done)
-        share = len(log.done) / max(1, len(log.cells))
-        told = False
-        for done in log.done:
-            if done.block is None:
+        results = sum(given.handed_rows for given in log.given)
+        share = 0.0 if log.drawn is None else len(log.done) / max(1, len(log.drawn.cells))
+        told = draws is None
+        for given in log.given:
+            if given.block is None:
                 continue
-            block = Block.from_json(done.block)
-            for page in range(done.handed_out, store.pages(block)):
+            block = Block.from_json(given.block)
+            for page in range(given.handed_out, store.pages(block)):
                 (batch,) = store.read_pages(block, page, page + 1)
                 results += batch.num_rows
-                done.handed_out, done.handed_rows, told = page + 1, done.handed_rows + batch.num_rows, True
+                given.handed_out, given.handed_rows, told = page + 1, given.handed_rows + batch.num_rows, True
                 try:
                     yield Step(batch, Phase.CLEANUP, results, estimate, aggregates, done=share)
                 finally:  # it was taken, even if nothing more is wanted
                     if self._kept:
                         log.note(directory)
-            done.block = None
+            given.block = None
             store.remove([block])
         if not told:
             nothing = pa.RecordBatch.from_pylist([], self._output)
             yield Step(nothing, Phase.CLEANUP, results, estimate, aggregates, done=share)
 
-    def _estimates(self, log: WaveLog, draws: Draws) -> tuple[Estimate | None, dict[str, Estimate | None] | None]:
+    def _estimates(
+        self, log: WaveLog, draws: Draws | None
+    ) -> tuple[Estimate | None, dict[str, Estimate | None] | None]:
         """Of the number of results, or of each aggregate."""
-        columns = partial_columns(self._wanted)
-        values = np.array([done.values for done in log.done]).reshape(len(log.done), 1 + len(columns))
+        if draws is None:
+            return None, dict.fromkeys(aggregate.name for aggregate in self._wanted) if self._wanted else None
+        columns = ("matches", *partial_columns(self._wanted))
+        known, values = (
+            dict(zip(columns, np.array([one.values for one in given]).reshape(-1, len(columns)).T, strict=True))
+            for given in (log.found, log.done)
+        )
         if not self._wanted:
-            return draws.count(values[:, 0]), None
-        known = {column: values[:, i] for i, column in enumerate(columns, start=1)}
+            return draws.count(values["matches"], known=known["matches"].sum()), None
         answers = {}
         for aggregate in self._wanted:
-            estimate = getattr(draws, BOUNDED[aggregate.function])
-            answers[aggregate.name] = estimate(*(known[column] for column in needed(aggregate)))
+            given, besides = [values[c] for c in needed(aggregate)], [float(known[c].sum()) for c in needed(aggregate)]
+            match aggregate.function:
+                case "count":
+                    answers[aggregate.name] = draws.count(given[0], known=besides[0])
+                case "sum":
+                    answers[aggregate.name] = draws.total(given[0], known=besides[0])
+                case "avg":
+                    answers[aggregate.name] = draws.ratio(given[0], given[1], known=(besides[0], besides[1]))
         return None, answers
 
-    def _wave(self, directory: Path, log: WaveLog, units: list[_Unit]) -> list[Done]:
+    def _wave(self, directory: Path, drawn: Drawn, units: list[_Unit]) -> list[Given]:
         """Join some cells, in a job of as many tasks as there are cores."""
         tasks = min(len(units), self._cores())
         files: dict[int, list[list[dict[str, Any]]]] = {unit.cell: [[], []] for unit in units}
-        for block in log.blocks:
+        for block in drawn.blocks:
             for cell in files.keys() & set(block.cells):
                 files[cell][block.side].append(block.block.to_json())
         rows = [(i % tasks, unit.number, json.dumps(files[unit.cell])) for i, unit in enumerate(units)]
         frame = self._spark.createDataFrame(rows, "task int, unit int, files string").repartitionById(tasks, "task")
-        joined = frame.mapInArrow(
-            _joiner(self._work, bool(self._wanted), str(directory), self._memory_bytes), JOINED
-        ).collect()
-        by_unit = {row.unit: row for row in joined}
-        return [
-            Done([float(row.matches), *row.sums], None if row.block is None else json.loads(row.block))
-            for row in (by_unit[unit.number] for unit in units)
-        ]
+        work = self._work_in(directory, chunk_size(self._memory_bytes))
+        by_unit = {row.unit: row for row in frame.mapInArrow(_joiner(work), JOINED).collect()}
+        return [Given.from_row(by_unit[unit.number]) for unit in units]
+
+    def _work_in(self, directory: Path, chunk_bytes: int) -> WaveWork:
+        sums = len(partial_columns(self._wanted)) if self._wanted else None
+        return WaveWork(self._work, sums, str(directory), chunk_bytes)
 
     def _cores(self) -> int:
         return max(1, min(shuffle_partitions(self._bound.frames[0]), _parallelism(self._spark)))
@@ -295,34 +334,22 @@ def _next_size(size: int, spent: float) -> int:
     return max(1, min(2 * size, round(size * WAVE_S / spent) if spent > WAVE_S / 2 else 2 * size))
 
 
-def _following(log: WaveLog, size: int) -> range:
-    return range(len(log.done), min(len(log.done) + size, len(log.cells)))
+def _following(log: WaveLog, drawn: Drawn, size: int) -> range:
+    return range(len(log.done), min(len(log.done) + size, len(drawn.cells)))
 
 
-def _joiner(work: Work, aggregating: bool, directory: str, memory_bytes: int | None) -> Rewrite:
+def _joiner(work: WaveWork) -> Rewrite:
     """A function for mapInArrow that joins cells: rows from files, results into files."""
 
     def join(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for row in batch.select(["unit", "files"]).to_pylist():
                 sides = [[Block.from_json(fields) for fields in side] for side in json.loads(row["files"])]
-                spilled = BlockStore()
-                try:
-                    results = Chunked(work, Side.LEFT, spilled, chunk_size(memory_bytes)).run(
-                        _rows(BlockStore(directory), sides)
-                    )
-                    given = _summed(results) if aggregating else _written(BlockStore(directory), results)
-                finally:
-                    spilled.close()
+                given = work.meet(Side.LEFT, _rows(BlockStore(work.directory), sides))
                 yield pa.RecordBatch.from_pylist([{"unit": row["unit"], **given}], ARROW_JOINED)
         settle()
 
     return join
-
-
-ARROW_JOINED = pa.schema(
-    [("unit", pa.int32()), ("matches", pa.int64()), ("block", pa.string()), ("sums", pa.list_(pa.float64()))]
-)
 
 
 def _rows(store: BlockStore, sides: list[list[Block]]) -> Iterator[tuple[Side, pa.RecordBatch]]:
@@ -330,20 +357,3 @@ def _rows(store: BlockStore, sides: list[list[Block]]) -> Iterator[tuple[Side, p
         for block in sides[side]:
             for page in range(store.pages(block)):
                 yield side, store.read_pages(block, page, page + 1)[0]
-
-
-def _written(store: BlockStore, results: Iterator[pa.RecordBatch]) -> dict[str, Any]:
-    paged, matches = None, 0
-    for batch in results:
-        paged = paged or store.paged(batch.schema, "results")
-        paged.write(batch)
-        matches += batch.num_rows
-    block = None if paged is None else json.dumps(paged.close().to_json())
-    return {"matches": matches, "block": block, "sums": []}
-
-
-def _summed(results: Iterator[pa.RecordBatch]) -> dict[str, Any]:
-    """The partial aggregates of a cell, which are sums all of them; nothing is zero."""
-    partials = pa.Table.from_batches(list(results))
-    sums = [float(pc.sum(column.cast(pa.float64())).as_py() or 0.0) for column in partials.columns]
-    return {"matches": 0, "block": None, "sums": sums}
