@@ -181,6 +181,21 @@ def test_a_stalled_source_does_not_hold_up_the_other_and_the_join_survives_a_res
     assert Counter(map(tuple, found.collect())) == Counter(zip(*pairs.to_pydict().values(), strict=True))
 
 
+def test_several_sources_tell_their_ends(spark: SparkSession, server: TableServer, tmp_path: Path) -> None:
+    names = {"o": "orders", "p": "parcels", "q": "slow orders"}
+    streams = {alias: flight(spark.readStream, server.port, name, end="true") for alias, name in names.items()}
+    joined = dovetail.multijoin(
+        streams, "o.k = p.k AND o.id = q.id", memory="2MB", end="source", state_dir=str(tmp_path / "state"), cells=2
+    )
+    assert joined.columns == ["o_id", "o_k", "o_pad", "nr", "p_k", "q_id", "q_k", "q_pad"]
+    batches: Batches = {}
+    query = started(joined.select("o_id", "nr"), tmp_path / "checkpoint", batches)
+    server.paced["slow orders"].begin()
+    dovetail.finish(query)
+    pairs, found = ORDERS.join(PARCELS, "k", join_type="inner").select(["id", "nr"]), pa.concat_tables(batches.values())
+    assert Counter(zip(*found.columns, strict=True)) == Counter(zip(*pairs.columns, strict=True))
+
+
 def test_what_is_available_now_ends_there(spark: SparkSession, server: TableServer, tmp_path: Path) -> None:
     batches: Batches = {}
     stream = flight(spark.readStream, server.port, "slow parcels")  # which nobody has begun
@@ -233,3 +248,7 @@ def test_an_end_that_nobody_tells(spark: SparkSession, server: TableServer) -> N
     stream = flight(spark.readStream, server.port, "orders")
     with pytest.raises(InputError, match=r"option\('end', 'true'\); the left one has no column _end"):
         dovetail.join(stream, stream, "l.k = r.k", algorithm="diner", end="source")
+    told = flight(spark.readStream, server.port, "orders", end="true")
+    inputs = {"a": told, "b": stream, "c": told}
+    with pytest.raises(InputError, match="b has no column _end"):
+        dovetail.multijoin(inputs, "a.k = b.k AND b.k = c.k", end="source")

@@ -22,7 +22,7 @@ from dovetail.routing import one_bucket, window_router
 from dovetail.runtimes.output import output_schema
 from dovetail.spark.binding import Bound, after_join, bind_frames, by_position, position_name
 from dovetail.spark.diagonal import DiagonalPlan, DiagonalTables, chosen_diagonal, wanted_diagonal
-from dovetail.spark.options import AVAILABLE, SOURCE, Options
+from dovetail.spark.options import AVAILABLE, SOURCE, Options, check_told
 from dovetail.spark.schemas import carried_schema, result_fields
 from dovetail.spark.sink import remember_join
 from dovetail.spark.sources.columns import END
@@ -228,11 +228,7 @@ def _marked(bound: Bound, side: Side, ends: str) -> DataFrame:
     """The frame of a side, with one more column: whether the row says that there are no more."""
     frame = bound.frames[side]
     names = bound.visible(side).names
-    if ends == END and END not in names:
-        raise InputError(
-            f"end={SOURCE!r} needs streams of dovetail-flight or dovetail-postgresql that were read with "
-            f".option('end', 'true'); the {side.name.lower()} one has no column {END}."
-        )
+    check_told(ends, names, f"the {side.name.lower()} one")
     readable = frame.toDF(*names, *(f"{MARK}{i}" for i in range(len(frame.columns) - len(names))))
     try:
         return readable.withColumn(MARK, F.expr(ends)).toDF(*frame.columns, MARK)

@@ -24,10 +24,12 @@ from dovetail.operators import multi_operator_class
 from dovetail.routers.hypercube import Hypercube, hypercube
 from dovetail.runtimes.multi_tables import join_several, multi_schema
 from dovetail.spark.binding import by_position, decoded, encoded
+from dovetail.spark.decimals import map_in_arrow
 from dovetail.spark.multi_streams import SeveralPlan, join_several_streams
-from dovetail.spark.options import Options
+from dovetail.spark.options import SOURCE, Options
 from dovetail.spark.packing import PACKED, Rewrite, from_bytes, multi_packer
 from dovetail.spark.schemas import arrow_schema, carried_schema, only_spark_compares, session_zone
+from dovetail.spark.sources.columns import END
 from dovetail.spark.tables import FEWEST_TASKS, ROWS_PER_TASK, in_fixed_order, shuffle_partitions
 from dovetail.spark.workers import settle
 from dovetail.state.budget import Budget, Shares
@@ -63,8 +65,12 @@ def multijoin_dataframes(
             raise InputError("end= is for streams; DataFrames at rest have one.")
         router = _router(graph, frames, options)
         cells = joined_cells(graph, output, algorithm, memory_bytes)
-        joined = _in_cells(frames, router).mapInArrow(cells, carried_schema(fields))
-    return decoded(joined, fields).toDF(*output.names)
+        joined = map_in_arrow(_in_cells(frames, router), cells, carried_schema(fields))
+    result = decoded(joined, fields).toDF(*output.names)
+    if end != SOURCE:
+        return result
+    ends = [name == END for schema in schemas.values() for name in schema.names]  # the marks of the sources
+    return result.drop(*(name for name, is_end in zip(output.names, ends, strict=True) if is_end))
 
 
 def _check_compared(graph: Graph, inputs: Mapping[str, DataFrame]) -> None:

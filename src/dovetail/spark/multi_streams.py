@@ -19,8 +19,9 @@ from pyspark.sql.types import StructType
 from dovetail.condition.graph import Graph
 from dovetail.errors import InputError, PlanError
 from dovetail.routers.hypercube import Hypercube, hypercube
-from dovetail.spark.options import AVAILABLE, Options
+from dovetail.spark.options import AVAILABLE, SOURCE, Options, check_told
 from dovetail.spark.packing import Rewrite, multi_packer
+from dovetail.spark.sources.columns import END
 from dovetail.spark.state import state_directory, use_rocksdb
 from dovetail.spark.stream_cell import Setting, StreamJoin
 from dovetail.spark.stream_work import SeveralInputs, Work
@@ -31,7 +32,7 @@ from dovetail.state.blocks import BlockStore
 MARK = "__end"
 
 Ends = str | Mapping[str, str] | None
-"""As `end=` takes it: SQL that is true of the row that ends an input, one for all or one for each; or "available"."""
+"""As `end=` takes it: SQL that is true of the row that ends an input, one for all or one for each; or as in Options."""
 
 
 class SeveralPlan(NamedTuple):
@@ -73,18 +74,19 @@ def _ends(graph: Graph, end: Ends) -> Mapping[str, str] | None:
     if end == AVAILABLE:
         return None
     if isinstance(end, str):
-        return dict.fromkeys(graph.aliases, end)
+        return dict.fromkeys(graph.aliases, END if end == SOURCE else end)
     if isinstance(end, Mapping) and set(end) == set(graph.aliases) and all(isinstance(e, str) for e in end.values()):
         return end
     raise PlanError(
         "a join of several streams leaves results for later, which streams without end never come to. Say how one can "
-        "tell their end: end=\"kind = 'end'\", a dictionary with one such text for each input, or end='available' if "
-        f"what is available now is all; got {end!r}."
+        "tell their end: end=\"kind = 'end'\", a dictionary with one such text for each input, end='source' if our "
+        f"sources tell it, or end='available' if what is available now is all; got {end!r}."
     )
 
 
 def _marked(alias: str, given: DataFrame, frame: DataFrame, ends: str) -> DataFrame:
     """The frame, with one more column: whether the row says that there are no more."""
+    check_told(ends, given.columns, alias)
     try:
         return frame.toDF(*given.columns).withColumn(MARK, F.expr(ends)).toDF(*frame.columns, MARK)
     except AnalysisException as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,6 +57,15 @@ class Options:
         if self.end == SOURCE:
             return (END, END)
         return (self.end, self.end) if isinstance(self.end, str) else self.end
+
+
+def check_told(ends: str, columns: Sequence[str], which: str) -> None:
+    """See that a source that is to tell its end does so."""
+    if ends == END and END not in columns:
+        raise InputError(
+            f"end={SOURCE!r} needs streams of dovetail-flight or dovetail-postgresql that were read with "
+            f".option('end', 'true'); {which} has no column {END}."
+        )
 
 
 def refuse_unknown(given: dict[str, Any], known: type[Any], what: str) -> None:
