@@ -22,7 +22,7 @@ from dovetail.runtimes.driver import Driver
 from dovetail.state.blocks import BlockStore
 from dovetail.state.budget import Budget, Unit
 from dovetail.state.residence import NEVER, met_in_memory
-from dovetail.state.saved_side import MOST_BLOCKS
+from dovetail.state.saved_rows import MOST_BLOCKS
 from dovetail.testing import check_run, definition, random_schedule, random_table
 
 VARIANTS: list[dict[str, Any]] = [

@@ -36,12 +36,12 @@ from dovetail.operators.protocol import INNER, Manifest, Parameters, Usage, Work
 from dovetail.state.block_work import BlockWork
 from dovetail.state.budget import BUFFER
 from dovetail.state.order_keys import Keyed, OrderKeys, ordering_predicate
-from dovetail.state.ordered_side import OrderedSide
+from dovetail.state.ordered_side import OrderedSide, with_arrival
 from dovetail.state.regions import Policy, Regions
 from dovetail.state.reloaded import Reloaded
 from dovetail.state.residence import Clock
 from dovetail.state.row_store import MOST_BYTES
-from dovetail.state.saved_side import SavedSide
+from dovetail.state.saved_rows import SavedRows
 from dovetail.state.sorted_blocks import EXTRA_ROW_BYTES, SortedBlocks
 
 MOST_PAIRS = 1 << 20  # in one yield
@@ -84,7 +84,7 @@ class Diner:
         self._room = self._capacity()
         self._slack = self._room // HOLES if self._budget.unit == "bytes" else 0
         self._sides = tuple(self._empty(side) for side in Side)
-        self._saved = [SavedSide(self._store, self._schemas[side], side.alias) for side in Side]
+        self._saved = [self._nothing_saved(side) for side in Side]
         self._regions = tuple(Regions(self._policy) for _ in Side)
         self._sorted = SortedBlocks(self._keys, self._schemas, self._counters)
         self._work = BlockWork(self._sorted, self._store, self._budget, self._schemas)
@@ -168,7 +168,7 @@ class Diner:
             "learned": self._keys.learned.hex() if self._learned else None,
             "regions": [regions.to_json() for regions in self._regions],
             "work": self._work.to_json(),
-            "residents": [self._saved[side].save(self._sides[side]) for side in Side],
+            "residents": [self._saved[side].save(self._sides[side].held()) for side in Side],
         }
         names = [name for saved in self._saved for name in saved.names]
         return Manifest(self._version, state, (*names, *self._work.names()))
@@ -314,7 +314,7 @@ class Diner:
 
     def _forget(self, side: Side) -> None:
         self._sides = tuple(self._empty(s) if s is side else self._sides[s] for s in Side)
-        self._saved[side] = SavedSide(self._store, self._schemas[side], side.alias)
+        self._saved[side] = self._nothing_saved(side)
         self._regions[side].recount(np.empty(0, np.int64))
         self._hold()
 
@@ -365,9 +365,14 @@ class Diner:
 
     # Snapshots.
 
+    def _nothing_saved(self, side: Side) -> SavedRows:
+        return SavedRows(self._store, with_arrival(self._schemas[side]), side.alias)
+
     def _read_residents(self, side: Side, fields: Mapping[str, Any] | None) -> None:
         mine = self._sides[side]
         for rows in self._saved[side].load(fields):
-            mine.insert(rows.batch, self._keys.read(side, rows.batch), rows.arrived, rows.marks, rows.serials)
+            arrived = np.asarray(rows.batch.columns[-1])
+            batch = pa.RecordBatch.from_arrays(rows.batch.columns[:-1], schema=self._schemas[side])
+            mine.insert(batch, self._keys.read(side, batch), arrived, rows.marks, rows.serials)
         mine.next_serial = self._saved[side].next_serial
         self._regions[side].recount(mine.codes[: mine.positions])

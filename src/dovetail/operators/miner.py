@@ -127,13 +127,15 @@ class Miner:
         return self._state.left_over(at_end=True)
 
     def snapshot(self) -> Manifest:
-        self._flush_all()
         self._version += 1
-        return Manifest(self._version, self._state.to_json(), tuple(block.name for block in self._state.blocks))
+        return Manifest(self._version, self._state.save(), tuple(self._state.names))
 
     def restore(self, manifest: Manifest) -> None:
         self._version = manifest.version
-        self._state.restore(manifest.state)
+        for alias, batch in self._state.restore(manifest.state):
+            self._policy.arrived(alias, batch)  # it knows of no others that came
+            self._policy.kept(alias, batch)
+        self._state.fit()
 
     @property
     def usage(self) -> Usage:

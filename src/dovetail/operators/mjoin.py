@@ -87,14 +87,14 @@ class Mjoin:
         return self._state.left_over(at_end=True)
 
     def snapshot(self) -> Manifest:
-        while self._flush():
-            pass
         self._version += 1
-        return Manifest(self._version, self._state.to_json(), tuple(block.name for block in self._state.blocks))
+        return Manifest(self._version, self._state.save(), tuple(self._state.names))
 
     def restore(self, manifest: Manifest) -> None:
         self._version = manifest.version
-        self._state.restore(manifest.state)
+        for _ in self._state.restore(manifest.state):
+            pass
+        self._state.fit()
 
     @property
     def usage(self) -> Usage:

@@ -32,7 +32,7 @@ from dovetail.spark.stream_work import TwoInputs, Work
 from dovetail.spark.workers import settle
 from dovetail.state.blocks import BlockStore
 
-FORMAT = 3  # of the segments, with the hashes in them: to be raised when a release writes others
+FORMAT = 4  # of the segments, with the hashes in them: to be raised when a release writes others
 FIGURES = ("results", "resident_rows", "spilled_rows", "reactive", "finished")
 RESULTS = "payload binary, " + ", ".join(f"{name} bigint" for name in FIGURES)
 REACT_S = 0.5  # of a micro-batch without input, for each cell

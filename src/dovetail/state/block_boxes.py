@@ -24,7 +24,7 @@ from dovetail.state.budget import Budget, Shares
 from dovetail.state.expansion import Hop, Partial, Paths, expand
 from dovetail.state.links import Attribute
 from dovetail.state.residence import Ticks
-from dovetail.state.residents import INDEX_BYTES, Batch
+from dovetail.state.residents import Batch, extra_bytes
 from dovetail.tuples import Tuples
 
 LOADED = "loaded blocks"
@@ -197,7 +197,7 @@ class BlockBoxes:
         batches = [self._store.read(s.block) for s in spilled]
         rows = Batch(self._paths.attributes[alias], batches[0] if len(batches) == 1 else pa.concat_batches(batches))
         left: Rows = np.repeat(np.array([s.left for s in spilled]), [s.block.rows for s in spilled])
-        index_bytes = len(rows) * INDEX_BYTES * len(self._paths.attributes[alias])
+        index_bytes = extra_bytes(len(rows), len(self._paths.attributes[alias]))
         return _Loaded(rows, left, sum(s.block.nbytes for s in spilled) + index_bytes)
 
     def to_json(self) -> dict[str, Any]:

@@ -24,7 +24,8 @@ from dovetail.state.budget import BUFFER, Budget, Shares
 from dovetail.state.expansion import Hop, Partial, Paths, Table, Tally, expand
 from dovetail.state.links import coded
 from dovetail.state.residence import Clock
-from dovetail.state.residents import INDEX_BYTES, Batch, Flags, Residents
+from dovetail.state.residents import Batch, Flags, Residents, extended, extra_bytes
+from dovetail.state.saved_rows import SavedRows
 from dovetail.tuples import Tuples
 
 ROW_BYTES = 200  # of a row, where a budget is in rows
@@ -51,6 +52,9 @@ class Multiway:
         self._clock = Clock()
         self._aside = 0
         self._flush = flush
+        self._saved = {
+            a: SavedRows(blocks, extended(graph.schemas[a], self.paths.attributes[a]), a) for a in graph.aliases
+        }
         self._left_over = BlockBoxes(self.paths, blocks, budget, self.shares, self._make_room)
 
     def take_in(self, alias: str, batch: pa.RecordBatch) -> Batch:
@@ -138,7 +142,7 @@ class Multiway:
     def _portions(self, alias: str, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Rows in batches that fit in a block each."""
         size = self._budget.measure(
-            rows.num_rows, rows.nbytes + rows.num_rows * INDEX_BYTES * len(self.paths.attributes[alias])
+            rows.num_rows, rows.nbytes + extra_bytes(rows.num_rows, len(self.paths.attributes[alias]))
         )
         if size <= self.shares.block or rows.num_rows <= 1:
             if rows.num_rows:
@@ -158,15 +162,29 @@ class Multiway:
     def left_over(self, at_end: bool = False) -> Iterator[Tuples]:
         return self._left_over.join(at_end)
 
-    def to_json(self) -> dict[str, Any]:
-        """The whole state, once nothing is resident any more."""
-        assert not any(map(len, self.residents.values()))
-        return {"ended": self.ended, "clock": self._clock.now, "left over": self._left_over.to_json()}
+    def save(self) -> dict[str, Any]:
+        """The whole state, of which rows are on disk then; ready for JSON."""
+        residents = {alias: self._saved[alias].save(found.held()) for alias, found in self.residents.items()}
+        left_over = self._left_over.to_json()
+        return {"ended": self.ended, "clock": self._clock.now, "residents": residents, "left over": left_over}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: Mapping[str, Any]) -> Iterator[tuple[str, Batch]]:
+        """Gives the rows that are resident again."""
         self.ended = dict(state["ended"])
         self._clock = Clock(state["clock"])
         self._left_over.restore(state["left over"])
+        for alias, residents in self.residents.items():
+            for rows in self._saved[alias].load(state["residents"][alias]):
+                batch = Batch(self.paths.attributes[alias], rows.batch)
+                residents.insert(batch, rows.marks, rows.serials)
+                yield alias, batch
+            residents.next_serial = self._saved[alias].next_serial
+        self.hold()
+
+    def fit(self) -> None:
+        """Evict until the residents are within the memory, which may have become less."""
+        while self.resident_size > self._room and self._flush():
+            pass
 
     @property
     def resident_size(self) -> int:
@@ -177,6 +195,11 @@ class Multiway:
     def blocks(self) -> list[Block]:
         """What is on disk."""
         return self._left_over.blocks
+
+    @property
+    def names(self) -> list[str]:
+        """Of all files that a saved state needs."""
+        return [*(name for saved in self._saved.values() for name in saved.names), *(b.name for b in self.blocks)]
 
     @property
     def usage(self) -> tuple[int, int, int, int]:

@@ -25,9 +25,11 @@ from dovetail.state.hash_table import HashTable
 from dovetail.state.order_keys import Keyed, OrderKeys
 from dovetail.state.ordered_index import OrderedIndex
 from dovetail.state.row_store import MOST_BYTES, RowStore
+from dovetail.state.saved_rows import Held, Marks
+
+ARRIVED = "__arrived"
 
 Words = NDArray[np.int64]
-Marks = NDArray[np.int32]
 Number = TypeVar("Number", np.int64, np.int32, np.bool_)
 
 PER_POSITION = 8 + 8 + 8 + 4 + 1  # bytes: code, arrived, serial, marks, alive
@@ -177,6 +179,17 @@ class OrderedSide:
         """The positions of all rows, ascending."""
         return np.flatnonzero(self.alive[: self.positions])
 
+    def held(self) -> Held:
+        """All rows, with the time of their arrival as one more column."""
+        living = self.living()
+        schema = with_arrival(self._schema)
+
+        def take(page: slice) -> pa.RecordBatch:
+            rows = living[page]
+            return pa.RecordBatch.from_arrays([*self.take(rows).columns, pa.array(self.arrived[rows])], schema=schema)
+
+        return Held(self.serials[living], self.marks[living], self.next_serial, take)
+
     def take(self, positions: Rows) -> pa.RecordBatch:
         """The rows at these positions, in this order."""
         if len(self._parts) == 1:
@@ -305,3 +318,8 @@ def _longer(column: NDArray[Number], size: int) -> NDArray[Number]:
     longer = np.zeros(size, column.dtype)
     longer[: len(column)] = column
     return longer
+
+
+def with_arrival(schema: pa.Schema) -> pa.Schema:
+    """The schema of rows with the time of their arrival."""
+    return schema.append(pa.field(ARRIVED, pa.int64()))

@@ -17,10 +17,12 @@ from dovetail.state.links import Attribute, Coded, Codes
 from dovetail.state.ordered_index import OrderedIndex
 from dovetail.state.residence import Ticks
 from dovetail.state.row_store import RowStore
+from dovetail.state.saved_rows import Held, Marks, Serials
 
 ARRIVED = "__arrived"  # extra columns of a kept row: the tick of its arrival,
 CODE = "__code"  # and one code per attribute
 INDEX_BYTES = 17  # of an entry: code, row number, mark
+PER_ROW = 12  # bytes: whether it was used, serial number
 
 Flags = NDArray[np.bool_]
 
@@ -45,7 +47,7 @@ class Batch:
     @property
     def nbytes(self) -> int:
         """With the indexes that it has or will have."""
-        return int(self.batch.nbytes) + len(self) * INDEX_BYTES * len(self._codes)
+        return int(self.batch.nbytes) + extra_bytes(len(self), len(self._codes))
 
     @property
     def arrived(self) -> Ticks:
@@ -68,13 +70,15 @@ class Residents:
         self._rows = RowStore(self._schema)
         self._indexes = {attribute: OrderedIndex() for attribute in self.attributes}
         self._used = np.zeros(64, np.int32)
+        self._serials = np.zeros(64, np.int64)
+        self.next_serial = 0
 
     def __len__(self) -> int:
         return len(self._rows)
 
     @property
     def nbytes(self) -> int:
-        return self._rows.nbytes + len(self) * INDEX_BYTES * len(self._indexes)
+        return self._rows.nbytes + extra_bytes(len(self), len(self._indexes))
 
     @property
     def batch(self) -> pa.RecordBatch:
@@ -100,7 +104,14 @@ class Residents:
     def index(self, attribute: Attribute) -> OrderedIndex:
         return self._indexes[attribute]
 
-    def insert(self, batch: Batch, used: Flags) -> None:
+    def held(self) -> Held:
+        def take(page: slice) -> pa.RecordBatch:
+            return self.batch.slice(page.start, page.stop - page.start)
+
+        return Held(self._serials[: len(self)], self.used, self.next_serial, take)
+
+    def insert(self, batch: Batch, used: Flags | Marks, serials: Serials | None = None) -> None:
+        """Keep rows; `serials` if they have been here."""
         if not len(batch):
             return
         first = self._rows.append(batch.batch)
@@ -108,10 +119,11 @@ class Residents:
         for attribute, index in self._indexes.items():
             index.insert(batch.codes(attribute), rows)
         if len(self) > len(self._used):
-            longer = np.zeros(2 * len(self), np.int32)
-            longer[:first] = self._used[:first]
-            self._used = longer
+            more = 2 * len(self) - len(self._used)
+            self._used, self._serials = np.pad(self._used, (0, more)), np.pad(self._serials, (0, more))
         self._used[rows] = used
+        self._serials[rows] = self.next_serial + np.arange(len(rows)) if serials is None else serials
+        self.next_serial = int(self._serials[rows[-1]]) + 1
 
     def remove(self, rows: Rows) -> pa.RecordBatch:
         """Take rows out of memory and of all indexes; they come back in the order asked for."""
@@ -120,15 +132,20 @@ class Residents:
         stay[rows] = False
         numbers = np.where(stay, np.cumsum(stay) - 1, -1)
         kept = np.flatnonzero(stay)
-        used = self.used[kept]
+        used, serials = self.used[kept], self._serials[kept]
         remaining = take_rows(self.batch, kept)
         self._rows = RowStore(self._schema)
         if remaining.num_rows:
             self._rows.append(remaining)
-        self._used[: len(kept)] = used
+        self._used[: len(kept)], self._serials[: len(kept)] = used, serials
         for index in self._indexes.values():
             index.renumber(numbers)
         return gone
+
+
+def extra_bytes(rows: int, attributes: int) -> int:
+    """What rows take besides themselves."""
+    return rows * (PER_ROW + INDEX_BYTES * attributes)
 
 
 def extended(schema: pa.Schema, attributes: Sequence[Attribute]) -> pa.Schema:
