@@ -29,8 +29,8 @@ from dovetail.sources import pace
 from dovetail.sources.workload import Workload
 from dovetail.state.blocks import BlockStore
 from dovetail.state.budget import Budget
-from dovetail.state.hash_partitions import partitions_of
-from dovetail.state.sorted_blocks import MOST_PAIRS
+from dovetail.state.hashing.partitions import partitions_of
+from dovetail.state.ordered.blocks import MOST_PAIRS
 
 Words = NDArray[np.int64]
 

@@ -23,8 +23,8 @@ from dovetail.runtimes.driver import Driver
 from dovetail.sources.workload import Workload
 from dovetail.state.blocks import BlockStore
 from dovetail.state.budget import Budget
-from dovetail.state.hash_partitions import partitions_of
-from dovetail.state.spilling_hash import Task
+from dovetail.state.hashing.partitions import partitions_of
+from dovetail.state.hashing.spilling import Task
 
 PARTITIONS = 20
 VALUES = 50  # of a partition

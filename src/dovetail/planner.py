@@ -16,7 +16,7 @@ from dovetail.matchers.sweep_order import SweepOrder
 from dovetail.operators import check_join_type, check_parameters, operator_class
 from dovetail.plan import Choice, JoinPlan
 from dovetail.state.budget import Budget, Shares
-from dovetail.state.order_keys import ordering_predicate
+from dovetail.state.ordered.keys import ordering_predicate
 from dovetail.statistics import Samples, estimated_pairs
 from dovetail.window import Window
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 from dovetail.batch import Side, one_batch
 from dovetail.condition import Condition, matching, parse
 from dovetail.matchers.sweep_order import SweepOrder
-from dovetail.state.runs import Items
+from dovetail.state.merging.runs import Items
 from dovetail.tables import arrow_table
 
 Order = Callable[[Any], Any]

@@ -10,8 +10,8 @@ from dovetail.condition.graph import parse_graph
 from dovetail.errors import BudgetError, PlanError
 from dovetail.operators import MULTI_REGISTRY
 from dovetail.runtimes.simulated_multi import simulate_multi
-from dovetail.state import expansion, links
-from dovetail.state.ordered_index import OrderedIndex
+from dovetail.state.ordered.index import OrderedIndex
+from dovetail.state.several import expansion, links
 from dovetail.testing_multi import check_multi_operator, check_multi_run
 
 SHARED = "a.k = b.k AND b.k = c.k"

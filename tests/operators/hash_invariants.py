@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from dovetail.batch import Side
-from dovetail.state.hash_runs import HashRun, read_run
-from dovetail.state.spilling_hash import SpillingHash
+from dovetail.state.hashing.runs import HashRun, read_run
+from dovetail.state.hashing.spilling import SpillingHash
 
 
 def check_invariants(operator: SpillingHash) -> None:

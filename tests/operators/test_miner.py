@@ -20,12 +20,12 @@ from dovetail.operators.miner import Miner
 from dovetail.operators.multi import MultiWorkspace
 from dovetail.operators.protocol import Manifest
 from dovetail.runtimes.simulated_multi import simulate_multi
-from dovetail.state.benefits import Benefits
 from dovetail.state.blocks import BlockStore
 from dovetail.state.budget import Budget
-from dovetail.state.expansion import Paths
-from dovetail.state.links import Attribute
-from dovetail.state.worth import Worth
+from dovetail.state.several.benefits import Benefits
+from dovetail.state.several.expansion import Paths
+from dovetail.state.several.links import Attribute
+from dovetail.state.several.worth import Worth
 from dovetail.testing_multi import check_multi_run, random_multi_schedule
 from dovetail.testing_tables import random_table
 

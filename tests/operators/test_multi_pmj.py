@@ -11,8 +11,8 @@ import dovetail
 from dovetail.batch import Phase
 from dovetail.condition.graph import parse_graph
 from dovetail.errors import InputError, PlanError
-from dovetail.state.links import links_of
-from dovetail.state.sweep_reach import SweepReach
+from dovetail.state.merging.sweep_reach import SweepReach
+from dovetail.state.several.links import links_of
 from dovetail.testing_multi import check_multi_run, random_multi_schedule
 
 CONDITIONS = (

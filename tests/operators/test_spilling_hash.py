@@ -21,8 +21,8 @@ from dovetail.operators.protocol import Workspace
 from dovetail.runtimes.driver import Driver
 from dovetail.state.blocks import BlockStore
 from dovetail.state.budget import Budget
+from dovetail.state.hashing.spilling import SpillingHash
 from dovetail.state.manifest import Manifest
-from dovetail.state.spilling_hash import SpillingHash
 from dovetail.testing import check_run, definition
 
 OPERATORS = ("xjoin", "hmj", "dphj", "rpj", "rpj_md", "rpj_dd")

@@ -20,9 +20,9 @@ from dovetail.batch import Side, take_rows
 from dovetail.condition import Condition
 from dovetail.diagonal.mishits import expected_mishits, sufficient_rows
 from dovetail.sources.scans import Place, Scan, read_some
+from dovetail.state.diagonal.ring import FOREVER, Keyed, Positions, Ring, cut_tables
 from dovetail.state.hash_keys import HashKeys
 from dovetail.state.hash_table import Hashes, HashTable
-from dovetail.state.ring import FOREVER, Keyed, Positions, Ring, cut_tables
 from dovetail.statistics import read_columns
 
 PLACES = 16  # at which RN is looked at

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from dovetail.errors import BudgetError
 from dovetail.plan import Diagonal
 from dovetail.sources.scans import Scan
-from dovetail.state.repeats import Repeats
-from dovetail.state.ring import ROW_BYTES
+from dovetail.state.diagonal.repeats import Repeats
+from dovetail.state.diagonal.ring import ROW_BYTES
 
 WINDOW, NOTES, BLOCK, CHUNK = 2, 4, 32, 8  # parts of the memory
 LEAST_ROWS, MOST_ROWS = 1 << 10, 1 << 15  # read at once

@@ -11,8 +11,8 @@ from dovetail.batch import Alone, Pairs, Results, Rows, Side
 from dovetail.condition import Condition
 from dovetail.matchers.build import build_matcher
 from dovetail.metrics import Counters
-from dovetail.state.partnered import Partnered, Words
-from dovetail.state.runs import Items
+from dovetail.state.merging.partnered import Partnered, Words
+from dovetail.state.merging.runs import Items
 
 ROOM = 1 << 18  # pairs in one yield
 

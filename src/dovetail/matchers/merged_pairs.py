@@ -11,9 +11,9 @@ from dovetail.kernels.apart import apart
 from dovetail.matchers.giving import Check, Giving
 from dovetail.matchers.sweep_order import SweepOrder
 from dovetail.state.budget import Budget
-from dovetail.state.in_order import InOrder
-from dovetail.state.run_merge import Merge, meetings
-from dovetail.state.runs import Items, Pages, RunGroup
+from dovetail.state.merging.in_order import InOrder
+from dovetail.state.merging.run_merge import Merge, meetings
+from dovetail.state.merging.runs import Items, Pages, RunGroup
 
 
 class MergedPairs:

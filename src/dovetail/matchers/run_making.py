@@ -11,7 +11,7 @@ import pyarrow as pa
 from dovetail.batch import Rows, Side, take_rows
 from dovetail.kernels.sorting import sort_codes
 from dovetail.matchers.sweep_order import SweepOrder
-from dovetail.state.runs import NO_WORDS, Items, Pages, Run, RunWriter, Words
+from dovetail.state.merging.runs import NO_WORDS, Items, Pages, Run, RunWriter, Words
 
 INTERVAL_BYTES = 16  # of each row in a run
 INDEX_BYTES = INTERVAL_BYTES + 4  # for each row that is sorted: its interval and its place

@@ -42,8 +42,8 @@ from dovetail.matchers.cubes import COPIES, Cubes
 from dovetail.matchers.driving import choose_drive
 from dovetail.matchers.operands import equal_codes
 from dovetail.matchers.protocol import Flags
+from dovetail.state.merging.runs import Items
 from dovetail.state.rough_codes import numbers, rough_codes
-from dovetail.state.runs import Items
 
 Words = NDArray[np.int64]
 

@@ -1,8 +1,8 @@
 """DINER: adaptive join that keeps in memory the values that give results, and works on disk while sources stall.
 
     arriving   batch --> probe the other side's residents --> results, credited to regions of values and to rows
-                     \\-> when full, a block of the least useful region leaves (state/regions.py); then keep the batch
-    reactive   residents make room; blocks x blocks, one inner block per step, re-entrant (state/rectangle.py)
+                     \\-> when full, a block of the least useful region leaves (ordered/regions.py); then keep the batch
+    reactive   residents make room; blocks x blocks, one inner block per step, re-entrant (state/ordered/rectangle.py)
     cleanup    all residents leave, then blocks x blocks with all memory
 
 Guarantee: every matching pair exactly once. Pairs whose rows met in memory are recognised by the residence rule
@@ -33,16 +33,16 @@ from dovetail.batch import Pairs, Rows, Side, take_rows
 from dovetail.condition import Condition
 from dovetail.kernels.sorting import sort_codes
 from dovetail.operators.protocol import INNER, Manifest, Parameters, Usage, Workspace
-from dovetail.state.block_work import BlockWork
 from dovetail.state.budget import BUFFER
-from dovetail.state.order_keys import Keyed, OrderKeys, ordering_predicate
-from dovetail.state.ordered_side import OrderedSide, with_arrival
-from dovetail.state.regions import Policy, Regions
-from dovetail.state.reloaded import Reloaded
+from dovetail.state.ordered.block_work import BlockWork
+from dovetail.state.ordered.blocks import EXTRA_ROW_BYTES, SortedBlocks
+from dovetail.state.ordered.keys import Keyed, OrderKeys, ordering_predicate
+from dovetail.state.ordered.regions import Policy, Regions
+from dovetail.state.ordered.reloaded import Reloaded
+from dovetail.state.ordered.side import OrderedSide, with_arrival
 from dovetail.state.residence import Clock
 from dovetail.state.row_store import MOST_BYTES
 from dovetail.state.saved_rows import SavedRows
-from dovetail.state.sorted_blocks import EXTRA_ROW_BYTES, SortedBlocks
 
 MOST_PAIRS = 1 << 20  # in one yield
 HOLES = 6  # one in so many bytes may be of rows that left: the more of them, the less often rows are packed

@@ -23,8 +23,8 @@ from typing import Any, ClassVar
 
 from dovetail.batch import Pairs
 from dovetail.operators.protocol import INNER, Parameters
-from dovetail.state.hash_parameters import HASH_PARAMETERS
-from dovetail.state.spilling_hash import SpillingHash
+from dovetail.state.hashing.parameters import HASH_PARAMETERS
+from dovetail.state.hashing.spilling import SpillingHash
 
 
 class Dphj(SpillingHash):

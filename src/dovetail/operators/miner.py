@@ -2,7 +2,7 @@
 
     arriving   batch --> probe one input after the other, most selective first --> results
                      \\-> keep, in an index per join attribute; when full, a block of the least use leaves
-    reactive   blocks x blocks x … as an odometer over all inputs, re-entrant (state/box.py)
+    reactive   blocks x blocks x … as an odometer over all inputs, re-entrant (state/several/box.py)
     cleanup    flush all residents, then blocks x blocks x … to the end
 
 Guarantee: every matching combination exactly once. Those whose rows were all in memory when the last of them came are
@@ -10,7 +10,7 @@ recognised by the residence rule, max(arrived) < min(left), and left out of the 
 
 Which rows are of the least use (`policy`):
     benefit    as published: of the largest input, the area of an attribute with the fewest results per row
-    worth      rows by the results that they can be expected to be part of, over the whole join (state/worth.py)
+    worth      rows by the results that they can be expected to be part of, over the whole join (state/several/worth.py)
 
 Bornea, Vassalos, Kotidis, Deligiannakis, Adaptive Join Operators for Result Rate Optimization on Streaming Inputs,
 TKDE 2010, section 4.
@@ -33,12 +33,12 @@ from dovetail.condition.graph import Graph
 from dovetail.errors import InputError
 from dovetail.operators.multi import MultiWorkspace
 from dovetail.operators.protocol import Manifest, Parameters, Usage
-from dovetail.state.benefits import Benefits
-from dovetail.state.expansion import Partial, Paths, Table
-from dovetail.state.multiway import Multiway
-from dovetail.state.residents import Batch
-from dovetail.state.selectivities import Selectivities
-from dovetail.state.worth import Worth
+from dovetail.state.several.benefits import Benefits
+from dovetail.state.several.expansion import Partial, Paths, Table
+from dovetail.state.several.multiway import Multiway
+from dovetail.state.several.residents import Batch
+from dovetail.state.several.selectivities import Selectivities
+from dovetail.state.several.worth import Worth
 from dovetail.tuples import Tuples
 
 

@@ -2,7 +2,7 @@
 
     arriving   batch --> probe the other inputs, most selective first --> results
                      \\-> keep, in a bucket; when full, the largest bucket leaves, from all inputs at once
-    reactive   per bucket: blocks x blocks x … as an odometer over all inputs, re-entrant (state/box.py)
+    reactive   per bucket: blocks x blocks x … as an odometer over all inputs, re-entrant (state/several/box.py)
     cleanup    flush all residents, then the same to the end
 
 Guarantee: every matching combination exactly once, within the budget. Rows of one bucket leave together (coordinated
@@ -28,9 +28,9 @@ from dovetail.condition.graph import Graph
 from dovetail.kernels.hashing import hash_codes
 from dovetail.operators.multi import MultiWorkspace
 from dovetail.operators.protocol import Manifest, Parameters, Usage
-from dovetail.state.links import links_of, shared_attribute
-from dovetail.state.multiway import Multiway
-from dovetail.state.selectivities import Selectivities
+from dovetail.state.several.links import links_of, shared_attribute
+from dovetail.state.several.multiway import Multiway
+from dovetail.state.several.selectivities import Selectivities
 from dovetail.tuples import Tuples
 
 BUCKETS = 20

@@ -16,8 +16,8 @@ Dittrich, Seeger, Taylor, Widmayer, Progressive merge join, VLDB 2002, section 5
 inputs on common attributes as an extension.
 
 Deviations: the paper gives no algorithm. Attributes are joined by equalities and bands; a row stays in its area as long
-as any chain of them reaches (state/sweep_reach.py). Rows meet as they arrive, through ordered indexes, instead of when
-a run is made. New rows of a step meet areas input by input: rows of an input with the areas of those before it, and
+as any chain of them reaches (sweep_reach.py). Rows meet as they arrive, through ordered indexes, instead of when a run
+is made. New rows of a step meet areas input by input: rows of an input with the areas of those before it, and
 with areas and new rows of those behind it, so that no combination is seen twice.
 """
 
@@ -38,14 +38,14 @@ from dovetail.operators.multi import MultiWorkspace
 from dovetail.operators.protocol import Manifest, Parameters, Usage
 from dovetail.state.blocks import Block
 from dovetail.state.budget import BUFFER, Shares
-from dovetail.state.expansion import Hop, Paths, Table, expand
-from dovetail.state.links import coded, links_of
-from dovetail.state.merge_room import arriving
-from dovetail.state.merging import Merging
-from dovetail.state.residents import Batch, Residents, extended
-from dovetail.state.run_merge import Merge
-from dovetail.state.runs import Items, Pages, Run, RunGroup, RunWriter
-from dovetail.state.sweep_reach import SweepReach
+from dovetail.state.merging.merging import Merging
+from dovetail.state.merging.room import arriving
+from dovetail.state.merging.run_merge import Merge
+from dovetail.state.merging.runs import Items, Pages, Run, RunGroup, RunWriter
+from dovetail.state.merging.sweep_reach import SweepReach
+from dovetail.state.several.expansion import Hop, Paths, Table, expand
+from dovetail.state.several.links import coded, links_of
+from dovetail.state.several.residents import Batch, Residents, extended
 from dovetail.tuples import Tuples
 
 FAN_IN = 40  # runs of all inputs together that are merged at once

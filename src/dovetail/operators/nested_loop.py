@@ -2,7 +2,7 @@
 
     arriving   batch --> compare with all residents of the other side --> results
                      \\-> keep; when full, the oldest residents of the larger side leave as one block
-    reactive   blocks x blocks, one inner block per step, re-entrant (state/rectangle.py)
+    reactive   blocks x blocks, one inner block per step, re-entrant (state/ordered/rectangle.py)
     cleanup    flush all residents, then blocks x blocks to the end
 
 Guarantee: every matching pair exactly once. Pairs whose rows met in memory are recognised by the residence rule
@@ -30,10 +30,10 @@ from dovetail.batch import Pairs, Rows, Side
 from dovetail.condition import Condition
 from dovetail.metrics import Counters
 from dovetail.operators.protocol import INNER, Manifest, Parameters, Usage, Workspace
-from dovetail.state.block_work import BlockWork
 from dovetail.state.blocks import Block
 from dovetail.state.budget import BUFFER
-from dovetail.state.cross import Comparable, Cross
+from dovetail.state.ordered.block_work import BlockWork
+from dovetail.state.ordered.cross import Comparable, Cross
 from dovetail.state.residence import Clock
 
 

@@ -12,7 +12,7 @@
 
 Guarantee: every matching pair exactly once, at the lowest node of the merge tree that has both rows; no result is
 remembered. The sweep order (matchers/sweep_order.py) covers equalities, bands, overlaps, rectangles, distances and
-inequalities. Merges stream (state/run_merge.py); sweep areas that outgrow memory spill (state/sweep_area.py). A merge
+inequalities. Merges stream (state/merging/run_merge.py); sweep areas that outgrow memory spill (sweep_area.py). A merge
 makes way for arrivals between two steps: what it has in memory goes to disk when they need the room.
 
 Dittrich, Seeger, Taylor, Widmayer, Progressive merge join, VLDB 2002, sections 3.1-3.6.
@@ -45,12 +45,12 @@ from dovetail.operators.protocol import Manifest, Parameters, Usage, Workspace
 from dovetail.state.blocks import Block
 from dovetail.state.budget import BUFFER, Budget, Shares
 from dovetail.state.measures import Measures
-from dovetail.state.merge_room import arriving
-from dovetail.state.merging import STRICTNESS, Merging
-from dovetail.state.partnered import WATCHED
+from dovetail.state.merging.merging import STRICTNESS, Merging
+from dovetail.state.merging.partnered import WATCHED
+from dovetail.state.merging.room import arriving
+from dovetail.state.merging.runs import NO_WORDS, Pages, RunGroup, Words
+from dovetail.state.merging.tally import CHUNK, Tally
 from dovetail.state.row_store import RowStore
-from dovetail.state.runs import NO_WORDS, Pages, RunGroup, Words
-from dovetail.state.tally import CHUNK, Tally
 
 FAN_IN = 40  # runs that are merged at once, of both sides together; fewer where memory is short
 FIRST_ROWS = 1 << 12  # that meet before memory is full; then twice as many, and so on, while the first run is made

@@ -27,7 +27,7 @@ from dovetail.condition import Condition, matching
 from dovetail.operators.protocol import INNER, Manifest, Parameters, Usage, Workspace
 from dovetail.state.budget import BUFFER
 from dovetail.state.hash_keys import HashKeys
-from dovetail.state.hash_side import HashSide
+from dovetail.state.hashing.side import HashSide
 
 MOST_PAIRS = 1 << 20  # pairs in one yield
 

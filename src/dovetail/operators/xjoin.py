@@ -25,8 +25,8 @@ import numpy as np
 
 from dovetail.batch import Pairs, Side
 from dovetail.operators.protocol import INNER, Parameters
-from dovetail.state.hash_parameters import HASH_PARAMETERS
-from dovetail.state.spilling_hash import SpillingHash, Task
+from dovetail.state.hashing.parameters import HASH_PARAMETERS
+from dovetail.state.hashing.spilling import SpillingHash, Task
 
 
 class XJoin(SpillingHash):

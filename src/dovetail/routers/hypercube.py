@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from dovetail.condition.graph import Graph
 from dovetail.kernels.hashing import hash_codes
 from dovetail.routers.protocol import Spread, Visits
-from dovetail.state.links import Attribute, attributes_of, coded, equal_attributes, links_of
+from dovetail.state.several.links import Attribute, attributes_of, coded, equal_attributes, links_of
 
 
 @dataclass(frozen=True, slots=True)

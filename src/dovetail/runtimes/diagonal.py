@@ -37,11 +37,11 @@ from dovetail.runtimes.partners import Meeting, Partners
 from dovetail.sources.scans import Place, Scan
 from dovetail.state.blocks import BlockStore
 from dovetail.state.budget import BUFFER, Budget
-from dovetail.state.grace import EXTRA, Aside, Partitions, set_aside
+from dovetail.state.diagonal.grace import EXTRA, Aside, Partitions, set_aside
+from dovetail.state.diagonal.repeats import Met, Repeats
+from dovetail.state.diagonal.ring import Keyed, Positions, Ring, Table, cut_tables
 from dovetail.state.hash_keys import HashKeys
 from dovetail.state.hash_table import HashTable
-from dovetail.state.repeats import Met, Repeats
-from dovetail.state.ring import Keyed, Positions, Ring, Table, cut_tables
 
 MOST_PAIRS = 1 << 18  # in one piece
 

@@ -17,8 +17,8 @@ from dovetail.condition import matching
 from dovetail.plan import JoinPlan
 from dovetail.runtimes.output import ONE_SIDED, WITHOUT_PARTNER, result_batches, row_batches, without
 from dovetail.runtimes.work import Joining
+from dovetail.state.diagonal.ring import Positions
 from dovetail.state.hash_keys import HashKeys
-from dovetail.state.ring import Positions
 
 Flags = NDArray[np.bool_]
 

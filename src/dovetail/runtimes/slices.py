@@ -29,9 +29,9 @@ from dovetail.plan import Diagonal, JoinPlan
 from dovetail.runtimes.output import MOST_ROWS, ONE_SIDED, WITHOUT_PARTNER
 from dovetail.runtimes.work import Joining
 from dovetail.sources.parquet_rows import ParquetRows
+from dovetail.state.diagonal.ring import Keyed
 from dovetail.state.hash_keys import HashKeys
 from dovetail.state.hash_table import Hashes, HashTable
-from dovetail.state.ring import Keyed
 from dovetail.statistics import read_columns
 
 LEAST_STEP = 1 << 15  # rows of RN

@@ -40,8 +40,8 @@ from dovetail.spark.parts import Part, in_tasks
 from dovetail.spark.schemas import carried_schema, result_fields
 from dovetail.spark.tables import KEPT, Look, joined_tables, route, shuffle_partitions, tasks_for
 from dovetail.spark.workers import settle
+from dovetail.state.diagonal.repeats import Repeats
 from dovetail.state.hash_table import Hashes
-from dovetail.state.repeats import Repeats
 
 LEAST_ROWS = 1 << 17  # of the larger side: less is joined in no time, and not looked at
 MOST_REPEATED = 1 << 16  # keys that tasks are told of

@@ -1,0 +1,1 @@
+"""Hash joins that spill: partitions in memory, runs on disk, and who leaves when memory is full."""

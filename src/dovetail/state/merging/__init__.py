@@ -1,0 +1,1 @@
+"""Sorted runs, and their merge under a sweep line."""
