@@ -12,7 +12,7 @@ from dovetail.matchers.giving import Check, Giving
 from dovetail.matchers.sweep_order import SweepOrder
 from dovetail.state.budget import Budget
 from dovetail.state.merging.in_order import InOrder
-from dovetail.state.merging.run_merge import Merge, meetings
+from dovetail.state.merging.merge import Merge, meetings
 from dovetail.state.merging.runs import Items, Pages, RunGroup
 
 

@@ -38,9 +38,9 @@ from dovetail.operators.multi import MultiWorkspace
 from dovetail.operators.protocol import Manifest, Parameters, Usage
 from dovetail.state.blocks import Block
 from dovetail.state.budget import BUFFER, Shares
-from dovetail.state.merging.merging import Merging
+from dovetail.state.merging.merge import Merge
+from dovetail.state.merging.merges import Merging
 from dovetail.state.merging.room import arriving
-from dovetail.state.merging.run_merge import Merge
 from dovetail.state.merging.runs import Items, Pages, Run, RunGroup, RunWriter
 from dovetail.state.merging.sweep_reach import SweepReach
 from dovetail.state.several.expansion import Hop, Paths, Table, expand

@@ -12,7 +12,7 @@
 
 Guarantee: every matching pair exactly once, at the lowest node of the merge tree that has both rows; no result is
 remembered. The sweep order (matchers/sweep_order.py) covers equalities, bands, overlaps, rectangles, distances and
-inequalities. Merges stream (state/merging/run_merge.py); sweep areas that outgrow memory spill (sweep_area.py). A merge
+inequalities. Merges stream (state/merging/merge.py); sweep areas that outgrow memory spill (sweep_area.py). A merge
 makes way for arrivals between two steps: what it has in memory goes to disk when they need the room.
 
 Dittrich, Seeger, Taylor, Widmayer, Progressive merge join, VLDB 2002, sections 3.1-3.6.
@@ -45,7 +45,7 @@ from dovetail.operators.protocol import Manifest, Parameters, Usage, Workspace
 from dovetail.state.blocks import Block
 from dovetail.state.budget import BUFFER, Budget, Shares
 from dovetail.state.measures import Measures
-from dovetail.state.merging.merging import STRICTNESS, Merging
+from dovetail.state.merging.merges import STRICTNESS, Merging
 from dovetail.state.merging.partnered import WATCHED
 from dovetail.state.merging.room import arriving
 from dovetail.state.merging.runs import NO_WORDS, Pages, RunGroup, Words

@@ -16,8 +16,8 @@ from typing import Any, Generic, Protocol, TypeVar
 from dovetail.metrics import Counters
 from dovetail.state.blocks import Block
 from dovetail.state.budget import Budget
+from dovetail.state.merging.merge import Merge
 from dovetail.state.merging.room import Room, arriving, beside, divide, refuse_large_pages
-from dovetail.state.merging.run_merge import Merge
 from dovetail.state.merging.runs import Items, Pages, RunGroup
 
 STRICTNESS = ("progressive", "semi_strict", "strict")
