@@ -1,19 +1,25 @@
 """Early results from big tables on Spark, two cores: waves against the batch join of the same tables.
 
-100M results of 1M x 1M rows, two inequalities. The batch join is written as Parquet, as its users would have it; the
-waves hand their rows to the driver. `python -m benchmarks.spark_early` tells how often the bounds of the estimate hold
-the truth after a twentieth of the work.
+100M results of 1M x 1M rows in Parquet files, two inequalities. The batch join is written as Parquet, as its users
+would have it; the waves hand their rows to the driver. `python -m benchmarks.spark_early` tells how often the bounds of
+the estimate hold the truth after a twentieth of the work.
 """
 
 from __future__ import annotations
 
+import atexit
+import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
 
 import dovetail
-from benchmarks.spark_join import ON, Frames, dovetail_write
-from benchmarks.spark_join import frames as frames_of
+from benchmarks.spark_join import ON, Frames, dovetail_write, tables
+from dovetail.spark.session import local_session
 
 FIRST = 10_000
 SEEDS, PART = 20, 0.05
@@ -22,7 +28,19 @@ Timed = tuple[bool, float]
 
 
 def frames(rows: int, results: int) -> Frames:
-    return frames_of(rows, results)
+    """Both sides in files, two each. (A table of the driver would travel with every task.)"""
+    spark = local_session("benchmark", conf={"spark.sql.shuffle.partitions": "8"})
+    sides = tables(rows, results)
+    place = Path(tempfile.mkdtemp(prefix="dovetail-benchmark-"))
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    read = []
+    for name, table in zip(("left", "right"), sides, strict=True):
+        (place / name).mkdir()
+        for half in range(2):
+            part = table.slice(half * rows // 2, rows // 2)
+            pq.write_table(part, place / name / f"{half}.parquet")
+        read.append(spark.read.parquet(str(place / name)))
+    return Frames(read[0], read[1], dovetail.count(*sides, ON))
 
 
 def first_results(data: Frames) -> Timed:

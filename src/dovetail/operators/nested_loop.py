@@ -71,8 +71,7 @@ class _Comparing:
 
     # As `Joining` of the block work.
 
-    def prepare(self, side: Side, batches: list[pa.RecordBatch]) -> Comparable:
-        whole = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    def prepare(self, side: Side, whole: pa.RecordBatch) -> Comparable:
         rows = whole.columns[: whole.num_columns - 1]
         return self.comparable(side, pa.RecordBatch.from_arrays(rows, schema=self._condition.schema(side)))
 

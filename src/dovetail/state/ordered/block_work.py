@@ -23,6 +23,7 @@ from dovetail.state.blocks import Block, BlockStore
 from dovetail.state.budget import Budget
 from dovetail.state.ordered.rectangle import Rectangle, Step
 from dovetail.state.residence import met_in_memory
+from dovetail.state.row_store import RowStore
 
 Words = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -66,7 +67,7 @@ class Joining(Protocol):
     extra_row_bytes: int
     """What a prepared row takes up besides its block."""
 
-    def prepare(self, side: Side, batches: list[pa.RecordBatch]) -> Any:
+    def prepare(self, side: Side, whole: pa.RecordBatch) -> Any:
         """Make spilled rows ready. Their last column is ARRIVED."""
 
     def batch_of(self, rows: Any) -> pa.RecordBatch: ...
@@ -156,12 +157,24 @@ class BlockWork:
 
     def load(self, side: Side, numbers: range) -> Loaded:
         spilled = [self.spilled[side][i] for i in numbers]
-        batches = [self._store.read(s.block) for s in spilled]
-        arrived = np.concatenate([np.asarray(batch.column(batch.num_columns - 1)) for batch in batches])
+        whole = self._read([s.block for s in spilled])
+        arrived = np.asarray(whole.column(whole.num_columns - 1))
         sizes = [s.block.rows for s in spilled]
         left, number = np.repeat([s.left for s in spilled], sizes), np.repeat(np.array(numbers), sizes)
         stays = [(i, *stay) for i, s in zip(numbers, spilled, strict=True) for stay in s.stays]
-        return Loaded(self._joining.prepare(side, batches), arrived, left, number, stays)
+        return Loaded(self._joining.prepare(side, whole), arrived, left, number, stays)
+
+    def _read(self, blocks: list[Block]) -> pa.RecordBatch:
+        """Rows of several blocks are copied one block at a time: none of them is in memory twice."""
+        first = self._store.read(blocks[0])
+        if len(blocks) == 1:
+            return first
+        rows = RowStore(first.schema)
+        rows.append(first)
+        del first
+        for block in blocks[1:]:
+            rows.append(self._store.read(block))
+        return rows.view()
 
     def _advance(self, most_outer: int) -> Step | None:
         """Open the next step, if there is one."""

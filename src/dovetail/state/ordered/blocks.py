@@ -55,8 +55,7 @@ class SortedBlocks:
         batch = batch.append_column(CODE, pa.array(keyed.codes))
         return batch.append_column(HASH, pa.array(keyed.hashes)) if self._hashed else batch
 
-    def prepare(self, side: Side, batches: list[pa.RecordBatch]) -> SortedRows:
-        whole = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    def prepare(self, side: Side, whole: pa.RecordBatch) -> SortedRows:
         schema = self._schemas[side]
         rows = pa.RecordBatch.from_arrays(whole.columns[: len(schema)], schema=schema)
         codes = np.asarray(whole.column(len(schema)))
