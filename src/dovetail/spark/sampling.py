@@ -26,8 +26,10 @@ SAMPLED = "side tinyint, rows bigint, sample binary, boxes binary, longest array
 MEASURED_ROWS = 1000
 
 
-def sample_sides(frames: tuple[DataFrame, DataFrame], condition: Condition, drive: Drive) -> Samples:
-    """What one pass over both sides shows, as one Spark job."""
+def sample_sides(
+    frames: tuple[DataFrame, DataFrame], condition: Condition, drive: Drive, size: int = SAMPLE
+) -> Samples:
+    """What one pass over both sides shows, as one Spark job; `size` rows of either at most."""
     keys, sampled = [], []
     for side in Side:
         schema = condition.schema(side)
@@ -35,14 +37,14 @@ def sample_sides(frames: tuple[DataFrame, DataFrame], condition: Condition, driv
         positions = [schema.names.index(name) for name in names]
         keys.append(pa.schema([schema.field(i) for i in positions]))
         selected = frames[side].select(*(frames[side].columns[i] for i in positions))
-        sampled.append(selected.mapInArrow(sampler(condition, drive, side, keys[side]), SAMPLED))
+        sampled.append(selected.mapInArrow(sampler(condition, drive, side, keys[side], size), SAMPLED))
     found = sampled[0].unionAll(sampled[1]).collect()
     ordered = len(drive.ordered_keys)
-    left, right = (_one_sample([row for row in found if row.side == side], keys[side], ordered) for side in Side)
+    left, right = (_one_sample([row for row in found if row.side == side], keys[side], ordered, size) for side in Side)
     return left, right
 
 
-def sampler(condition: Condition, drive: Drive, side: Side, schema: pa.Schema) -> Rewrite:
+def sampler(condition: Condition, drive: Drive, side: Side, schema: pa.Schema, size: int) -> Rewrite:
     def sample(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         # Seeds differ: two samples of one table must not be the same rows.
@@ -56,10 +58,10 @@ def sampler(condition: Condition, drive: Drive, side: Side, schema: pa.Schema) -
             measured = measure(condition, drive, side, new)
             reached = measured if reached is None else reached if measured is None else reached + measured
             drawn = rng.random(new.num_rows)
-            low = np.flatnonzero(drawn < ranks.max()) if len(ranks) == SAMPLE else np.arange(new.num_rows)
+            low = np.flatnonzero(drawn < ranks.max()) if len(ranks) == size else np.arange(new.num_rows)
             kept, ranks = pa.concat_batches([kept, take_rows(new, low)]), np.concatenate([ranks, drawn[low]])
-            if len(ranks) > SAMPLE:  # the rows with the smallest random ranks are a uniform sample
-                chosen = np.argpartition(ranks, SAMPLE)[:SAMPLE]
+            if len(ranks) > size:  # the rows with the smallest random ranks are a uniform sample
+                chosen = np.argpartition(ranks, size)[:size]
                 kept, ranks = take_rows(kept, chosen), ranks[chosen]
         columns = [
             pa.array([side], pa.int8()),
@@ -74,7 +76,7 @@ def sampler(condition: Condition, drive: Drive, side: Side, schema: pa.Schema) -
     return sample
 
 
-def _one_sample(found: list[Row], schema: pa.Schema, keys: int) -> Sample:
+def _one_sample(found: list[Row], schema: pa.Schema, keys: int, size: int) -> Sample:
     """What all tasks of a side have found: of the rows of each as many as its share."""
     rng = np.random.default_rng(0)
     rows = sum(row.rows for row in found)
@@ -85,7 +87,7 @@ def _one_sample(found: list[Row], schema: pa.Schema, keys: int) -> Sample:
             boxes = np.frombuffer(row.boxes, np.int64).reshape(-1, keys, 2)
             reached.append(Reach(boxes, tuple(row.longest)))
         part = from_bytes(row.sample)
-        wanted = min(part.num_rows, -(-SAMPLE * row.rows // max(1, rows)))
+        wanted = min(part.num_rows, -(-size * row.rows // max(1, rows)))
         parts.append(take_rows(part, rng.choice(part.num_rows, wanted, replace=False)))
     return Sample(rows, pa.concat_batches(parts), reduce(operator.add, reached) if reached else None)
 

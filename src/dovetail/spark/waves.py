@@ -56,11 +56,12 @@ from dovetail.spark.wave_work import ARROW_GIVEN, GIVEN, Given, WaveWork
 from dovetail.spark.workers import settle
 from dovetail.state.blocks import Block, BlockStore
 from dovetail.state.budget import parse_bytes
-from dovetail.statistics import Samples, estimated_pairs
+from dovetail.statistics import SAMPLE, Samples, estimated_pairs
 
 CELLS = 256  # the finer, the earlier the first results and the narrower the bounds; the coarser, the less work in all
 WAVE_S = 2.0  # how long a wave should take once the first ones have shown how fast it goes
 BY_AREA = 0.1  # of a cell's weight: not all that a sample finds nothing in is empty
+SAMPLED_ROWS = 1 << 14  # of a side: the better a cell's results are known, the narrower the bounds
 SCOUTED_BYTES = 1 << 26  # of a side that scouts meet at once
 JOINED = f"unit int, {GIVEN}"
 ARROW_JOINED = pa.schema([("unit", pa.int32()), *ARROW_GIVEN])
@@ -181,7 +182,8 @@ class _Waves:
     def _scouted(self, directory: Path) -> WaveLog:
         """Look at both sides, and let a few rows meet a whole side."""
         log, condition, samples = WaveLog(self._layout()), self._bound.condition, self._samples
-        pairs = estimated_pairs(condition, choose_drive(condition), samples)
+        few = (samples[0].thinned(SAMPLE, Side.LEFT), samples[1].thinned(SAMPLE, Side.RIGHT))
+        pairs = estimated_pairs(condition, choose_drive(condition), few)
         sent = send_scouts(
             self._bound.frames, condition, samples, pairs, self._options.seed, self._work_in(directory, SCOUTED_BYTES)
         )
@@ -194,8 +196,9 @@ class _Waves:
 
     @cached_property
     def _samples(self) -> Samples:
-        condition = self._bound.condition
-        return sample_sides(self._bound.frames, condition, choose_drive(condition))
+        condition, drive = self._bound.condition, choose_drive(self._bound.condition)
+        by_pair = drive.kind == "none" and not drive.equal  # it takes the square of the sample to see anything
+        return sample_sides(self._bound.frames, condition, drive, SAMPLE if by_pair else SAMPLED_ROWS)
 
     def _drawn(self, directory: Path, scouts: Scouts | None) -> Drawn:
         """Write the blocks, and draw the order of the cells."""
