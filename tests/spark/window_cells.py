@@ -37,6 +37,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     for module in (windowed, window_cell, cell_state):
         monkeypatch.setattr(module, "TaskContext", SimpleNamespace(get=lambda: running.query))
     monkeypatch.setattr(segments, "_mapped", OrderedDict())
+    monkeypatch.setattr(segments, "_verified", set())
     monkeypatch.setattr("os.fsync", lambda handle: None)  # slow, and no power is lost here
     return running
 

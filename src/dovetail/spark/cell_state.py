@@ -25,11 +25,12 @@ SCHEMA = "manifest string"
 class CellState:
     """Made anew for each micro-batch. `value` is Spark's: a row with a column."""
 
-    def __init__(self, value: Any, directory: Path) -> None:
+    def __init__(self, value: Any, directory: Path, *, stay_mapped: bool = True) -> None:
         self._value = value
         document = value.get()
         self._stored: dict[str, Any] | None = None if document is None else json.loads(document[0])
-        self.segments = SegmentStore(directory, 1 + (self._stored["version"] if self._stored is not None else 0))
+        version = 1 + (self._stored["version"] if self._stored is not None else 0)
+        self.segments = SegmentStore(directory, version, stay_mapped=stay_mapped)
 
     @property
     def is_new(self) -> bool:

@@ -29,7 +29,7 @@ from dovetail.spark.cell_state import SCHEMA, CellState, cell_directory
 from dovetail.spark.packing import Rewrite, collected, from_bytes, packer, to_bytes
 from dovetail.spark.partitions import spread_labels
 from dovetail.spark.stream_work import TwoInputs, Work
-from dovetail.spark.workers import settle
+from dovetail.spark.workers import give_back, settle
 from dovetail.state.blocks import BlockStore
 
 FORMAT = 4  # of the segments, with the hashes in them: to be raised when a release writes others
@@ -159,11 +159,13 @@ class JoinProcessor(StatefulProcessor):
 
     def close(self) -> None:
         settle()
+        give_back()
 
     def _step(self, cell: int, rows: Iterator[pd.DataFrame] | None, now: int) -> Iterator[pd.DataFrame]:
         """One micro-batch; without rows, a timer has expired."""
         join, setting = self._join, self._join.setting
-        kept = CellState(self._manifest, cell_directory(setting.state_dir, setting.metrics, join.layout, cell))
+        directory = cell_directory(setting.state_dir, setting.metrics, join.layout, cell)
+        kept = CellState(self._manifest, directory, stay_mapped=join.algorithm in AT_ARRIVAL)
         notes = _Notes(**kept.notes) if kept.notes is not None else _Notes([False] * join.inputs)
         found = 0
         if rows is not None or notes.more or setting.ends_when_idle:

@@ -26,13 +26,21 @@ MOST_MAPPED = 4096  # far below what Linux allows, and enough for hundreds of ce
 _mapped: OrderedDict[Path, pa.RecordBatch] = OrderedDict()
 """Segments that this process has mapped, latest used last. Only an accelerator: cells move between processes."""
 
+_verified: set[Path] = set()
+"""Segments whose checksum this process has compared."""
+
 
 class SegmentStore(BlockStore):
-    """`version` is that of the manifest which will name what is written."""
+    """`version` is that of the manifest which will name what is written.
 
-    def __init__(self, directory: Path, version: int) -> None:
+    Segments stay mapped where all of them are needed all the time. Where there are more than memory should hold, they
+    must not: what is mapped and was read counts as memory in use.
+    """
+
+    def __init__(self, directory: Path, version: int, *, stay_mapped: bool = True) -> None:
         super().__init__(directory, durable=True)
         self._version = version
+        self._stay_mapped = stay_mapped
 
     def paged(self, schema: pa.Schema, stem: str) -> PagedBlock:
         return super().paged(schema, f"{self._version:08d}-{stem}")
@@ -46,12 +54,16 @@ class SegmentStore(BlockStore):
 
     def read(self, block: Block, *, verify: bool = False) -> pa.RecordBatch:
         path = self.directory / block.name
-        if path not in _mapped:
-            _mapped[path] = super().read(block, verify=True)
+        if path in _mapped:
+            _mapped.move_to_end(path)
+            return _mapped[path]
+        batch = super().read(block, verify=path not in _verified)
+        _verified.add(path)
+        if self._stay_mapped:
+            _mapped[path] = batch
             while len(_mapped) > MOST_MAPPED:
                 _mapped.popitem(last=False)
-        _mapped.move_to_end(path)
-        return _mapped[path]
+        return batch
 
     def sweep(self, committed: int, named: Iterable[str]) -> int:
         """Remove files older than the committed version that are not named; return how many."""
@@ -62,8 +74,9 @@ class SegmentStore(BlockStore):
             if path.name not in keep and version.isdigit() and int(version) < committed:
                 path.unlink(missing_ok=True)
                 swept += 1
-        for path in [p for p in _mapped if p.parent == self.directory and p.name not in keep]:
-            del _mapped[path]  # a deleted file takes up space for as long as it is mapped
+        for path in [p for p in _verified if p.parent == self.directory and p.name not in keep]:
+            _verified.remove(path)
+            _mapped.pop(path, None)  # a deleted file takes up space for as long as it is mapped
         return swept
 
 
