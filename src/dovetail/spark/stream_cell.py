@@ -159,7 +159,8 @@ class JoinProcessor(StatefulProcessor):
 
     def close(self) -> None:
         settle()
-        give_back()
+        if self._join.algorithm not in AT_ARRIVAL:  # what keeps to a budget
+            give_back()
 
     def _step(self, cell: int, rows: Iterator[pd.DataFrame] | None, now: int) -> Iterator[pd.DataFrame]:
         """One micro-batch; without rows, a timer has expired."""
