@@ -44,7 +44,7 @@ from dovetail.state.residence import Clock
 from dovetail.state.row_store import MOST_BYTES
 from dovetail.state.saved_rows import SavedRows
 
-MOST_PAIRS = 1 << 20  # in one yield
+MOST_PAIRS = 1 << 18  # in one yield
 HOLES = 6  # one in so many bytes may be of rows that left: the more of them, the less often rows are packed
 OUTER_SHARE = 8  # one in so many blocks of the budget is loaded as an outer one, unless told otherwise
 

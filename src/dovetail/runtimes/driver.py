@@ -10,6 +10,8 @@ It is the same in process, in simulation and inside a Spark task; only the event
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import islice
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -88,15 +90,15 @@ class Driver:
         )
 
     def _react(self, steps: int | None, over: Callable[[], bool] | None) -> Iterator[Found]:
-        work = self.operator.react()
-        for done, results in enumerate(work, start=1):
-            yield self._count(Phase.REACTIVE, results)
-            if done == steps or (over is not None and over()):
+        for found in islice(self._found(Phase.REACTIVE, self.operator.react()), steps):
+            yield found
+            del found
+            if over is not None and over():
                 break
 
     def _found(self, phase: Phase, work: Iterator[Results]) -> Iterator[Found]:
-        for results in work:
-            yield self._count(phase, results)
+        """Results are let go before more are asked for: they may be all that keeps rows in memory that have left."""
+        return map(partial(self._count, phase), work)
 
     def _count(self, phase: Phase, results: Results) -> Found:
         self._workspace.counters.results += results.size

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from itertools import islice
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -48,16 +50,12 @@ class MultiDriver:
             case ArrivalOf(alias, batch):
                 yield from self._arrive(alias, batch)
             case Stall(steps):
-                for done, results in enumerate(self.operator.react(), start=1):
-                    yield self._count(Phase.REACTIVE, results)
-                    if done == steps:
-                        break
+                yield from islice(self._found(Phase.REACTIVE, self.operator.react()), steps)
             case EndOf(alias):
                 self._ended[alias] = True
                 self.operator.end(alias)
                 if all(self._ended.values()):
-                    for results in self.operator.clean_up():
-                        yield self._count(Phase.CLEANUP, results)
+                    yield from self._found(Phase.CLEANUP, self.operator.clean_up())
 
     def _arrive(self, alias: str, batch: pa.RecordBatch) -> Iterator[MultiFound]:
         if self._ended[alias]:
@@ -67,9 +65,12 @@ class MultiDriver:
             counters.rows_received += piece.num_rows
             counters.peak_buffer_rows = max(counters.peak_buffer_rows, piece.num_rows)
             budget.hold(BUFFER, piece.num_rows, 0 if budget.limit is None else piece.nbytes)
-            for results in self.operator.arrive(alias, piece):
-                yield self._count(Phase.ARRIVING, results)
+            yield from self._found(Phase.ARRIVING, self.operator.arrive(alias, piece))
             budget.release(BUFFER)
+
+    def _found(self, phase: Phase, work: Iterator[Tuples]) -> Iterator[MultiFound]:
+        """As in the driver of two inputs."""
+        return map(partial(self._count, phase), work)
 
     def _count(self, phase: Phase, results: Tuples) -> MultiFound:
         self._workspace.counters.results += results.size

@@ -9,7 +9,7 @@ A partition is a range of hashes, so rows of a key are in one partition of eithe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -132,7 +132,7 @@ class HashPartitions:
                 self.sizes[number] -= len(gone.hashes)
                 yield number, gone._replace(left=np.full(len(gone.hashes), tick))
                 del gone, out
-        del settled, young
+        del settled, young, rows
         self._settled = self._settled.slice(0, 0)
         self._settle(kept)
 
@@ -153,7 +153,7 @@ class HashPartitions:
     def young_rows(self) -> int:
         return len(self._young)
 
-    def restore(self, settled: list[Stayed], young: list[Stayed]) -> None:
+    def restore(self, settled: list[Stayed], young: Iterable[Stayed]) -> None:
         """Take over rows that were settled and young in another instance."""
         self._settle(settled)
         self.sizes = np.diff(self._starts)
@@ -166,9 +166,11 @@ class HashPartitions:
             self.sizes += np.bincount(partitions_of(rows.hashes, self._partitions), minlength=self._partitions)
 
     def _settle(self, kept: list[Stayed]) -> None:
+        """Hold these rows and no others. The list is empty then: nothing else is held while the table is made."""
         self.settling += 1
         if kept:
             rows = joined(kept)
+            kept.clear()
             self._settled, hashes, self._settled_arrived = rows.batch, rows.hashes, rows.arrived
         else:
             self._settled = pa.RecordBatch.from_pylist([], schema=self._schema)

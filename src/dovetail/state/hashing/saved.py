@@ -51,7 +51,7 @@ class SavedPartitions:
         self._settled = None if fields["settled"] is None else Block.from_json(fields["settled"])
         self._young = [Block.from_json(young) for young in fields["young"]]
         settled = [] if self._settled is None else [self._read(self._settled)]
-        side.restore(settled, [self._read(block) for block in self._young])
+        side.restore(settled, map(self._read, self._young))  # one after the other: each is copied
         self._settling = side.settling
 
     def _written(self, rows: Stayed) -> Block | None:

@@ -117,9 +117,7 @@ class SpillingHash:
         tick = self._clock.tick()
         self._counters.probes += len(hashes)
         self._count_missed(side, hashes)
-        for their_rows, probing, theirs in self._residents[side.other].probe(hashes, MOST_PAIRS):
-            self._counters.pairs_tested += len(probing)
-            yield self._checked(Pairs.oriented(side, batch, probing, their_rows, theirs))
+        yield from self._met(side, batch, hashes)
         numbers = partitions_of(hashes, self._partitions)
         self._arrivals.arrived(side, np.bincount(numbers, minlength=self._partitions))
         if self._parameters.sketched:
@@ -132,6 +130,12 @@ class SpillingHash:
         self._make_room(side, batch)
         self._residents[side].insert(batch, hashes, numbers, tick)
         self._hold()
+
+    def _met(self, side: Side, batch: pa.RecordBatch, hashes: Hashes) -> Iterator[Pairs]:
+        """The residents that a batch meets. By itself, so that nothing of them is held when it is over."""
+        for their_rows, probing, theirs in self._residents[side.other].probe(hashes, MOST_PAIRS):
+            self._counters.pairs_tested += len(probing)
+            yield self._checked(Pairs.oriented(side, batch, probing, their_rows, theirs))
 
     def _count_missed(self, side: Side, hashes: Hashes) -> None:
         dropped = self._dropped[side.other]

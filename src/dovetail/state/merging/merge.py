@@ -98,9 +98,9 @@ class Merge:
         return tuple(sum(group.arrived[number] for group in self.groups) for number in self._inputs)
 
     def steps(self) -> Iterator[tuple[Items, ...]]:
-        """All steps, one after the other."""
-        while (new := self.begin_step()) is not None:
-            yield new
+        """All steps, one after the other. Forget the rows of one before asking for the next: they are half of all."""
+        while self.begin_step() is not None:
+            yield self._new
             self.end_step()
 
     def begin_step(self) -> tuple[Items, ...] | None:
@@ -141,7 +141,7 @@ class Merge:
 
     def hold(self, *extra: Items) -> None:
         """Account for what is in memory, with parts of areas that were read from disk."""
-        held = [waiting.items for waiting in self._waiting] + list(extra)
+        held = [waiting.items for waiting in self._waiting] + [*self._new, *extra]
         held += [writer.waiting for writer in self._writers if writer.waiting is not None]
         held += [part for area in self.areas for part in area.parts if not any(part is e for e in extra)]
         self._budget.hold(HELD, sum(items.size for items in held), sum(items.nbytes for items in held))
@@ -172,12 +172,24 @@ class Merge:
             for waiting, cut in zip(self._waiting, self._cuts, strict=True)
             if cut and waiting.entry.number == number
         ]
-        if not new:
+        pages = len(new)
+        if not pages:
             return nothing(self._pages.schemas[number])
-        together = self._needed(number, joined(new))
-        if self._writes and len(new) > 1:
+        together = joined(new)
+        del new
+        self._let_go(number)
+        together = self._needed(number, together)
+        if self._writes and pages > 1:
             return together.take(sort_codes(together.starts).order)
         return together
+
+    def _let_go(self, number: int) -> None:
+        """Pages all of whose rows are new are not needed besides; if the merge sleeps, they will be read again."""
+        empty = nothing(self._pages.schemas[number])
+        for place, (waiting, cut) in enumerate(zip(self._waiting, self._cuts, strict=True)):
+            if waiting.entry.number == number and cut == waiting.items.size:
+                self._waiting[place] = waiting._replace(items=empty)
+                self._cuts[place] = 0
 
     def _pass(self, number: int, new: Items) -> None:
         new = self._needed(number, new)

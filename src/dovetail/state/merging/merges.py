@@ -231,6 +231,8 @@ class Merging(Generic[R]):
             for results in self._meets.step(merge, new) if joins else ():
                 found += results.size
                 yield results
+                del results
+            del new
         if last:
             yield from self._meets.left_over(merge.groups)
         self._close(merge, found)
