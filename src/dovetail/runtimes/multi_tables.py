@@ -17,7 +17,7 @@ from dovetail.operators.multi import MultiWorkspace
 from dovetail.runtimes.embedded import BATCH_ROWS, STREAM_ROWS
 from dovetail.runtimes.multi_at_rest import PIECE, filtered, join_all_at_rest
 from dovetail.runtimes.multi_driver import MultiDriver
-from dovetail.runtimes.output import fitting_rows
+from dovetail.runtimes.output import MOST_BYTES, fitting_rows
 from dovetail.state.blocks import BlockStore
 from dovetail.state.budget import Budget
 from dovetail.tuples import ArrivalOf, EndOf, MultiEvent, Tuples
@@ -65,10 +65,12 @@ def join_several(
         yield from tuple_batches(tuples, graph, schema)
 
 
-def tuple_batches(tuples: Tuples, graph: Graph, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def tuple_batches(
+    tuples: Tuples, graph: Graph, schema: pa.Schema, most_bytes: int = MOST_BYTES
+) -> Iterator[pa.RecordBatch]:
     """Results as rows of the output schema, in bounded batches. Columns that an operator added are left out."""
     batches = {alias: tuples.batches[alias].select(range(len(graph.schemas[alias]))) for alias in graph.aliases}
-    most = fitting_rows(*batches.values())
+    most = fitting_rows(*batches.values(), most_bytes=most_bytes)
     for start in range(0, tuples.size, most):
         columns = [
             column

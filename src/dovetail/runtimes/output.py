@@ -38,27 +38,31 @@ def output_schema(left: pa.Schema, right: pa.Schema, suffix: str, how: str = "in
     return pa.schema(fields)
 
 
-def fitting_rows(*batches: pa.RecordBatch) -> int:
+def fitting_rows(*batches: pa.RecordBatch, most_bytes: int = MOST_BYTES) -> int:
     """How many rows of this width, taken from all of the batches, make a batch of a good size."""
     width = sum(int(batch.nbytes) // max(1, int(batch.num_rows)) for batch in batches)
-    return max(1, min(MOST_ROWS, MOST_BYTES // max(1, width)))
+    return max(1, min(MOST_ROWS, most_bytes // max(1, width)))
 
 
 def result_batches(
-    results: Results, schema: pa.Schema, most_rows: int | None = None, drop: tuple[int, int] = (0, 0)
+    results: Results,
+    schema: pa.Schema,
+    most_rows: int | None = None,
+    drop: tuple[int, int] = (0, 0),
+    most_bytes: int = MOST_BYTES,
 ) -> Iterator[pa.RecordBatch]:
     """Results as rows of the output schema, in bounded batches, without the last `drop` columns of each side."""
     match results:
         case Alone(side, batch, rows):
-            yield from row_batches(side, without(batch, drop[side]), rows, schema, most_rows)
+            yield from row_batches(side, without(batch, drop[side]), rows, schema, most_rows, most_bytes)
         case Pairs():
-            yield from _pair_batches(results, schema, most_rows, drop)
+            yield from _pair_batches(results, schema, most_rows, drop, most_bytes)
 
 
 def _pair_batches(
-    pairs: Pairs, schema: pa.Schema, most_rows: int | None, drop: tuple[int, int]
+    pairs: Pairs, schema: pa.Schema, most_rows: int | None, drop: tuple[int, int], most_bytes: int
 ) -> Iterator[pa.RecordBatch]:
-    most_rows = most_rows or fitting_rows(pairs.left, pairs.right)
+    most_rows = most_rows or fitting_rows(pairs.left, pairs.right, most_bytes=most_bytes)
     left, right = (without(rows, extra) for rows, extra in zip((pairs.left, pairs.right), drop, strict=True))
     for start in range(0, pairs.size, most_rows):
         end = start + most_rows
@@ -68,10 +72,15 @@ def _pair_batches(
 
 
 def row_batches(
-    side: Side, batch: pa.RecordBatch, rows: Rows, schema: pa.Schema, most_rows: int | None = None
+    side: Side,
+    batch: pa.RecordBatch,
+    rows: Rows,
+    schema: pa.Schema,
+    most_rows: int | None = None,
+    most_bytes: int = MOST_BYTES,
 ) -> Iterator[pa.RecordBatch]:
     """Rows of one side alone as rows of the output schema, nulls in the columns of the other."""
-    most_rows = most_rows or fitting_rows(batch)
+    most_rows = most_rows or fitting_rows(batch, most_bytes=most_bytes)
     for start in range(0, len(rows), most_rows):
         chosen = rows[start : start + most_rows]
         columns = take_columns(batch, chosen)

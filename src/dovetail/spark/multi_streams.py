@@ -111,12 +111,16 @@ class SeveralStreams(StreamJoin):
     def cells(self) -> int:
         return self.router.cells
 
+    @property
+    def memory_bytes(self) -> int | None:
+        return self.plan.memory_bytes
+
     def packer(self, number: int) -> Rewrite:
-        return multi_packer(self.router, number, self.labels)
+        return multi_packer(self.router, number, self.labels, self.pack_bytes)
 
     def work(self, blocks: BlockStore, ended: Sequence[bool]) -> Work:
         graph, algorithm, memory_bytes, schema = self.plan
-        return SeveralInputs(graph, algorithm, schema, memory_bytes, blocks, ended)
+        return SeveralInputs(graph, algorithm, schema, memory_bytes, blocks, ended, self.pack_bytes)
 
     @property
     def meaning(self) -> dict[str, Any]:

@@ -50,31 +50,39 @@ def from_bytes(payload: pa.Buffer | bytes) -> pa.RecordBatch:
 
 
 def packer(
-    side: Side, router: Router, schema: pa.Schema, labels: Sequence[int] | None = None, keep_all: bool = False
+    side: Side,
+    router: Router,
+    schema: pa.Schema,
+    labels: Sequence[int] | None = None,
+    keep_all: bool = False,
+    most_bytes: int = PACK_BYTES,
 ) -> Rewrite:
     """A function for mapInArrow that routes and packs the rows of one side.
 
-    `labels` are other names for the cells. With `keep_all`, rows that match nothing visit a cell nevertheless.
+    `labels` are other names for the cells. With `keep_all`, rows that match nothing visit a cell nevertheless. Rows are
+    dealt out when there are `most_bytes` of them.
     """
 
     def route(batch: pa.RecordBatch, spread: Spread, partition: int) -> tuple[pa.RecordBatch, Visits]:
         visits = router.route(side, batch, spread)
         return batch, with_all(visits, batch.num_rows, partition % router.cells) if keep_all else visits
 
-    return _packer(side, schema, route, labels)
+    return _packer(side, schema, route, labels, most_bytes)
 
 
-def multi_packer(router: Hypercube, number: int, labels: Sequence[int] | None = None) -> Rewrite:
+def multi_packer(
+    router: Hypercube, number: int, labels: Sequence[int] | None = None, most_bytes: int = PACK_BYTES
+) -> Rewrite:
     """A function for mapInArrow that routes and packs the rows of one input of several."""
     alias = router.graph.aliases[number]
 
     def route(batch: pa.RecordBatch, spread: Spread, partition: int) -> tuple[pa.RecordBatch, Visits]:
         return router.route(alias, batch, spread)
 
-    return _packer(number, router.graph.schemas[alias], route, labels)
+    return _packer(number, router.graph.schemas[alias], route, labels, most_bytes)
 
 
-def _packer(number: int, schema: pa.Schema, route: Route, labels: Sequence[int] | None) -> Rewrite:
+def _packer(number: int, schema: pa.Schema, route: Route, labels: Sequence[int] | None, most_bytes: int) -> Rewrite:
     names = None if labels is None else np.array(labels, np.int32)
 
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -84,11 +92,11 @@ def _packer(number: int, schema: pa.Schema, route: Route, labels: Sequence[int] 
         partition = context.partitionId() if context is not None else 0
         position = 0
         seq = partition << 40
-        for batch in (as_planned(rows, schema) for rows in collected(batches)):
+        for batch in (as_planned(rows, schema) for rows in collected(batches, most_bytes)):
             # Positions of different partitions are offset, or each would deal its first rows to the same cells.
             spread = np.arange(position, position + batch.num_rows) + partition * 7919
             position += batch.num_rows
-            for cells, payloads in by_cell(*route(batch, spread, partition)):
+            for cells, payloads in by_cell(*route(batch, spread, partition), most_bytes):
                 numbers = cells if names is None else names[cells]
                 yield packed_rows(numbers, number, range(seq, seq + len(payloads)), payloads)
                 seq += len(payloads)
@@ -106,12 +114,14 @@ def with_all(visits: Visits, rows: int, cell: int) -> Visits:
     return Visits(np.concatenate([visits.rows, missing]), np.concatenate([visits.cells, cells]))
 
 
-def by_cell(batch: pa.RecordBatch, visits: Visits) -> Iterator[tuple[NDArray[np.int32], list[pa.Buffer]]]:
+def by_cell(
+    batch: pa.RecordBatch, visits: Visits, most_bytes: int = PACK_BYTES
+) -> Iterator[tuple[NDArray[np.int32], list[pa.Buffer]]]:
     """The rows of each cell as bytes; a few cells at a time, because every row may visit many of them."""
     order = np.argsort(visits.cells, kind="stable")
     cells, starts = np.unique(visits.cells[order], return_index=True)
     bounds = np.append(starts, len(order))
-    for first, last, _ in pieces_of(np.diff(bounds), len(order), fitting_rows(batch)):
+    for first, last, _ in pieces_of(np.diff(bounds), len(order), fitting_rows(batch, most_bytes=most_bytes)):
         ends = bounds[first : last + 1]
         dealt = take_rows(batch, visits.rows[order[ends[0] : ends[-1]]])
         yield cells[first:last], [to_bytes(dealt.slice(s - ends[0], e - s)) for s, e in pairwise(ends)]
@@ -127,19 +137,30 @@ def packed_rows(cells: NDArray[np.int32], side: int, seq: Sequence[int], payload
     return pa.RecordBatch.from_arrays(columns, schema=ARROW_PACKED)
 
 
-def collected(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def collected(batches: Iterator[pa.RecordBatch], most_bytes: int = PACK_BYTES) -> Iterator[pa.RecordBatch]:
     """The same rows in larger batches, so that a packed row is worth its while with many cells."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
+        if rows and size + batch.nbytes > most_bytes:
+            yield _together(waiting)
+            rows = size = 0
         waiting.append(batch)
         rows += batch.num_rows
         size += batch.nbytes
-        if rows >= PACK_ROWS or size >= PACK_BYTES:
-            yield pa.concat_batches(waiting)
-            waiting, rows, size = [], 0, 0
+        del batch  # nothing of it is held here while somebody works on it
+        if rows >= PACK_ROWS or size >= most_bytes:
+            yield _together(waiting)
+            rows = size = 0
     if rows:
-        yield pa.concat_batches(waiting)
+        yield _together(waiting)
+
+
+def _together(waiting: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """All of them as one; the list is empty then."""
+    whole = waiting[0] if len(waiting) == 1 else pa.concat_batches(waiting)
+    waiting.clear()
+    return whole
 
 
 def as_planned(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

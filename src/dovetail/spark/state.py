@@ -14,12 +14,14 @@ from pyspark.sql import SparkSession
 
 from dovetail.errors import InputError, StateError
 from dovetail.state.blocks import RECOVERY
+from dovetail.state.budget import parse_bytes
 from dovetail.state.segments import sync_directory
 
 LAYOUT = "layout.json"
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 DEFAULT_PROVIDER = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 ROCKSDB_PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+AT_ONCE = "spark.sql.execution.arrow.maxBytesPerBatch"
 CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 
 
@@ -93,3 +95,12 @@ def use_rocksdb(spark: SparkSession) -> None:
         spark.conf.set(PROVIDER, ROCKSDB_PROVIDER)
     if spark.conf.get(PROVIDER) == ROCKSDB_PROVIDER and spark.conf.get(CHANGELOG, None) is None:
         spark.conf.set(CHANGELOG, "true")
+
+
+def hand_over_at_most(spark: SparkSession, nbytes: int) -> None:
+    """Let the session hand rows to Python workers in smaller batches, where they are larger: 64 MB unless set.
+
+    A worker holds two of them, and a copy: more than the whole memory of a join, if that is small.
+    """
+    if parse_bytes(str(spark.conf.get(AT_ONCE))) > nbytes:
+        spark.conf.set(AT_ONCE, str(nbytes))

@@ -26,15 +26,17 @@ from dovetail.metrics import HEARTBEAT_S
 from dovetail.plan import JoinPlan
 from dovetail.routers.protocol import Router
 from dovetail.spark.cell_state import SCHEMA, CellState, cell_directory
-from dovetail.spark.packing import Rewrite, collected, from_bytes, packer, to_bytes
+from dovetail.spark.packing import PACK_BYTES, Rewrite, collected, from_bytes, packer, to_bytes
 from dovetail.spark.partitions import spread_labels
 from dovetail.spark.stream_work import TwoInputs, Work
-from dovetail.spark.workers import give_back, settle
+from dovetail.spark.workers import give_back, settle, stay_small
 from dovetail.state.blocks import BlockStore
 
 FORMAT = 4  # of the segments, with the hashes in them: to be raised when a release writes others
 FIGURES = ("results", "resident_rows", "spilled_rows", "reactive", "finished")
 RESULTS = "payload binary, " + ", ".join(f"{name} bigint" for name in FIGURES)
+PACKS = 32  # that a budget holds at least
+SMALLEST_PACK = 1 << 18
 REACT_S = 0.5  # of a micro-batch without input, for each cell
 REST_S = 5.0  # the same when all inputs have ended, and nothing can come that would have to wait
 HEARTBEAT_MS = int(1000 * HEARTBEAT_S)
@@ -72,6 +74,11 @@ class StreamJoin(ABC):
     @abstractmethod
     def cells(self) -> int: ...
 
+    @property
+    @abstractmethod
+    def memory_bytes(self) -> int | None:
+        """Of each cell; None: no limit."""
+
     @abstractmethod
     def packer(self, number: int) -> Rewrite:
         """A function for mapInArrow that routes and packs the rows of an input."""
@@ -84,6 +91,18 @@ class StreamJoin(ABC):
     @abstractmethod
     def meaning(self) -> dict[str, Any]:
         """What must stay the same for the state to mean the same, besides the setting. Ready for JSON."""
+
+    @property
+    def keeps_to_memory(self) -> bool:
+        """Whether what does not fit is left on disk."""
+        return self.memory_bytes is not None and self.algorithm not in AT_ARRIVAL
+
+    @property
+    def pack_bytes(self) -> int:
+        """Rows that travel as one. There are several copies of them for a moment, so that a budget allows for few."""
+        if self.memory_bytes is None or not self.keeps_to_memory:
+            return PACK_BYTES
+        return min(PACK_BYTES, max(SMALLEST_PACK, self.memory_bytes // PACKS))
 
     @property
     def labels(self) -> list[int]:
@@ -118,11 +137,16 @@ class TwoStreams(StreamJoin):
     def cells(self) -> int:
         return self.router.cells
 
+    @property
+    def memory_bytes(self) -> int | None:
+        return self.plan.memory_bytes
+
     def packer(self, number: int) -> Rewrite:
-        return packer(Side(number), self.router, self.plan.condition.schema(Side(number)), self.labels)
+        schema = self.plan.condition.schema(Side(number))
+        return packer(Side(number), self.router, schema, self.labels, most_bytes=self.pack_bytes)
 
     def work(self, blocks: BlockStore, ended: Sequence[bool]) -> Work:
-        return TwoInputs(self.plan, self.schema, self.drop, blocks, ended)
+        return TwoInputs(self.plan, self.schema, self.drop, blocks, ended, self.pack_bytes)
 
     @property
     def meaning(self) -> dict[str, Any]:
@@ -144,6 +168,8 @@ class JoinProcessor(StatefulProcessor):
         self._handle = handle
         self._manifest = handle.getValueState("manifest", SCHEMA)
         self._fed: set[int] = set()  # cells to which something came in this micro-batch
+        if self._join.keeps_to_memory:
+            stay_small()
 
     def handleInputRows(
         self, key: Any, rows: Iterator[pd.DataFrame], timerValues: TimerValues
@@ -159,21 +185,21 @@ class JoinProcessor(StatefulProcessor):
 
     def close(self) -> None:
         settle()
-        if self._join.algorithm not in AT_ARRIVAL:  # what keeps to a budget
+        if self._join.keeps_to_memory:
             give_back()
 
     def _step(self, cell: int, rows: Iterator[pd.DataFrame] | None, now: int) -> Iterator[pd.DataFrame]:
         """One micro-batch; without rows, a timer has expired."""
         join, setting = self._join, self._join.setting
         directory = cell_directory(setting.state_dir, setting.metrics, join.layout, cell)
-        kept = CellState(self._manifest, directory, stay_mapped=join.algorithm in AT_ARRIVAL)
+        kept = CellState(self._manifest, directory, stay_mapped=not join.keeps_to_memory)
         notes = _Notes(**kept.notes) if kept.notes is not None else _Notes([False] * join.inputs)
         found = 0
         if rows is not None or notes.more or setting.ends_when_idle:
             step = _Step(join, join.work(kept.segments, notes.ended), notes)
             kept.restore(step.work.operator)
-            for batch in collected(step.arrivals(rows) if rows is not None else step.left_over()):
-                yield _row(to_bytes(batch).to_pybytes())
+            batches = step.arrivals(rows) if rows is not None else step.left_over()
+            yield from map(_packed, collected(batches, join.pack_bytes))
             found, usage = step.work.counters.results, step.work.operator.usage
             notes.resident_rows, notes.spilled_rows = usage.resident_rows, usage.spilled_rows
             self._set_timer(notes, rows is not None, now)
@@ -250,6 +276,10 @@ class _Step:
         if not self._notes.ended[number]:
             self.work.end(number)
             self._notes.ended[number] = True
+
+
+def _packed(batch: pa.RecordBatch) -> pd.DataFrame:
+    return _row(to_bytes(batch).to_pybytes())
 
 
 def _row(payload: bytes | None, *figures: int) -> pd.DataFrame:

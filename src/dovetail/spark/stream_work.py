@@ -24,17 +24,23 @@ from dovetail.state.budget import Budget
 from dovetail.tuples import ArrivalOf, Tuples
 
 BATCH_ROWS = 1 << 16
+FOR_ROWS = 3 / 4
+"""Of a cell's memory. The rest is for copies: of rows that come and go, and of those that make room for others."""
 
 Batches = Iterator[pa.RecordBatch]
 
 
 class Work(ABC):
-    """The operator of a cell, from micro-batch to micro-batch."""
+    """The operator of a cell, from micro-batch to micro-batch.
+
+    What was found is forgotten before more is asked for: it may be all that keeps rows in memory that have left.
+    """
 
     operator: Any  # of two inputs or of several
 
-    def __init__(self, counters: Counters) -> None:
+    def __init__(self, counters: Counters, most_bytes: int) -> None:
         self.counters = counters
+        self._most_bytes = most_bytes  # of a batch of results
 
     @abstractmethod
     def arrive(self, number: int, batch: pa.RecordBatch) -> Batches:
@@ -44,15 +50,17 @@ class Work(ABC):
     def end(self, number: int) -> None:
         """An input has no more rows."""
 
-    def react(self) -> Iterator[list[pa.RecordBatch]]:
+    def react(self) -> Iterator[Batches]:
         """Some of the work that is left; one unit at a time, with what it has found."""
         for found in self.operator.react():
-            yield list(self._counted(found))
+            yield self._counted(found)
+            del found
 
     def clean_up(self) -> Batches:
         """All that is missing, once all inputs have ended."""
         for found in self.operator.clean_up():
             yield from self._counted(found)
+            del found
 
     def _counted(self, found: Any) -> Batches:
         self.counters.results += found.size
@@ -67,10 +75,16 @@ class TwoInputs(Work):
     """A plan of two inputs. `drop`: key columns at the end of each that are not part of the result."""
 
     def __init__(
-        self, plan: JoinPlan, schema: pa.Schema, drop: tuple[int, int], blocks: BlockStore, ended: Sequence[bool]
+        self,
+        plan: JoinPlan,
+        schema: pa.Schema,
+        drop: tuple[int, int],
+        blocks: BlockStore,
+        ended: Sequence[bool],
+        most_bytes: int,
     ) -> None:
-        super().__init__(Counters())
-        budget = Budget(plan.memory_bytes, "bytes", self.counters)
+        super().__init__(Counters(), most_bytes)
+        budget = _budget(plan.memory_bytes, self.counters)
         workspace = Workspace(plan.condition, budget, blocks, BATCH_ROWS, self.counters)
         self._schema, self._drop = schema, drop
         self.operator = operator_class(plan.operator.name)(workspace)
@@ -79,12 +93,13 @@ class TwoInputs(Work):
     def arrive(self, number: int, batch: pa.RecordBatch) -> Batches:
         for _, results in self._driver.handle(Arrival(Side(number), batch)):
             yield from self._rows(results)
+            del results
 
     def end(self, number: int) -> None:
         self.operator.end(Side(number))
 
     def _rows(self, found: Results) -> Batches:
-        return result_batches(found, self._schema, drop=self._drop)
+        return result_batches(found, self._schema, drop=self._drop, most_bytes=self._most_bytes)
 
 
 class SeveralInputs(Work):
@@ -96,9 +111,10 @@ class SeveralInputs(Work):
         memory_bytes: int | None,
         blocks: BlockStore,
         ended: Sequence[bool],
+        most_bytes: int,
     ) -> None:
-        super().__init__(Counters())
-        budget = Budget(memory_bytes, "bytes", self.counters)
+        super().__init__(Counters(), most_bytes)
+        budget = _budget(memory_bytes, self.counters)
         workspace = MultiWorkspace(graph, budget, blocks, BATCH_ROWS, self.counters)
         self._graph, self._schema = graph, schema
         self.operator = multi_operator_class(algorithm)(workspace)
@@ -107,9 +123,14 @@ class SeveralInputs(Work):
     def arrive(self, number: int, batch: pa.RecordBatch) -> Batches:
         for _, tuples in self._driver.handle(ArrivalOf(self._graph.aliases[number], batch)):
             yield from self._rows(tuples)
+            del tuples
 
     def end(self, number: int) -> None:
         self.operator.end(self._graph.aliases[number])
 
     def _rows(self, found: Tuples) -> Batches:
-        return tuple_batches(found, self._graph, self._schema)
+        return tuple_batches(found, self._graph, self._schema, self._most_bytes)
+
+
+def _budget(memory_bytes: int | None, counters: Counters) -> Budget:
+    return Budget(None if memory_bytes is None else int(FOR_ROWS * memory_bytes), "bytes", counters)

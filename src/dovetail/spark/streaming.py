@@ -25,18 +25,21 @@ from pyspark.sql.types import StructType
 
 from dovetail.errors import PlanError
 from dovetail.spark.packing import ARROW_PACKED, PACKED, Rewrite, from_bytes
+from dovetail.spark.state import hand_over_at_most
 from dovetail.spark.stream_cell import FIGURES, RESULTS, JoinProcessor, StreamJoin
-from dovetail.spark.workers import settle
+from dovetail.spark.workers import give_back, settle, stay_small
 
 
 def join_streams(frames: Sequence[DataFrame], join: StreamJoin, schema: StructType) -> DataFrame:
     """The join as a streaming DataFrame, for any sink. Where inputs tell their end, each has one more column."""
+    if join.keeps_to_memory:
+        hand_over_at_most(frames[0].sparkSession, join.pack_bytes)
     packed = []
     for number, frame in enumerate(frames):
         pack = join.packer(number)
         if join.setting.has_ends:
             pack = _with_ends(pack, number, join.labels)
-        packed.append(frame.mapInArrow(pack, PACKED))
+        packed.append(frame.mapInArrow(_small(pack) if join.keeps_to_memory else pack, PACKED))
     joined = (
         reduce(DataFrame.unionAll, packed)
         .groupBy("cell")
@@ -54,7 +57,18 @@ def join_streams(frames: Sequence[DataFrame], join: StreamJoin, schema: StructTy
         raise PlanError(
             f"a query has two joins called {name!r}: give one of them another name, as in metrics='second'."
         ) from error
-    return watched.mapInArrow(unpack, schema)
+    return watched.mapInArrow(_small(unpack) if join.keeps_to_memory else unpack, schema)
+
+
+def _small(rewrite: Rewrite) -> Rewrite:
+    """The same function for mapInArrow, in a worker that stays small."""
+
+    def rewritten(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        stay_small()
+        yield from rewrite(batches)
+        give_back()
+
+    return rewritten
 
 
 def _with_ends(pack: Rewrite, number: int, labels: list[int]) -> Rewrite:
@@ -86,4 +100,5 @@ def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for payload in batch.column("payload"):
             if payload.is_valid:
                 yield from_bytes(payload.as_buffer())
+        del batch, payload  # or the next one would be read while it is still there
     settle()
