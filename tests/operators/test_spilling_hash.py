@@ -149,6 +149,35 @@ def test_a_budget_in_bytes_is_kept(name: str) -> None:
     assert {step.phase for step in steps} == {"arriving", "cleanup"}
 
 
+class Watched(BlockStore):
+    """Looks at the memory in use when rows have been written to make room."""
+
+    most = 0
+
+    def _written(self, name: str, pages: int) -> None:
+        super()._written(name, pages)
+        self.most = max(self.most, pa.total_allocated_bytes())
+
+
+@pytest.mark.parametrize("name", ["xjoin", "hmj", "rpj"])
+def test_results_that_are_forgotten_hold_no_rows(name: str, tmp_path: Path) -> None:
+    """One side, then the other: the last that was found holds all of a side, from which rows then leave."""
+    schema = pa.schema([("k", pa.int64()), ("s", pa.string())])
+    text = pa.array([f"{i:0300d}" for i in range(2_000)])
+    rng = np.random.default_rng(0)
+    counters, store = Counters(), Watched(tmp_path)
+    budget = Budget(8_000_000, "bytes", counters)
+    workspace = Workspace(parse("l.k = r.k", schema, schema), budget, store, 1000, counters)
+    driver = Driver(operator_class(name)(workspace), workspace)
+    before = pa.total_allocated_bytes()
+    for turn in range(60):
+        batch = pa.record_batch({"k": rng.integers(0, 20_000, len(text)), "s": text}, schema)
+        for _, results in driver.handle(Arrival(Side(turn // 10 % 2), batch)):
+            del results
+    assert counters.results > 1_000
+    assert store.most - before < 0.6 * 8_000_000  # what residents may take, and no rows that have left besides
+
+
 def test_rows_that_have_met_everything_are_dropped() -> None:
     left, right = keyed(20, 5, 9), keyed(200, 5, 10)
     for name in OPERATORS:

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import dovetail
 from dovetail.errors import InputError, PlanError
+from dovetail.spark.state import AT_ONCE
 
 pytestmark = pytest.mark.spark
 
@@ -92,6 +93,21 @@ def test_what_can_end_is_left_to_us(spark: SparkSession, place: Path) -> None:
         for on, memory in (("l.k = r.k", None), ("l.k = r.k", "1MB"), ("l.x < r.x", None), ("l.k != r.k", None))
     ]
     assert chosen == ["shj", "diner", "diner", "nested_loop"]
+
+
+@pytest.mark.parametrize(
+    ("before", "memory", "after"),
+    [("64m", "64MB", "2000000"), ("64m", "1MB", "262144"), ("100k", "64MB", "100k"), ("64m", None, "64m")],
+)
+def test_spark_hands_over_what_memory_allows(
+    spark: SparkSession, place: Path, tmp_path: Path, before: str, memory: str | None, after: str
+) -> None:
+    spark.conf.set(AT_ONCE, before)
+    try:
+        dovetail.join(*streams(spark, place), "l.k = r.k", memory=memory, end="kind = 'end'", state_dir=str(tmp_path))
+        assert spark.conf.get(AT_ONCE) == after
+    finally:
+        spark.conf.unset(AT_ONCE)
 
 
 def test_what_cannot_end_is_refused(spark: SparkSession, place: Path) -> None:

@@ -310,8 +310,10 @@ def test_work_makes_way_for_arrivals_only_while_some_can_come(tmp_path: Path, mo
     assert found([True, True]) == ([1, 2, 3, 4, 5], True)
 
 
-def test_what_is_available_is_all(tmp_path: Path) -> None:
-    join = stream_join(tmp_path, algorithm="diner", memory_bytes=MEMORY_BYTES)
+@pytest.mark.parametrize("memory_bytes", [1 << 16, MEMORY_BYTES])
+def test_what_is_available_is_all(tmp_path: Path, memory_bytes: int) -> None:
+    """Also with the least memory that a plan accepts."""
+    join = stream_join(tmp_path, algorithm="diner", memory_bytes=memory_bytes)
     join = replace(join, setting=replace(join.setting, ends_when_idle=True))
     source = Source(5)
     cell = Cell(join, random.Random(0))

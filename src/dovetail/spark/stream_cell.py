@@ -29,8 +29,9 @@ from dovetail.spark.cell_state import SCHEMA, CellState, cell_directory
 from dovetail.spark.packing import PACK_BYTES, Rewrite, collected, from_bytes, packer, to_bytes
 from dovetail.spark.partitions import spread_labels
 from dovetail.spark.stream_work import TwoInputs, Work
-from dovetail.spark.workers import give_back, settle, stay_small
+from dovetail.spark.workers import settle
 from dovetail.state.blocks import BlockStore
+from dovetail.state.freeing import give_back, stay_small
 
 FORMAT = 4  # of the segments, with the hashes in them: to be raised when a release writes others
 FIGURES = ("results", "resident_rows", "spilled_rows", "reactive", "finished")

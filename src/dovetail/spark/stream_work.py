@@ -24,6 +24,7 @@ from dovetail.state.budget import Budget
 from dovetail.tuples import ArrivalOf, Tuples
 
 BATCH_ROWS = 1 << 16
+LITTLE = 1 << 20  # bytes
 FOR_ROWS = 3 / 4
 """Of a cell's memory. The rest is for copies: of rows that come and go, and of those that make room for others."""
 
@@ -133,4 +134,7 @@ class SeveralInputs(Work):
 
 
 def _budget(memory_bytes: int | None, counters: Counters) -> Budget:
-    return Budget(None if memory_bytes is None else int(FOR_ROWS * memory_bytes), "bytes", counters)
+    """For rows. Operators need some blocks at least: where there is hardly more, copies do not matter."""
+    if memory_bytes is None:
+        return Budget(None, "bytes", counters)
+    return Budget(max(int(FOR_ROWS * memory_bytes), min(memory_bytes, LITTLE)), "bytes", counters)

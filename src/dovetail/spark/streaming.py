@@ -27,7 +27,8 @@ from dovetail.errors import PlanError
 from dovetail.spark.packing import ARROW_PACKED, PACKED, Rewrite, from_bytes
 from dovetail.spark.state import hand_over_at_most
 from dovetail.spark.stream_cell import FIGURES, RESULTS, JoinProcessor, StreamJoin
-from dovetail.spark.workers import give_back, settle, stay_small
+from dovetail.spark.workers import settle
+from dovetail.state.freeing import give_back, stay_small
 
 
 def join_streams(frames: Sequence[DataFrame], join: StreamJoin, schema: StructType) -> DataFrame:

@@ -26,6 +26,7 @@ from dovetail.condition import Condition, matching
 from dovetail.metrics import Counters
 from dovetail.state.blocks import Block, BlockStore
 from dovetail.state.budget import BUFFER, Budget, Shares
+from dovetail.state.freeing import give_back
 from dovetail.state.hash_table import HashTable
 from dovetail.state.hashing.arrival_rates import Arrivals, DistinctKeys
 from dovetail.state.hashing.cell_keys import axes_of, spilling_keys
@@ -38,7 +39,6 @@ from dovetail.state.hashing.room import Room
 from dovetail.state.hashing.runs import HashRun, HashRunWriter, Match, read_run
 from dovetail.state.hashing.saved import SavedPartitions
 from dovetail.state.hashing.shedding import Dropped
-from dovetail.state.hashing.trimming import give_back
 from dovetail.state.manifest import Manifest, Usage
 from dovetail.state.residence import Clock
 
