@@ -1,6 +1,7 @@
 """One run of a streaming join to a file sink; the recovery tests start it, kill it and start it again.
 
-join.json in its directory says what it joins: the arguments of dovetail.join, those of the window by themselves.
+join.json in its directory says what it joins: the arguments of dovetail.join, those of the window by themselves; or
+those of dovetail.multijoin, with the names of the inputs.
 """
 
 from __future__ import annotations
@@ -21,13 +22,15 @@ def main(place: Path, master: str) -> None:
         options["window"] = dovetail.window(**options["window"])
     conf = {"spark.sql.shuffle.partitions": "2", "spark.sql.files.maxPartitionBytes": "1m"}  # a partition per file
     spark = local_session("recovery", master, conf=conf)
-    sides = [
-        spark.readStream.schema(spark.read.parquet(str(place / side)).schema)
+    options["state_dir"] = str(place / "state")
+    several = options.pop("inputs", None)
+    streams = {
+        name: spark.readStream.schema(spark.read.parquet(str(place / name)).schema)
         .option("maxFilesPerTrigger", 1)
-        .parquet(str(place / side))
-        for side in ("left", "right")
-    ]
-    joined = dovetail.join(sides[0], sides[1], state_dir=str(place / "state"), **options)
+        .parquet(str(place / name))
+        for name in several or ("left", "right")
+    }
+    joined = dovetail.multijoin(streams, **options) if several else dovetail.join(*streams.values(), **options)
     writer = (
         joined.writeStream.format("parquet")
         .option("path", str(place / "results"))
