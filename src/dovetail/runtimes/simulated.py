@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dovetail.batch import Alone, Arrival, End, Event, Pairs, Phase, Side, Stall, Watermark
+from dovetail.batch import Alone, Arrival, End, Event, Pairs, Phase, Results, Side, Stall, Watermark
 from dovetail.condition import Condition, parse
 from dovetail.errors import InputError, PlanError
 from dovetail.metrics import Counters
 from dovetail.operators import check_join_type, check_parameters, operator_class
 from dovetail.operators.protocol import JoinOperator, Manifest, Workspace
-from dovetail.runtimes.driver import Driver, Found
+from dovetail.runtimes.driver import Driver
+from dovetail.runtimes.phases import Found
 from dovetail.state.blocks import BlockStore
 from dovetail.state.budget import Budget
 from dovetail.tables import arrow_table
@@ -41,7 +42,7 @@ class Run:
     online: int = 0  # pairs emitted up to the last arrival
     counters: Counters = field(default_factory=Counters)
 
-    def add(self, found: Found) -> None:
+    def add(self, found: Found[Results]) -> None:
         match found.results:
             case Pairs(left, left_rows, right, right_rows):
                 lefts, rights = np.asarray(left.column(ROW))[left_rows], np.asarray(right.column(ROW))[right_rows]

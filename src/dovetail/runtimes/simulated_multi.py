@@ -17,12 +17,13 @@ from dovetail.metrics import Counters
 from dovetail.operators import check_parameters, multi_operator_class
 from dovetail.operators.multi import MultiOperator, MultiWorkspace
 from dovetail.operators.protocol import Manifest
-from dovetail.runtimes.multi_driver import MultiDriver, MultiFound
+from dovetail.runtimes.multi_driver import MultiDriver
+from dovetail.runtimes.phases import Found
 from dovetail.runtimes.simulated import ROW, Restart
 from dovetail.state.blocks import BlockStore
 from dovetail.state.budget import Budget
 from dovetail.tables import arrow_table
-from dovetail.tuples import ArrivalOf, EndOf, MultiEvent
+from dovetail.tuples import ArrivalOf, EndOf, MultiEvent, Tuples
 
 
 @dataclass(slots=True)
@@ -35,7 +36,7 @@ class MultiRun:
     online: int = 0  # results emitted up to the last arrival
     counters: Counters = field(default_factory=Counters)
 
-    def add(self, found: MultiFound) -> None:
+    def add(self, found: Found[Tuples]) -> None:
         batches, rows = found.results
         numbers = [np.asarray(batches[a].column(ROW))[rows[a]].tolist() for a in self.aliases]
         self.tuples.extend(zip(*numbers, strict=True))

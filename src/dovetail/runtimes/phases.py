@@ -1,0 +1,122 @@
+"""The phases of an operator, whatever its inputs go by: sides or aliases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from functools import partial
+from itertools import islice
+from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
+
+import pyarrow as pa
+
+from dovetail.batch import Phase, slices
+from dovetail.errors import BudgetError, InputError
+from dovetail.metrics import Counters
+from dovetail.state.budget import BUFFER, Budget
+
+
+class _Sized(Protocol):
+    @property
+    def size(self) -> int: ...
+
+
+K = TypeVar("K", bound=Hashable)
+R = TypeVar("R", bound=_Sized)
+R_co = TypeVar("R_co", bound=_Sized, covariant=True)
+K_contra = TypeVar("K_contra", bound=Hashable, contravariant=True)
+
+
+class Found(NamedTuple, Generic[R]):
+    """Results and the phase they were found in."""
+
+    phase: Phase
+    results: R
+
+
+class _Operator(Protocol[K_contra, R_co]):
+    name: ClassVar[str]
+    spills: ClassVar[bool]
+
+    def arrive(self, key: K_contra, batch: pa.RecordBatch, /) -> Iterator[R_co]: ...
+    def end(self, key: K_contra, /) -> None: ...
+    def react(self) -> Iterator[R_co]: ...
+    def clean_up(self) -> Iterator[R_co]: ...
+
+
+class _Workspace(Protocol):
+    @property
+    def budget(self) -> Budget: ...
+    @property
+    def block_rows(self) -> int: ...
+    @property
+    def counters(self) -> Counters: ...
+
+
+class Phases(Generic[K, R]):
+    """What an operator does when rows come, when none come, and when there are no more.
+
+    Results are let go before more are asked for: they may be all that keeps rows in memory that have left.
+    """
+
+    operator: _Operator[K, R]
+    spilling: ClassVar[str]
+    """An algorithm for such inputs that always keeps to its memory."""
+
+    def __init__(self, operator: _Operator[K, R], workspace: _Workspace, ended: Mapping[K, bool]) -> None:
+        self.operator = operator
+        self._workspace = workspace
+        self._ended = dict(ended)
+
+    def _arrive(self, key: K, batch: pa.RecordBatch) -> Iterator[Found[R]]:
+        if self._ended[key]:
+            raise InputError(f"rows of {self._called(key)} arrived after its end.")
+        counters, budget = self._workspace.counters, self._workspace.budget
+        for piece in slices(batch, rows_per_piece(batch, budget, self._workspace.block_rows)):
+            counters.rows_received += piece.num_rows
+            counters.peak_buffer_rows = max(counters.peak_buffer_rows, piece.num_rows)
+            try:
+                budget.hold(BUFFER, piece.num_rows, 0 if budget.limit is None else piece.nbytes)
+                yield from self._found(Phase.ARRIVING, self.operator.arrive(key, piece))
+            except BudgetError as error:
+                raise self._explained(error) from None
+            budget.release(BUFFER)
+
+    def _react(self, steps: int | None, over: Callable[[], bool] | None) -> Iterator[Found[R]]:
+        for found in islice(self._found(Phase.REACTIVE, self.operator.react()), steps):
+            yield found
+            del found
+            if over is not None and over():
+                break
+
+    def _end(self, key: K) -> Iterator[Found[R]]:
+        self._ended[key] = True
+        self.operator.end(key)
+        if all(self._ended.values()):
+            yield from self._found(Phase.CLEANUP, self.operator.clean_up())
+
+    def _found(self, phase: Phase, work: Iterator[R]) -> Iterator[Found[R]]:
+        return map(partial(self._count, phase), work)
+
+    def _count(self, phase: Phase, results: R) -> Found[R]:
+        self._workspace.counters.results += results.size
+        return Found(phase, results)
+
+    def _called(self, key: K) -> str:
+        """An input as people call it."""
+        return str(key)
+
+    def _explained(self, error: BudgetError) -> BudgetError:
+        if self.operator.spills:
+            return error
+        return BudgetError(
+            f"{error} {self.operator.name} does not spill: it keeps all inputs in memory until only one has rows to "
+            f"come. Give it more memory, or choose an algorithm that spills, such as algorithm={self.spilling!r}."
+        )
+
+
+def rows_per_piece(batch: pa.RecordBatch, budget: Budget, block_rows: int) -> int:
+    """How many rows of the batch may arrive at once, so that the input buffer keeps to its share of the budget."""
+    if budget.limit is None or budget.unit == "rows":
+        return block_rows
+    bytes_per_row: int = max(1, batch.nbytes // max(1, batch.num_rows))
+    return max(1, min(block_rows, budget.limit // 32 // bytes_per_row))
