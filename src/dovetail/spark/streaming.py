@@ -98,8 +98,12 @@ def _with_ends(pack: Rewrite, number: int, labels: list[int]) -> Rewrite:
 def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Packed results as rows."""
     for batch in batches:
-        for payload in batch.column("payload"):
-            if payload.is_valid:
-                yield from_bytes(payload.as_buffer())
-        del batch, payload  # or the next one would be read while it is still there
+        yield from _unpacked(batch)
+        del batch  # or the next one would be read while it is still there
     settle()
+
+
+def _unpacked(packed: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    for payload in packed.column("payload"):
+        if payload.is_valid:
+            yield from_bytes(payload.as_buffer())

@@ -83,6 +83,7 @@ class Merge:
         self._place = -MOST  # rows that start up to here are new,
         self._cuts: list[int] = []  # so many of each page that waits
         self._new: tuple[Items, ...] = ()
+        self._let_go_of = 0, 0  # rows and bytes of pages that waited, and are among the new rows only
         self._waiting: list[_Waiting] = []
         self.is_asleep = True
         self._asleep: list[tuple[int, int]] = []  # which entries wait, and from which row on, while they are on disk
@@ -133,7 +134,7 @@ class Merge:
         ]
         for number in self._inputs:
             self._pass(number, self._new[number])
-        self._new = ()
+        self._new, self._let_go_of = (), (0, 0)
         for area in self.areas:
             area.spill()
         self.in_step = False
@@ -141,10 +142,11 @@ class Merge:
 
     def hold(self, *extra: Items) -> None:
         """Account for what is in memory, with parts of areas that were read from disk."""
-        held = [waiting.items for waiting in self._waiting] + [*self._new, *extra]
+        held = [waiting.items for waiting in self._waiting] + list(extra)
         held += [writer.waiting for writer in self._writers if writer.waiting is not None]
         held += [part for area in self.areas for part in area.parts if not any(part is e for e in extra)]
-        self._budget.hold(HELD, sum(items.size for items in held), sum(items.nbytes for items in held))
+        rows, nbytes = self._let_go_of
+        self._budget.hold(HELD, rows + sum(items.size for items in held), nbytes + sum(items.nbytes for items in held))
 
     def _load(self) -> None:
         """Pages, lowest first, as many as fit but one at least."""
@@ -188,6 +190,8 @@ class Merge:
         empty = nothing(self._pages.schemas[number])
         for place, (waiting, cut) in enumerate(zip(self._waiting, self._cuts, strict=True)):
             if waiting.entry.number == number and cut == waiting.items.size:
+                rows, nbytes = self._let_go_of
+                self._let_go_of = rows + cut, nbytes + waiting.items.nbytes
                 self._waiting[place] = waiting._replace(items=empty)
                 self._cuts[place] = 0
 
@@ -212,7 +216,7 @@ class Merge:
         self.is_asleep = True
         places = {entry[1:]: place for place, entry in enumerate(self._entries)}
         self._asleep = [(places[waiting.entry[1:]], waiting.first) for waiting in self._waiting]
-        self._waiting, self._new = [], ()
+        self._waiting, self._new, self._let_go_of = [], (), (0, 0)
         for area in self.areas:
             area.sleep()
         self._finish_writing()
