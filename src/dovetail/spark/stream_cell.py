@@ -11,9 +11,10 @@ in micro-batches without input. What such a micro-batch finds is committed with 
 
 from __future__ import annotations
 
+import gc
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -186,8 +187,6 @@ class JoinProcessor(StatefulProcessor):
 
     def close(self) -> None:
         settle()
-        if self._join.keeps_to_memory:
-            give_back()
 
     def _step(self, cell: int, rows: Iterator[pd.DataFrame] | None, now: int) -> Iterator[pd.DataFrame]:
         """One micro-batch; without rows, a timer has expired."""
@@ -197,19 +196,29 @@ class JoinProcessor(StatefulProcessor):
         notes = _Notes(**kept.notes) if kept.notes is not None else _Notes([False] * join.inputs)
         found = 0
         if rows is not None or notes.more or setting.ends_when_idle:
-            step = _Step(join, join.work(kept.segments, notes.ended), notes)
-            kept.restore(step.work.operator)
-            batches = step.arrivals(rows) if rows is not None else step.left_over()
-            yield from map(_packed, collected(batches, join.pack_bytes))
-            found, usage = step.work.counters.results, step.work.operator.usage
-            notes.resident_rows, notes.spilled_rows = usage.resident_rows, usage.spilled_rows
-            self._set_timer(notes, rows is not None, now)
-            kept.commit(step.work.operator, notes.to_json())
+            found = yield from self._work(kept, notes, rows, now)
+            if join.keeps_to_memory:
+                gc.collect()  # parts of an operator know each other; the next cell of this task needs the memory
+                give_back()
         else:
             self._set_timer(notes, False, now)
             kept.note(notes.to_json())
         reactive = found if rows is None else 0
         yield _row(None, found, notes.resident_rows, notes.spilled_rows, reactive, int(notes.finished))
+
+    def _work(
+        self, kept: CellState, notes: _Notes, rows: Iterator[pd.DataFrame] | None, now: int
+    ) -> Generator[pd.DataFrame, None, int]:
+        """What the operator does; returns how many results there were."""
+        step = _Step(self._join, self._join.work(kept.segments, notes.ended), notes)
+        operator = step.work.operator
+        kept.restore(operator)
+        batches = step.arrivals(rows) if rows is not None else step.left_over()
+        yield from map(_packed, collected(batches, self._join.pack_bytes))
+        notes.resident_rows, notes.spilled_rows = operator.usage.resident_rows, operator.usage.spilled_rows
+        self._set_timer(notes, rows is not None, now)
+        kept.commit(operator, notes.to_json())
+        return step.work.counters.results
 
     def _set_timer(self, notes: _Notes, fed: bool, now: int) -> None:
         """When the cell is to be looked at next, unless something comes before; never, if it is finished."""

@@ -29,6 +29,7 @@ from dovetail.state.several.residents import Batch, Flags, Residents, extended, 
 from dovetail.tuples import Tuples
 
 ROW_BYTES = 200  # of a row, where a budget is in rows
+COPIED = 3 / 4  # of the memory for residents is used: when some leave, those of the same input that stay are copied
 
 
 class Multiway:
@@ -99,13 +100,17 @@ class Multiway:
 
     def _make_room(self) -> None:
         """Blocks are about to be loaded."""
-        while self.resident_size > self.shares.residents - self._aside and self._flush():
+        while self.resident_size > self._for_residents(self.shares.residents) and self._flush():
             pass
 
     @property
     def _room(self) -> int:
         """How much residents may take."""
-        return (self.shares.residents if self._left_over.is_loaded else self.shares.alone) - self._aside
+        return self._for_residents(self.shares.residents if self._left_over.is_loaded else self.shares.alone)
+
+    def _for_residents(self, share: int) -> int:
+        """What is left of a share for the rows themselves."""
+        return (share if self._budget.unit == "rows" else int(share * COPIED)) - self._aside
 
     def keep(self, alias: str, arriving: Batch, used: Flags) -> None:
         self.residents[alias].insert(arriving, used)
