@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import random
 from collections import Counter
@@ -20,6 +21,7 @@ from dovetail.batch import Side
 from dovetail.condition import parse
 from dovetail.condition.graph import parse_graph
 from dovetail.errors import StateError
+from dovetail.operators import multi_operator_class
 from dovetail.planner import plan_join
 from dovetail.routers.hash import HashRouter
 from dovetail.routers.hypercube import hypercube
@@ -359,6 +361,28 @@ def test_several_streams_between_micro_batches(tmp_path: Path, algorithm: str, o
         cell.run(None)
     joined = dovetail.multijoin(tables, on)
     assert cell.found == Counter(zip(joined["a"].to_pylist(), joined["b"].to_pylist(), strict=True))
+
+
+@pytest.mark.parametrize("algorithm", ["miner", "mjoin"])
+def test_nothing_is_left_of_an_operator(tmp_path: Path, algorithm: str) -> None:
+    """Its parts know each other, and the next cell of the task needs the memory."""
+    rows = {x: pa.record_batch({"k": np.arange(10), of: np.arange(10)}) for x, of in zip("xyz", "amb", strict=True)}
+    graph = parse_graph("x.k = y.k AND y.k = z.k", {alias: batch.schema for alias, batch in rows.items()})
+    router = hypercube(graph, dict.fromkeys(rows, 1), 1)
+    plan = SeveralPlan(graph, algorithm, 1 << 17, multi_schema(graph.schemas))
+    join = SeveralStreams(plan, router, Setting(1, str(tmp_path), "join"))
+    undisturbed = random.Random()
+    undisturbed.random = lambda: 1.0  # type: ignore[method-assign]
+    frames = []
+    for number, batch in enumerate(rows.values()):
+        frames += [b.to_pandas().drop(columns="cell") for b in multi_packer(router, number)(iter([batch]))]
+    gc.collect()
+    gc.disable()
+    try:
+        Cell(join, undisturbed).run(frames)
+        assert not [found for found in gc.get_objects() if type(found) is multi_operator_class(algorithm)]
+    finally:
+        gc.enable()
 
 
 # State that is not what it should be.
