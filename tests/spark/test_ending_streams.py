@@ -97,7 +97,7 @@ def test_what_can_end_is_left_to_us(spark: SparkSession, place: Path) -> None:
 
 @pytest.mark.parametrize(
     ("before", "memory", "after"),
-    [("64m", "64MB", "2000000"), ("64m", "1MB", "262144"), ("100k", "64MB", "100k"), ("64m", None, "64m")],
+    [("64m", "64MB", "2000000"), ("64m", "1MB", "1048576"), ("100k", "64MB", "100k"), ("64m", None, "64m")],
 )
 def test_spark_hands_over_what_memory_allows(
     spark: SparkSession, place: Path, tmp_path: Path, before: str, memory: str | None, after: str

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import gc
 import time
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -38,7 +39,7 @@ FORMAT = 4  # of the segments, with the hashes in them: to be raised when a rele
 FIGURES = ("results", "resident_rows", "spilled_rows", "reactive", "finished")
 RESULTS = "payload binary, " + ", ".join(f"{name} bigint" for name in FIGURES)
 PACKS = 32  # that a budget holds at least
-SMALLEST_PACK = 1 << 18
+SMALLEST_PACK = 1 << 20
 REACT_S = 0.5  # of a micro-batch without input, for each cell
 REST_S = 5.0  # the same when all inputs have ended, and nothing can come that would have to wait
 HEARTBEAT_MS = int(1000 * HEARTBEAT_S)
@@ -198,8 +199,9 @@ class JoinProcessor(StatefulProcessor):
         if rows is not None or notes.more or setting.ends_when_idle:
             found = yield from self._work(kept, notes, rows, now)
             if join.keeps_to_memory:
-                gc.collect()  # parts of an operator know each other; the next cell of this task needs the memory
-                give_back()
+                if self._operator() is not None:  # its parts know each other
+                    gc.collect()
+                give_back()  # the next cell of this task needs the memory
         else:
             self._set_timer(notes, False, now)
             kept.note(notes.to_json())
@@ -212,6 +214,7 @@ class JoinProcessor(StatefulProcessor):
         """What the operator does; returns how many results there were."""
         step = _Step(self._join, self._join.work(kept.segments, notes.ended), notes)
         operator = step.work.operator
+        self._operator = weakref.ref(operator)
         kept.restore(operator)
         batches = step.arrivals(rows) if rows is not None else step.left_over()
         yield from map(_packed, collected(batches, self._join.pack_bytes))

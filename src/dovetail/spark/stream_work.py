@@ -24,7 +24,7 @@ from dovetail.state.budget import Budget
 from dovetail.tuples import ArrivalOf, Tuples
 
 BATCH_ROWS = 1 << 16
-LITTLE = 1 << 20  # bytes
+LITTLE = 1 << 23  # bytes
 FOR_ROWS = 3 / 4
 """Of a cell's memory. The rest is for copies: of rows that come and go, and of those that make room for others."""
 
@@ -134,7 +134,7 @@ class SeveralInputs(Work):
 
 
 def _budget(memory_bytes: int | None, counters: Counters) -> Budget:
-    """For rows. Operators need some blocks at least: where there is hardly more, copies do not matter."""
+    """For rows. Of little memory all: operators need some blocks, and copies are small beside the worker itself."""
     if memory_bytes is None:
         return Budget(None, "bytes", counters)
     return Budget(max(int(FOR_ROWS * memory_bytes), min(memory_bytes, LITTLE)), "bytes", counters)
