@@ -363,6 +363,13 @@ def test_several_streams_between_micro_batches(tmp_path: Path, algorithm: str, o
     assert cell.found == Counter(zip(joined["a"].to_pylist(), joined["b"].to_pylist(), strict=True))
 
 
+class Undisturbed(random.Random):
+    """Lets no attempt fail."""
+
+    def random(self) -> float:
+        return 1.0
+
+
 @pytest.mark.parametrize("algorithm", ["miner", "mjoin"])
 def test_nothing_is_left_of_an_operator(tmp_path: Path, algorithm: str) -> None:
     """Its parts know each other, and the next cell of the task needs the memory."""
@@ -371,15 +378,13 @@ def test_nothing_is_left_of_an_operator(tmp_path: Path, algorithm: str) -> None:
     router = hypercube(graph, dict.fromkeys(rows, 1), 1)
     plan = SeveralPlan(graph, algorithm, 1 << 17, multi_schema(graph.schemas))
     join = SeveralStreams(plan, router, Setting(1, str(tmp_path), "join"))
-    undisturbed = random.Random()
-    undisturbed.random = lambda: 1.0  # type: ignore[method-assign]
     frames = []
     for number, batch in enumerate(rows.values()):
         frames += [b.to_pandas().drop(columns="cell") for b in multi_packer(router, number)(iter([batch]))]
     gc.collect()
     gc.disable()
     try:
-        Cell(join, undisturbed).run(frames)
+        Cell(join, Undisturbed()).run(frames)
         assert not [found for found in gc.get_objects() if type(found) is multi_operator_class(algorithm)]
     finally:
         gc.enable()
