@@ -1,0 +1,82 @@
+"""What others build on stays as it is: names, signatures, the fields of values, what manifests contain.
+
+A change on purpose is written into the golden file by `python -m tests.test_public_surface`, and shows in the diff.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import dovetail
+from dovetail.errors import DovetailError
+from tests.test_state_upgrade import write_state
+
+GOLDEN = Path(__file__).parent / "golden" / "public_surface.json"
+
+
+def described(value: Any) -> Any:
+    """What there is to know of a public thing: signatures of calls, public members of classes."""
+    if inspect.isclass(value):
+        members = {
+            name: _signature(member) if callable(member) else "property"
+            for name, member in inspect.getmembers(value)
+            if not name.startswith("_") and not hasattr(BaseException, name) and not hasattr(tuple, name)
+        }
+        return {"signature": _signature(value), **({"members": members} if members else {})}
+    return _signature(value) if callable(value) else str(value)
+
+
+def _signature(value: Any) -> str:
+    try:
+        return str(inspect.signature(value))
+    except ValueError:
+        return "()"
+
+
+def surface() -> dict[str, Any]:
+    return {
+        "names": {
+            name: described(getattr(dovetail, name)) for name in sorted(dovetail.__all__) if name != "__version__"
+        },
+        "step": [field.name for field in dataclasses.fields(type(_first_step()))],
+        "errors": sorted(kind.__name__ for kind in _all_subclasses(DovetailError)),
+        "manifests": _manifest_keys(),
+    }
+
+
+def _first_step() -> Any:
+    table = pa.table({"k": [1]})
+    return next(iter(dovetail.progressive(table, table, "l.k = r.k")))
+
+
+def _all_subclasses(kind: type) -> set[type]:
+    return {kind}.union(*(_all_subclasses(sub) for sub in kind.__subclasses__()))
+
+
+def _manifest_keys() -> dict[str, Any]:
+    """The shape of what the operators keep in manifests."""
+    with tempfile.TemporaryDirectory() as directory:
+        write_state(Path(directory))
+        paths = sorted(Path(directory).glob("*/manifest.json"))
+        return {path.parent.name: _shape(json.loads(path.read_text())["state"]) for path in paths}
+
+
+def _shape(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _shape(field) for name, field in sorted(value.items())}
+    return [_shape(value[0])] if isinstance(value, list) and value else type(value).__name__
+
+
+def test_the_public_surface_is_as_it_was() -> None:
+    assert surface() == json.loads(GOLDEN.read_text())
+
+
+if __name__ == "__main__":
+    GOLDEN.write_text(json.dumps(surface(), indent=1, sort_keys=True) + "\n")
