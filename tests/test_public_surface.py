@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from tests.test_state_upgrade import write_state
 
 import dovetail
 from dovetail.errors import DovetailError
-from tests.test_state_upgrade import write_state
 
 GOLDEN = Path(__file__).parent / "golden" / "public_surface.json"
 
