@@ -40,13 +40,13 @@ def test_warm_up() -> None:
 
 
 def test_explain(inputs: list[object]) -> None:
-    run = dovetail("explain", *inputs, "--on", "l.id = r.id")
-    assert run.returncode == 0, run.stderr
-    assert "operator   shj" in run.stdout
     diag = dovetail("explain", *inputs, "--on", "l.id = r.id", "--in-process", "--algorithm", "diag")
     assert "operator   diag: asked for\nclustered" in diag.stdout
     alone = dovetail("explain", *inputs, "--on", "l.id < r.id", "--how", "left", "--in-process")
     assert "kernel     one_inequality" in alone.stdout
+    early = dovetail("explain", *inputs, "--on", "abs(l.id - r.id) <= 1", "--how", "left", "--progressive")
+    assert "operator   pmj: progressive merge join, for left" in early.stdout
+    assert "memory     256,000,000 bytes per cell" in early.stdout
 
 
 @pytest.mark.parametrize(
@@ -61,6 +61,8 @@ def test_explain(inputs: list[object]) -> None:
         ({"--memory": "much"}, "memory must be"),
         ({"--algorithm": "magic"}, "no algorithm is called 'magic'"),
         ({"--how": "sideways"}, "how must be one of"),
+        ({"--algorithm": "pmj", "--how": "left"}, "algorithm='pmj' gives inner joins only on Spark"),
+        ({"--algorithm": "diag", "--on": "l.id < r.id"}, "needs an equality"),
     ],
 )
 def test_a_wrong_request_is_one_line_and_exit_code_2(

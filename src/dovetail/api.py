@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +14,18 @@ from dovetail.aggregates import finish, partial_aggregates
 from dovetail.batch import Side, one_batch
 from dovetail.condition import parse
 from dovetail.condition.aggregates import check_names, parse_aggregates, parse_by
-from dovetail.diagonal.choose import Wish, choose_diagonal, plan_diagonal
+from dovetail.diagonal.choose import ScanDiagonals
 from dovetail.errors import InputError, PlanError
 from dovetail.live.glance import Heading
 from dovetail.live.recording import Recording
 from dovetail.metrics import Observer
 from dovetail.plan import JoinPlan
-from dovetail.planner import join_type, plan_operator, plan_tables, with_estimate
+from dovetail.planner import InputFacts, TableSize, join_type, plan_join, with_estimate
 from dovetail.progress import watched
 from dovetail.runtimes.at_rest import count_at_rest
 from dovetail.runtimes.embedded import Step, join_along_diagonal, join_progressively, join_tables
 from dovetail.runtimes.output import output_schema
+from dovetail.runtimes.parallel import plan_workers
 from dovetail.runtimes.witness import Witness
 from dovetail.sources.feed import WAIT_MS
 from dovetail.sources.local import Local, as_input, joined_schema
@@ -38,8 +38,8 @@ from dovetail.tables import arrow_table
 
 On = str | Sequence[Any] | Any
 
-WISHES = ("share", "one", "tables")
-"""Options of diag: the window as a share of the side with the key, which side that is, and in how many tables."""
+EARLY_MEMORY = "256MB"
+"""Of a progressive join, unless another is given."""
 
 
 def join(
@@ -70,7 +70,6 @@ def join(
             raise PlanError("progress is for tables in process; Spark shows its own when the DataFrame is computed.")
         from dovetail.spark import join_dataframes
 
-        memory_bytes = None if memory is None else parse_bytes(memory)
         return join_dataframes(
             left,
             right,
@@ -78,12 +77,12 @@ def join(
             how,
             suffix=suffix,
             window=window,
-            memory_bytes=memory_bytes,
+            memory_bytes=_bytes(memory),
             algorithm=algorithm,
             **options,
         )
     _refuse(window=window)
-    plan, scans = _planned(left, right, on, how, memory, algorithm, options)
+    plan, scans = _plan_tables(left, right, on, how, memory, algorithm, options)
     with watched(progress) as observer:
         if plan.diagonal is not None:
             schema = output_schema(*plan.condition.schemas, suffix, plan.how)
@@ -99,7 +98,7 @@ def progressive(
     how: str = "inner",
     *,
     suffix: str = "_right",
-    memory: str | int | None = "256MB",
+    memory: str | int | None = EARLY_MEMORY,
     algorithm: str = "auto",
     wait_ms: float = WAIT_MS,
     retry: Retry | None = None,
@@ -141,31 +140,19 @@ def progressive(
 
         if workers != 1:
             raise PlanError("workers are for tables in process; Spark has its own.")
-        if join_type(how) != "inner":
-            raise PlanError(f"how={how!r}: Spark DataFrames are joined progressively by inner joins only.")
-        waves = progressive_dataframes(left, right, on, suffix=suffix, memory=memory, algorithm=algorithm, **options)
+        waves = progressive_dataframes(
+            left, right, on, how, suffix=suffix, memory_bytes=_bytes(memory), algorithm=algorithm, **options
+        )
         return _told_by_steps(waves, Heading(str(on), algorithm="waves", where="on Spark"), recording)
-    if workers < 1:
-        raise InputError(f"workers must be 1 or more; got {workers}.")
-    if workers > 1 and algorithm == "diag":
-        raise PlanError("diag has one worker only.")
+    if wait_ms < 0:
+        raise InputError(f"wait_ms must not be negative; got {wait_ms}.")
     aggregates = options.pop("aggregate", None)
     if aggregates is not None and (join_type(how) != "inner" or algorithm == "diag"):
         raise PlanError("aggregate is for inner joins, by another algorithm than diag.")
-    wish = _wish(options) if algorithm == "diag" else None
-    if wait_ms < 0:
-        raise InputError(f"wait_ms must not be negative; got {wait_ms}.")
-    inputs = [parquet_source(rows) or as_input(rows) for rows in (left, right)]
-    if left is right and isinstance(inputs[0], Local):
-        raise InputError("both sides are the same reader, whose rows come only once: give two, or a table.")
-    schemas = [joined_schema(rows) for rows in inputs]
-    condition = parse(on, schemas[0], schemas[1], in_process=True)
-    memory_bytes = None if memory is None else parse_bytes(memory)
-    if wish is not None:
-        scans = (_counted(inputs[0]), _counted(inputs[1]))
-        plan = plan_diagonal(condition, how, scans, wish, memory_bytes, look=False)
-        return _told_by_steps(join_along_diagonal(plan, scans, suffix), _heading(plan, inputs), recording)
-    plan = plan_operator(condition, how, algorithm=algorithm, memory_bytes=memory_bytes, parameters=options)
+    plan, inputs = _plan_early(left, right, on, how, memory, algorithm, workers, options)
+    if plan.diagonal is not None and (scans := _scans(inputs)) is not None:
+        steps = join_along_diagonal(plan, scans, suffix)
+        return _told_by_steps(steps, _heading(plan, inputs), recording)
     if recording is None:
         return join_progressively(
             plan, inputs[0], inputs[1], suffix, wait_ms, retry, aggregates=aggregates, workers=workers
@@ -231,21 +218,53 @@ def explain(
     on: On,
     how: str = "inner",
     *,
+    suffix: str = "_right",
     window: Any = None,
-    memory: str | int | None = None,
+    memory: str | int | None = "auto",
     algorithm: str = "auto",
+    progressive: bool = False,
     **options: Any,
 ) -> JoinPlan:
-    """What `join` would do, and why. Print it."""
-    if _on_spark(left, right):
-        from dovetail.spark import explain_dataframes
+    """What `join` would do with the same arguments, or `progressive`, and why. Print it.
 
-        memory_bytes = None if memory is None else parse_bytes(memory)
+    It looks at the data as the join would: on Spark by small jobs that sample it, in process by reading the columns of
+    the condition. `memory="auto"` is what the join takes by default. Options are those of the join that decide on the
+    plan: parameters of the algorithm, `cells`, `sample`, `end`, `workers`.
+    """
+    if memory == "auto":
+        memory = EARLY_MEMORY if progressive else None
+    if _on_spark(left, right):
+        from dovetail.spark import explain_dataframes, explain_waves
+
+        if progressive:
+            _refuse(window=window)
+            return explain_waves(
+                left, right, on, how, suffix=suffix, memory_bytes=_bytes(memory), algorithm=algorithm, **options
+            )
         return explain_dataframes(
-            left, right, on, how, window=window, memory_bytes=memory_bytes, algorithm=algorithm, **options
+            left,
+            right,
+            on,
+            how,
+            suffix=suffix,
+            window=window,
+            memory_bytes=_bytes(memory),
+            algorithm=algorithm,
+            **options,
         )
     _refuse(window=window)
-    plan, scans = _planned(left, right, on, how, memory, algorithm, options, look=True)
+    scans: tuple[Scan, Scan] | None
+    if progressive:
+        workers = options.pop("workers", 1)
+        plan, inputs = _plan_early(left, right, on, how, memory, algorithm, workers, options, look=True)
+        if workers > 1:
+            plan, _ = plan_workers(plan, inputs, workers)
+        scans = _scans(inputs)
+    else:
+        plan, scans = _plan_tables(left, right, on, how, memory, algorithm, options, look=True)
+    output_schema(*plan.condition.schemas, suffix, plan.how)  # refuses names that clash
+    if scans is None:  # rows that come once are left to the join
+        return plan
     tables = [scans[side].to_table(read_columns(plan.condition, side)) for side in Side]
     samples = [sample_table(plan.condition, side, tables[side]) for side in Side]
     return with_estimate(plan, (samples[0], samples[1]))
@@ -271,7 +290,7 @@ def _told_by_steps(steps: Iterator[Step], heading: Heading, recording: Recording
     return steps if recording is None else recording.of(Witness(recording.tell).steps(steps), heading)
 
 
-def _planned(
+def _plan_tables(
     left: Any,
     right: Any,
     on: On,
@@ -282,22 +301,67 @@ def _planned(
     *,
     look: bool = False,
 ) -> tuple[JoinPlan, tuple[Scan, Scan]]:
-    """The plan, and both inputs. Files are looked at: where they are clustered alike, they need not be loaded."""
+    """The plan of a join of tables, and both inputs. Files are looked at: clustered alike, they need not be loaded."""
     scans = (_scan(left), _scan(right))
     condition = parse(on, scans[0].schema, scans[1].schema, in_process=True)
-    memory_bytes = None if memory is None else parse_bytes(memory)
-    if algorithm == "diag":
-        wish = _wish(options)
-        return plan_diagonal(condition, how, scans, wish, memory_bytes, look=look), scans
-    if algorithm == "auto":
-        _refuse(**options)
-    advice: tuple[str, ...] = ()
-    if algorithm == "auto" and any(isinstance(scan, ParquetSource) for scan in scans):
-        plan, advice = choose_diagonal(condition, how, scans, memory_bytes)
-        if plan is not None:
-            return plan, scans
-    plan = plan_tables(condition, how, algorithm=algorithm, memory_bytes=memory_bytes, parameters=options)
-    return replace(plan, advice=(*plan.advice, *advice)), scans
+    facts = InputFacts(diagonal=ScanDiagonals(scans, look))
+    plan = plan_join(condition, how, facts, algorithm=algorithm, memory_bytes=_bytes(memory), parameters=options)
+    return plan, scans
+
+
+def _plan_early(
+    left: Any,
+    right: Any,
+    on: On,
+    how: str,
+    memory: str | int | None,
+    algorithm: str,
+    workers: int,
+    options: dict[str, Any],
+    *,
+    look: bool = False,
+) -> tuple[JoinPlan, tuple[Any, Any]]:
+    """The plan of a progressive join, and both inputs: tables, or sources of rows that are still to come."""
+    if workers < 1:
+        raise InputError(f"workers must be 1 or more; got {workers}.")
+    if workers > 1 and algorithm == "diag":
+        raise PlanError("diag has one worker only.")
+    inputs = (parquet_source(left) or as_input(left), parquet_source(right) or as_input(right))
+    if left is right and isinstance(inputs[0], Local):
+        raise InputError("both sides are the same reader, whose rows come only once: give two, or a table.")
+    schemas = [joined_schema(rows) for rows in inputs]
+    condition = parse(on, schemas[0], schemas[1], in_process=True)
+    scans = _scans(inputs)
+    facts = InputFacts(
+        "progressive",
+        size=_size(inputs) if workers == 1 else None,  # the part of a worker is not known
+        diagonal=None if scans is None else ScanDiagonals(scans, look),
+    )
+    plan = plan_join(condition, how, facts, algorithm=algorithm, memory_bytes=_bytes(memory), parameters=options)
+    return plan, inputs
+
+
+def _scans(inputs: tuple[Any, Any]) -> tuple[Scan, Scan] | None:
+    """Both inputs, if they are at rest."""
+    left, right = as_scan(inputs[0]), as_scan(inputs[1])
+    return None if left is None or right is None else (left, right)
+
+
+def _size(inputs: tuple[Any, Any]) -> TableSize | None:
+    """What both tables take in memory; None, if rows are still to come, or copies of them may take more."""
+    if not all(isinstance(rows, pa.Table) and not any(map(_is_encoded, rows.schema.types)) for rows in inputs):
+        return None
+    return TableSize(sum(rows.num_rows for rows in inputs), sum(rows.nbytes for rows in inputs))
+
+
+def _is_encoded(type_: pa.DataType) -> bool:
+    """Whether values are in a dictionary, which every batch of rows has for itself."""
+    inner = (type_.field(number).type for number in range(type_.num_fields))
+    return pa.types.is_dictionary(type_) or any(map(_is_encoded, inner))
+
+
+def _bytes(memory: str | int | None) -> int | None:
+    return None if memory is None else parse_bytes(memory)
 
 
 def _scan(rows: Any) -> Scan:
@@ -305,22 +369,6 @@ def _scan(rows: Any) -> Scan:
     if isinstance(rows, Scan):
         return rows
     return parquet_source(rows) or TableScan(arrow_table(rows))
-
-
-def _counted(rows: Any) -> Scan:
-    scan = as_scan(rows)
-    if scan is None:
-        raise InputError(
-            f"algorithm='diag' has to know how many rows there are and may read them twice, which {rows.name} does not "
-            "allow: give tables or Parquet files."
-        )
-    return scan
-
-
-def _wish(options: dict[str, Any]) -> Wish:
-    known = {name: options.pop(name) for name in WISHES if name in options}
-    _refuse(**options)
-    return Wish.of(**known)
 
 
 def _on_spark(left: Any, right: Any) -> bool:

@@ -32,7 +32,7 @@ from dovetail.live.server import watch as watch_run
 from dovetail.live.viewing import Viewing, announce
 from dovetail.metrics import Observer, Progress
 from dovetail.plan import JoinPlan
-from dovetail.planner import join_type, plan_join, plan_operator, plan_tables
+from dovetail.planner import InputFacts, Unseen, join_type, plan_join
 from dovetail.progress import watched
 from dovetail.runtimes.embedded import Step
 from dovetail.runtimes.output import output_schema
@@ -54,7 +54,12 @@ Left = Annotated[
 Right = Annotated[str, typer.Option(help="The right input.")]
 On = Annotated[str, typer.Option(help='The condition, with the aliases l and r: "l.id = r.id AND l.t < r.t".')]
 How = Annotated[str, typer.Option(help="inner, left, right, full, left_semi or left_anti.")]
-Memory = Annotated[str | None, typer.Option(help="Memory of each cell, such as 256MB.")]
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        help="Memory of each cell, such as 64MB. By default 256MB if files are joined as they are read, else no limit."
+    ),
+]
 Algorithm = Annotated[str, typer.Option(help="The algorithm; auto lets the planner choose.")]
 
 
@@ -86,18 +91,20 @@ class Request(NamedTuple):
     memory: str | None
     algorithm: str
     in_process: bool
-    watched: bool = False  # joined as it is read, in process
+    as_it_comes: bool = False  # joined as it is read, in process
 
-    def checked(self) -> JoinPlan:
-        """Everything that can be wrong with a request, found before Spark starts; the plan if nothing is."""
+    def check(self) -> None:
+        """Find everything that can be wrong with a request before Spark starts, by planning it without data."""
         schemas = self.schemas()
         condition = parse(self.on, schemas[0], schemas[1], in_process=self.in_process)
+        facts = InputFacts(
+            "progressive" if self.as_it_comes else "at_rest",
+            on_spark=not self.in_process,
+            diagonal=Unseen() if self.is_at_rest() else None,
+        )
         memory_bytes = None if self.memory is None else parse_bytes(self.memory)
-        make = plan_operator if self.watched else plan_tables if self.in_process else plan_join
-        algorithm = "auto" if self.in_process and self.algorithm == "diag" else self.algorithm  # diag has to see data
-        plan = make(condition, self.how, algorithm=algorithm, memory_bytes=memory_bytes)
+        plan = plan_join(condition, self.how, facts, algorithm=self.algorithm, memory_bytes=memory_bytes)
         output_schema(schemas[0], schemas[1], self.suffix, plan.how)
-        return plan
 
     def schemas(self) -> list[pa.Schema]:
         return [
@@ -105,14 +112,35 @@ class Request(NamedTuple):
             for place in (self.left, self.right)
         ]
 
+    def is_at_rest(self) -> bool:
+        """Whether rows can be read by position: of tables in process, of Parquet files on Spark."""
+        if _any_remote(self.left, self.right):
+            return False
+        return self.in_process or all(format_of(Path(place)) == "parquet" for place in (self.left, self.right))
+
     def inputs(self) -> list[Any]:
         """What is joined in process: remote sources and Parquet files are read as it goes, other files before."""
         return [_remote(place) or _file(Path(place)) for place in (self.left, self.right)]
 
-    def explained(self) -> JoinPlan:
-        """The plan of a join in process, with what the data tells."""
-        left, right = self.inputs()
-        return api.explain(left, right, self.on, self.how, memory=self.memory, algorithm=self.algorithm)
+    def frames(self, spark: Any) -> list[Any]:
+        """What is joined on Spark."""
+        return [
+            spark.read.format(format_of(path)).options(**_options(path)).load(str(path))
+            for path in (Path(self.left), Path(self.right))
+        ]
+
+    def explain(self, left: Any, right: Any) -> JoinPlan:
+        """The plan of the join, with what the data tells."""
+        return api.explain(
+            left,
+            right,
+            self.on,
+            self.how,
+            suffix=self.suffix,
+            memory=self.memory or "auto",
+            algorithm=self.algorithm,
+            progressive=self.as_it_comes,
+        )
 
     def join(self, left: Any, right: Any, progress: Observer | None = None) -> Any:
         return api.join(
@@ -135,7 +163,7 @@ class Request(NamedTuple):
             self.on,
             self.how,
             suffix=self.suffix,
-            memory=self.memory,
+            memory=self.memory or api.EARLY_MEMORY,
             algorithm=self.algorithm,
             record=recording,
         )
@@ -171,9 +199,9 @@ def join(
     answers early.
     """
     viewing = Viewing(live, watch, port, record, report)
-    as_it_comes = viewing.wanted or any(REMOTE.match(place) for place in (left, right))
+    as_it_comes = viewing.wanted or _any_remote(left, right)
     request = Request(left, right, on, how, suffix, memory, algorithm, in_process or as_it_comes, as_it_comes)
-    request.checked()
+    request.check()
     check_output(out, overwrite=overwrite)
     started = time.perf_counter()
     if as_it_comes:
@@ -205,12 +233,25 @@ def explain(
     memory: Memory = None,
     algorithm: Algorithm = "auto",
     in_process: InProcess = False,
+    progressive: Annotated[
+        bool, typer.Option("--progressive", help="A join with --live, --watch, --record or --report.")
+    ] = False,
 ) -> None:
-    """Say what a join would do, and why. On Spark this reads no data; in process, the columns of the condition."""
-    request = Request(left, right, on, how, "_right", memory, algorithm, in_process)
-    plan = request.checked()
-    if in_process:
-        plan = request.explained()
+    """Say what a join of these files would do, and why; nothing is joined or written.
+
+    It looks at the data as the join does: on Spark, which it starts, by a sample and, of Parquet files that are
+    clustered alike, by their keys; in process by the columns of the condition. A wrong request is refused before that.
+    """
+    as_it_comes = progressive or _any_remote(left, right)
+    request = Request(left, right, on, how, "_right", memory, algorithm, in_process or as_it_comes, as_it_comes)
+    request.check()
+    if request.in_process:
+        plan = request.explain(*request.inputs())
+    else:
+        from dovetail.spark.session import session_for_now
+
+        with session_for_now() as spark:
+            plan = request.explain(*request.frames(spark))
     console.print(plan.explain(), highlight=False, markup=False, soft_wrap=True)
 
 
@@ -306,21 +347,19 @@ def _writer(out: Path, schema: pa.Schema) -> Iterator[Any]:
 
 
 def _join_on_spark(request: Request, out: Path, observer: Observer | None) -> int:
-    from dovetail.spark.session import local_session
+    from dovetail.spark.session import session_for_now
 
     observe = observer or _nobody
     observe(Progress("starting Spark"))
-    spark = local_session()
-    try:
-        left, right = (
-            spark.read.format(format_of(path)).options(**_options(path)).load(str(path))
-            for path in (Path(request.left), Path(request.right))
-        )
+    with session_for_now() as spark:
+        left, right = request.frames(spark)
         observe(Progress("joining"))
         request.join(left, right).write.mode("overwrite").parquet(str(out))
         return spark.read.parquet(str(out)).count()
-    finally:
-        spark.stop()
+
+
+def _any_remote(*places: str) -> bool:
+    return any(REMOTE.match(place) for place in places)
 
 
 def _remote(place: str) -> Source | None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -43,6 +43,14 @@ KERNELS = {
     "unequal": ("unequal", "all but the partners by equality"),
 }
 
+DIAG, WAVES = "diag", "waves"  # algorithms that are no operators
+AT_ARRIVAL = ("shj",)
+"""Operators that leave no result for later."""
+
+NESTED_LOOP = Choice("nested_loop", "nothing to hash on or to order by")
+SPARE = 4  # times what tables and their indexes should take: nothing is known of what else will be held
+INDEX_BYTES = 48  # most that an index takes for a row
+
 WINDOWED = ("inner", "left", "left_semi", "left_anti")
 
 NESTED_LOOP_ADVICE = (
@@ -60,19 +68,126 @@ def join_type(how: str) -> str:
     return found
 
 
-def plan_tables(
+class Diagonals(Protocol):
+    """Makes plans along the diagonal, by a look at rows that can be read by position."""
+
+    def plan(
+        self, condition: Condition, how: str, memory_bytes: int | None, parameters: Mapping[str, Any], *, asked: bool
+    ) -> tuple[JoinPlan | None, tuple[str, ...]]:
+        """The plan, if it is asked for or pays; else None, and why not, if that was found out."""
+
+
+class Unseen:
+    """Rows that can be read by position, and are not looked at: a request is checked before anything is read."""
+
+    def plan(
+        self, condition: Condition, how: str, memory_bytes: int | None, parameters: Mapping[str, Any], *, asked: bool
+    ) -> tuple[JoinPlan | None, tuple[str, ...]]:
+        return (JoinPlan(condition, how, Choice(DIAG, "asked for"), memory_bytes=memory_bytes) if asked else None), ()
+
+
+class TableSize(NamedTuple):
+    """Of both tables together, as they are in memory."""
+
+    rows: int
+    nbytes: int
+
+    def fits(self, memory_bytes: int) -> bool:
+        """Whether all rows and their indexes can be kept, with much to spare."""
+        return SPARE * (self.nbytes + INDEX_BYTES * self.rows) <= memory_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class InputFacts:
+    """What is known of both inputs besides their schemas: how they come, where they are joined, how large they are."""
+
+    kind: Literal["at_rest", "progressive", "stream"] = "at_rest"
+    on_spark: bool = False
+    ends: bool = True  # streams: whether their end can be told
+    window: Window | None = None  # streams
+    size: TableSize | None = None  # where it is known for sure; an estimate is not enough
+    diagonal: Diagonals | None = None  # where rows can be read by position
+
+
+AT_REST = InputFacts()
+
+
+def plan_join(
     condition: Condition,
     how: str = "inner",
+    facts: InputFacts = AT_REST,
     *,
     algorithm: str = "auto",
     memory_bytes: int | None = None,
     parameters: Mapping[str, Any] | None = None,
 ) -> JoinPlan:
-    """The plan of a join of two tables at rest: the kernel of their class of predicate, or the algorithm asked for."""
-    how = join_type(how)
-    if algorithm != "auto":
-        return plan_operator(condition, how, algorithm=algorithm, memory_bytes=memory_bytes, parameters=parameters)
+    """The plan of a join: what runs, wherever it was asked for. What cannot be done is refused here.
+
+    On Spark it is the plan of one cell; a look at the data then adds a router to it.
+    """
+    how, given = join_type(how), dict(parameters or {})
+    if facts.window is not None:
+        return _within_window(condition, how, facts.window, algorithm, memory_bytes)
+    if facts.on_spark and how != "inner":
+        _check_outer(how, facts, algorithm)
     Shares(Budget(memory_bytes), block_rows=1)  # refuses a budget that is too small, before any work
+    if given and algorithm == "auto":
+        raise InputError(
+            f"{', '.join(given)}: not an option of a join of tables in process. Algorithms have parameters: say "
+            "which is meant by algorithm='pmj' or another."
+        )
+    plan, advice = _along_diagonal(condition, how, facts, algorithm, memory_bytes, given)
+    if plan is not None:
+        return plan
+    name = "auto" if algorithm == DIAG else algorithm
+    if facts.kind == "progressive" and facts.on_spark:
+        plan = _in_waves(condition, how, name, memory_bytes)
+    elif facts.kind == "stream":
+        plan = _of_streams(condition, how, facts, name, memory_bytes)
+    elif name != "auto":
+        plan = _by_operator(condition, how, _named(condition, name), memory_bytes, given)
+    elif facts.kind == "progressive":
+        plan = _by_operator(condition, how, _as_rows_come(condition, how, memory_bytes, facts.size), memory_bytes)
+    elif facts.on_spark and how == "inner" and condition.equalities and choose_drive(condition).kind == "none":
+        plan = _by_operator(condition, how, _symmetric_hash(condition), memory_bytes)  # no row waits for the others
+    else:
+        plan = _by_kernel(condition, how, memory_bytes)
+    return replace(plan, advice=(*plan.advice, *advice))
+
+
+def _check_outer(how: str, facts: InputFacts, algorithm: str) -> None:
+    """Refuse what gives inner joins only on Spark."""
+    if facts.kind == "progressive":
+        raise PlanError(f"how={how!r}: Spark DataFrames are joined progressively by inner joins only.")
+    if facts.kind == "stream":
+        raise PlanError(f"how={how!r} on streams needs a window; without one there are inner joins only.")
+    if algorithm not in ("auto", DIAG):
+        raise PlanError(f"how={how!r}: algorithm={algorithm!r} gives inner joins only on Spark. Leave it to us.")
+
+
+def _along_diagonal(
+    condition: Condition,
+    how: str,
+    facts: InputFacts,
+    algorithm: str,
+    memory_bytes: int | None,
+    parameters: Mapping[str, Any],
+) -> tuple[JoinPlan | None, tuple[str, ...]]:
+    asked = algorithm == DIAG
+    if not asked and (algorithm != "auto" or facts.kind != "at_rest" or facts.diagonal is None):
+        return None, ()
+    if asked and not condition.equalities:
+        raise PlanError(f"algorithm={DIAG!r} cannot run {condition.text}: it needs an equality between the two sides.")
+    if facts.diagonal is None:
+        raise InputError(
+            f"algorithm={DIAG!r} has to know how many rows there are and may read them twice: give tables or Parquet "
+            "files in process, plain reads of Parquet files on Spark."
+        )
+    return facts.diagonal.plan(condition, how, memory_bytes, parameters, asked=asked)
+
+
+def _by_kernel(condition: Condition, how: str, memory_bytes: int | None) -> JoinPlan:
+    """By the kernel of the condition's class, which sees both sides complete."""
     drive = choose_drive(condition)
     kernel = _kernel(drive)
     return JoinPlan(
@@ -87,21 +202,45 @@ def plan_tables(
     )
 
 
-def plan_cells(
-    condition: Condition, how: str = "inner", *, algorithm: str = "auto", memory_bytes: int | None = None
-) -> JoinPlan:
-    """The plan of the cells of a join: as for tables, but rows that meet by hash alone need not wait for each other."""
-    drive = choose_drive(condition)
-    if algorithm != "auto" or (join_type(how) == "inner" and drive.equal and drive.kind == "none"):
-        return plan_join(condition, how, algorithm=algorithm, memory_bytes=memory_bytes)
-    return plan_tables(condition, how, algorithm=algorithm, memory_bytes=memory_bytes)
+def _in_waves(condition: Condition, how: str, algorithm: str, memory_bytes: int | None) -> JoinPlan:
+    """By small jobs over cells, each of which runs a kernel."""
+    if algorithm not in ("auto", WAVES):
+        raise PlanError(f"algorithm={algorithm!r} is for progressive joins in process; DataFrames are joined in waves.")
+    plan = _by_kernel(condition, how, memory_bytes)
+    why = f"small jobs over cells, the promising ones first; in a cell {plan.operator.name}: {plan.operator.why}"
+    return replace(plan, operator=Choice(WAVES, why), at_rest=False)
 
 
-def plan_window(
-    condition: Condition, how: str, window: Window, *, algorithm: str = "auto", memory_bytes: int | None = None
+def _of_streams(
+    condition: Condition, how: str, facts: InputFacts, algorithm: str, memory_bytes: int | None
 ) -> JoinPlan:
-    """The plan of a windowed join of streams."""
-    how = join_type(how)
+    """By an operator whose state outlives micro-batches."""
+    if not condition.equalities and not facts.ends:
+        raise PlanError(
+            f"{condition.text} has no equality between the two streams: without a window every row would have to be "
+            "compared with every other for ever. Say how long rows can match, as in window=dovetail.window(rows=…) or "
+            "dovetail.window(time=…, on=…), or add an equality; or, if the streams end, say so by end=… and "
+            "algorithm='diner'."
+        )
+    if algorithm != "auto":
+        operator = _named(condition, algorithm)
+    elif condition.equalities and (memory_bytes is None or not facts.ends):
+        operator = _symmetric_hash(condition)
+    else:
+        operator = _spilling(condition, how, in_batches=True) or NESTED_LOOP
+    if operator.name not in AT_ARRIVAL and not facts.ends:
+        raise PlanError(
+            f"algorithm={operator.name!r} leaves pairs for later, which a stream without end never comes to. "
+            "If the streams end, say how one can tell: end=\"kind = 'end'\", or end='available' if what is available "
+            f"now is all. Else give one of {', '.join(AT_ARRIVAL)}, or leave it to us."
+        )
+    return _by_operator(condition, how, operator, memory_bytes)
+
+
+def _within_window(
+    condition: Condition, how: str, window: Window, algorithm: str, memory_bytes: int | None
+) -> JoinPlan:
+    """By sorted runs of what the window holds."""
     if algorithm not in ("auto", "spo"):
         raise PlanError(f"algorithm={algorithm!r} does not join within windows; spo does.")
     if how not in WINDOWED:
@@ -142,35 +281,16 @@ def _kernel(drive: Drive) -> Choice:
     return Choice(*KERNELS[drive.kind])
 
 
-def plan_join(
-    condition: Condition, how: str = "inner", *, algorithm: str = "auto", memory_bytes: int | None = None
-) -> JoinPlan:
-    """The plan of an inner join in one cell."""
-    how = join_type(how)
-    if how != "inner":
-        raise PlanError(f"how={how!r} needs tables at rest and algorithm='auto'; here it is inner only.")
-    return plan_operator(condition, how, algorithm=algorithm, memory_bytes=memory_bytes)
-
-
-def plan_operator(
+def _by_operator(
     condition: Condition,
-    how: str = "inner",
-    *,
-    algorithm: str = "auto",
-    memory_bytes: int | None = None,
+    how: str,
+    operator: Choice,
+    memory_bytes: int | None,
     parameters: Mapping[str, Any] | None = None,
 ) -> JoinPlan:
-    """The plan of a join in process by an operator, which may have parameters."""
-    how = join_type(how)
-    if parameters and algorithm == "auto":
-        raise InputError(
-            f"{', '.join(parameters)}: not an option of a join of tables in process. Algorithms have parameters: say "
-            "which is meant by algorithm='pmj' or another."
-        )
-    operator = _operator(condition, algorithm, how)
+    """By an operator that takes rows as they come."""
     check_join_type(operator.name, how)
     check_parameters(operator_class(operator.name), parameters or {})
-    Shares(Budget(memory_bytes), block_rows=1)  # refuses a budget that is too small, before any work
     driven = _finders(operator, condition)
     return JoinPlan(
         condition,
@@ -179,7 +299,7 @@ def plan_operator(
         driven=tuple(describe(p) for p in driven),
         checked=checked_beside(condition, driven),
         memory_bytes=memory_bytes,
-        advice=_advice(condition) if operator.name == "nested_loop" and algorithm == "auto" else (),
+        advice=_advice(condition) if operator is NESTED_LOOP else (),
         parameters=dict(parameters or {}),
     )
 
@@ -190,6 +310,9 @@ def _finders(operator: Choice, condition: Condition) -> tuple[Predicate, ...]:
         return ()
     if operator.name == "pmj":
         return SweepOrder(condition).predicates
+    if operator.name == "spo":
+        drive = choose_drive(condition)
+        return (*drive.equal, *drive.predicates)
     if operator.name == "diner" and not condition.equalities:
         return tuple(p for p in (ordering_predicate(condition),) if p is not None and p in condition.predicates)
     return condition.equalities
@@ -214,15 +337,62 @@ def _advice(condition: Condition) -> tuple[str, ...]:
     return (NESTED_LOOP_ADVICE, *(f"{text_of(part)}: {OR_ADVICE}" for part in alternatives))
 
 
-def _operator(condition: Condition, algorithm: str, how: str) -> Choice:
-    if algorithm != "auto":
-        refusal = operator_class(algorithm).refuses(condition)
-        if refusal is not None:
-            raise PlanError(f"algorithm={algorithm!r} cannot run {condition.text}: {refusal}.")
-        return Choice(algorithm, "asked for" + (f"; {SweepOrder(condition).text}" if algorithm == "pmj" else ""))
-    if how != "inner" and SweepOrder.exists(condition):
-        return Choice("pmj", f"progressive merge join, for {how}; {SweepOrder(condition).text}")
-    if condition.equalities:
-        keys = " AND ".join(describe(p) for p in condition.equalities)
-        return Choice("shj", f"symmetric hash join on {keys}")
-    return Choice("nested_loop", "no equality to hash on")
+# Which operator.
+
+
+def spilling_operator(condition: Condition, how: str, *, in_batches: bool = False) -> str | None:
+    """The operator that finds candidates by the condition and keeps to any budget; None where there is none.
+
+    diner finds equal keys by hash and gives results at once, but orders by one key only. pmj runs the kernel of the
+    whole condition. `in_batches`: the state is saved after each batch of rows, which costs diner less.
+    """
+    kind = choose_drive(condition).kind
+    by_one_key = bool(condition.equalities) or (in_batches and kind in ("band", "one_inequality"))
+    for name in ("diner", "pmj") if by_one_key else ("pmj",):
+        operator = operator_class(name)
+        if how in operator.join_types and operator.refuses(condition) is None:
+            return name
+    return None
+
+
+def _named(condition: Condition, algorithm: str) -> Choice:
+    refusal = operator_class(algorithm).refuses(condition)
+    if refusal is not None:
+        raise PlanError(f"algorithm={algorithm!r} cannot run {condition.text}: {refusal}.")
+    return Choice(algorithm, "asked for" + (f"; {SweepOrder(condition).text}" if algorithm == "pmj" else ""))
+
+
+def _as_rows_come(condition: Condition, how: str, memory_bytes: int | None, size: TableSize | None) -> Choice:
+    """For a progressive join in process: what spills, unless everything fits for sure."""
+    fits = memory_bytes is None or (size is not None and size.fits(memory_bytes))
+    if condition.equalities and how == "inner" and fits:
+        return _symmetric_hash(condition, "no limit of memory" if memory_bytes is None else "both tables fit in memory")
+    found = _spilling(condition, how)
+    if found is not None:
+        return found
+    if how in operator_class("spo").join_types and (how != "inner" or (fits and choose_drive(condition).predicates)):
+        return Choice("spo", "sorted runs of both sides, kept in memory" + ("" if how == "inner" else f", for {how}"))
+    return NESTED_LOOP
+
+
+def _spilling(condition: Condition, how: str, *, in_batches: bool = False) -> Choice | None:
+    name = spilling_operator(condition, how, in_batches=in_batches)
+    wanted = "" if how == "inner" else f", for {how}"
+    match name:
+        case "pmj":
+            return Choice(
+                name, f"progressive merge join{wanted}; {SweepOrder(condition).text}; spills what does not fit"
+            )
+        case "diner" if condition.equalities:
+            return Choice(name, f"hash join on {_equal_keys(condition)}; spills what gives the fewest results")
+        case "diner":
+            return Choice(name, "ordered by one key; spills what gives the fewest results")
+    return None
+
+
+def _symmetric_hash(condition: Condition, why: str = "") -> Choice:
+    return Choice("shj", f"symmetric hash join on {_equal_keys(condition)}" + (why and f"; {why}"))
+
+
+def _equal_keys(condition: Condition) -> str:
+    return " AND ".join(describe(p) for p in condition.equalities)

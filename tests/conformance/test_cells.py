@@ -24,7 +24,7 @@ import dovetail
 from dovetail.batch import Side, one_batch
 from dovetail.condition import Condition, parse
 from dovetail.matchers import build, choose_drive
-from dovetail.planner import plan_cells, with_estimate
+from dovetail.planner import InputFacts, plan_join, with_estimate
 from dovetail.runtimes import chunked
 from dovetail.runtimes.output import output_schema
 from dovetail.runtimes.work import Counting, Joining
@@ -76,7 +76,7 @@ def check(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(case.seed)
     condition = parse(case.on.spark, case.left.schema, case.right.schema)
     sides = (partitions(rng, case.left), partitions(rng, case.right))
-    plan = plan_cells(condition, case.how, memory_bytes=case.memory)
+    plan = plan_join(condition, case.how, InputFacts(on_spark=True), memory_bytes=case.memory)
     if not plan.at_rest:
         plan = replace(plan, memory_bytes=None)  # the operator refuses what it cannot keep
     tasks = rng.choice((1, 2, 4, 7))

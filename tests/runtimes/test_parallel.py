@@ -14,7 +14,7 @@ import dovetail
 from dovetail.batch import Side
 from dovetail.condition import parse
 from dovetail.errors import BudgetError, InputError, PlanError
-from dovetail.planner import plan_operator
+from dovetail.planner import plan_join
 from dovetail.runtimes.parallel import plan_workers
 from dovetail.testing import CONDITIONS, definition, random_table
 
@@ -80,9 +80,7 @@ def test_skewed_keys_are_balanced() -> None:
         pa.table({"k": np.minimum(rng.zipf(1.3, 20_000), 5000), "x": rng.exponential(5, 20_000)}) for _ in "lr"
     )
     for on in ("l.k = r.k", "abs(l.x - r.x) <= 0.01"):
-        plan, cells = plan_workers(
-            plan_operator(parse(on, left.schema, right.schema), algorithm="pmj"), (left, right), 4
-        )
+        plan, cells = plan_workers(plan_join(parse(on, left.schema, right.schema), algorithm="pmj"), (left, right), 4)
         found = [0] * 4
         batches = [table.combine_chunks().to_batches()[0] for table in (left, right)]
         visits = [cells.router.route(side, batches[side], np.arange(20_000)) for side in Side]

@@ -22,7 +22,7 @@ from dovetail.condition import parse
 from dovetail.condition.graph import parse_graph
 from dovetail.errors import StateError
 from dovetail.operators import multi_operator_class
-from dovetail.planner import plan_join
+from dovetail.planner import InputFacts, plan_join
 from dovetail.routers.hash import HashRouter
 from dovetail.routers.hypercube import hypercube
 from dovetail.runtimes.multi_tables import multi_schema
@@ -42,6 +42,9 @@ Rows = tuple[pa.RecordBatch, pa.RecordBatch]
 Results = Counter[tuple[int, int]]
 
 
+ENDING = InputFacts("stream", on_spark=True)
+
+
 class CrashError(Exception):
     """What happens to an attempt."""
 
@@ -50,7 +53,7 @@ def stream_join(
     state_dir: Path, on: str = "l.k = r.k", algorithm: str = "auto", memory_bytes: int | None = None
 ) -> TwoStreams:
     condition = parse(on, *SCHEMAS)
-    plan = replace(plan_join(condition, algorithm=algorithm, memory_bytes=memory_bytes), cells=1)
+    plan = replace(plan_join(condition, facts=ENDING, algorithm=algorithm, memory_bytes=memory_bytes), cells=1)
     return TwoStreams(
         plan, HashRouter(condition, 1), (0, 0), output_schema(*SCHEMAS, "_r"), Setting(1, str(state_dir), "join")
     )

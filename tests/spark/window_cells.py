@@ -17,7 +17,7 @@ from tests.spark.window_oracle import Results, Source
 
 from dovetail.batch import Side
 from dovetail.condition import parse
-from dovetail.planner import plan_window
+from dovetail.planner import InputFacts, plan_join
 from dovetail.routing import window_router
 from dovetail.runtimes.output import output_schema
 from dovetail.spark import cell_state, window_cell, windowed
@@ -124,7 +124,7 @@ def query(
 ) -> Query:
     schemas = (tables[0].schema, tables[1].schema)
     condition = parse(on, *schemas)
-    plan = plan_window(condition, how, bounds)
+    plan = plan_join(condition, how, InputFacts("stream", on_spark=True, window=bounds))
     output = output_schema(*schemas, "_r", how)
     router, _ = window_router(condition, how, cells)
     join = WindowJoin(plan, bounds, cells, partitions, str(state_dir), (0, 0), output, "dovetail", router=router)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from dovetail.diagonal.room import fitting_rows, least_bytes
 from dovetail.errors import InputError, PlanError
 from dovetail.plan import Choice, Diagonal, JoinPlan
 from dovetail.planner import checked_beside, join_type
+from dovetail.sources.parquet_files import ParquetSource
 from dovetail.sources.scans import Scan
 
 TABLES = 5  # section 4.3: few enough to look into, enough to slide in small steps
@@ -41,6 +42,10 @@ class Wish:
 
     @classmethod
     def of(cls, **options: Any) -> Wish:
+        unknown = sorted(options.keys() - cls.__dataclass_fields__.keys())
+        if unknown:
+            known = ", ".join(cls.__dataclass_fields__)
+            raise InputError(f"{', '.join(unknown)}: not an option of a join along the diagonal. There are {known}.")
         wish = cls(**{name: value for name, value in options.items() if value is not None})
         if wish.share is not None and not 0 < wish.share <= 1:
             raise InputError(f"share must be more than 0 and at most 1; got {wish.share!r}.")
@@ -49,6 +54,23 @@ class Wish:
         if wish.tables < 1:
             raise InputError(f"tables must be positive; got {wish.tables!r}.")
         return wish
+
+
+@dataclass(frozen=True, slots=True)
+class ScanDiagonals:
+    """Plans of rows that are read in process: of tables where it is asked for, of files also where it pays."""
+
+    scans: Scans
+    look: bool = False  # even if the window is settled already
+
+    def plan(
+        self, condition: Condition, how: str, memory_bytes: int | None, parameters: Mapping[str, Any], *, asked: bool
+    ) -> tuple[JoinPlan | None, tuple[str, ...]]:
+        if asked:
+            return plan_diagonal(condition, how, self.scans, Wish.of(**parameters), memory_bytes, look=self.look), ()
+        if not any(isinstance(scan, ParquetSource) for scan in self.scans):
+            return None, ()
+        return choose_diagonal(condition, how, self.scans, memory_bytes)
 
 
 def plan_diagonal(

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 
 from dovetail.batch import Arrival, End, Event, Phase, Results, Side, Stall, Watermark
 from dovetail.operators.protocol import JoinOperator, Workspace
+from dovetail.planner import spilling_operator
 from dovetail.runtimes.phases import Found, Phases
 
 
@@ -20,7 +21,7 @@ class Driver(Phases[Side, Results]):
     """Runs one operator from event to event."""
 
     operator: JoinOperator
-    spilling = "nested_loop"
+    _workspace: Workspace
 
     def __init__(self, operator: JoinOperator, workspace: Workspace, ended: tuple[bool, bool] = (False, False)) -> None:
         super().__init__(operator, workspace, {side: ended[side] for side in Side})
@@ -54,3 +55,6 @@ class Driver(Phases[Side, Results]):
 
     def _called(self, key: Side) -> str:
         return f"the {key.name.lower()} side"
+
+    def _spilling(self) -> str | None:
+        return spilling_operator(self._workspace.condition, self._workspace.parameters.get("how", "inner"))

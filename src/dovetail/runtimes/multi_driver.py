@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from dovetail.batch import Stall
+from dovetail.operators import multi_operator_class
 from dovetail.operators.multi import MultiOperator, MultiWorkspace
 from dovetail.runtimes.phases import Found, Phases
 from dovetail.tuples import ArrivalOf, EndOf, MultiEvent, Tuples
@@ -14,7 +15,7 @@ class MultiDriver(Phases[str, Tuples]):
     """Runs one operator from event to event."""
 
     operator: MultiOperator
-    spilling = "miner"
+    _workspace: MultiWorkspace
 
     def __init__(self, operator: MultiOperator, workspace: MultiWorkspace, ended: Sequence[bool] = ()) -> None:
         aliases = workspace.graph.aliases
@@ -40,3 +41,7 @@ class MultiDriver(Phases[str, Tuples]):
                 return self._react(steps, over)
             case EndOf(alias):
                 return self._end(alias)
+
+    def _spilling(self) -> str | None:
+        names = (name for name in ("miner", "pmj") if multi_operator_class(name).refuses(self._workspace.graph) is None)
+        return next(names, None)

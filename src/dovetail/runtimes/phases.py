@@ -59,8 +59,6 @@ class Phases(Generic[K, R]):
     """
 
     operator: _Operator[K, R]
-    spilling: ClassVar[str]
-    """An algorithm for such inputs that always keeps to its memory."""
 
     def __init__(self, operator: _Operator[K, R], workspace: _Workspace, ended: Mapping[K, bool]) -> None:
         self.operator = operator
@@ -108,10 +106,16 @@ class Phases(Generic[K, R]):
     def _explained(self, error: BudgetError) -> BudgetError:
         if self.operator.spills:
             return error
+        other = self._spilling()
+        instead = "" if other is None else f", or choose an algorithm that spills, such as algorithm={other!r}"
         return BudgetError(
             f"{error} {self.operator.name} does not spill: it keeps all inputs in memory until only one has rows to "
-            f"come. Give it more memory, or choose an algorithm that spills, such as algorithm={self.spilling!r}."
+            f"come. Give it more memory{instead}."
         )
+
+    def _spilling(self) -> str | None:
+        """An algorithm that can do the same join within any budget; None where there is none."""
+        raise NotImplementedError
 
 
 def rows_per_piece(batch: pa.RecordBatch, budget: Budget, block_rows: int) -> int:

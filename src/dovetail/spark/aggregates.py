@@ -20,7 +20,7 @@ from dovetail.batch import Side
 from dovetail.condition import Column, columns_of, spark_sql, text_of
 from dovetail.condition.aggregates import Aggregate, GroupColumn, check_names, parse_aggregates, parse_by
 from dovetail.errors import InputError, PlanError
-from dovetail.planner import plan_tables, plan_window
+from dovetail.planner import InputFacts, plan_join
 from dovetail.runtimes.work import Aggregating, Counting, Work
 from dovetail.spark.binding import Bound, after_join, bind_frames, by_position, position_name
 from dovetail.spark.cell import cells_at_rest
@@ -106,7 +106,8 @@ def _windowed(
     output = pa.schema([*schemas[0], *(pa.field(a.name, a.type) for a in wanted)])
     answers = from_arrow_schema(pa.schema([pa.field(a.name, a.type) for a in wanted]))
     fields = [*left.schema.fields, *answers.fields]
-    join = window_join((left, right), bound, plan_window(bound.condition, "inner", window), window, options, output)
+    plan = plan_join(bound.condition, facts=InputFacts("stream", on_spark=True, window=window))
+    join = window_join((left, right), bound, plan, window, options, output)
     joined = join_windowed(bound.frames, replace(join, aggregates=wanted), carried_schema(fields))
     return after_join(joined, bound, fields)
 
@@ -119,7 +120,7 @@ def _bound(left: DataFrame, right: DataFrame, on: Any, given: dict[str, Any]) ->
 
 
 def _work(bound: Bound, work: Work, options: Options, schema: Any) -> DataFrame:
-    plan, look = look_at(bound, plan_tables(bound.condition), options, listed=False)
+    plan, look = look_at(bound, plan_join(bound.condition), options, listed=False)
     routed = route(plan, look)
     return in_cells(bound, routed, cells_at_rest(work, routed.first, None), schema)
 

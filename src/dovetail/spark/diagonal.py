@@ -11,7 +11,7 @@ Where the join type asks which rows of R1 have a partner, the survey notes it, a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,7 +28,7 @@ from dovetail.condition.mirror import mirrored_expression
 from dovetail.diagonal.choose import Wish, choose_diagonal, plan_diagonal
 from dovetail.errors import PlanError
 from dovetail.plan import Choice, JoinPlan
-from dovetail.planner import join_type, plan_cells
+from dovetail.planner import InputFacts, join_type, plan_join
 from dovetail.runtimes.output import ONE_SIDED, WITHOUT_PARTNER
 from dovetail.runtimes.slices import Range, Sliced, SliceJoin, Survey, cut_slices
 from dovetail.sources.parquet_rows import ParquetRows
@@ -75,13 +75,40 @@ class DiagonalPlan:
     slices: tuple[Range, ...]
 
 
-def wanted_diagonal(bound: Bound, inputs: Inputs, how: str, memory_bytes: int | None, options: Options) -> DiagonalPlan:
+class FrameDiagonals:
+    """Plans of DataFrames along the diagonal. A survey of the keys says if it is what the sample has promised."""
+
+    def __init__(self, inputs: Inputs, bound: Bound, output: pa.Schema, options: Options) -> None:
+        self._inputs, self._bound, self._output, self._options = inputs, bound, output, options
+        self.join: DiagonalTables | None = None  # that was planned
+
+    def plan(
+        self, condition: Condition, how: str, memory_bytes: int | None, parameters: Mapping[str, Any], *, asked: bool
+    ) -> tuple[JoinPlan | None, tuple[str, ...]]:
+        make = _wanted if asked else _chosen
+        found, why_not = make(self._bound, self._inputs, how, memory_bytes, self._options)
+        if found is None:
+            return None, why_not
+        if not found.slices:
+            return None, ("not along the diagonal: a side is empty",)
+        join = DiagonalTables(self._inputs, found, self._output, self._options)
+        if not join.is_one_to_many:
+            return None, ("not along the diagonal: keys come several times on both sides",)
+        if not asked and not join.pays:
+            return None, ("not along the diagonal: most rows are not beside their partners",)
+        self.join = join
+        return found.plan, ()
+
+
+def _wanted(
+    bound: Bound, inputs: Inputs, how: str, memory_bytes: int | None, options: Options
+) -> tuple[DiagonalPlan, tuple[str, ...]]:
     """The plan of a join along the diagonal that was asked for; an error where it is not possible."""
     bound, scans = wanted_scans(bound, inputs, how)
     wish = Wish.of(share=options.share, one=options.one, tables=options.tables)
     look = measured_by(inputs[0].sparkSession, _slices(bound, options))
     plan = plan_diagonal(_looked_up(bound), how, scans, wish, _for_window(memory_bytes), measure=look)
-    return _in_slices(plan, bound, scans, memory_bytes, options)
+    return _in_slices(plan, bound, scans, memory_bytes, options), ()
 
 
 def wanted_scans(bound: Bound, inputs: Inputs, how: str) -> tuple[Bound, Scans]:
@@ -95,7 +122,7 @@ def wanted_scans(bound: Bound, inputs: Inputs, how: str) -> tuple[Bound, Scans]:
         ) from None
 
 
-def chosen_diagonal(
+def _chosen(
     bound: Bound, inputs: Inputs, how: str, memory_bytes: int | None, options: Options
 ) -> tuple[DiagonalPlan | None, tuple[str, ...]]:
     """The plan where a look at the files says that it pays; else None, and why not."""
@@ -245,8 +272,11 @@ class DiagonalTables:
         sliced = self.sliced
         bound = replace(self._bound, frames=(frames[Side.LEFT], frames[Side.RIGHT]))
         sizes = {sliced.one: sliced.scans[sliced.one].rows, sliced.many: int(self.left_over.sum())}
-        cell = plan_cells(
-            bound.condition, "right" if how == "right_alone" else how, memory_bytes=sliced.plan.memory_bytes
+        cell = plan_join(
+            bound.condition,
+            "right" if how == "right_alone" else how,
+            InputFacts(on_spark=True),
+            memory_bytes=sliced.plan.memory_bytes,
         )
         plan = replace(cell, how=how, rows=(sizes[Side.LEFT], sizes[Side.RIGHT]), pairs=float(sizes[sliced.many]))
         tasks = self._options.cells or tasks_for(bound, plan, shuffle_partitions(self._inputs[0]))

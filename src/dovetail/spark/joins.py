@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -13,21 +15,20 @@ from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 from dovetail.batch import Side
 from dovetail.condition import Column, spark_sql, text_of
 from dovetail.errors import InputError, PlanError
-from dovetail.operators import operator_class
 from dovetail.plan import Choice, JoinPlan
-from dovetail.planner import plan_cells, plan_join, plan_window
+from dovetail.planner import InputFacts, join_type, plan_join
 from dovetail.routers.hash import HashRouter
 from dovetail.routers.protocol import Router
 from dovetail.routing import one_bucket, window_router
 from dovetail.runtimes.output import output_schema
 from dovetail.spark.binding import Bound, after_join, bind_frames, by_position, position_name
-from dovetail.spark.diagonal import DiagonalPlan, DiagonalTables, chosen_diagonal, wanted_diagonal
+from dovetail.spark.diagonal import FrameDiagonals
 from dovetail.spark.options import AVAILABLE, SOURCE, Options, check_told
 from dovetail.spark.schemas import carried_schema, result_fields
 from dovetail.spark.sink import remember_join
 from dovetail.spark.sources.columns import END
 from dovetail.spark.state import state_directory, use_rocksdb
-from dovetail.spark.stream_cell import AT_ARRIVAL, Setting, TwoStreams
+from dovetail.spark.stream_cell import Setting, TwoStreams
 from dovetail.spark.streaming import join_streams
 from dovetail.spark.tables import is_both_unique, joined_tables, look_at, route, shuffle_partitions
 from dovetail.spark.window_plan import WindowJoin
@@ -35,12 +36,29 @@ from dovetail.spark.windowed import join_windowed
 from dovetail.window import Window
 
 MARK = "__dovetail_end"
-DIAG = "diag"
 
 Inputs = tuple[DataFrame, DataFrame]
 
 
-def join_dataframes(
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A join before it runs: what `explain` shows is what `frame` does."""
+
+    plan: JoinPlan
+    frame: Callable[[], DataFrame]
+
+
+def join_dataframes(left: DataFrame, right: DataFrame, on: Any, how: str, **setting: Any) -> DataFrame:
+    """The join as a DataFrame; a streaming one if the inputs stream. Arguments as of `plan_dataframes`."""
+    return plan_dataframes(left, right, on, how, **setting).frame()
+
+
+def explain_dataframes(left: DataFrame, right: DataFrame, on: Any, how: str, **setting: Any) -> JoinPlan:
+    """The plan of a join; samples the inputs as the join itself would. Arguments as of `plan_dataframes`."""
+    return plan_dataframes(left, right, on, how, **setting).plan
+
+
+def plan_dataframes(
     left: DataFrame,
     right: DataFrame,
     on: Any,
@@ -51,92 +69,34 @@ def join_dataframes(
     memory_bytes: int | None,
     algorithm: str,
     **given: Any,
-) -> DataFrame:
-    """The join as a DataFrame; a streaming one if the inputs stream."""
+) -> Planned:
+    """How two DataFrames are joined. Tables at rest are sampled for it."""
     options = Options.read(given)
     streaming = _streaming(left, right)
     if window is not None:
-        return _join_windowed(
-            (left, right), on, how, checked_window(window, streaming), suffix, memory_bytes, algorithm, options
-        )
+        window = checked_window(window, streaming)
     inputs, bound = (left, right), bind_frames(on, left, right)
-    if streaming:
-        algorithm = _for_streams(bound, algorithm, memory_bytes, options)
-        return _join_streams(inputs, bound, _plan(bound, how, algorithm, memory_bytes, True), options, suffix)
-    along, _ = _diagonal(inputs, bound, how, algorithm, memory_bytes, options)
-    if along is not None and along.slices:
-        join = DiagonalTables(inputs, along, _output(bound, suffix, along.plan.how, left), options)
-        if join.is_one_to_many and (algorithm == DIAG or join.pays):
-            return remember_join(join.frame(), join)
-    return _join_tables(inputs, bound, _plan(bound, how, _ordinary(algorithm), memory_bytes, False), options, suffix)
+    output = _output(bound, suffix, join_type(how), left)
+    if not streaming:
+        return _plan_tables(inputs, bound, how, algorithm, memory_bytes, options, output)
+    facts = InputFacts("stream", on_spark=True, ends=options.end is not None, window=window)
+    plan = _plan_cell(bound, how, facts, algorithm, memory_bytes)
+    if window is not None:
+        return _plan_windowed(inputs, bound, plan, window, options, output)
+    return _plan_streams(inputs, bound, plan, options, output, suffix)
 
 
 def join_bound(inputs: Inputs, bound: Bound, options: Options) -> DataFrame:
     """The inner join of tables at rest on a condition that was read before."""
-    return _join_tables(inputs, bound, _plan(bound, "inner", "auto", None, False), options, "_right")
+    plan = _plan_cell(bound, "inner", InputFacts(on_spark=True), "auto", None)
+    return _plan_cells(inputs, bound, plan, options, _output(bound, "_right", "inner", inputs[0])).frame()
 
 
-def explain_dataframes(
-    left: DataFrame,
-    right: DataFrame,
-    on: Any,
-    how: str,
-    *,
-    window: Any,
-    memory_bytes: int | None,
-    algorithm: str,
-    **given: Any,
-) -> JoinPlan:
-    """The plan of a join; samples the inputs where the join itself would."""
-    options = Options.read(given)
-    streaming = _streaming(left, right)
-    bound = bind_frames(on, left, right)
-    if window is not None:
-        plan = plan_window(
-            bound.condition, how, checked_window(window, streaming), algorithm=algorithm, memory_bytes=memory_bytes
-        )
-        cells = options.cells or shuffle_partitions(left)
-        _, choice = window_router(bound.condition, plan.how, cells)
-        return replace(plan, router=choice, cells=cells, tasks=cells)
-    if streaming:
-        algorithm = _for_streams(bound, algorithm, memory_bytes, options)
-        return _stream_plan(_plan(bound, how, algorithm, memory_bytes, True), left, options)[0]
-    along, why_not = _diagonal((left, right), bound, how, algorithm, memory_bytes, options)
-    if along is not None and along.slices:
-        return along.plan
-    plan = _plan(bound, how, _ordinary(algorithm), memory_bytes, False)
-    plan = replace(plan, advice=(*plan.advice, *why_not))
-    if _needs_spark(bound, plan):
-        return _by_spark_plan(bound, plan)
-    plan, look = look_at(bound, plan, options)
-    routed = route(plan, look)
-    if plan.how == "full" and not is_both_unique(routed):
-        first = route(replace(plan, how="left"), look).plan
-        return replace(first, how="full", advice=(*first.advice, TWO_PASSES))
-    return routed.plan
-
-
-def _plan(bound: Bound, how: str, algorithm: str, memory_bytes: int | None, streaming: bool) -> JoinPlan:
+def _plan_cell(bound: Bound, how: str, facts: InputFacts, algorithm: str, memory_bytes: int | None) -> JoinPlan:
     """The plan of one cell."""
-    plan_one = plan_join if streaming else plan_cells
-    plan = plan_one(bound.condition, how, algorithm=algorithm, memory_bytes=memory_bytes)
+    plan = plan_join(bound.condition, how, facts, algorithm=algorithm, memory_bytes=memory_bytes)
     checked = tuple(f"{text_of(part)} can be checked by Spark only, on every joined row" for part in bound.after)
     return replace(plan, advice=(*plan.advice, *checked))
-
-
-def _diagonal(
-    inputs: Inputs, bound: Bound, how: str, algorithm: str, memory_bytes: int | None, options: Options
-) -> tuple[DiagonalPlan | None, tuple[str, ...]]:
-    """The plan of a join along the diagonal, if it is wanted or pays; why not, if that was found out."""
-    options.check_window(algorithm)
-    if algorithm == DIAG:
-        found = wanted_diagonal(bound, inputs, how, memory_bytes, options)
-        return found, () if found.slices else ("not along the diagonal: a side is empty",)
-    return chosen_diagonal(bound, inputs, how, memory_bytes, options) if algorithm == "auto" else (None, ())
-
-
-def _ordinary(algorithm: str) -> str:
-    return "auto" if algorithm == DIAG else algorithm
 
 
 def _output(bound: Bound, suffix: str, how: str, frame: DataFrame) -> pa.Schema:
@@ -154,19 +114,39 @@ def _output(bound: Bound, suffix: str, how: str, frame: DataFrame) -> pa.Schema:
 TWO_PASSES = "a full join is a left join, and the right rows without a partner by a second pass over both sides"
 
 
-def _join_tables(inputs: Inputs, bound: Bound, plan: JoinPlan, options: Options, suffix: str) -> DataFrame:
-    output = _output(bound, suffix, plan.how, inputs[0])
+def _plan_tables(
+    inputs: Inputs,
+    bound: Bound,
+    how: str,
+    algorithm: str,
+    memory_bytes: int | None,
+    options: Options,
+    output: pa.Schema,
+) -> Planned:
+    options.check_window(algorithm)
+    diagonals = FrameDiagonals(inputs, bound, output, options)
+    plan = _plan_cell(bound, how, InputFacts(on_spark=True, diagonal=diagonals), algorithm, memory_bytes)
+    join = diagonals.join
+    if join is not None:
+        return Planned(plan, lambda: remember_join(join.frame(), join))
+    return _plan_cells(inputs, bound, plan, options, output)
+
+
+def _plan_cells(inputs: Inputs, bound: Bound, plan: JoinPlan, options: Options, output: pa.Schema) -> Planned:
     if _needs_spark(bound, plan):
-        return _join_by_spark(bound, plan, inputs, output)
+        plan = _by_spark_plan(bound, plan)
+        return Planned(plan, lambda: _join_by_spark(bound, plan, inputs, output))
     plan, look = look_at(bound, plan, options)
     routed = route(plan, look)
     if plan.how != "full" or is_both_unique(routed):
-        return joined_tables(inputs, bound, routed, output)
+        return Planned(routed.plan, lambda: joined_tables(inputs, bound, routed, output))
     # Rows of both sides are copied, so that no cell alone can tell which have no partner at all.
-    left, right = (
-        joined_tables(inputs, bound, route(replace(plan, how=how), look), output) for how in ("left", "right_alone")
+    passes = [route(replace(plan, how=how), look) for how in ("left", "right_alone")]
+    first = passes[0].plan
+    return Planned(
+        replace(first, how="full", advice=(*first.advice, TWO_PASSES)),
+        lambda: reduce(DataFrame.unionAll, (joined_tables(inputs, bound, one, output) for one in passes)),
     )
-    return left.unionAll(right)
 
 
 def _needs_spark(bound: Bound, plan: JoinPlan) -> bool:
@@ -197,18 +177,23 @@ def _join_by_spark(bound: Bound, plan: JoinPlan, inputs: Inputs, output: pa.Sche
 # Streams.
 
 
-def _for_streams(bound: Bound, algorithm: str, memory_bytes: int | None, options: Options) -> str:
-    """Streams that end may have more rows than memory, and need no equality: diner, where it can."""
-    condition = bound.condition
-    at_once = bool(condition.equalities) and memory_bytes is None
-    if algorithm != "auto" or options.end is None or at_once or operator_class("diner").refuses(condition) is not None:
-        return algorithm
-    return "diner"
+def _plan_streams(
+    inputs: Inputs, bound: Bound, plan: JoinPlan, options: Options, output: pa.Schema, suffix: str
+) -> Planned:
+    condition, cells = plan.condition, options.cells or shuffle_partitions(inputs[0])
+    router: Router
+    if condition.equalities:
+        router = HashRouter(condition, cells)
+        choice = Choice("hash", "equal keys share a cell, one per state partition")
+    else:
+        router, choice = one_bucket(condition, cells, (1, 1), None)
+    plan = replace(plan, router=choice, cells=router.cells, tasks=router.cells)
+    return Planned(plan, lambda: _join_streams(inputs, bound, plan, router, options, output, suffix))
 
 
-def _join_streams(inputs: Inputs, bound: Bound, plan: JoinPlan, options: Options, suffix: str) -> DataFrame:
-    output = _output(bound, suffix, plan.how, inputs[0])
-    plan, router = _stream_plan(plan, inputs[0], options)
+def _join_streams(
+    inputs: Inputs, bound: Bound, plan: JoinPlan, router: Router, options: Options, output: pa.Schema, suffix: str
+) -> DataFrame:
     spark = inputs[0].sparkSession
     use_rocksdb(spark)
     directory = state_directory(options.state_dir, spark)
@@ -236,27 +221,23 @@ def _marked(bound: Bound, side: Side, ends: str) -> DataFrame:
         raise InputError(f"end={ends!r} cannot be told of {', '.join(names)}: {error}") from error
 
 
-def _join_windowed(
-    inputs: Inputs,
-    on: Any,
-    how: str,
-    window: Window,
-    suffix: str,
-    memory_bytes: int | None,
-    algorithm: str,
-    options: Options,
-) -> DataFrame:
-    bound = bind_frames(on, *inputs)
-    plan = plan_window(bound.condition, how, window, algorithm=algorithm, memory_bytes=memory_bytes)
+def _plan_windowed(
+    inputs: Inputs, bound: Bound, plan: JoinPlan, window: Window, options: Options, output: pa.Schema
+) -> Planned:
     if bound.after and plan.how != "inner":
         parts = " AND ".join(text_of(part) for part in bound.after)
         raise PlanError(
             f"how={plan.how!r} on streams cannot be checked by Spark afterwards, as {parts} would have to be."
         )
-    output = _output(bound, suffix, plan.how, inputs[0])
-    join = window_join(inputs, bound, plan, window, options, output)
-    fields = result_fields(inputs, output)
-    return after_join(join_windowed(bound.frames, join, carried_schema(fields)), bound, fields)
+
+    def joined() -> DataFrame:
+        join = window_join(inputs, bound, plan, window, options, output)
+        fields = result_fields(inputs, output)
+        return after_join(join_windowed(bound.frames, join, carried_schema(fields)), bound, fields)
+
+    cells = options.cells or shuffle_partitions(inputs[0])
+    _, choice = window_router(bound.condition, plan.how, cells)
+    return Planned(replace(plan, router=choice, cells=cells, tasks=cells), joined)
 
 
 def window_join(
@@ -282,28 +263,6 @@ def checked_window(window: Any, streaming: bool) -> Window:
     if not streaming:
         raise PlanError("windows are for streams; tables at rest are joined as a whole. Put time into the condition.")
     return window
-
-
-def _stream_plan(plan: JoinPlan, frame: DataFrame, options: Options) -> tuple[JoinPlan, Router]:
-    condition, cells = plan.condition, options.cells or shuffle_partitions(frame)
-    if not condition.equalities and options.end is None:
-        raise PlanError(
-            f"{condition.text} has no equality between the two streams: without a window every row would have to be "
-            "compared with every other for ever. Say how long rows can match, as in window=dovetail.window(rows=…) or "
-            "dovetail.window(time=…, on=…), or add an equality; or, if the streams end, say so by end=… and "
-            "algorithm='diner'."
-        )
-    if plan.operator.name not in AT_ARRIVAL and options.end is None:
-        raise PlanError(
-            f"algorithm={plan.operator.name!r} leaves pairs for later, which a stream without end never comes to. "
-            "If the streams end, say how one can tell: end=\"kind = 'end'\", or end='available' if what is available "
-            f"now is all. Else give one of {', '.join(AT_ARRIVAL)}, or leave it to us."
-        )
-    if condition.equalities:
-        choice = Choice("hash", "equal keys share a cell, one per state partition")
-        return replace(plan, router=choice, cells=cells, tasks=cells), HashRouter(condition, cells)
-    router, choice = one_bucket(condition, cells, (1, 1), None)
-    return replace(plan, router=choice, cells=router.cells, tasks=router.cells), router
 
 
 def _streaming(left: DataFrame, right: DataFrame) -> bool:

@@ -61,6 +61,18 @@ def local_session(app: str = "dovetail", master: str = "local[2]", conf: dict[st
 
 
 @contextmanager
+def session_for_now(app: str = "dovetail") -> Iterator[SparkSession]:
+    """The session that is active already, which stays; else a new one, which is stopped in the end."""
+    is_borrowed = SparkSession.getActiveSession() is not None
+    session = local_session(app)
+    try:
+        yield session
+    finally:
+        if not is_borrowed:
+            session.stop()
+
+
+@contextmanager
 def _chatter_to(log: Path) -> Iterator[None]:
     """Let a JVM that is started in here write its standard error to a file.
 

@@ -26,6 +26,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from dovetail.batch import Side
 from dovetail.metrics import HEARTBEAT_S
 from dovetail.plan import JoinPlan
+from dovetail.planner import AT_ARRIVAL
 from dovetail.routers.protocol import Router
 from dovetail.spark.cell_state import SCHEMA, CellState, cell_directory
 from dovetail.spark.packing import PACK_BYTES, Rewrite, collected, from_bytes, packer, to_bytes
@@ -43,9 +44,6 @@ SMALLEST_PACK = 1 << 20
 REACT_S = 0.5  # of a micro-batch without input, for each cell
 REST_S = 5.0  # the same when all inputs have ended, and nothing can come that would have to wait
 HEARTBEAT_MS = int(1000 * HEARTBEAT_S)
-
-AT_ARRIVAL = ("shj",)
-"""Operators that leave no result for later."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,8 @@ from dovetail.draws import Draws
 from dovetail.errors import InputError, PlanError
 from dovetail.estimate import Estimate
 from dovetail.matchers import choose_drive
+from dovetail.plan import JoinPlan
+from dovetail.planner import DIAG, InputFacts, plan_join, with_estimate
 from dovetail.routers.protocol import Router
 from dovetail.routing import Task, choose_router, expected_pairs
 from dovetail.runtimes.chunked import chunk_size
@@ -41,7 +43,7 @@ from dovetail.runtimes.embedded import Step
 from dovetail.runtimes.output import output_schema
 from dovetail.runtimes.work import Aggregating, Joining, Work
 from dovetail.spark.binding import Bound, bind_frames
-from dovetail.spark.early_diagonal import progressive_diagonal
+from dovetail.spark.early_diagonal import plan_early_diagonal, progressive_diagonal
 from dovetail.spark.options import refuse_unknown
 from dovetail.spark.packing import Rewrite
 from dovetail.spark.sampling import sample_sides
@@ -55,7 +57,6 @@ from dovetail.spark.wave_log import Drawn, WaveLog
 from dovetail.spark.wave_work import ARROW_GIVEN, GIVEN, Given, WaveWork
 from dovetail.spark.workers import settle
 from dovetail.state.blocks import Block, BlockStore
-from dovetail.state.budget import parse_bytes
 from dovetail.statistics import SAMPLE, Samples, estimated_pairs
 
 CELLS = 256  # the finer, the earlier the first results and the narrower the bounds; the coarser, the less work in all
@@ -89,21 +90,62 @@ class WaveOptions:
 
 
 def progressive_dataframes(
-    left: DataFrame, right: DataFrame, on: Any, *, suffix: str, memory: str | int | None, algorithm: str, **given: Any
+    left: DataFrame,
+    right: DataFrame,
+    on: Any,
+    how: str,
+    *,
+    suffix: str,
+    memory_bytes: int | None,
+    algorithm: str,
+    **given: Any,
 ) -> Iterator[Step]:
     """Steps with results and an estimate. Leaving the loop removes the files, unless there is a work_dir."""
-    if algorithm == "diag" and not (left.isStreaming or right.isStreaming):
-        memory_bytes = None if memory is None else parse_bytes(memory)
-        return progressive_diagonal(left, right, on, suffix, memory_bytes, given)
-    options = WaveOptions.read(given)
+    _check_at_rest(left, right)
+    if algorithm == DIAG:
+        return progressive_diagonal(left, right, on, how, suffix, memory_bytes, given)
+    return _waves(left, right, on, how, suffix, memory_bytes, algorithm, given).steps()
+
+
+def explain_waves(
+    left: DataFrame,
+    right: DataFrame,
+    on: Any,
+    how: str,
+    *,
+    suffix: str,
+    memory_bytes: int | None,
+    algorithm: str,
+    **given: Any,
+) -> JoinPlan:
+    """The plan of a progressive join, by the samples that it would take."""
+    _check_at_rest(left, right)
+    if algorithm == DIAG:
+        return plan_early_diagonal(left, right, on, how, memory_bytes, given)[0]
+    return _waves(left, right, on, how, suffix, memory_bytes, algorithm, given).explained()
+
+
+def _check_at_rest(left: DataFrame, right: DataFrame) -> None:
     if left.isStreaming or right.isStreaming:
         raise PlanError("progressive joins take tables at rest; dovetail.join of streams gives results as they come.")
-    if algorithm not in ("auto", "waves"):
-        raise PlanError(f"algorithm={algorithm!r} is for progressive joins in process; DataFrames are joined in waves.")
+
+
+def _waves(
+    left: DataFrame,
+    right: DataFrame,
+    on: Any,
+    how: str,
+    suffix: str,
+    memory_bytes: int | None,
+    algorithm: str,
+    given: dict[str, Any],
+) -> _Waves:
+    options = WaveOptions.read(given)
     bound = bind_frames(on, left, right)
+    facts = InputFacts("progressive", on_spark=True)
+    plan = plan_join(bound.condition, how, facts, algorithm=algorithm, memory_bytes=memory_bytes)
     if bound.after:
         raise PlanError(f"only Spark can evaluate {text_of(bound.after[0])}: join the tables as a whole.")
-    memory_bytes = None if memory is None else parse_bytes(memory)
     schemas = (bound.visible(Side.LEFT), bound.visible(Side.RIGHT))
     output = output_schema(*schemas, suffix)
     wanted = parse_aggregates(options.aggregate, *schemas, session_zone(left)) if options.aggregate else ()
@@ -111,7 +153,7 @@ def progressive_dataframes(
     work: Work = Joining(bound.condition, "inner", output, bound.extra)
     if wanted:
         work = Aggregating(bound.condition, wanted, ())
-    return _Waves(left.sparkSession, bound, memory_bytes, output, tuple(wanted), work, options).steps()
+    return _Waves(left.sparkSession, bound, plan, output, tuple(wanted), work, options)
 
 
 def _check_bounded(wanted: Sequence[Aggregate]) -> None:
@@ -135,7 +177,7 @@ class _Waves:
         self,
         spark: SparkSession,
         bound: Bound,
-        memory_bytes: int | None,
+        plan: JoinPlan,
         output: pa.Schema,
         wanted: tuple[Aggregate, ...],
         work: Work,
@@ -143,7 +185,7 @@ class _Waves:
     ) -> None:
         self._spark = spark
         self._bound = bound
-        self._memory_bytes = memory_bytes
+        self._plan = plan
         self._output = output
         self._wanted = wanted
         self._work = work
@@ -177,13 +219,18 @@ class _Waves:
             "aggregates": [[aggregate.name, aggregate.text] for aggregate in self._wanted],
         }
 
+    def explained(self) -> JoinPlan:
+        """The plan with what the samples tell."""
+        routing = choose_router(self._task)
+        plan = with_estimate(self._plan, self._few)
+        return replace(plan, router=routing.choice, cells=routing.router.cells, tasks=routing.router.cells)
+
     # Scouts and blocks.
 
     def _scouted(self, directory: Path) -> WaveLog:
         """Look at both sides, and let a few rows meet a whole side."""
         log, condition, samples = WaveLog(self._layout()), self._bound.condition, self._samples
-        few = (samples[0].thinned(SAMPLE, Side.LEFT), samples[1].thinned(SAMPLE, Side.RIGHT))
-        pairs = estimated_pairs(condition, choose_drive(condition), few)
+        pairs = estimated_pairs(condition, choose_drive(condition), self._few)
         sent = send_scouts(
             self._bound.frames, condition, samples, pairs, self._options.seed, self._work_in(directory, SCOUTED_BYTES)
         )
@@ -200,10 +247,19 @@ class _Waves:
         by_pair = drive.kind == "none" and not drive.equal  # it takes the square of the sample to see anything
         return sample_sides(self._bound.frames, condition, drive, SAMPLE if by_pair else SAMPLED_ROWS)
 
+    @property
+    def _few(self) -> Samples:
+        left, right = self._samples
+        return left.thinned(SAMPLE, Side.LEFT), right.thinned(SAMPLE, Side.RIGHT)
+
+    @property
+    def _task(self) -> Task:
+        condition = self._bound.condition
+        return Task(condition, choose_drive(condition), self._samples, max(1, self._options.cells // 2))
+
     def _drawn(self, directory: Path, scouts: Scouts | None) -> Drawn:
         """Write the blocks, and draw the order of the cells."""
-        condition, frames = self._bound.condition, self._bound.frames
-        task = Task(condition, choose_drive(condition), self._samples, max(1, self._options.cells // 2))
+        condition, frames, task = self._bound.condition, self._bound.frames, self._task
         router = choose_router(task).router
         if scouts is not None:
             frames = scouts.without(frames)
@@ -303,7 +359,7 @@ class _Waves:
                 files[cell][block.side].append(block.block.to_json())
         rows = [(i % tasks, unit.number, json.dumps(files[unit.cell])) for i, unit in enumerate(units)]
         frame = self._spark.createDataFrame(rows, "task int, unit int, files string").repartitionById(tasks, "task")
-        work = self._work_in(directory, chunk_size(self._memory_bytes))
+        work = self._work_in(directory, chunk_size(self._plan.memory_bytes))
         by_unit = {row.unit: row for row in frame.mapInArrow(_joiner(work), JOINED).collect()}
         return [Given.from_row(by_unit[unit.number]) for unit in units]
 
