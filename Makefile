@@ -20,7 +20,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PYTEST := $(PY) -m pytest
 PIP := $(PY) -m pip --quiet --no-input
-SOURCES := $(wildcard src tests tools benchmarks examples)
+SOURCES := $(wildcard src tests tools benchmarks)
 
 .PHONY: help demo test test-core test-kernels test-spark check lint format types contract import lock bench fuzz clean
 

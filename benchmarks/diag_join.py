@@ -36,9 +36,7 @@ class Outcome(NamedTuple):
 
 def by_date(scale: float, share: float, memory_mb: int) -> Files:
     """The files, and the least memory, from so much on, in which DuckDB joins them."""
-    directory = Path(tempfile.gettempdir()) / f"dovetail-tpch-{scale:g}"
-    directory.mkdir(exist_ok=True)
-    orders, items = tpch.orders_and_items(directory, scale)
+    orders, items = tpch.orders_and_items(scale)
     pa.set_cpu_count(1)
     while True:
         files = Files(orders, items, memory_mb, share)

@@ -6,7 +6,6 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -34,10 +33,8 @@ def narrow(scale: float) -> Frames:
 
 
 def all_columns(scale: float) -> Frames:
-    directory = Path(tempfile.gettempdir()) / f"dovetail-tpch-{scale:g}"
-    directory.mkdir(exist_ok=True)
     spark = local_session("benchmark", conf={"spark.sql.shuffle.partitions": "8"})
-    orders, items = (spark.read.parquet(str(file)) for file in tpch.orders_and_items(directory, scale))
+    orders, items = (spark.read.parquet(str(file)) for file in tpch.orders_and_items(scale))
     return Frames(orders, items)
 
 

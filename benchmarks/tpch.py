@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from unittest import SkipTest
 
 import duckdb
 
+from dovetail.directories import private_directory
 
-def orders_and_items(directory: Path, scale: float) -> tuple[Path, Path]:
+
+def orders_and_items(scale: float) -> tuple[Path, Path]:
     """TPC-H orders by o_orderdate and lineitem by l_shipdate, as Parquet files, made once."""
+    directory = private_directory(Path(tempfile.gettempdir()) / f"dovetail-tpch-{scale:g}-{os.geteuid()}")
     generator = shutil.which("tpchgen-cli", path=str(Path(sys.executable).parent)) or shutil.which("tpchgen-cli")
     if generator is None:
         raise SkipTest("tpchgen-cli is not installed: pip install tpchgen-cli")

@@ -6,6 +6,7 @@ from dovetail.api_write import write
 from dovetail.errors import DovetailError
 from dovetail.estimate import Estimate
 from dovetail.following import finish, follow
+from dovetail.lazy import lazy_modules
 from dovetail.live.recording import Recording
 from dovetail.live.report import report
 from dovetail.live.server import watch
@@ -16,6 +17,8 @@ from dovetail.runtimes.simulated_multi import simulate_multi
 from dovetail.window import window
 
 __version__ = "0.1.0"
+
+__getattr__ = lazy_modules(__name__, "spark", "testing")
 
 __all__ = [
     "DovetailError",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pyarrow as pa
@@ -48,8 +49,6 @@ def check_output(path: Path, *, overwrite: bool) -> None:
         raise InputError(f"{path} is not empty. Give another directory, or --overwrite.")
     try:
         path.mkdir(parents=True, exist_ok=True)
-        probe = path / ".dovetail-probe"
-        probe.touch()
-        probe.unlink()
+        tempfile.TemporaryFile(dir=path).close()
     except OSError as error:
         raise InputError(f"{path} cannot be written to: {error.strerror}.") from error

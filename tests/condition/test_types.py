@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from decimal import Decimal
 from typing import Any
 
@@ -273,6 +274,14 @@ def test_zones_do_not_mix_silently() -> None:
             bound(condition)
     with pytest.raises(ConditionError, match=r"l\.d \(date32\[day\]\) has no time zone"):
         bound("l.d < r.tz")
+
+
+@pytest.mark.parametrize("on", ["l.t < {}", "l.d < {}", "{} > l.t", "l.t - {} < INTERVAL 5 MINUTES"])
+def test_what_the_error_about_zones_advises(on: str) -> None:
+    with pytest.raises(ConditionError) as refused:
+        bound(on.format("r.tz"))
+    (advice,) = re.findall(r"CAST\(.*\)", str(refused.value))
+    bound(on.format(advice))
 
 
 def test_a_zone_says_how_to_mix_them() -> None:

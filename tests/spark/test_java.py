@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import stat
 import subprocess
 import sys
 from collections.abc import Callable
@@ -165,6 +166,29 @@ def test_wrapper_without_a_cache_directory(
     home = ensure_java()
     assert home.parent != tmp_path / "file"
     assert os.access(home / "bin" / "java", os.X_OK)
+
+
+@pytest.mark.parametrize("which", ["cache", "cache/dovetail", "wrapper"])
+def test_wrapper_that_others_can_replace_is_not_used(
+    which: str, make_java: MakeJava, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle(make_java("bundled", "25.0.2", vector=False), monkeypatch)
+    wrapper = ensure_java()
+    monkeypatch.setenv("JAVA_HOME", "")
+    (wrapper if which == "wrapper" else tmp_path / which).chmod(0o777)
+    home = ensure_java()
+    assert tmp_path not in home.parents
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+def test_wrapper_of_somebody_else_is_not_used(make_java: MakeJava, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They could change it after it was compared with what it should be."""
+    bundle(make_java("bundled", "25.0.2", vector=False), monkeypatch)
+    wrapper = ensure_java()
+    monkeypatch.setenv("JAVA_HOME", "")
+    os.chown(wrapper / "bin" / "java", 54321, 54321)
+    assert ensure_java() != wrapper
 
 
 @pytest.mark.usefixtures("no_java")

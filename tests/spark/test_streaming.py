@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import stat
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -249,6 +251,16 @@ def test_state_goes_beside_the_checkpoints(first: Place, spark: SparkSession, tm
     finally:
         spark.conf.unset("spark.sql.streaming.checkpointLocation")
     assert (tmp_path / "dovetail-state").is_dir()
+
+
+def test_state_among_temporary_files_is_private(first: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    dovetail.join(*first.streams(), ON)
+    (state,) = tmp_path.iterdir()
+    assert stat.S_IMODE(state.stat().st_mode) == 0o700
+    state.chmod(0o777)  # as somebody might have made it who was here before us
+    with pytest.raises(InputError, match=r"is not safe from other users: .* It is named by state_dir="):
+        dovetail.join(*first.streams(), ON)
 
 
 # Where Spark puts the cells.

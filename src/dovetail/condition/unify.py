@@ -129,8 +129,8 @@ def _implied_zone(zoned: list[Expression], local: list[Expression]) -> str:
     if columns or isinstance(zoned[0], Literal):
         without = columns[0] if columns else local[0]
         raise ConditionError(
-            f"{shown(without)} has no time zone and {shown(zoned[0])} has one. "
-            "Say which zone the first is in (zone='Europe/Berlin'), or cast one of them."
+            f"{shown(without)} has no time zone and {shown(zoned[0])} has one. Give the first a zone before the join, "
+            f"or compare it with the second's clock: CAST({text_of(zoned[0])} AS TIMESTAMP_NTZ)."
         )
     return str(type_of(zoned[0]).tz)
 

@@ -1,42 +1,92 @@
 """One decorator for all kernels, and where their machine code is cached.
 
-Compiling takes seconds, loading from the cache a fraction of one. Numba raises when the cache cannot be written, so
-the directory is probed first and caching is switched off where nothing is writable.
+Compiling takes seconds, loading from the cache a fraction of one. The cache consists of pickles, so it is in a
+directory that nobody else can write to, or there is none. Numba raises when the cache cannot be written, so the
+directory is probed first.
 """
 
 from __future__ import annotations
 
+import fcntl
+import logging
 import os
 import tempfile
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
 
+from dovetail.directories import check_contents, private_directory, user_cache
+from dovetail.errors import InputError
+
 F = TypeVar("F", bound=Callable[..., Any])
 
+log = logging.getLogger("dovetail.kernels")
 
-def _cache_directory() -> str | None:
-    """A directory that Numba can write to, or None."""
-    chosen = os.environ.get("NUMBA_CACHE_DIR")
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    for candidate in [chosen] if chosen else [f"{home}/dovetail/numba", f"{tempfile.gettempdir()}/dovetail-numba"]:
+
+def _cache_directory() -> Path | None:
+    """A private directory that Numba can write to, or None."""
+    objections = []
+    for path, temporary in _candidates():
         try:
-            Path(candidate).mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=candidate):
-                return candidate
-        except OSError:
-            continue
+            directory = private_directory(path)
+            check_contents(directory)
+            tempfile.TemporaryFile(dir=directory).close()
+            if temporary:
+                _lock(directory)
+            return directory
+        except (InputError, OSError) as error:
+            objections.append(str(error))
+    log.warning(
+        "kernels are not cached, so every process compiles them again, which takes seconds. "
+        "Set NUMBA_CACHE_DIR to a directory of your own. %s",
+        " ".join(objections),
+    )
     return None
 
 
+def _candidates() -> Iterator[tuple[Path, bool]]:
+    """The directory that the user names; otherwise one in the user's cache, then a temporary one."""
+    named, cache = os.environ.get("NUMBA_CACHE_DIR"), user_cache()
+    if named:
+        yield Path(named).absolute() / "dovetail", False
+        return
+    if cache is not None:
+        yield cache / "dovetail" / "numba", False
+    yield Path(tempfile.gettempdir()) / f"dovetail-numba-{os.geteuid()}", True
+
+
+def _lock(directory: Path) -> None:
+    """Until the process ends, systemd does not clear the directory away, after which another user could make it."""
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+
 _directory = _cache_directory()
-if _directory is not None:
-    setattr(numba.config, "CACHE_DIR", _directory)  # noqa: B010  numba makes its settings at run time
+_setting = threading.Lock()
+
+
+@contextmanager
+def _numba_settings(**settings: str) -> Iterator[None]:
+    """Settings of Numba for a moment: other libraries keep theirs."""
+    with _setting:
+        before = {name: getattr(numba.config, name) for name in settings}
+        try:
+            for name, value in settings.items():
+                setattr(numba.config, name, value)
+            yield
+        finally:
+            for name, value in before.items():
+                setattr(numba.config, name, value)
 
 
 def kernel(function: F) -> F:
     """Compile on first call; release the GIL; cache the machine code between processes."""
-    compiled = numba.njit(function, cache=_directory is not None, nogil=True, error_model="numpy")
-    return cast(F, compiled)
+    if _directory is None:
+        return cast(F, numba.njit(function, nogil=True, error_model="numpy"))
+    # In this directory only: Numba would go on to others, which nobody has checked.
+    with _numba_settings(CACHE_DIR=str(_directory), CACHE_LOCATOR_CLASSES="UserProvidedCacheLocator"):
+        return cast(F, numba.njit(function, cache=True, nogil=True, error_model="numpy"))

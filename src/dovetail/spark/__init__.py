@@ -1,5 +1,6 @@
 """Joins on Spark. The only package that imports pyspark."""
 
+from dovetail.lazy import lazy_modules
 from dovetail.spark.aggregates import aggregate_dataframes, count_dataframes
 from dovetail.spark.joins import explain_dataframes, join_dataframes
 from dovetail.spark.multi import multijoin_dataframes
@@ -17,3 +18,5 @@ __all__ = [
     "progressive_dataframes",
     "write_dataframe",
 ]
+
+__getattr__ = lazy_modules(__name__, "session")

@@ -11,8 +11,10 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+from dovetail.directories import check_contents, private_directory, user_cache
 from dovetail.errors import InputError
 
 OLDEST = 17
@@ -117,15 +119,22 @@ def _bundled(refused: list[str]) -> Path:
 def _wrap(java: Path) -> Path:
     """A directory whose bin/java drops the module that `java` does not have."""
     script = WRAPPER.format(module=VECTOR, java=shlex.quote(str(java)))
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    # The name holds the content, so that another environment or version never replaces a wrapper in use.
-    home = Path(cache, "dovetail", f"java-{hashlib.sha256(script.encode()).hexdigest()[:12]}").absolute()
-    try:
-        _write_script(home / "bin" / "java", script)
-    except OSError:
-        home = Path(tempfile.mkdtemp(prefix="dovetail-java-"))
-        atexit.register(shutil.rmtree, home, ignore_errors=True)
-        _write_script(home / "bin" / "java", script)
+    cache = user_cache()
+    if cache is not None:
+        # The name holds the content, so that another environment or version never replaces a wrapper in use.
+        name = f"java-{hashlib.sha256(script.encode()).hexdigest()[:12]}"
+        with suppress(InputError, OSError):
+            return _wrapper_in(cache / "dovetail" / name, script)
+    temporary = Path(tempfile.mkdtemp(prefix="dovetail-java-"))
+    atexit.register(shutil.rmtree, temporary, ignore_errors=True)
+    return _wrapper_in(temporary, script)
+
+
+def _wrapper_in(path: Path, script: str) -> Path:
+    """A directory that nobody else can write to: Spark executes what is in there."""
+    home = private_directory(path)
+    check_contents(home)
+    _write_script(home / "bin" / "java", script)
     return home
 
 

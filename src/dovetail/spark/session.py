@@ -56,7 +56,7 @@ def local_session(app: str = "dovetail", master: str = "local[2]", conf: dict[st
     builder = SparkSession.builder.appName(app).master(master)
     for name, value in settings.items():
         builder = builder.config(name, value)
-    with _chatter_to(Path(tempfile.gettempdir()) / f"dovetail-spark-{os.getpid()}.log"):
+    with _chatter_to_a_file():
         return register(builder.getOrCreate())
 
 
@@ -73,16 +73,17 @@ def session_for_now(app: str = "dovetail") -> Iterator[SparkSession]:
 
 
 @contextmanager
-def _chatter_to(log: Path) -> Iterator[None]:
-    """Let a JVM that is started in here write its standard error to a file.
+def _chatter_to_a_file() -> Iterator[None]:
+    """Let a JVM that is started in here write its standard error to a temporary file.
 
     Spark's streaming workers print there at every start; errors that matter come back as exceptions.
     """
+    log, _ = tempfile.mkstemp(prefix=f"dovetail-spark-{os.getpid()}-", suffix=".log")
     own = os.dup(2)
     try:
-        with open(log, "ab") as file:
-            os.dup2(file.fileno(), 2)
-            yield
+        os.dup2(log, 2)
+        yield
     finally:
         os.dup2(own, 2)
         os.close(own)
+        os.close(log)

@@ -12,6 +12,7 @@ from urllib.parse import urlparse
 
 from pyspark.sql import SparkSession
 
+from dovetail.directories import private_directory
 from dovetail.errors import InputError, StateError
 from dovetail.state.blocks import RECOVERY
 from dovetail.state.budget import parse_bytes
@@ -36,7 +37,7 @@ def state_directory(given: str | None, spark: SparkSession) -> str:
     elif checkpoints:
         directory = local_path(checkpoints) / "dovetail-state"
     else:
-        directory = Path(tempfile.gettempdir()) / f"dovetail-state-{os.getuid()}"
+        directory = _temporary_directory()
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory):
@@ -46,6 +47,13 @@ def state_directory(given: str | None, spark: SparkSession) -> str:
             f"{directory} cannot hold join state: {error.strerror}. Give state_dir= a directory that can be written to."
         ) from error
     return str(directory)
+
+
+def _temporary_directory() -> Path:
+    try:
+        return private_directory(Path(tempfile.gettempdir()) / f"dovetail-state-{os.geteuid()}")
+    except InputError as error:
+        raise InputError(f"{error} It is named by state_dir=.") from error
 
 
 def local_path(location: str) -> Path:

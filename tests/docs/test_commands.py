@@ -1,0 +1,79 @@
+"""Every command line in the README and the documentation works, on small files."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from tests.docs.pages import ORDERS, PARCELS, PAYMENTS, ROOT, blocks
+
+import dovetail
+
+PROGRAM = {"dovetail": [sys.executable, "-m", "dovetail.cli"], "python": [sys.executable]}
+
+
+def commands(page: str) -> list[list[str]]:
+    """The lines of blocks of commands, `make` apart."""
+    found = [
+        shlex.split(line) for block in blocks(ROOT / page) if not block.language for line in block.text.splitlines()
+    ]
+    return [PROGRAM[words[0]] + words[1:] for words in found if words and words[0] in PROGRAM]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A directory with the files that the commands name."""
+    for name, table in (("orders", ORDERS), ("payments", PAYMENTS), ("parcels", PARCELS)):
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("page", "outputs"),
+    [
+        pytest.param("README.md", ["joined", "live"], marks=pytest.mark.spark),
+        ("docs/live.md", ["joined"]),
+    ],
+)
+def test_commands(page: str, outputs: list[str], place: Path) -> None:
+    for command in commands(page):
+        done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False, timeout=300)
+        assert done.returncode == 0, f"{shlex.join(command)}: {done.stderr}"
+    for output in outputs:
+        assert pq.read_table(place / output).num_rows == PAYMENTS.num_rows
+
+
+def test_server(place: Path) -> None:
+    (command,) = commands("docs/sources.md")
+    port = command.index("--port") + 1
+    assert command[port] == "8815"
+    command[port] = "0"  # any that is free
+    with subprocess.Popen(command, cwd=place, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            location = server.stdout.readline().strip()
+            steps = dovetail.progressive(ORDERS, dovetail.sources.flight(location, "parcels"), "l.id = r.order_id")
+            assert sum(step.batch.num_rows for step in steps) == PARCELS.num_rows
+        finally:
+            server.terminate()
+
+
+def test_targets_of_make() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")]
+    named = {name for page in pages for name in re.findall(r"(?:^|`)make ([a-z-]+)", page.read_text(), re.MULTILINE)}
+    assert {"demo", "test"} <= named
+    assert named <= set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def test_every_command_is_run() -> None:
+    with_commands = {
+        str(page.relative_to(ROOT))
+        for page in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
+        if commands(str(page.relative_to(ROOT)))
+    }
+    assert with_commands == {"README.md", "docs/live.md", "docs/sources.md"}

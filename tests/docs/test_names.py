@@ -1,0 +1,73 @@
+"""Names that the documentation and error messages mention: each is there after `import dovetail` alone."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+
+import dovetail
+from dovetail.spark.options import Options
+from dovetail.spark.waves import WaveOptions
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
+MODULES = sorted(ROOT.glob("src/dovetail/**/*.py"))
+DOTTED = re.compile(r"(?<![\w./-])dovetail(?:\.[A-Za-z_]\w*)+")
+KEYWORD = re.compile(r"\b([a-z_]+)=(?!=)")
+
+# Forks for every name: what one of them imports must not help the next.
+RESOLVE = """
+import json, os, sys
+from functools import reduce
+import dovetail
+
+for name in json.load(sys.stdin):
+    if child := os.fork():
+        if os.waitpid(child, 0)[1]:
+            print(name, flush=True)
+        continue
+    sys.stderr.close()
+    reduce(getattr, name.split(".")[1:], dovetail)
+    os._exit(0)
+"""
+
+
+def texts(module: Path) -> Iterator[str]:
+    """What a module says in words: docstrings and messages."""
+    for node in ast.walk(ast.parse(module.read_text())):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            yield node.value
+
+
+def test_dotted_names() -> None:
+    sources = [page.read_text() for page in PAGES] + [text for module in MODULES for text in texts(module)]
+    names = sorted({name for text in sources for name in DOTTED.findall(text)})
+    assert "dovetail.testing.check_operator" in names
+    done = subprocess.run(
+        [sys.executable, "-c", RESOLVE], input=json.dumps(names), capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == []
+
+
+def messages(module: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(module.read_text())):
+        if isinstance(node, ast.Raise):
+            yield from (
+                part.value for part in ast.walk(node) if isinstance(part, ast.Constant) and isinstance(part.value, str)
+            )
+
+
+def test_arguments_that_errors_advise() -> None:
+    functions = [getattr(dovetail, name) for name in dovetail.__all__]
+    taken = {name for call in functions if inspect.isfunction(call) for name in inspect.signature(call).parameters}
+    taken |= {field.name for options in (Options, WaveOptions) for field in fields(options)}
+    advised = {name for module in MODULES for text in messages(module) for name in KEYWORD.findall(text)}
+    assert "state_dir" in advised
+    assert advised - taken == set()
