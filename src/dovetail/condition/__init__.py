@@ -9,7 +9,7 @@ from functools import reduce
 
 import pyarrow as pa
 
-from dovetail.batch import Side
+from dovetail.batch import Side, empty_batch
 from dovetail.condition.band_bounds import closed_bounds
 from dovetail.condition.bind import Binder, bind
 from dovetail.condition.evaluate import evaluate, keyed_rows, matching, passing
@@ -100,14 +100,10 @@ def _is_text(item: str, schemas: tuple[pa.Schema, pa.Schema]) -> bool:
 
 def _check(condition: Condition, in_process: bool) -> None:
     """Tries everything that can be evaluated in process on no rows: a cast nobody can do shows up now."""
-    left, right = (_empty(schema) for schema in condition.schemas)
+    left, right = (empty_batch(schema) for schema in condition.schemas)
     for conjunct in (*condition.conjuncts, *condition.filters[0], *condition.filters[1]):
         if in_process or not is_opaque(conjunct):
             evaluate(conjunct, left, right)
-
-
-def _empty(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
 
 
 __all__ = [

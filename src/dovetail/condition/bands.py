@@ -12,7 +12,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import NamedTuple
+from decimal import Decimal
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -148,10 +149,15 @@ def offset(expression: Expression) -> tuple[Expression, Literal | None]:
         case Call("+", (x, Literal() as c)) | Call("+", (Literal() as c, x)):
             return bare(x), c
         case Call("-", (x, Literal(value, bound_type))) if value is not None:
-            return bare(x), Literal(-value, bound_type)
+            return bare(x), Literal(_negated(value), bound_type)
         case Call("-", (Literal() as c, x)) if types.is_number(type_):
             return Call("neg", (x,), x.type), c
     return inner, None
+
+
+def _negated(value: Any) -> Any:
+    """With all of its digits: minus would round a long decimal."""
+    return value.copy_negate() if isinstance(value, Decimal) else -value
 
 
 def _absolute(conjunct: Expression, binder: Binder) -> list[Predicate]:

@@ -277,7 +277,7 @@ class _Chunks:
         if len(self.chunks) != 1:
             whole = pa.chunked_array(self.chunks, self.type).unify_dictionaries().combine_chunks()
             self.chunks = whole.chunks if isinstance(whole, pa.ChunkedArray) else [whole]
-        return self.chunks[0] if self.chunks else pa.array([], self.type)
+        return self.chunks[0] if self.chunks else pa.nulls(0, self.type)
 
     @property
     def nbytes(self) -> int:
