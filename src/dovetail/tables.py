@@ -69,7 +69,8 @@ def _plain(type_: pa.DataType) -> pa.DataType:
     if t.is_run_end_encoded(type_):
         return _plain(type_.value_type)
     if t.is_dictionary(type_):
-        return pa.dictionary(type_.index_type, _plain(type_.value_type), type_.ordered)
+        values = _plain(type_.value_type)
+        return pa.dictionary(type_.index_type, values, type_.ordered) if _can_unify(values) else values
     if t.is_list(type_):
         return pa.list_(_plain_field(type_.value_field))
     if t.is_large_list(type_):
@@ -87,6 +88,12 @@ def _plain(type_: pa.DataType) -> pa.DataType:
     if t.is_union(type_):
         return pa.union([_plain_field(field) for field in _fields(type_)], type_.mode, type_.type_codes)
     return type_
+
+
+def _can_unify(values: pa.DataType) -> bool:
+    """Whether Arrow can make one dictionary of two with such values. (It mangles those of halffloats.)"""
+    t = pa.types
+    return not (t.is_nested(values) or t.is_float16(values) or t.is_null(values))
 
 
 def _fields(type_: pa.DataType) -> list[pa.Field]:
@@ -109,6 +116,8 @@ def _converted(array: pa.Array, target: pa.DataType) -> pa.Array:
         return array.cast(target)
     if t.is_run_end_encoded(type_):
         return _converted(pc.run_end_decode(array), target)
+    if t.is_dictionary(type_) and not t.is_dictionary(target):
+        return _converted(array.dictionary, target).take(array.indices)
     if t.is_dictionary(type_):
         values = _converted(array.dictionary, target.value_type)
         return pa.DictionaryArray.from_arrays(array.indices, values, ordered=type_.ordered)

@@ -29,6 +29,8 @@ t = pa.types
 FLOAT_STEP = 2.0**-22  # relative error of a float32 difference, with room to spare
 INEQUALITIES = ("<", "<=", ">", ">=")
 
+Edge = tuple[Expression, Expression, bool]  # left - right, and whether from above
+
 
 class Half(NamedTuple):
     """left - right op bound: one edge of a band."""
@@ -56,14 +58,18 @@ def bands(
     """The same conjunction with its bands found. What is no band stays what it was."""
     found: list[Predicate] = []
     left_over: list[Expression] = []
-    waiting: list[Half] = []
+    offered: list[Half] = []
+    waiting: dict[Edge, list[Half]] = {}
 
     def offer(half: Half) -> None:
-        partner = next((w for w in waiting if _are_partners(w, half)), None)
+        opposite = waiting.get((half.left, half.right, not half.is_upper), [])
+        partner = next((w for w in opposite if _are_partners(w, half)), None)
         if partner is None:
-            waiting.append(half)
+            offered.append(half)
+            waiting.setdefault((half.left, half.right, half.is_upper), []).append(half)
         else:
-            waiting.remove(partner)
+            opposite.remove(partner)
+            offered.remove(partner)
             found.append(_band(partner, half, partner.source + half.source, binder))
 
     for predicate in predicates:
@@ -80,8 +86,8 @@ def bands(
             offer(half)
         elif not whole:
             left_over.append(conjunct)
-    found += [half.less for half in waiting if half.less is not None]
-    left_over += [source for half in waiting if half.less is None for source in half.source]
+    found += [half.less for half in offered if half.less is not None]
+    left_over += [source for half in offered if half.less is None for source in half.source]
     return found, left_over
 
 
@@ -267,7 +273,8 @@ def _float_difference(expression: Expression) -> tuple[Expression, Expression, i
 
 def _widened(bound: float, difference: Expression) -> float:
     """A float32 difference is rounded to 24 bits before it is compared: look that much further."""
-    return bound * (1 + FLOAT_STEP) if t.is_float32(type_of(difference)) else bound
+    widened = bound * (1 + FLOAT_STEP) if t.is_float32(type_of(difference)) else bound
+    return widened if math.isfinite(widened) else bound  # already beyond every float32
 
 
 def as_double(expression: Expression) -> Expression:

@@ -176,9 +176,9 @@ def _to_decimal(array: pa.Array, target: pa.DataType) -> pa.Array:
         # Arrow wants room for every possible value; the one that is there is checked on the way back.
         array = array.cast(pa.decimal256(types.INTEGER_DIGITS[source.bit_width], 0))
     whole = max(array.type.precision - array.type.scale, target.precision - target.scale, 1)
-    wide = pa.decimal256(min(types.WIDEST, whole + max(target.scale, array.type.scale)), max(target.scale, array.type.scale))
-    array = array.cast(wide)
-    if wide.scale > target.scale:
+    scale = max(target.scale, array.type.scale)
+    array = array.cast(pa.decimal256(min(types.WIDEST, whole + scale), scale))
+    if scale > target.scale:
         array = pc.round(array, target.scale, "half_towards_infinity")
     return array.cast(target)
 

@@ -58,7 +58,8 @@ def _digits_of(function: str, left: pa.DataType, right: pa.DataType) -> int:
     """Digits that Arrow needs for a product, a sum or a difference."""
     if function == "*":
         return int(left.precision + right.precision + 1)
-    return max(left.precision - left.scale, right.precision - right.scale) + max(left.scale, right.scale) + 1
+    whole = max(left.precision - left.scale, right.precision - right.scale)
+    return int(whole + max(left.scale, right.scale) + 1)
 
 
 def _decimal256(array: pa.Array) -> pa.Array:

@@ -2,19 +2,17 @@
 
 Deliberate differences. Integer arithmetic is always carried out in 64 bits (Spark: in the wider operand's width), so it
 overflows later than in Spark and never earlier. Decimals are compared digit by digit, in up to 76 digits (Spark rounds
-to what fits in 38, and so 0.4 = 0 where one side has 38 whole digits). Text is never silently read as a number. An interval of days is a
-multiple of 24 hours (Spark adds days on the session's calendar, which differs where clocks change). Tuples are
-compared part by part, so that null never matches (Spark compares them as structs, where null equals null).
+to what fits in 38: 0.4 = 0 where one side has 38 whole digits). Text is never silently read as a number. An interval of
+days is a multiple of 24 hours (Spark adds days on the session's calendar, which differs where clocks change). Tuples
+are compared part by part, so that null never matches (Spark compares them as structs, where null equals null).
 """
 
 from __future__ import annotations
 
 import pyarrow as pa
 
-MOST_DIGITS = 38
-WIDEST = 76
-"""Digits that a decimal has in Spark, and that one has in Arrow."""
-
+MOST_DIGITS = 38  # that a decimal has in Spark
+WIDEST = 76  # that one has in Arrow
 UNITS = ("s", "ms", "us", "ns")
 INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
 
