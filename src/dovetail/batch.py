@@ -60,7 +60,7 @@ class Pairs(NamedTuple):
     @classmethod
     def none(cls, schemas: tuple[pa.Schema, pa.Schema]) -> Pairs:
         """No pairs: what a unit of work yields when it found nothing."""
-        left, right = (pa.RecordBatch.from_pylist([], schema=schema) for schema in schemas)
+        left, right = (empty_batch(schema) for schema in schemas)
         return cls(left, np.empty(0, np.int64), right, np.empty(0, np.int64))
 
     @classmethod
@@ -154,11 +154,16 @@ def slices(batch: pa.RecordBatch, most_rows: int) -> Iterator[pa.RecordBatch]:
         yield batch.slice(start, most_rows)
 
 
+def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
+    """No rows. Unlike `pa.array`, `pa.nulls` knows every type: unions, encodings, dictionaries of anything."""
+    return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+
+
 def one_batch(table: pa.Table | Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
     """All rows as a single record batch."""
     batches = table.to_batches() if isinstance(table, pa.Table) else list(table)
     if len(batches) == 1:
         return batches[0]
     if not batches:
-        return pa.RecordBatch.from_pylist([], schema=schema)
+        return empty_batch(schema)
     return pa.concat_batches(batches)

@@ -38,7 +38,7 @@ from dovetail.runtimes.embedded import Step
 from dovetail.runtimes.output import output_schema
 from dovetail.sources import Source, flight
 from dovetail.state.budget import parse_bytes
-from dovetail.tables import arrow_table
+from dovetail.tables import plain_schema
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 console = Console()
@@ -319,7 +319,7 @@ def _join_in_process(request: Request, out: Path, observer: Observer | None) -> 
 
 def _join_watched(request: Request, out: Path, viewing: Viewing) -> int:
     rows = 0
-    schemas = [arrow_table(schema.empty_table()).schema for schema in request.schemas()]
+    schemas = [plain_schema(schema) for schema in request.schemas()]
     schema = output_schema(schemas[0], schemas[1], request.suffix, join_type(request.how))
     waiting: list[pa.RecordBatch] = []
     with viewing.recording() as recording, _writer(out, schema) as file:

@@ -105,11 +105,12 @@ def _decimal_codes(array: pa.Array) -> NDArray[np.int64]:
 
 def short_decimals(array: pa.Array) -> NDArray[np.int64] | None:
     """Unscaled values of a column without nulls, if all of them happen to fit in 64 bits; None for other types."""
-    if not pa.types.is_decimal128(array.type):
+    if not (pa.types.is_decimal128(array.type) or pa.types.is_decimal256(array.type)):
         return None
-    words = np.frombuffer(array.buffers()[1], np.int64)[2 * array.offset : 2 * (array.offset + len(array))]
-    low, high = words[::2], words[1::2]
-    return low.copy() if (high == low >> 63).all() else None
+    count = array.type.bit_width // 64
+    words = np.frombuffer(array.buffers()[1], np.int64)[count * array.offset : count * (array.offset + len(array))]
+    low = words[::count]
+    return low.copy() if all((words[i::count] == low >> 63).all() for i in range(1, count)) else None
 
 
 def list_lengths(lists: pa.Array) -> NDArray[np.int64]:

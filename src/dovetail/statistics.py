@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dovetail.batch import Side, take_rows
+from dovetail.batch import Side, empty_batch, take_rows
 from dovetail.condition import Condition, columns_of, keyed_rows
 from dovetail.keys import is_fixed
 from dovetail.matchers import Drive, build_matcher
@@ -68,7 +68,7 @@ def sample_table(condition: Condition, side: Side, table: pa.Table) -> Sample:
         rows = np.sort(np.random.default_rng(side).choice(len(rows), SAMPLE, replace=False))
     chosen = table.select(read_columns(condition, side)).take(pa.array(rows)).combine_chunks()
     batches = chosen.to_batches()
-    batch = batches[0] if batches else pa.RecordBatch.from_pylist([], chosen.schema)
+    batch = batches[0] if batches else empty_batch(chosen.schema)
     return Sample(table.num_rows, batch)
 
 

@@ -14,12 +14,18 @@ from dovetail.errors import InputError
 def arrow_table(table: Any) -> pa.Table:
     """A pyarrow, pandas or Polars table (or anything with an Arrow stream) as a pyarrow Table."""
     found = _as_table(table)
-    for i, column in enumerate(found.columns):
-        if pa.types.is_run_end_encoded(column.type):
-            decoded = pa.chunked_array([pc.run_end_decode(chunk) for chunk in column.chunks], column.type.value_type)
-            found = found.set_column(i, found.field(i).with_type(decoded.type), decoded)
-    schema = pa.schema([field.with_type(_without_views(field.type)) for field in found.schema])
-    return found if schema.equals(found.schema) else found.cast(schema)
+    schema = plain_schema(found.schema)
+    for i, field in enumerate(schema):
+        column = found.column(i)
+        if field.type != column.type:
+            chunks = [_converted(chunk, field.type) for chunk in column.chunks]
+            found = found.set_column(i, field, pa.chunked_array(chunks, field.type))
+    return found
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema that `arrow_table` gives a table of this one."""
+    return pa.schema([field.with_type(_plain(field.type)) for field in schema], schema.metadata)
 
 
 def _as_table(table: Any) -> pa.Table:
@@ -31,28 +37,103 @@ def _as_table(table: Any) -> pa.Table:
     if pandas is not None and isinstance(table, pandas.DataFrame):
         return pa.Table.from_pandas(table, preserve_index=False)
     if hasattr(table, "__arrow_c_stream__"):
-        return pa.table(table)
-    kind = f"{type(table).__module__}.{type(table).__qualname__}"
-    raise InputError(f"cannot join a {kind}. Give a Spark DataFrame, or a pyarrow, pandas or Polars table.")
+        try:
+            reader = pa.RecordBatchReader.from_stream(table)
+        except pa.ArrowInvalid:  # a stream of values, not of rows
+            raise _no_table(table) from None
+        return reader.read_all()
+    raise _no_table(table)
 
 
-def _without_views(type_: pa.DataType) -> pa.DataType:
-    """The type with string views (Polars exports them) as plain strings: Arrow cannot take rows from views."""
+def _no_table(given: Any) -> InputError:
+    kind = f"{type(given).__module__}.{type(given).__qualname__}"
+    if hasattr(given, "__array__"):
+        advice = "it is a column, not a table. Give series.to_frame(), or pa.table({'name': column})."
+        return InputError(f"cannot join a {kind}: {advice}")
+    return InputError(f"cannot join a {kind}. Give a Spark DataFrame, or a pyarrow, pandas or Polars table.")
+
+
+def _plain(type_: pa.DataType) -> pa.DataType:
+    """The type with views (Polars exports them) as strings and without run-end encoding: Arrow cannot take rows there.
+
+    Lists, structs, maps, unions and dictionaries can have them inside.
+    """
     t = pa.types
+    if isinstance(type_, pa.BaseExtensionType):
+        storage = _plain(type_.storage_type)
+        return type_ if storage == type_.storage_type else storage
     if t.is_string_view(type_):
         return pa.large_string()
     if t.is_binary_view(type_):
         return pa.large_binary()
+    if t.is_run_end_encoded(type_):
+        return _plain(type_.value_type)
+    if t.is_dictionary(type_):
+        values = _plain(type_.value_type)
+        return pa.dictionary(type_.index_type, values, type_.ordered) if _can_unify(values) else values
     if t.is_list(type_):
-        return pa.list_(_field_without_views(type_.value_field))
+        return pa.list_(_plain_field(type_.value_field))
     if t.is_large_list(type_):
-        return pa.large_list(_field_without_views(type_.value_field))
+        return pa.large_list(_plain_field(type_.value_field))
     if t.is_fixed_size_list(type_):
-        return pa.list_(_field_without_views(type_.value_field), type_.list_size)
+        return pa.list_(_plain_field(type_.value_field), type_.list_size)
+    if t.is_list_view(type_):
+        return pa.list_view(_plain_field(type_.value_field))
+    if t.is_large_list_view(type_):
+        return pa.large_list_view(_plain_field(type_.value_field))
+    if t.is_map(type_):
+        return pa.map_(_plain_field(type_.key_field), _plain_field(type_.item_field), type_.keys_sorted)
     if t.is_struct(type_):
-        return pa.struct([_field_without_views(type_.field(i)) for i in range(type_.num_fields)])
+        return pa.struct([_plain_field(field) for field in _fields(type_)])
+    if t.is_union(type_):
+        return pa.union([_plain_field(field) for field in _fields(type_)], type_.mode, type_.type_codes)
     return type_
 
 
-def _field_without_views(field: pa.Field) -> pa.Field:
-    return field.with_type(_without_views(field.type))
+def _can_unify(values: pa.DataType) -> bool:
+    """Whether Arrow can make one dictionary of two with such values. (It mangles those of halffloats.)"""
+    t = pa.types
+    return not (t.is_nested(values) or t.is_float16(values) or t.is_null(values))
+
+
+def _fields(type_: pa.DataType) -> list[pa.Field]:
+    return [type_.field(i) for i in range(type_.num_fields)]
+
+
+def _plain_field(field: pa.Field) -> pa.Field:
+    return field.with_type(_plain(field.type))
+
+
+def _converted(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """The array in its plain type. Arrow casts neither unions nor list views, so that it is put together by hand."""
+    t = pa.types
+    type_ = array.type
+    if type_ == target:
+        return array
+    if isinstance(type_, pa.BaseExtensionType):
+        return _converted(array.storage, target)
+    if t.is_string_view(type_) or t.is_binary_view(type_):
+        return array.cast(target)
+    if t.is_run_end_encoded(type_):
+        return _converted(pc.run_end_decode(array), target)
+    if t.is_dictionary(type_) and not t.is_dictionary(target):
+        return _converted(array.dictionary, target).take(array.indices)
+    if t.is_dictionary(type_):
+        values = _converted(array.dictionary, target.value_type)
+        return pa.DictionaryArray.from_arrays(array.indices, values, ordered=type_.ordered)
+    whole = pa.concat_arrays([array])  # without an offset, which children would have to follow
+    if t.is_struct(type_) or t.is_union(type_):
+        parts = [whole.field(i) for i in range(type_.num_fields)]
+    else:
+        parts = [whole.values]
+    children = [_converted(part, field.type) for part, field in zip(parts, _fields(target), strict=True)]
+    return pa.Array.from_buffers(target, len(whole), whole.buffers()[: _own_buffers(type_)], children=children)
+
+
+def _own_buffers(type_: pa.DataType) -> int:
+    """How many of a nested array's buffers are not those of its children: validity, offsets, sizes, codes."""
+    t = pa.types
+    if t.is_struct(type_) or t.is_fixed_size_list(type_):
+        return 1
+    has_sizes = t.is_list_view(type_) or t.is_large_list_view(type_)
+    return 3 if has_sizes or (t.is_union(type_) and type_.mode == "dense") else 2

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from dovetail.batch import Rows, Stall
+from dovetail.batch import Rows, Stall, empty_batch
 
 
 class Tuples(NamedTuple):
@@ -25,7 +25,7 @@ class Tuples(NamedTuple):
     @classmethod
     def none(cls, schemas: Mapping[str, pa.Schema]) -> Tuples:
         """No results: what a unit of work yields when it found nothing."""
-        batches = {alias: pa.RecordBatch.from_pylist([], schema=schema) for alias, schema in schemas.items()}
+        batches = {alias: empty_batch(schema) for alias, schema in schemas.items()}
         return cls(batches, {alias: np.empty(0, np.int64) for alias in schemas})
 
 

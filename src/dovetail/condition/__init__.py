@@ -5,15 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import reduce
 
 import pyarrow as pa
 
-from dovetail.batch import Side
+from dovetail.batch import Side, empty_batch
 from dovetail.condition.band_bounds import closed_bounds
 from dovetail.condition.bind import Binder, bind
 from dovetail.condition.evaluate import evaluate, keyed_rows, matching, passing
-from dovetail.condition.expression import Call, Column, Expression, Literal, Opaque, columns_of, is_opaque, sides_of
+from dovetail.condition.expression import (
+    Call,
+    Column,
+    Expression,
+    Literal,
+    Opaque,
+    columns_of,
+    is_opaque,
+    joined,
+    sides_of,
+)
 from dovetail.condition.names import quoted, resolve
 from dovetail.condition.normalise import normalise
 from dovetail.condition.predicates import (
@@ -29,7 +38,7 @@ from dovetail.condition.predicates import (
     Rectangles,
 )
 from dovetail.condition.render import condition_text, describe, spark_sql, text_of
-from dovetail.condition.sql import read_sql
+from dovetail.condition.sql import read_sql, too_deep
 from dovetail.errors import ConditionError
 
 On = str | Expression | Sequence[str | Expression]
@@ -48,9 +57,15 @@ def parse(
     `zone` is the time zone in which timestamps without one are meant (Spark: the session's). With `in_process`,
     a function that only Spark can evaluate is an error.
     """
-    schemas = (left_schema, right_schema)
+    try:
+        return _parse(on, (left_schema, right_schema), zone, in_process)
+    except RecursionError:
+        raise too_deep() from None
+
+
+def _parse(on: On, schemas: tuple[pa.Schema, pa.Schema], zone: str | None, in_process: bool) -> Condition:
     binder = Binder(schemas, zone)
-    bound = binder.bind(reduce(lambda a, b: Call("and", (a, b)), conjuncts_of(on, schemas)))
+    bound = binder.bind(joined("and", conjuncts_of(on, schemas)))
     if bound.type is not None and not pa.types.is_boolean(bound.type) and not pa.types.is_null(bound.type):
         raise ConditionError(f"{text_of(bound)} is not a condition: it is {bound.type}, not true or false.")
     condition = normalise(bound, binder)
@@ -88,7 +103,7 @@ def _item(item: str | Expression, schemas: tuple[pa.Schema, pa.Schema]) -> Expre
 def expression_of_names(columns: Sequence[str], schemas: tuple[pa.Schema, pa.Schema]) -> Expression:
     """Equality of columns that have the same name on both sides."""
     equalities = [Call("=", tuple(resolve(side, name, schemas) for side in Side)) for name in columns]
-    return reduce(lambda a, b: Call("and", (a, b)), equalities)
+    return joined("and", equalities)
 
 
 def _is_text(item: str, schemas: tuple[pa.Schema, pa.Schema]) -> bool:
@@ -100,14 +115,10 @@ def _is_text(item: str, schemas: tuple[pa.Schema, pa.Schema]) -> bool:
 
 def _check(condition: Condition, in_process: bool) -> None:
     """Tries everything that can be evaluated in process on no rows: a cast nobody can do shows up now."""
-    left, right = (_empty(schema) for schema in condition.schemas)
+    left, right = (empty_batch(schema) for schema in condition.schemas)
     for conjunct in (*condition.conjuncts, *condition.filters[0], *condition.filters[1]):
         if in_process or not is_opaque(conjunct):
             evaluate(conjunct, left, right)
-
-
-def _empty(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
 
 
 __all__ = [

@@ -16,7 +16,7 @@ from typing import Literal as OneOf
 import pyarrow as pa
 from sqlglot import exp
 
-from dovetail.batch import Side
+from dovetail.batch import Side, empty_batch
 from dovetail.condition import names, types
 from dovetail.condition.bind import Binder
 from dovetail.condition.evaluate import evaluate
@@ -118,7 +118,7 @@ def _value(text: str, tree: exp.Expr, binder: Binder) -> Expression:
             f"{text}: an aggregate takes an expression over one side, and this one reads both. "
             "Aggregate each side by itself, or join and aggregate the result."
         )
-    evaluate(value, *(_empty(schema) for schema in binder.schemas))  # what cannot be evaluated shows up now
+    evaluate(value, *(empty_batch(schema) for schema in binder.schemas))  # what cannot be evaluated shows up now
     return value
 
 
@@ -186,7 +186,3 @@ def check_names(by: Sequence[GroupColumn], aggregates: Sequence[Aggregate]) -> N
         if name in seen:
             raise InputError(f"the result would have two columns called {name!r}: rename an aggregate.")
         seen.add(name)
-
-
-def _empty(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)

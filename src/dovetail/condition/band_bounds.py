@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from dovetail.condition import types
 from dovetail.condition.bind import Binder
-from dovetail.condition.casts import PER_SECOND
+from dovetail.condition.casts import PER_SECOND, WIDE
 from dovetail.condition.expression import Expression, Literal, type_of
 from dovetail.condition.linear import DAY, inwards
 from dovetail.condition.literals import retyped, scalar
@@ -35,7 +35,7 @@ def closed_bounds(band: Band) -> tuple[int, int] | tuple[float, float]:
 def _steps(bound: Literal, type_: pa.DataType) -> int:
     """The bound counted in the smallest step of the type."""
     if t.is_decimal(type_):
-        return int(bound.value.scaleb(type_.scale))
+        return int(WIDE.scaleb(bound.value, type_.scale))
     if t.is_date(type_):
         return int(bound.value // DAY)
     if t.is_timestamp(type_) or t.is_duration(type_):
@@ -82,7 +82,7 @@ def _shared(type_: pa.DataType, low: Literal, high: Literal) -> tuple[pa.DataTyp
     if t.is_decimal(type_):
         scale = max(type_.scale, *(_scale(bound.value) for bound in (low, high)))
         whole = type_.precision - type_.scale
-        return types.decimal(min(whole + scale, types.MOST_DIGITS), scale), types.decimal(types.MOST_DIGITS, scale)
+        return types.decimal(whole + scale, scale, whole + scale), types.decimal(types.WIDEST, scale, types.WIDEST)
     units = [type_.unit]
     for bound in (low, high):
         units += [unit for unit in types.UNITS if retyped(bound, pa.duration(unit)) is not None][:1]
@@ -91,11 +91,10 @@ def _shared(type_: pa.DataType, low: Literal, high: Literal) -> tuple[pa.DataTyp
 
 
 def _scale(value: int | Decimal) -> int:
-    exponent = Decimal(value).normalize().as_tuple().exponent
+    exponent = Decimal(value).normalize(WIDE).as_tuple().exponent
     return max(0, -exponent) if isinstance(exponent, int) else 0
 
 
 def _exactly(literal: Literal, type_: pa.DataType) -> Literal:
-    exact = retyped(literal, type_)
-    assert exact is not None, f"{literal} is not exact in {type_}"
-    return exact
+    """In the type of the bounds; as it is, if it has more digits than that."""
+    return retyped(literal, type_) or literal

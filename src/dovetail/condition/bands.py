@@ -12,7 +12,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import NamedTuple
+from decimal import Decimal
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -27,6 +28,8 @@ t = pa.types
 
 FLOAT_STEP = 2.0**-22  # relative error of a float32 difference, with room to spare
 INEQUALITIES = ("<", "<=", ">", ">=")
+
+Edge = tuple[Expression, Expression, bool]  # left - right, and whether from above
 
 
 class Half(NamedTuple):
@@ -55,14 +58,18 @@ def bands(
     """The same conjunction with its bands found. What is no band stays what it was."""
     found: list[Predicate] = []
     left_over: list[Expression] = []
-    waiting: list[Half] = []
+    offered: list[Half] = []
+    waiting: dict[Edge, list[Half]] = {}
 
     def offer(half: Half) -> None:
-        partner = next((w for w in waiting if _are_partners(w, half)), None)
+        opposite = waiting.get((half.left, half.right, not half.is_upper), [])
+        partner = next((w for w in opposite if _are_partners(w, half)), None)
         if partner is None:
-            waiting.append(half)
+            offered.append(half)
+            waiting.setdefault((half.left, half.right, half.is_upper), []).append(half)
         else:
-            waiting.remove(partner)
+            opposite.remove(partner)
+            offered.remove(partner)
             found.append(_band(partner, half, partner.source + half.source, binder))
 
     for predicate in predicates:
@@ -79,8 +86,8 @@ def bands(
             offer(half)
         elif not whole:
             left_over.append(conjunct)
-    found += [half.less for half in waiting if half.less is not None]
-    left_over += [source for half in waiting if half.less is None for source in half.source]
+    found += [half.less for half in offered if half.less is not None]
+    left_over += [source for half in offered if half.less is None for source in half.source]
     return found, left_over
 
 
@@ -148,10 +155,15 @@ def offset(expression: Expression) -> tuple[Expression, Literal | None]:
         case Call("+", (x, Literal() as c)) | Call("+", (Literal() as c, x)):
             return bare(x), c
         case Call("-", (x, Literal(value, bound_type))) if value is not None:
-            return bare(x), Literal(-value, bound_type)
+            return bare(x), Literal(_negated(value), bound_type)
         case Call("-", (Literal() as c, x)) if types.is_number(type_):
             return Call("neg", (x,), x.type), c
     return inner, None
+
+
+def _negated(value: Any) -> Any:
+    """With all of its digits: minus would round a long decimal."""
+    return value.copy_negate() if isinstance(value, Decimal) else -value
 
 
 def _absolute(conjunct: Expression, binder: Binder) -> list[Predicate]:
@@ -261,7 +273,8 @@ def _float_difference(expression: Expression) -> tuple[Expression, Expression, i
 
 def _widened(bound: float, difference: Expression) -> float:
     """A float32 difference is rounded to 24 bits before it is compared: look that much further."""
-    return bound * (1 + FLOAT_STEP) if t.is_float32(type_of(difference)) else bound
+    widened = bound * (1 + FLOAT_STEP) if t.is_float32(type_of(difference)) else bound
+    return widened if math.isfinite(widened) else bound  # already beyond every float32
 
 
 def as_double(expression: Expression) -> Expression:

@@ -19,7 +19,8 @@ t = pa.types
 PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 TRUE_WORDS = pa.array(["t", "true", "y", "yes", "1"])
 FALSE_WORDS = pa.array(["f", "false", "n", "no", "0"])
-WIDE = Context(prec=80)
+DAY_MILLIS = 86_400_000
+WIDE = Context(prec=2 * types.WIDEST)
 EXACT_WHOLE, EXACT_POWER = 2**53, 22  # whole numbers and powers of ten up to these are doubles
 
 
@@ -65,6 +66,9 @@ def _decoded(array: pa.Array) -> pa.Array:
         return _decoded(array.dictionary_decode())
     if t.is_run_end_encoded(array.type):
         return _decoded(pc.run_end_decode(array))
+    if t.is_date64(array.type):
+        # Milliseconds, by the standard of whole days, but nobody checks. A value is the day that it lies in.
+        return _floor_divide(array.view("int64"), DAY_MILLIS).cast(pa.int32()).view(types.DATE)
     plain = types.plain(array.type)
     return array if array.type == plain else array.cast(plain)
 
@@ -172,9 +176,9 @@ def _to_decimal(array: pa.Array, target: pa.DataType) -> pa.Array:
         # Arrow wants room for every possible value; the one that is there is checked on the way back.
         array = array.cast(pa.decimal256(types.INTEGER_DIGITS[source.bit_width], 0))
     whole = max(array.type.precision - array.type.scale, target.precision - target.scale, 1)
-    wide = pa.decimal256(min(76, whole + max(target.scale, array.type.scale)), max(target.scale, array.type.scale))
-    array = array.cast(wide)
-    if wide.scale > target.scale:
+    scale = max(target.scale, array.type.scale)
+    array = array.cast(pa.decimal256(min(types.WIDEST, whole + scale), scale))
+    if scale > target.scale:
         array = pc.round(array, target.scale, "half_towards_infinity")
     return array.cast(target)
 

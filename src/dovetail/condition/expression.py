@@ -6,7 +6,7 @@ still evaluate it, but no kernel and no in-process evaluation can.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,6 +70,11 @@ Expression = Column | Literal | Call | Opaque
 def type_of(expression: Expression) -> pa.DataType:
     """Its type; null where only Spark knows it."""
     return pa.null() if expression.type is None else expression.type
+
+
+def joined(function: str, parts: Sequence[Expression], type_: pa.DataType | None = None) -> Expression:
+    """All parts, by AND or OR: one call, so that a long chain is not a deep tree."""
+    return parts[0] if len(parts) == 1 else Call(function, tuple(parts), type_)
 
 
 def columns_of(expression: Expression) -> Iterator[Column]:

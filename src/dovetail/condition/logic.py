@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from functools import reduce
-
 from dovetail.condition import types
-from dovetail.condition.expression import Call, Expression, Literal
+from dovetail.condition.expression import Call, Expression, Literal, joined
 
 OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 TRUE = Literal(True, types.BOOLEAN)
@@ -62,8 +60,4 @@ def _factored(branches: list[Expression]) -> list[Expression]:
     rest = [[c for c in p if c not in shared] for p in parts]
     if not all(rest):
         return shared
-    return [*shared, joined("or", [joined("and", r) for r in rest])]
-
-
-def joined(function: str, parts: list[Expression]) -> Expression:
-    return reduce(lambda a, b: Call(function, (a, b), types.BOOLEAN), parts)
+    return [*shared, joined("or", [joined("and", r, types.BOOLEAN) for r in rest], types.BOOLEAN)]

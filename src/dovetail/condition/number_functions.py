@@ -21,8 +21,7 @@ CHECKED: dict[str, Callable[..., pa.Array]] = {
     "-": pc.subtract_checked,
     "*": pc.multiply_checked,
 }
-EXACT = Context(prec=100)
-WIDEST = 76  # digits of an Arrow decimal
+EXACT = Context(prec=2 * types.WIDEST)
 
 
 def _arithmetic(call: Call, args: list[pa.Array]) -> pa.Array:
@@ -49,11 +48,18 @@ def _moved_date(function: str, dates: pa.Array, by: pa.Array) -> pa.Array:
 
 def _decimal_arithmetic(call: Call, left: pa.Array, right: pa.Array) -> pa.Array:
     function = call.function
-    room = left.type.precision + right.type.precision + 1 if function == "*" else types.MOST_DIGITS + 2
-    if function not in CHECKED or room > WIDEST:
+    if function not in CHECKED or _digits_of(function, left.type, right.type) > types.WIDEST:
         return _decimal_by_row(call, left, right)
     wide = [_decimal256(side) for side in (left, right)]
     return casts.cast(CHECKED[function](*wide), call.type)
+
+
+def _digits_of(function: str, left: pa.DataType, right: pa.DataType) -> int:
+    """Digits that Arrow needs for a product, a sum or a difference."""
+    if function == "*":
+        return int(left.precision + right.precision + 1)
+    whole = max(left.precision - left.scale, right.precision - right.scale)
+    return int(whole + max(left.scale, right.scale) + 1)
 
 
 def _decimal256(array: pa.Array) -> pa.Array:

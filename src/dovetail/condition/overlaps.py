@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import product
 
 from dovetail.condition.bands import bare, offset
 from dovetail.condition.expression import Call, Column, Expression, sides_of
@@ -25,6 +24,7 @@ PAIRS = (
     *(("bottom", "top"), ("after", "before"), ("effective", "expiry"), ("0", "1"), ("1", "2")),
 )
 SPLIT = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z])(?=[A-Z])|(?<=[A-Za-z])(?=[0-9])")
+Ends = tuple[Expression, Expression]  # what is compared, without constants that are added
 AFFIXED = 3  # words this long count without a separator, as in xmin
 
 
@@ -35,14 +35,15 @@ def overlaps(predicates: Sequence[Predicate], residual: list[Expression]) -> lis
     for overlap in explicit:
         residual.remove(overlap.source[0])
     found = list(explicit)
-    upper = [p for p in predicates if isinstance(p, Less) and p.operator in ("<", "<=")]
-    lower = [p for p in predicates if isinstance(p, Less) and p.operator in (">", ">=")]
+    upper = [(p, _ends(p)) for p in predicates if isinstance(p, Less) and p.operator in ("<", "<=")]
+    lower = [(p, _ends(p)) for p in predicates if isinstance(p, Less) and p.operator in (">", ">=")]
     used: list[Less] = []
-    for a, b in product(upper, lower):
-        if a not in used and b not in used and _is_overlap(a, b):
-            used += [a, b]
-            found.append(_overlap(a, b))
-    rest = [p for p in predicates if p not in used]
+    for a, mine in upper:
+        partner = next((b for b, theirs in lower if _is_overlap(mine, theirs) and b not in used), None)
+        if partner is not None:
+            used += [a, partner]
+            found.append(_overlap(a, partner))
+    rest = [p for p in predicates if p not in used] if used else list(predicates)
     if len(found) >= 2:
         x, y, *others = found
         return [*rest, Rectangles(x, y, x.source + y.source), *others]
@@ -71,18 +72,18 @@ def _overlap(a: Less, b: Less) -> Overlap:
     )
 
 
-def _is_overlap(a: Less, b: Less) -> bool:
-    left, right = (_base(a.left), _base(b.left)), (_base(b.right), _base(a.right))
+def _ends(less: Less) -> Ends:
+    return offset(less.left)[0], offset(less.right)[0]
+
+
+def _is_overlap(a: Ends, b: Ends) -> bool:
+    left, right = (a[0], b[0]), (b[1], a[1])
     if left[0] == left[1] or right[0] == right[1]:
         return False
     if _is_interval(*left) and _is_interval(*right):
         return True
     names = [_name(e) for e in (*left, *right)]
     return None not in names and names[:2] == names[2:]
-
-
-def _base(expression: Expression) -> Expression:
-    return offset(expression)[0]
 
 
 def _name(expression: Expression) -> str | None:

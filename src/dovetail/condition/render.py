@@ -237,6 +237,7 @@ def _is_silent(inner: Expression, target: pa.DataType | None) -> bool:
     source = inner.type
     return (
         types.is_lossless(source, target)
+        or types.plain(source) == types.plain(target)
         or (types.is_text(source) and types.is_text(target))
         or (target == types.DOUBLE and types.is_number(source))
         or (t.is_timestamp(source) and t.is_timestamp(target) and bool(source.tz) == bool(target.tz))

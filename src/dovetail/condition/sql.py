@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from sqlglot import Token, TokenType, exp
 from sqlglot.errors import ParseError, TokenError
 
 from dovetail.condition import names
+from dovetail.condition.clauses import Unreadable, parse_clauses
 from dovetail.condition.dialect import DIALECT
 from dovetail.condition.expression import Column, Expression, Opaque
 from dovetail.condition.translate import Translator, side_of
@@ -23,11 +25,23 @@ def read_sql(text: str, schemas: names.Schemas) -> Expression:
 def parse_text(text: str, kind: str = "condition") -> exp.Expr:
     """One sqlglot tree, or a ConditionError that points at the place. `kind` is what messages call it."""
     try:
-        statements = DIALECT.parser().parse(_joined_quotes(DIALECT.tokenize(text), text), text)
-    except ParseError as error:
-        raise ConditionError(_parse_message(text, error, kind)) from None
+        tokens = _joined_quotes(DIALECT.tokenize(text), text)
     except TokenError:
         raise ConditionError(f"cannot read the {kind}: a quote or comment is not closed.\n  {text}") from None
+    try:
+        return parse_clauses(tokens, partial(_parse_clause, text))
+    except (Unreadable, ParseError):
+        return _parse_whole(text, tokens, kind)
+    except RecursionError:
+        raise too_deep(kind) from None
+
+
+def _parse_whole(text: str, tokens: list[Token], kind: str) -> exp.Expr:
+    """What is no list of clauses, or a wrong one: sqlglot says what is wrong with it best."""
+    try:
+        statements = DIALECT.parser().parse(tokens, text)
+    except ParseError as error:
+        raise ConditionError(_parse_message(text, error, kind)) from None
     trees = [s for s in statements if s is not None]
     if not trees:
         raise ConditionError(f"the {kind} is empty. Write for example 'l.id = r.id'.")
@@ -39,6 +53,20 @@ def parse_text(text: str, kind: str = "condition") -> exp.Expr:
     if not isinstance(tree, exp.Expr):
         raise ConditionError(f"this is no {kind}.\n  {text}")
     return tree
+
+
+def _parse_clause(text: str, tokens: Sequence[Token]) -> exp.Expr:
+    (tree,) = DIALECT.parser().parse_into(exp.Condition, list(tokens), text)
+    if tree is None:
+        raise Unreadable
+    return tree
+
+
+def too_deep(kind: str = "condition") -> ConditionError:
+    return ConditionError(
+        f"the {kind} is nested too deeply. Long chains of AND and OR are fine; compute what is nested otherwise as a "
+        "column first."
+    )
 
 
 def _joined_quotes(tokens: list[Token], text: str) -> list[Token]:

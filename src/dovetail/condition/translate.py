@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
 
 import pyarrow as pa
 from sqlglot import exp
@@ -12,7 +11,7 @@ from dovetail.batch import Side
 from dovetail.condition import literals, names, types
 from dovetail.condition.casts import can_cast
 from dovetail.condition.dialect import DIALECT
-from dovetail.condition.expression import Call, Column, Expression, Literal, Opaque
+from dovetail.condition.expression import Call, Column, Expression, Literal, Opaque, joined
 from dovetail.condition.refusals import refuse
 from dovetail.condition.sql_constants import arrow_type, interval_of, unsigned
 from dovetail.condition.text_functions import TRUNCATIONS
@@ -158,6 +157,8 @@ class Translator:
     def _binary(self, node: exp.Expr) -> Expression:
         left, right = node.this, node.expression
         function = BINARY[type(node)]
+        if isinstance(node, exp.And | exp.Or):
+            return self._logic(function, node)
         if isinstance(left, exp.Tuple) and isinstance(right, exp.Tuple):
             return self._tuples(function, left, right)
         if function in "+-":
@@ -166,6 +167,19 @@ class Translator:
             if function == "+" and (moved := self._plus_interval(function, right, left)) is not None:
                 return moved
         return self._call(function, left, right)
+
+    def _logic(self, function: str, node: exp.Expr) -> Expression:
+        """All operands of a chain in one call, however many there are."""
+        operands: list[Expression] = []
+        waiting = [node]
+        while waiting:
+            part = waiting.pop()
+            inner = part.unnest()
+            if type(inner) is type(node):
+                waiting += [inner.expression, inner.this]
+            else:
+                operands.append(self.expression(inner))
+        return Call(function, tuple(operands))
 
     def _plus_interval(self, function: str, point: exp.Expr, node: exp.Expr) -> Expression | None:
         """Something ± an interval that has months in it."""
@@ -212,7 +226,7 @@ class Translator:
             raise ConditionError(f"{_spark(node.this)} IN () has an empty list.")
         if isinstance(node.this, exp.Tuple):
             rows = [e for e in node.expressions if isinstance(e, exp.Tuple)]
-            return reduce(lambda a, b: Call("or", (a, b)), (self._tuples("=", node.this, row) for row in rows))
+            return joined("or", [self._tuples("=", node.this, row) for row in rows])
         return self._call("in", node.this, *node.expressions)
 
     def _like(self, node: exp.Expr) -> Expression:
@@ -350,7 +364,7 @@ def _field(struct: Expression, name: str) -> Expression:
 
 
 def _all(conjuncts: list[Expression]) -> Expression:
-    return reduce(lambda a, b: Call("and", (a, b)), conjuncts)
+    return joined("and", conjuncts)
 
 
 def _lexicographic(function: str, pairs: list[tuple[Expression, Expression]]) -> Expression:

@@ -1,16 +1,18 @@
 """Which type two values share, and which type arithmetic gives: Spark's ANSI rules, on Arrow types.
 
 Deliberate differences. Integer arithmetic is always carried out in 64 bits (Spark: in the wider operand's width), so it
-overflows later than in Spark and never earlier. Text is never silently read as a number. An interval of days is a
-multiple of 24 hours (Spark adds days on the session's calendar, which differs where clocks change). Tuples are
-compared part by part, so that null never matches (Spark compares them as structs, where null equals null).
+overflows later than in Spark and never earlier. Decimals are compared digit by digit, in up to 76 digits (Spark rounds
+to what fits in 38: 0.4 = 0 where one side has 38 whole digits). Text is never silently read as a number. An interval of
+days is a multiple of 24 hours (Spark adds days on the session's calendar, which differs where clocks change). Tuples
+are compared part by part, so that null never matches (Spark compares them as structs, where null equals null).
 """
 
 from __future__ import annotations
 
 import pyarrow as pa
 
-MOST_DIGITS = 38
+MOST_DIGITS = 38  # that a decimal has in Spark
+WIDEST = 76  # that one has in Arrow
 UNITS = ("s", "ms", "us", "ns")
 INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
 
@@ -129,14 +131,15 @@ def decimal(precision: int, scale: int, most: int = MOST_DIGITS) -> pa.DataType:
 
 
 def _most_digits(left: pa.DataType, right: pa.DataType) -> int:
-    return MOST_DIGITS if max(left.precision, right.precision) <= MOST_DIGITS else 76
+    return MOST_DIGITS if max(left.precision, right.precision) <= MOST_DIGITS else WIDEST
 
 
 def _common_decimal(left: pa.DataType, right: pa.DataType) -> pa.DataType:
     scale = max(left.scale, right.scale)
     whole = max(left.precision - left.scale, right.precision - right.scale)
-    most = _most_digits(left, right)
-    return decimal(min(whole + scale, most), min(scale, most), most)
+    is_wide = t.is_decimal256(left) or t.is_decimal256(right)
+    precision = min(whole + scale, WIDEST)
+    return decimal(precision, scale, WIDEST if is_wide else precision)
 
 
 def _common_instant(left: pa.DataType, right: pa.DataType) -> pa.DataType:
@@ -171,7 +174,11 @@ def decimal_arithmetic(function: str, left: pa.DataType, right: pa.DataType) -> 
 
 
 def is_lossless(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether a cast keeps every value, its order and its sums: such a cast can be looked through."""
+    """Whether a cast keeps every value, its order and its sums: such a cast can be looked through.
+
+    One that undoes the encoding of a number or an instant cannot: arithmetic and kernels compute with the plain type,
+    and a date64 may have a time of day that the date is without.
+    """
     if source == target:
         return True
     if t.is_integer(source) and t.is_integer(target):
@@ -184,7 +191,7 @@ def is_lossless(source: pa.DataType, target: pa.DataType) -> bool:
         return bool(source.tz == target.tz and finest(source.unit, target.unit) == target.unit)
     if t.is_duration(source) and t.is_duration(target):
         return bool(finest(source.unit, target.unit) == target.unit)
-    return bool(plain(source) == plain(target))
+    return bool(plain(source) == plain(target) and not (is_number(plain(target)) or is_exact(target)))
 
 
 SPARK_NAMES = {

@@ -86,7 +86,8 @@ def _fits(literal: Literal, target: pa.DataType) -> bool:
         return True
     if types.is_number(type_) and t.is_floating(target):
         # A double reads any number; a float only those it holds exactly.
-        return bool(target == types.DOUBLE or float(np.float32(literal.value)) == literal.value)
+        with np.errstate(over="ignore"):
+            return bool(target == types.DOUBLE or float(np.float32(literal.value)) == literal.value)
     if types.is_number(type_) != types.is_number(target) or types.is_text(type_) != types.is_text(target):
         return False
     if t.is_floating(type_) or types.common(type_, target) is None:

@@ -94,18 +94,21 @@ def largest_sum(radius: float, closed: bool) -> float:
 
 
 def limits_of(radius: float, closed: bool, asked: bool, slack: float) -> tuple[float, float]:
-    """Sums of squares that are surely near, and those above which none is; one and the same, if nothing is asked."""
+    """Sums of squares that are surely near, and those above which none is; one and the same, if nothing is asked.
+
+    Either may be beyond all numbers: then none is sure, or none is too far.
+    """
     if not asked:
         return (largest_sum(radius, closed),) * 2
     return (
-        largest_sum(radius - slack, closed) * (1 - STEP) - SMALLEST,
-        largest_sum(radius + slack, closed) * (1 + STEP) + SMALLEST,
+        largest_sum(max(radius - slack, -1.0), closed) * (1 - STEP) - SMALLEST,
+        largest_sum(min(radius + slack, LARGEST), closed) * (1 + STEP) + SMALLEST,
     )
 
 
 def reach_of(total: float) -> float:
     """How far apart two points can be in one dimension if the sum of the squares is at most `total`."""
-    return max(math.sqrt(total) * (1 + STEP), UNSEEN) if total >= 0 else -1.0
+    return min(max(math.sqrt(total) * (1 + STEP), UNSEEN), LARGEST) if total >= 0 else -1.0
 
 
 @kernel

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from dovetail.batch import Arrival, End, Event, Pairs, Phase, Results, Side, take_rows
+from dovetail.batch import Arrival, End, Event, Pairs, Phase, Results, Side, empty_batch, take_rows
 from dovetail.errors import PlanError
 from dovetail.matchers import choose_drive
 from dovetail.metrics import Counters
@@ -105,7 +105,7 @@ class ParallelJoin:
         self._batch_rows = batch_rows
         self._aggregates = aggregates
         self.name = f"{plan.operator.name} in several workers"
-        self._nothing = pa.RecordBatch.from_pylist([], schema=schema)
+        self._nothing = empty_batch(schema)
         workspace = self._workspace(BlockStore())
         operator_class(plan.operator.name)(workspace)  # what is wrong with its parameters is said at once
         self._outlook = Outlook(workspace, sizes, aggregates, pairs_only=True)

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from dovetail.batch import Arrival, End, Event, Pairs, Phase, Results
+from dovetail.batch import Arrival, End, Event, Pairs, Phase, Results, empty_batch
 from dovetail.estimate import CONFIDENCE, Estimate
 from dovetail.operators.protocol import Workspace
 from dovetail.runtimes.output import result_batches
@@ -77,7 +77,7 @@ class Outlook:
             yield from result_batches(results, schema)
         elif results.size and isinstance(results, Pairs):
             self.add(self.measures.of(results))
-            yield pa.RecordBatch.from_pylist([], schema=schema)
+            yield empty_batch(schema)
 
     def add(self, sums: Mapping[str, float]) -> None:
         """Sums over further results."""
@@ -99,7 +99,7 @@ class Outlook:
     def last(self, step: Step | None, schema: pa.Schema, results: int) -> Step:
         """All is known. Without results there is a step for the aggregates only."""
         if step is None:
-            step = Step(pa.RecordBatch.from_pylist([], schema=schema), Phase.CLEANUP, results, None)
+            step = Step(empty_batch(schema), Phase.CLEANUP, results, None)
         estimate = Estimate(results, results, results, CONFIDENCE) if self._pairs_only else None
         if not self.measures:
             return replace(step, estimate=estimate)

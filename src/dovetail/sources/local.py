@@ -10,7 +10,7 @@ import pyarrow as pa
 from dovetail.batch import one_batch
 from dovetail.errors import InputError
 from dovetail.sources.protocol import Piece, Position, Source
-from dovetail.tables import arrow_table
+from dovetail.tables import arrow_table, plain_schema
 
 
 class Local:
@@ -59,7 +59,7 @@ def as_source(rows: pa.Table | Source) -> Source:
 
 def joined_schema(source: pa.Table | Source) -> pa.Schema:
     """The schema of the rows as the join sees them."""
-    return arrow_table(source.schema.empty_table()).schema
+    return plain_schema(source.schema)
 
 
 def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -23,7 +23,7 @@ from dovetail.sources.local import conformed
 from dovetail.sources.protocol import Piece
 from dovetail.sources.row_groups import read_rows
 from dovetail.sources.scans import Place
-from dovetail.tables import arrow_table
+from dovetail.tables import plain_schema
 
 BATCH_ROWS = 1 << 15
 VARIABLE = frozenset([pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.null()])
@@ -43,7 +43,7 @@ class ParquetSource:
         self._starts = list(accumulate(self._counts, initial=0))
         self.rows: int = self._starts[-1]
         schema = dataset.schema if columns is None else pa.schema([_field(dataset.schema, c, name) for c in columns])
-        self.schema: pa.Schema = arrow_table(schema.empty_table()).schema
+        self.schema: pa.Schema = plain_schema(schema)
 
     def total_bytes(self) -> int:
         """By the statistics of the first row group: nothing is read."""

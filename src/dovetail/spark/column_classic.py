@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from dovetail.batch import Side
 from dovetail.condition import quoted
 from dovetail.spark.column_names import Names, ambiguous, foreign
 from dovetail.spark.column_sql import (
+    CONNECTIVES,
     Sql,
     call,
     case,
     cast,
+    chain,
     extract,
     field,
     function_of,
@@ -42,7 +45,9 @@ class ClassicReader:
             case "Literal":
                 return _constant(node.value())
             case "UnresolvedFunction":
-                return call(node.functionName(), [self.read(arg) for arg in _each(node.arguments())])
+                name = node.functionName()
+                operands = chain(node, partial(_args, name)) if name in CONNECTIVES else _each(node.arguments())
+                return call(name, [self.read(arg) for arg in operands])
             case "Alias" | "LazyExpression":
                 return self.read(node.child())
             case "Cast":
@@ -87,6 +92,12 @@ class ClassicReader:
         if len(having) == 1:
             return having[0]
         raise ambiguous(attribute.name()) if having else foreign(attribute.name())
+
+
+def _args(name: str, node: Any) -> list[Any] | None:
+    """The arguments of a call of this function."""
+    is_call = _kind(node) == "UnresolvedFunction" and node.functionName() == name
+    return list(_each(node.arguments())) if is_call else None
 
 
 def _kind(node: Any) -> str:

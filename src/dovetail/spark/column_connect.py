@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from pyspark.sql.connect import expressions as e
@@ -25,10 +26,12 @@ from dovetail.batch import Side
 from dovetail.condition import quoted
 from dovetail.spark.column_names import Names, ambiguous, foreign, name_parts
 from dovetail.spark.column_sql import (
+    CONNECTIVES,
     Sql,
     call,
     case,
     cast,
+    chain,
     extract,
     function_of,
     literal,
@@ -54,7 +57,9 @@ class ConnectReader:
             case e.LiteralExpression():
                 return _constant(node._value, node._dataType)
             case e.UnresolvedFunction() | e.CallFunction():
-                return call(node._name, [self.read(arg) for arg in node._args])
+                name = node._name
+                operands = chain(node, partial(_args, name)) if name in CONNECTIVES else node._args
+                return call(name, [self.read(arg) for arg in operands])
             case e.ColumnAlias():
                 return self.read(node._child)
             case e.CastExpression():
@@ -90,6 +95,11 @@ class ConnectReader:
         if len(having) == 1:
             return having[0]
         raise ambiguous(node._unparsed_identifier) if having else foreign(node._unparsed_identifier)
+
+
+def _args(name: str, node: e.Expression) -> list[e.Expression] | None:
+    """The arguments of a call of this function."""
+    return list(node._args) if isinstance(node, e.UnresolvedFunction) and node._name == name else None
 
 
 def _constant(value: Any, type_: DataType) -> Sql:

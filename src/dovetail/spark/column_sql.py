@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from dovetail.errors import ConditionError
 BINARY = {"==": "=", "and": "AND", "or": "OR", "like": "LIKE", "ilike": "ILIKE", "rlike": "RLIKE"} | {
     name: name for name in ("=", "<", "<=", ">", ">=", "<=>", "+", "-", "*", "/", "%", "&", "|", "^")
 }
+CONNECTIVES = ("and", "or")
 PREFIX = {"!": "NOT", "not": "NOT", "negative": "-", "~": "~"}
 POSTFIX = {"isnull": "IS NULL", "isnotnull": "IS NOT NULL"}
 TRIMS = {"trim": "BOTH", "ltrim": "LEADING", "rtrim": "TRAILING"}
@@ -45,6 +46,8 @@ def call(name: str, args: Sequence[Sql]) -> Sql:
     """A function or operator, as Spark names it inside a Column, applied to its arguments."""
     texts = [arg.text for arg in args]
     match name.lower(), texts:
+        case function, [_, _, *_] if function in CONNECTIVES:
+            return Sql(f"({f' {BINARY[function]} '.join(texts)})")
         case function, [first, second] if function in BINARY:
             return Sql(f"({first} {BINARY[function]} {second})")
         case function, [only] if function in PREFIX:
@@ -66,6 +69,23 @@ def call(name: str, args: Sequence[Sql]) -> Sql:
     if not FUNCTION_NAME.fullmatch(name):
         raise unreadable(f"the function {name}")
     return Sql(f"{name}({', '.join(texts)})")
+
+
+def chain(node: Any, args_of: Callable[[Any], list[Any] | None]) -> list[Any]:
+    """The operands of a chain of ANDs, or of ORs, without recursion: people make long ones in loops.
+
+    `args_of` gives the arguments of a node of that kind, and None for all others.
+    """
+    operands: list[Any] = []
+    waiting = [node]
+    while waiting:
+        part = waiting.pop()
+        args = args_of(part)
+        if args is None:
+            operands.append(part)
+        else:
+            waiting += reversed(args)
+    return operands
 
 
 def case(branches: Sequence[tuple[Sql, Sql]], otherwise: Sql | None) -> Sql:

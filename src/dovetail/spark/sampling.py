@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, Row
 
-from dovetail.batch import Side, take_rows
+from dovetail.batch import Side, empty_batch, take_rows
 from dovetail.condition import Condition
 from dovetail.matchers import Drive
 from dovetail.spark.packing import Rewrite, as_planned, collected, from_bytes, to_bytes
@@ -50,7 +50,7 @@ def sampler(condition: Condition, drive: Drive, side: Side, schema: pa.Schema, s
         # Seeds differ: two samples of one table must not be the same rows.
         rng = np.random.default_rng((side, context.partitionId() if context is not None else 0))
         rows = 0
-        kept, ranks = pa.RecordBatch.from_pylist([], schema), np.empty(0)
+        kept, ranks = empty_batch(schema), np.empty(0)
         reached: Reach | None = None
         for batch in collected(batches):
             new = as_planned(batch, schema)
@@ -80,7 +80,7 @@ def _one_sample(found: list[Row], schema: pa.Schema, keys: int, size: int) -> Sa
     """What all tasks of a side have found: of the rows of each as many as its share."""
     rng = np.random.default_rng(0)
     rows = sum(row.rows for row in found)
-    parts = [pa.RecordBatch.from_pylist([], schema)]
+    parts = [empty_batch(schema)]
     reached = []
     for row in found:
         if row.boxes is not None:

@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dovetail.aggregates import partial_columns
 from dovetail.aggregates.columns import needed
-from dovetail.batch import Phase, Side
+from dovetail.batch import Phase, Side, empty_batch
 from dovetail.condition import text_of
 from dovetail.condition.aggregates import Aggregate, parse_aggregates
 from dovetail.draws import Draws
@@ -322,7 +322,7 @@ class _Waves:
             given.block = None
             store.remove([block])
         if not told:
-            nothing = pa.RecordBatch.from_pylist([], self._output)
+            nothing = empty_batch(self._output)
             yield Step(nothing, Phase.CLEANUP, results, estimate, aggregates, done=share)
 
     def _estimates(

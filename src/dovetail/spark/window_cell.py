@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, TimerValues
 
-from dovetail.batch import Side, take_rows
+from dovetail.batch import Side, empty_batch, take_rows
 from dovetail.metrics import Counters
 from dovetail.operators.protocol import Workspace
 from dovetail.operators.spo import Spo, event_times
@@ -130,7 +130,7 @@ class WindowProcessor(StatefulProcessor):
         """The rows that look for partners in this cell, and which of them it keeps (None: all)."""
         batch = rows.batch
         if batch is None:
-            batch = pa.RecordBatch.from_pylist([], self._join.plan.condition.schema(side))
+            batch = empty_batch(self._join.plan.condition.schema(side))
         places = placed(side, rows, state.arrived, self._join.self_join)
         if self._join.router is not None:
             return batch, places, None

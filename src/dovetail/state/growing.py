@@ -274,10 +274,12 @@ class _Chunks:
         self.chunks.append(array)
 
     def view(self) -> pa.Array:
-        if len(self.chunks) != 1:
+        if not self.chunks:
+            return pa.nulls(0, self.type)
+        if len(self.chunks) > 1:
             whole = pa.chunked_array(self.chunks, self.type).unify_dictionaries().combine_chunks()
             self.chunks = whole.chunks if isinstance(whole, pa.ChunkedArray) else [whole]
-        return self.chunks[0] if self.chunks else pa.array([], self.type)
+        return self.chunks[0]
 
     @property
     def nbytes(self) -> int:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dovetail.batch import Rows, take_rows
+from dovetail.batch import Rows, empty_batch, take_rows
 from dovetail.state.hash_table import HashTable
 from dovetail.state.residence import NEVER, Ticks
 from dovetail.state.row_store import MOST_BYTES, RowStore
@@ -173,7 +173,7 @@ class HashPartitions:
             kept.clear()
             self._settled, hashes, self._settled_arrived = rows.batch, rows.hashes, rows.arrived
         else:
-            self._settled = pa.RecordBatch.from_pylist([], schema=self._schema)
+            self._settled = empty_batch(self._schema)
             hashes = self._settled_arrived = np.empty(0, np.int64)
         self._settled_bytes = int(self._settled.nbytes)
         self._starts = _starts(partitions_of(hashes, self._partitions), self._partitions)

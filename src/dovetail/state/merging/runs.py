@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dovetail.batch import Rows, take_rows
+from dovetail.batch import Rows, empty_batch, take_rows
 from dovetail.state.blocks import Block, BlockStore, PagedBlock
 from dovetail.state.budget import Budget
 
@@ -83,7 +83,7 @@ def joined(parts: list[Items]) -> Items:
 
 
 def nothing(schema: pa.Schema) -> Items:
-    return Items(pa.RecordBatch.from_pylist([], schema=schema), NO_WORDS, NO_WORDS)
+    return Items(empty_batch(schema), NO_WORDS, NO_WORDS)
 
 
 class Zone(NamedTuple):

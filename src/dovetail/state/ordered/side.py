@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dovetail.batch import Rows, Side, take_rows
+from dovetail.batch import Rows, Side, empty_batch, take_rows
 from dovetail.kernels.sorting import invert
 from dovetail.state.hash_table import HashTable
 from dovetail.state.ordered.index import OrderedIndex
@@ -281,7 +281,7 @@ class OrderedSide:
         return pa.concat_batches([part.view() for part in self._parts]) if self._parts else self._none()
 
     def _none(self) -> pa.RecordBatch:
-        return pa.RecordBatch.from_pylist([], schema=self._schema)
+        return empty_batch(self._schema)
 
     def _part_of(self, positions: Rows) -> Rows:
         return np.searchsorted([part.first for part in self._parts], positions, side="right") - 1
