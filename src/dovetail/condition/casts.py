@@ -54,6 +54,8 @@ def cast(array: pa.Array, target: pa.DataType) -> pa.Array:
     if array.type == target:
         return array
     try:
+        if types.is_text(array.type) and types.is_text(target):
+            return array.cast(target)  # at once, because a view may show more than a plain string can hold
         return _cast(decode(array), target)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ArithmeticError) as error:
         raise ConditionError(f"cannot cast {array.type} to {target}: {error}") from error
@@ -79,7 +81,7 @@ def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:
         return _cast_lists(array, target)
     if t.is_struct(target):
         fields = [cast(part, field.type) for part, field in zip(array.flatten(), target, strict=True)]
-        return pa.StructArray.from_arrays(fields, fields=list(target), mask=_nulls(array))
+        return pa.Array.from_buffers(target, len(array), [validity(array)], children=fields)
     if types.is_text(source) and not types.is_text(target):
         return _from_text(array, target)
     if types.is_text(target):
@@ -101,9 +103,20 @@ def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 def _cast_lists(array: pa.Array, target: pa.DataType) -> pa.Array:
     offsets, values = elements(array)
-    kind, width = (pa.LargeListArray, pa.int64()) if t.is_large_list(target) else (pa.ListArray, pa.int32())
     parts = cast(values, target.value_type)
-    return kind.from_arrays(pa.array(offsets).cast(width), parts, type=target, mask=_nulls(array))
+    if t.is_fixed_size_list(target):
+        return _fixed_lists(array, offsets, parts, target)
+    bounds = pa.array(offsets).cast(pa.int64() if t.is_large_list(target) else pa.int32())
+    return pa.Array.from_buffers(target, len(array), [validity(array), bounds.buffers()[1]], children=[parts])
+
+
+def _fixed_lists(array: pa.Array, offsets: NDArray[np.int64], parts: pa.Array, target: pa.DataType) -> pa.Array:
+    size, valid = target.list_size, np.asarray(array.is_valid())
+    if (np.diff(offsets)[valid] != size).any():
+        raise pa.ArrowInvalid(f"not every list has {size} elements")
+    places = (offsets[:-1, None] + np.arange(size)).ravel()
+    filled = parts.take(pa.array(places, mask=np.repeat(~valid, size)))  # a null has elements, too: nulls
+    return pa.Array.from_buffers(target, len(array), [validity(array)], children=[filled])
 
 
 def elements(lists: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
@@ -113,8 +126,9 @@ def elements(lists: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
     return offsets, lists.flatten()
 
 
-def _nulls(array: pa.Array) -> pa.Array | None:
-    return array.is_null() if array.null_count else None
+def validity(array: pa.Array) -> pa.Buffer | None:
+    """The bits that say which values are not null, from the first value on; None if all are."""
+    return pa.py_buffer(np.packbits(np.asarray(array.is_valid()), bitorder="little")) if array.null_count else None
 
 
 def _from_text(array: pa.Array, target: pa.DataType) -> pa.Array:

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dovetail.condition import types
-from dovetail.condition.casts import decode, elements
+from dovetail.condition.casts import decode, elements, validity
 from dovetail.errors import ConditionError
 from dovetail.keys import is_fixed, order_codes
 
@@ -57,10 +57,7 @@ def sort_keys(array: pa.Array) -> pa.Array:
 
 def _keys(array: pa.Array) -> pa.Array:
     strings = _strings(_part(array))
-    valid = None
-    if array.null_count:
-        valid = pa.py_buffer(np.packbits(np.asarray(array.is_valid()), bitorder="little"))
-    buffers = [valid, pa.py_buffer(strings.offsets), pa.py_buffer(strings.data)]
+    buffers = [validity(array), pa.py_buffer(strings.offsets), pa.py_buffer(strings.data)]
     return pa.Array.from_buffers(types.SORT_KEY, len(array), buffers)
 
 
