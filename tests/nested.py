@@ -64,7 +64,7 @@ def compare(left: Any, right: Any) -> int:
 
 def _midnight(value: Any) -> Any:
     plain = isinstance(value, date) and not isinstance(value, datetime)
-    return datetime(value.year, value.month, value.day) if plain else value  # noqa: DTZ001  on no clock at all
+    return datetime(value.year, value.month, value.day) if plain else value
 
 
 DAYS = [date(2024, 2, 28), date(2024, 2, 29), date(1969, 12, 31)]
@@ -72,7 +72,7 @@ CLOCKS = [datetime(2024, 2, 29), datetime(2024, 2, 29, 0, 0, 1), datetime(1969, 
 ZONED = [clock.replace(tzinfo=UTC) for clock in CLOCKS]
 SMALL = [0, 1, 2, 100]
 WHOLE = [0, 1, -1, 2, 127, -128]
-EXACT = [Decimal("0"), Decimal("1"), Decimal("-1.25"), Decimal("2.5")]
+EXACT = [Decimal(0), Decimal(1), Decimal("-1.25"), Decimal("2.5")]
 FLOATS = [0.0, -0.0, 1.0, -1.25, 2.5, NAN, INF, -INF]
 TEXTS = ["", "a", "a\0", "a\0b", "ab", "a\x01", "\0", "b", "Ä", "日本", "\U0001f600"]
 BYTES = [b"", b"a", b"a\0", b"a\0\xff", b"a\xff", b"\0", b"\0\0", b"\xff"]
