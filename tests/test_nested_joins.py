@@ -138,6 +138,29 @@ def test_fields_of_structs() -> None:
     assert found([dovetail.join(left, right, "r.s BETWEEN l.s AND r.s")]) == Counter([(0, 0), (1, 0)])
 
 
+@pytest.mark.parametrize(
+    "on",
+    [
+        "greatest(l.v, r.v) = r.v",
+        "CASE WHEN l.v > r.v THEN r.v ELSE l.v END <=> coalesce(l.v, r.v)",
+        "coalesce(l.v, r.v) <= r.v OR l.v IN (r.v, l.v)",
+    ],
+)
+def test_choices_between_them(on: str) -> None:
+    numbers = pa.table({"i": [0, 1, 2], "v": [0, 1, None]})
+    lists = numbers.set_column(1, "v", pa.array([[0], [1], None]))
+    left, right = ([table, table.rename_columns(["k", "v"])] for table in (numbers, lists))
+    assert found([dovetail.join(*right, on)]) == found([dovetail.join(*left, on)])
+
+
+@pytest.mark.parametrize("on", ["l.s.a * r.s.a = 100", "l.s <=> r.s", "(l.m IS NULL) <=> (r.m IS NULL) AND l.k < 3"])
+def test_a_sample_of_rows_of_which_only_nested_columns_are_read(on: str) -> None:
+    maps = pa.array([None if i % 200 else [] for i in range(1000)], pa.map_(pa.string(), pa.int32()))
+    table = pa.table({"k": range(1000), "s": [{"a": i % 500} for i in range(1000)], "m": maps})
+    steps = list(dovetail.progressive(table, table, on, algorithm="nested_loop"))
+    assert steps[-1].results == dovetail.count(table, table, on)
+
+
 def test_a_polars_frame_is_joined_on_its_lists() -> None:
     polars = pytest.importorskip("polars")
     left = polars.DataFrame({"i": [0, 1, 2], "v": [["a", None], ["b"], None]})

@@ -141,8 +141,8 @@ def test_what_cannot_be_compared(on: str, says: str) -> None:
 @pytest.mark.parametrize(
     ("on", "text", "sql"),
     [
-        ("l.s = r.s", "l.s = r.s", "CAST(l.`s` AS STRUCT<`a`: INT, `b`: ARRAY<STRING>>) = "),
-        ("l.s <= r.t", "l.s <= r.t", "CAST(l.`s` AS STRUCT<`a`: BIGINT, `b`: ARRAY<STRING>>) <= "),
+        ("l.s = r.s", "l.s = r.s", "CAST(l.`s` AS STRUCT<`col1`: INT, `col2`: ARRAY<STRING>>) = "),
+        ("l.s <= r.t", "l.s <= r.t", "CAST(l.`s` AS STRUCT<`col1`: BIGINT, `col2`: ARRAY<STRING>>) <= "),
         ("l.n IN (r.n, l.n)", "l.n IN (r.n, l.n)", "CAST(l.`n` AS ARRAY<INT>) IN ("),
         ("l.s.b > r.s.b", "l.s.b > r.s.b", "CAST(l.`s`.`b` AS ARRAY<STRING>) > "),
     ],

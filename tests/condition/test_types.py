@@ -57,7 +57,7 @@ D = pa.decimal128
         (pa.list_(pa.int8()), pa.list_(pa.int8()), pa.large_list(pa.int8())),
         (pa.list_(pa.int8(), 2), pa.large_list(pa.float32()), pa.large_list(pa.float64())),
         (pa.struct({"a": pa.int8()}), pa.struct({"b": pa.string()}), None),
-        (pa.struct({"a": pa.int8()}), pa.struct({"b": pa.int64()}), pa.struct({"a": pa.int64()})),
+        (pa.struct({"a": pa.int8()}), pa.struct({"b": pa.int64()}), pa.struct({"col1": pa.int64()})),
         (pa.list_(pa.int8()), pa.int8(), None),
         (pa.map_(pa.int8(), pa.int8()), pa.map_(pa.int8(), pa.int8()), None),
     ],

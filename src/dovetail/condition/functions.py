@@ -43,7 +43,9 @@ LONG_LIST = 8  # from here on, IN is a set lookup
 
 
 def compared(function: str, left: pa.Array, right: pa.Array) -> pa.Array:
-    """One comparison; NaN through order codes, because Arrow says that it equals nothing."""
+    """One comparison; NaN through order codes, because Arrow says that it equals nothing; structs and lists by keys."""
+    if pa.types.is_nested(left.type):
+        left, right = sort_keys(left), sort_keys(right)
     if not pa.types.is_floating(left.type) or not (_has_nan(left) or _has_nan(right)):
         return ARROW_COMPARISONS[function](left, right)
     a, b = order_codes(left), order_codes(right)

@@ -134,7 +134,7 @@ def _common_nested(left: pa.DataType, right: pa.DataType, zone: str | None) -> p
         return None
     if is_list(left):
         return pa.large_list(parts[0])
-    return pa.struct([pa.field(field.name, part) for field, part in zip(left, parts, strict=True)])
+    return pa.struct([pa.field(f"col{i}", part) for i, part in enumerate(parts, 1)])  # as Spark names what has no name
 
 
 def common_part(left: pa.DataType, right: pa.DataType, zone: str | None) -> pa.DataType | None:
