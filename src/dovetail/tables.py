@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -54,7 +55,8 @@ def _no_table(given: Any) -> InputError:
 
 
 def _plain(type_: pa.DataType) -> pa.DataType:
-    """The type with views (Polars exports them) as strings and without run-end encoding: Arrow cannot take rows there.
+    """The type with views (Polars exports them) as what they show and without run-end encoding: Arrow cannot take rows
+    there.
 
     Lists, structs, maps, unions and dictionaries can have them inside.
     """
@@ -71,16 +73,12 @@ def _plain(type_: pa.DataType) -> pa.DataType:
     if t.is_dictionary(type_):
         values = _plain(type_.value_type)
         return pa.dictionary(type_.index_type, values, type_.ordered) if _can_unify(values) else values
-    if t.is_list(type_):
+    if t.is_list(type_) or t.is_list_view(type_):
         return pa.list_(_plain_field(type_.value_field))
-    if t.is_large_list(type_):
+    if t.is_large_list(type_) or t.is_large_list_view(type_):
         return pa.large_list(_plain_field(type_.value_field))
     if t.is_fixed_size_list(type_):
         return pa.list_(_plain_field(type_.value_field), type_.list_size)
-    if t.is_list_view(type_):
-        return pa.list_view(_plain_field(type_.value_field))
-    if t.is_large_list_view(type_):
-        return pa.large_list_view(_plain_field(type_.value_field))
     if t.is_map(type_):
         return pa.map_(_plain_field(type_.key_field), _plain_field(type_.item_field), type_.keys_sorted)
     if t.is_struct(type_):
@@ -121,6 +119,8 @@ def _converted(array: pa.Array, target: pa.DataType) -> pa.Array:
     if t.is_dictionary(type_):
         values = _converted(array.dictionary, target.value_type)
         return pa.DictionaryArray.from_arrays(array.indices, values, ordered=type_.ordered)
+    if t.is_list_view(type_) or t.is_large_list_view(type_):
+        return _lists(array, target)
     whole = pa.concat_arrays([array])  # without an offset, which children would have to follow
     if t.is_struct(type_) or t.is_union(type_):
         parts = [whole.field(i) for i in range(type_.num_fields)]
@@ -130,10 +130,18 @@ def _converted(array: pa.Array, target: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(target, len(whole), whole.buffers()[: _own_buffers(type_)], children=children)
 
 
+def _lists(views: pa.Array, target: pa.DataType) -> pa.Array:
+    """List views as lists: their elements one after the other, those of a null left out."""
+    offsets = np.zeros(len(views) + 1, np.int64 if pa.types.is_large_list(target) else np.int32)
+    np.cumsum(np.asarray(pc.fill_null(pc.list_value_length(views), 0)), out=offsets[1:])
+    valid = pc.is_valid(views).buffers()[1] if views.null_count else None
+    children = [_converted(views.flatten(), target.value_type)]
+    return pa.Array.from_buffers(target, len(views), [valid, pa.py_buffer(offsets)], children=children)
+
+
 def _own_buffers(type_: pa.DataType) -> int:
-    """How many of a nested array's buffers are not those of its children: validity, offsets, sizes, codes."""
+    """How many of a nested array's buffers are not those of its children: validity, offsets, codes."""
     t = pa.types
     if t.is_struct(type_) or t.is_fixed_size_list(type_):
         return 1
-    has_sizes = t.is_list_view(type_) or t.is_large_list_view(type_)
-    return 3 if has_sizes or (t.is_union(type_) and type_.mode == "dense") else 2
+    return 3 if t.is_union(type_) and type_.mode == "dense" else 2

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from dovetail.aggregates.limbs import carried, fits
 from dovetail.batch import Rows
+from dovetail.condition.sort_keys import sort_keys
 from dovetail.kernels import windows
 from dovetail.kernels.sorting import row_type, sort_codes
 from dovetail.kernels.windows import Windows
@@ -69,7 +70,9 @@ def group(keys: Sequence[pa.Array]) -> Groups:
 
 def _dense(key: pa.Array) -> Words:
     """Equal keys as equal numbers, from 0 on without gaps."""
-    if is_fixed(key.type):
+    if pa.types.is_nested(key.type):
+        key = sort_keys(key)
+    elif is_fixed(key.type):
         codes = order_codes(key)
         key = pa.array(codes.values, mask=None if codes.valid is None else ~codes.valid)
     return np.asarray(pc.dictionary_encode(key, null_encoding="encode").indices).astype(np.int64)

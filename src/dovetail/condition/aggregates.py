@@ -164,7 +164,8 @@ def parse_by(
 
 def _group_column(text: str, binder: Binder) -> GroupColumn:
     column = _column(text, binder)
-    if t.is_nested(types.plain(type_of(column))):
+    type_ = types.plain(type_of(column))
+    if t.is_nested(type_) and types.common(type_, type_) is None:
         raise InputError(f"by={text!r} is {column.type}, which cannot be grouped by. Make a plain column of it.")
     return GroupColumn(column.name, column.side, binder.bind(column))
 

@@ -16,7 +16,7 @@ from dovetail.condition.evaluate import evaluate
 from dovetail.condition.expression import COMPARISONS, FUNCTIONS, Call, Column, Expression, Literal, Opaque, type_of
 from dovetail.condition.literals import natural_type, scalar
 from dovetail.condition.text_functions import PARTS, TRUNCATIONS
-from dovetail.condition.unify import shown, to_type, unified
+from dovetail.condition.unify import comparable, shown, sort_key, to_type, unified
 from dovetail.errors import ConditionError
 
 t = pa.types
@@ -69,7 +69,7 @@ class Binder:
 
     def _typed(self, function: str, args: Args, type_: pa.DataType | None) -> Expression:
         if function in COMPARISONS:
-            return Call(function, tuple(unified(args, self.zone)), types.BOOLEAN)
+            return Call(function, tuple(comparable(args, self.zone)), types.BOOLEAN)
         if function in ARITHMETIC:
             return arithmetic(function, args[0], args[1], self.zone)
         if function == "cast":
@@ -117,7 +117,7 @@ class Binder:
         return Call("case", (*branches, values[-1]), values[-1].type)
 
     def _in(self, function: str, args: Args) -> Expression:
-        same = unified(args, self.zone)
+        same = comparable(args, self.zone)
         return self.call("=", *same) if len(same) == 2 else Call("in", tuple(same), types.BOOLEAN)
 
     def _is_null(self, function: str, args: Args) -> Expression:
@@ -214,13 +214,16 @@ class Binder:
         field = type_.field(found[0])
         return to_type(Call("field", (struct, Literal(found[0], types.STRING)), field.type), types.plain(field.type))
 
+    def _sort_key(self, function: str, args: Args) -> Expression:
+        return sort_key(args[0])
+
     def _overlaps(self, function: str, args: Args) -> Expression:
         start, end, other_start, other_end = args
         if t.is_duration(type_of(end)):
             end = self.call("+", start, end)
         if t.is_duration(type_of(other_end)):
             other_end = self.call("+", other_start, other_end)
-        return Call(function, tuple(unified((start, end, other_start, other_end), self.zone)), types.BOOLEAN)
+        return Call(function, tuple(comparable((start, end, other_start, other_end), self.zone)), types.BOOLEAN)
 
     def _distance(self, function: str, args: Args) -> Expression:
         if len(args) == 2 and all(types.is_list(type_of(arg)) for arg in args):
@@ -281,7 +284,7 @@ ARITY: dict[str, tuple[int, int | None]] = {
     **dict.fromkeys((*COMPARISONS, *ARITHMETIC, "like", "pow"), (2, 2)),
     **dict.fromkeys(("date_trunc", "add_months", "datediff", "field"), (2, 2)),
     **dict.fromkeys(("not", "is_null", "isnan", "neg", "abs", "sqrt", "floor", "ceil", "cast", *PARTS), (1, 1)),
-    **dict.fromkeys(("lower", "upper", "length", "trim"), (1, 1)),
+    **dict.fromkeys(("lower", "upper", "length", "trim", "sort_key"), (1, 1)),
     **dict.fromkeys(("in", "greatest", "least", "distance"), (2, None)),
     "round": (1, 2),
     "substring": (2, 3),
@@ -308,6 +311,7 @@ TYPERS: dict[str, Callable[[Binder, str, Args], Expression]] = {
     "add_months": Binder._add_months,
     "datediff": Binder._datediff,
     "field": Binder._field,
+    "sort_key": Binder._sort_key,
     "overlaps": Binder._overlaps,
     "distance": Binder._distance,
 }

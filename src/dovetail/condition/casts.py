@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from dovetail.condition import types
 from dovetail.condition.instants import parse_instant
@@ -30,7 +31,8 @@ def can_cast(source: pa.DataType, target: pa.DataType) -> bool:
     if source == target or t.is_null(source):
         return True
     if t.is_nested(source) or t.is_nested(target):
-        return False
+        parts = types.paired_parts(source, target)
+        return parts is not None and all(can_cast(*pair) for pair in parts)
     if types.is_text(target):
         return not t.is_duration(source)
     if types.is_text(source):
@@ -53,19 +55,21 @@ def cast(array: pa.Array, target: pa.DataType) -> pa.Array:
     if array.type == target:
         return array
     try:
-        return _cast(_decoded(array), target)
+        if types.is_text(array.type) and types.is_text(target):
+            return array.cast(target)  # at once, because a view may show more than a plain string can hold
+        return _cast(decode(array), target)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ArithmeticError) as error:
         raise ConditionError(f"cannot cast {array.type} to {target}: {error}") from error
 
 
-def _decoded(array: pa.Array) -> pa.Array:
-    """Without dictionary, run-end or extension encoding, in a type that compute functions know."""
+def decode(array: pa.Array) -> pa.Array:
+    """The array without dictionary, run-end or extension encoding, in a type that compute functions know."""
     if isinstance(array.type, pa.BaseExtensionType):
-        return _decoded(array.storage)
+        return decode(array.storage)
     if t.is_dictionary(array.type):
-        return _decoded(array.dictionary_decode())
+        return decode(array.dictionary_decode())
     if t.is_run_end_encoded(array.type):
-        return _decoded(pc.run_end_decode(array))
+        return decode(pc.run_end_decode(array))
     if t.is_date64(array.type):
         # Milliseconds, by the standard of whole days, but nobody checks. A value is the day that it lies in.
         return _floor_divide(array.view("int64"), DAY_MILLIS).cast(pa.int32()).view(types.DATE)
@@ -77,6 +81,11 @@ def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:
     source = array.type
     if source == target or t.is_null(source):
         return array.cast(target)
+    if types.is_list(target):
+        return _cast_lists(array, target)
+    if t.is_struct(target):
+        fields = [cast(part, field.type) for part, field in zip(array.flatten(), target, strict=True)]
+        return pa.Array.from_buffers(target, len(array), [validity(array)], children=fields)
     if types.is_text(source) and not types.is_text(target):
         return _from_text(array, target)
     if types.is_text(target):
@@ -94,6 +103,36 @@ def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:
     if t.is_timestamp(target) or t.is_date(target):
         return _to_instant(array, target)
     return array.cast(target)
+
+
+def _cast_lists(array: pa.Array, target: pa.DataType) -> pa.Array:
+    offsets, values = elements(array)
+    parts = cast(values, target.value_type)
+    if t.is_fixed_size_list(target):
+        return _fixed_lists(array, offsets, parts, target)
+    bounds = pa.array(offsets).cast(pa.int64() if t.is_large_list(target) else pa.int32())
+    return pa.Array.from_buffers(target, len(array), [validity(array), bounds.buffers()[1]], children=[parts])
+
+
+def _fixed_lists(array: pa.Array, offsets: NDArray[np.int64], parts: pa.Array, target: pa.DataType) -> pa.Array:
+    size, valid = target.list_size, np.asarray(array.is_valid())
+    if (np.diff(offsets)[valid] != size).any():
+        raise pa.ArrowInvalid(f"not every list has {size} elements")
+    places = (offsets[:-1, None] + np.arange(size)).ravel()
+    filled = parts.take(pa.array(places, mask=np.repeat(~valid, size)))  # a null has elements, too: nulls
+    return pa.Array.from_buffers(target, len(array), [validity(array)], children=[filled])
+
+
+def elements(lists: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
+    """The elements of all lists, and where those of each begin and end; a null has none."""
+    offsets = np.zeros(len(lists) + 1, np.int64)
+    np.cumsum(np.asarray(pc.fill_null(pc.list_value_length(lists), 0)), out=offsets[1:])
+    return offsets, lists.flatten()
+
+
+def validity(array: pa.Array) -> pa.Buffer | None:
+    """The bits that say which values are not null, from the first value on; None if all are."""
+    return pa.py_buffer(np.packbits(np.asarray(array.is_valid()), bitorder="little")) if array.null_count else None
 
 
 def _from_text(array: pa.Array, target: pa.DataType) -> pa.Array:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from dovetail.condition import casts, number_functions, text_functions, types
 from dovetail.condition.expression import Call, Literal, type_of
+from dovetail.condition.sort_keys import sort_keys
 from dovetail.keys import order_codes
 
 Function = Callable[[Call, list[pa.Array]], pa.Array]
@@ -42,7 +43,9 @@ LONG_LIST = 8  # from here on, IN is a set lookup
 
 
 def compared(function: str, left: pa.Array, right: pa.Array) -> pa.Array:
-    """One comparison; NaN through order codes, because Arrow says that it equals nothing."""
+    """One comparison; NaN through order codes, because Arrow says that it equals nothing; structs and lists by keys."""
+    if pa.types.is_nested(left.type):
+        left, right = sort_keys(left), sort_keys(right)
     if not pa.types.is_floating(left.type) or not (_has_nan(left) or _has_nan(right)):
         return ARROW_COMPARISONS[function](left, right)
     a, b = order_codes(left), order_codes(right)
@@ -154,6 +157,10 @@ def _field(call: Call, args: list[pa.Array]) -> pa.Array:
     return pc.struct_field(args[0], [name.value])
 
 
+def _sort_key(call: Call, args: list[pa.Array]) -> pa.Array:
+    return sort_keys(args[0])
+
+
 def _overlaps(call: Call, args: list[pa.Array]) -> pa.Array:
     start, end, other_start, other_end = args
     return pc.and_kleene(compared("<", start, other_end), compared(">", end, other_start))
@@ -175,6 +182,7 @@ FUNCTION_TABLE: dict[str, Function] = {
     "least": _extreme,
     "cast": _cast,
     "field": _field,
+    "sort_key": _sort_key,
     "overlaps": _overlaps,
     **number_functions.TABLE,
     **text_functions.TABLE,

@@ -84,6 +84,8 @@ class _Spark:
                 return f"({constant})" if constant.startswith("-") and outer >= NEGATION else constant  # "--" comments
             case Opaque():
                 return self.opaque(expression)
+            case Call("sort_key", (nested,)):  # Spark compares structs and lists themselves, by the same rules
+                return self.render(nested, outer)
             case Call():
                 result, level = self.call(expression), self.level(expression)
                 return f"({result})" if level < outer else result
@@ -234,7 +236,13 @@ def _is_silent(inner: Expression, target: pa.DataType | None) -> bool:
     """Whether people can do without seeing this cast."""
     if inner.type is None or target is None:
         return False
-    source = inner.type
+    return _keeps_sense(inner.type, target)
+
+
+def _keeps_sense(source: pa.DataType, target: pa.DataType) -> bool:
+    pairs = types.paired_parts(source, target)
+    if pairs is not None:
+        return all(_keeps_sense(*pair) for pair in pairs)
     return (
         types.is_lossless(source, target)
         or types.plain(source) == types.plain(target)

@@ -4,12 +4,15 @@ Deliberate differences. Integer arithmetic is always carried out in 64 bits (Spa
 overflows later than in Spark and never earlier. Decimals are compared digit by digit, in up to 76 digits (Spark rounds
 to what fits in 38: 0.4 = 0 where one side has 38 whole digits). Text is never silently read as a number. An interval of
 days is a multiple of 24 hours (Spark adds days on the session's calendar, which differs where clocks change). Tuples
-are compared part by part, so that null never matches (Spark compares them as structs, where null equals null).
+are compared part by part, so that null never matches (Spark compares them as structs, where null equals null). Parts of
+structs and lists are widened as other values are (Spark refuses decimals of two scales, and fields of two names).
 """
 
 from __future__ import annotations
 
 import pyarrow as pa
+
+from dovetail.condition.names import quoted
 
 MOST_DIGITS = 38  # that a decimal has in Spark
 WIDEST = 76  # that one has in Arrow
@@ -26,6 +29,9 @@ DATE = pa.date32()
 DAY = pa.duration("s")
 """The type of a difference of dates, and of whole days to add to a date."""
 
+SORT_KEY = pa.large_binary()
+"""The type of the byte strings as which structs and lists are compared."""
+
 SESSION_TIMESTAMP = pa.timestamp("us", "session")
 """What CAST(… AS TIMESTAMP) asks for before binding decides which zone that is."""
 
@@ -41,7 +47,13 @@ def is_bytes(type_: pa.DataType) -> bool:
 
 
 def is_list(type_: pa.DataType) -> bool:
-    return bool(t.is_list(type_) or t.is_large_list(type_) or t.is_fixed_size_list(type_))
+    return bool(
+        t.is_list(type_)
+        or t.is_large_list(type_)
+        or t.is_fixed_size_list(type_)
+        or t.is_list_view(type_)
+        or t.is_large_list_view(type_)
+    )
 
 
 def is_number(type_: pa.DataType) -> bool:
@@ -76,13 +88,16 @@ def plain(type_: pa.DataType) -> pa.DataType:
     return type_
 
 
-def common(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """The one type in which two plain types are compared; None if they cannot be. Zones are the caller's business."""
+def common(left: pa.DataType, right: pa.DataType, zone: str | None = None) -> pa.DataType | None:
+    """The one type in which two plain types are compared; None if they cannot be.
+
+    Zones are the caller's business; inside structs and lists, timestamps without one are in `zone`.
+    """
+    if t.is_null(left) or t.is_null(right):
+        left = right = right if t.is_null(left) else left
+    if t.is_nested(left) or t.is_nested(right):
+        return _common_nested(left, right, zone)
     if left == right:
-        return None if t.is_nested(left) else left
-    if t.is_null(left):
-        return right
-    if t.is_null(right):
         return left
     if is_number(left) and is_number(right):
         return _common_number(left, right)
@@ -98,6 +113,47 @@ def common(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     if is_bytes(left) and is_bytes(right):
         return pa.large_binary()
     return None
+
+
+def paired_parts(left: pa.DataType, right: pa.DataType) -> list[tuple[pa.DataType, pa.DataType]] | None:
+    """The elements of two lists, or the fields of two structs by position, as plain types; None for other types.
+
+    Names of fields do not matter, as in Spark.
+    """
+    if is_list(left) and is_list(right):
+        return [(plain(left.value_type), plain(right.value_type))]
+    if t.is_struct(left) and t.is_struct(right) and left.num_fields == right.num_fields:
+        return [(plain(a.type), plain(b.type)) for a, b in zip(left, right, strict=True)]
+    return None
+
+
+def _common_nested(left: pa.DataType, right: pa.DataType, zone: str | None) -> pa.DataType | None:
+    pairs = paired_parts(left, right)
+    if pairs is None:
+        return None
+    parts = [common_part(*pair, zone) for pair in pairs]
+    if any(part is None for part in parts):
+        return None
+    if is_list(left):
+        return pa.large_list(parts[0])
+    return pa.struct([pa.field(f"col{i}", part) for i, part in enumerate(parts, 1)])  # as Spark names what has no name
+
+
+def common_part(left: pa.DataType, right: pa.DataType, zone: str | None) -> pa.DataType | None:
+    """The type in which plain parts of structs and lists are compared; None if they cannot be."""
+    if mixes_clocks(left, right):
+        units = [type_.unit for type_ in (left, right) if t.is_timestamp(type_)]
+        return None if zone is None else pa.timestamp(finest(units[0], units[-1]), zone)
+    type_ = common(left, right, zone)
+    return None if type_ is not None and t.is_interval(type_) else type_
+
+
+def mixes_clocks(left: pa.DataType, right: pa.DataType) -> bool:
+    """Whether only one of two instants has a time zone."""
+    if not is_instant(left) or not is_instant(right):
+        return False
+    zones = [None if t.is_date(type_) else type_.tz for type_ in (left, right)]
+    return (zones[0] is None) != (zones[1] is None)
 
 
 def finest(left: str, right: str) -> str:
@@ -191,6 +247,9 @@ def is_lossless(source: pa.DataType, target: pa.DataType) -> bool:
         return bool(source.tz == target.tz and finest(source.unit, target.unit) == target.unit)
     if t.is_duration(source) and t.is_duration(target):
         return bool(finest(source.unit, target.unit) == target.unit)
+    pairs = paired_parts(source, target)
+    if pairs is not None:
+        return all(is_lossless(*pair) for pair in pairs)
     return bool(plain(source) == plain(target) and not (is_number(plain(target)) or is_exact(target)))
 
 
@@ -227,4 +286,8 @@ def spark_name(type_: pa.DataType) -> str:
         return "INTERVAL DAY TO SECOND"
     if t.is_null(type_):
         return "VOID"
+    if is_list(type_):
+        return f"ARRAY<{spark_name(type_.value_type)}>"
+    if t.is_struct(type_):
+        return f"STRUCT<{', '.join(f'{quoted(field.name)}: {spark_name(field.type)}' for field in type_)}>"
     return str(type_).upper()

@@ -24,11 +24,26 @@ def unified(args: Sequence[Expression], zone: str | None, verb: str = "compared"
         return list(args)
     args = _with_zones(_text_as_instants(args), zone)
     varying: list[Expression] = [arg for arg in args if not isinstance(arg, Literal)]
-    meeting = reduce(lambda a, b: _meet(a, b, verb), varying or [max(args, key=_literal_weight)])
+    meeting = reduce(lambda a, b: _meet(a, b, zone, verb), varying or [max(args, key=_literal_weight)])
     for arg in args:
         if isinstance(arg, Literal) and not _fits(arg, type_of(meeting)):
-            meeting = _meet(meeting, arg, verb)
+            meeting = _meet(meeting, arg, zone, verb)
     return [to_type(arg, type_of(meeting)) for arg in args]
+
+
+def comparable(args: Sequence[Expression], zone: str | None) -> list[Expression]:
+    """The arguments, all of one type that every kernel can compare: structs and lists by their sort keys."""
+    same = unified(args, zone)
+    return [sort_key(arg) if t.is_nested(type_of(arg)) else arg for arg in same]
+
+
+def sort_key(arg: Expression) -> Expression:
+    """A struct or a list as a byte string with the same order."""
+    if not isinstance(arg, Literal):
+        return Call("sort_key", (arg,), types.SORT_KEY)
+    if arg.value is None:
+        return Literal(None, types.SORT_KEY)
+    raise ConditionError(f"{shown(arg)} is a constant struct or list. Put it into a column and compare that.")
 
 
 def to_type(expression: Expression, target: pa.DataType) -> Expression:
@@ -60,9 +75,9 @@ def _literal_weight(arg: Expression) -> bool:
     return not (types.is_text(type_) or t.is_null(type_))
 
 
-def _meet(left: Expression, right: Expression, verb: str) -> Expression:
+def _meet(left: Expression, right: Expression, zone: str | None, verb: str) -> Expression:
     """Something of the common type of both: the wider of the two, or a cast of it."""
-    type_ = types.common(type_of(left), type_of(right))
+    type_ = types.common(type_of(left), type_of(right), zone)
     if type_ is None:
         raise ConditionError(f"{shown(left)} cannot be {verb} with {shown(right)}. {_advice(left, right)}")
     return left if left.type == type_ else right if right.type == type_ else Call("cast", (left,), type_)
@@ -71,10 +86,24 @@ def _meet(left: Expression, right: Expression, verb: str) -> Expression:
 def _advice(left: Expression, right: Expression) -> str:
     pair = {type_of(left), type_of(right)}
     if any(t.is_nested(type_) for type_ in pair):
-        return "Compare a field or an element of it."
+        return _nested_advice(type_of(left), type_of(right))
     if any(t.is_duration(type_) for type_ in pair) and any(t.is_integer(type_) for type_ in pair):
         return "Write the number as an interval, for example INTERVAL 5 DAYS."
     return "Cast one of them."
+
+
+def _nested_advice(left: pa.DataType, right: pa.DataType) -> str:
+    """What is wrong with the first parts of two types that have no common type."""
+    if t.is_map(left) or t.is_map(right):
+        return "Maps have neither equality nor order: compare a list of their entries, or single values."
+    if t.is_struct(left) and t.is_struct(right) and left.num_fields != right.num_fields:
+        return f"One struct has {left.num_fields} fields, the other {right.num_fields}: compare the fields they share."
+    for a, b in types.paired_parts(left, right) or ():
+        if types.mixes_clocks(a, b):
+            return f"Inside, {a} and {b} differ in having a time zone: say which (zone='Europe/Berlin'), or cast one."
+        if types.common(a, b) is None:
+            return _nested_advice(a, b)
+    return f"{left} and {right} have no common type: cast one of them."
 
 
 def _fits(literal: Literal, target: pa.DataType) -> bool:

@@ -17,7 +17,9 @@ import numpy as np
 import pyarrow as pa
 
 from dovetail.batch import Arrival, Event, Pairs, Side
-from dovetail.condition import Condition, columns_of
+from dovetail.condition import Condition, columns_of, types
+from dovetail.condition.casts import decode
+from dovetail.condition.sort_keys import sort_keys
 from dovetail.keys import is_fixed
 from dovetail.matchers import build_matcher
 from dovetail.matchers.sweep_order import SweepOrder, Words
@@ -147,15 +149,18 @@ class _Codes:
         name = self._columns[side]
         if name is None:
             return np.empty(0, np.int64)
-        column = batch.column(name).drop_null()
+        column = decode(batch.column(name).drop_null())
+        if pa.types.is_nested(column.type):
+            column = sort_keys(column)
         return rough_codes(column) if is_fixed(column.type) else hash_column(column)
 
 
 def _read(condition: Condition, side: Side) -> str | None:
     """A column of a side that the condition reads, if possible one with an order."""
     read = [c for conjunct in condition.conjuncts for c in columns_of(conjunct) if c.side is side]
-    names = sorted({c.name for c in read}, key=lambda name: not is_fixed(condition.schema(side).field(name).type))
-    return names[0] if names else None
+    known = {c.name: types.plain(condition.schema(side).field(c.name).type) for c in read}
+    names = [name for name, type_ in known.items() if types.common(type_, type_) is not None]
+    return min(names, key=lambda name: (not is_fixed(known[name]), name), default=None)
 
 
 def _part(rows: pa.RecordBatch, part: int, count: int) -> pa.RecordBatch:

@@ -1,0 +1,151 @@
+"""Joins of DataFrames on structs and arrays, against Spark's own join."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
+
+import dovetail
+from dovetail.errors import ConditionError
+
+pytestmark = pytest.mark.spark
+
+NAN = float("nan")
+INSTANT = datetime(2024, 2, 29, 12, tzinfo=UTC)
+STRUCT = "STRUCT<a: INT, b: STRING, c: ARRAY<DOUBLE>>"
+WIDER = "STRUCT<a: BIGINT, b: STRING, c: ARRAY<FLOAT>>"
+DEEP = "ARRAY<STRUCT<d: DATE, t: TIMESTAMP, n: DECIMAL(30, 3), y: BINARY, x: STRUCT<f: BOOLEAN>>>"
+SCHEMA = f"i INT, s {STRUCT}, w {STRUCT}, v ARRAY<INT>, e {DEEP}, m MAP<STRING, INT>"
+RIGHT = ("i AS k", "s", f"CAST(w AS {WIDER})", "CAST(v AS ARRAY<DOUBLE>)", "e", "m")
+COMPARISONS = ("=", "<=>", "!=", "<", "<=", ">", ">=")
+HOW = ("inner", "left", "right", "full", "left_semi", "left_anti")
+
+
+def row(rng: random.Random, number: int) -> tuple[Any, ...]:
+    def some(value: Any, share: float = 0.2) -> Any:
+        return None if rng.random() < share else value
+
+    def struct() -> Any:
+        doubles = [some(rng.choice((0.0, -0.0, 1.5, NAN))) for _ in range(rng.randrange(3))]
+        return some((some(rng.randrange(-1, 2)), some(rng.choice(("", "a", "a\0", "Ä"))), some(doubles)), 0.1)
+
+    def deep() -> Any:
+        day, instant = rng.choice((date(2024, 2, 29), date(1969, 1, 1))), INSTANT.replace(hour=rng.randrange(2))
+        number = Decimal(rng.randrange(-1, 2)) * Decimal("1e20")
+        return (some(day), some(instant), some(number), some(rng.choice((b"", b"\0", b"\xff"))), some((some(True),)))
+
+    return (
+        number,
+        struct(),
+        struct(),
+        some([some(rng.randrange(3)) for _ in range(rng.randrange(3))], 0.1),
+        some([some(deep()) for _ in range(rng.randrange(3))], 0.1),
+        {"a": 1},
+    )
+
+
+@pytest.fixture(scope="module")
+def place(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Files of both sides; the session's zone is not UTC."""
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    place = tmp_path_factory.mktemp("nested")
+    rng = random.Random(5)
+    left, right = (spark.createDataFrame([row(rng, i) for i in range(rows)], SCHEMA) for rows in (120, 90))
+    left.repartition(3).write.parquet(str(place / "l"))
+    right.selectExpr(*RIGHT).repartition(3).write.parquet(str(place / "r"))
+    yield place
+    spark.conf.set("spark.sql.session.timeZone", zone or "UTC")
+
+
+@pytest.fixture(scope="module")
+def frames(spark: SparkSession, place: Path) -> tuple[DataFrame, DataFrame]:
+    return spark.read.parquet(str(place / "l")), spark.read.parquet(str(place / "r"))
+
+
+def numbers(frame: DataFrame) -> Counter[tuple[Any, ...]]:
+    return Counter(map(tuple, frame.select(*(name for name in ("i", "k") if name in frame.columns)).collect()))
+
+
+def sparks_own(frames: tuple[DataFrame, DataFrame], on: str, how: str = "inner") -> Counter[tuple[Any, ...]]:
+    left, right = frames[0].alias("l"), frames[1].alias("r")
+    return numbers(left.join(right, F.expr(on), how))
+
+
+@pytest.mark.parametrize("column", ["s", "w", "v", "e"])
+def test_every_comparison(frames: tuple[DataFrame, DataFrame], column: str) -> None:
+    for operator in COMPARISONS:
+        on = f"l.{column} {operator} r.{column}"
+        assert numbers(dovetail.join(*frames, on)) == sparks_own(frames, on), on
+    assert dovetail.count(*frames, f"l.{column} = r.{column}") == sparks_own(frames, f"l.{column} = r.{column}").total()
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_every_join_type(frames: tuple[DataFrame, DataFrame], how: str) -> None:
+    for on in ("l.w = r.w", "l.s < r.s AND l.v = r.v"):
+        assert numbers(dovetail.join(*frames, on, how=how)) == sparks_own(frames, on, how), on
+
+
+def test_conditions_as_columns_and_fields(frames: tuple[DataFrame, DataFrame]) -> None:
+    left, right = frames
+    for condition, on in (
+        (left.w == right.w, "l.w = r.w"),
+        (left.s.a <= right.w.a, "l.s.a <= r.w.a"),
+        (left.s.c == right.w.c, "l.s.c = r.w.c"),
+        (F.get(left.e, F.lit(0)) == F.get(right.e, F.lit(0)), "get(l.e, 0) = get(r.e, 0)"),
+        ((left.v < right.v) & ~left.s.eqNullSafe(right.s), "l.v < r.v AND NOT l.s <=> r.s"),
+    ):
+        assert numbers(dovetail.join(left, right, condition)) == sparks_own(frames, on), on
+    made = "struct(l.i % 3, l.v) = struct(r.k % 3, transform(r.v, x -> CAST(x AS INT)))"
+    assert numbers(dovetail.join(left, right, made)) == sparks_own(frames, made)
+
+
+def test_groups(frames: tuple[DataFrame, DataFrame]) -> None:
+    left, right = frames[0].alias("l"), frames[1].alias("r")
+    for by in ("s", "e"):
+        found = dovetail.aggregate(*frames, "l.v <= r.v", {"n": "count(*)", "least": "min(l.i)"}, by=f"l.{by}")
+        joined = left.join(right, F.expr("l.v <= r.v")).groupBy(f"l.{by}")
+        expected = joined.agg(F.count("*").alias("n"), F.min("l.i").alias("least"))
+        assert Counter(map(str, found.collect())) == Counter(map(str, expected.collect()))
+
+
+def test_three_inputs_and_waves(frames: tuple[DataFrame, DataFrame]) -> None:
+    left, right = frames
+    third = left.select(F.col("i").alias("j"), "s", "v")
+    joined = dovetail.multijoin({"a": left, "b": right, "c": third}, "a.s = b.s AND b.v <= c.v AND a.v = c.v")
+    one, two, three = left.alias("a"), right.alias("b"), third.alias("c")
+    expected = one.join(two, F.expr("a.s = b.s")).join(three, F.expr("b.v <= c.v AND a.v = c.v"))
+    assert Counter(map(tuple, joined.select("i", "k", "j").collect())) == Counter(
+        map(tuple, expected.select("i", "k", "j").collect())
+    )
+    for on in ("l.w = r.w", "l.e > r.e"):
+        steps = dovetail.progressive(left, right, on, cells=8)
+        pairs: Counter[tuple[Any, ...]] = Counter()
+        for step in steps:
+            pairs.update(zip(step.batch["i"].to_pylist(), step.batch["k"].to_pylist(), strict=True))
+        assert pairs == sparks_own(frames, on)
+
+
+@pytest.mark.parametrize("options", [{}, {"algorithm": "diner", "end": "available", "memory": "1MB"}])
+def test_streams(spark: SparkSession, place: Path, tmp_path: Path, options: dict[str, Any]) -> None:
+    frames = spark.read.parquet(str(place / "l")), spark.read.parquet(str(place / "r"))
+    reader = spark.readStream.option("maxFilesPerTrigger", 1)
+    streams = [reader.schema(f.schema).parquet(str(place / name)) for f, name in zip(frames, "lr", strict=True)]
+    joined = dovetail.join(*streams, "l.w = r.w", state_dir=str(tmp_path / "state"), **options).select("i", "k")
+    writer = joined.writeStream.trigger(availableNow=True).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    writer.format("parquet").option("path", str(tmp_path / "out")).start().awaitTermination()
+    assert numbers(spark.read.parquet(str(tmp_path / "out"))) == sparks_own(frames, "l.w = r.w")
+
+
+def test_maps_are_refused(frames: tuple[DataFrame, DataFrame]) -> None:
+    with pytest.raises(ConditionError, match="Maps have neither equality nor order"):
+        dovetail.join(*frames, "l.m = r.m")
