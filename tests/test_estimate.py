@@ -7,28 +7,124 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 import pytest
-from benchmarks.papers.pmj_estimates import VALUES, coverage, median_error
+from benchmarks.papers.pmj_estimates import AFTER, BLOCKS, KEYS, VALUES, Held, distributions, intervals
 
 import dovetail
 from dovetail.errors import InputError
-from dovetail.estimate import Estimate, Estimator, chi_squared_tail, student_t
-
-
-@pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0])
-@pytest.mark.parametrize(
-    "blocks", [pytest.param(5, marks=pytest.mark.slow), 10, pytest.param(20, marks=pytest.mark.slow)]
+from dovetail.estimate import (
+    Estimate,
+    Estimator,
+    Interval,
+    _Region,
+    _Spread,
+    chi_squared_quantile,
+    chi_squared_tail,
+    student_t,
 )
-def test_the_interval_by_blocks_covers_the_truth(exponent: float, blocks: int) -> None:
-    assert 0.92 <= coverage(exponent, blocks, "blocks") <= 0.99
+
+Z = 1.959964  # of 95 %
 
 
-def test_the_printed_interval_is_for_uniform_keys_only() -> None:
-    assert 0.92 <= coverage(0.0, 5, "printed") <= 0.98
-    assert coverage(1.0, 10, "printed", 100) < 0.6
+def is_tight(held: Held, errors: float) -> bool:
+    """Whether half the interval is about as wide as so many standard errors."""
+    return 0.75 < held.width / (errors * held.error) < 1.33
+
+
+def students_errors(blocks: int) -> float:
+    """How wide the median of intervals by so many blocks is."""
+    return student_t(blocks - 1, 0.95) * math.sqrt(chi_squared_quantile(0.5, blocks - 1) / (blocks - 1))
+
+
+@pytest.mark.parametrize("after", [(2, 3), pytest.param(AFTER, marks=pytest.mark.slow)], ids=["few", "all"])
+@pytest.mark.parametrize("keys", KEYS)
+def test_the_interval_by_blocks_covers_the_truth_and_is_tight(keys: str, after: tuple[int, ...]) -> None:
+    for blocks, held in intervals(keys, after).items():
+        assert 0.93 <= held.coverage <= 0.97, blocks
+        if blocks < BLOCKS / 2:
+            assert is_tight(held, students_errors(blocks)), blocks
+        elif blocks == BLOCKS:
+            assert is_tight(held, Z), blocks
+
+
+@pytest.mark.parametrize("blocks", [2, 3, *(pytest.param(count, marks=pytest.mark.slow) for count in AFTER[2:])])
+@pytest.mark.parametrize("keys", KEYS)
+def test_it_does_when_all_rows_have_come(keys: str, blocks: int) -> None:
+    held = intervals(keys, [blocks], blocks)[blocks]
+    assert 0.93 <= held.coverage <= 0.97
+    assert is_tight(held, Z)
+
+
+@pytest.mark.parametrize("keys", ["uniform", "Zipf 1"])
+def test_the_printed_interval_is_for_uniform_keys_or_all_rows(keys: str) -> None:
+    held = intervals(keys, [2, 5, 10], interval="printed", runs=400)
+    assert all((0.92 <= one.coverage <= 0.98) is (keys == "uniform") for one in held.values())
+    assert 0.92 <= intervals(keys, [2], 2, "printed", 400)[2].coverage <= 0.98
 
 
 def test_the_error_after_ten_of_fifty_blocks() -> None:
-    assert median_error(10) <= 0.06
+    assert intervals("uniform", [10], runs=100)[10].error <= 0.06
+
+
+@pytest.mark.parametrize("interval", ["printed", "blocks"])
+def test_where_all_rows_have_come_the_interval_is_that_of_equation_4(interval: Interval) -> None:
+    estimator = Estimator()
+    estimator.add(50, 40, 110)
+    estimator.add(50, 40, 90)
+    estimate = estimator.estimate(100, 80, interval=interval)  # half of the 8000 pairs have been looked at
+    assert estimate is not None
+    half = 8000 * Z * math.sqrt(4000 / 3999 * 0.05 * 0.95 * (1 - 4000 / 8000) / 4000)
+    assert estimate == pytest.approx((400, 400 - half, 400 + half, 0.95), rel=1e-6)
+
+
+def test_while_most_rows_are_to_come_the_interval_is_that_of_student() -> None:
+    estimator = Estimator()
+    for matches in (95, 105, 100):
+        estimator.add(50, 40, matches)
+    estimate = estimator.estimate(10**9, 10**9)
+    assert estimate is not None
+    half = 10**18 * 4.302653 * math.sqrt(25 / 3) / 2000
+    assert estimate == pytest.approx((0.05 * 10**18, 0.05 * 10**18 - half, 0.05 * 10**18 + half, 0.95), rel=1e-6)
+
+
+@pytest.mark.parametrize("groups", [[(10, 10)] * 4, [(25, 5), (5, 25), (9, 9), (1, 1)], [(20, 39), (20, 0), (0, 1)]])
+def test_rows_count_by_how_many_of_their_pairs_are_known(groups: list[tuple[int, int]]) -> None:
+    """The error of a share of pairs: rows add their part as often as they are in known pairs."""
+    estimator, rng = Estimator(), np.random.default_rng(0)
+    lefts, rights = rng.normal(size=(2, 20_000, 40))
+    known = np.zeros((40, 40))
+    at = [0, 0]
+    for left, right in groups:
+        known[at[0] : at[0] + left, at[1] : at[1] + right] = 1
+        at = [at[0] + left, at[1] + right]
+        estimator.add(left, right, 3)
+    weights = known / known.sum() - 1 / 1600
+    spread = _Spread(1.0, 1, _Region.of(1, 1))  # one pair: its left row counts once, and so does its right row
+    by_left, by_right = (lefts @ weights.sum(axis=1)).var(), (rights @ weights.sum(axis=0)).var()
+    assert spread.to_come(estimator._known, 40, 40) == pytest.approx(max(by_left, by_right), rel=0.05, abs=1e-9)
+
+
+@pytest.mark.parametrize("keys", ["Zipf 0.5", "Zipf 1"])
+def test_where_all_rows_that_came_have_met_the_last_ones_are_uncertain_too(keys: str) -> None:
+    rng, inside = np.random.default_rng(0), 0
+    for _ in range(200):
+        left, right = (rng.multinomial([200] * 50, each) for each in distributions(keys))
+        estimator = Estimator()
+        for matches in (left * right).sum(axis=1)[:48].tolist():
+            estimator.add(200, 200, matches, looked_at=False)
+        estimator.know(9600, 9600, int(left[:48].sum(axis=0) @ right[:48].sum(axis=0)))
+        estimate = estimator.estimate(10_000, 10_000)
+        assert estimate is not None
+        inside += estimate.low <= left.sum(axis=0) @ right.sum(axis=0) <= estimate.high
+    assert inside / 200 >= 0.93
+
+
+def test_no_more_is_expected_than_there_are_pairs_nor_less_than_is_known() -> None:
+    estimator = Estimator()
+    for matches in (99, 80):
+        estimator.add(10, 10, matches)
+    estimate = estimator.estimate(100, 100)
+    assert estimate is not None
+    assert (estimate.low, estimate.high) == (179, 10_000 - 21)
 
 
 def test_what_is_known_narrows_the_interval_to_nothing() -> None:
@@ -36,12 +132,12 @@ def test_what_is_known_narrows_the_interval_to_nothing() -> None:
     for matches in (20, 24, 22, 18):
         estimator.add(10, 10, matches)
     widths = []
-    for _ in range(6):
+    for groups, found in (([(10, 10)] * 2, 42), ([(10, 10)] * 2, 40), ([(20, 20)] * 2, 170)):
         estimate = estimator.estimate(40, 40)
         assert estimate is not None
         widths.append(estimate.high - estimate.low)
-        assert 0 <= estimate.low <= estimate.total <= estimate.high <= 1600
-        estimator.learn(200, 42)
+        assert 84 <= estimate.low <= estimate.total <= estimate.high <= 1600
+        estimator.merge(groups, found)
     assert widths == sorted(widths, reverse=True)
     assert estimator.estimate(40, 40) == Estimate(336, 336, 336, 0.95)
 
@@ -53,7 +149,10 @@ def test_blocks_of_unequal_sizes_count_by_their_pairs() -> None:
     estimator.add(100, 0, 0)  # one side is empty: it says nothing
     estimate = estimator.estimate(1000, 1000)
     assert estimate is not None
-    assert estimate.total == estimate.low == estimate.high == 200_000
+    assert estimate.total == 200_000
+    half = 200_000 - estimate.low
+    assert estimate.high - 200_000 == pytest.approx(half)
+    assert 0 < half < 10**6 * Z * math.sqrt(0.16 / 1825)  # blocks agree: less than if pairs were drawn by themselves
 
 
 @pytest.mark.parametrize(
@@ -147,6 +246,8 @@ def test_quantiles_agree_with_tables() -> None:
     assert chi_squared_tail(24.996, 15) == pytest.approx(0.05, abs=1e-3)
     assert chi_squared_tail(0, 3) == 1.0
     assert math.isclose(chi_squared_tail(124.342, 100), 0.05, abs_tol=1e-3)
+    for freedom, value in ((1, 3.841), (4, 9.488), (49, 66.339)):
+        assert chi_squared_quantile(0.95, freedom) == pytest.approx(value, rel=0.03)
 
 
 @pytest.mark.parametrize("memory", ["200KB", pytest.param("256MB", marks=pytest.mark.slow)])
@@ -169,7 +270,7 @@ def test_every_operator_tells_what_to_expect(algorithm: str, memory: str) -> Non
 def test_intervals_by_the_way_cover_the_truth() -> None:
     """Of an operator that spills, with skewed keys, over many inputs."""
     inside = told = 0
-    for seed in range(40):
+    for seed in range(100):
         rng = np.random.default_rng(seed)
         left, right = (pa.table({"k": np.minimum(rng.zipf(1.6, 4000), 300)}) for _ in range(2))
         total = dovetail.count(left, right, "l.k = r.k")
@@ -179,8 +280,8 @@ def test_intervals_by_the_way_cover_the_truth() -> None:
                 told += 1
                 inside += step.estimate.low <= total <= step.estimate.high
                 break
-    assert told == 40
-    assert inside >= 36
+    assert told == 100
+    assert 93 <= inside <= 99
 
 
 @pytest.mark.parametrize("algorithm", ["pmj", "shj", "rpj"])

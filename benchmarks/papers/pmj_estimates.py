@@ -1,58 +1,97 @@
-"""How often intervals of the estimator hold the true number of results, over many random inputs."""
+"""How often the intervals of the estimator hold the true number of results, and how wide they are, over many inputs.
+
+    python -m benchmarks.papers.pmj_estimates
+
+prints the coverage after some of 50 blocks, and when all rows have come in so few blocks.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.datasets import read_columns
 from dovetail.estimate import Estimator, Interval
 
 Words = NDArray[np.int64]
+Numbers = NDArray[np.float64]
 
 VALUES = 1000
-BLOCKS = 50  # run pairs of a whole input
 ROWS = 10_000  # of each side
+BLOCKS = 50  # run pairs of a whole input
+AFTER = (2, 3, 5, 10, 20, 50)  # blocks
+RUNS = 600
+KEYS = ("uniform", "Zipf 0.5", "Zipf 1", "taxi zones")
 
 
-def zipf(rng: np.random.Generator, exponent: float) -> Words:
-    """Keys of one side; 0 is uniform."""
-    weights = np.cumsum(1 / np.arange(1, VALUES + 1) ** exponent)
-    return np.searchsorted(weights / weights[-1], rng.random(ROWS))
+class Held(NamedTuple):
+    """Of the 95 % interval after some blocks."""
+
+    coverage: float  # the share of all inputs of which it holds the truth
+    width: float  # half of it, as a share of the truth: the median
+    error: float  # of the estimate, relative: the root of the mean square
 
 
-def matches(left: Words, right: Words) -> int:
-    return int(np.bincount(left, minlength=VALUES) @ np.bincount(right, minlength=VALUES))
+@cache
+def distributions(keys: str) -> tuple[Numbers, Numbers]:
+    """The probability of each key on both sides."""
+    if keys == "taxi zones":
+        trips = read_columns("nyc_green_2020", "pu_zone", "do_zone")
+        counts = [np.bincount(np.asarray(column.drop_null()), minlength=VALUES) for column in trips.columns]
+        return counts[0] / counts[0].sum(), counts[1] / counts[1].sum()
+    exponent = {"uniform": 0.0, "Zipf 0.5": 0.5, "Zipf 1": 1.0}[keys]
+    weights = 1 / np.arange(1, VALUES + 1) ** exponent
+    return weights / weights.sum(), weights / weights.sum()
 
 
-def after(left: Words, right: Words, blocks: int) -> Estimator:
-    """The estimator after so many of the blocks into which both sides are cut."""
-    estimator = Estimator()
-    size = ROWS // BLOCKS
-    for b in range(blocks):
-        rows = slice(b * size, (b + 1) * size)
-        estimator.add(size, size, matches(left[rows], right[rows]))
-    return estimator
-
-
-def coverage(exponent: float, blocks: int, interval: Interval, repetitions: int = 400) -> float:
-    """In which share of all cases the 95 % interval holds the truth."""
+def inputs(keys: str, blocks: int, first: int, runs: int) -> Iterator[tuple[Words, int]]:
+    """The matches in each of the first blocks into which both sides are cut, and those of all rows."""
     rng = np.random.default_rng(blocks)
-    inside = 0
-    for _ in range(repetitions):
-        left, right = zipf(rng, exponent), zipf(rng, exponent)
-        estimate = after(left, right, blocks).estimate(ROWS, ROWS, interval=interval)
-        assert estimate is not None
-        inside += estimate.low <= matches(left, right) <= estimate.high
-    return inside / repetitions
+    size = ROWS // blocks
+    rows = [size] * first + [size * (blocks - first)]
+    for _ in range(runs):
+        left, right = (
+            rng.multinomial(rows, each) for each in distributions(keys)
+        )  # how often each key is in each part
+        yield (left * right).sum(axis=1)[:first], int(left.sum(axis=0) @ right.sum(axis=0))
 
 
-def median_error(blocks: int, repetitions: int = 100) -> float:
-    """Relative, of uniform keys."""
-    rng = np.random.default_rng(blocks)
-    errors = []
-    for _ in range(repetitions):
-        left, right = zipf(rng, 0), zipf(rng, 0)
-        estimate = after(left, right, blocks).estimate(ROWS, ROWS)
-        assert estimate is not None
-        errors.append(abs(estimate.total / matches(left, right) - 1))
-    return float(np.median(errors))
+def intervals(
+    keys: str, after: Sequence[int], blocks: int = BLOCKS, interval: Interval = "blocks", runs: int = RUNS
+) -> dict[int, Held]:
+    """By how many of the blocks are known."""
+    size = ROWS // blocks
+    found: dict[int, list[tuple[bool, float, float]]] = {count: [] for count in after}
+    for matches, total in inputs(keys, blocks, max(after), runs):
+        estimator = Estimator()
+        for count, some in enumerate(matches.tolist(), 1):
+            estimator.add(size, size, some)
+            if count in found:
+                estimate = estimator.estimate(size * blocks, size * blocks, interval=interval)
+                assert estimate is not None
+                is_inside = estimate.low <= total <= estimate.high
+                found[count].append((is_inside, (estimate.high - estimate.low) / 2 / total, estimate.total / total - 1))
+    return {count: _summary(np.array(lines)) for count, lines in found.items()}
+
+
+def _summary(lines: Numbers) -> Held:
+    inside, width, error = lines.T
+    return Held(float(inside.mean()), float(np.median(width)), float(np.sqrt(np.mean(error**2))))
+
+
+def _print() -> None:
+    print("coverage of the 95 % interval / half of its width, after", ", ".join(map(str, AFTER)), "blocks")
+    for keys in KEYS:
+        some = intervals(keys, AFTER)
+        every = {count: intervals(keys, [count], count)[count] for count in AFTER}
+        for title, held in ((f"of {BLOCKS}", some), ("that are all", every)):
+            cells = (f"{one.coverage:.3f} / {one.width:6.1%}" for one in held.values())
+            print(f"{keys:12}{title:14}", *cells, sep="  ")
+
+
+if __name__ == "__main__":
+    _print()

@@ -3,13 +3,19 @@
     block b    |L_b| left rows, |R_b| right rows, all |L_b||R_b| pairs looked at, m_b of them results
 
 Where rows arrive in random order, every block is a fair sample of the cross product, and y = sum m_b / sum |L_b||R_b|
-estimates the selectivity (PMJ, section 3.5, eq. 3). Two intervals around it:
+estimates the selectivity (PMJ, section 3.5, eq. 3). Of the T pairs of both inputs, n have been looked at. Two
+intervals around T y:
 
-    printed     y ± z V sqrt((1 - n/T) / n), V² = n/(n-1) y (1-y)      eq. 4: as if all n pairs were drawn by themselves
-    blocks      y ± t s / sqrt(k), s² the variance between the k blocks
+    printed     T (y ± z V sqrt((1 - n/T) / n)), V² = n/(n-1) y (1-y)       eq. 4: as if pairs were drawn by themselves
+    blocks      T (y ± sqrt(t² r s²/k + z² (1 - n/T - r) W²/n)), s² the variance between the k blocks, W² a part of V²
 
 Pairs that share a row are not independent: with keys of Zipf 1 the printed 95 % interval holds the truth in a third of
-all cases. Blocks share no rows, so theirs is honest for any keys; it is the default, and needs two blocks.
+all cases. Blocks share no rows, so the variance between them is honest for any keys. It has two parts: some rows have
+more partners than others, and for the rest (W²) chance decides which rows come together. Of the first part only what is
+due to rows that have not arrived is uncertain, a share r of it; of the second, what is due to pairs that were not
+looked at. So the interval by blocks is Student's while most rows are to come, and no wider than that of eq. 4 when all
+are there. It is the default, and needs two blocks. W. Hoeffding, A class of statistics with asymptotically normal
+distribution, Annals of Mathematical Statistics 19(3), 1948.
 
 Everything rests on the random order. Blocks can tell: a histogram of their keys must look alike in all of them. Where
 a chi-squared test of homogeneity says no, there is no estimate.
@@ -36,6 +42,7 @@ BINS = 16  # of the histogram of keys
 ENOUGH = 5  # blocks, to do without parts of the one that is growing
 FEWEST_MATCHES = 10  # nobody can say how rare it is what has hardly been seen
 UNASKED = "the order has not been tested"
+DOUBT_OF_BLOCKS = 0.05  # so unlikely are blocks to differ even more than they are taken to
 DOUBT = 1e-6  # so unlikely must blocks be under random order; the test is repeated with every block
 
 
@@ -62,9 +69,56 @@ class Block:
         return self.left_rows * self.right_rows
 
 
-class _Growing(NamedTuple):
-    pairs: int
-    matches: int
+class _Region(NamedTuple):
+    """Pairs that have been looked at: rectangles of rows that have all met, which share no rows."""
+
+    pairs: int = 0
+    matches: int = 0
+    left_squares: int = 0  # for each left row, the square of how many of its pairs are here, added up
+    right_squares: int = 0
+
+    @classmethod
+    def of(cls, left_rows: int, right_rows: int, matches: int = 0) -> _Region:
+        pairs = left_rows * right_rows
+        return cls(pairs, matches, pairs * right_rows, pairs * left_rows)
+
+    def plus(self, other: _Region) -> _Region:
+        return _Region(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+    def minus(self, other: _Region) -> _Region:
+        return _Region(*(mine - theirs for mine, theirs in zip(self, other, strict=True)))
+
+    @property
+    def variance(self) -> float:
+        """Of one pair that is drawn by itself."""
+        share = self.matches / self.pairs
+        return self.pairs / (self.pairs - 1) * share * (1 - share)
+
+
+class _Spread(NamedTuple):
+    """How much blocks differ."""
+
+    error: float  # squared, of the values per pair that they have together, if there were no end of rows
+    freedom: int
+    region: _Region  # of these blocks
+
+    def to_come(self, known: _Region, left_rows: int, right_rows: int) -> float:
+        """Which share of this error is to come, with rows that are not known, as far as it is due to rows."""
+        shares = (
+            (mine / known.pairs**2 - 1 / rows) / (theirs / self.region.pairs**2)
+            for mine, theirs, rows in (
+                (known.left_squares, self.region.left_squares, left_rows),
+                (known.right_squares, self.region.right_squares, right_rows),
+            )
+        )
+        return max(0.0, *shares)
+
+    def due_to_rows(self, variance: float) -> float:
+        """How much of a pair's variance is due to its rows: the least, since few blocks say little; at most half."""
+        pairs = self.region.pairs
+        each = max(self.region.left_squares, self.region.right_squares) / pairs**2 - 1 / pairs
+        least = self.error * self.freedom / chi_squared_quantile(1 - DOUBT_OF_BLOCKS, self.freedom)
+        return min(max(0.0, least - variance / pairs) / each, variance / 2) if each > 0 else 0.0
 
 
 class Estimator:
@@ -75,13 +129,12 @@ class Estimator:
 
     def __init__(self) -> None:
         self.blocks: list[Block] = []
-        self._known = 0  # pairs that have been looked at altogether: blocks, and what was merged since
-        self._found = 0  # matches among them
-        self._growing = _Growing(0, 0)
+        self._known = _Region()  # that has been looked at altogether: blocks, and what was merged since
+        self._growing = _Region()
         self._parts: list[Block] = []  # of the first block
         self._keys: tuple[_Histogram, _Histogram] = (_Histogram(), _Histogram())
         self._objection: str | None = UNASKED  # until blocks come, what has been computed is kept
-        self._widths: dict[tuple[int, float, Interval], float | None] = {}
+        self._spread: _Spread | None = None
 
     def add(
         self,
@@ -97,7 +150,7 @@ class Estimator:
 
         `looked_at`: its pairs are not among those that are known otherwise.
         """
-        self._growing = _Growing(0, 0)
+        self._growing = _Region()
         self._forget()
         if keys is not None:
             for histogram, codes in zip(self._keys, keys, strict=True):
@@ -105,7 +158,7 @@ class Estimator:
         if left_rows and right_rows:
             self.blocks.append(Block(left_rows, right_rows, matches, sums or {}))
             if looked_at:
-                self.learn(left_rows * right_rows, matches)
+                self._known = self._known.plus(_Region.of(left_rows, right_rows, matches))
 
     def grow(
         self,
@@ -123,32 +176,33 @@ class Estimator:
         and so on. They stand in for blocks while there are few, with an interval that is rather wide.
         """
         self._parts = [Block(chunk, chunk, count) for count in diagonal]
-        self._growing = _Growing(left_rows * right_rows, matches)
+        self._growing = _Region.of(left_rows, right_rows, matches)
         self._forget()
         if keys is not None:
             for histogram, codes in zip(self._keys, keys, strict=True):
                 for part in np.array_split(codes, SAMPLES):
                     histogram.add(part)
 
-    def learn(self, pairs: int, matches: int) -> None:
-        """Further pairs have been looked at: all that the rows of some blocks have with each other."""
-        self._known += pairs
-        self._found += matches
+    def merge(self, groups: Sequence[tuple[int, int]], matches: int) -> None:
+        """Groups of so many rows have met: all that those of one have with those of another, of which so many match."""
+        for left_rows, right_rows in groups:
+            self._known = self._known.minus(_Region.of(left_rows, right_rows))
+        lefts, rights = zip(*groups, strict=True)
+        self._known = self._known.plus(_Region.of(sum(lefts), sum(rights), matches))
+
+    def know(self, left_rows: int, right_rows: int, matches: int) -> None:
+        """So many rows have met altogether."""
+        self._known = _Region.of(left_rows, right_rows, matches)
 
     def _forget(self) -> None:
         self._objection = UNASKED
-        self._widths = {}
-
-    def know(self, pairs: int, matches: int) -> None:
-        """So many pairs have been looked at altogether."""
-        self._known, self._found = pairs, matches
+        self._spread = None
 
     def to_json(self) -> dict[str, Any]:
         return {
             "blocks": [[b.left_rows, b.right_rows, b.matches, dict(b.sums)] for b in self.blocks],
             "parts": [[b.left_rows, b.right_rows, b.matches] for b in self._parts],
-            "known": self._known,
-            "found": self._found,
+            "known": list(self._known),
             "keys": [histogram.to_json() for histogram in self._keys],
         }
 
@@ -156,7 +210,7 @@ class Estimator:
         """Go on where another estimator was; what was growing there will be reported again."""
         self.blocks = [Block(*block) for block in fields["blocks"]]
         self._parts = [Block(*block) for block in fields["parts"]]
-        self._known, self._found = fields["known"], fields["found"]
+        self._known = _Region(*fields["known"])
         self._forget()
         for histogram, state in zip(self._keys, fields["keys"], strict=True):
             histogram.restore(state)
@@ -181,33 +235,37 @@ class Estimator:
         self, left_rows: int, right_rows: int, confidence: float = CONFIDENCE, interval: Interval = "blocks"
     ) -> Estimate | None:
         """Of the number of results, where the inputs have so many rows. None while it cannot be honest."""
-        size = left_rows * right_rows
-        known, found = self._known + self._growing.pairs, self._found + self._growing.matches
-        if known >= size:
-            return Estimate(found, found, found, confidence)
-        if not known:
+        size, known = left_rows * right_rows, self._known.plus(self._growing)
+        if known.pairs >= size:
+            return Estimate(known.matches, known.matches, known.matches, confidence)
+        spread = self._spread_of_matches()
+        if not known.pairs or spread is None:
             return None
-        if (size, confidence, interval) not in self._widths:
-            blocks = self.blocks if len(self.blocks) >= min(ENOUGH, len(self._parts)) else self._parts
-            width = self._width(blocks, [block.matches for block in blocks], size, confidence, interval)
-            self._widths[size, confidence, interval] = width
-        width = self._widths[size, confidence, interval]
-        if width is None:
-            return None
-        unknown = size - known
-        total = found + unknown * found / known
-        margin = unknown * width
-        return Estimate(total, max(found, total - margin), min(size, total + margin), confidence)
+        z = NormalDist().inv_cdf((1 + confidence) / 2)
+        to_come = 1 / known.pairs - 1 / size
+        if interval == "printed":
+            error = z * math.sqrt(to_come * known.variance)
+        else:
+            share = spread.to_come(known, left_rows, right_rows)
+            variance = known.variance - spread.due_to_rows(known.variance)
+            by_chance = max(0.0, to_come - share / spread.region.pairs) * variance
+            by_rows = share * spread.error
+            error = math.hypot(z * math.sqrt(by_chance), student_t(spread.freedom, confidence) * math.sqrt(by_rows))
+        total, margin = size * known.matches / known.pairs, size * error
+        most = known.matches + size - known.pairs
+        return Estimate(total, max(known.matches, total - margin), min(most, total + margin), confidence)
 
     def sum(self, name: str, left_rows: int, right_rows: int, confidence: float = CONFIDENCE) -> Estimate | None:
         """Of the sum of `name` over all results, by blocks."""
         size = left_rows * right_rows
         values = [block.sums.get(name, 0.0) for block in self.blocks]
-        width = self._width(self.blocks, values, size, confidence, "blocks")
-        if width is None:
+        spread = self._spread_of(self.blocks, values)
+        if spread is None:
             return None
-        total = size * sum(values) / sum(block.pairs for block in self.blocks)
-        return Estimate(total, total - size * width, total + size * width, confidence)
+        total = size * sum(values) / spread.region.pairs
+        rest = max(0.0, 1 - spread.region.pairs / size)  # of the cross product that was not looked at
+        margin = size * student_t(spread.freedom, confidence) * math.sqrt(rest * spread.error)
+        return Estimate(total, total - margin, total + margin, confidence)
 
     def average(self, name: str, values: str | None = None, confidence: float = CONFIDENCE) -> Estimate | None:
         """Of the average of `name` over all results: a ratio, with the error of what it leaves over in each block.
@@ -225,22 +283,22 @@ class Estimator:
         margin = student_t(count - 1, confidence) * math.sqrt(count / (count - 1) * left_over) / matches
         return Estimate(average, average - margin, average + margin, confidence)
 
-    def _width(
-        self, blocks: Sequence[Block], values: Sequence[float], size: int, confidence: float, interval: Interval
-    ) -> float | None:
-        """Half of the interval of values per pair."""
-        count, pairs = len(blocks), sum(block.pairs for block in blocks)
-        if count < 2 or sum(block.matches for block in blocks) < FEWEST_MATCHES or self.objection is not None:
+    def _spread_of_matches(self) -> _Spread | None:
+        if self._spread is None:
+            blocks = self.blocks if len(self.blocks) >= min(ENOUGH, len(self._parts)) else self._parts
+            self._spread = self._spread_of(blocks, [block.matches for block in blocks])
+        return self._spread
+
+    def _spread_of(self, blocks: Sequence[Block], values: Sequence[float]) -> _Spread | None:
+        """None while it cannot be honest. Blocks of unequal sizes count by their pairs."""
+        count, region = len(blocks), _Region()
+        for block in blocks:
+            region = region.plus(_Region.of(block.left_rows, block.right_rows, block.matches))
+        if count < 2 or region.matches < FEWEST_MATCHES or self.objection is not None:
             return None
-        mean = sum(values) / pairs
-        rest = max(0.0, 1 - pairs / size)  # of the cross product that was not looked at
-        if interval == "printed":
-            variance = pairs / (pairs - 1) * mean * (1 - mean)
-            return NormalDist().inv_cdf((1 + confidence) / 2) * math.sqrt(variance * rest / pairs)
-        # Blocks of unequal sizes count by their pairs.
+        mean = sum(values) / region.pairs
         squares = sum((value - mean * block.pairs) ** 2 for value, block in zip(values, blocks, strict=True))
-        error = math.sqrt(count / (count - 1) * squares * rest) / pairs
-        return student_t(count - 1, confidence) * error
+        return _Spread(count / (count - 1) * squares / region.pairs**2, count - 1, region)
 
 
 class _Histogram:
@@ -288,6 +346,12 @@ def chi_squared_tail(value: float, freedom: int) -> float:
         return 1.0
     spread = 2 / (9 * freedom)
     return 1 - NormalDist().cdf(((value / freedom) ** (1 / 3) - (1 - spread)) / math.sqrt(spread))
+
+
+def chi_squared_quantile(share: float, freedom: int) -> float:
+    """What the sum of squares does not exceed in this share of all cases; the inverse of the above."""
+    spread = 2 / (9 * freedom)
+    return freedom * (1 - spread + NormalDist().inv_cdf(share) * math.sqrt(spread)) ** 3
 
 
 def student_t(freedom: int, confidence: float) -> float:

@@ -8,8 +8,9 @@ import pytest
 from tests.random_rows import MORE_CONDITIONS, random_rows
 
 from dovetail.batch import Side, one_batch
-from dovetail.condition import Condition, parse
+from dovetail.condition import Condition, parse, text_of
 from dovetail.matchers import choose_drive
+from dovetail.routers.blocks import BlockRouter
 from dovetail.routers.stripes import StripeRouter
 from dovetail.routing import Task, choose_router, window_router
 from dovetail.routing.candidates import candidates
@@ -84,6 +85,22 @@ def test_crowded_cells_are_split() -> None:
         check_router(routing.router, left, right, on, unique=unique)
     routing = choose_router(Task(condition, choose_drive(condition), samples, 8))
     assert "split" in routing.choice.why or routing.choice.name == "one_bucket"
+
+
+def test_blocks_are_cut_along_columns_that_rise_together_where_the_inequalities_go_apart() -> None:
+    rng = np.random.default_rng(0)
+    tables = []
+    for above in (0.1, 0.0):
+        a = rng.random(500)
+        tables.append(pa.table({"a": a, "b": a + rng.normal(0, 1e-3, 500), "c": rng.random(500) + above}))
+    left, right = tables
+    on = "l.a < r.a AND l.c < r.c AND l.b > r.b"
+    condition = parse(on, left.schema, right.schema)
+    samples = (sample_of(condition, Side.LEFT, left, 500), sample_of(condition, Side.RIGHT, right, 500))
+    router = choose_router(Task(condition, choose_drive(condition), samples, 8)).router
+    assert isinstance(router, BlockRouter)
+    assert {text_of(comparison.left) for comparison in router.comparisons[:2]} == {"l.a", "l.b"}
+    check_router(router, left, right, on)
 
 
 def test_cells_are_spread_over_tasks() -> None:

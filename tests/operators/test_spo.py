@@ -5,6 +5,7 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -189,3 +190,17 @@ def test_runs_are_sorted_by_the_two_inequalities_that_find_the_fewest() -> None:
     assert (
         probing.match(known).count() == probing.match(unknown).count() == len(definition(table, table, condition.text))
     )
+
+
+def test_runs_are_sorted_by_columns_that_rise_together_where_the_inequalities_go_apart() -> None:
+    rng = random.Random(3)
+    a = [rng.random() for _ in range(500)]
+    table = pa.table({"c": [rng.random() for _ in a], "a": a, "b": [x + rng.gauss(0, 1e-3) for x in a]})
+    condition = parse("l.c < r.c - 0.1 AND l.a < r.a AND l.b > r.b", table.schema, table.schema)
+    batch = table.combine_chunks().to_batches()[0]
+    keeping = Keeping(condition)
+    kept = keeping.keep(batch, batch)
+    for some in (kept, keeping.keep_some(kept, np.arange(100, 500))):
+        matcher = keeping.probing(batch).match(some)
+        assert matcher.candidates() < 0.01 * 500 * 500
+        assert matcher.count() == len(definition(table, table.slice(500 - some.batch.num_rows), condition.text))

@@ -1,6 +1,6 @@
 """Joins of two complete sides: one matcher per predicate class, on top of the kernels."""
 
-from dovetail.matchers.build import build_matcher
+from dovetail.matchers.build import build_matcher, most_selective
 from dovetail.matchers.driving import Drive, choose_drive
 from dovetail.matchers.kept import Keeping, Kept, Probing
 from dovetail.matchers.parts import Parts
@@ -17,4 +17,5 @@ __all__ = [
     "Probing",
     "build_matcher",
     "choose_drive",
+    "most_selective",
 ]

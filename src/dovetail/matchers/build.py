@@ -4,28 +4,35 @@
 
 Where equalities stand beside another predicate, rows are grouped by the equal keys first: large groups run the other
 predicate's kernel, in small ones every pair is a candidate that is checked.
+
+Of three and more inequalities, two find the candidates: those that the fewest pairs satisfy together. What each lets
+through by itself says nothing about that: of columns that rise together, `l.a < r.a AND l.b > r.b` leaves next to none.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pyarrow as pa
 
-from dovetail.condition import Condition, Less, matching
+from dovetail.batch import Rows
+from dovetail.condition import Condition, Less, Predicate, matching
 from dovetail.condition.expression import type_of
-from dovetail.kernels import band, windows
+from dovetail.kernels import band, two_inequalities, windows
 from dovetail.kernels.windows import Windows
 from dovetail.keys import is_fixed
 from dovetail.matchers.driving import Drive, choose_drive, to_check
 from dovetail.matchers.listed import Prepared
-from dovetail.matchers.operands import Batches, Operands, read_operands
+from dovetail.matchers.operands import Batches, CodePair, Operands, read_operands
 from dovetail.matchers.parts import Part, Parts
-from dovetail.matchers.prepare import listed
+from dovetail.matchers.prepare import OPERATORS, listed
 
-COMPARE = {"<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal}
-SAMPLE = 4096  # random pairs on which inequalities are compared
+SAMPLE = 2048  # rows of a side, of which all pairs are counted to choose between inequalities
+FEW_PAIRS = 1 << 14  # any inequalities will do
+OWN_CHOICE = 1 << 18  # pairs of equal keys that are worth a choice of their own
 LARGE_GROUP = 1 << 14  # pairs of equal keys from which on a kernel is worth its preparation
 
 
@@ -36,8 +43,8 @@ def build_matcher(condition: Condition, left: pa.RecordBatch, right: pa.RecordBa
     operands = read_operands(condition, batches, drive.equal_keys, drive.ordered_keys, drive.is_metric)
     if not operands.complete:  # decimals too long to subtract: every pair is a candidate
         drive = replace(drive, kind="none", predicates=())
-    drive, operands = _narrowed(drive, operands)
     if operands.equal is None:
+        drive, operands = _narrowed(drive, operands, _driving(drive, operands))
         part = Part(listed(drive, operands, batches), operands.rows, to_check(condition, drive.predicates))
         return Parts(batches, (part,))
     equal = band.prepare(*operands.equal, 0, 0)
@@ -48,28 +55,40 @@ def build_matcher(condition: Condition, left: pa.RecordBatch, right: pa.RecordBa
     return Parts(batches, tuple(_groups(condition, drive, equal, operands, batches, exact)))
 
 
-def _narrowed(drive: Drive, operands: Operands) -> tuple[Drive, Operands]:
-    """Of three and more inequalities only two."""
-    if drive.kind != "two_inequalities" or len(drive.predicates) == 2:
+def _driving(drive: Drive, operands: Operands) -> tuple[int, ...]:
+    """Which of the predicates find candidates: all, but of three and more inequalities only two."""
+    if drive.kind != "two_inequalities":
+        return tuple(range(len(drive.predicates)))
+    return most_selective(drive.predicates, operands.ordered)
+
+
+def _narrowed(drive: Drive, operands: Operands, chosen: tuple[int, ...]) -> tuple[Drive, Operands]:
+    if len(chosen) == len(drive.predicates):
         return drive, operands
-    best = most_selective(drive, operands)
     return (
-        replace(drive, predicates=tuple(drive.predicates[i] for i in best)),
-        operands._replace(ordered=tuple(operands.ordered[i] for i in best)),
+        replace(drive, predicates=tuple(drive.predicates[i] for i in chosen)),
+        operands._replace(ordered=tuple(operands.ordered[i] for i in chosen)),
     )
 
 
-def most_selective(drive: Drive, operands: Operands) -> list[int]:
-    """Which two inequalities the fewest random pairs satisfy; the first two, if there are no rows."""
-    if not all(len(rows) for rows in operands.rows):
-        return [0, 1]
-    rng = np.random.default_rng(0)
-    lefts, rights = (rng.integers(0, len(rows), SAMPLE) for rows in operands.rows)
-    passing = []
-    for predicate, (left, right) in zip(drive.predicates, operands.ordered, strict=True):
-        assert isinstance(predicate, Less)
-        passing.append(int(COMPARE[predicate.operator](left[lefts], right[rights]).sum()))
-    return sorted(np.argsort(passing, kind="stable")[:2].tolist())
+def most_selective(inequalities: Sequence[Predicate], codes: Sequence[CodePair]) -> tuple[int, int]:
+    """Which two inequalities the fewest pairs satisfy together, by all pairs of some rows; the first, of equals."""
+    sizes = [len(column) for column in codes[0]]
+    if len(codes) == 2 or sizes[0] * sizes[1] <= FEW_PAIRS:
+        return 0, 1
+    some = [_some(size, seed) for seed, size in enumerate(sizes)]  # seeds differ: not the same rows of one table
+    lefts, rights = ([pair[side][some[side]] for pair in codes] for side in (0, 1))
+    operators = [OPERATORS[p.operator] for p in inequalities if isinstance(p, Less)]
+
+    def pairs(i: int, j: int) -> int:
+        two = (lefts[i], lefts[j]), (rights[i], rights[j]), (operators[i], operators[j])
+        return two_inequalities.count(two_inequalities.prepare(*two, swap=False))
+
+    return min(combinations(range(len(codes)), 2), key=lambda two: pairs(*two))
+
+
+def _some(size: int, seed: int) -> Rows:
+    return np.arange(size) if size <= SAMPLE else np.random.default_rng(seed).choice(size, SAMPLE, replace=False)
 
 
 def _same_keys(drive: Drive, equal: Windows, operands: Operands, batches: Batches) -> bool:
@@ -101,20 +120,27 @@ def _groups(
     first = np.flatnonzero(np.diff(starts, prepend=-1))  # equal keys have the same window
     lengths = np.diff(np.append(first, len(starts)))
     widths = (equal.ends - equal.starts)[partnered][first]
-    large = lengths.astype(np.int64) * widths >= LARGE_GROUP
+    pairs = lengths.astype(np.int64) * widths
+    large = pairs >= LARGE_GROUP
     small = partnered[np.repeat(~large, lengths)]
     rest = Windows(equal.left[small], equal.right, equal.starts[small], equal.ends[small])
     covered = drive.equal if exact else ()
     parts = [Part(Prepared(windows, rest), operands.rows, to_check(condition, covered))]
-    for group in np.flatnonzero(large).tolist():
+    if not large.any():
+        return parts
+
+    def inside(group: int) -> Operands:
         members = partnered[first[group] : first[group] + lengths[group]]
         lefts = equal.left[members]
         rights = equal.right[equal.starts[members[0]] : equal.ends[members[0]]]
-        inside = Operands(
-            (operands.rows[0][lefts], operands.rows[1][rights]),
-            None,
-            tuple((left[lefts], right[rights]) for left, right in operands.ordered),
-        )
-        checks = to_check(condition, (*covered, *drive.predicates))
-        parts.append(Part(listed(drive, inside, batches), inside.rows, checks))
+        rows = operands.rows[0][lefts], operands.rows[1][rights]
+        return Operands(rows, None, tuple((left[lefts], right[rights]) for left, right in operands.ordered))
+
+    of_largest = _driving(drive, inside(int(np.argmax(pairs))))
+    for group in np.flatnonzero(large).tolist():
+        mine = inside(group)
+        chosen = _driving(drive, mine) if pairs[group] >= OWN_CHOICE else of_largest
+        driving, mine = _narrowed(drive, mine, chosen)
+        checks = to_check(condition, (*covered, *driving.predicates))
+        parts.append(Part(listed(driving, mine, batches), mine.rows, checks))
     return parts

@@ -6,8 +6,8 @@
     probing.match(kept)                     a matcher: pairs, counts, who has a partner
 
 Two inequalities on keys with exact codes are merged (`kernels/ordered_part.py`); of three and more, those two that the
-fewest of some probes satisfy. Rows of other classes are best kept in the order of their first key (`row_order`): they
-are prepared anew for each meeting, and kernels sort in no time what is sorted already.
+fewest pairs of some rows and some probes satisfy. Rows of other classes are best kept in the order of their first key
+(`row_order`): they are prepared anew for each meeting, and kernels sort in no time what is sorted already.
 """
 
 from __future__ import annotations
@@ -81,7 +81,14 @@ class Keeping:
         """Rows as they come; where there are several ways to sort them, some probes tell which is best."""
         if not self._ways:
             return Kept(batch, np.arange(batch.num_rows), None)
-        way = self._best_way(batch, probes)
+        return self._sorted(batch, self._best_way(batch, probes))
+
+    def keep_some(self, kept: Kept, rows: Rows) -> Kept:
+        """Some rows of what is kept, by the same keys."""
+        batch = take_rows(kept.batch, rows)
+        return self.keep(batch) if kept.part is None else self._sorted(batch, kept.way)
+
+    def _sorted(self, batch: pa.RecordBatch, way: int) -> Kept:
         rows, codes = self._codes(way, Side.RIGHT, batch)
         return Kept(batch, rows, ordered_part.build(codes, self._ways[way].operators), way)
 
@@ -137,7 +144,7 @@ class Keeping:
         drive = replace(self._drive, predicates=predicates)
         batches = (_some_of(probes), _some_of(batch))
         operands = read_operands(self._condition, batches, [], drive.ordered_keys, metric=False)
-        best = tuple(predicates[i] for i in most_selective(drive, operands))
+        best = tuple(predicates[i] for i in most_selective(predicates, operands.ordered))
         return next(i for i, way in enumerate(self._ways) if way.drive.predicates == best)
 
     def _codes(self, way: int, side: Side, batch: pa.RecordBatch) -> tuple[Rows, tuple[Words, Words]]:

@@ -83,6 +83,4 @@ class MergedPairs:
 
     def over(self, merge: Merge, found: int) -> None:
         if self._early and self._giving.pairs_only:
-            left, right = merge.arrived
-            known = sum(group.arrived[0] * group.arrived[1] for group in merge.groups)
-            self._estimator.learn(left * right - known, found)
+            self._estimator.merge([(group.arrived[0], group.arrived[1]) for group in merge.groups], found)

@@ -30,7 +30,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dovetail.batch import Alone, Pairs, Results, Side, take_rows
+from dovetail.batch import Alone, Pairs, Results, Rows, Side, take_rows
 from dovetail.condition import Condition
 from dovetail.condition.mirror import mirrored
 from dovetail.matchers import Keeping, Kept, Probing
@@ -145,9 +145,9 @@ class Spo:
     def probing(self, side: Side, batch: pa.RecordBatch) -> Probing:
         return self._keepings[side.other].probing(batch)
 
-    def kept(self, side: Side, batch: pa.RecordBatch) -> Kept:
-        """Rows of a side as they are kept, sorted."""
-        return self._keepings[side].keep(batch)
+    def keep_some(self, side: Side, kept: Kept, rows: Rows) -> Kept:
+        """Some of the rows that are kept, as they are."""
+        return self._keepings[side].keep_some(kept, rows)
 
     def in_time(self, side: Side, batch: pa.RecordBatch, places: Places) -> tuple[pa.RecordBatch, Places]:
         """Rows that are not late, placed by the window."""

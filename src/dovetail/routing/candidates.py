@@ -31,7 +31,7 @@ from dovetail.condition import (
     types,
 )
 from dovetail.keys import list_lengths
-from dovetail.matchers import Drive
+from dovetail.matchers import Drive, most_selective
 from dovetail.plan import Choice
 from dovetail.routers.blocks import BlockRouter, Comparison, cut_blocks, meeting, number_cells
 from dovetail.routers.grid import Axis, GridRouter, Span, Window, element_of
@@ -39,7 +39,7 @@ from dovetail.routers.hash import HashRouter, heavy_keys
 from dovetail.routers.one_bucket import OneBucketRouter
 from dovetail.routers.protocol import Router
 from dovetail.routing.axes import band_axis, distance_axis
-from dovetail.state.rough_codes import Floats, rough_codes
+from dovetail.state.rough_codes import Floats, Words, rough_codes
 from dovetail.statistics import Samples
 
 FINER = 2  # cells per task, so that tasks can be evened out
@@ -107,46 +107,59 @@ def one_bucket(condition: Condition, tasks: int, rows: tuple[int, int], unique: 
 
 def _blocks(task: Task) -> Iterator[Candidate]:
     """Blocks of some sizes; and, where rows of both sides may be copied, also lines and columns of them."""
-    comparisons, order = _comparisons(task)
-    sides = []
-    for side in Side:
-        keys = [c.left if side is Side.LEFT else c.right for c in comparisons]
-        _, columns = keyed_rows(task.condition, side, task.samples[side].batch, keys)
-        reach = task.samples[side].reach
-        sides.append(([rough_codes(column) for column in columns], None if reach is None else reach.boxes[:, order]))
-    for number in BLOCKS:
-        if number > FINER * task.tasks:
-            break
-        left, right = (cut_blocks(codes, number, boxes) for codes, boxes in sides)
-        met = meeting(left, right, [c.operator for c in comparisons])
-        why = f"{int(met.sum())} of {met.size} pairs of blocks can hold a result, by their least and greatest keys"
-        for unique in (None, *Side) if task.unique is None else (task.unique,):
-            cells = number_cells(met, unique)
-            if cells.max(initial=0) < MOST_CELLS:
-                yield BlockRouter(task.condition, comparisons, (left, right), cells), Choice("block_pairs", why)
+    for comparisons, order in _comparisons(task):
+        sides = []
+        for side in Side:
+            keys = [c.left if side is Side.LEFT else c.right for c in comparisons]
+            _, columns = keyed_rows(task.condition, side, task.samples[side].batch, keys)
+            reach = task.samples[side].reach
+            boxes = None if reach is None else reach.boxes[:, order]
+            sides.append(([rough_codes(column) for column in columns], boxes))
+        for number in BLOCKS:
+            if number > FINER * task.tasks:
+                break
+            left, right = (cut_blocks(codes, number, boxes) for codes, boxes in sides)
+            met = meeting(left, right, [c.operator for c in comparisons])
+            why = f"{int(met.sum())} of {met.size} pairs of blocks can hold a result, by their least and greatest keys"
+            for unique in (None, *Side) if task.unique is None else (task.unique,):
+                cells = number_cells(met, unique)
+                if cells.max(initial=0) < MOST_CELLS:
+                    yield BlockRouter(task.condition, comparisons, (left, right), cells), Choice("block_pairs", why)
 
 
-def _comparisons(task: Task) -> tuple[tuple[Comparison, ...], list[int]]:
+def _comparisons(task: Task) -> Iterator[tuple[tuple[Comparison, ...], list[int]]]:
     """What prunes; blocks are cut along the first two. And where each is among the ordered keys of the drive."""
     overlaps = _overlaps(task)
     if overlaps:
         pairs = [(overlap.left.low, "<=", overlap.right.high) for overlap in overlaps]
         pairs += [(overlap.left.high, ">=", overlap.right.low) for overlap in overlaps]
         order = [*range(0, 2 * len(overlaps), 2), *range(1, 2 * len(overlaps), 2)]
-        return tuple(Comparison(*pair) for pair in pairs), order
+        yield tuple(Comparison(*pair) for pair in pairs), order
+        return
     less = [p for p in task.drive.predicates if isinstance(p, Less)]
-    order = np.argsort([_share(task, p) for p in less], kind="stable").tolist()
-    return tuple(Comparison(less[i].left, less[i].operator, less[i].right) for i in order), order
+    for order in _orders(task, less):
+        yield tuple(Comparison(less[i].left, less[i].operator, less[i].right) for i in order), order
 
 
-def _share(task: Task, predicate: Less) -> float:
+def _orders(task: Task, less: list[Less]) -> list[list[int]]:
+    """Inequalities by how many pairs satisfy them; and with those two first that the fewest pairs satisfy together."""
+    codes = []
+    for side in Side:
+        keys = [p.left if side is Side.LEFT else p.right for p in less]
+        _, columns = keyed_rows(task.condition, side, task.samples[side].batch, keys)
+        codes.append([rough_codes(column) for column in columns])
+    shares = [_share(p, left, right) for p, left, right in zip(less, *codes, strict=True)]
+    alone = sorted(range(len(less)), key=shares.__getitem__)
+    if len(less) <= AXES:
+        return [alone]
+    best = most_selective(less, list(zip(*codes, strict=True)))
+    together = sorted(alone, key=lambda i: i not in best)
+    return [alone] if together == alone else [alone, together]
+
+
+def _share(predicate: Less, left: Words, right: Words) -> float:
     """How many pairs of the sample satisfy an inequality, of all."""
-    columns = []
-    for side, key in ((Side.LEFT, predicate.left), (Side.RIGHT, predicate.right)):
-        _, (column,) = keyed_rows(task.condition, side, task.samples[side].batch, [key])
-        columns.append(rough_codes(column))
-    left, right = columns[0], np.sort(columns[1])
-    below = float(np.searchsorted(right, left).sum()) / max(1, len(left) * len(right))
+    below = float(np.searchsorted(np.sort(right), left).sum()) / max(1, len(left) * len(right))
     return 1 - below if predicate.operator in ("<", "<=") else below
 
 

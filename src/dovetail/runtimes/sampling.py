@@ -83,7 +83,7 @@ class Sampling:
 
     def _look(self) -> None:
         if not self._spilled and not self._counters.pages_written:
-            self._estimator.know(self._arrived[0] * self._arrived[1], self._counters.results)
+            self._estimator.know(self._arrived[0], self._arrived[1], self._counters.results)
         elif not self._spilled:
             self._spilled = True
             for waiting in self._waiting:  # some of their pairs are known already

@@ -84,7 +84,7 @@ class WindowAggregate:
         self, batch: pa.RecordBatch, places: Places, probes: range, kept: Kept, kept_places: Places, rows: Words
     ) -> Iterator[pa.RecordBatch]:
         """Of kept rows in doubt, fewer are so for half of the probes; pairs of a few are gone through one by one."""
-        rest, rest_places = self._operator.kept(Side.RIGHT, take_rows(kept.batch, rows)), kept_places.of(rows)
+        rest, rest_places = self._operator.keep_some(Side.RIGHT, kept, rows), kept_places.of(rows)
         if len(probes) <= FEW:
             probing = self._operator.probing(Side.LEFT, batch.slice(probes.start, len(probes)))
             mine = places.of(np.arange(probes.start, probes.stop))
