@@ -120,6 +120,7 @@ def plan_window(
         driven=_driven(drive),
         checked=checked_beside(condition, (*drive.equal, *drive.predicates)),
         memory_bytes=memory_bytes,
+        delays=window.delay_lines,
     )
 
 

@@ -90,7 +90,7 @@ def _windowed(
 ) -> DataFrame:
     """Each left row at its arrival, with aggregates over its partners in the window of the right stream."""
     options = Options.read(given)
-    window = checked_window(window, left.isStreaming and right.isStreaming)
+    window = checked_window(window, left, right)
     if by is not None:
         raise PlanError("aggregates of streams are for each left row: leave by= out, and group in the query.")
     bound = bind_frames(on, left, right)

@@ -30,6 +30,7 @@ from dovetail.spark.state import state_directory, use_rocksdb
 from dovetail.spark.stream_cell import AT_ARRIVAL, Setting, TwoStreams
 from dovetail.spark.streaming import join_streams
 from dovetail.spark.tables import is_both_unique, joined_tables, look_at, route, shuffle_partitions
+from dovetail.spark.watermarks import other_watermarks, with_delays
 from dovetail.spark.window_plan import WindowJoin
 from dovetail.spark.windowed import join_windowed
 from dovetail.window import Window
@@ -56,9 +57,8 @@ def join_dataframes(
     options = Options.read(given)
     streaming = _streaming(left, right)
     if window is not None:
-        return _join_windowed(
-            (left, right), on, how, checked_window(window, streaming), suffix, memory_bytes, algorithm, options
-        )
+        window = checked_window(window, left, right)
+        return _join_windowed((left, right), on, how, window, suffix, memory_bytes, algorithm, options)
     inputs, bound = (left, right), bind_frames(on, left, right)
     if streaming:
         algorithm = _for_streams(bound, algorithm, memory_bytes, options)
@@ -92,12 +92,11 @@ def explain_dataframes(
     streaming = _streaming(left, right)
     bound = bind_frames(on, left, right)
     if window is not None:
-        plan = plan_window(
-            bound.condition, how, checked_window(window, streaming), algorithm=algorithm, memory_bytes=memory_bytes
-        )
+        window = checked_window(window, left, right)
+        plan = plan_window(bound.condition, how, window, algorithm=algorithm, memory_bytes=memory_bytes)
         cells = options.cells or shuffle_partitions(left)
         _, choice = window_router(bound.condition, plan.how, cells)
-        return replace(plan, router=choice, cells=cells, tasks=cells)
+        return replace(plan, router=choice, cells=cells, tasks=cells, advice=other_watermarks(window, (left, right)))
     if streaming:
         algorithm = _for_streams(bound, algorithm, memory_bytes, options)
         return _stream_plan(_plan(bound, how, algorithm, memory_bytes, True), left, options)[0]
@@ -275,13 +274,13 @@ def window_join(
     )
 
 
-def checked_window(window: Any, streaming: bool) -> Window:
-    """The window, if it is one and there are streams to use it on."""
+def checked_window(window: Any, left: DataFrame, right: DataFrame) -> Window:
+    """The window, if it is one and there are streams to use it on; it takes its delay from their watermarks."""
     if not isinstance(window, Window):
         raise InputError(f"a window is made by dovetail.window(rows=…) or (time=…, on=…); got {window!r}.")
-    if not streaming:
+    if not (left.isStreaming and right.isStreaming):
         raise PlanError("windows are for streams; tables at rest are joined as a whole. Put time into the condition.")
-    return window
+    return with_delays(window, (left, right))
 
 
 def _stream_plan(plan: JoinPlan, frame: DataFrame, options: Options) -> tuple[JoinPlan, Router]:
