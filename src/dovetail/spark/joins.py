@@ -33,6 +33,7 @@ from dovetail.spark.tables import is_both_unique, joined_tables, look_at, route,
 from dovetail.spark.watermarks import other_watermarks, with_delays
 from dovetail.spark.window_plan import WindowJoin
 from dovetail.spark.windowed import join_windowed
+from dovetail.spark.worker_python import prepare_workers
 from dovetail.window import Window
 
 MARK = "__dovetail_end"
@@ -55,6 +56,7 @@ def join_dataframes(
 ) -> DataFrame:
     """The join as a DataFrame; a streaming one if the inputs stream."""
     options = Options.read(given)
+    prepare_workers(left.sparkSession)
     streaming = _streaming(left, right)
     if window is not None:
         window = checked_window(window, left, right)
@@ -89,6 +91,7 @@ def explain_dataframes(
 ) -> JoinPlan:
     """The plan of a join; samples the inputs where the join itself would."""
     options = Options.read(given)
+    prepare_workers(left.sparkSession)
     streaming = _streaming(left, right)
     bound = bind_frames(on, left, right)
     if window is not None:

@@ -53,6 +53,7 @@ from dovetail.spark.until import Until
 from dovetail.spark.wave_blocks import write_blocks
 from dovetail.spark.wave_log import Drawn, WaveLog
 from dovetail.spark.wave_work import ARROW_GIVEN, GIVEN, Given, WaveWork
+from dovetail.spark.worker_python import prepare_workers
 from dovetail.spark.workers import settle
 from dovetail.state.blocks import Block, BlockStore
 from dovetail.state.budget import parse_bytes
@@ -92,6 +93,7 @@ def progressive_dataframes(
     left: DataFrame, right: DataFrame, on: Any, *, suffix: str, memory: str | int | None, algorithm: str, **given: Any
 ) -> Iterator[Step]:
     """Steps with results and an estimate. Leaving the loop removes the files, unless there is a work_dir."""
+    prepare_workers(left.sparkSession)
     if algorithm == "diag" and not (left.isStreaming or right.isStreaming):
         memory_bytes = None if memory is None else parse_bytes(memory)
         return progressive_diagonal(left, right, on, suffix, memory_bytes, given)
