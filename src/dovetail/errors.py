@@ -29,3 +29,7 @@ class StateError(DovetailError):
 
 class SourceError(DovetailError):
     """A source broke and could not be resumed."""
+
+
+class WorkerError(DovetailError):
+    """The Python workers of a Spark session cannot run the join's tasks."""

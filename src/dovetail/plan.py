@@ -62,6 +62,7 @@ class JoinPlan:
     memory_bytes: int | None = None
     advice: tuple[str, ...] = field(default=())
     diagonal: Diagonal | None = None  # algorithm diag
+    delays: tuple[str, ...] = ()  # windows of time: how late rows may be
     parameters: Mapping[str, Any] = field(default_factory=dict)  # of the operator, as they were given
 
     def explain(self) -> str:
@@ -74,6 +75,7 @@ class JoinPlan:
         lines += [("parameter", f"{name} = {value!r}") for name, value in self.parameters.items()]
         if self.diagonal is not None:
             lines += self.diagonal.lines
+        lines += [("delay", delay) for delay in self.delays]
         if self.rows is not None:
             lines.append(("rows", f"{self.rows[0]:,} and {self.rows[1]:,}"))
         if self.pairs is not None:

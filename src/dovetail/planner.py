@@ -259,6 +259,7 @@ def _within_window(
         driven=_driven(drive),
         checked=checked_beside(condition, (*drive.equal, *drive.predicates)),
         memory_bytes=memory_bytes,
+        delays=window.delay_lines,
     )
 
 

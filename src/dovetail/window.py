@@ -7,13 +7,15 @@ was fixed once. The slide never changes that: it is how many rows are forgotten 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Literal as OneOf
 
 from dovetail.errors import InputError
 
 Scope = OneOf["combined", "per_stream"]
+Watermarks = tuple[int | None, int | None]
+"""By side, in microseconds. None: the input has no watermark."""
 
 UNITS = {
     "microsecond": 1,
@@ -37,6 +39,8 @@ class Window:
     on: tuple[str, str] | None = None  # event time: a column of each side. None: rows are counted
     scope: Scope = "combined"  # rows of both streams are counted together, or those of each by themselves
     delay: int = 0  # event time: how far rows may come behind the newest one before they are late
+    delay_given: bool = False  # else it is a slide, and a watermark takes its place
+    watermarks: Watermarks = (None, None)  # event time: the delay of each input's watermark
     idle: int | None = None  # event time: after so long without a row it goes on by the clock. None: it waits
 
     @property
@@ -48,6 +52,36 @@ class Window:
         if self.on is None:
             return f"{self.size:,} rows {'of both streams' if self.scope == 'combined' else 'of each stream'}"
         return f"{timedelta(microseconds=self.size)} of l.{self.on[0]} and r.{self.on[1]}"
+
+    @property
+    def delay_lines(self) -> tuple[str, ...]:
+        """How late rows may be, and what says so."""
+        if self.on is None:
+            return ()
+        if self.watermarks == (None, None):
+            why = "as given" if self.delay_given else "a slide, because no input has a watermark"
+            return (f"{timedelta(microseconds=self.delay)} behind the newest row of both inputs: {why}",)
+        lines = []
+        for alias, name, watermark in zip("lr", self.on, self.watermarks, strict=True):
+            if watermark is None:
+                lines.append(f"{timedelta(microseconds=self.delay)} for {alias}.{name}: a slide, it has no watermark")
+            else:
+                lines.append(f"{timedelta(microseconds=watermark)} for {alias}.{name}: its watermark")
+        return tuple(lines)
+
+    def with_watermarks(self, watermarks: Watermarks) -> Window:
+        """The window with the delays of the inputs' watermarks, unless it was given one."""
+        return self if self.delay_given or not self.by_time else replace(self, watermarks=watermarks)
+
+    def horizon(self, newest: tuple[int, int]) -> int:
+        """The event time before which rows are late, from the newest one of each input: the smaller of two.
+
+        An input with a watermark goes by its own rows, as in Spark; one without by those of both.
+        """
+        return min(
+            max(newest) - self.delay if watermark is None else own - watermark
+            for own, watermark in zip(newest, self.watermarks, strict=True)
+        )
 
 
 def window(
@@ -64,10 +98,10 @@ def window(
 
     A window by time names its event-time column, or one of each side: on="ts", on=("sent", "received"). Durations are
     timedeltas or text such as "10 minutes". Whole slides are forgotten together; it is a tenth of the window, unless
-    one is given. A row that is more than `delay` (by default a slide) behind the newest one of earlier micro-batches is
-    late. Event time stands still while nothing arrives; with `idle`, it goes on by the clock after that long, so that
-    rows without a partner do not have to wait for the next row. A query with timers does not end by itself, not even
-    with trigger(availableNow=True).
+    one is given. A row that is more than `delay` behind the newest one of earlier micro-batches is late; by default
+    that is the delay of the inputs' watermarks, or a slide where they have none. Event time stands still while nothing
+    arrives; with `idle`, it goes on by the clock after that long, so that rows without a partner do not have to wait
+    for the next row. A query with timers does not end by itself, not even with trigger(availableNow=True).
     """
     if (rows is None) == (time is None):
         raise InputError("a window is of rows or of time: give one of rows=… and time=….")
@@ -81,7 +115,8 @@ def window(
         hop = _slide(given, size)
         wait = hop if delay is None else microseconds(delay, least=0)
         pause = None if idle is None else microseconds(idle)
-        return Window(size, hop, (on, on) if isinstance(on, str) else (on[0], on[1]), delay=wait, idle=pause)
+        columns = (on, on) if isinstance(on, str) else (on[0], on[1])
+        return Window(size, hop, columns, delay=wait, delay_given=delay is not None, idle=pause)
     if idle is not None:
         raise InputError("idle is for windows of time; rows are counted as they arrive.")
     if delay is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from tests.spark.window_cells import Handle, Query, played, query
 from tests.spark.window_oracle import Source, WindowOracle
@@ -120,6 +122,53 @@ def test_windows_of_time(how: str, delay: int, tmp_path: Path, task: Any) -> Non
     wanted = oracle(run, timed=True)
     play(run, wanted, micro_batches(rng, (40, 30)), task, rng)
     assert bool(wanted.late_rows) == (delay < 100)
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("seconds", [(5, 5), (200, 3), (2, 200), (None, 20), (3, None)])
+def test_delays_of_watermarks(how: str, seconds: tuple[int | None, int | None], tmp_path: Path, task: Any) -> None:
+    """The right stream is 15 seconds behind the left one, which by itself makes no row of one with a watermark late."""
+    rng = random.Random(f"{how}{seconds}")
+    left, right = stream(rng, 50, "left_row"), stream(rng, 40, "right_row")
+    behind = pc.subtract(right["ts"], pa.scalar(timedelta(seconds=15)))
+    right = right.set_column(right.schema.get_field_index("ts"), "ts", behind)
+    bounds = window(time="10 seconds", slide="2 seconds", on="ts")
+    delays = [None if delay is None else 1_000_000 * delay for delay in seconds]
+    run = query(
+        (left, right), rng.choice(CONDITIONS), how, bounds.with_watermarks((delays[0], delays[1])), tmp_path, cells=2
+    )
+    wanted = oracle(run, timed=True)
+    play(run, wanted, micro_batches(rng, (50, 40)), task, rng)
+    assert bool(wanted.late_rows) == (200 not in seconds)
+
+
+def test_a_row_from_the_future_does_not_keep_the_others(tmp_path: Path, task: Any) -> None:
+    """The watermark of the other stream goes on, and rows are dropped with it."""
+    rng = random.Random(0)
+    left, right = stream(rng, 400, "left_row"), stream(rng, 400, "right_row")
+    times = left["ts"].to_pylist()
+    times[0] = START + timedelta(days=9)
+    left = left.set_column(left.schema.get_field_index("ts"), "ts", pa.array(times, pa.timestamp("us", "UTC")))
+    bounds = window(time="10 seconds", slide="2 seconds", on="ts").with_watermarks((40_000_000, 40_000_000))
+    run = query((left, right), "l.k < r.k", "left", bounds, tmp_path, cells=1)
+    batches = ([(0, range(at, at + 20)), (1, range(at, at + 20))] for at in range(0, 400, 20))
+    most = play(run, oracle(run, timed=True), iter(batches), task, rng)
+    assert most < 2 * (50 + 20 + 10 + 30)  # of both sides: window and delay, a micro-batch, slides, disorder
+
+
+def test_state_of_a_release_that_knew_one_newest_time(tmp_path: Path, task: Any) -> None:
+    rng = random.Random(1)
+    tables = stream(rng, 40, "left_row"), stream(rng, 30, "right_row")
+    run = query(tables, CONDITIONS[0], "left", window(time="10 seconds", on="ts"), tmp_path, cells=2)
+    wanted = oracle(run, timed=True)
+    batches = list(micro_batches(rng, (40, 30)))
+    half = len(batches) // 2
+    play(run, wanted, iter(batches[:half]), task, rng)
+    for label, stored in run.manifests.items():
+        manifest = json.loads(stored)
+        left, right, newest, heard_ms = manifest["notes"]
+        run.manifests[label] = json.dumps({**manifest, "notes": [left, right, max(newest), heard_ms]})
+    play(run, wanted, iter(batches[half:]), task, rng)
 
 
 BANDS = ("abs(l.x - r.x) <= 1", "abs(l.x - r.x) <= 1 AND abs(l.k - r.k) < 2", "l.k BETWEEN r.k - 1 AND r.k + 2")

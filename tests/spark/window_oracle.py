@@ -2,7 +2,8 @@
 
 Sources (partitions of the left stream, then of the right one) take turns, one row each. A pair is a result when its
 later row arrives, if both rows are in the window then. Rows without a partner are known when their window has closed;
-in windows of time, late rows are not used, and a row without a time has no window to wait for.
+in windows of time, late rows are not used, and a row without a time has no window to wait for. A row is late if it is
+behind the horizon of the micro-batches before its own.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class WindowOracle:
     timeless: list[int] = field(default_factory=list)  # left rows
     places: dict[tuple[int, int], int] = field(default_factory=dict)  # number of the arrival
     arrived: int = 0
-    newest: int | None = None
+    newest: list[int | None] = field(default_factory=lambda: [None, None])  # event time of each side
     horizon: int | None = None
     partnered: set[int] = field(default_factory=set)
     closed: set[int] = field(default_factory=set)
@@ -88,10 +89,23 @@ class WindowOracle:
     def _advance(self, sources: Sequence[Source]) -> None:
         if self.times is None:
             return
-        known = [t for side, rows in sources for row in rows if (t := self.times[side][row]) is not None]
-        if known:
-            self.newest = max(known) if self.newest is None else max(*known, self.newest)
-            self.horizon = self.newest - self.window.delay
+        for side, rows in sources:
+            known = [time for row in rows if (time := self.times[side][row]) is not None]
+            self.newest[side] = max([*known, *self._newest([side])], default=None)
+        self.horizon = self._horizon()
+
+    def _horizon(self) -> int | None:
+        """What both sides allow: one with a watermark is as far as its own rows, one without as the rows of both."""
+        ends = []
+        for side, watermark in enumerate(self.window.watermarks):
+            newest = self._newest([0, 1] if watermark is None else [side])
+            if not newest:
+                return None
+            ends.append(max(newest) - (self.window.delay if watermark is None else watermark))
+        return min(ends)
+
+    def _newest(self, sides: list[int]) -> list[int]:
+        return [time for side in sides if (time := self.newest[side]) is not None]
 
     def _is_over(self, left: int) -> bool:
         """Whether this row is in no window with a row to come."""

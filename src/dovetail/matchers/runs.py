@@ -88,9 +88,11 @@ class Runs:
             self._merge(batch.num_rows, probes)
 
     def pop_over(self, before: int) -> Iterator[Run]:
-        """Forget the oldest runs of which nothing is at `before` or behind it."""
-        while self._runs and _last(self._window, self._runs[0].extent) < before:
-            yield self._runs.pop(0)
+        """Forget the runs of which nothing is at `before` or behind it; late rows may be in later ones."""
+        over = [_last(self._window, run.extent) < before for run in self._runs]
+        gone = [run for run, is_over in zip(self._runs, over, strict=True) if is_over]
+        self._runs = [run for run, is_over in zip(self._runs, over, strict=True) if not is_over]
+        yield from gone
 
     def written(self, store: BlockStore, with_flags: bool) -> list[dict[str, Any]]:
         """All runs as immutable blocks: rows and orders once, flags as they are now."""

@@ -30,6 +30,7 @@ from dovetail.spark.packing import Rewrite, as_planned
 from dovetail.spark.schemas import carried_schema, session_zone
 from dovetail.spark.tables import in_cells, look_at, route
 from dovetail.spark.windowed import join_windowed
+from dovetail.spark.worker_python import prepare_workers
 from dovetail.spark.workers import settle
 from dovetail.statistics import read_columns
 
@@ -90,7 +91,8 @@ def _windowed(
 ) -> DataFrame:
     """Each left row at its arrival, with aggregates over its partners in the window of the right stream."""
     options = Options.read(given)
-    window = checked_window(window, left.isStreaming and right.isStreaming)
+    prepare_workers(left.sparkSession)
+    window = checked_window(window, left, right)
     if by is not None:
         raise PlanError("aggregates of streams are for each left row: leave by= out, and group in the query.")
     bound = bind_frames(on, left, right)
@@ -116,6 +118,7 @@ def _bound(left: DataFrame, right: DataFrame, on: Any, given: dict[str, Any]) ->
     options = Options.read(given)
     if left.isStreaming or right.isStreaming:
         raise PlanError("a stream has no final result; join it, then count or aggregate in the query.")
+    prepare_workers(left.sparkSession)
     return bind_frames(on, left, right), options
 
 

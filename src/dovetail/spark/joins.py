@@ -31,8 +31,10 @@ from dovetail.spark.state import state_directory, use_rocksdb
 from dovetail.spark.stream_cell import Setting, TwoStreams
 from dovetail.spark.streaming import join_streams
 from dovetail.spark.tables import is_both_unique, joined_tables, look_at, route, shuffle_partitions
+from dovetail.spark.watermarks import other_watermarks, with_delays
 from dovetail.spark.window_plan import WindowJoin
 from dovetail.spark.windowed import join_windowed
+from dovetail.spark.worker_python import prepare_workers
 from dovetail.window import Window
 
 MARK = "__dovetail_end"
@@ -72,9 +74,10 @@ def plan_dataframes(
 ) -> Planned:
     """How two DataFrames are joined. Tables at rest are sampled for it."""
     options = Options.read(given)
+    prepare_workers(left.sparkSession)
     streaming = _streaming(left, right)
     if window is not None:
-        window = checked_window(window, streaming)
+        window = checked_window(window, left, right)
     inputs, bound = (left, right), bind_frames(on, left, right)
     output = _output(bound, suffix, join_type(how), left)
     if not streaming:
@@ -237,7 +240,8 @@ def _plan_windowed(
 
     cells = options.cells or shuffle_partitions(inputs[0])
     _, choice = window_router(bound.condition, plan.how, cells)
-    return Planned(replace(plan, router=choice, cells=cells, tasks=cells), joined)
+    advice = (*plan.advice, *other_watermarks(window, inputs))
+    return Planned(replace(plan, router=choice, cells=cells, tasks=cells, advice=advice), joined)
 
 
 def window_join(
@@ -256,13 +260,13 @@ def window_join(
     )
 
 
-def checked_window(window: Any, streaming: bool) -> Window:
-    """The window, if it is one and there are streams to use it on."""
+def checked_window(window: Any, left: DataFrame, right: DataFrame) -> Window:
+    """The window, if it is one and there are streams to use it on; it takes its delay from their watermarks."""
     if not isinstance(window, Window):
         raise InputError(f"a window is made by dovetail.window(rows=…) or (time=…, on=…); got {window!r}.")
-    if not streaming:
+    if not (left.isStreaming and right.isStreaming):
         raise PlanError("windows are for streams; tables at rest are joined as a whole. Put time into the condition.")
-    return window
+    return with_delays(window, (left, right))
 
 
 def _streaming(left: DataFrame, right: DataFrame) -> bool:

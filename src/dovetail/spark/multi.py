@@ -31,6 +31,7 @@ from dovetail.spark.packing import PACKED, Rewrite, from_bytes, multi_packer
 from dovetail.spark.schemas import arrow_schema, carried_schema, only_spark_compares, session_zone
 from dovetail.spark.sources.columns import END
 from dovetail.spark.tables import FEWEST_TASKS, ROWS_PER_TASK, in_fixed_order, shuffle_partitions
+from dovetail.spark.worker_python import prepare_workers
 from dovetail.spark.workers import settle
 from dovetail.state.budget import Budget, Shares
 
@@ -45,6 +46,7 @@ def multijoin_dataframes(
     if streaming and algorithm == "auto":
         algorithm = "miner"
     first = next(iter(inputs.values()))
+    prepare_workers(first.sparkSession)
     schemas = {alias: arrow_schema(frame) for alias, frame in inputs.items()}
     graph = parse_graph(on, schemas, zone=session_zone(first))
     _check_compared(graph, inputs)

@@ -38,6 +38,7 @@ from dovetail.spark.packing import Rewrite
 from dovetail.spark.parts import Part, in_tasks
 from dovetail.spark.schemas import arrow_schema, parts_of
 from dovetail.spark.state import local_path
+from dovetail.spark.worker_python import prepare_workers
 from dovetail.spark.workers import settle
 
 MODES = ("error", "overwrite", "append")
@@ -79,6 +80,7 @@ def write_dataframe(frame: DataFrame, path: str | os.PathLike[str], mode: str) -
     if frame.isStreaming:
         raise InputError("a stream is written by its query: frame.writeStream.")
     _check_types(frame.schema)
+    prepare_workers(frame.sparkSession)
     target = local_path(os.fspath(path))
     stage = _staged(target, mode)
     try:

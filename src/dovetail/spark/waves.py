@@ -55,6 +55,7 @@ from dovetail.spark.until import Until
 from dovetail.spark.wave_blocks import write_blocks
 from dovetail.spark.wave_log import Drawn, WaveLog
 from dovetail.spark.wave_work import ARROW_GIVEN, GIVEN, Given, WaveWork
+from dovetail.spark.worker_python import prepare_workers
 from dovetail.spark.workers import settle
 from dovetail.state.blocks import Block, BlockStore
 from dovetail.statistics import SAMPLE, Samples, estimated_pairs
@@ -102,6 +103,7 @@ def progressive_dataframes(
 ) -> Iterator[Step]:
     """Steps with results and an estimate. Leaving the loop removes the files, unless there is a work_dir."""
     _check_at_rest(left, right)
+    prepare_workers(left.sparkSession)
     if algorithm == DIAG:
         return progressive_diagonal(left, right, on, how, suffix, memory_bytes, given)
     return _waves(left, right, on, how, suffix, memory_bytes, algorithm, given).steps()
@@ -120,6 +122,7 @@ def explain_waves(
 ) -> JoinPlan:
     """The plan of a progressive join, by the samples that it would take."""
     _check_at_rest(left, right)
+    prepare_workers(left.sparkSession)
     if algorithm == DIAG:
         return plan_early_diagonal(left, right, on, how, memory_bytes, given)[0]
     return _waves(left, right, on, how, suffix, memory_bytes, algorithm, given).explained()

@@ -34,6 +34,7 @@ from dovetail.spark.workers import settle
 from dovetail.state.budget import Budget
 from dovetail.state.places import Places
 from dovetail.state.segments import SegmentStore
+from dovetail.window import Window
 
 Arrived = tuple[Ordered, Ordered]
 
@@ -53,7 +54,7 @@ class WindowProcessor(StatefulProcessor):
     ) -> Iterator[pd.DataFrame]:
         sides = in_order(packets(rows))
         if self._join.self_join and self._join.router is None:
-            sides = (sides[0], sides[0])
+            sides = (sides[0], sides[0]._replace(newest=newest_time(self._join.window, Side.RIGHT, sides[0].batch)))
         now = timerValues.getCurrentProcessingTimeInMs() if self._join.has_timers else 0
         return self._step(key[0], sides, now)
 
@@ -68,7 +69,7 @@ class WindowProcessor(StatefulProcessor):
         kept = CellState(self._manifest, cell_directory(join.state_dir, join.metrics, join.layout, label))
         counters = Counters()
         operator = Spo(self._workspace(kept.segments, counters))
-        state = _Progress(*(kept.notes or ()))
+        state = _Progress.read(kept.notes)
         kept.restore(operator)
         started = time.perf_counter()
         late = late_rows(self._join, sides, operator.horizon)
@@ -147,31 +148,52 @@ class WindowProcessor(StatefulProcessor):
 class _Progress:
     """What a cell has seen of both streams."""
 
-    def __init__(self, left: int = 0, right: int = 0, newest: int = NEVER, heard_ms: int = 0) -> None:
-        self.arrived = (left, right)
-        self.newest = newest  # event time
+    def __init__(
+        self, arrived: tuple[int, int] = (0, 0), newest: tuple[int, int] = (NEVER, NEVER), heard_ms: int = 0
+    ) -> None:
+        self.arrived = arrived
+        self.newest = newest  # event time of each stream
         self.heard_ms = heard_ms  # the clock, up to which event time has been told to go
+
+    @classmethod
+    def read(cls, notes: list[Any] | None) -> _Progress:
+        if notes is None:
+            return cls()
+        left, right, newest, heard_ms = notes
+        # Releases up to 0.1 knew the newest time of both streams together.
+        times = (newest, newest) if isinstance(newest, int) else (newest[0], newest[1])
+        return cls((left, right), times, heard_ms)
 
     def hear(self, sides: Arrived, now: int) -> bool:
         """Take note of the clock; tells whether nothing has arrived. Event time then goes as fast as the clock."""
         idle = sides[0].size + sides[1].size == 0
-        if idle and self.newest != NEVER:
-            self.newest += 1000 * max(0, now - self.heard_ms)
+        latest = max(self.newest)
+        if idle and latest != NEVER:
+            passed = 1000 * max(0, now - self.heard_ms)
+            left, right = (passed + (latest if time == NEVER else time) for time in self.newest)
+            self.newest = left, right
         self.heard_ms = max(now, self.heard_ms)
         return idle
 
     def count(self, sides: Arrived) -> None:
         self.arrived = (self.arrived[0] + sides[0].size, self.arrived[1] + sides[1].size)
-        self.newest = max(self.newest, sides[0].newest, sides[1].newest)
+        self.newest = max(self.newest[0], sides[0].newest), max(self.newest[1], sides[1].newest)
 
     def horizon(self, join: WindowJoin) -> int:
         """Rows to come are not before it, or they are late."""
         if join.window.by_time:
-            return self.newest - join.window.delay
+            return join.window.horizon(self.newest)
         return self.arrived[0] if join.self_join else sum(self.arrived)
 
-    def to_json(self) -> list[int]:
-        return [*self.arrived, self.newest, self.heard_ms]
+    def to_json(self) -> list[Any]:
+        return [*self.arrived, list(self.newest), self.heard_ms]
+
+
+def newest_time(window: Window, side: Side, batch: pa.RecordBatch | None) -> int:
+    """The newest event time of rows in the role of a side."""
+    if window.on is None or batch is None:
+        return NEVER
+    return int(event_times(batch.column(window.on[side])).max(initial=NEVER))
 
 
 def late_rows(join: WindowJoin, sides: Arrived, horizon: int) -> int:

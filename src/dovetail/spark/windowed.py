@@ -31,19 +31,20 @@ from pyspark.sql.types import StructType
 
 from dovetail.batch import Side, take_rows
 from dovetail.errors import PlanError
-from dovetail.operators.spo import event_times
 from dovetail.routers.protocol import Visits
-from dovetail.spark.arrivals import NEVER, POSITION_BITS, packet
+from dovetail.spark.arrivals import POSITION_BITS, packet
+from dovetail.spark.late_rows import warn_of_late_rows
 from dovetail.spark.packing import PACKED, Rewrite, as_planned, collected, packed_rows, with_all
 from dovetail.spark.streaming import unpack
-from dovetail.spark.window_cell import WindowProcessor
+from dovetail.spark.window_cell import WindowProcessor, newest_time
 from dovetail.spark.window_plan import FIGURES, RESULTS, WindowJoin
 from dovetail.spark.workers import settle
-from dovetail.window import Window
 
 
 def join_windowed(frames: tuple[DataFrame, DataFrame], join: WindowJoin, schema: StructType) -> DataFrame:
     """The windowed join as a streaming DataFrame."""
+    if join.window.by_time:
+        warn_of_late_rows(frames[0].sparkSession)
     sides = [Side.LEFT] if join.self_join else list(Side)
     packed = [frames[side].mapInArrow(_to_cells(side, join), PACKED) for side in sides]
     found = (
@@ -80,10 +81,10 @@ def _to_cells(side: Side, join: WindowJoin) -> Rewrite:
         partition = context.partitionId() if context is not None else 0
         for piece, rows in enumerate(collected(batches)):
             batch = as_planned(rows, schema)
-            newest = _newest(join.window, side, batch)
             seq = [(partition << POSITION_BITS) + piece] * len(labels)
             if join.router is None:
                 everyone = np.arange(batch.num_rows)
+                newest = newest_time(join.window, side, batch)
                 first, others = (
                     packet(batch, everyone, np.full(batch.num_rows, tells), batch.num_rows, newest)
                     for tells in (True, False)
@@ -94,6 +95,7 @@ def _to_cells(side: Side, join: WindowJoin) -> Rewrite:
                 visits = join.router.route(role, batch, np.arange(batch.num_rows))
                 if kept:
                     visits = with_all(visits, batch.num_rows, partition % join.cells)
+                newest = newest_time(join.window, role, batch)
                 yield packed_rows(labels, role, seq, _packets(batch, visits, len(labels), newest))
         settle()
 
@@ -109,9 +111,3 @@ def _packets(batch: pa.RecordBatch, visits: Visits, cells: int, newest: int) -> 
         here = np.sort(visits.rows[visits.cells == cell])
         packets.append(packet(take_rows(batch, here), here, first[here] == cell, batch.num_rows, newest))
     return packets
-
-
-def _newest(window: Window, side: Side, batch: pa.RecordBatch) -> int:
-    if window.on is None:
-        return NEVER
-    return int(event_times(batch.column(window.on[side])).max(initial=NEVER))

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from dovetail.spark.sources.flight import FlightFormat
 from dovetail.spark.sources.postgresql import PostgresFormat
+from dovetail.spark.worker_python import prepare_workers
 
 __all__ = ["register"]
 
@@ -25,6 +26,7 @@ FORMATS = (FlightFormat, PostgresFormat)
 
 def register(spark: SparkSession) -> SparkSession:
     """Let a session know the formats dovetail-flight and dovetail-postgresql. Returns the session."""
+    prepare_workers(spark)
     for made in FORMATS:
         spark.dataSource.register(made)
     return spark

@@ -1,0 +1,105 @@
+"""Which Python the workers run, and whether our tasks can run there.
+
+Spark starts workers with PYSPARK_PYTHON, or with whatever `python3` is on their PATH. That need not be the Python of
+this process, and where it has no dovetail, the first task ends in a long Java stack trace.
+
+on this machine                workers run the Python of this process, unless another was chosen
+on a cluster, or by Connect    a task that needs nothing but Python asks a worker what it has, once per session
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
+
+from dovetail.errors import WorkerError
+
+VARIABLE = "PYSPARK_PYTHON"
+SETTINGS = ("spark.sql.execution.pyspark.python", "spark.pyspark.python")
+CHECKED = "spark.dovetail.checkedWorkers"  # noted in the session, which may have several objects in Python
+NEEDED = ("dovetail", "numba", "pandas", "pyarrow")
+REMEDY = (
+    f"Install the same version of dovetail there, or start the session with {VARIABLE} set to a Python that has it; "
+    f"this process runs {sys.executable}."
+)
+
+
+def prepare_workers(spark: SparkSession) -> None:
+    """See that workers can run our tasks. Raises WorkerError if they cannot."""
+    if _is_here(spark) and _chosen(spark) in (None, sys.executable):
+        # Functions take it along when they are made; the session's setting would not reach those that run in the
+        # driver: Python data sources, and what a stateful operator does before its first task.
+        spark.sparkContext.pythonExec = sys.executable
+    elif spark.conf.get(CHECKED, None) is None:
+        check_worker(_ask(spark))
+        spark.conf.set(CHECKED, "true")
+
+
+def check_worker(found: dict[str, Any]) -> None:
+    """Raises WorkerError if a worker that has told about itself cannot run our tasks."""
+    workers = f"the workers of this Spark session run {found['python']} ({found['version']})"
+    missing = [name for name in NEEDED if name not in found["modules"]]
+    if missing:
+        raise WorkerError(f"{workers}, where {', '.join(missing)} cannot be imported. {REMEDY}")
+    here, there = json.loads(_teller()(["dovetail"]))["modules"]["dovetail"], found["modules"]["dovetail"]
+    if here != there:
+        raise WorkerError(f"{workers}, where dovetail is {there}; here it is {here}. {REMEDY}")
+
+
+def _is_here(spark: SparkSession) -> bool:
+    """Whether this process decides what workers run: they are on this machine, and started from here."""
+    if type(spark).__module__.startswith("pyspark.sql.connect."):
+        return False
+    return re.fullmatch(r"local(\[.*\])?", spark.sparkContext.master or "") is not None
+
+
+def _chosen(spark: SparkSession) -> str | None:
+    """The Python that somebody has asked for."""
+    settings = [spark.conf.get(name, None) for name in SETTINGS]
+    return next((python for python in (*settings, os.environ.get(VARIABLE)) if python), None)
+
+
+def _ask(spark: SparkSession) -> dict[str, Any]:
+    """What a worker tells about itself."""
+    tell = F.udf(_teller(), "string", useArrow=False)  # pyarrow may be what is missing
+    try:
+        told = spark.range(1, numPartitions=1).select(tell(F.array(*map(F.lit, NEEDED)))).collect()
+    except (PySparkException, Py4JJavaError) as error:
+        raise WorkerError(f"Python workers of this Spark session do not start: {_reason(error)}. {REMEDY}") from error
+    found: dict[str, Any] = json.loads(told[0][0])
+    return found
+
+
+def _teller() -> Callable[[list[str]], str]:
+    """The function that a worker runs. It must not need dovetail: being local, it is pickled by value."""
+
+    def tell(names: list[str]) -> str:
+        import importlib
+        import json
+        import platform
+        import sys
+        from contextlib import suppress
+
+        modules = {}
+        for name in names:
+            with suppress(Exception):  # a package that is broken is as good as none
+                modules[name] = getattr(importlib.import_module(name), "__version__", None)
+        return json.dumps({"python": sys.executable, "version": platform.python_version(), "modules": modules})
+
+    return tell
+
+
+def _reason(error: Exception) -> str:
+    """Why it failed, without the stack trace."""
+    known = re.search(r"Python in worker has different version.*minor versions|Cannot run program .*", str(error))
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (known[0] if known else lines[-1] if lines else type(error).__name__).rstrip(".")
