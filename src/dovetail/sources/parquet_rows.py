@@ -63,6 +63,13 @@ class ParquetRows:
     def total_bytes(self) -> int:
         return self.rows * self._row_bytes
 
+    def is_unchanged(self) -> bool:
+        """Whether this process finds the files as they were."""
+        try:
+            return all(_stamp(file.path) == file.stamp for file in self.files)
+        except OSError:
+            return False
+
     def places(
         self, most_rows: int, columns: Sequence[str] | None = None, start: int = 0, stop: int = FAR
     ) -> Iterator[Place]:

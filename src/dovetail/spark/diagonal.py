@@ -36,8 +36,9 @@ from dovetail.spark.binding import Bound
 from dovetail.spark.clusteredness import measured_by
 from dovetail.spark.options import Options
 from dovetail.spark.parquet_frames import NotPlainError, plain_read
-from dovetail.spark.parts import Part, in_tasks
+from dovetail.spark.parts import Part, call_in_each_task, in_tasks
 from dovetail.spark.schemas import carried_schema, result_fields
+from dovetail.spark.shared_directory import runs_here
 from dovetail.spark.tables import KEPT, Look, joined_tables, route, shuffle_partitions, tasks_for
 from dovetail.spark.workers import settle
 from dovetail.state.diagonal.repeats import Repeats
@@ -48,6 +49,7 @@ MOST_REPEATED = 1 << 16  # keys that tasks are told of
 SLICE_BYTES = 1 << 28  # of RN
 MOST_BYTES = 1 << 32  # for a task where there is no limit: offsets of texts have 32 bits
 SLICES_PER_CORE = 2
+NOT_REACHED = "at their paths, workers find other files or none"
 WHY = "consecutive rows of {} with those of {} beside them, read by the tasks themselves; mishits by hash at the end"
 
 SURVEYED = "part int, slice int, left_over bigint, low bigint, bits binary, hashes binary"
@@ -105,8 +107,14 @@ def _wanted(
 ) -> tuple[DiagonalPlan, tuple[str, ...]]:
     """The plan of a join along the diagonal that was asked for; an error where it is not possible."""
     bound, scans = wanted_scans(bound, inputs, how)
+    spark = inputs[0].sparkSession
+    if not _are_reached(spark, scans):
+        raise PlanError(
+            f"algorithm='diag' on Spark needs files that the driver and all workers share: {NOT_REACHED}. Put them "
+            "where all mount them under the same path, or leave the algorithm to us."
+        )
     wish = Wish.of(share=options.share, one=options.one, tables=options.tables)
-    look = measured_by(inputs[0].sparkSession, _slices(bound, options))
+    look = measured_by(spark, _slices(bound, options))
     plan = plan_diagonal(_looked_up(bound), how, scans, wish, _for_window(memory_bytes), measure=look)
     return _in_slices(plan, bound, scans, memory_bytes, options), ()
 
@@ -134,7 +142,10 @@ def _chosen(
         return None, ()
     if max(scan.rows for scan in scans) < LEAST_ROWS:
         return None, ()
-    look = measured_by(inputs[0].sparkSession, _slices(bound, options))
+    spark = inputs[0].sparkSession
+    if not _are_reached(spark, scans):
+        return None, (f"not along the diagonal: {NOT_REACHED}",)
+    look = measured_by(spark, _slices(bound, options))
     memory = _for_window(memory_bytes)
     plan, advice = choose_diagonal(_looked_up(bound), how, scans, memory, notes=False, measure=look)
     if plan is None:
@@ -159,6 +170,11 @@ def _scans(bound: Bound, inputs: Inputs, how: str) -> tuple[Bound, Scans]:
         filters.append((*bound.condition.filters[side], *own))
     condition = replace(bound.condition, filters=(filters[0], filters[1]))
     return replace(bound, condition=condition), (found[0], found[1])
+
+
+def _are_reached(spark: SparkSession, scans: Scans) -> bool:
+    """Whether workers find the files that the driver has seen."""
+    return runs_here(spark) or all(call_in_each_task(spark, lambda _: all(scan.is_unchanged() for scan in scans)))
 
 
 def _looked_up(bound: Bound) -> Condition:

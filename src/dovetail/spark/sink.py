@@ -13,6 +13,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
@@ -37,11 +38,13 @@ from dovetail.spark.diagonal import DiagonalTables
 from dovetail.spark.packing import Rewrite
 from dovetail.spark.parts import Part, in_tasks
 from dovetail.spark.schemas import arrow_schema, parts_of
-from dovetail.spark.state import local_path
+from dovetail.spark.shared_directory import ADVICE as SHARED
+from dovetail.spark.shared_directory import local_path, shared_directory
 from dovetail.spark.worker_python import prepare_workers
 from dovetail.spark.workers import settle
 
 MODES = ("error", "overwrite", "append")
+ADVICE = SHARED.format("Give") + " For other storage there is frame.write."
 GROUP_ROWS = 1 << 18  # of a row group, or
 GROUP_BYTES = 1 << 26
 MANIFEST = "file string, rows bigint"
@@ -81,17 +84,15 @@ def write_dataframe(frame: DataFrame, path: str | os.PathLike[str], mode: str) -
         raise InputError("a stream is written by its query: frame.writeStream.")
     _check_types(frame.schema)
     prepare_workers(frame.sparkSession)
-    target = local_path(os.fspath(path))
-    stage = _staged(target, mode)
+    target = local_path(os.fspath(path), ADVICE)
+    make = partial(_staged, target, mode, f"_dovetail-{uuid.uuid4().hex}")
+    shared = shared_directory(frame.sparkSession, make, ADVICE, is_scratch=True)
+    stage = shared.path
     try:
-        found = _manifest(frame, stage).collect()
-        parts = sorted((row.file, row.rows) for row in found)
-        if not parts and not (mode == "append" and target.exists()):
-            parts = [(_empty(stage, frame), 0)]
-        _commit(target, stage, [file for file, _ in parts], mode)
-        return Written(len(parts), sum(rows for _, rows in parts))
+        parts = sorted((row.file, row.rows) for row in _manifest(frame, stage).collect())
+        return shared.run(partial(_finish, target, stage, parts, mode, frame.schema, arrow_schema(frame)))
     finally:
-        shutil.rmtree(stage, ignore_errors=True)
+        shared.run(partial(shutil.rmtree, stage, ignore_errors=True))
 
 
 def _check_types(schema: StructType) -> None:
@@ -166,41 +167,55 @@ def _grouped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(waiting)
 
 
-# In the driver.
+# In the driver, or in a task if only the workers see the directory. Tasks may be run again.
 
 
-def _staged(target: Path, mode: str) -> Path:
+def _staged(target: Path, mode: str, name: str) -> Path:
     """A directory beside the target, or inside if that is to stay, which readers pass over."""
     if mode == "error" and target.exists():
         raise InputError(f"{target} is there already: give another path, or mode='overwrite' or 'append'.")
     if target.exists() and not target.is_dir():
         raise InputError(f"{target} is a file, and results are a directory of files.")
     stays = mode == "append" and target.exists()
-    stage = (target if stays else target.parent) / f"_dovetail-{uuid.uuid4().hex}"
+    stage = (target if stays else target.parent) / name
     try:
-        stage.mkdir(parents=True)
+        stage.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{target} cannot be written to: {error.strerror}.") from error
     return stage
 
 
-def _empty(stage: Path, frame: DataFrame) -> str:
+def _finish(
+    target: Path, stage: Path, parts: list[tuple[str, int]], mode: str, schema: StructType, columns: pa.Schema
+) -> Written:
+    """Let readers see the files of tasks that succeeded."""
+    if not parts and not (mode == "append" and target.exists()):
+        parts = [(_empty(stage, schema, columns), 0)]
+    _commit(target, stage, [file for file, _ in parts], mode)
+    return Written(len(parts), sum(rows for _, rows in parts))
+
+
+def _empty(stage: Path, schema: StructType, columns: pa.Schema) -> str:
     """A file without rows, so that somebody can read the columns."""
-    name = f"part-00000-{uuid.uuid4().hex}.parquet"
-    with pq.ParquetWriter(stage / name, arrow_schema(frame), store_decimal_as_integer=True) as writer:
-        writer.add_key_value_metadata({SPARK_SCHEMA: frame.schema.json()})
+    name = f"part-00000-{stage.name.rpartition('-')[2]}.parquet"
+    with pq.ParquetWriter(stage / name, columns, store_decimal_as_integer=True) as writer:
+        writer.add_key_value_metadata({SPARK_SCHEMA: schema.json()})
     return name
 
 
 def _commit(target: Path, stage: Path, files: list[str], mode: str) -> None:
+    left = [file for file in files if not (target / file).exists()]  # names are unique: the others are committed
+    if not left:
+        return
     if mode == "append" and target.exists():
-        for file in files:
+        for file in left:
             os.rename(stage / file, target / file)
         return
     new, old = stage / "new", stage / "old"
-    new.mkdir()
-    for file in files:
-        os.rename(stage / file, new / file)
+    new.mkdir(exist_ok=True)
+    for file in left:
+        if not (new / file).exists():
+            os.rename(stage / file, new / file)
     (new / "_SUCCESS").touch()
     if mode == "overwrite" and target.exists():
         os.rename(target, old)

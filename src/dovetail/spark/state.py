@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 import uuid
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlparse
 
 from pyspark.sql import SparkSession
 
-from dovetail.directories import private_directory
-from dovetail.errors import InputError, StateError
+from dovetail.errors import StateError
+from dovetail.spark.shared_directory import ADVICE, working_directory
 from dovetail.state.blocks import RECOVERY
 from dovetail.state.budget import parse_bytes
 from dovetail.state.segments import sync_directory
@@ -27,44 +25,18 @@ CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabl
 
 
 def state_directory(given: str | None, spark: SparkSession) -> str:
-    """The directory for segments: the given one, else beside the session's checkpoints, else a local one.
+    """The directory for segments: the given one, else beside the session's checkpoints, else a temporary one.
 
     It must be reachable by every worker under the same path, and outlive restarts of the query.
     """
+    given = given or beside_checkpoints(spark)
+    return str(working_directory(spark, given, ADVICE.format("Give state_dir=")).path)
+
+
+def beside_checkpoints(spark: SparkSession) -> str | None:
+    """Where our files go if nobody says where, as a path or URI; None if the session has no place for checkpoints."""
     checkpoints = spark.conf.get("spark.sql.streaming.checkpointLocation", None)
-    if given is not None:
-        directory = local_path(given)
-    elif checkpoints:
-        directory = local_path(checkpoints) / "dovetail-state"
-    else:
-        directory = _temporary_directory()
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=directory):
-            pass
-    except OSError as error:
-        raise InputError(
-            f"{directory} cannot hold join state: {error.strerror}. Give state_dir= a directory that can be written to."
-        ) from error
-    return str(directory)
-
-
-def _temporary_directory() -> Path:
-    try:
-        return private_directory(Path(tempfile.gettempdir()) / f"dovetail-state-{os.geteuid()}")
-    except InputError as error:
-        raise InputError(f"{error} It is named by state_dir=.") from error
-
-
-def local_path(location: str) -> Path:
-    """A path or file: URI as a path. Segments are memory-mapped, so that object stores will not do."""
-    parsed = urlparse(location)
-    if parsed.scheme not in ("", "file"):
-        raise InputError(
-            f"join state cannot be kept at {location}: it must be a file system that all workers mount. "
-            "Give such a directory as state_dir=."
-        )
-    return Path(parsed.path if parsed.scheme else location).absolute()
+    return os.path.join(checkpoints, "dovetail-state") if checkpoints else None
 
 
 def check_layout(join: Path, layout: dict[str, Any]) -> None:

@@ -4,20 +4,19 @@
     done.json    what the scouts and each cell gave, how much of it was handed out; replaced in one move at each step
 
 A join that is stopped, or killed, goes on from them. Batches that were handed out are not handed out again; after a
-kill, the last one may be.
+kill, the last one may be (the last ones, where a task brought several).
 """
 
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from dovetail.errors import StateError
 from dovetail.spark.scouts import Scouts
 from dovetail.spark.wave_blocks import CellBlock
+from dovetail.spark.wave_files import WaveFiles
 from dovetail.spark.wave_work import Given
 
 PLAN, DONE = "plan.json", "done.json"
@@ -58,7 +57,7 @@ class WaveLog:
     def given(self) -> list[Given]:
         return [*self.found, *self.done]
 
-    def begin(self, directory: Path) -> None:
+    def begin(self, files: WaveFiles) -> None:
         """Keep what is to do."""
         document = {
             "format": FORMAT,
@@ -66,35 +65,32 @@ class WaveLog:
             "scouts": None if self.scouts is None else self.scouts.to_json(),
             "drawn": None if self.drawn is None else self.drawn.to_json(),
         }
-        _replace(directory / PLAN, document)
+        files.replace(PLAN, json.dumps(document))
 
-    def note(self, directory: Path) -> None:
+    def note(self, files: WaveFiles, *, soon: bool = False) -> None:
         """Keep what is done."""
         document = {"found": self.found, "done": self.done}
-        _replace(directory / DONE, {name: [asdict(one) for one in given] for name, given in document.items()})
+        text = json.dumps({name: [asdict(one) for one in given] for name, given in document.items()})
+        files.replace(DONE, text, soon=soon)
 
     @classmethod
-    def read(cls, directory: Path, layout: dict[str, Any]) -> WaveLog | None:
+    def read(cls, files: WaveFiles, layout: dict[str, Any]) -> WaveLog | None:
         """The log of the same join, if one was begun there; an error if another was."""
-        plan, done = directory / PLAN, directory / DONE
-        if not plan.exists():
+        plan = files.read(PLAN)
+        if plan is None:
             return None
+        directory = files.directory
         try:
-            document = json.loads(plan.read_text())
+            document = json.loads(plan)
             same = document["format"] == FORMAT and document["layout"] == layout
             scouts, drawn = document["scouts"], document["drawn"]
             log = cls(layout, scouts and Scouts.from_json(scouts), drawn and Drawn.from_json(drawn))
-            if done.exists():
-                given = json.loads(done.read_text())
+            done = files.read(DONE)
+            if done is not None:
+                given = json.loads(done)
                 log.found, log.done = ([Given(**fields) for fields in given[name]] for name in ("found", "done"))
         except (ValueError, KeyError, TypeError) as error:
             raise StateError(f"{directory} is damaged: {error}. Remove it and start again.") from error
         if not same:
             raise StateError(f"{directory} holds another progressive join: give work_dir= another directory.")
         return log
-
-
-def _replace(path: Path, document: Any) -> None:
-    unfinished = path.with_suffix(".tmp")
-    unfinished.write_text(json.dumps(document))
-    os.replace(unfinished, path)

@@ -11,14 +11,13 @@ results come early, and the bounds of the estimate hold (draws.py). Cells in whi
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 import time
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from pathlib import Path
+from functools import cached_property, partial
 from typing import Any, NamedTuple
+from urllib.parse import urlparse
 
 import numpy as np
 import pyarrow as pa
@@ -49,10 +48,12 @@ from dovetail.spark.packing import Rewrite
 from dovetail.spark.sampling import sample_sides
 from dovetail.spark.schemas import session_zone
 from dovetail.spark.scouts import Scouts, send_scouts
-from dovetail.spark.state import state_directory
+from dovetail.spark.shared_directory import ADVICE, SharedDirectory, working_directory
+from dovetail.spark.state import beside_checkpoints
 from dovetail.spark.tables import in_fixed_order, shuffle_partitions
 from dovetail.spark.until import Until
 from dovetail.spark.wave_blocks import write_blocks
+from dovetail.spark.wave_files import Pages, WaveFiles
 from dovetail.spark.wave_log import Drawn, WaveLog
 from dovetail.spark.wave_work import ARROW_GIVEN, GIVEN, Given, WaveWork
 from dovetail.spark.worker_python import prepare_workers
@@ -156,7 +157,15 @@ def _waves(
     work: Work = Joining(bound.condition, "inner", output, bound.extra)
     if wanted:
         work = Aggregating(bound.condition, wanted, ())
-    return _Waves(left.sparkSession, bound, plan, output, tuple(wanted), work, options)
+    return _Waves(bound, plan, output, tuple(wanted), work, options)
+
+
+def _work_directory(given: str | None, spark: SparkSession) -> SharedDirectory:
+    """The given directory, else one beside the session's checkpoints if those are files, else a temporary one."""
+    beside = beside_checkpoints(spark)
+    if given is None and beside is not None and urlparse(beside).scheme in ("", "file"):
+        given = beside
+    return working_directory(spark, given, ADVICE.format("Give work_dir="))
 
 
 def _check_bounded(wanted: Sequence[Aggregate]) -> None:
@@ -178,7 +187,6 @@ class _Unit(NamedTuple):
 class _Waves:
     def __init__(
         self,
-        spark: SparkSession,
         bound: Bound,
         plan: JoinPlan,
         output: pa.Schema,
@@ -186,7 +194,7 @@ class _Waves:
         work: Work,
         options: WaveOptions,
     ) -> None:
-        self._spark = spark
+        self._spark = bound.frames[0].sparkSession
         self._bound = bound
         self._plan = plan
         self._output = output
@@ -196,22 +204,31 @@ class _Waves:
         self._kept = options.work_dir is not None
 
     def steps(self) -> Iterator[Step]:
+        """The join; whether workers share the directory is found out at once."""
+        return self._steps(_work_directory(self._options.work_dir, self._spark))
+
+    def _steps(self, shared: SharedDirectory) -> Iterator[Step]:
         until = self._options.until.begun()
-        directory = self._directory()
+        files = WaveFiles(self._directory(shared))
         try:
-            log = WaveLog.read(directory, self._layout()) or self._scouted(directory)
-            for step in self._run(directory, log):
+            log = WaveLog.read(files, self._layout()) or self._scouted(files)
+            for step in self._run(files, log):
                 yield step
                 if until.reached(step):
                     return
         finally:
-            if not self._kept:
-                shutil.rmtree(directory, ignore_errors=True)
+            if self._kept:
+                files.flush()
+            else:
+                files.remove_all()
 
-    def _directory(self) -> Path:
-        if self._options.work_dir is not None:
-            return Path(state_directory(self._options.work_dir, self._spark))
-        return Path(tempfile.mkdtemp(prefix="waves-", dir=state_directory(None, self._spark)))
+    def _directory(self, shared: SharedDirectory) -> SharedDirectory:
+        """One that is new and goes in the end, unless work is kept in the one that was given."""
+        if self._kept:
+            return shared
+        path = shared.path / f"waves-{uuid.uuid4().hex[:12]}"
+        shared.run(partial(path.mkdir, mode=0o700))
+        return replace(shared, path=path)
 
     def _layout(self) -> dict[str, Any]:
         condition = self._bound.condition
@@ -230,18 +247,18 @@ class _Waves:
 
     # Scouts and blocks.
 
-    def _scouted(self, directory: Path) -> WaveLog:
+    def _scouted(self, files: WaveFiles) -> WaveLog:
         """Look at both sides, and let a few rows meet a whole side."""
         log, condition, samples = WaveLog(self._layout()), self._bound.condition, self._samples
         pairs = estimated_pairs(condition, choose_drive(condition), self._few)
         sent = send_scouts(
-            self._bound.frames, condition, samples, pairs, self._options.seed, self._work_in(directory, SCOUTED_BYTES)
+            self._bound.frames, condition, samples, pairs, self._options.seed, self._work_in(files, SCOUTED_BYTES)
         )
         if sent is not None:
             log.scouts, log.found = sent
         if self._kept:
-            log.note(directory)
-            log.begin(directory)
+            log.note(files)
+            log.begin(files)
         return log
 
     @cached_property
@@ -260,7 +277,7 @@ class _Waves:
         condition = self._bound.condition
         return Task(condition, choose_drive(condition), self._samples, max(1, self._options.cells // 2))
 
-    def _drawn(self, directory: Path, scouts: Scouts | None) -> Drawn:
+    def _drawn(self, files: WaveFiles, scouts: Scouts | None) -> Drawn:
         """Write the blocks, and draw the order of the cells."""
         condition, frames, task = self._bound.condition, self._bound.frames, self._task
         router = choose_router(task).router
@@ -268,7 +285,7 @@ class _Waves:
             frames = scouts.without(frames)
         if router.deals:
             frames = (in_fixed_order(frames[0]), in_fixed_order(frames[1]))
-        blocks, counted = write_blocks(frames, condition, router, str(directory))
+        blocks, counted = write_blocks(frames, condition, router, str(files.directory))
         if scouts is not None:
             scouts.check(counted)
         rows = np.zeros((len(Side), router.cells))
@@ -281,49 +298,50 @@ class _Waves:
 
     # Waves.
 
-    def _run(self, directory: Path, log: WaveLog) -> Iterator[Step]:
-        store = BlockStore(directory)
+    def _run(self, files: WaveFiles, log: WaveLog) -> Iterator[Step]:
         if log.drawn is None:
-            yield from self._handed_out(directory, store, log, None)
-            log.drawn = self._drawn(directory, log.scouts)
+            yield from self._handed_out(files, log, None)
+            log.drawn = self._drawn(files, log.scouts)
             if self._kept:
-                log.begin(directory)
+                log.begin(files)
         drawn, draws = log.drawn, Draws(log.drawn.weights, log.drawn.seed)
         size, spent = self._cores(), 0.0
         while True:
             if log.done or not drawn.cells:
-                yield from self._handed_out(directory, store, log, draws)
+                yield from self._handed_out(files, log, draws)
             if len(log.done) >= len(drawn.cells):
                 return
             size = _next_size(size, spent)
             units = [_Unit(i, drawn.cells[draws.order[i]]) for i in _following(log, drawn, size)]
             started = time.perf_counter()
-            log.done += self._wave(directory, drawn, units)
+            log.done += self._wave(files, drawn, units)
             spent = time.perf_counter() - started
             if self._kept:
-                log.note(directory)
+                log.note(files)
 
-    def _handed_out(self, directory: Path, store: BlockStore, log: WaveLog, draws: Draws | None) -> Iterator[Step]:
+    def _handed_out(self, files: WaveFiles, log: WaveLog, draws: Draws | None) -> Iterator[Step]:
         """What is done and was not handed out yet, as steps; at least one, once there are cells."""
         estimate, aggregates = self._estimates(log, draws)
         results = sum(given.handed_rows for given in log.given)
         share = 0.0 if log.drawn is None else len(log.done) / max(1, len(log.drawn.cells))
         told = draws is None
         for given in log.given:
-            if given.block is None:
-                continue
-            block = Block.from_json(given.block)
-            for page in range(given.handed_out, store.pages(block)):
-                (batch,) = store.read_pages(block, page, page + 1)
-                results += batch.num_rows
-                given.handed_out, given.handed_rows, told = page + 1, given.handed_rows + batch.num_rows, True
-                try:
-                    yield Step(batch, Phase.CLEANUP, results, estimate, aggregates, done=share)
-                finally:  # it was taken, even if nothing more is wanted
-                    if self._kept:
-                        log.note(directory)
-            given.block = None
-            store.remove([block])
+            _drop_taken(files, given)
+        wanted = [
+            Pages(i, Block.from_json(given.block), given.handed_out)
+            for i, given in enumerate(log.given)
+            if given.block is not None
+        ]
+        for owner, batch in files.pages(wanted):
+            given = log.given[owner]
+            results += batch.num_rows
+            given.handed_out, given.handed_rows, told = given.handed_out + 1, given.handed_rows + batch.num_rows, True
+            try:
+                yield Step(batch, Phase.CLEANUP, results, estimate, aggregates, done=share)
+            finally:  # it was taken, even if nothing more is wanted
+                if self._kept:
+                    log.note(files, soon=True)
+                _drop_taken(files, given)
         if not told:
             nothing = empty_batch(self._output)
             yield Step(nothing, Phase.CLEANUP, results, estimate, aggregates, done=share)
@@ -353,22 +371,22 @@ class _Waves:
                     answers[aggregate.name] = draws.ratio(given[0], given[1], known=(besides[0], besides[1]))
         return None, answers
 
-    def _wave(self, directory: Path, drawn: Drawn, units: list[_Unit]) -> list[Given]:
+    def _wave(self, files: WaveFiles, drawn: Drawn, units: list[_Unit]) -> list[Given]:
         """Join some cells, in a job of as many tasks as there are cores."""
         tasks = min(len(units), self._cores())
-        files: dict[int, list[list[dict[str, Any]]]] = {unit.cell: [[], []] for unit in units}
+        blocks: dict[int, list[list[dict[str, Any]]]] = {unit.cell: [[], []] for unit in units}
         for block in drawn.blocks:
-            for cell in files.keys() & set(block.cells):
-                files[cell][block.side].append(block.block.to_json())
-        rows = [(i % tasks, unit.number, json.dumps(files[unit.cell])) for i, unit in enumerate(units)]
+            for cell in blocks.keys() & set(block.cells):
+                blocks[cell][block.side].append(block.block.to_json())
+        rows = [(i % tasks, unit.number, json.dumps(blocks[unit.cell])) for i, unit in enumerate(units)]
         frame = self._spark.createDataFrame(rows, "task int, unit int, files string").repartitionById(tasks, "task")
-        work = self._work_in(directory, chunk_size(self._plan.memory_bytes))
+        work = self._work_in(files, chunk_size(self._plan.memory_bytes))
         by_unit = {row.unit: row for row in frame.mapInArrow(_joiner(work), JOINED).collect()}
         return [Given.from_row(by_unit[unit.number]) for unit in units]
 
-    def _work_in(self, directory: Path, chunk_bytes: int) -> WaveWork:
+    def _work_in(self, files: WaveFiles, chunk_bytes: int) -> WaveWork:
         sums = len(partial_columns(self._wanted)) if self._wanted else None
-        return WaveWork(self._work, sums, str(directory), chunk_bytes)
+        return WaveWork(self._work, sums, str(files.directory), chunk_bytes)
 
     def _cores(self) -> int:
         return max(1, min(shuffle_partitions(self._bound.frames[0]), _parallelism(self._spark)))
@@ -394,6 +412,13 @@ def _next_size(size: int, spent: float) -> int:
     if not spent:
         return size
     return max(1, min(2 * size, round(size * WAVE_S / spent) if spent > WAVE_S / 2 else 2 * size))
+
+
+def _drop_taken(files: WaveFiles, given: Given) -> None:
+    """Remove results that were handed out, all of them. Only after a note of it: a lost file would be an error."""
+    if given.block is not None and given.handed_rows >= given.block["rows"]:
+        files.remove(Block.from_json(given.block))
+        given.block = None
 
 
 def _following(log: WaveLog, drawn: Drawn, size: int) -> range:
