@@ -1,22 +1,24 @@
 """What `explain` says, compared with files of what it should say.
 
-`DOVETAIL_GOLDEN=write pytest tests/test_explain.py` writes the files anew; look at the difference before keeping them.
+`DOVETAIL_GOLDEN=write pytest -m "spark or not spark" tests/test_explain.py` writes the files anew; look at the
+difference before keeping them.
 """
+
+from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import dovetail
-from dovetail.batch import Side, one_batch
-from dovetail.condition import parse
-from dovetail.matchers import choose_drive
-from dovetail.planner import plan_cells, with_estimate
-from dovetail.spark.tables import Look, route
-from dovetail.statistics import Sample, measure
+from dovetail.errors import PlanError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 GOLDEN = Path(__file__).parent / "golden" / "explain"
 ROWS = 3000
@@ -74,29 +76,43 @@ def table(seed: int) -> pa.Table:
 LEFT, RIGHT = table(1), table(2)
 
 
-def on_spark(on: str, how: str) -> str:
-    """The plan that Spark would get, with samples of all rows; `full` shows its left pass."""
-    condition = parse(on, LEFT.schema, RIGHT.schema)
-    samples = []
-    for side, rows in ((Side.LEFT, LEFT), (Side.RIGHT, RIGHT)):
-        batch = one_batch(rows, rows.schema)
-        reach = measure(condition, choose_drive(condition), side, batch)
-        samples.append(Sample(ROWS, batch, reach))
-    plan = with_estimate(plan_cells(condition, "left" if how == "full" else how), (samples[0], samples[1]))
-    return route(plan, Look((samples[0], samples[1]), TASKS)).plan.explain()
+def compare(engine: str, name: str, text: str) -> None:
+    file = GOLDEN / engine / f"{name}.txt"
+    if os.environ.get("DOVETAIL_GOLDEN") == "write":
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{text}\n")
+    assert f"{text}\n" == file.read_text()
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_explain(name: str) -> None:
+def test_in_process(name: str) -> None:
     on, how = CASES[name]
-    in_process = dovetail.explain(LEFT, RIGHT, on, how).explain()
-    text = f"In process\n\n{in_process}\n\nOn Spark, {TASKS} tasks\n\n{on_spark(on, how)}\n"
-    file = GOLDEN / f"{name}.txt"
-    if os.environ.get("DOVETAIL_GOLDEN") == "write":
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-    assert text == file.read_text()
+    compare("in_process", name, dovetail.explain(LEFT, RIGHT, on, how).explain())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_as_rows_come(name: str) -> None:
+    on, how = CASES[name]
+    if name == "no_condition":
+        with pytest.raises(PlanError, match="how='right'"):
+            dovetail.explain(LEFT, RIGHT, on, how, progressive=True)
+        how = "left"
+    compare("progressive", name, dovetail.explain(LEFT, RIGHT, on, how, progressive=True).explain())
+
+
+@pytest.fixture(scope="module")
+def frames(spark: SparkSession) -> tuple[DataFrame, DataFrame]:
+    return spark.createDataFrame(LEFT), spark.createDataFrame(RIGHT)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", CASES)
+def test_on_spark(name: str, frames: tuple[DataFrame, DataFrame]) -> None:
+    on, how = CASES[name]
+    compare("spark", name, dovetail.explain(*frames, on, how, cells=TASKS).explain())
 
 
 def test_every_file_is_of_a_case() -> None:
-    assert {file.stem for file in GOLDEN.iterdir()} == set(CASES)
+    assert {engine.name for engine in GOLDEN.iterdir()} == {"in_process", "progressive", "spark"}
+    for engine in GOLDEN.iterdir():
+        assert {file.stem for file in engine.iterdir()} == set(CASES)

@@ -161,7 +161,7 @@ def test_the_advice_of_a_budget_error_works() -> None:
         expected = ids(dovetail.join(LEFT, RIGHT, CONDITIONS[name], how).to_batches())
         assert early(LEFT, RIGHT, CONDITIONS[name], how, algorithm=advised[0], memory=SMALL) == expected
         assert operator_class(advised[0]).spills
-    with pytest.raises(BudgetError, match="Give it more memory.$"):
+    with pytest.raises(BudgetError, match=r"Give it more memory\.$"):
         early(LEFT, RIGHT, CONDITIONS["not equal"], "left", memory=SMALL)
 
 

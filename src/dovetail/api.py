@@ -33,7 +33,7 @@ from dovetail.sources.parquet_files import ParquetSource, parquet_source
 from dovetail.sources.reader import Retry
 from dovetail.sources.scans import Scan, TableScan, as_scan
 from dovetail.state.budget import parse_bytes
-from dovetail.statistics import read_columns, sample_table
+from dovetail.statistics import sample_table, sampled_columns
 from dovetail.tables import arrow_table
 
 On = str | Sequence[Any] | Any
@@ -265,7 +265,7 @@ def explain(
     output_schema(*plan.condition.schemas, suffix, plan.how)  # refuses names that clash
     if scans is None:  # rows that come once are left to the join
         return plan
-    tables = [scans[side].to_table(read_columns(plan.condition, side)) for side in Side]
+    tables = [scans[side].to_table(sampled_columns(plan.condition, side)) for side in Side]
     samples = [sample_table(plan.condition, side, tables[side]) for side in Side]
     return with_estimate(plan, (samples[0], samples[1]))
 

@@ -61,12 +61,17 @@ def read_columns(condition: Condition, side: Side) -> list[str]:
     return [name for name in condition.schema(side).names if name in read]
 
 
+def sampled_columns(condition: Condition, side: Side) -> list[str]:
+    """What the condition reads of a side; if that is nothing, a column to count rows by."""
+    return read_columns(condition, side) or condition.schema(side).names[:1]
+
+
 def sample_table(condition: Condition, side: Side, table: pa.Table) -> Sample:
     """A sample of a table in memory."""
     rows = np.arange(table.num_rows)
     if len(rows) > SAMPLE:  # seeds differ: two samples of one table must not be the same rows
         rows = np.sort(np.random.default_rng(side).choice(len(rows), SAMPLE, replace=False))
-    chosen = table.select(read_columns(condition, side)).take(pa.array(rows)).combine_chunks()
+    chosen = table.select(sampled_columns(condition, side)).take(pa.array(rows)).combine_chunks()
     batches = chosen.to_batches()
     batch = batches[0] if batches else empty_batch(chosen.schema)
     return Sample(table.num_rows, batch)

@@ -20,7 +20,7 @@ from dovetail.condition import Condition
 from dovetail.matchers import Drive
 from dovetail.spark.packing import Rewrite, as_planned, collected, from_bytes, to_bytes
 from dovetail.spark.workers import settle
-from dovetail.statistics import SAMPLE, Reach, Sample, Samples, measure, read_columns
+from dovetail.statistics import SAMPLE, Reach, Sample, Samples, measure, sampled_columns
 
 SAMPLED = "side tinyint, rows bigint, sample binary, boxes binary, longest array<double>"
 MEASURED_ROWS = 1000
@@ -33,7 +33,7 @@ def sample_sides(
     keys, sampled = [], []
     for side in Side:
         schema = condition.schema(side)
-        names = read_columns(condition, side) or schema.names[:1]
+        names = sampled_columns(condition, side)
         positions = [schema.names.index(name) for name in names]
         keys.append(pa.schema([schema.field(i) for i in positions]))
         selected = frames[side].select(*(frames[side].columns[i] for i in positions))
