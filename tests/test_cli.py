@@ -5,11 +5,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.patience import PATIENCE_S
 
 
 def dovetail(*arguments: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "dovetail.cli", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
 
 
 @pytest.fixture

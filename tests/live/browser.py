@@ -14,6 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tests.patience import PATIENCE_S
+
 NAMES = (
     "chromium-headless-shell",
     "chrome-headless-shell",
@@ -22,7 +24,6 @@ NAMES = (
     "google-chrome",
     "google-chrome-stable",
 )
-PATIENCE_S = 60.0
 
 STARTER = """
 import fcntl, os, sys
@@ -83,7 +84,8 @@ class Browser:
         self.call("Emulation.setDeviceMetricsOverride", **size)
 
     def go(self, url: str) -> None:
-        self.call("Page.navigate", url=url)
+        if problem := self.call("Page.navigate", url=url).get("errorText"):
+            raise BrowserError(f"{url}: {problem}")
         self.wait_for("document.readyState === 'complete'")
 
     def evaluate(self, script: str) -> Any:
@@ -92,9 +94,9 @@ class Browser:
             raise BrowserError(json.dumps(answer["exceptionDetails"])[:2000])
         return answer["result"].get("value")
 
-    def wait_for(self, script: str, patience_s: float = PATIENCE_S) -> Any:
+    def wait_for(self, script: str) -> Any:
         """Until it is true."""
-        deadline = time.monotonic() + patience_s
+        deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             if value := self.evaluate(script):
                 return value

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from tests.live.browser import Browser, BrowserError, find_browser
 from tests.live.runs import HOSTILE, recorded
+from tests.patience import PATIENCE_S
 
 from dovetail.live.glance import RUNNING
 from dovetail.live.report import report
@@ -24,11 +25,11 @@ def browser(tmp_path: Path) -> Iterator[Browser]:
     with browser:
         probe = tmp_path / "probe.html"
         probe.write_text("<title>probe</title>")
-        browser.call("Page.navigate", url=probe.as_uri())
         try:
-            browser.wait_for("document.title === 'probe'", 20.0)
-        except BrowserError:
-            pytest.skip(f"{program} may not open files in {tmp_path}")
+            browser.go(probe.as_uri())
+        except BrowserError as error:
+            pytest.skip(f"{program} may not open files in {tmp_path}: {error}")
+        assert browser.evaluate("document.title") == "probe"
         browser.forget()
         yield browser
 
@@ -78,7 +79,7 @@ def test_a_page_that_follows_a_run(browser: Browser) -> None:
         browser.wait_for("document.querySelector('.now .state').innerText === 'done'")
         assert browser.evaluate("document.querySelector('details').open")  # what the reader has opened stays open
         assert "the truth: 3,600" in browser.evaluate("document.body.innerText")
-        server.wait_for_readers()
+        server.wait_for_readers(PATIENCE_S)
         assert browser.complaints == []
         assert {url.split("?")[0] for url in browser.requests} <= {
             *(server.url, f"{server.url}page.js", f"{server.url}events/run", "data:,")

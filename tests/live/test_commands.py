@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.live.runs import recorded
+from tests.patience import PATIENCE_S
 from typer.testing import CliRunner
 
 from dovetail.cli import app
@@ -102,10 +103,10 @@ def test_what_is_wrong_is_said_before(
 
 def test_a_page_of_the_running_join(files: Path) -> None:
     with running(command("--on", "l.id = r.id", "--watch"), files) as (process, url):
-        events = urllib.request.urlopen(f"{url}events", timeout=60).read().decode()  # until it is over
+        events = urllib.request.urlopen(f"{url}events", timeout=PATIENCE_S).read().decode()  # until it is over
         assert "orders ⋈ right" in events
         assert "event: over" in events
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
     assert "50 rows in" in out
 
@@ -113,8 +114,8 @@ def test_a_page_of_the_running_join(files: Path) -> None:
 def test_a_page_of_recordings(tmp_path: Path) -> None:
     recorded(tmp_path / "one.jsonl")
     with running([*DOVETAIL, "watch", "."], tmp_path) as (process, url):
-        page = urllib.request.urlopen(f"{url}run/one.jsonl", timeout=60).read().decode()
+        page = urllib.request.urlopen(f"{url}run/one.jsonl", timeout=PATIENCE_S).read().decode()
         assert "orders ⋈ payments" in page
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0

@@ -8,6 +8,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 from tests.live.runs import HOSTILE, recorded
 from tests.live.test_report import checked
+from tests.patience import PATIENCE_S
 
 from dovetail.errors import InputError
 from dovetail.live.glance import RUNNING
@@ -17,7 +18,7 @@ from dovetail.live.server import HOST, Server, watch
 def get(server: Server, path: str, **headers: str) -> HTTPResponse:
     address = urlsplit(server.url)
     assert address.hostname == HOST
-    connection = HTTPConnection(HOST, address.port, timeout=30)
+    connection = HTTPConnection(HOST, address.port, timeout=PATIENCE_S)
     connection.putrequest("GET", path, skip_host="Host" in headers)
     for name, value in headers.items():
         connection.putheader(name, value)
@@ -144,7 +145,7 @@ def test_only_this_machine_and_only_by_its_own_name() -> None:
         assert answer.getheader("X-Content-Type-Options") == "nosniff"
         assert "default-src &#x27;none&#x27;" in answer.read().decode()
         assert server._server.socket.getsockname()[0] == "127.0.0.1"
-        connection = HTTPConnection(HOST, port, timeout=30)
+        connection = HTTPConnection(HOST, port, timeout=PATIENCE_S)
         connection.request("POST", "/", b"x")
         assert connection.getresponse().status == 501
 
@@ -170,5 +171,5 @@ def test_closing_lets_readers_go() -> None:
     reader = threading.Thread(target=lambda: rest.extend(told), daemon=True)
     reader.start()
     server.close()
-    reader.join(30)
+    reader.join(PATIENCE_S)
     assert not reader.is_alive()

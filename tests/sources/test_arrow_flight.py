@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import flight
+from tests.patience import PATIENCE_S
 from tests.sources.proxy import Proxy
 
 import dovetail
@@ -196,7 +197,7 @@ def test_leaving_stops_a_read_under_way(line: Proxy) -> None:
     line.stall_after(1_000_000)
     steps = dovetail.progressive(source, CUSTOMERS, ON)
     next(steps)
-    assert line.ration_used.wait(10)
+    assert line.ration_used.wait(PATIENCE_S)
     steps.close()  # type: ignore[attr-defined]
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("dovetail-")]
 
@@ -264,7 +265,7 @@ def test_a_server_that_is_killed_and_comes_back_gives_every_row_once(processes: 
     line.stall_after(1_000_000)
     steps = dovetail.progressive(source, CUSTOMERS, ON, retry=PATIENT)
     found = rows_of([next(steps)])
-    assert line.ration_used.wait(10)
+    assert line.ration_used.wait(PATIENCE_S)
     processes[0].kill()
     line.go_on()
     line.target = processes[1].port()

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
+from tests.patience import PATIENCE_S
 from tests.sources.scripted import Gate, Scripted, ScriptedReading
 
 import dovetail
@@ -155,7 +156,7 @@ def test_leaving_stops_the_threads_and_closes_the_sources() -> None:
     left, right = Scripted(numbers(50), gates=[gate]), Scripted(numbers(50), gates=[gate])
     steps = dovetail.progressive(left, right, ON)
     next(steps)
-    gate.reached.wait(5)
+    assert gate.reached.wait(PATIENCE_S)
     steps.close()  # type: ignore[attr-defined]
     assert not threads()
     assert all(reading.closed.is_set() for reading in (*left.readings, *right.readings))
@@ -200,7 +201,7 @@ def test_a_source_that_cannot_be_interrupted_does_not_keep_the_join_from_being_l
     steps.close()  # type: ignore[attr-defined]
     (thread,) = threads()
     released.set()
-    thread.join(5)
+    thread.join(PATIENCE_S)
     assert not threads()
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.patience import PATIENCE_S
 from tests.sources.proxy import Proxy
 
 import dovetail
@@ -149,7 +150,7 @@ def test_a_connection_that_the_server_ends_is_resumed(server: PostgresServer, li
     line.stall_after(200_000)
     steps = dovetail.progressive(source, CUSTOMERS, ON, retry=PATIENT)
     found = ids([next(steps)])
-    assert line.ration_used.wait(10)
+    assert line.ration_used.wait(PATIENCE_S)
     with psycopg.connect(server.dsn(), autocommit=True) as connection:
         others = "FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
         assert connection.execute(f"SELECT pg_terminate_backend(pid) {others}").fetchall()
@@ -175,7 +176,7 @@ def test_leaving_stops_a_fetch_under_way(server: PostgresServer, line: Proxy) ->
     line.stall_after(200_000)
     steps = dovetail.progressive(source, CUSTOMERS, ON)
     next(steps)
-    assert line.ration_used.wait(10)
+    assert line.ration_used.wait(PATIENCE_S)
     steps.close()  # type: ignore[attr-defined]
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("dovetail-")]
 
@@ -232,7 +233,7 @@ def test_a_server_that_is_killed_and_comes_back_gives_every_row_once(server: Pos
     line.stall_after(500_000)
     steps = dovetail.progressive(source, CUSTOMERS, ON, retry=PATIENT)
     found = ids([next(steps)])
-    assert line.ration_used.wait(10)
+    assert line.ration_used.wait(PATIENCE_S)
     server.kill()
     line.go_on()
     server.start()

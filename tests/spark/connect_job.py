@@ -73,7 +73,7 @@ def main(place: Path) -> None:
             .start()
         )
         query.awaitTermination()
-        deadline = time.monotonic() + 60  # listeners are told a little later
+        deadline = time.monotonic() + 600  # listeners are told a little later
         while not any(r.outcome == DONE for r in listening.recordings) and time.monotonic() < deadline:
             time.sleep(0.05)
     expected = aliased[0].join(aliased[1], F.expr("l.k = r.k"))

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from tests.patience import wait_until
 
 JOB = Path(__file__).with_name("recovery_job.py")
 BATCH = re.compile(r"batch (-?\d+) rows (\d+) failed (\d+)")
@@ -46,14 +47,14 @@ class Job:
 
     def end(self) -> None:
         """Nothing of it is left."""
-        for _ in range(100):
+
+        def has_ended() -> bool:
             left = [pid for pid, _ in self.processes()]
             for pid in left:
                 kill(pid)
-            if not left:
-                return
-            time.sleep(0.1)
-        pytest.fail(f"processes {left} do not end")
+            return not left
+
+        wait_until(has_ended, "the end of all processes")
 
     @contextmanager
     def started(self, master: str) -> Iterator[subprocess.Popen[str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
+from tests.patience import wait_until
 
 Batches = dict[int, pa.Table]
 
@@ -29,11 +29,11 @@ def rows_of(batches: Batches) -> int:
 
 
 def wait_for(done: Callable[[], bool], query: StreamingQuery) -> None:
-    limit = time.monotonic() + 180
-    while not done():
+    def is_done() -> bool:
         assert query.isActive, query.exception()
-        assert time.monotonic() < limit, "this takes too long"
-        time.sleep(0.02)
+        return done()
+
+    wait_until(is_done)
 
 
 def forget_the_last_commit(checkpoint: Path) -> int:

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from tests.patience import PATIENCE_S
 
 from dovetail.errors import InputError
 from dovetail.spark.java import ensure_java, major_version
@@ -238,7 +239,7 @@ def test_spark_runs_where_no_java_is_installed(tmp_path: Path) -> None:
     hide_java(tmp_path / "path")
     hidden = {name: value for name, value in os.environ.items() if name not in {"JAVA_HOME", "PYSPARK_PYTHON"}}
     hidden |= {"PATH": str(tmp_path / "path"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    done = subprocess.run([sys.executable, "-c", JOB], env=hidden, capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", JOB], env=hidden, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout.splitlines()[-1])
     assert result["total"] == 999_000

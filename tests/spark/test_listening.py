@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from tests.patience import wait_until
 
 import dovetail
 from dovetail.live.glance import DONE, FAILED, RUNNING
@@ -49,9 +49,7 @@ def started(joined: DataFrame, name: str, checkpoint: Path, **trigger: Any) -> A
 
 def until_over(recording: dovetail.Recording) -> None:
     """Listeners are told a little later."""
-    deadline = time.monotonic() + 60
-    while recording.outcome == RUNNING and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until(lambda: recording.outcome != RUNNING, "the end of the run")
 
 
 def test_a_recording_for_each_join(spark: SparkSession, place: Path, tmp_path: Path) -> None:
@@ -63,9 +61,7 @@ def test_a_recording_for_each_join(spark: SparkSession, place: Path, tmp_path: P
         other.awaitTermination()
         query = started(joined, "listened/to", tmp_path / "checkpoint", availableNow=True)
         dovetail.finish(query)
-        deadline = time.monotonic() + 60
-        while not listening.recordings and time.monotonic() < deadline:
-            time.sleep(0.05)
+        wait_until(lambda: listening.recordings, "a recording")
         (recording,) = listening.recordings
         until_over(recording)
     assert recording.outcome == DONE

@@ -44,3 +44,4 @@ def test_nothing_is_held_while_somebody_works_on_it(size: int) -> None:
     for batch in collected(batches(), size * 8_000):
         assert sum(ref() is not None for ref in made) <= 1  # the one that is worked on, if it is one of them
         del batch
+    assert len(made) == 6

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import pickle
-import time
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from datetime import time as clock_time
@@ -14,6 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyarrow import flight
+from tests.patience import PATIENCE_S, wait_until
 from tests.sources.scripted import Gate, Scripted
 
 from dovetail.errors import InputError, SourceError
@@ -44,7 +45,7 @@ def read_all(rows: Inflow, most_rows: int | None) -> list[tuple[Offset, list[int
     """Micro-batches until the end."""
     steps, reached = [], Offset()
     while not reached.ended:
-        before, reached = reached, rows.latest(reached, most_rows, wait_s=10)
+        before, reached = reached, rows.latest(reached, most_rows, wait_s=PATIENCE_S)
         steps.append((reached, numbers(rows.between(before, reached))))
     return steps
 
@@ -59,18 +60,18 @@ def test_each_row_once_and_never_more_than_allowed(most_rows: int | None) -> Non
 def test_asking_does_not_wait_for_a_source_that_stalls() -> None:
     gate = Gate(14)
     rows = inflow(Scripted(TABLE, batch_rows=7, gates=[gate]))
-    assert gate.reached.wait(10)
+    assert gate.reached.wait(PATIENCE_S)
     reached = rows.latest(Offset(), None, 0.0)
     assert reached == Offset(14, 14)
     assert rows.latest(reached, None, 0.0) == reached
     gate.opened.set()
-    assert rows.latest(reached, None, wait_s=10).rows > 14
+    assert rows.latest(reached, None, wait_s=PATIENCE_S).rows > 14
 
 
 def test_what_was_asked_for_can_be_had_again_until_spark_goes_on() -> None:
     gate = Gate(28)
     rows = inflow(Scripted(TABLE, batch_rows=7, gates=[gate]))
-    assert gate.reached.wait(10)
+    assert gate.reached.wait(PATIENCE_S)
     first = rows.latest(Offset(), 14, 0.0)
     assert rows.latest(Offset(), 14, 0.0) == first
     assert numbers(rows.between(Offset(), first)) == list(range(14))
@@ -85,12 +86,10 @@ def test_what_was_asked_for_can_be_had_again_until_spark_goes_on() -> None:
 def test_a_full_line_waits_for_spark() -> None:
     source = Scripted(TABLE, batch_rows=10)
     rows = inflow(source, room=200)  # bytes, of 80 each
-    reached, limit = Offset(), time.monotonic() + 10
+    reached = Offset()
     for joined in range(0, 71, 10):
-        reached = rows.latest(reached, 10, wait_s=10)
-        while source.given < joined + 30:  # two wait, one is in the hands of the thread
-            assert time.monotonic() < limit
-            time.sleep(0.001)
+        reached = rows.latest(reached, 10, wait_s=PATIENCE_S)
+        wait_until(lambda most=joined + 30: source.given >= most)  # two wait, one is in the hands of the thread
         assert source.given == joined + 30
     rows.close()
 
@@ -99,10 +98,10 @@ def test_what_came_before_a_break_is_given_before_the_error() -> None:
     rows = inflow(Scripted(TABLE, batch_rows=7, breaks=[14], resumable=False))
     reached = Offset()
     while reached.rows < 14:
-        reached = rows.latest(reached, None, wait_s=1.0)
+        reached = rows.latest(reached, None, wait_s=PATIENCE_S)
         assert not reached.ended
     with pytest.raises(SourceError, match="broke after 14 rows: the line is dead"):
-        rows.latest(reached, None, wait_s=10)
+        rows.latest(reached, None, wait_s=PATIENCE_S)
 
 
 class UpTo(Scripted):
@@ -114,17 +113,17 @@ def test_what_is_there_now_is_not_the_end() -> None:
     rows = inflow(UpTo(TABLE, batch_rows=10), until=30)
     reached = Offset()
     while reached.rows < 30:
-        reached = rows.latest(reached, None, wait_s=10)
-    assert rows.latest(reached, None, wait_s=10) == Offset(30, 30)
+        reached = rows.latest(reached, None, wait_s=PATIENCE_S)
+    assert rows.latest(reached, None, wait_s=PATIENCE_S) == Offset(30, 30)
 
 
 def test_a_source_that_is_polled_goes_on_behind_its_end() -> None:
     source = Scripted(TABLE.slice(0, 20), batch_rows=20)
     rows = inflow(source, poll_s=0.001)
-    reached = rows.latest(Offset(), None, wait_s=10)
+    reached = rows.latest(Offset(), None, wait_s=PATIENCE_S)
     assert reached == Offset(20, 20)
     source.rows = TABLE.to_batches()[0]
-    assert rows.latest(reached, None, wait_s=10).rows >= 40
+    assert rows.latest(reached, None, wait_s=PATIENCE_S).rows >= 40
     rows.close()
 
 
@@ -206,5 +205,33 @@ def test_what_is_there_now_may_be_less_than_before() -> None:
         reader.stop()
 
 
-def test_headers_are_options(location: str) -> None:
-    FlightFormat({"location": location, "dataset": "t", "header.authorization": "Bearer x", "tries": "3"})
+class Doorkeeper(flight.ServerMiddlewareFactory):
+    """Lets in who has the right headers."""
+
+    def start_call(self, info: flight.CallInfo, headers: dict[str, list[str]]) -> None:
+        if (headers.get("authorization"), headers.get("x-tenant")) != (["Bearer x"], ["Orders"]):
+            raise flight.FlightUnauthenticatedError("who are you?")
+
+
+class Guarded(flight.FlightServerBase):
+    def __init__(self) -> None:
+        super().__init__("grpc://127.0.0.1:0", middleware={"doorkeeper": Doorkeeper()})
+
+    def get_flight_info(self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor) -> Any:
+        return flight.FlightInfo(TABLE.schema, descriptor, [flight.FlightEndpoint(b"t", [])], len(TABLE), -1)
+
+    def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> Any:
+        return flight.RecordBatchStream(TABLE)
+
+
+def test_headers_are_options() -> None:
+    """They go with every call, without the prefix."""
+    with Guarded() as server:
+        place = {"location": f"grpc://127.0.0.1:{server.port}", "dataset": "t", "tries": "1"}
+        headers = {"header.authorization": "Bearer x", "header.X-Tenant": "Orders"}
+        made = FlightFormat({**place, **headers})
+        reader = made.reader(made.schema())
+        assert numbers([batch for part in reader.partitions() for batch in reader.read(part)]) == list(range(100))
+        for wrong in ({}, {"header.authorization": "Bearer x"}, {**headers, "header.X-Tenant": "orders"}):
+            with pytest.raises(SourceError, match="who are you"):
+                FlightFormat({**place, **wrong})

@@ -21,6 +21,7 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+from tests.patience import PATIENCE_S
 from tests.spark.window_oracle import Results, Source, WindowOracle
 
 import dovetail
@@ -275,7 +276,7 @@ def test_windows_close_by_the_clock_while_nothing_arrives(spark: SparkSession, t
         .start()
     )
     try:
-        deadline = time.monotonic() + 300
+        deadline = time.monotonic() + PATIENCE_S
         while not (rows := spark.table("closed_by_the_clock").collect()) and time.monotonic() < deadline:
             query.awaitTermination(0.2)
         assert [(row["a"], row["b"]) for row in rows] == [(1, None)]
