@@ -55,6 +55,8 @@ def test_blocks(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, requ
             for written, meant in addresses.items():
                 text = text.replace(written, meant)
             run(block._replace(text=text), page, names, complete)
+    for sink in tmp_path.glob("shared/*/_spark_metadata"):
+        assert given["spark"].read.parquet(str(sink.parent)).count(), f"nothing in {sink.parent.name}"
 
 
 def test_no_page_and_no_block_is_left_out() -> None:
