@@ -25,7 +25,7 @@ import dovetail
 from dovetail.errors import InputError, PlanError
 
 ON = "l.k = r.k AND l.a > r.b"
-REFUSED = "{} is not shared by all workers.* {} a directory that all workers share"
+REFUSED = "{}.* is not shared by all workers.* {} a directory that all workers share"
 
 
 class Tables:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,19 @@ def test_stopped_and_gone_on_with(frames: tuple[DataFrame, DataFrame], tmp_path:
     assert third[-1].results == truth.total()
     with pytest.raises(DovetailError, match="holds another"):
         list(dovetail.progressive(*frames, "l.x < r.x", work_dir=work))
+
+
+@pytest.mark.spark
+def test_killed_and_gone_on_with(frames: tuple[DataFrame, DataFrame], tmp_path: Path) -> None:
+    """What a kill leaves on disk while a step is looked at: all steps before it are noted, and their files gone."""
+    work, left = tmp_path / "work", tmp_path / "left"
+    seen = []
+    for step in dovetail.progressive(*frames, ON, cells=30, work_dir=str(work)):
+        seen.append(step)
+        if len(seen) == 5:
+            shutil.copytree(work, left)
+    rest = list(dovetail.progressive(*frames, ON, cells=30, work_dir=str(left)))
+    assert pairs([*seen[:4], *rest]) == expected(frames, ON)
 
 
 @pytest.mark.spark

@@ -75,8 +75,8 @@ def shared_directory(
     if found < len(seen):
         call_in_each_task(spark, partial(_remove_markers, path, token, is_scratch))
         raise InputError(
-            f"{path} is not shared by all workers: what one had written there was not found {len(seen) - found} times "
-            f"out of {len(seen)}. {advice}"
+            f"{path} is not shared by all workers: {len(seen) - found} of {len(seen)} tasks did not find there what "
+            f"another had written. {advice}"
         )
     return shared
 
