@@ -135,14 +135,17 @@ def test_three_inputs_and_waves(frames: tuple[DataFrame, DataFrame]) -> None:
         assert pairs == sparks_own(frames, on)
 
 
-@pytest.mark.parametrize("options", [{}, {"algorithm": "diner", "end": "available", "memory": "1MB"}])
+@pytest.mark.parametrize("options", [{}, {"algorithm": "diner", "end": "available", "memory": "1MB", "cells": 2}])
 def test_streams(spark: SparkSession, place: Path, tmp_path: Path, options: dict[str, Any]) -> None:
     frames = spark.read.parquet(str(place / "l")), spark.read.parquet(str(place / "r"))
     reader = spark.readStream.option("maxFilesPerTrigger", 1)
     streams = [reader.schema(f.schema).parquet(str(place / name)) for f, name in zip(frames, "lr", strict=True)]
     joined = dovetail.join(*streams, "l.w = r.w", state_dir=str(tmp_path / "state"), **options).select("i", "k")
     writer = joined.writeStream.trigger(availableNow=True).option("checkpointLocation", str(tmp_path / "checkpoint"))
-    writer.format("parquet").option("path", str(tmp_path / "out")).start().awaitTermination()
+    query = writer.format("parquet").option("path", str(tmp_path / "out")).start()
+    if options:
+        dovetail.finish(query)
+    query.awaitTermination()
     assert numbers(spark.read.parquet(str(tmp_path / "out"))) == sparks_own(frames, "l.w = r.w")
 
 
