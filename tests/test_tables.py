@@ -21,7 +21,21 @@ def test_views_and_run_ends_are_undone() -> None:
     plain = arrow_table(table)
     assert plain.to_pylist() == table.to_pylist()
     assert plain.schema.types[:2] == [pa.large_string(), pa.large_binary()]
+    assert plain.schema.field("l").type == pa.list_(pa.struct([("s", pa.large_string())]))
     assert plain.schema.field("r").type == pa.int64()
+
+
+def test_list_views_become_lists() -> None:
+    """With values behind a null and in a slice, where Arrow's own cast goes wrong."""
+    inner = pa.struct({"n": pa.null(), "v": pa.large_list_view(pa.string_view())})
+    values = [{"n": None, "v": ["a"]}, {"n": None, "v": None}, None, {"n": None, "v": ["b", None]}]
+    lists = pa.array([[1], None, [2, 3], []], pa.list_view(pa.int32()))
+    table = pa.table({"v": lists, "s": pa.array(values, inner)}).slice(1)
+    plain = arrow_table(table)
+    assert plain.to_pylist() == table.to_pylist()
+    assert plain.schema.field("v").type == pa.list_(pa.int32())
+    assert plain.schema.field("s").type.field("v").type == pa.large_list(pa.large_string())
+    plain.validate(full=True)
 
 
 def test_a_polars_join_keeps_nested_columns() -> None:

@@ -114,6 +114,9 @@ SCHEMA = pa.schema(
         "z": pa.list_(pa.timestamp("us", "UTC")),
         "m": pa.map_(pa.string(), pa.int32()),
         "o": pa.list_(pa.map_(pa.string(), pa.int32())),
+        "q": pa.struct(
+            [pa.field("value", pa.binary()), pa.field("metadata", pa.binary(), metadata={"variant": "true"})]
+        ),
         "i": pa.int32(),
     }
 )
@@ -130,6 +133,7 @@ SCHEMA = pa.schema(
         ("l.m = r.m", r"cannot be compared with .* Maps have neither equality nor order"),
         ("l.m <=> r.m", r"Maps have neither equality nor order"),
         ("l.o = r.o", r"cannot be compared with .* Maps have neither equality nor order"),
+        ("l.q = r.q", r"cannot be compared with .* Variants and places have neither equality nor order"),
         ("l.c = r.z", r"Inside, timestamp\[us\] and timestamp\[us, tz=UTC\] differ in having a time zone"),
     ],
 )

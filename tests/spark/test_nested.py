@@ -135,17 +135,37 @@ def test_three_inputs_and_waves(frames: tuple[DataFrame, DataFrame]) -> None:
         assert pairs == sparks_own(frames, on)
 
 
-@pytest.mark.parametrize("options", [{}, {"algorithm": "diner", "end": "available", "memory": "1MB"}])
+@pytest.mark.parametrize("options", [{}, {"algorithm": "diner", "end": "available", "memory": "1MB", "cells": 2}])
 def test_streams(spark: SparkSession, place: Path, tmp_path: Path, options: dict[str, Any]) -> None:
     frames = spark.read.parquet(str(place / "l")), spark.read.parquet(str(place / "r"))
     reader = spark.readStream.option("maxFilesPerTrigger", 1)
     streams = [reader.schema(f.schema).parquet(str(place / name)) for f, name in zip(frames, "lr", strict=True)]
     joined = dovetail.join(*streams, "l.w = r.w", state_dir=str(tmp_path / "state"), **options).select("i", "k")
     writer = joined.writeStream.trigger(availableNow=True).option("checkpointLocation", str(tmp_path / "checkpoint"))
-    writer.format("parquet").option("path", str(tmp_path / "out")).start().awaitTermination()
+    query = writer.format("parquet").option("path", str(tmp_path / "out")).start()
+    if options:
+        dovetail.finish(query)
+    query.awaitTermination()
     assert numbers(spark.read.parquet(str(tmp_path / "out"))) == sparks_own(frames, "l.w = r.w")
 
 
-def test_maps_are_refused(frames: tuple[DataFrame, DataFrame]) -> None:
+def test_char_inside_is_padded(spark: SparkSession) -> None:
+    try:
+        spark.sql("CREATE TABLE short (i INT, s STRUCT<a: CHAR(3)>) USING parquet")
+        spark.sql("CREATE TABLE long (k INT, s STRUCT<a: CHAR(5)>) USING parquet")
+        for name in ("short", "long"):
+            spark.sql(f"INSERT INTO {name} VALUES (1, named_struct('a', 'ab')), (2, named_struct('a', 'abc'))")
+        frames = spark.table("short"), spark.table("long")
+        for on in ("l.s = r.s", "l.s < r.s"):
+            assert numbers(dovetail.join(*frames, on)) == sparks_own(frames, on)
+    finally:
+        spark.sql("DROP TABLE IF EXISTS short")
+        spark.sql("DROP TABLE IF EXISTS long")
+
+
+def test_what_spark_refuses_too(spark: SparkSession, frames: tuple[DataFrame, DataFrame]) -> None:
     with pytest.raises(ConditionError, match="Maps have neither equality nor order"):
         dovetail.join(*frames, "l.m = r.m")
+    variants = spark.range(2).selectExpr("parse_json('1') AS q")
+    with pytest.raises(ConditionError, match="Variants and places have neither equality nor order"):
+        dovetail.join(variants, variants, "l.q = r.q")

@@ -32,6 +32,9 @@ DAY = pa.duration("s")
 SORT_KEY = pa.large_binary()
 """The type of the byte strings as which structs and lists are compared."""
 
+SPARK_MARKS = frozenset({b"variant", b"geometry", b"geography"})
+"""How Spark marks a field of a struct in Arrow that is a value of a type of its own."""
+
 SESSION_TIMESTAMP = pa.timestamp("us", "session")
 """What CAST(… AS TIMESTAMP) asks for before binding decides which zone that is."""
 
@@ -67,6 +70,11 @@ def is_exact(type_: pa.DataType) -> bool:
 
 def is_instant(type_: pa.DataType) -> bool:
     return bool(t.is_date(type_) or t.is_timestamp(type_))
+
+
+def has_spark_mark(type_: pa.DataType) -> bool:
+    """Whether a struct stands for a VARIANT or a place on earth, of which the bytes say nothing about equality."""
+    return bool(t.is_struct(type_) and any(SPARK_MARKS & set(field.metadata or ()) for field in type_))
 
 
 def plain(type_: pa.DataType) -> pa.DataType:
@@ -129,7 +137,7 @@ def paired_parts(left: pa.DataType, right: pa.DataType) -> list[tuple[pa.DataTyp
 
 def _common_nested(left: pa.DataType, right: pa.DataType, zone: str | None) -> pa.DataType | None:
     pairs = paired_parts(left, right)
-    if pairs is None:
+    if pairs is None or has_spark_mark(left) or has_spark_mark(right):
         return None
     parts = [common_part(*pair, zone) for pair in pairs]
     if any(part is None for part in parts):

@@ -96,6 +96,8 @@ def _nested_advice(left: pa.DataType, right: pa.DataType) -> str:
     """What is wrong with the first parts of two types that have no common type."""
     if t.is_map(left) or t.is_map(right):
         return "Maps have neither equality nor order: compare a list of their entries, or single values."
+    if types.has_spark_mark(left) or types.has_spark_mark(right):
+        return "Variants and places have neither equality nor order: take a value out of them and compare that."
     if t.is_struct(left) and t.is_struct(right) and left.num_fields != right.num_fields:
         return f"One struct has {left.num_fields} fields, the other {right.num_fields}: compare the fields they share."
     for a, b in types.paired_parts(left, right) or ():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 
@@ -85,7 +86,7 @@ def only_spark_compares(field: StructField) -> bool:
 
     Strings with a collation, char(n), which is padded first, and intervals of months.
     """
-    if field.metadata.get(CHAR_TYPE, "").startswith("char"):
+    if re.search(r"\bchar\(", field.metadata.get(CHAR_TYPE, "")):  # also inside of a struct or an array
         return True
     return any(
         (isinstance(part, StringType) and not part.isUTF8BinaryCollation()) or encoding(part) is not None
