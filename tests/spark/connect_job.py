@@ -1,5 +1,6 @@
 """Joins in a Spark Connect session, each compared with Spark's own. A script: a process has one kind of session."""
 
+import logging
 import os
 import sys
 import time
@@ -79,7 +80,37 @@ def main(place: Path) -> None:
     expected = aliased[0].join(aliased[1], F.expr("l.k = r.k"))
     same(spark.read.parquet(str(place / "results")), expected)
     assert [r.latest.results for r in listening.recordings] == [expected.count()]
+    late_rows(spark, place / "windowed")
     spark.stop()
+
+
+def late_rows(spark: SparkSession, place: Path) -> None:
+    """Watermarks are seen in the schema, and what is later is told on this side."""
+    times = spark.range(1).selectExpr("1 AS k", "timestamp '2024-01-01 00:01:00' AS ts")
+    for number, frame in enumerate((times, times.withColumn("ts", F.expr("ts - INTERVAL 50 SECONDS")))):
+        frame.coalesce(1).write.mode("append").parquet(str(place / "rows"))
+        newest = max((place / "rows").glob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
+        os.utime(newest, (number, number))  # Spark reads the oldest first
+    stream = spark.readStream.schema(times.schema).option("maxFilesPerTrigger", 1).parquet(str(place / "rows"))
+    told: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("dovetail.spark").addHandler(handler)
+    window = dovetail.window(time="60 seconds", slide="10 seconds", on="ts")
+    for delay, pairs in (("1 minute", 4), ("20 seconds", 1)):
+        left, right = (stream.withWatermark("ts", delay) for _ in range(2))
+        assert "for l.ts: its watermark" in str(dovetail.explain(left, right, "l.k = r.k", window=window))
+        joined = dovetail.join(left, right, "l.k = r.k", window=window, state_dir=str(place / "state"))
+        writer = joined.writeStream.format("parquet").option("path", str(place / delay)).queryName(delay)
+        writer = writer.option("checkpointLocation", str(place / delay / "checkpoint")).trigger(availableNow=True)
+        writer.start().awaitTermination()
+        assert spark.read.parquet(str(place / delay)).count() == pairs
+    deadline = time.monotonic() + 60
+    while not told and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert [line.split(" Allow")[0] for line in told] == [
+        "query 20 seconds, join dovetail, micro-batch 1: 2 late rows were dropped."
+    ]
 
 
 if __name__ == "__main__":
