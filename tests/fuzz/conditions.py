@@ -38,7 +38,7 @@ LENGTHS_OF_TIME = {
 DAY_NS = 86_400 * 10**9
 FLOATING = ("float", "double")
 INTEGERS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32")
-COORDINATES = ("i8", "i16", "i32", "u8", "n5", "f32", "f64", "g64")
+COORDINATES = ("i8", "i16", "i32", "u8", "n5", "f16", "f32", "f64", "g64")
 FAMILIES: tuple[Mapping[str, Any], ...] = (
     NUMBERS,
     NUMBERS,
@@ -157,7 +157,7 @@ class Conditions:
                 return compared(Value(f"lower({a.spark})", f"lower({a.duck})", "text"), operator, b)
             case 1:
                 mine, theirs = self.sides()
-                return compared(self._day(mine), operator, column(theirs, "d"))
+                return compared(self._day(mine), operator, column(theirs, self.rng.choice(list(DATES))))
             case 2:
                 a, b = self.columns(INTEGERS)
                 divided = self.rng.choice(("%", "div"))
@@ -174,9 +174,11 @@ class Conditions:
                 name = self.rng.choice(list(INSTANTS))
                 return Value(f"CAST({side}.{name} AS DATE)", f"epoch_ns(CAST({side}.{name} AS DATE))", "instant")
             case 1:
-                return Value(f"date_add({side}.d, {days})", f"(epoch_ns({side}.d) + {days * DAY_NS})", "instant")
+                date = column(side, self.rng.choice(list(DATES)))
+                return Value(f"date_add({date.spark}, {days})", f"({date.duck} + {days * DAY_NS})", "instant")
             case _:
-                return Value(f"({side}.d - {days})", f"(epoch_ns({side}.d) - {days * DAY_NS})", "instant")
+                date = column(side, self.rng.choice(list(DATES)))
+                return Value(f"({date.spark} - {days})", f"({date.duck} - {days * DAY_NS})", "instant")
 
     def _number(self, a: Value) -> Value:
         match self.rng.randrange(5):
