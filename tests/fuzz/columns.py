@@ -12,11 +12,14 @@ from datetime import date
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 INF, NAN = float("inf"), float("nan")
 DAY = date(2024, 2, 27).toordinal() - date(1970, 1, 1).toordinal()
 SECONDS = DAY * 86_400
+DAY_MILLIS = 86_400_000
 PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 Draw = Callable[[random.Random], Any]
@@ -40,7 +43,8 @@ def _decimals(precision: int, scale: int, few: Iterable[str]) -> Kind:
     def many(rng: random.Random) -> Decimal:
         return Decimal(rng.randint(-6000, 6000)).scaleb(-2)
 
-    return Kind(pa.decimal128(precision, scale), [Decimal(value) for value in few], many, "decimal")
+    type_ = pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
+    return Kind(type_, [Decimal(value) for value in few], many, "decimal")
 
 
 def _texts(type_: pa.DataType) -> Kind:
@@ -94,11 +98,15 @@ NUMBERS = {
     "u64": Kind(pa.uint64(), (0, 1, 2, 5), lambda rng: rng.randrange(60), "decimal", "CAST({} AS DECIMAL(20, 0))"),
     "n5": _decimals(5, 2, ("0", "1", "2.5", "0.1", "0.3", "-1.25", "999.93")),
     "n18": _decimals(18, 2, ("0", "1", "2.5", "0.1", "-1.1", "1000000.01")),
+    "f16": Kind(pa.float16(), (0.0, 1.0, 2.5, NAN, -0.0, 0.5, -1.25, INF, -INF, 65504.0, 6e-8), _quarters, "float"),
     "f32": Kind(pa.float32(), (-0.0, 1.0, 2.5, NAN, 0.0, 0.1, 0.3, -1.25, INF, -INF), _uneven, "float"),
     "f64": Kind(pa.float64(), (0.0, 1.0, 2.5, NAN, -0.0, 0.1, 0.3, 1 / 3, -1.1, INF, -INF), _hundredths, "double"),
     "g64": Kind(pa.float64(), (0.0, 1.0, 2.5, -0.0, NAN, 0.25, -1.0, INF), _quarters, "double"),
 }
-LONG = {"n38": _decimals(38, 4, ("0", "1", "2.5", "0.0001", "-1.25", "1e27", "-1e27"))}
+LONG = {
+    "n38": _decimals(38, 4, ("0", "1", "2.5", "0.0001", "-1.25", "1e27", "-1e27")),
+    "n45": _decimals(45, 4, ("0", "1", "2.5", "0.0001", "-1.25", "1e27", "-1e27")),
+}
 EXTREME = {
     "i64x": Kind(pa.int64(), FAR, lambda rng: rng.choice(FAR) // 3, "int"),
     "u64x": Kind(
@@ -121,7 +129,16 @@ BYTES = {
     "y": _bytes(pa.binary(), (b"ab", b"a", b"", b"\0", b"a\xff")),
     "y2": _bytes(pa.binary(2), (b"ab", b"\0a", b"\xff\xff")),
 }
-DATES = {"d": Kind(pa.date32(), range(DAY, DAY + 5), lambda rng: DAY + rng.randrange(10), "instant", "epoch_ns({})")}
+DATES = {
+    "d": Kind(pa.date32(), range(DAY, DAY + 5), lambda rng: DAY + rng.randrange(10), "instant", "epoch_ns({})"),
+    "d64": Kind(
+        pa.date64(),
+        [(DAY + days) * DAY_MILLIS + millis for days in range(5) for millis in (0, 1, DAY_MILLIS - 1)],
+        lambda rng: DAY * DAY_MILLIS + rng.randrange(10 * DAY_MILLIS),
+        "instant",
+        "epoch_ns({})",
+    ),
+}
 INSTANTS = {
     "ts": _instants("us", more=(0, 1)),
     "ms": _instants("ms"),
@@ -199,7 +216,49 @@ class Spread(NamedTuple):
 
 
 def random_column(rng: random.Random, name: str, rows: int, spread: Spread) -> pa.Array:
+    if name in PAYLOADS:
+        values = PAYLOADS[name]
+        return values.take(pa.array([rng.randrange(len(values)) for _ in range(rows)], pa.int64()))
     kind = COLUMNS[name]
     few = kind.few[: rng.choice(spread.most)]
-    values = [kind.many(rng) if spread.many and rng.random() < 0.9 else rng.choice(few) for _ in range(rows)]
-    return pa.array([None if rng.random() < spread.nulls else value for value in values], kind.type)
+    drawn = [kind.many(rng) if spread.many and rng.random() < 0.9 else rng.choice(few) for _ in range(rows)]
+    return typed([None if rng.random() < spread.nulls else value for value in drawn], kind.type)
+
+
+def typed(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
+    """As pa.array, which takes no Python float for a halffloat, and no time of day for a date64."""
+    if pa.types.is_float16(type_):
+        return pa.array([None if value is None else np.float16(value) for value in values], type_)
+    return pa.array(values, pa.int64()).view(type_) if pa.types.is_date64(type_) else pa.array(values, type_)
+
+
+UNION_CHILDREN = [pa.array([1, 2, None, 4]), pa.array(["a", "b", "c", "d"])]
+PAYLOADS: dict[str, pa.Array] = {
+    "dense": pa.UnionArray.from_dense(
+        pa.array([0, 1, 0, 1], pa.int8()), pa.array([0, 0, 2, 3], pa.int32()), UNION_CHILDREN
+    ),
+    "sparse": pa.UnionArray.from_sparse(pa.array([0, 1, 0, 1], pa.int8()), UNION_CHILDREN),
+    "pairs": pa.array([[("a", 1)], [], None, [("b", None), ("c", 2)]], pa.map_(pa.string(), pa.int8())),
+    "views": pa.array([[1], [], None, [2, 3]], pa.list_view(pa.int16())),
+    "halves": pa.DictionaryArray.from_arrays(pa.array([0, 1, None]), pa.array([np.float16(0.5), np.float16(2)])),
+}
+"""Columns of types that have no order, and no arithmetic: they only go through a join."""
+
+
+def for_duckdb(table: pa.Table) -> pa.Table:
+    """What DuckDB can read of a table, in the types that it has."""
+    columns = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        type_ = column.type
+        if name in PAYLOADS:
+            continue
+        if pa.types.is_float16(type_):
+            column = column.cast(pa.float32())
+        elif pa.types.is_decimal256(type_):
+            column = column.cast(pa.decimal128(38, type_.scale))
+        elif pa.types.is_date64(type_):
+            millis = pa.chunked_array([chunk.view("int64") for chunk in column.chunks], pa.int64())
+            days = pc.cast(pc.divide(millis, DAY_MILLIS), pa.int32())  # all of them are after 1970
+            column = days.cast(pa.date32())
+        columns[name] = column
+    return pa.table(columns)

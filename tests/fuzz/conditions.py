@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -27,7 +28,7 @@ from tests.fuzz.columns import (
 LESS, MORE = ("<", "<="), (">", ">=")
 LITERALS = ("0", "1", "-2", "3", "0.5", "0.1", "-1.25", "2.5")
 STEPS = ("0", "0.1", "0.5", "1", "1.5", "3")
-RADII = ("0.5", "1", "1.5", "2.5", "40")
+RADII = ("0.5", "1", "1.5", "2.5", "40", "1e17", "1.7e308")
 LENGTHS_OF_TIME = {
     "INTERVAL 0 SECONDS": 0,
     "INTERVAL 90 SECONDS": 90,
@@ -38,13 +39,18 @@ LENGTHS_OF_TIME = {
 DAY_NS = 86_400 * 10**9
 FLOATING = ("float", "double")
 INTEGERS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32")
-COORDINATES = ("i8", "i16", "i32", "u8", "n5", "f32", "f64", "g64")
+COORDINATES = ("i8", "i16", "i32", "u8", "n5", "f16", "f32", "f64", "g64")
+EXACT_NUMBERS = {
+    name: kind
+    for name, kind in {**NUMBERS, **LONG, "u64x": EXTREME["u64x"]}.items()
+    if kind.family not in ("float", "double")
+}
 FAMILIES: tuple[Mapping[str, Any], ...] = (
     NUMBERS,
     NUMBERS,
     NUMBERS,
     {**NUMBERS, **EXTREME},
-    {name: kind for name, kind in {**NUMBERS, **LONG}.items() if kind.family not in FLOATING},
+    EXACT_NUMBERS,
     TEXTS,
     BYTES,
     {**DATES, **INSTANTS},
@@ -68,7 +74,7 @@ def column(side: str, name: str) -> Value:
 
 
 def literal(text: str) -> Value:
-    return Value(text, text, "decimal" if "." in text else "int")
+    return Value(text, text, "double" if "e" in text else "decimal" if "." in text else "int")
 
 
 def length(text: str) -> Value:
@@ -105,6 +111,12 @@ def all_of(parts: list[Text]) -> Text:
     return Text(" AND ".join(p.spark for p in parts), " AND ".join(p.duck for p in parts))
 
 
+def renamed(condition: Text, left: str, right: str) -> Text:
+    """The condition over inputs of other names than l and r."""
+    aliases = {"l": left, "r": right}
+    return Text(*(re.sub(r"\b([lr])\.", lambda match: f"{aliases[match[1]]}.", text) for text in condition))
+
+
 class Conditions:
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -117,6 +129,14 @@ class Conditions:
         parts = [self.rng.choice(driving if self.rng.random() < 0.95 else anything)()]
         parts += [self.rng.choice(anything)() for _ in range(self.rng.choice((0, 0, 1, 1, 2, 3, 4)))]
         self.rng.shuffle(parts)
+        return all_of(parts)
+
+    def edge(self) -> Text:
+        """One or two predicates, the first of which an operator of several inputs can use."""
+        linking = [self.equal, self.equal, self.equal, self.less, self.band, self.band, self.clock_band, self.computed]
+        parts = [self.rng.choice(linking)()]
+        if self.rng.random() < 0.3:
+            parts.append(self.rng.choice([*linking, self.unequal, self.distance, self.overlap, self.linear])())
         return all_of(parts)
 
     def sides(self) -> list[str]:
@@ -157,7 +177,7 @@ class Conditions:
                 return compared(Value(f"lower({a.spark})", f"lower({a.duck})", "text"), operator, b)
             case 1:
                 mine, theirs = self.sides()
-                return compared(self._day(mine), operator, column(theirs, "d"))
+                return compared(self._day(mine), operator, column(theirs, self.rng.choice(list(DATES))))
             case 2:
                 a, b = self.columns(INTEGERS)
                 divided = self.rng.choice(("%", "div"))
@@ -174,9 +194,11 @@ class Conditions:
                 name = self.rng.choice(list(INSTANTS))
                 return Value(f"CAST({side}.{name} AS DATE)", f"epoch_ns(CAST({side}.{name} AS DATE))", "instant")
             case 1:
-                return Value(f"date_add({side}.d, {days})", f"(epoch_ns({side}.d) + {days * DAY_NS})", "instant")
+                date = column(side, self.rng.choice(list(DATES)))
+                return Value(f"date_add({date.spark}, {days})", f"({date.duck} + {days * DAY_NS})", "instant")
             case _:
-                return Value(f"({side}.d - {days})", f"(epoch_ns({side}.d) - {days * DAY_NS})", "instant")
+                date = column(side, self.rng.choice(list(DATES)))
+                return Value(f"({date.spark} - {days})", f"({date.duck} - {days * DAY_NS})", "instant")
 
     def _number(self, a: Value) -> Value:
         match self.rng.randrange(5):
@@ -198,8 +220,7 @@ class Conditions:
         return compared(first, self.rng.choice(("=", *LESS, *MORE)), second)
 
     def band(self) -> Text:
-        exact = {name: kind for name, kind in {**NUMBERS, **LONG}.items() if kind.family not in FLOATING}
-        a, b = self.columns(self.rng.choice((NUMBERS, NUMBERS, exact)))
+        a, b = self.columns(self.rng.choice((NUMBERS, NUMBERS, EXACT_NUMBERS)))
         low, high = (literal(self.rng.choice(STEPS)) for _ in range(2))
         return self._banded(a, b, low, high)
 
@@ -249,7 +270,7 @@ class Conditions:
     def distance(self) -> Text:
         if self.rng.random() < 0.3:
             return self._points_apart()
-        pairs = [self.columns(COORDINATES) for _ in range(self.rng.choice((2, 2, 3, 4)))]
+        pairs = [self.columns((*COORDINATES, "f64x")) for _ in range(self.rng.choice((2, 2, 3, 4)))]
         pairs = [(a, b) if a.spark[0] == "l" else (b, a) for a, b in pairs]
         less, radius = self.rng.choice(LESS), literal(self.rng.choice(RADII))
         match self.rng.randrange(3):

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 from tests.fuzz.cases import Case, draw
+from tests.fuzz.columns import for_duckdb
 from tests.fuzz.pairs import check_pairs, check_values, pair_width, pairs_of
 
 import dovetail
@@ -73,7 +74,7 @@ def test_every_class_of_predicate_is_drawn() -> None:
 
 def check(case: Case, duck: duckdb.DuckDBPyConnection) -> None:
     for alias, table in (("l", case.left), ("r", case.right)):
-        duck.register(alias, table)
+        duck.register(alias, for_duckdb(table))
     if case.aggregation is not None:
         check_aggregates(case, duck)
     else:

@@ -12,8 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from datetime import timedelta
-from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -22,6 +21,7 @@ from dovetail.condition.band_bounds import fitted
 from dovetail.condition.bind import Binder
 from dovetail.condition.expression import Call, Expression, Literal, sides_of, type_of
 from dovetail.condition.linear import DAY, FLIPPED, LEFT, RIGHT, flipped, in_days, inwards, separated
+from dovetail.condition.literals import negated
 from dovetail.condition.predicates import Band, Equal, Less, Predicate
 
 t = pa.types
@@ -154,16 +154,11 @@ def offset(expression: Expression) -> tuple[Expression, Literal | None]:
     match inner:
         case Call("+", (x, Literal() as c)) | Call("+", (Literal() as c, x)):
             return bare(x), c
-        case Call("-", (x, Literal(value, bound_type))) if value is not None:
-            return bare(x), Literal(_negated(value), bound_type)
+        case Call("-", (x, Literal() as c)) if c.value is not None:
+            return bare(x), negated(c)
         case Call("-", (Literal() as c, x)) if types.is_number(type_):
             return Call("neg", (x,), x.type), c
     return inner, None
-
-
-def _negated(value: Any) -> Any:
-    """With all of its digits: minus would round a long decimal."""
-    return value.copy_negate() if isinstance(value, Decimal) else -value
 
 
 def _absolute(conjunct: Expression, binder: Binder) -> list[Predicate]:

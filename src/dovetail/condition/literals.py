@@ -148,6 +148,12 @@ def _decimal_type(value: Decimal) -> pa.DataType:
     return pa.decimal128(precision, scale)
 
 
+def negated(literal: Literal) -> Literal:
+    """With all digits: a minus sign would round a long decimal."""
+    value = literal.value
+    return Literal(value.copy_negate() if isinstance(value, Decimal) else -value, literal.type)
+
+
 def scalar(literal: Literal) -> pa.Scalar:
     type_ = natural_type(literal.value) if literal.type is None else literal.type
     try:

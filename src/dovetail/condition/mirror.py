@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dovetail.condition.expression import Call, Column, Expression, Literal, Opaque
+from dovetail.condition.literals import negated
 from dovetail.condition.names import quoted
 from dovetail.condition.predicates import (
     Band,
@@ -86,17 +87,17 @@ def _band(band: Band, source: tuple[Expression, ...]) -> Band:
     return Band(
         mirrored_expression(band.right),
         mirrored_expression(band.left),
-        _negated(band.high),
-        _negated(band.low),
+        _turned(band.high),
+        _turned(band.low),
         band.high_closed,
         band.low_closed,
         source,
     )
 
 
-def _negated(bound: Expression) -> Literal:
+def _turned(bound: Expression) -> Literal:
     assert isinstance(bound, Literal)
-    return replace(bound, value=-bound.value)
+    return negated(bound)
 
 
 def _overlap(overlap: Overlap) -> Overlap:
