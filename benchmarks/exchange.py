@@ -18,12 +18,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from dovetail.batch import Side
 from dovetail.condition import parse
-from dovetail.routers.hash import HashRouter
-from dovetail.spark.packing import PACKED, from_bytes, packer, to_bytes
-from dovetail.spark.session import local_session
-from dovetail.spark.streaming import unpack
+from dovetail.core.rows import Side
+from dovetail.routing.hash import HashRouter
+from dovetail.spark.exchange.packing import PACKED, from_bytes, packer, to_bytes
+from dovetail.spark.session.session import local_session
+from dovetail.spark.streaming.streams import unpack
 
 CELLS = 2
 WARM_UP = 1000  # rows of the first micro-batch

@@ -24,9 +24,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from benchmarks.datasets import read_columns
+from dovetail.core.codes import order_codes
 from dovetail.kernels import two_inequalities
 from dovetail.kernels.cross import GREATER, LESS
-from dovetail.keys import order_codes
 
 SQL = "FROM l JOIN r ON l.a < r.a AND l.b > r.b"
 ROOM = 1 << 22  # pairs per chunk where all are kept

@@ -17,15 +17,15 @@ from collections.abc import Callable
 
 import dovetail
 from benchmarks.band_join import Answer, Tables, answer
-from dovetail.batch import Pairs
 from dovetail.condition import parse
-from dovetail.metrics import Counters
-from dovetail.operators.pmj import Pmj
+from dovetail.core.metrics import Counters
+from dovetail.core.rows import Pairs
+from dovetail.execution.driver import Driver
+from dovetail.execution.in_process import STREAM_ROWS, in_turn
+from dovetail.operators.pmj.pmj import Pmj
 from dovetail.operators.protocol import Workspace
-from dovetail.runtimes.driver import Driver
-from dovetail.runtimes.embedded import STREAM_ROWS, in_turn
-from dovetail.state.blocks import BlockStore
-from dovetail.state.budget import Budget
+from dovetail.storage.blocks import BlockStore
+from dovetail.storage.budget import Budget
 
 FIRST = 100  # results
 

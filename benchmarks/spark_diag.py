@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 
 import dovetail
 from benchmarks import tpch
-from dovetail.spark.session import local_session
+from dovetail.spark.session.session import local_session
 
 ON = "l.o_orderkey = r.l_orderkey"
 NARROW = (["o_orderkey", "o_custkey"], ["l_orderkey", "l_partkey"])

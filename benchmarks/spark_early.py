@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 import dovetail
 from benchmarks.spark_join import ON, Frames, dovetail_write, tables
-from dovetail.spark.session import local_session
+from dovetail.spark.session.session import local_session
 
 FIRST = 10_000
 SEEDS, PART = 20, 0.05

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 
 import dovetail
-from dovetail.spark.session import local_session
+from dovetail.spark.session.session import local_session
 
 ON = "l.x < r.x AND l.y > r.y"
 TIGHT = 1.5  # found by trial

@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 import dovetail
-from dovetail.spark.session import local_session
+from dovetail.spark.session.session import local_session
 
 FILES, ROWS, GAP_S = 20, 20_000, 0.7
 PAUSES = {7: 6.0, 14: 6.0}  # after this file, for so many seconds

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 import dovetail
-from dovetail.spark.session import local_session
+from dovetail.spark.session.session import local_session
 from dovetail.window import Window
 
 NOISE = 6.0  # of y around x, for about one match, found by trial

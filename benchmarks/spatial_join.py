@@ -17,8 +17,8 @@ from scipy.spatial import cKDTree  # type: ignore[import-untyped]
 
 from benchmarks.band_join import ROOM, Answer, answer
 from benchmarks.datasets import read_columns
+from dovetail.core.codes import float_codes
 from dovetail.kernels import band, band2d, candidates, distance, rectangles, similarity
-from dovetail.keys import float_codes
 
 BLOCK = 1024  # rows of a block of plain BLAS
 

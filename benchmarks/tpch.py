@@ -12,7 +12,7 @@ from unittest import SkipTest
 
 import duckdb
 
-from dovetail.directories import private_directory
+from dovetail.core.directories import private_directory
 
 
 def orders_and_items(scale: float) -> tuple[Path, Path]:

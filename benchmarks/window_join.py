@@ -20,13 +20,13 @@ from benchmarks.baselines.chain_index import chain_index_join
 from benchmarks.baselines.po_join import po_join
 from benchmarks.baselines.predicates import Query
 from benchmarks.baselines.windowed import WindowJoin
-from dovetail.batch import Pairs, Side
 from dovetail.condition import parse
-from dovetail.metrics import Counters
+from dovetail.core.metrics import Counters
+from dovetail.core.rows import Pairs, Side
 from dovetail.operators.protocol import Workspace
-from dovetail.operators.spo import Spo
-from dovetail.state.blocks import BlockStore
-from dovetail.state.budget import Budget
+from dovetail.operators.spo.spo import Spo
+from dovetail.storage.blocks import BlockStore
+from dovetail.storage.budget import Budget
 from dovetail.window import window
 
 ON = "l.x < r.x AND l.y > r.y"

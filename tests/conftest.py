@@ -24,7 +24,7 @@ os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSeri
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    from dovetail.spark.session import local_session
+    from dovetail.spark.session.session import local_session
 
     session = local_session("dovetail-tests")
     yield session

@@ -16,7 +16,7 @@ import pytest
 
 import dovetail
 from dovetail.errors import ConditionError, DovetailError, InputError
-from dovetail.matchers import build
+from dovetail.matching import matcher as build
 from dovetail.testing import COLUMNS, CONDITIONS, definition, random_table
 
 MORE = (

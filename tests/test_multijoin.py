@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 import dovetail
-from dovetail.batch import one_batch
 from dovetail.condition.graph import parse_graph
+from dovetail.core.rows import one_batch
 from dovetail.errors import BudgetError, InputError, PlanError
-from dovetail.runtimes.multi_at_rest import join_all_at_rest, join_order
-from dovetail.testing_multi import ALIASES, multi_definition, random_condition
-from dovetail.testing_tables import random_table
+from dovetail.execution.multiway import join_all_at_rest, join_order
+from dovetail.testing.random_tables import random_table
+from dovetail.testing.several import ALIASES, multi_definition, random_condition
 
 ORDERS = pa.table({"id": [1, 2, 3, 4], "custkey": [10, 20, 10, 30]})
 CUSTOMERS = pa.table({"custkey": [10, 20, 30], "nationkey": [1, 2, 3]})

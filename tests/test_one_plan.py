@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
-from tests.test_planner import CONDITIONS, HOW, ids, table
+from tests.planning.test_planner import CONDITIONS, HOW, ids, table
 from typer.testing import CliRunner
 
 import dovetail
 from dovetail.cli import app
 from dovetail.errors import DovetailError
-from dovetail.plan import JoinPlan
+from dovetail.planning.plan import JoinPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,7 +13,7 @@ import pytest
 
 import dovetail
 from dovetail.errors import BudgetError, DovetailError, InputError, PlanError
-from dovetail.operators import REGISTRY, operator_class
+from dovetail.operators.registry import REGISTRY, operator_class
 
 LEFT, RIGHT = (
     pa.table({"k": pa.array(rng.integers(0, 900, 3000), mask=rng.random(3000) < 0.05), "x": rng.random(3000) * 50})

@@ -18,15 +18,15 @@ import pyarrow as pa
 import pytest
 
 import dovetail
-from dovetail.batch import Pairs, Side
 from dovetail.condition import parse
 from dovetail.condition.graph import parse_graph
-from dovetail.metrics import Counters
-from dovetail.operators import MULTI_REGISTRY, REGISTRY, multi_operator_class, operator_class
+from dovetail.core.metrics import Counters
+from dovetail.core.rows import Pairs, Side
 from dovetail.operators.multi import MultiWorkspace
 from dovetail.operators.protocol import Manifest, Workspace
-from dovetail.state.blocks import BlockStore
-from dovetail.state.budget import Budget
+from dovetail.operators.registry import MULTI_REGISTRY, REGISTRY, multi_operator_class, operator_class
+from dovetail.storage.blocks import BlockStore
+from dovetail.storage.budget import Budget
 
 GOLDEN = Path(__file__).parent / "golden" / "state"
 ROWS, STEP, MEMORY_ROWS, BLOCK_ROWS = 120, 10, 60, 10

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.baselines.predicates import Floats, Query, Words, holds
-from dovetail.batch import Side
+from dovetail.core.rows import Side
 from dovetail.kernels.compiling import kernel
 
 Flags = NDArray[np.bool_]

@@ -22,7 +22,7 @@ from benchmarks.baselines.po_join import PoBatch
 from benchmarks.baselines.predicates import Floats, Query, Words
 from benchmarks.baselines.two_part import Span
 from benchmarks.baselines.work import Work
-from dovetail.batch import Side
+from dovetail.core.rows import Side
 
 
 class Strategy(Protocol):

@@ -22,7 +22,7 @@ from benchmarks.baselines.bplus_tree import Trees
 from benchmarks.baselines.predicates import Floats, Query, Tests, Words, as_keys
 from benchmarks.baselines.windowed import Pairs, WindowJoin, join_pairs
 from benchmarks.baselines.work import Counts, Work
-from dovetail.batch import Side
+from dovetail.core.rows import Side
 
 
 class Span(NamedTuple):

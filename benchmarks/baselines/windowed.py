@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks.baselines.predicates import INDEXED, Floats, Query, Tests, Words, as_keys, check_rows
 from benchmarks.baselines.work import Counts, Work
-from dovetail.batch import Side
+from dovetail.core.rows import Side
 
 
 class Pairs(NamedTuple):

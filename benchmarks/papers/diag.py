@@ -23,11 +23,10 @@ from benchmarks.papers.diag_workloads import (
     run,
     shuffled,
 )
-from dovetail.batch import Side
 from dovetail.condition import parse
-from dovetail.diagonal.clusteredness import measure
-from dovetail.diagonal.costs import break_even, diag_transfers, grace_transfers, nested_loop_transfers
-from dovetail.diagonal.mishits import normal_mishits
+from dovetail.core.rows import Side
+from dovetail.diag.choice import break_even, diag_transfers, grace_transfers, nested_loop_transfers
+from dovetail.diag.clusteredness import measure, normal_mishits
 from dovetail.sources.scans import TableScan
 
 TITLE = "Diag-Join"

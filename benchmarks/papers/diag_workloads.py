@@ -7,12 +7,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from dovetail.batch import Side
 from dovetail.condition import parse
-from dovetail.metrics import Counters
-from dovetail.plan import Choice, Diagonal, JoinPlan
-from dovetail.runtimes.diagonal import DiagonalJoin, Tally
-from dovetail.runtimes.output import output_schema
+from dovetail.core.metrics import Counters
+from dovetail.core.rows import Side
+from dovetail.diag.join import DiagonalJoin, Tally
+from dovetail.execution.output import output_schema
+from dovetail.planning.plan import Choice, Diagonal, JoinPlan
 from dovetail.sources.scans import Scan, TableScan
 
 DAYS = 2406  # of orders; what is ordered is shipped 1 to 121 days later

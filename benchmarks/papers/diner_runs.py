@@ -17,20 +17,20 @@ from numpy.typing import NDArray
 from benchmarks.datasets import read_columns
 from benchmarks.papers import progressive_workloads as workloads
 from benchmarks.papers.clairvoyant import online_bound
-from dovetail.batch import Arrival, Side, one_batch
 from dovetail.condition import parse
+from dovetail.core.metrics import Counters
+from dovetail.core.rows import Arrival, Side, one_batch
+from dovetail.execution.driver import Driver
 from dovetail.kernels.hashing import hash_codes
-from dovetail.metrics import Counters
-from dovetail.operators.diner import Diner
+from dovetail.operators.diner.blocks import MOST_PAIRS
+from dovetail.operators.diner.diner import Diner
+from dovetail.operators.hashing.partitions import partitions_of
 from dovetail.operators.protocol import Workspace
-from dovetail.runtimes.clocked import ClockedRun, Costs, play
-from dovetail.runtimes.driver import Driver
+from dovetail.simulation.clock import ClockedRun, Costs, play
 from dovetail.sources import pace
 from dovetail.sources.workload import Workload
-from dovetail.state.blocks import BlockStore
-from dovetail.state.budget import Budget
-from dovetail.state.hashing.partitions import partitions_of
-from dovetail.state.ordered.blocks import MOST_PAIRS
+from dovetail.storage.blocks import BlockStore
+from dovetail.storage.budget import Budget
 
 Words = NDArray[np.int64]
 

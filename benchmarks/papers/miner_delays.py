@@ -7,17 +7,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from benchmarks.papers.miner_runs import Setting
-from dovetail.batch import one_batch
-from dovetail.metrics import Counters
-from dovetail.operators import multi_operator_class
+from dovetail.core.metrics import Counters
+from dovetail.core.rows import ArrivalOf, one_batch
+from dovetail.execution.multi_driver import MultiDriver
 from dovetail.operators.multi import MultiWorkspace
-from dovetail.runtimes.clocked import Costs
-from dovetail.runtimes.multi_driver import MultiDriver
+from dovetail.operators.registry import multi_operator_class
+from dovetail.simulation.clock import Costs
 from dovetail.sources import pace
 from dovetail.sources.workload import Workload
-from dovetail.state.blocks import BlockStore
-from dovetail.state.budget import Budget
-from dovetail.tuples import ArrivalOf
+from dovetail.storage.blocks import BlockStore
+from dovetail.storage.budget import Budget
 
 WAIT_S = 0.025  # without an arrival, before it works on blocks
 HAND_OVER = 1000  # rows that may wait before it stops

@@ -10,17 +10,16 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.papers.progressive_workloads import chain
-from dovetail.batch import one_batch
 from dovetail.condition.graph import Graph, parse_graph
-from dovetail.metrics import Counters
-from dovetail.operators import multi_operator_class
+from dovetail.core.metrics import Counters
+from dovetail.core.rows import ArrivalOf, EndOf, MultiEvent, one_batch
+from dovetail.execution.multi_driver import MultiDriver
 from dovetail.operators.multi import MultiWorkspace
-from dovetail.runtimes.multi_driver import MultiDriver
+from dovetail.operators.registry import multi_operator_class
 from dovetail.sources import pace, values
 from dovetail.sources.workload import Workload
-from dovetail.state.blocks import BlockStore
-from dovetail.state.budget import Budget
-from dovetail.tuples import ArrivalOf, EndOf, MultiEvent
+from dovetail.storage.blocks import BlockStore
+from dovetail.storage.budget import Budget
 
 EDGES = ("r1.a = r2.a", "r2.b = r3.b", "r3.c = r4.c")
 CHAINS = {2: (1, 2), 3: (0, 1, 2), 4: (0, 1, 2, 3)}  # which of the four inputs

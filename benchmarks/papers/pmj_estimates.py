@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.datasets import read_columns
-from dovetail.estimate import Estimator, Interval
+from dovetail.estimation.estimate import Estimator, Interval
 
 Words = NDArray[np.int64]
 Numbers = NDArray[np.float64]

@@ -11,14 +11,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from benchmarks.datasets import read_columns
-from dovetail.batch import Arrival, End, Event, Pairs, Phase, Side
 from dovetail.condition import parse
-from dovetail.metrics import Counters
-from dovetail.operators.pmj import Pmj
+from dovetail.core.metrics import Counters
+from dovetail.core.rows import Arrival, End, Event, Pairs, Phase, Side
+from dovetail.execution.driver import Driver
+from dovetail.operators.pmj.pmj import Pmj
 from dovetail.operators.protocol import Workspace
-from dovetail.runtimes.driver import Driver
-from dovetail.state.blocks import BlockStore
-from dovetail.state.budget import Budget
+from dovetail.storage.blocks import BlockStore
+from dovetail.storage.budget import Budget
 
 PAGE_BYTES = 4096
 FIRST = 100  # results

@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks.papers.claims import Claim
 from benchmarks.papers.rpj_runs import SETTINGS, online, unreliable, watched, workload
-from dovetail.metrics import Counters
+from dovetail.core.metrics import Counters
 
 TITLE = "RPJ"
 ROWS = 200_000

@@ -12,19 +12,19 @@ import pyarrow as pa
 
 from benchmarks.papers.clairvoyant import online_bound
 from benchmarks.papers.progressive_workloads import rpj_keys
-from dovetail.batch import Arrival, Pairs, Side, Stall
 from dovetail.condition import parse
+from dovetail.core.metrics import Counters
+from dovetail.core.rows import Arrival, Pairs, Side, Stall
+from dovetail.execution.driver import Driver
 from dovetail.kernels.hashing import hash_codes
-from dovetail.metrics import Counters
+from dovetail.operators.hashing.partitions import partitions_of
+from dovetail.operators.hashing.rpj import Promise, Rpj
+from dovetail.operators.hashing.spilling import Task
 from dovetail.operators.protocol import Workspace
-from dovetail.operators.rpj import Promise, Rpj
-from dovetail.runtimes.clocked import ClockedRun, play
-from dovetail.runtimes.driver import Driver
+from dovetail.simulation.clock import ClockedRun, play
 from dovetail.sources.workload import Workload
-from dovetail.state.blocks import BlockStore
-from dovetail.state.budget import Budget
-from dovetail.state.hashing.partitions import partitions_of
-from dovetail.state.hashing.spilling import Task
+from dovetail.storage.blocks import BlockStore
+from dovetail.storage.budget import Budget
 
 PARTITIONS = 20
 VALUES = 50  # of a partition

@@ -24,7 +24,7 @@ from benchmarks.baselines.two_part import Batch, Build, Span
 from benchmarks.baselines.windowed import Pairs, WindowJoin
 from benchmarks.baselines.work import Work
 from benchmarks.papers.spo_workloads import Q1, Workload, codes, racks, rides
-from dovetail.batch import Side
+from dovetail.core.rows import Side
 
 ROUNDS = 3
 

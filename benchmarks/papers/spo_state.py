@@ -17,7 +17,7 @@ from benchmarks.baselines.two_part import Span
 from benchmarks.baselines.windowed import WindowJoin
 from benchmarks.baselines.work import Work
 from benchmarks.papers.spo_workloads import Workload, racks, rides
-from dovetail.batch import Side
+from dovetail.core.rows import Side
 
 
 def load(join: WindowJoin, workload: Workload) -> None:

@@ -1,19 +1,17 @@
 """Dovetail: joins that answer while the data is still arriving."""
 
-from dovetail.api import aggregate, count, explain, join, progressive
-from dovetail.api_multi import multijoin
-from dovetail.api_write import write
+from dovetail.api import aggregate, count, explain, join, multijoin, progressive, write
+from dovetail.core.lazy import lazy_modules
 from dovetail.errors import DovetailError
-from dovetail.estimate import Estimate
-from dovetail.following import finish, follow
-from dovetail.lazy import lazy_modules
-from dovetail.live.recording import Recording
-from dovetail.live.report import report
-from dovetail.live.server import watch
-from dovetail.live.streams import listen
-from dovetail.live.terminal import show
-from dovetail.runtimes.simulated import simulate
-from dovetail.runtimes.simulated_multi import simulate_multi
+from dovetail.estimation.estimate import Estimate
+from dovetail.monitoring.follow_query import finish, follow
+from dovetail.monitoring.recording import Recording
+from dovetail.monitoring.report import report
+from dovetail.monitoring.server import watch
+from dovetail.monitoring.spark_streams import listen
+from dovetail.monitoring.terminal import show
+from dovetail.simulation.laboratory import simulate
+from dovetail.simulation.several import simulate_multi
 from dovetail.window import window
 
 __version__ = "0.1.0"

@@ -6,35 +6,115 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from dovetail.aggregates import finish, partial_aggregates
-from dovetail.batch import Side, one_batch
 from dovetail.condition import parse
 from dovetail.condition.aggregates import check_names, parse_aggregates, parse_by
-from dovetail.diagonal.choose import ScanDiagonals
+from dovetail.condition.graph import parse_graph
+from dovetail.core.metrics import Observer
+from dovetail.core.rows import Side, one_batch
+from dovetail.core.tables import arrow_table
+from dovetail.diag.choice import ScanDiagonals
 from dovetail.errors import InputError, PlanError
-from dovetail.live.glance import Heading
-from dovetail.live.recording import Recording
-from dovetail.metrics import Observer
-from dovetail.plan import JoinPlan
-from dovetail.planner import InputFacts, TableSize, join_type, plan_join, with_estimate
-from dovetail.progress import watched
-from dovetail.runtimes.at_rest import count_at_rest
-from dovetail.runtimes.embedded import Step, join_along_diagonal, join_progressively, join_tables
-from dovetail.runtimes.output import output_schema
-from dovetail.runtimes.parallel import plan_workers
-from dovetail.runtimes.witness import Witness
+from dovetail.execution.at_rest import count_at_rest
+from dovetail.execution.in_process import Step, join_along_diagonal, join_progressively, join_tables
+from dovetail.execution.monitor import Witness
+from dovetail.execution.multiway import join_several, multi_schema
+from dovetail.execution.output import output_schema
+from dovetail.execution.parallel import plan_workers
+from dovetail.monitoring.progress_bar import watched
+from dovetail.monitoring.recording import Recording
+from dovetail.monitoring.snapshot import Heading
+from dovetail.operators.registry import check_parameters, multi_operator_class
+from dovetail.planning.plan import JoinPlan
+from dovetail.planning.planner import InputFacts, TableSize, join_type, plan_join, with_estimate
+from dovetail.planning.statistics import sample_table, sampled_columns
 from dovetail.sources.feed import WAIT_MS
 from dovetail.sources.local import Local, as_input, joined_schema
 from dovetail.sources.parquet_files import ParquetSource, parquet_source
 from dovetail.sources.reader import Retry
 from dovetail.sources.scans import Scan, TableScan, as_scan
-from dovetail.state.budget import parse_bytes
-from dovetail.statistics import sample_table, sampled_columns
-from dovetail.tables import arrow_table
+from dovetail.storage.budget import Budget, Shares, parse_bytes
+
+FEWEST = 3
+
+
+def multijoin(
+    inputs: Mapping[str, Any],
+    on: str | Sequence[str],
+    *,
+    memory: str | int | None = None,
+    algorithm: str = "auto",
+    **options: Any,
+) -> Any:
+    """The inner join of three and more inputs on any condition that connects them.
+
+        multijoin({"o": orders, "c": customers, "n": nations}, "o.custkey = c.custkey AND c.nationkey = n.nationkey")
+
+    Spark DataFrames give a DataFrame; pyarrow, pandas or Polars tables give a pyarrow.Table. `on` is SQL text with the
+    names of the inputs as aliases. The result has the columns of all inputs in their order; a name that several of them
+    have becomes alias_name.
+
+    In process, `algorithm` is "auto" (kernels that see the inputs complete, two at a time), or "miner", "mjoin" or
+    "pmj", which keep to `memory` by writing rows to disk; their parameters are further options.
+    """
+    _check_names(inputs)
+    memory_bytes = None if memory is None else parse_bytes(memory)
+    spark = [type(table).__module__.startswith("pyspark.sql") for table in inputs.values()]
+    if any(spark):
+        if not all(spark):
+            raise InputError("some inputs are Spark DataFrames and others are not: give all of the same kind.")
+        from dovetail.spark import multijoin_dataframes
+
+        return multijoin_dataframes(inputs, on, memory_bytes=memory_bytes, algorithm=algorithm, **options)
+    if options and algorithm == "auto":
+        raise InputError(f"{', '.join(options)}: not an option of a join of tables in process.")
+    tables = {alias: arrow_table(table) for alias, table in inputs.items()}
+    graph = parse_graph(on, {alias: table.schema for alias, table in tables.items()})
+    schema = multi_schema(graph.schemas)
+    Shares(Budget(memory_bytes), 1, len(tables))  # refuses a budget that is too small, before any work
+    if algorithm != "auto":
+        kind = multi_operator_class(algorithm)
+        if (reason := kind.refuses(graph)) is not None:
+            raise PlanError(f"algorithm={algorithm!r} cannot run {graph.text}: {reason}.")
+        check_parameters(kind, options)
+    return pa.Table.from_batches(join_several(graph, tables, schema, algorithm, memory_bytes, options), schema)
+
+
+def _check_names(inputs: Mapping[str, Any]) -> None:
+    if not isinstance(inputs, Mapping):
+        raise InputError(f"the inputs are a dictionary of names and tables; got {type(inputs).__name__}.")
+    if len(inputs) < FEWEST:
+        raise InputError(
+            f"a join of several inputs takes {FEWEST} and more; got {len(inputs)}. For two: dovetail.join."
+        )
+    for alias in inputs:
+        if not re.fullmatch(r"[A-Za-z_]\w*", str(alias)):
+            raise InputError(f"{alias!r} cannot be the name of an input: use letters, digits and underscores.")
+    if len({alias.casefold() for alias in inputs}) < len(inputs):
+        raise InputError(f"names of inputs differ in case only: {', '.join(inputs)}.")
+
+
+if TYPE_CHECKING:
+    from dovetail.spark import Written
+
+
+def write(frame: Any, path: str | os.PathLike[str], mode: str = "error") -> Written:
+    """Write a Spark DataFrame into a directory of Parquet files, from the tasks that compute it.
+
+    What `dovetail.join` gave goes from the join into the file as it is, without becoming Spark's rows in between; any
+    other DataFrame is written as well. Readers see nothing until everything is written, whatever fails before. `mode`
+    is "error" (if the path is there already), "overwrite" or "append". Gives the number of files and of rows.
+    """
+    if not type(frame).__module__.startswith("pyspark.sql"):
+        raise InputError(f"dovetail.write takes a Spark DataFrame; got {type(frame).__name__}.")
+    from dovetail.spark import write_dataframe
+
+    return write_dataframe(frame, path, mode)
+
 
 On = str | Sequence[Any] | Any
 

@@ -25,20 +25,19 @@ from rich.text import Text
 
 from dovetail import api
 from dovetail.condition import parse
+from dovetail.core.metrics import Observer, Progress
+from dovetail.core.tables import check_output, dataset_of, format_of, plain_schema
 from dovetail.errors import DovetailError, InputError
-from dovetail.files import check_output, dataset_of, format_of
-from dovetail.live.recording import Recording
-from dovetail.live.server import watch as watch_run
-from dovetail.live.viewing import Viewing, announce
-from dovetail.metrics import Observer, Progress
-from dovetail.plan import JoinPlan
-from dovetail.planner import InputFacts, Unseen, join_type, plan_join
-from dovetail.progress import watched
-from dovetail.runtimes.embedded import Step
-from dovetail.runtimes.output import output_schema
+from dovetail.execution.in_process import Step
+from dovetail.execution.output import output_schema
+from dovetail.monitoring.options import Viewing, announce
+from dovetail.monitoring.progress_bar import watched
+from dovetail.monitoring.recording import Recording
+from dovetail.monitoring.server import watch as watch_run
+from dovetail.planning.plan import JoinPlan
+from dovetail.planning.planner import InputFacts, Unseen, join_type, plan_join
 from dovetail.sources import Source, flight
-from dovetail.state.budget import parse_bytes
-from dovetail.tables import plain_schema
+from dovetail.storage.budget import parse_bytes
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 console = Console()
@@ -248,7 +247,7 @@ def explain(
     if request.in_process:
         plan = request.explain(*request.inputs())
     else:
-        from dovetail.spark.session import session_for_now
+        from dovetail.spark.session.session import session_for_now
 
         with session_for_now() as spark:
             plan = request.explain(*request.frames(spark))
@@ -347,7 +346,7 @@ def _writer(out: Path, schema: pa.Schema) -> Iterator[Any]:
 
 
 def _join_on_spark(request: Request, out: Path, observer: Observer | None) -> int:
-    from dovetail.spark.session import session_for_now
+    from dovetail.spark.session.session import session_for_now
 
     observe = observer or _nobody
     observe(Progress("starting Spark"))

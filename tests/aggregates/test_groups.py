@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dovetail.aggregates.groups import group, one_group
-from dovetail.matchers.listed import NONE
+from dovetail.matching.kernel_pairs import NONE
 from dovetail.testing import random_table
 
 

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 
 from dovetail.aggregates import finish, partial_aggregates, partial_columns, partial_schema, result_schema
-from dovetail.batch import one_batch
 from dovetail.condition import parse
 from dovetail.condition.aggregates import Aggregate, parse_aggregates, parse_by
+from dovetail.core.rows import one_batch
 from dovetail.testing import random_table
 
 AGGREGATES = {

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dovetail.aggregates.ranks import rank
-from dovetail.matchers.listed import NONE
+from dovetail.aggregates.measures import rank
+from dovetail.matching.kernel_pairs import NONE
 from dovetail.testing import COLUMNS, random_table
 
 

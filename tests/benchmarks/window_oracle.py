@@ -9,7 +9,7 @@ from functools import cache
 from benchmarks.baselines.predicates import Query
 from benchmarks.baselines.windowed import StreamJoin
 
-from dovetail.batch import Side
+from dovetail.core.rows import Side
 
 Row = tuple[float | None, ...]
 Stream = tuple[tuple[Side, Row], ...]

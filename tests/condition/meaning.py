@@ -6,7 +6,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dovetail.batch import Side
 from dovetail.condition import (
     Band,
     Call,
@@ -25,7 +24,8 @@ from dovetail.condition import (
     matching,
     sides_of,
 )
-from dovetail.keys import Codes, order_codes
+from dovetail.core.codes import Codes, order_codes
+from dovetail.core.rows import Side
 
 Mask = NDArray[np.bool_]
 Aligned = tuple[pa.RecordBatch, pa.RecordBatch]

@@ -3,9 +3,9 @@
 import pyarrow as pa
 import pytest
 
-from dovetail.batch import Side
 from dovetail.condition import Column, sides_of, text_of
 from dovetail.condition.aggregates import parse_aggregates, parse_by
+from dovetail.core.rows import Side
 
 LEFT = pa.schema([("k", pa.int32()), ("Region", pa.dictionary(pa.int8(), pa.string()))])
 RIGHT = pa.schema([("k", pa.int32()), ("price", pa.decimal128(37, 2)), ("f", pa.float32())])

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dovetail.batch import Side
 from dovetail.condition import Call, Column, Literal, Opaque, bind, evaluate, matching, parse, passing, read_sql
+from dovetail.core.rows import Side
 from dovetail.errors import ConditionError
 
 NAN, INF = float("nan"), float("inf")

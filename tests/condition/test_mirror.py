@@ -6,10 +6,10 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
-from dovetail.batch import one_batch
 from dovetail.condition import Opaque, parse
 from dovetail.condition.mirror import mirrored
-from dovetail.matchers import build_matcher
+from dovetail.core.rows import one_batch
+from dovetail.matching import build_matcher
 from dovetail.testing import CONDITIONS, definition, random_table
 
 MORE = (

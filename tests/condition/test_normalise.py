@@ -6,7 +6,6 @@ import pyarrow as pa
 import pytest
 from tests.condition.schemas import LEFT, RIGHT
 
-from dovetail.batch import Side
 from dovetail.condition import (
     Band,
     Call,
@@ -25,6 +24,7 @@ from dovetail.condition import (
     sides_of,
     text_of,
 )
+from dovetail.core.rows import Side
 
 
 def parsed(text: str) -> Condition:

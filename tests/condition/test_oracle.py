@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from tests.condition.meaning import check_meaning
 from tests.condition.random_conditions import Conditions, table
 
-from dovetail.batch import Side
 from dovetail.condition import Condition, matching, parse, passing, spark_sql
+from dovetail.core.rows import Side
 
 ROWS = 9
 CONDITIONS = 3  # per example

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from tests.condition.schemas import LEFT, RIGHT
 
-from dovetail.batch import Side
 from dovetail.condition import Call, Column, Condition, Literal, describe, expression_of_names, parse, text_of
+from dovetail.core.rows import Side
 from dovetail.errors import ConditionError
 
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from tests.condition.schemas import LEFT, RIGHT
 
-from dovetail.batch import Side
 from dovetail.condition import Call, Column, Expression, Literal, Opaque, bind, quoted, read_sql, spark_sql, text_of
+from dovetail.core.rows import Side
 
 LISTS = "SQRT(AGGREGATE(ZIP_WITH(l.`v`, r.`v`, (p, q) -> POWER(p - q, 2)), 0D, (total, x) -> total + x))"
 

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.nested import NAN, SIGNS, holds, random_nested
 
-from dovetail.batch import one_batch
 from dovetail.condition import matching, parse, spark_sql
 from dovetail.condition.sort_keys import BLOCK, sort_keys
+from dovetail.core.rows import one_batch
+from dovetail.core.tables import arrow_table
 from dovetail.errors import ConditionError
-from dovetail.tables import arrow_table
 
 ROWS = 12
 ALL = (*SIGNS, "<=>")

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from tests.condition.schemas import LEFT, RIGHT
 
-from dovetail.batch import Side
 from dovetail.condition import Call, Column, Expression, Literal, Opaque, read_sql
 from dovetail.condition.sql import with_columns
+from dovetail.core.rows import Side
 from dovetail.errors import ConditionError
 
 

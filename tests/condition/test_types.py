@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from tests.condition.schemas import LEFT, RIGHT
 
-from dovetail.batch import Side
 from dovetail.condition import Call, Column, Expression, Literal, bind, read_sql, text_of
 from dovetail.condition.types import common, decimal_arithmetic, is_lossless, plain, spark_name
+from dovetail.core.rows import Side
 from dovetail.errors import ConditionError
 
 D = pa.decimal128

@@ -21,18 +21,19 @@ from tests.fuzz.cases import Case, draw
 from tests.fuzz.pairs import check_pairs, check_values, pairs_of
 
 import dovetail
-from dovetail.batch import Side, one_batch
 from dovetail.condition import Condition, parse
-from dovetail.matchers import build, choose_drive
-from dovetail.planner import InputFacts, plan_join, with_estimate
-from dovetail.runtimes import chunked
-from dovetail.runtimes.output import output_schema
-from dovetail.runtimes.work import Counting, Joining
-from dovetail.spark.cell import cells_at_rest, operator_cells
-from dovetail.spark.packing import ARROW_PACKED, Rewrite, packer
-from dovetail.spark.tables import KEPT, Look, Routed, is_both_unique, route
-from dovetail.statistics import Sample, measure
-from dovetail.tables import arrow_table
+from dovetail.core.rows import Side, one_batch
+from dovetail.core.tables import arrow_table
+from dovetail.execution import chunked
+from dovetail.execution.output import output_schema
+from dovetail.execution.tasks import Counting, Joining
+from dovetail.matching import choose_drive
+from dovetail.matching import matcher as build
+from dovetail.planning.planner import InputFacts, plan_join, with_estimate
+from dovetail.planning.statistics import Sample, measure
+from dovetail.spark.batch.cell import cells_at_rest, operator_cells
+from dovetail.spark.batch.tables import KEPT, Look, Routed, is_both_unique, route
+from dovetail.spark.exchange.packing import ARROW_PACKED, Rewrite, packer
 
 CASES = int(os.environ.get("DOVETAIL_FUZZ_CASES", "2000")) // 5
 SEED = int(os.environ.get("DOVETAIL_FUZZ_SEED", "0"))

@@ -8,19 +8,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dovetail.batch import one_batch
 from dovetail.condition.graph import parse_graph
-from dovetail.routers.hypercube import hypercube
-from dovetail.runtimes.multi_tables import multi_schema
-from dovetail.spark.multi import joined_cells
-from dovetail.spark.packing import ARROW_PACKED, multi_packer
-from dovetail.testing_multi import ALIASES, multi_definition, random_condition
-from dovetail.testing_tables import random_table
+from dovetail.core.rows import one_batch
+from dovetail.execution.multiway import multi_schema
+from dovetail.routing.hypercube import hypercube
+from dovetail.spark.batch.multi import joined_cells
+from dovetail.spark.exchange.packing import ARROW_PACKED, multi_packer
+from dovetail.testing.random_tables import random_table
+from dovetail.testing.several import ALIASES, multi_definition, random_condition
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_every_result_is_in_exactly_one_cell(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dovetail.spark.multi.settle", lambda: None)
+    monkeypatch.setattr("dovetail.spark.batch.multi.settle", lambda: None)
     rng = random.Random(seed)
     for _ in range(8):
         aliases = ALIASES[: rng.choice([3, 3, 4, 5])]

@@ -8,11 +8,12 @@ import pytest
 
 from dovetail.condition.graph import parse_graph
 from dovetail.errors import BudgetError, PlanError
-from dovetail.operators import MULTI_REGISTRY
-from dovetail.runtimes.simulated_multi import simulate_multi
-from dovetail.state.ordered.index import OrderedIndex
-from dovetail.state.several import expansion, links
-from dovetail.testing_multi import check_multi_operator, check_multi_run
+from dovetail.matching import links
+from dovetail.operators.multiway import expansion
+from dovetail.operators.registry import MULTI_REGISTRY
+from dovetail.simulation.several import simulate_multi
+from dovetail.storage.ordered_index import OrderedIndex
+from dovetail.testing.several import check_multi_operator, check_multi_run
 
 SHARED = "a.k = b.k AND b.k = c.k"
 

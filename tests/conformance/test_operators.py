@@ -12,7 +12,7 @@ from hypothesis import given, note
 from hypothesis import strategies as st
 
 from dovetail.condition import parse
-from dovetail.operators import REGISTRY, operator_class
+from dovetail.operators.registry import REGISTRY, operator_class
 from dovetail.testing import COLUMNS, CONDITIONS, check_operator, check_run, definition, random_table
 
 SCHEMA = random_table(random.Random(0), 0).schema

@@ -5,11 +5,11 @@ import random
 import numpy as np
 import pytest
 
-from dovetail.batch import Side
 from dovetail.condition import parse
-from dovetail.routers.hash import HashRouter, Heavy
-from dovetail.routers.one_bucket import OneBucketRouter
-from dovetail.state.hash_keys import HashKeys
+from dovetail.core.rows import Side
+from dovetail.matching.hash_keys import HashKeys
+from dovetail.routing.hash import HashRouter, Heavy
+from dovetail.routing.one_bucket import OneBucketRouter
 from dovetail.testing import CONDITIONS, check_router, random_table
 
 

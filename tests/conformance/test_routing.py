@@ -7,15 +7,15 @@ import pyarrow as pa
 import pytest
 from tests.random_rows import MORE_CONDITIONS, random_rows
 
-from dovetail.batch import Side, one_batch
 from dovetail.condition import Condition, parse, text_of
-from dovetail.matchers import choose_drive
-from dovetail.routers.blocks import BlockRouter
-from dovetail.routers.stripes import StripeRouter
+from dovetail.core.rows import Side, one_batch
+from dovetail.matching import choose_drive
+from dovetail.planning.statistics import Sample, measure
 from dovetail.routing import Task, choose_router, window_router
+from dovetail.routing.blocks import BlockRouter
 from dovetail.routing.candidates import candidates
-from dovetail.routing.choose import in_tasks
-from dovetail.statistics import Sample, measure
+from dovetail.routing.choice import in_tasks
+from dovetail.routing.streams import StripeRouter
 from dovetail.testing import CONDITIONS, check_router
 
 

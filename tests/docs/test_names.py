@@ -13,8 +13,8 @@ from dataclasses import fields
 from pathlib import Path
 
 import dovetail
-from dovetail.spark.options import Options
-from dovetail.spark.waves import WaveOptions
+from dovetail.spark.early.waves import WaveOptions
+from dovetail.spark.session.options import Options
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]

@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from tests.fuzz.cases import Case
 
-from dovetail.tables import arrow_table
+from dovetail.core.tables import arrow_table
 
 ONE_SIDED = ("left_semi", "left_anti")
 SHOWN = 100  # rows whose values are looked at

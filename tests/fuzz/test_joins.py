@@ -23,9 +23,10 @@ from tests.fuzz.pairs import check_pairs, check_values, pair_width, pairs_of
 
 import dovetail
 from dovetail.condition import parse
-from dovetail.matchers import build, choose_drive
-from dovetail.matchers.driving import KINDS
-from dovetail.runtimes import chunked
+from dovetail.execution import chunked
+from dovetail.matching import choose_drive
+from dovetail.matching import matcher as build
+from dovetail.matching.strategy import KINDS
 
 CASES = int(os.environ.get("DOVETAIL_FUZZ_CASES", "2000"))
 SEED = int(os.environ.get("DOVETAIL_FUZZ_SEED", "0"))

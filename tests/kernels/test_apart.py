@@ -1,6 +1,6 @@
 import numpy as np
 
-from dovetail.kernels.apart import apart
+from dovetail.kernels.listing import apart
 
 
 def test_only_pairs_from_different_sources_are_left() -> None:

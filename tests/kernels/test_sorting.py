@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from dovetail.core.codes import float_codes
 from dovetail.kernels import sorting
 from dovetail.kernels.sorting import invert, pick, scatter, sort_codes
-from dovetail.keys import float_codes
 
 Words = NDArray[np.int64]
 Shape = Callable[[np.random.Generator, int], Words]

@@ -1,6 +1,6 @@
 import pytest
 
-from dovetail.sources.causes import cause_of
+from dovetail.sources.protocol import cause_of
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from tests.patience import PATIENCE_S
 from tests.sources.scripted import Gate, Scripted, ScriptedReading
 
 import dovetail
-from dovetail.batch import Stall
+from dovetail.core.rows import Stall
 from dovetail.errors import InputError, SourceError
-from dovetail.operators import REGISTRY, operator_class
+from dovetail.operators.registry import REGISTRY, operator_class
 from dovetail.sources import Piece, Retry
 from dovetail.sources.feed import Feed
 from dovetail.testing import random_table

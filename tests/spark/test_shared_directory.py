@@ -19,11 +19,11 @@ from pyspark.sql import SparkSession
 
 import dovetail
 from dovetail.errors import InputError
-from dovetail.spark import shared_directory
-from dovetail.spark.parts import call_in_each_task, call_in_task
-from dovetail.spark.shared_directory import SharedDirectory, working_directory
-from dovetail.spark.wave_files import FETCHED_BYTES, Pages, WaveFiles
-from dovetail.state.blocks import BlockStore
+from dovetail.spark.early.files import FETCHED_BYTES, Pages, WaveFiles
+from dovetail.spark.exchange.partitions import call_in_each_task, call_in_task
+from dovetail.spark.session import shared_directory
+from dovetail.spark.session.shared_directory import SharedDirectory, working_directory
+from dovetail.storage.blocks import BlockStore
 
 ADVICE = "Give state_dir= another one."
 ON = "l.k = r.k AND l.a > r.b"

@@ -7,8 +7,7 @@ Partial results have ordinary columns (`partial_schema`), each of which is merge
 `partial_columns`). One cell that has all rows, as in process, needs no merging.
 """
 
-from dovetail.aggregates.columns import PartialColumn, partial_columns, partial_schema
-from dovetail.aggregates.final import finish, result_schema
+from dovetail.aggregates.columns import PartialColumn, finish, partial_columns, partial_schema, result_schema
 from dovetail.aggregates.partial import ROW, partial_aggregates, partials_by_row
 
 __all__ = [

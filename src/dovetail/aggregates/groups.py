@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dovetail.aggregates.limbs import carried, fits
-from dovetail.batch import Rows
 from dovetail.condition.sort_keys import sort_keys
+from dovetail.core.codes import is_fixed, order_codes
+from dovetail.core.rows import Rows
 from dovetail.kernels import windows
 from dovetail.kernels.sorting import row_type, sort_codes
 from dovetail.kernels.windows import Windows
-from dovetail.keys import is_fixed, order_codes
-from dovetail.matchers.listed import Numbers, Prepared, Words
+from dovetail.matching.kernel_pairs import Numbers, Prepared, Words
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dovetail.keys import is_fixed, order_codes
+from dovetail.core.codes import is_fixed, order_codes
 
 Words = NDArray[np.int64]
 

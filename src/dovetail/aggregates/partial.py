@@ -10,7 +10,7 @@ checked are pairs enumerated, in chunks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -18,13 +18,64 @@ import pyarrow as pa
 from dovetail.aggregates.columns import PartialColumn, partial_columns, partial_schema
 from dovetail.aggregates.groups import group, one_group
 from dovetail.aggregates.measures import Measure, measure
-from dovetail.batch import Side, take_rows
 from dovetail.condition import Condition, Expression, columns_of, evaluate, passing, sides_of
 from dovetail.condition.aggregates import Aggregate, GroupColumn
 from dovetail.condition.mirror import mirrored, mirrored_expression
-from dovetail.matchers import build_matcher
-from dovetail.matchers.partners import over_partners
-from dovetail.matchers.parts import Parts
+from dovetail.core.rows import Rows, Side, take_rows
+from dovetail.matching import build_matcher
+from dovetail.matching.kernel_pairs import NONE, Numbers, Words
+from dovetail.matching.matcher import ROOM, Part, Parts
+
+
+@dataclass(frozen=True, slots=True)
+class Partners:
+    """One entry per left row in each array."""
+
+    counts: Words
+    sums: list[Numbers]
+    smallest: list[Words]  # NONE where all partners have that code, or where there are none
+
+
+def over_partners(matcher: Parts, numbers: Sequence[Numbers], codes: Sequence[Words]) -> Partners:
+    """Add up each of `numbers` and take the smallest of each of `codes`, both one per right row.
+
+    Integers must be so small that no sum over all right rows leaves 64 bits.
+    """
+    rows = matcher.batches[0].num_rows
+    found = Partners(
+        np.zeros(rows, np.int64),
+        [np.zeros(rows, column.dtype) for column in numbers],
+        [np.full(rows, NONE) for _ in codes],
+    )
+    with np.errstate(over="ignore", invalid="ignore"):  # infinities are added up like other numbers
+        for part in matcher.parts:
+            if part.checks or ((numbers or codes) and not part.listed.adds_up):
+                for lefts, rights in Parts(matcher.batches, (part,)).pairs(ROOM):
+                    _add_pairs(found, lefts, rights, numbers, codes)
+            else:
+                _add_part(found, part, numbers, codes)
+    return found
+
+
+def _add_part(found: Partners, part: Part, numbers: Sequence[Numbers], codes: Sequence[Words]) -> None:
+    lefts, rights = part.rows
+    found.counts[lefts] += part.listed.row_counts()
+    for sums, column in zip(found.sums, numbers, strict=True):
+        sums[lefts] += part.listed.row_sums(column[rights])
+    for smallest, column in zip(found.smallest, codes, strict=True):
+        smallest[lefts] = np.minimum(smallest[lefts], part.listed.row_smallest(column[rights]))
+
+
+def _add_pairs(found: Partners, lefts: Rows, rights: Rows, numbers: Sequence[Numbers], codes: Sequence[Words]) -> None:
+    """Pairs of one left row mostly come one after the other: a run of them is added up first."""
+    starts = np.flatnonzero(np.diff(lefts, prepend=-1))
+    rows = lefts[starts]
+    np.add.at(found.counts, rows, np.diff(starts, append=len(lefts)))
+    for sums, column in zip(found.sums, numbers, strict=True):
+        np.add.at(sums, rows, np.add.reduceat(column[rights], starts))
+    for smallest, column in zip(found.smallest, codes, strict=True):
+        np.minimum.at(smallest, rows, np.minimum.reduceat(column[rights], starts))
+
 
 ROW = "row"
 

@@ -8,8 +8,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from dovetail.batch import Side, empty_batch
-from dovetail.condition.band_bounds import closed_bounds
+from dovetail.condition.bands import closed_bounds
 from dovetail.condition.bind import Binder, bind
 from dovetail.condition.evaluate import evaluate, keyed_rows, matching, passing
 from dovetail.condition.expression import (
@@ -39,6 +38,7 @@ from dovetail.condition.predicates import (
 )
 from dovetail.condition.render import condition_text, describe, spark_sql, text_of
 from dovetail.condition.sql import read_sql, too_deep
+from dovetail.core.rows import Side, empty_batch
 from dovetail.errors import ConditionError
 
 On = str | Expression | Sequence[str | Expression]

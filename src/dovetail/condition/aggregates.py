@@ -16,7 +16,6 @@ from typing import Literal as OneOf
 import pyarrow as pa
 from sqlglot import exp
 
-from dovetail.batch import Side, empty_batch
 from dovetail.condition import names, types
 from dovetail.condition.bind import Binder
 from dovetail.condition.evaluate import evaluate
@@ -24,6 +23,7 @@ from dovetail.condition.expression import Column, Expression, sides_of, type_of
 from dovetail.condition.render import text_of
 from dovetail.condition.sql import parse_text
 from dovetail.condition.translate import Translator
+from dovetail.core.rows import Side, empty_batch
 from dovetail.errors import ConditionError, InputError
 
 t = pa.types

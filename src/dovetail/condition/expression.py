@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from dovetail.batch import Side
+from dovetail.core.rows import Side
 
 COMPARISONS = frozenset({"=", "!=", "<", "<=", ">", ">=", "<=>"})
 

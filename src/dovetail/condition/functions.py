@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dovetail.condition import casts, number_functions, text_functions, types
 from dovetail.condition.expression import Call, Literal, type_of
 from dovetail.condition.sort_keys import sort_keys
-from dovetail.keys import order_codes
+from dovetail.core.codes import order_codes
 
 Function = Callable[[Call, list[pa.Array]], pa.Array]
 

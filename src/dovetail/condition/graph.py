@@ -18,14 +18,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from dovetail.batch import Rows, Side
 from dovetail.condition import names, parse, passing
+from dovetail.condition.dialect import refuse
 from dovetail.condition.expression import Expression
 from dovetail.condition.mirror import mirrored_expression
 from dovetail.condition.predicates import Condition
-from dovetail.condition.refusals import refuse
 from dovetail.condition.sql import parse_text
 from dovetail.condition.translate import Translator
+from dovetail.core.rows import Rows, Side
 from dovetail.errors import ConditionError
 
 EMPTY = pa.schema([])

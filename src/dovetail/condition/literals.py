@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from dovetail.condition import types
-from dovetail.condition.casts import can_cast, cast, python_value
+from dovetail.condition.casts import can_cast, cast, parse_instant, python_value
 from dovetail.condition.expression import Literal
-from dovetail.condition.instants import parse_instant
 from dovetail.errors import ConditionError
 
 t = pa.types

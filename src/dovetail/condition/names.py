@@ -6,8 +6,8 @@ from difflib import get_close_matches
 
 import pyarrow as pa
 
-from dovetail.batch import Side
 from dovetail.condition.expression import Column
+from dovetail.core.rows import Side
 from dovetail.errors import ConditionError
 
 Schemas = tuple[pa.Schema, pa.Schema]

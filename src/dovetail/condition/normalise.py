@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dovetail.batch import Side
 from dovetail.condition.bands import bands, less_of
 from dovetail.condition.bind import Binder
-from dovetail.condition.distances import distance
 from dovetail.condition.expression import Call, Expression, sides_of
-from dovetail.condition.linear import FLIPPED, separated, simplified
-from dovetail.condition.logic import FALSE, conjuncts
-from dovetail.condition.overlaps import overlaps
+from dovetail.condition.geometry import distance, overlaps
+from dovetail.condition.linear import FALSE, FLIPPED, conjuncts, separated, simplified
 from dovetail.condition.predicates import Condition, Equal, Less, NotEqual, Predicate
+from dovetail.core.rows import Side
 
 
 def normalise(expression: Expression, binder: Binder) -> Condition:

@@ -12,8 +12,8 @@ from typing import Literal as OneOf
 
 import pyarrow as pa
 
-from dovetail.batch import Side
 from dovetail.condition.expression import Expression
+from dovetail.core.rows import Side
 
 
 @dataclass(frozen=True, slots=True)

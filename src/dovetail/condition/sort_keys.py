@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from dovetail.condition import types
 from dovetail.condition.casts import decode, elements, validity
+from dovetail.core.codes import is_fixed, order_codes
 from dovetail.errors import ConditionError
-from dovetail.keys import is_fixed, order_codes
 
 t = pa.types
 

@@ -22,7 +22,7 @@ from rich.table import Table
 from dovetail.api import join
 from dovetail.demo.scene import Scene
 from dovetail.demo.script import Sender, senders, silences
-from dovetail.following import known_figures
+from dovetail.monitoring.follow_query import known_figures
 
 ON = "l.order_id = r.order_id"
 MEMORY = "320KB"
@@ -34,7 +34,7 @@ LINE_S = 2.0  # between lines of plain text
 
 def run(console: Console, compare: bool = False) -> bool:
     """Run the demo; True if all answers are right. With `compare`, once more with XJoin, and both side by side."""
-    from dovetail.spark.session import BRIEF, local_session
+    from dovetail.spark.session.session import BRIEF, local_session
 
     say(console, "starting Spark …")
     place = Path(tempfile.mkdtemp(prefix="dovetail-demo-"))

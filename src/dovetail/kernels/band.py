@@ -27,11 +27,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dovetail.core.codes import float_codes
 from dovetail.kernels.compiling import kernel
 from dovetail.kernels.listing import CHUNK, Check, Rows, Words
 from dovetail.kernels.sorting import row_type, sort_codes
 from dovetail.kernels.windows import Windows
-from dovetail.keys import float_codes
 
 Floats = NDArray[np.float64]
 

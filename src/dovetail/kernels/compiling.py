@@ -19,7 +19,7 @@ from typing import Any, TypeVar, cast
 
 import numba
 
-from dovetail.directories import check_contents, private_directory, user_cache
+from dovetail.core.directories import check_contents, private_directory, user_cache
 from dovetail.errors import InputError
 
 F = TypeVar("F", bound=Callable[..., Any])

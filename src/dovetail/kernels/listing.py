@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dovetail.kernels.compiling import kernel
+
 Words = NDArray[np.int64]
 Rows = NDArray[Any]  # int32 where all row numbers fit, else int64
 Flags = NDArray[np.bool_]
@@ -30,3 +32,20 @@ def padded(rows: Rows) -> Rows:
 def new_chunk(pairs: int, type_: np.dtype[Any]) -> tuple[Rows, Rows]:
     """Where to list so many pairs."""
     return np.empty(pairs + int(STRIDE), type_), np.empty(pairs + int(STRIDE), type_)
+
+
+def apart(lefts: Rows, rights: Rows, left_sources: Words, right_sources: Words) -> tuple[Rows, Rows]:
+    """Those of the pairs (lefts[i], rights[i]); the arrays are used for the answer."""
+    count = _keep(lefts, rights, left_sources, right_sources)
+    return lefts[:count], rights[:count]
+
+
+@kernel
+def _keep(lefts: Rows, rights: Rows, left_sources: Words, right_sources: Words) -> int:
+    """Every pair is written; one that is not wanted is overwritten by the next: no branch that nobody could predict."""
+    count = 0
+    for k in range(len(lefts)):
+        left, right = lefts[k], rights[k]
+        lefts[count], rights[count] = left, right
+        count += left_sources[left] != right_sources[right]
+    return count

@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Protocol
 import pyarrow as pa
 
 from dovetail.condition.graph import Graph
-from dovetail.metrics import Counters
+from dovetail.core.metrics import Counters
+from dovetail.core.rows import Tuples
 from dovetail.operators.protocol import Manifest, Parameters, Usage
-from dovetail.state.blocks import BlockStore
-from dovetail.state.budget import Budget
-from dovetail.tuples import Tuples
+from dovetail.storage.blocks import BlockStore
+from dovetail.storage.budget import Budget
 
 
 @dataclass(slots=True)

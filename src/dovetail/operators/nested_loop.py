@@ -25,16 +25,85 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from dovetail.batch import Pairs, Rows, Side
-from dovetail.condition import Condition
-from dovetail.metrics import Counters
+from dovetail.condition import Condition, Equal, Expression, Less, NotEqual, evaluate, matching, passing
+from dovetail.core.codes import is_fixed, order_codes
+from dovetail.core.metrics import Counters
+from dovetail.core.rows import Pairs, Rows, Side
+from dovetail.kernels import cross as kernels
+from dovetail.operators.blockwise.block_join import BlockWork
 from dovetail.operators.protocol import INNER, Manifest, Parameters, Usage, Workspace
-from dovetail.state.blocks import Block
-from dovetail.state.budget import BUFFER
-from dovetail.state.ordered.block_work import BlockWork
-from dovetail.state.ordered.cross import Comparable, Cross
-from dovetail.state.residence import Clock
+from dovetail.storage.blocks import Block
+from dovetail.storage.budget import BUFFER
+from dovetail.storage.residence import Clock
+
+OPERATORS = {
+    "=": kernels.EQUAL,
+    "!=": kernels.NOT_EQUAL,
+    "<": kernels.LESS,
+    "<=": kernels.LESS_EQUAL,
+    ">": kernels.GREATER,
+    ">=": kernels.GREATER_EQUAL,
+}
+MOST_PAIRS = 1 << 18  # pairs looked at before they are yielded
+
+
+class Comparable(NamedTuple):
+    """A batch made ready: its rows that can match at all, and their codes, one line per compared key."""
+
+    batch: pa.RecordBatch
+    rows: Rows
+    codes: NDArray[np.int64]
+
+
+class Cross:
+    def __init__(self, condition: Condition) -> None:
+        self._condition = condition
+        compared: list[tuple[Expression, str, Expression]] = []
+        covered: set[Expression] = set()
+        for p in condition.predicates:
+            match p:
+                case Equal(left, right):
+                    operator = "="
+                case NotEqual(left, right):
+                    operator = "!="
+                case Less(left, operator, right):
+                    pass
+                case _:
+                    continue
+            if left.type is not None and is_fixed(left.type):
+                compared.append((left, operator, right))
+                covered.update(p.source)
+        self._keys = [(left, right) for left, _, right in compared]
+        self._operators = np.array([OPERATORS[o] for _, o, _ in compared], np.int64)
+        self._checks = tuple(c for c in condition.conjuncts if c not in covered)
+
+    def prepare(self, side: Side, batch: pa.RecordBatch) -> Comparable:
+        sides = (batch, None) if side is Side.LEFT else (None, batch)
+        alive = passing(self._condition.filters[side], side, batch)
+        lines = []
+        for pair in self._keys:
+            codes = order_codes(evaluate(pair[side], *sides))
+            if codes.valid is not None:
+                alive = codes.valid if alive is None else alive & codes.valid
+            lines.append(codes.values)
+        rows = np.arange(batch.num_rows) if alive is None else np.flatnonzero(alive)
+        matrix = np.array(lines, np.int64).reshape(len(lines), batch.num_rows)
+        return Comparable(batch, rows, np.ascontiguousarray(matrix[:, rows]))
+
+    def pairs(self, left: Comparable, right: Comparable) -> Iterator[tuple[Rows, Rows]]:
+        """Matching (left row, right row), in pieces of bounded size."""
+        room = max(MOST_PAIRS, len(right.rows))
+        start = 0
+        while start < len(left.rows) and len(right.rows):
+            lefts, rights, start = kernels.cross_join(left.codes, right.codes, self._operators, start, room)
+            left_rows, right_rows = left.rows[lefts], right.rows[rights]
+            if self._checks and len(left_rows):
+                good = matching(self._checks, left.batch, left_rows, right.batch, right_rows)
+                left_rows, right_rows = left_rows[good], right_rows[good]
+            if len(left_rows):
+                yield left_rows, right_rows
 
 
 class _Chunk(NamedTuple):

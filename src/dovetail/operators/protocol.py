@@ -8,15 +8,34 @@ from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
 
-from dovetail.batch import Results, Side
 from dovetail.condition.predicates import Condition
-from dovetail.estimate import Estimator
-from dovetail.metrics import Counters
-from dovetail.state.blocks import BlockStore
-from dovetail.state.budget import Budget, Shares
-from dovetail.state.manifest import Manifest, Usage
+from dovetail.core.metrics import Counters
+from dovetail.core.rows import Results, Side
+from dovetail.estimation.estimate import Estimator
+from dovetail.storage.blocks import BlockStore
+from dovetail.storage.budget import Budget, Shares
 
 __all__ = ["INNER", "JoinOperator", "Manifest", "Parameters", "Usage", "Workspace"]
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What an operator holds right now."""
+
+    resident_rows: int = 0
+    resident_bytes: int = 0
+    spilled_rows: int = 0
+    spilled_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """All an operator needs to continue elsewhere. Small and JSON-ready; bulk state is immutable segment files."""
+
+    version: int
+    state: dict[str, Any]
+    segments: tuple[str, ...]  # names, relative to the block store's directory
+
 
 Parameters = Mapping[str, Any]
 """What an operator can be told, by name, and the type that each value has to have, as `isinstance` takes it."""

@@ -1,7 +1,7 @@
 """From a condition and a look at the data to a router: candidates, and the choice between them."""
 
 from dovetail.routing.candidates import Task, one_bucket
-from dovetail.routing.choose import Routing, choose_router, expected_pairs, in_tasks
+from dovetail.routing.choice import Routing, choose_router, expected_pairs, in_tasks
 from dovetail.routing.streams import window_router
 
 __all__ = ["Routing", "Task", "choose_router", "expected_pairs", "in_tasks", "one_bucket", "window_router"]

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.batch import Side
 from dovetail.condition import (
     Band,
     Condition,
@@ -30,17 +29,16 @@ from dovetail.condition import (
     keyed_rows,
     types,
 )
-from dovetail.keys import list_lengths
-from dovetail.matchers import Drive, most_selective
-from dovetail.plan import Choice
-from dovetail.routers.blocks import BlockRouter, Comparison, cut_blocks, meeting, number_cells
-from dovetail.routers.grid import Axis, GridRouter, Span, Window, element_of
-from dovetail.routers.hash import HashRouter, heavy_keys
-from dovetail.routers.one_bucket import OneBucketRouter
-from dovetail.routers.protocol import Router
-from dovetail.routing.axes import band_axis, distance_axis
-from dovetail.state.rough_codes import Floats, Words, rough_codes
-from dovetail.statistics import Samples
+from dovetail.core.codes import Floats, Words, list_lengths, rough_codes
+from dovetail.core.rows import Side
+from dovetail.matching import Drive, most_selective
+from dovetail.planning.plan import Choice
+from dovetail.planning.statistics import Samples
+from dovetail.routing.blocks import BlockRouter, Comparison, cut_blocks, meeting, number_cells
+from dovetail.routing.grid import Axis, GridRouter, Span, Window, band_axis, distance_axis, element_of
+from dovetail.routing.hash import HashRouter, heavy_keys
+from dovetail.routing.one_bucket import OneBucketRouter
+from dovetail.routing.protocol import Router
 
 FINER = 2  # cells per task, so that tasks can be evened out
 MOST_CELLS = 1 << 12

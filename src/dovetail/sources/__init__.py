@@ -13,8 +13,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dovetail.core.lazy import lazy_modules
 from dovetail.errors import InputError
-from dovetail.lazy import lazy_modules
 from dovetail.sources.protocol import Piece, Reading, Source
 from dovetail.sources.reader import Retry
 

@@ -20,10 +20,9 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import flight
 
-from dovetail.batch import slices
+from dovetail.core.rows import slices
 from dovetail.errors import SourceError
-from dovetail.sources.causes import cause_of
-from dovetail.sources.protocol import Piece
+from dovetail.sources.protocol import Piece, cause_of
 
 OFFSETS = b"dovetail: tickets with offsets"
 GROWING = b"dovetail: tickets with offsets, more rows to come"

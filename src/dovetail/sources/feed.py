@@ -19,7 +19,7 @@ from contextlib import suppress
 
 import pyarrow as pa
 
-from dovetail.batch import Arrival, End, Event, Side, Stall, slices
+from dovetail.core.rows import Arrival, End, Event, Side, Stall, slices
 from dovetail.errors import SourceError
 from dovetail.sources.protocol import Source
 from dovetail.sources.reader import Reader, Retry

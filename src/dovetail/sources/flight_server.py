@@ -16,8 +16,8 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import flight
 
-from dovetail.batch import slices
-from dovetail.files import dataset_of
+from dovetail.core.rows import slices
+from dovetail.core.tables import dataset_of
 from dovetail.sources.arrow_flight import GROWING, OFFSETS, ticket
 from dovetail.sources.pace import steady
 from dovetail.sources.paced import Paced, PacedReading

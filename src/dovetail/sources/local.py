@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from dovetail.batch import one_batch
+from dovetail.core.rows import one_batch
+from dovetail.core.tables import arrow_table, plain_schema
 from dovetail.errors import InputError
 from dovetail.sources.protocol import Piece, Position, Source
-from dovetail.tables import arrow_table, plain_schema
 
 
 class Local:

@@ -7,7 +7,7 @@ import time
 
 import pyarrow as pa
 
-from dovetail.batch import one_batch
+from dovetail.core.rows import one_batch
 from dovetail.sources.protocol import Piece
 from dovetail.sources.values import Seconds
 

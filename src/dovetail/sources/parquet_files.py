@@ -17,13 +17,12 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from dovetail.core.tables import dataset_of, format_of, plain_schema
 from dovetail.errors import InputError
-from dovetail.files import dataset_of, format_of
 from dovetail.sources.local import conformed
+from dovetail.sources.parquet_rows import read_rows
 from dovetail.sources.protocol import Piece
-from dovetail.sources.row_groups import read_rows
 from dovetail.sources.scans import Place
-from dovetail.tables import plain_schema
 
 BATCH_ROWS = 1 << 15
 VARIABLE = frozenset([pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.null()])

@@ -26,8 +26,7 @@ from psycopg import RawServerCursor, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from dovetail.errors import SourceError
-from dovetail.sources.causes import cause_of
-from dovetail.sources.protocol import Piece
+from dovetail.sources.protocol import Piece, cause_of
 
 Key = tuple[Any, ...]
 

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
+
+NOISE = re.compile(r"\.? (Detail: Python exception|gRPC client debug context|Client context):.*")
+"""What gRPC adds to what a server said."""
+
+
+def cause_of(error: BaseException) -> str:
+    """The first line of an error's message, without a full stop; its kind where it says nothing."""
+    first, *_ = [*str(error).strip().splitlines(), ""]
+    return NOISE.sub("", first).rstrip(". ") or type(error).__name__
+
 
 Position = Any
 """Where a source goes on after a break: a row number, a key, whatever the source understands. None is the start."""

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from dovetail.errors import DovetailError, SourceError
-from dovetail.sources.causes import cause_of
 from dovetail.sources.local import conformed, joined_schema
-from dovetail.sources.protocol import Piece, Position, Reading, Source
+from dovetail.sources.protocol import Piece, Position, Reading, Source, cause_of
 
 log = logging.getLogger("dovetail.sources")
 

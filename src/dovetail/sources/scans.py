@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from dovetail.batch import one_batch
+from dovetail.core.rows import one_batch
 
 
 class Place(NamedTuple):

@@ -1,11 +1,11 @@
 """Joins on Spark. The only package that imports pyspark."""
 
-from dovetail.lazy import lazy_modules
-from dovetail.spark.aggregates import aggregate_dataframes, count_dataframes
+from dovetail.core.lazy import lazy_modules
+from dovetail.spark.batch.aggregates import aggregate_dataframes, count_dataframes
+from dovetail.spark.batch.multi import multijoin_dataframes
+from dovetail.spark.early.waves import explain_waves, progressive_dataframes
+from dovetail.spark.exchange.sink import Written, write_dataframe
 from dovetail.spark.joins import explain_dataframes, join_dataframes
-from dovetail.spark.multi import multijoin_dataframes
-from dovetail.spark.sink import Written, write_dataframe
-from dovetail.spark.waves import explain_waves, progressive_dataframes
 
 __all__ = [
     "Written",

@@ -12,29 +12,29 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 
-from dovetail.batch import Side
 from dovetail.condition import Column, spark_sql, text_of
+from dovetail.core.rows import Side
 from dovetail.errors import InputError, PlanError
-from dovetail.plan import Choice, JoinPlan
-from dovetail.planner import InputFacts, join_type, plan_join
-from dovetail.routers.hash import HashRouter
-from dovetail.routers.protocol import Router
+from dovetail.execution.output import output_schema
+from dovetail.planning.plan import Choice, JoinPlan
+from dovetail.planning.planner import InputFacts, join_type, plan_join
 from dovetail.routing import one_bucket, window_router
-from dovetail.runtimes.output import output_schema
-from dovetail.spark.binding import Bound, after_join, bind_frames, by_position, position_name
-from dovetail.spark.diagonal import FrameDiagonals
-from dovetail.spark.options import AVAILABLE, SOURCE, Options, check_told
-from dovetail.spark.schemas import carried_schema, result_fields
-from dovetail.spark.sink import remember_join
+from dovetail.routing.hash import HashRouter
+from dovetail.routing.protocol import Router
+from dovetail.spark.batch.tables import is_both_unique, joined_tables, look_at, route, shuffle_partitions
+from dovetail.spark.diag.join import FrameDiagonals
+from dovetail.spark.exchange.sink import remember_join
+from dovetail.spark.frames.binding import Bound, after_join, bind_frames, by_position, position_name
+from dovetail.spark.frames.schemas import carried_schema, result_fields
+from dovetail.spark.session.options import AVAILABLE, SOURCE, Options, check_told
+from dovetail.spark.session.worker_python import prepare_workers
 from dovetail.spark.sources.columns import END
-from dovetail.spark.state import state_directory, use_rocksdb
-from dovetail.spark.stream_cell import Setting, TwoStreams
-from dovetail.spark.streaming import join_streams
-from dovetail.spark.tables import is_both_unique, joined_tables, look_at, route, shuffle_partitions
-from dovetail.spark.watermarks import other_watermarks, with_delays
-from dovetail.spark.window_plan import WindowJoin
-from dovetail.spark.windowed import join_windowed
-from dovetail.spark.worker_python import prepare_workers
+from dovetail.spark.streaming.cell import Setting, TwoStreams
+from dovetail.spark.streaming.state_dir import state_directory, use_rocksdb
+from dovetail.spark.streaming.streams import join_streams
+from dovetail.spark.streaming.watermarks import other_watermarks, with_delays
+from dovetail.spark.streaming.window_plan import WindowJoin
+from dovetail.spark.streaming.windowed import join_windowed
 from dovetail.window import Window
 
 MARK = "__dovetail_end"

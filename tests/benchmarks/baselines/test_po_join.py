@@ -11,7 +11,7 @@ from benchmarks.baselines.two_part import Span
 from benchmarks.baselines.work import Work
 from tests.benchmarks.window_oracle import expected, query_of, random_stream, results
 
-from dovetail.batch import Side
+from dovetail.core.rows import Side
 
 Q1 = Query.of("<", ">")  # POWER, COOL
 R = np.array([(1800, 2100), (2200, 1600), (1200, 4000), (1260, 3500)], float)

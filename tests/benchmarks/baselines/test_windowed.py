@@ -17,7 +17,7 @@ from benchmarks.baselines.split_join import split_join
 from benchmarks.baselines.windowed import WindowJoin
 from tests.benchmarks.window_oracle import NAMES, expected, query_of, random_stream, results
 
-from dovetail.batch import Side
+from dovetail.core.rows import Side
 
 JOINS: dict[str, Callable[[Query, int], WindowJoin]] = {
     "nested loop": nested_loop_join,

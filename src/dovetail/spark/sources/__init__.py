@@ -15,9 +15,8 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from dovetail.spark.sources.flight import FlightFormat
-from dovetail.spark.sources.postgresql import PostgresFormat
-from dovetail.spark.worker_python import prepare_workers
+from dovetail.spark.session.worker_python import prepare_workers
+from dovetail.spark.sources.formats import FlightFormat, PostgresFormat
 
 __all__ = ["register"]
 

@@ -20,8 +20,8 @@ from dovetail.sources.local import joined_schema
 from dovetail.sources.protocol import Position, Ranged
 from dovetail.sources.reader import Reader
 from dovetail.spark.sources.columns import Columns, spark_schema
-from dovetail.spark.sources.inflow import ADVICE, Inflow
 from dovetail.spark.sources.offsets import Offset
+from dovetail.spark.sources.prefetch import ADVICE, Inflow
 from dovetail.spark.sources.settings import COMMON, Settings, check_names
 
 FIRST_WAIT_S = 1.0  # for the first rows, so that the first micro-batch is not empty without need

@@ -1,0 +1,1 @@
+"""The vocabulary that every layer speaks: rows, codes, metrics, tables."""

@@ -1,0 +1,159 @@
+"""Key columns as int64 codes that keep order and equality.
+
+    value a < b   <=>   code(a) < code(b)          value a = b   <=>   code(a) = code(b)
+
+Floats follow Spark: NaN equals NaN and is larger than everything, -0.0 equals 0.0. Types that do not fit in 64 bits
+(strings, binary, decimals of more than 18 digits) have no such code: see `is_fixed`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+SMALL_DECIMAL = 18  # digits that always fit in 64 bits
+SIGN = np.int64(-(2**63))
+ALL_BUT_SIGN = np.int64(2**63 - 1)
+INFINITY = np.array(np.inf).view(np.int64)[()]
+BLOCK = 1 << 14  # numbers at a time: what is in between stays in the cache
+
+
+class Codes(NamedTuple):
+    """One code per row; `valid` is False for null, or None where there are no nulls."""
+
+    values: NDArray[np.int64]
+    valid: NDArray[np.bool_] | None
+
+
+@cache
+def is_fixed(type_: pa.DataType) -> bool:
+    """Whether values of this type have an order-preserving 64-bit code."""
+    t = pa.types
+    if t.is_decimal(type_):
+        return bool(type_.precision <= SMALL_DECIMAL)
+    return bool(
+        t.is_boolean(type_)
+        or t.is_integer(type_)
+        or t.is_floating(type_)
+        or t.is_date(type_)
+        or t.is_time(type_)
+        or t.is_timestamp(type_)
+        or t.is_duration(type_)
+    )
+
+
+def order_codes(array: pa.Array) -> Codes:
+    """The order-preserving codes of a column of a fixed type."""
+    valid = None if array.null_count == 0 else np.asarray(array.is_valid())
+    return Codes(_values(array), valid)
+
+
+def _values(array: pa.Array) -> NDArray[np.int64]:
+    type_ = array.type
+    t = pa.types
+    if t.is_floating(type_):
+        return float_codes(np.asarray(_dense(array.cast(pa.float64()))))
+    if t.is_boolean(type_):
+        return np.asarray(_dense(array.cast(pa.int8()))).astype(np.int64)
+    if t.is_decimal(type_):
+        return _decimal_codes(array)
+    if t.is_integer(type_):
+        numbers = np.asarray(_dense(array))
+        if numbers.dtype == np.uint64:
+            return numbers.view(np.int64) ^ SIGN
+        return numbers.astype(np.int64, copy=False)
+    width = pa.int32() if type_.bit_width == 32 else pa.int64()
+    return np.asarray(_dense(array.view(width))).astype(np.int64, copy=False)
+
+
+def float_codes(numbers: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Order-preserving codes of doubles: negative numbers have all bits but the sign flipped.
+
+    Where there are none, and no NaN, the codes are the numbers themselves, not a copy.
+    """
+    plain = numbers.view(np.int64)
+    if len(plain) and plain.min() >= 0 and plain.max() <= INFINITY:
+        return plain
+    codes = np.empty(len(numbers))
+    for start in range(0, len(numbers), BLOCK):
+        clean = codes[start : start + BLOCK]
+        np.add(numbers[start : start + BLOCK], 0.0, out=clean)  # -0.0 becomes 0.0
+        clean[np.isnan(clean)] = np.nan  # one NaN, positive: the largest code
+        bits = clean.view(np.int64)
+        bits ^= (bits >> 63) & ALL_BUT_SIGN
+    return codes.view(np.int64)
+
+
+def _dense(array: pa.Array) -> pa.Array:
+    """The array with nulls replaced by zero, so that it can be viewed as numbers without a copy through objects."""
+    return array if array.null_count == 0 else pc.fill_null(array, pa.scalar(0, array.type))
+
+
+def _decimal_codes(array: pa.Array) -> NDArray[np.int64]:
+    """Unscaled values; a decimal of at most 18 digits lives in its lowest 64 bits."""
+    words = array.type.bit_width // 64
+    if words == 0:
+        return np.asarray(_dense(array.view(pa.int32()))).astype(np.int64)
+    buffer = np.frombuffer(array.buffers()[1], np.int64)
+    return buffer[array.offset * words : (array.offset + len(array)) * words : words].copy()
+
+
+def short_decimals(array: pa.Array) -> NDArray[np.int64] | None:
+    """Unscaled values of a column without nulls, if all of them happen to fit in 64 bits; None for other types."""
+    if not (pa.types.is_decimal128(array.type) or pa.types.is_decimal256(array.type)):
+        return None
+    count = array.type.bit_width // 64
+    words = np.frombuffer(array.buffers()[1], np.int64)[count * array.offset : count * (array.offset + len(array))]
+    low = words[::count]
+    return low.copy() if all((words[i::count] == low >> 63).all() for i in range(1, count)) else None
+
+
+def list_lengths(lists: pa.Array) -> NDArray[np.int64]:
+    """How many elements each list of a column without nulls has."""
+    return np.asarray(pc.list_value_length(lists)).astype(np.int64)
+
+
+Words = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+PREFIX = 8  # bytes of a string
+
+
+def rough_codes(array: pa.Array) -> Words:
+    """Codes of a column without nulls, of any type that has an order."""
+    if is_fixed(array.type):
+        return order_codes(array).values
+    if pa.types.is_decimal(array.type):
+        return float_codes(numbers(array))
+    return _prefixes(array)
+
+
+def numbers(array: pa.Array) -> Floats:
+    """The numbers of a column without nulls; days and time units for dates and times, unscaled values of decimals."""
+    type_ = array.type
+    if pa.types.is_floating(type_):
+        return np.asarray(array.cast(pa.float64()))
+    if pa.types.is_decimal(type_) and not is_fixed(type_):
+        scaled: Floats = np.asarray(array.cast(pa.float64())) * 10.0**type_.scale
+        return scaled
+    if pa.types.is_uint64(type_):  # its codes are so far below zero that small numbers would be one
+        return np.asarray(array).astype(np.float64)
+    return order_codes(array).values.astype(np.float64)
+
+
+def _prefixes(array: pa.Array) -> Words:
+    """The first bytes of strings, as they are compared: byte by byte, the shorter one first."""
+    wide = pc.cast(array, pa.large_binary())
+    offsets = np.frombuffer(wide.buffers()[1], np.int64)[wide.offset : wide.offset + len(wide) + 1]
+    buffer = wide.buffers()[2]
+    data = np.frombuffer(buffer if buffer is not None else b"", np.uint8)
+    places = offsets[:-1, None] + np.arange(PREFIX)
+    inside = places < offsets[1:, None]
+    letters = np.zeros(places.shape, np.uint8)
+    letters[inside] = data[places[inside]]
+    return letters.view(">u8").ravel().astype(np.uint64).view(np.int64) ^ SIGN

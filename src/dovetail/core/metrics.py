@@ -1,0 +1,89 @@
+"""What a run did and is doing: counters for experiments, progress for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+
+from dovetail.estimation.estimate import Estimate
+
+HEARTBEAT_S = 1.0
+"""How often a cell of a join of streams that end says that it is not finished, if it has nothing else to say."""
+
+
+@dataclass(slots=True)
+class Counters(Mapping[str, int]):
+    """Work done so far, in units that do not depend on the machine. Read as attributes or as a mapping."""
+
+    rows_received: int = 0
+    late_rows: int = 0  # behind the watermark: not used
+    merges: int = 0  # of sorted runs
+    results: int = 0
+    probes: int = 0
+    pairs_tested: int = 0
+    pages_written: int = 0
+    pages_read_sequential: int = 0
+    pages_read_random: int = 0
+    rows_shed: int = 0  # dropped because somebody asked for it
+    results_missed: int = 0  # for that reason
+    results_missed_expected: int = 0  # by what was known of the arrivals when rows were dropped
+    peak_rows_in_memory: int = 0
+    peak_bytes_in_memory: int = 0
+    peak_buffer_rows: int = 0
+
+    def __getitem__(self, name: str) -> int:
+        if name not in list(self):
+            raise KeyError(name)
+        value: int = getattr(self, name)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return (f.name for f in fields(self))
+
+    def __len__(self) -> int:
+        return len(fields(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run is: the results of its phase so far, and how many there will be."""
+
+    phase: str  # preparing, joining, writing
+    results: int = 0
+    total: int | None = None  # None while it is not known
+    exact: bool = True  # else the total is an estimate
+
+
+Observer = Callable[[Progress], None]
+"""Is told of progress, often: it should not take long."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceState:
+    """One input of a running join."""
+
+    name: str
+    rows: int = 0  # that have come
+    state: str = "arriving"  # or stalled, ended
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A running join at one moment: what it is busy with, what it has found, what it holds."""
+
+    phase: str  # preparing; arriving, reactive, cleanup; waiting, if nothing comes and nothing is left to do
+    found: Mapping[str, int] = field(default_factory=dict)  # results by the phase in which they were found
+    seconds: Mapping[str, float] = field(default_factory=dict)  # spent in each phase
+    resident_rows: int | None = None  # None where it is not known
+    spilled_rows: int | None = None
+    sources: tuple[SourceState, ...] = ()
+    estimate: Estimate | None = None
+    objection: str | None = None  # why there is none, if it is for the order of the rows
+
+    @property
+    def results(self) -> int:
+        return sum(self.found.values())
+
+
+Watcher = Callable[[Moment], None]
+"""Is told of moments by the thread of the join: it should not take long."""

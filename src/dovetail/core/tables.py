@@ -1,0 +1,193 @@
+"""Tables from other libraries as Arrow tables."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from dovetail.errors import InputError
+
+FORMATS = {
+    ".parquet": "parquet",
+    ".csv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".orc": "orc",
+}
+
+
+def format_of(path: Path) -> str:
+    """The format of a file or of a directory of files, by name."""
+    if not path.exists():
+        raise InputError(f"{path}: no such file or directory.")
+    files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+    found = {FORMATS[p.suffix] for p in files if p.suffix in FORMATS}
+    if len(found) != 1:
+        what = "files of several formats" if found else "no file of a known format"
+        raise InputError(f"{path}: {what}. Known are {', '.join(FORMATS)}.")
+    return found.pop()
+
+
+def dataset_of(path: Path) -> ds.Dataset:
+    """The file or directory as a dataset; opening it reads the schema only."""
+    name = format_of(path)
+    try:
+        return ds.dataset(path, format=name, partitioning="hive" if path.is_dir() else None)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise InputError(f"{path} cannot be read as {name}: {error}") from error
+
+
+def check_output(path: Path, *, overwrite: bool) -> None:
+    """See that results can be written there, before any work is done."""
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{path} is a file; --out takes a directory.")
+    if path.is_dir() and any(path.iterdir()) and not overwrite:
+        raise InputError(f"{path} is not empty. Give another directory, or --overwrite.")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=path).close()
+    except OSError as error:
+        raise InputError(f"{path} cannot be written to: {error.strerror}.") from error
+
+
+def arrow_table(table: Any) -> pa.Table:
+    """A pyarrow, pandas or Polars table (or anything with an Arrow stream) as a pyarrow Table."""
+    found = _as_table(table)
+    schema = plain_schema(found.schema)
+    for i, field in enumerate(schema):
+        column = found.column(i)
+        if field.type != column.type:
+            chunks = [_converted(chunk, field.type) for chunk in column.chunks]
+            found = found.set_column(i, field, pa.chunked_array(chunks, field.type))
+    return found
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema that `arrow_table` gives a table of this one."""
+    return pa.schema([field.with_type(_plain(field.type)) for field in schema], schema.metadata)
+
+
+def _as_table(table: Any) -> pa.Table:
+    if isinstance(table, pa.Table):
+        return table
+    if isinstance(table, pa.RecordBatch):
+        return pa.Table.from_batches([table])
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and isinstance(table, pandas.DataFrame):
+        return pa.Table.from_pandas(table, preserve_index=False)
+    if hasattr(table, "__arrow_c_stream__"):
+        try:
+            reader = pa.RecordBatchReader.from_stream(table)
+        except pa.ArrowInvalid:  # a stream of values, not of rows
+            raise _no_table(table) from None
+        return reader.read_all()
+    raise _no_table(table)
+
+
+def _no_table(given: Any) -> InputError:
+    kind = f"{type(given).__module__}.{type(given).__qualname__}"
+    if hasattr(given, "__array__"):
+        advice = "it is a column, not a table. Give series.to_frame(), or pa.table({'name': column})."
+        return InputError(f"cannot join a {kind}: {advice}")
+    return InputError(f"cannot join a {kind}. Give a Spark DataFrame, or a pyarrow, pandas or Polars table.")
+
+
+def _plain(type_: pa.DataType) -> pa.DataType:
+    """The type with views (Polars exports them) as what they show and without run-end encoding: Arrow cannot take rows
+    there.
+
+    Lists, structs, maps, unions and dictionaries can have them inside.
+    """
+    t = pa.types
+    if isinstance(type_, pa.BaseExtensionType):
+        storage = _plain(type_.storage_type)
+        return type_ if storage == type_.storage_type else storage
+    if t.is_string_view(type_):
+        return pa.large_string()
+    if t.is_binary_view(type_):
+        return pa.large_binary()
+    if t.is_run_end_encoded(type_):
+        return _plain(type_.value_type)
+    if t.is_dictionary(type_):
+        values = _plain(type_.value_type)
+        return pa.dictionary(type_.index_type, values, type_.ordered) if _can_unify(values) else values
+    if t.is_list(type_) or t.is_list_view(type_):
+        return pa.list_(_plain_field(type_.value_field))
+    if t.is_large_list(type_) or t.is_large_list_view(type_):
+        return pa.large_list(_plain_field(type_.value_field))
+    if t.is_fixed_size_list(type_):
+        return pa.list_(_plain_field(type_.value_field), type_.list_size)
+    if t.is_map(type_):
+        return pa.map_(_plain_field(type_.key_field), _plain_field(type_.item_field), type_.keys_sorted)
+    if t.is_struct(type_):
+        return pa.struct([_plain_field(field) for field in _fields(type_)])
+    if t.is_union(type_):
+        return pa.union([_plain_field(field) for field in _fields(type_)], type_.mode, type_.type_codes)
+    return type_
+
+
+def _can_unify(values: pa.DataType) -> bool:
+    """Whether Arrow can make one dictionary of two with such values. (It mangles those of halffloats.)"""
+    t = pa.types
+    return not (t.is_nested(values) or t.is_float16(values) or t.is_null(values))
+
+
+def _fields(type_: pa.DataType) -> list[pa.Field]:
+    return [type_.field(i) for i in range(type_.num_fields)]
+
+
+def _plain_field(field: pa.Field) -> pa.Field:
+    return field.with_type(_plain(field.type))
+
+
+def _converted(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """The array in its plain type. Arrow casts neither unions nor list views, so that it is put together by hand."""
+    t = pa.types
+    type_ = array.type
+    if type_ == target:
+        return array
+    if isinstance(type_, pa.BaseExtensionType):
+        return _converted(array.storage, target)
+    if t.is_string_view(type_) or t.is_binary_view(type_):
+        return array.cast(target)
+    if t.is_run_end_encoded(type_):
+        return _converted(pc.run_end_decode(array), target)
+    if t.is_dictionary(type_) and not t.is_dictionary(target):
+        return _converted(array.dictionary, target).take(array.indices)
+    if t.is_dictionary(type_):
+        values = _converted(array.dictionary, target.value_type)
+        return pa.DictionaryArray.from_arrays(array.indices, values, ordered=type_.ordered)
+    if t.is_list_view(type_) or t.is_large_list_view(type_):
+        return _lists(array, target)
+    whole = pa.concat_arrays([array])  # without an offset, which children would have to follow
+    if t.is_struct(type_) or t.is_union(type_):
+        parts = [whole.field(i) for i in range(type_.num_fields)]
+    else:
+        parts = [whole.values]
+    children = [_converted(part, field.type) for part, field in zip(parts, _fields(target), strict=True)]
+    return pa.Array.from_buffers(target, len(whole), whole.buffers()[: _own_buffers(type_)], children=children)
+
+
+def _lists(views: pa.Array, target: pa.DataType) -> pa.Array:
+    """List views as lists: their elements one after the other, those of a null left out."""
+    offsets = np.zeros(len(views) + 1, np.int64 if pa.types.is_large_list(target) else np.int32)
+    np.cumsum(np.asarray(pc.fill_null(pc.list_value_length(views), 0)), out=offsets[1:])
+    valid = pc.is_valid(views).buffers()[1] if views.null_count else None
+    children = [_converted(views.flatten(), target.value_type)]
+    return pa.Array.from_buffers(target, len(views), [valid, pa.py_buffer(offsets)], children=children)
+
+
+def _own_buffers(type_: pa.DataType) -> int:
+    """How many of a nested array's buffers are not those of its children: validity, offsets, codes."""
+    t = pa.types
+    if t.is_struct(type_) or t.is_fixed_size_list(type_):
+        return 1
+    return 3 if t.is_union(type_) and type_.mode == "dense" else 2

@@ -1,0 +1,248 @@
+"""Whether to join along the diagonal, and with which window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Any
+
+from dovetail.condition import Condition, describe
+from dovetail.core.rows import Side
+from dovetail.diag.clusteredness import Clusteredness, measure
+from dovetail.diag.memory import fitting_rows, least_bytes
+from dovetail.errors import InputError, PlanError
+from dovetail.planning.plan import Choice, Diagonal, JoinPlan
+from dovetail.planning.planner import checked_beside, join_type
+from dovetail.sources.parquet_files import ParquetSource
+from dovetail.sources.scans import Scan
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    rows: float
+    pages: float
+
+    def part(self, share: float) -> Relation:
+        return Relation(share * self.rows, share * self.pages)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Seconds, and pages of buffer."""
+
+    seek: float = 0.01  # T_k
+    transfer: float = 0.001  # T_t, a page
+    hash: float = 1e-6  # T_c, a row
+    find: float = 1e-6  # T_j, a row
+
+    def pages(self, pages: float, at_once: float) -> float:
+        """(1): reading or writing so many pages at a time."""
+        return ceil(pages / max(1.0, at_once)) * self.seek + pages * self.transfer
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Of a join of R1 and RN with a window of so many pages in so many tables; `mishits` is their share of RN."""
+
+    one: Relation
+    many: Relation
+    window_pages: float
+    tables: int = 5
+    machine: Machine = Machine()
+
+    def first_phase(self, mishits: float) -> float:
+        m = self.machine
+        reading = m.pages(self.one.pages, self.window_pages / self.tables) + m.pages(self.many.pages, 1)
+        writing = m.pages(self.many.part(mishits).pages, 1)
+        return reading + self.one.rows * m.hash + self.many.rows * m.find + writing
+
+    def diag(self, mishits: float) -> float:
+        return self.first_phase(mishits) + (self.grace(self.many.part(mishits)) if mishits else 0.0)
+
+    def grace(self, many: Relation | None = None) -> float:
+        """GRACE hash join of R1 with RN, or with a part of it, in the same memory."""
+        many, m = many or self.many, self.machine
+        parts = max(1, ceil(self.one.pages / self.window_pages))
+        io = sum(2 * m.pages(r.pages, 1) + m.pages(r.pages, self.window_pages // parts) for r in (self.one, many))
+        return io + (2 * self.one.rows + many.rows) * m.hash + many.rows * m.find
+
+
+def diag_transfers(one: float, many: float, mishits: float, *, coupled: bool = False) -> float:
+    """Pages read and written. Coupled: mishits go to their partitions at once, which saves writing and reading them."""
+    again = 3 * one if mishits else 0.0
+    return one + many + again + (2 if coupled else 4) * mishits * many
+
+
+def grace_transfers(one: float, many: float) -> float:
+    return 3 * (one + many)
+
+
+def nested_loop_transfers(one: float, many: float, memory: float) -> float:
+    """Block-wise nested loop, the better side as the outer one."""
+    return min(outer + ceil(outer / (memory - 1)) * inner for outer, inner in ((one, many), (many, one)))
+
+
+def break_even(one: float, many: float, *, coupled: bool = False) -> float:
+    """The share of mishits at which Diag-Join moves as many pages as GRACE."""
+    return (grace_transfers(one, many) - diag_transfers(one, many, 0.0) - 3 * one) / ((2 if coupled else 4) * many)
+
+
+TABLES = 5  # section 4.3: few enough to look into, enough to slide in small steps
+PAYS = 0.75  # of what a hash join on disk reads and writes: below that it is chosen
+LARGER = 1.5  # times the window that suffices is taken, if it leaves no mishits: then R1 is not read again
+MARGIN = 1.05  # beyond the largest deviation of the sample
+MOST_WINDOW = 0.5  # of the side with the key: with more, it could as well be loaded whole
+REPEATED = "such rows are set aside and joined at the end, which is right and slow"
+
+Scans = tuple[Scan, Scan]
+Measure = Callable[[Condition, Scans, Side], Clusteredness]
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the caller has settled: the window as a share of the side with the key, that side, the number of tables."""
+
+    share: float | None = None
+    one: str | None = None
+    tables: int = TABLES
+
+    @property
+    def side(self) -> Side | None:
+        return None if self.one is None else Side.LEFT if self.one == "left" else Side.RIGHT
+
+    @classmethod
+    def of(cls, **options: Any) -> Wish:
+        unknown = sorted(options.keys() - cls.__dataclass_fields__.keys())
+        if unknown:
+            known = ", ".join(cls.__dataclass_fields__)
+            raise InputError(f"{', '.join(unknown)}: not an option of a join along the diagonal. There are {known}.")
+        wish = cls(**{name: value for name, value in options.items() if value is not None})
+        if wish.share is not None and not 0 < wish.share <= 1:
+            raise InputError(f"share must be more than 0 and at most 1; got {wish.share!r}.")
+        if wish.one not in (None, "left", "right"):
+            raise InputError(f"one must be 'left' or 'right', the side with the unique key; got {wish.one!r}.")
+        if wish.tables < 1:
+            raise InputError(f"tables must be positive; got {wish.tables!r}.")
+        return wish
+
+
+@dataclass(frozen=True, slots=True)
+class ScanDiagonals:
+    """Plans of rows that are read in process: of tables where it is asked for, of files also where it pays."""
+
+    scans: Scans
+    look: bool = False  # even if the window is settled already
+
+    def plan(
+        self, condition: Condition, how: str, memory_bytes: int | None, parameters: Mapping[str, Any], *, asked: bool
+    ) -> tuple[JoinPlan | None, tuple[str, ...]]:
+        if asked:
+            return plan_diagonal(condition, how, self.scans, Wish.of(**parameters), memory_bytes, look=self.look), ()
+        if not any(isinstance(scan, ParquetSource) for scan in self.scans):
+            return None, ()
+        return choose_diagonal(condition, how, self.scans, memory_bytes)
+
+
+def plan_diagonal(
+    condition: Condition,
+    how: str,
+    scans: Scans,
+    wish: Wish,
+    memory_bytes: int | None,
+    *,
+    look: bool = True,
+    measure: Measure = measure,
+) -> JoinPlan:
+    """The plan of a join along the diagonal that was asked for. `look`: even if the window is settled already."""
+    if not condition.equalities:
+        raise PlanError(f"algorithm='diag' cannot run {condition.text}: it needs an equality between the two sides.")
+    seen = _look(condition, scans, wish.side, measure) if look or wish.share is None else None
+    advice = (f"keys of {seen.one.alias} come several times: {REPEATED}",) if seen is not None and seen.repeated else ()
+    return _plan(condition, how, scans, wish, memory_bytes, seen, "asked for", advice)
+
+
+def choose_diagonal(
+    condition: Condition,
+    how: str,
+    scans: Scans,
+    memory_bytes: int | None,
+    *,
+    notes: bool = True,
+    measure: Measure = measure,
+) -> tuple[JoinPlan | None, tuple[str, ...]]:
+    """The plan of a join along the diagonal where it pays; where it does not, None and why.
+
+    `notes`: a part of the memory is for seeing that keys are unique.
+    """
+    rows, wish = [scan.rows for scan in scans], Wish()
+    if not condition.equalities or not all(rows):
+        return None, ()
+    seen = _look(condition, scans, None, measure)
+    if seen.repeated:
+        return None, ("not along the diagonal: keys come several times on both sides",)
+    if notes and memory_bytes is not None and memory_bytes < least_bytes(seen.rows):
+        return None, ("not along the diagonal: the memory does not suffice to see that keys are unique",)
+    plan = _plan(condition, how, scans, wish, memory_bytes, seen, "", ())
+    assert plan.diagonal is not None
+    mishits = plan.diagonal.mishits or 0.0
+    sizes = (scans[seen.one].total_bytes(), scans[seen.one.other].total_bytes())
+    ours, theirs = diag_transfers(*sizes, mishits, coupled=True), grace_transfers(*sizes)
+    wide = plan.diagonal.window_share
+    if ours > PAYS * theirs or wide > MOST_WINDOW:
+        return None, (f"not along the diagonal: {seen.text}; {mishits:.1%} mishits in a window of {wide:.1%}",)
+    why = f"the files are clustered alike: {ours / theirs:.0%} of the reading and writing of a hash join on disk"
+    return replace(plan, operator=Choice("diag", why)), ()
+
+
+def _plan(
+    condition: Condition,
+    how: str,
+    scans: Scans,
+    wish: Wish,
+    memory_bytes: int | None,
+    seen: Clusteredness | None,
+    why: str,
+    advice: tuple[str, ...],
+) -> JoinPlan:
+    one = wish.side if wish.side is not None else _smaller(scans) if seen is None else seen.one
+    rows = scans[one].rows
+    if wish.share is not None:
+        table_rows = -(-int(wish.share * rows) // wish.tables)
+    else:
+        assert seen is not None
+        table_rows = min(_sufficient(seen, wish.tables), fitting_rows(scans[one], wish.tables, memory_bytes))
+    table_rows = max(1, min(table_rows, rows))
+    expected = None if seen is None else seen.mishits(wish.tables, table_rows)
+    driven = condition.equalities
+    return JoinPlan(
+        condition,
+        join_type(how),
+        Choice("diag", why),
+        driven=tuple(describe(p) for p in driven),
+        checked=checked_beside(condition, driven),
+        memory_bytes=memory_bytes,
+        diagonal=Diagonal(one, wish.tables, table_rows, rows, "" if seen is None else seen.text, expected),
+        advice=advice,
+    )
+
+
+def _look(condition: Condition, scans: Scans, one: Side | None, measure: Measure) -> Clusteredness:
+    """With the smaller side as R1, or the other one if keys of the smaller one repeat and those of the other do not."""
+    if one is not None:
+        return measure(condition, scans, one)
+    seen = measure(condition, scans, _smaller(scans))
+    if seen.repeated:
+        other = measure(condition, scans, seen.one.other)
+        if not other.repeated and len(other.deviations):
+            return other
+    return seen
+
+
+def _smaller(scans: Scans) -> Side:
+    return Side.LEFT if scans[0].rows <= scans[1].rows else Side.RIGHT
+
+
+def _sufficient(seen: Clusteredness, tables: int) -> int:
+    enough, all_of_them = seen.table_rows(tables), int(MARGIN * seen.table_rows(tables, accept=0.0)) + 1
+    return all_of_them if all_of_them <= LARGER * enough else enough

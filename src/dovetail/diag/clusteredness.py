@@ -1,0 +1,203 @@
+"""How well two tables are clustered alike: where partners are, against where they would be on the diagonal.
+
+    deviation = position of the partner in R1 - floor(position in RN * |R1| / |RN|)
+
+Rows of RN are read at some places (or all of them); their partners are found by one pass over the keys of R1. Filters
+that keep the order leave deviations as they are, since positions count rows that they leave out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import sqrt
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dovetail.condition import Condition
+from dovetail.core.rows import Side, take_rows
+from dovetail.diag.ring import FOREVER, Keyed, Positions, Ring, cut_tables
+from dovetail.matching.hash_keys import HashKeys
+from dovetail.planning.statistics import read_columns
+from dovetail.sources.scans import Place, Scan, read_some
+from dovetail.storage.hash_table import Hashes, HashTable
+
+Floats = NDArray[np.float64]
+
+_P = 0.3275911  # Abramowitz and Stegun 7.1.26: right to 1.5e-7
+_A = (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)
+
+
+def normal_between(low: Floats, high: Floats, sigma: float) -> Floats:
+    """N(low, high, 0, sigma): how likely a normal deviation is in between (12)."""
+    return _cumulative(high / sigma) - _cumulative(low / sigma)
+
+
+def _cumulative(x: Floats) -> Floats:
+    z = np.abs(x) / sqrt(2)
+    t = 1 / (1 + _P * z)
+    error = 1 - t * (_A[0] + t * (_A[1] + t * (_A[2] + t * (_A[3] + t * _A[4])))) * np.exp(-z * z)
+    return 0.5 * (1 + np.sign(x) * error)
+
+
+def normal_mishits(tables: int, table_rows: int, sigma: float) -> float:
+    """The mean probability of a mishit where deviations are normal (18)."""
+    before = tables // 2 * table_rows
+    places = np.arange(before + 1, before + table_rows + 1, dtype=np.float64)
+    window = tables * table_rows
+    return float(np.mean(1 - normal_between(0.5 - places, window + 0.5 - places, sigma)))
+
+
+def expected_mishits(tables: int, table_rows: int, deviations: NDArray[np.int64]) -> float:
+    """The same for deviations as they are, of any shape: the place in the middle table is equally likely everywhere.
+
+    The window reaches (u + floor(l/2) h) rows back and (h - 1 - u + floor(l/2) h) ahead of place u of the middle table.
+    """
+    if not len(deviations):
+        return 0.0
+    half = tables // 2
+    ahead = half - (tables % 2 == 0)  # an even number of tables has one less after the middle
+    reach = np.where(deviations < 0, half, ahead)
+    hit = np.clip(reach + 1 - np.abs(deviations) / table_rows, 0, 1)
+    return float(1 - hit.mean())
+
+
+def sufficient_rows(tables: int, deviations: NDArray[np.int64], accept: float) -> int:
+    """The smallest number of rows per table with no more than such a share of mishits (section 3.5)."""
+    low, high = 1, 1 + int(np.abs(deviations).max(initial=0))
+    while low < high:
+        between = (low + high) // 2
+        if expected_mishits(tables, between, deviations) <= accept:
+            high = between
+        else:
+            low = between + 1
+    return low
+
+
+PLACES = 16  # at which RN is looked at
+PLACE_ROWS = 2048
+BATCH_ROWS = 1 << 17
+ACCEPTED = 0.01  # share of mishits that a window is chosen for
+CAUTION = 0.75  # of what is accepted is aimed at: a sample is not the whole
+QUANTILES = (0.5, 0.95, 0.99)
+
+
+@dataclass(frozen=True, slots=True)
+class Clusteredness:
+    one: Side
+    rows: int  # of R1
+    sampled: int  # rows of RN with a key
+    deviations: NDArray[np.int64]  # of those that have a partner
+    repeated: int  # rows of RN that have several partners: R1 has no unique key, and diag is not for it
+
+    @property
+    def quantiles(self) -> tuple[float, ...]:
+        """Of the absolute deviations, as shares of R1."""
+        if not len(self.deviations):
+            return tuple(0.0 for _ in QUANTILES)
+        return tuple((np.quantile(np.abs(self.deviations), QUANTILES) / max(1, self.rows)).tolist())
+
+    @property
+    def alone(self) -> float:
+        """The share of RN without a partner: mishits, whatever the window."""
+        return 1 - len(self.deviations) / self.sampled if self.sampled else 0.0
+
+    def mishits(self, tables: int, table_rows: int) -> float:
+        """The share of RN to expect."""
+        return self.alone + (1 - self.alone) * expected_mishits(tables, table_rows, self.deviations)
+
+    def table_rows(self, tables: int, accept: float = ACCEPTED) -> int:
+        """The smallest tables that leave no more mishits than accepted, of rows that have a partner."""
+        return sufficient_rows(tables, self.deviations, CAUTION * accept)
+
+    @property
+    def text(self) -> str:
+        shares = ", ".join(f"{q:.0%} within {at:.2%}" for q, at in zip(QUANTILES, self.quantiles, strict=True))
+        return f"of {self.sampled:,} partners {shares} of {self.one.alias} from the diagonal"
+
+
+def measure(condition: Condition, scans: tuple[Scan, Scan], one: Side, places: int | None = PLACES) -> Clusteredness:
+    """Look at RN at some places, or at all of it (the paper's histogram, section 3.5)."""
+    sampled = sample(condition, scans[one.other], one.other, places)
+    rows = scans[one].places(BATCH_ROWS, read_columns(condition, one))
+    return clusteredness(scans, one, sampled, partners_in(condition, one, sampled, rows))
+
+
+class Sampled(NamedTuple):
+    """Rows of RN with a key."""
+
+    hashes: Hashes
+    positions: Positions
+
+
+class Found(NamedTuple):
+    """For each sampled row, the first partner in some part of R1, and how many there are."""
+
+    first: Positions  # far away, where there is none
+    times: Positions
+
+    def __add__(self, other: object) -> Found:
+        assert isinstance(other, Found)
+        return Found(np.minimum(self.first, other.first), self.times + other.times)
+
+
+def partners_in(condition: Condition, one: Side, sampled: Sampled, rows_of_one: Iterable[Place]) -> Found:
+    """Where the partners of a sample are, in some rows of R1."""
+    keys, table = HashKeys(condition), HashTable()
+    table.insert(sampled.hashes)
+    first = np.full(len(sampled.hashes), FOREVER)
+    count = np.zeros(len(sampled.hashes), np.int64)
+    for position, batch in rows_of_one:
+        rows, theirs = keys.hash(one, batch)
+        for probing, mine in table.find(theirs, BATCH_ROWS):
+            np.minimum.at(first, mine, position + (probing if rows is None else rows[probing]))
+            count += np.bincount(mine, minlength=len(count))
+    return Found(first, count)
+
+
+def clusteredness(scans: tuple[Scan, Scan], one: Side, sampled: Sampled, found: Found) -> Clusteredness:
+    """What the partners in all of R1 tell."""
+    known = found.times > 0
+    expected = sampled.positions[known] * scans[one].rows // max(1, scans[one.other].rows)
+    repeated = int((found.times > 1).sum())
+    return Clusteredness(one, scans[one].rows, len(known), found.first[known] - expected, repeated)
+
+
+def counted_mishits(condition: Condition, scans: tuple[Scan, Scan], one: Side, tables: int, table_rows: int) -> float:
+    """The share of mishits of a window, by running it over the keys alone, without any output (section 3.5)."""
+    rows, keyed, missing = scans[one].rows, 0, 0
+    read = _keyed(condition, scans[one], one)
+    ring = Ring(tables, cut_tables(read, rows, table_rows, FOREVER, lambda rows, nbytes: None))
+    for batch in _keyed(condition, scans[one.other], one.other):
+        keyed += len(batch.hashes)
+        for piece in ring.follow(batch, rows, scans[one.other].rows, lambda table, now: None):
+            missing += len(ring.search(piece.hashes)[1])
+    return missing / max(1, keyed)
+
+
+def _keyed(condition: Condition, scan: Scan, side: Side) -> Iterator[Keyed]:
+    keys = HashKeys(condition)
+    for position, batch in scan.places(BATCH_ROWS, read_columns(condition, side)):
+        rows, hashes = keys.hash(side, batch)
+        kept = batch if rows is None else take_rows(batch, rows)
+        yield Keyed(kept, hashes, position + (np.arange(batch.num_rows) if rows is None else rows))
+
+
+def sample(condition: Condition, scan: Scan, side: Side, places: int | None = PLACES) -> Sampled:
+    """Rows of RN at some places, or all of them."""
+    keys, columns = HashKeys(condition), read_columns(condition, side)
+    looks: Iterator[tuple[int, pa.RecordBatch]]
+    if places is None or scan.rows <= places * PLACE_ROWS:
+        looks = scan.places(BATCH_ROWS, columns)
+    else:
+        starts = [scan.rows * (2 * k + 1) // (2 * places) - PLACE_ROWS // 2 for k in range(places)]
+        looks = read_some(scan, columns, starts, PLACE_ROWS)
+    hashes, positions = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for position, batch in looks:
+        rows, found = keys.hash(side, batch)
+        hashes.append(found)
+        positions.append(position + (np.arange(batch.num_rows) if rows is None else rows))
+    return Sampled(np.concatenate(hashes), np.concatenate(positions))

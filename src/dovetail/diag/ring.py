@@ -1,0 +1,239 @@
+"""A ring of hash tables over a window of one input, which slides along as the other one is scanned.
+
+    R1     . . . . [ k-2 | k-1 |  k  | k+1 | k+2 ] . . . .      the window: tables of consecutive rows
+    RN     . . . . . . . . . . . ^ position                    its expected partner is in table k, the middle one
+
+A table is full when it has so many rows, or bytes; it knows which positions of the input it covers, rows that a filter
+has left out included. Loading the next table clears the oldest one. A table is hashed when it is first searched: what
+the other input jumps over is never hashed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dovetail.core.rows import Rows, one_batch
+from dovetail.storage.hash_table import Hashes, HashTable
+
+Positions = NDArray[np.int64]
+
+ROW_BYTES = 64  # of a row of a table, at most: hash table, hash and position
+TABLE_BYTES = 4096  # of the smallest hash table
+FOREVER = np.iinfo(np.int64).max
+
+
+class Keyed(NamedTuple):
+    """Rows that can match, with their hashes and positions."""
+
+    batch: pa.RecordBatch
+    hashes: Hashes
+    positions: Positions
+
+    def slice(self, start: int, stop: int) -> Keyed:
+        return Keyed(self.batch.slice(start, stop - start), self.hashes[start:stop], self.positions[start:stop])
+
+
+@dataclass(slots=True)
+class Table:
+    """Consecutive rows of an input that can match, and the positions [low, high) that they were taken from."""
+
+    batch: pa.RecordBatch
+    positions: Positions
+    hashes: Hashes
+    low: int
+    high: int
+    dead: NDArray[np.bool_] | None = None  # rows that must not be found
+    _index: HashTable | None = None
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+    @property
+    def nbytes(self) -> int:
+        """With its hash table, whether that is made already or not."""
+        return int(self.batch.nbytes) + 16 * len(self) + HashTable().nbytes_with(len(self))
+
+    def forget(self, hashes: Hashes) -> None:
+        """Rows with these hashes are not found any more."""
+        gone = np.isin(self.hashes, hashes)
+        if gone.any():
+            self.dead = gone if self.dead is None else self.dead | gone
+
+    def find(self, hashes: Hashes) -> tuple[Rows, Rows]:
+        """(probing row, row of this table) with equal hashes; those of living rows are unique."""
+        if self._index is None:
+            self._index = HashTable()
+            self._index.insert(self.hashes)
+        found = list(self._index.find(hashes, len(hashes)))
+        if not found:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        probing, mine = found[0] if len(found) == 1 else map(np.concatenate, zip(*found, strict=True))
+        if self.dead is not None:
+            alive = ~self.dead[mine]
+            probing, mine = probing[alive], mine[alive]
+        return probing, mine
+
+
+def cut_tables(
+    read: Iterator[Keyed], total: int, rows: int, most_bytes: int, hold: Callable[[int, int], None]
+) -> Iterator[Table]:
+    """An input of `total` rows in tables of so many rows or bytes; `hold` is told what waits for the next one."""
+    waiting: list[Keyed] = []
+    waiting_rows, waiting_bytes, low = 0, TABLE_BYTES, 0
+    for keyed in read:
+        start = 0
+        while start < len(keyed.hashes):
+            piece = keyed.slice(start, start + rows - waiting_rows)
+            start += len(piece.hashes)
+            waiting.append(piece)
+            waiting_rows += len(piece.hashes)
+            waiting_bytes += piece.batch.nbytes + ROW_BYTES * len(piece.hashes)
+            hold(waiting_rows, waiting_bytes)
+            if waiting_rows == rows or waiting_bytes > most_bytes:
+                high = int(piece.positions[-1]) + 1
+                hold(0, 0)
+                yield _table(waiting, low, high)
+                waiting, waiting_rows, waiting_bytes, low = [], 0, TABLE_BYTES, high
+    hold(0, 0)
+    if waiting:
+        yield _table(waiting, low, total)
+
+
+def _table(pieces: list[Keyed], low: int, high: int) -> Table:
+    batch = one_batch([piece.batch for piece in pieces], pieces[0].batch.schema)
+    hashes = np.concatenate([piece.hashes for piece in pieces])
+    return Table(batch, np.concatenate([piece.positions for piece in pieces]), hashes, low, high)
+
+
+class Hit(NamedTuple):
+    """Rows of a probing batch that found their partner in a table."""
+
+    table: Table
+    probing: Rows
+    rows: Rows
+
+
+class Stay(NamedTuple):
+    """A table that begins at `low` was in the ring for probing positions [since, until)."""
+
+    low: int
+    since: int
+    until: int
+
+
+@dataclass(slots=True)
+class Ring:
+    """At most `size` tables in a row, taken from `tables` one after the other."""
+
+    size: int
+    tables: Iterator[Table]
+    stays: list[Stay] = field(default_factory=list)  # of all tables that were ever in it
+    searched: int = 0  # lookups, one per row and table
+    _resident: deque[Table] = field(default_factory=deque)
+    _loaded: int = 0
+    _middle: int = 0
+    _exhausted: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        return sum(table.nbytes for table in self._resident)
+
+    @property
+    def rows(self) -> int:
+        return sum(map(len, self._resident))
+
+    @property
+    def resident(self) -> tuple[Table, ...]:
+        """Oldest first."""
+        return tuple(self._resident)
+
+    @property
+    def reach(self) -> int:
+        """The first position of the window's input at which the ring has to be moved again."""
+        last = self._middle == len(self._resident) - 1
+        return FOREVER if not self._resident or (last and self._exhausted) else self._resident[self._middle].high
+
+    def follow(self, probing: Keyed, ones: int, many: int, loaded: Callable[[Table, int], None]) -> Iterator[Keyed]:
+        """The probing rows in pieces, for each of which the ring stands as it should.
+
+        `ones` and `many` are the sizes of both inputs; `loaded` is told of each table, and of the position by then.
+        """
+        start = 0
+        while start < len(probing.hashes):
+            position = int(probing.positions[start])
+            for table in self.advance(position * ones // many, position):
+                loaded(table, position)
+            stop = int(np.searchsorted(probing.positions, -(-self.reach * many // max(1, ones))))
+            yield probing.slice(start, stop)
+            start = stop
+
+    def advance(self, target: int, now: int) -> Iterator[Table]:
+        """Slide until the table that covers `target` is the middle one; yields each table just loaded.
+
+        `now` is the probing position from which on the ring is as it will be.
+        """
+        ahead = (self.size + 1) // 2 - 1  # tables after the middle one: the start has the first as the middle
+        while True:
+            middle = next((k for k, table in enumerate(self._resident) if table.high > target), None)
+            if self._exhausted or (middle is not None and len(self._resident) - 1 - middle >= ahead):
+                break
+            table = next(self.tables, None)
+            if table is None:
+                self._exhausted = True  # nothing is cleared any more: late rows keep the last tables
+                continue
+            if len(self._resident) == self.size:
+                self._clear(now)
+            self._resident.append(table)
+            self.stays.append(Stay(table.low, now, FOREVER))
+            self._loaded += 1
+            yield table
+        self._middle = len(self._resident) - 1 if middle is None else middle
+
+    def drain(self, now: int) -> Iterator[Table]:
+        """The tables that were not reached; they are not kept."""
+        for table in self.tables:
+            self.stays.append(Stay(table.low, now, now))
+            yield table
+
+    def clear(self) -> None:
+        """Let all tables go; when each was there stays known."""
+        self._resident.clear()
+
+    def _clear(self, now: int) -> None:
+        self._resident.popleft()
+        number = self._loaded - self.size
+        self.stays[number] = self.stays[number]._replace(until=now)
+
+    def search(self, hashes: Hashes) -> tuple[list[Hit], Rows]:
+        """Zig-zag from the middle outwards; only rows that are still without a partner go on to the next table."""
+        hits: list[Hit] = []
+        missing = np.arange(len(hashes))
+        for number in zigzag(self._middle, len(self._resident)):
+            if not len(missing):
+                break
+            self.searched += len(missing)
+            table = self._resident[number]
+            probing, rows = table.find(hashes if len(missing) == len(hashes) else hashes[missing])
+            if len(probing):
+                hits.append(Hit(table, missing[probing], rows))
+                left = np.ones(len(missing), np.bool_)
+                left[probing] = False
+                missing = missing[left]
+        return hits, missing
+
+
+def zigzag(middle: int, size: int) -> Iterator[int]:
+    """middle, middle + 1, middle - 1, middle + 2, … as far as there are tables."""
+    if size:
+        yield middle
+    for distance in range(1, size):
+        for number in (middle + distance, middle - distance):
+            if 0 <= number < size:
+                yield number

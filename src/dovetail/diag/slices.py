@@ -1,0 +1,266 @@
+"""A slice of a join along the diagonal: consecutive rows of RN, and the rows of R1 beside them.
+
+    R1     . . [   reach   |  beside the step  |   reach   ] . .     one hash table for a step; it moves with the steps
+    RN     . . . . . . . . [step][step][step] . . . . . . . .        a slice: each of its rows is looked up once
+
+Slices do not know of each other. Each says of its rows of RN whether they are settled: a row is, if its key was found,
+since keys of R1 that come several times were found out before (`repeated`) and are not looked up at all. What is not
+settled is left over, for an ordinary join with all of R1. Whether a row is settled depends on the plan, the sizes and
+the slice alone, so that every pass over a slice, of whichever columns, agrees.
+
+Diag-Join with its window in one table instead of a ring (section 3.3): steps are as long as the window, so that rows of
+R1 are hashed twice and rows of RN are looked up once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dovetail.condition import matching
+from dovetail.core.rows import Pairs, Rows, Side, one_batch, take_columns, take_rows
+from dovetail.diag.ring import Keyed
+from dovetail.execution.output import MOST_ROWS, ONE_SIDED, WITHOUT_PARTNER
+from dovetail.execution.tasks import Joining
+from dovetail.matching.hash_keys import HashKeys
+from dovetail.planning.plan import Diagonal, JoinPlan
+from dovetail.planning.statistics import read_columns
+from dovetail.sources.parquet_rows import ParquetRows
+from dovetail.storage.hash_table import Hashes, HashTable
+
+LEAST_STEP = 1 << 15  # rows of RN
+BATCH_BYTES = 1 << 22  # read at once: what Spark turns into rows should be in its cache
+
+Bits = NDArray[np.uint8]
+
+
+class Range(NamedTuple):
+    """Positions [start, stop)."""
+
+    start: int
+    stop: int
+
+
+def cut_slices(many: ParquetRows, wanted: int) -> list[Range]:
+    """All of RN in about so many slices, which begin where row groups do: no row is decoded for two of them."""
+    starts = np.array(many.group_starts)
+    near = np.searchsorted(starts, np.linspace(0, many.rows, wanted + 1))
+    return [Range(*pair) for pair in pairwise(np.unique(starts[near]).tolist())]
+
+
+@dataclass(frozen=True, slots=True)
+class Sliced:
+    """What is the same for all slices of a join."""
+
+    plan: JoinPlan
+    scans: tuple[ParquetRows, ParquetRows]
+    output: pa.Schema
+    slices: tuple[Range, ...]
+    repeated: Hashes  # of keys that R1 has several times, or seems to have; sorted
+
+    @property
+    def window(self) -> Diagonal:
+        assert self.plan.diagonal is not None
+        return self.plan.diagonal
+
+    @property
+    def one(self) -> Side:
+        return self.window.one
+
+    @property
+    def many(self) -> Side:
+        return self.one.other
+
+    def asks(self, side: Side) -> bool:
+        """Whether it matters which rows of the side have a partner."""
+        return side in WITHOUT_PARTNER.get(self.plan.how, ()) or ONE_SIDED.get(self.plan.how) is side
+
+    def owned(self, part: Range) -> Range:
+        """The rows of R1 that are beside a slice and no other."""
+        ones, many = self.scans[self.one].rows, self.scans[self.many].rows
+        return Range(part.start * ones // many, part.stop * ones // many)
+
+    def beside(self, step: Range) -> Range:
+        """The rows of R1 in which rows of a step look for partners."""
+        ones, reach = self.scans[self.one].rows, max(1, self.window.tables // 2 * self.window.table_rows)
+        owned = self.owned(step)
+        return Range(max(0, owned.start - reach), min(ones, owned.stop + 1 + reach))
+
+    def around(self, part: Range) -> Range:
+        """The rows of R1 that a slice reads."""
+        steps = self.steps(part)
+        return Range(self.beside(steps[0]).start, self.beside(steps[-1]).stop)
+
+    def steps(self, part: Range) -> list[Range]:
+        ones, many = self.scans[self.one].rows, self.scans[self.many].rows
+        rows = max(LEAST_STEP, self.window.tables * self.window.table_rows * many // max(1, ones))
+        return [Range(start, min(part.stop, start + rows)) for start in range(part.start, part.stop, rows)]
+
+
+class Looked(NamedTuple):
+    """Rows of RN that were looked up."""
+
+    batch: pa.RecordBatch  # all of them, also those without a key
+    keyed: Rows | None  # those with a key; None: all of them
+    settled: NDArray[np.bool_]  # of the keyed ones: found
+    ones: Rows  # for each of those, the row in the window
+    window: Keyed
+
+    def rows(self, keyed: Rows) -> Rows:
+        """Keyed rows as rows of the batch."""
+        return keyed if self.keyed is None else self.keyed[keyed]
+
+
+class Survey(NamedTuple):
+    """What a pass over the keys of a slice shows."""
+
+    left_over: int
+    hashes: Hashes  # of the rows of R1 that it owns
+    low: int
+    partnered: Bits  # a bit for each row of R1 from there on: it has a partner in this slice
+
+
+class SliceJoin:
+    """The join of one slice, of all columns or of those that the condition reads."""
+
+    def __init__(self, sliced: Sliced, part: Range) -> None:
+        self._sliced, self._part = sliced, part
+        condition, one = sliced.plan.condition, sliced.one
+        self._keys = HashKeys(condition)
+        # A row of R1 that a filter leaves out is found nevertheless: who looks for it is settled, without a partner.
+        self._all_keys = HashKeys(replace(condition, filters=((), ())))
+        self._checks = (*self._keys.checks, *condition.filters[one])
+        self._work = Joining(sliced.plan.condition, sliced.plan.how, sliced.output)
+
+    def results(self) -> Iterator[pa.RecordBatch]:
+        """Pairs of settled rows, and rows of RN about which the join type wants to know, as far as they are settled."""
+        lists, asks = self._sliced.plan.how not in ONE_SIDED, self._sliced.asks(self._sliced.many)
+        for looked in self._looked(all_columns=True):
+            many, ones = self._met(looked)
+            if lists and len(many):
+                yield self._joined(looked, many, ones)
+            if asks:
+                partnered = np.zeros(looked.batch.num_rows, np.bool_)
+                partnered[many] = True
+                decided = np.ones(looked.batch.num_rows, np.bool_)
+                decided[looked.rows(np.flatnonzero(~looked.settled))] = False
+                chosen = np.flatnonzero(decided)
+                yield from self._work.leave(self._sliced.many, take_rows(looked.batch, chosen), partnered[chosen])
+
+    def left_over(self) -> Iterator[pa.RecordBatch]:
+        """Rows of RN that are not settled."""
+        for looked in self._looked(all_columns=True):
+            rows = looked.rows(np.flatnonzero(~looked.settled))
+            if len(rows):
+                yield take_rows(looked.batch, rows)
+
+    def survey(self) -> Survey:
+        left_over = 0
+        asks, (low, high) = self._sliced.asks(self._sliced.one), self._sliced.around(self._part)
+        partnered = np.zeros(high - low if asks else 0, np.bool_)
+        noted: list[Hashes] = []
+        for looked in self._looked(all_columns=False, noted=noted):
+            left_over += int((~looked.settled).sum())
+            if asks:
+                _, ones = self._met(looked)
+                partnered[looked.window.positions[ones] - low] = True
+        known = np.flatnonzero(partnered)
+        bits = np.packbits(partnered[: known[-1] + 1 if len(known) else 0])
+        return Survey(left_over, np.concatenate([np.empty(0, np.int64), *noted]), low, bits)
+
+    def _met(self, looked: Looked) -> tuple[Rows, Rows]:
+        """Rows of RN, and of the window, that satisfy the whole condition."""
+        many, ones = looked.rows(np.flatnonzero(looked.settled)), looked.ones
+        if not self._checks or not len(many):
+            return many, ones
+        pairs = Pairs.oriented(self._sliced.many, looked.batch, many, looked.window.batch, ones)
+        chosen = matching(self._checks, *pairs)
+        return many[chosen], ones[chosen]
+
+    def _joined(self, looked: Looked, many: Rows, ones: Rows) -> pa.RecordBatch:
+        """Rows of RN stay as they are where all of them have a partner."""
+        whole = len(many) == looked.batch.num_rows
+        mine = looked.batch.columns if whole else take_columns(looked.batch, many)
+        theirs = take_columns(looked.window.batch, ones)
+        columns = mine + theirs if self._sliced.many is Side.LEFT else theirs + mine
+        return pa.RecordBatch.from_arrays(columns, schema=self._sliced.output)
+
+    def _looked(self, all_columns: bool, noted: list[Hashes] | None = None) -> Iterator[Looked]:
+        sliced = self._sliced
+        scan, condition = sliced.scans[sliced.many], sliced.plan.condition
+        columns = None if all_columns else read_columns(condition, sliced.many)
+        steps = sliced.steps(self._part)
+        window = _Window(self._ones(all_columns, noted))
+        number = -1
+        for position, batch in scan.places(_batch_rows(scan), columns, self._part.start, self._part.stop):
+            start = position
+            while start < position + batch.num_rows:
+                if number < 0 or start >= steps[number].stop:
+                    number += 1
+                    window.move(sliced.beside(steps[number]))
+                stop = min(steps[number].stop, position + batch.num_rows)
+                yield self._look_up(batch.slice(start - position, stop - start), window)
+                start = stop
+
+    def _look_up(self, batch: pa.RecordBatch, window: _Window) -> Looked:
+        rows, hashes = self._keys.hash(self._sliced.many, batch)
+        partner = np.full(len(hashes), -1)
+        for probing, mine in window.index.find(hashes, len(hashes)):
+            partner[probing] = mine
+        if len(self._sliced.repeated):
+            partner[np.isin(hashes, self._sliced.repeated)] = -1
+        settled = partner >= 0
+        return Looked(batch, rows, settled, partner[settled], window.keyed)
+
+    def _ones(self, all_columns: bool, noted: list[Hashes] | None) -> Iterator[Keyed]:
+        """Rows of R1 around the slice that have a key; hashes of those that are owned are noted."""
+        side = self._sliced.one
+        scan, owned = self._sliced.scans[side], self._sliced.owned(self._part)
+        columns = None if all_columns else read_columns(self._sliced.plan.condition, side)
+        for position, batch in scan.places(_batch_rows(scan), columns, *self._sliced.around(self._part)):
+            rows, hashes = self._all_keys.hash(side, batch)
+            positions = position + (np.arange(batch.num_rows) if rows is None else rows)
+            if noted is not None:
+                noted.append(hashes[(positions >= owned.start) & (positions < owned.stop)])
+            yield Keyed(batch if rows is None else take_rows(batch, rows), hashes, positions)
+
+
+class _Window:
+    """Rows of R1 in a range that moves ahead, and an index of their keys."""
+
+    def __init__(self, read: Iterator[Keyed]) -> None:
+        self._read = read
+        self._ahead: Keyed | None = None  # read, and only in part within the range
+        self.keyed: Keyed
+        self.index = HashTable()
+
+    def move(self, to: Range) -> None:
+        """Read on to the end of the range; the last one ends where there is no more to be read."""
+        pieces = [] if self._ahead is None else [self._cut(self._ahead, to.start)]
+        while not pieces or not len(pieces[-1].positions) or pieces[-1].positions[-1] < to.stop:
+            piece = next(self._read, None)
+            if piece is None:
+                break
+            pieces.append(self._cut(piece, to.start))
+        if pieces:
+            batch = one_batch([piece.batch for piece in pieces], pieces[0].batch.schema)
+            hashes, positions = (np.concatenate([piece[i] for piece in pieces]) for i in (1, 2))
+            self._ahead = Keyed(batch, hashes, positions)
+        assert self._ahead is not None
+        self.keyed = self._ahead.slice(0, int(np.searchsorted(self._ahead.positions, to.stop)))
+        self.index = HashTable()
+        self.index.insert(self.keyed.hashes)
+
+    def _cut(self, piece: Keyed, start: int) -> Keyed:
+        return piece.slice(int(np.searchsorted(piece.positions, start)), len(piece.positions))
+
+
+def _batch_rows(scan: ParquetRows) -> int:
+    width = scan.total_bytes() // max(1, scan.rows)
+    return max(1024, min(MOST_ROWS, BATCH_BYTES // max(1, width)))

@@ -1,0 +1,1 @@
+"""How many results there will be, with bounds: estimates, weighted samples, aggregates."""

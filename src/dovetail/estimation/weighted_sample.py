@@ -1,0 +1,116 @@
+"""Work in a random order, the promising first, and what its first part says about the whole.
+
+    weights    5  1  1  3 …         what each unit is expected to give
+    order      0  3  1  2 …         drawn one after the other, each time in proportion to the weights of those left
+
+So results come early, and yet no unit is chosen because of what it gives: an estimate from the units done so far is
+unbiased, however wrong the expectations are; they only decide how narrow it is. After the k-th draw,
+
+    e_k = what the first k - 1 units gave + what unit k gave * (weight of all that was left) / (weight of unit k)
+
+estimates the total. All e_k have the right mean and are uncorrelated, so that their own variance bounds their average.
+
+D. Raj, Some estimators in sampling with varying probabilities without replacement, JASA 51, 1956.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dovetail.estimation.estimate import CONFIDENCE, Estimate, student_t
+
+FEWEST = 3  # draws, before anything is said
+LEAST_ERROR = 0.05  # of an expectation, relative
+
+Numbers = NDArray[np.float64]
+
+
+class Draws:
+    """Units by number, in the order in which they are drawn."""
+
+    def __init__(self, weights: Sequence[float] | Numbers, seed: int = 0) -> None:
+        self.weights = np.asarray(weights, np.float64)
+        if not (self.weights > 0).all():
+            raise ValueError("a unit that is never drawn would never be done: weights must be positive")
+        # The least of exponential times whose rates are the weights: that is a draw, and so is the next one.
+        times = np.random.default_rng(seed).exponential(size=len(self.weights)) / self.weights
+        self.order = np.argsort(times, kind="stable")
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+    def total(
+        self, given: Sequence[float] | Numbers, confidence: float = CONFIDENCE, known: float = 0.0
+    ) -> Estimate | None:
+        """Of what all units give, from what the first ones gave, in order; None while too few are done.
+
+        `known` is what there is besides.
+        """
+        values = np.asarray(given, np.float64)
+        found = known + float(values.sum())
+        if len(values) == len(self):
+            return Estimate(found, found, found, confidence)
+        if len(values) < FEWEST:
+            return None
+        estimates = known + self._estimates(values)
+        mean = float(estimates.mean())
+        below, above = _margins(estimates, mean, confidence)
+        return Estimate(mean, mean - below, mean + above, confidence)
+
+    def count(
+        self, given: Sequence[float] | Numbers, confidence: float = CONFIDENCE, known: float = 0.0
+    ) -> Estimate | None:
+        """As `total`, of something that never shrinks: what is found is the least there is."""
+        estimate = self.total(given, confidence, known)
+        if estimate is None or not np.any(np.asarray(given) > 0):
+            return estimate if estimate is not None and len(given) == len(self) else None
+        found = known + float(np.sum(given))
+        total, high = max(found, estimate.total), max(found, estimate.high)
+        return Estimate(total, min(total, max(found, estimate.low)), high, confidence)
+
+    def ratio(
+        self,
+        numerators: Sequence[float] | Numbers,
+        denominators: Sequence[float] | Numbers,
+        confidence: float = CONFIDENCE,
+        known: tuple[float, float] = (0.0, 0.0),
+    ) -> Estimate | None:
+        """Of the ratio of two totals, such as an average: by what it leaves over in each unit."""
+        above, below = self.total(numerators, known=known[0]), self.total(denominators, known=known[1])
+        if above is None or below is None or below.total <= 0:
+            return None
+        ratio = above.total / below.total
+        rest = np.asarray(numerators, np.float64) - ratio * np.asarray(denominators, np.float64)
+        if len(rest) == len(self):
+            return Estimate(ratio, ratio, ratio, confidence)
+        less, more = _margins(self._estimates(rest), above.total, confidence)
+        return Estimate(ratio, ratio - less / below.total, ratio + more / below.total, confidence)
+
+    def _estimates(self, values: Numbers) -> Numbers:
+        """One of the total by each draw."""
+        weights = self.weights[self.order]
+        left = np.cumsum(weights[::-1])[::-1][: len(values)]  # of all that was not drawn before
+        before = np.cumsum(values) - values
+        estimates: Numbers = before + values * left / weights[: len(values)]
+        return estimates
+
+
+def _margins(estimates: Numbers, total: float, confidence: float) -> tuple[float, float]:
+    """How far the truth may be below and above their mean; further on the side where they have a tail.
+
+    L. Chen, Testing the mean of skewed distributions, JASA 90, 1995. Draws that seem to agree completely do so by
+    chance: they are taken to be as uncertain as an expectation can be at best.
+    """
+    count = len(estimates)
+    deviations = estimates - estimates.mean()
+    variance = max(float(estimates.var(ddof=1)), (LEAST_ERROR * total) ** 2)
+    if variance == 0:
+        return 0.0, 0.0
+    error, t = math.sqrt(variance / count), student_t(count - 1, confidence)
+    third = float((deviations**3).sum()) * count / ((count - 1) * (count - 2))
+    tail = third / variance**1.5 / (6 * math.sqrt(count)) * (1 + 2 * t * t) * error
+    return t * error + max(0.0, -tail), t * error + max(0.0, tail)

@@ -1,0 +1,100 @@
+"""Joins of two complete sides in memory, of every join type.
+
+inner                  the pairs
+left, right, full      the pairs, then the rows of that side (or both) that none of them contains
+left_semi, left_anti   left rows with and without a partner; no pair is enumerated where no check needs it
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from dovetail.condition import Condition
+from dovetail.core.metrics import Observer, Progress
+from dovetail.core.rows import Side
+from dovetail.execution.output import ONE_SIDED, WITHOUT_PARTNER
+from dovetail.execution.tasks import Joining
+from dovetail.matching import build_matcher
+from dovetail.matching.kernel_pairs import Matcher
+
+PATIENCE_S = 1.0  # of listing pairs before they are counted
+PATIENCE = 3.0  # and so many times as long as was prepared; counting took an eighth of that where it took longest
+
+
+class Watch:
+    """Tells an observer, if there is one, how far a join is."""
+
+    def __init__(self, observer: Observer | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._observer = observer
+        self._clock = clock
+        self._began = clock()
+        self._count_at = float("inf")
+        self._matcher: Matcher | None = None
+        self._candidates: int | None = None
+        self._exact = True
+        self._results = 0
+        self._tell("preparing")
+
+    def prepared(self, matcher: Matcher, *, pairs_only: bool) -> None:
+        """Pairs come next; after them, unless it is pairs only, as many rows without a partner as there may be."""
+        now = self._clock()
+        self._count_at = now + max(PATIENCE_S, PATIENCE * (now - self._began))
+        self._matcher = matcher
+        self._exact = matcher.exact and pairs_only
+        self._tell("joining")
+
+    def counted(self, batches: Iterator[pa.RecordBatch], total: int | None = None) -> Iterator[pa.RecordBatch]:
+        """The batches of results, reported as they pass; `total`: how many rows they have in all, where it is known."""
+        for batch in batches:
+            self._results += batch.num_rows
+            self._tell("joining", total)
+            yield batch
+
+    def _tell(self, phase: str, total: int | None = None) -> None:
+        if self._observer is not None:
+            known = self._expected() if total is None else total
+            self._observer(Progress(phase, self._results, known, total is not None or self._exact))
+
+    def _expected(self) -> int | None:
+        matcher = self._matcher
+        if matcher is None:
+            return None
+        if self._candidates is None and self._clock() >= self._count_at:
+            self._candidates = matcher.candidates()
+        if self._candidates is None or matcher.exact:
+            return self._candidates
+        return self._results * self._candidates // max(1, matcher.seen)
+
+
+ROOM = 1 << 20  # pairs found at a time
+
+
+def count_at_rest(condition: Condition, left: pa.RecordBatch, right: pa.RecordBatch) -> int:
+    """How many pairs there are."""
+    return build_matcher(condition, left, right).count()
+
+
+def join_at_rest(
+    condition: Condition,
+    how: str,
+    left: pa.RecordBatch,
+    right: pa.RecordBatch,
+    schema: pa.Schema,
+    observer: Observer | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The results, in batches of bounded size."""
+    watch = Watch(observer)
+    batches = (left, right)
+    partnered = (np.zeros(left.num_rows, np.bool_), np.zeros(right.num_rows, np.bool_))
+    work = Joining(condition, how, schema, room=ROOM)
+    matcher = build_matcher(condition, left, right)
+    if how not in ONE_SIDED:
+        watch.prepared(matcher, pairs_only=how not in WITHOUT_PARTNER)
+    yield from watch.counted(work.listed(matcher, batches, partnered))
+    for side in Side:
+        total = len(work.rows_alone(side, partnered[side])) if how in ONE_SIDED else None
+        yield from watch.counted(work.leave(side, batches[side], partnered[side]), total)

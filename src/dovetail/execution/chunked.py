@@ -1,0 +1,87 @@
+"""Joins at rest within a budget: one side is kept in chunks, on disk if there are several, the other passes by.
+
+    kept      [chunk 0] [chunk 1] [chunk 2]           every passing chunk meets every kept one, by kernel;
+    passing      ^ chunk 0, then chunk 1, …           which rows have found a partner is remembered
+
+Rows without a partner come when no partner can come any more: those of the passing side after their chunk, those of the
+kept side at the end. Two chunks that meet fit in the budget together with their codes and orders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from dovetail.core.rows import Side, one_batch
+from dovetail.execution.tasks import Flags, Work
+from dovetail.storage.blocks import Block, BlockStore
+
+AT_REST = 3  # times the size of its rows is what a join at rest takes: rows, codes, orders
+MOST_BYTES = 1 << 30  # of a chunk, budget or not: offsets of strings have 32 bits
+
+
+@dataclass(slots=True)
+class _Chunk:
+    """Rows in memory or on disk, and which of them have found a partner."""
+
+    held: pa.RecordBatch | Block
+    partnered: Flags
+
+
+@dataclass(frozen=True, slots=True)
+class Chunked:
+    """Work on two sides that arrive one after the other: all of side `first`, then all of the other."""
+
+    work: Work
+    first: Side
+    store: BlockStore | None = None  # None: the rows are in memory anyway
+    chunk_bytes: int = MOST_BYTES
+
+    def run(self, arrivals: Iterable[tuple[Side, pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+        kept: list[_Chunk] = []
+        for side, chunk, is_last in self._chunks(arrivals):
+            flags = np.zeros(chunk.num_rows, np.bool_)
+            if side is self.first:
+                alone = is_last and not kept
+                held = chunk if alone or self.store is None else self.store.write(chunk, "kept")
+                kept.append(_Chunk(held, flags))
+                continue
+            for mine in kept:
+                yield from self._meet((self._rows(mine), mine.partnered), (chunk, flags))
+            yield from self.work.leave(side, chunk, flags)
+        for mine in kept:
+            yield from self.work.leave(self.first, self._rows(mine), mine.partnered)
+
+    def _rows(self, chunk: _Chunk) -> pa.RecordBatch:
+        if isinstance(chunk.held, Block):
+            assert self.store is not None
+            return self.store.read(chunk.held)
+        return chunk.held
+
+    def _meet(
+        self, kept: tuple[pa.RecordBatch, Flags], passing: tuple[pa.RecordBatch, Flags]
+    ) -> Iterator[pa.RecordBatch]:
+        left, right = (kept, passing) if self.first is Side.LEFT else (passing, kept)
+        return self.work.meet((left[0], right[0]), (left[1], right[1]))
+
+    def _chunks(self, arrivals: Iterable[tuple[Side, pa.RecordBatch]]) -> Iterator[tuple[Side, pa.RecordBatch, bool]]:
+        """Batches of a side put together, and whether they are its last."""
+        waiting: list[pa.RecordBatch] = []
+        size, side = 0, self.first
+        for of, batch in arrivals:
+            if waiting and (of is not side or size + batch.nbytes > self.chunk_bytes):
+                yield side, one_batch(waiting, waiting[0].schema), of is not side
+                waiting, size = [], 0
+            side = of
+            waiting.append(batch)
+            size += batch.nbytes
+        if waiting:
+            yield side, one_batch(waiting, waiting[0].schema), True
+
+
+def chunk_size(memory_bytes: int | None) -> int:
+    """Bytes of a chunk, so that two of them can be joined within the budget."""
+    return MOST_BYTES if memory_bytes is None else max(1, min(MOST_BYTES, memory_bytes // (2 * AT_REST)))

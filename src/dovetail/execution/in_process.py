@@ -1,0 +1,226 @@
+"""Joins in process: Arrow in, Arrow out."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import closing
+
+import pyarrow as pa
+
+from dovetail.core.metrics import Counters, Observer, Progress
+from dovetail.core.rows import Arrival, End, Event, Phase, Side, one_batch
+from dovetail.diag.join import DiagonalJoin
+from dovetail.errors import PlanError
+from dovetail.execution.at_rest import Watch, join_at_rest
+from dovetail.execution.chunked import Chunked, chunk_size
+from dovetail.execution.driver import Driver
+from dovetail.execution.monitor import Witness
+from dovetail.execution.output import output_schema
+from dovetail.execution.parallel import ParallelJoin, plan_workers
+from dovetail.execution.progressive import Running
+from dovetail.execution.sampling import Sampling
+from dovetail.execution.steps import Outlook, Rows, Sizes, Step
+from dovetail.execution.tasks import Joining
+from dovetail.operators.protocol import JoinOperator, Workspace
+from dovetail.operators.registry import operator_class
+from dovetail.planning.plan import JoinPlan
+from dovetail.sources.feed import WAIT_MS, Feed
+from dovetail.sources.local import as_source
+from dovetail.sources.reader import Retry
+from dovetail.sources.scans import Scan
+from dovetail.storage.blocks import BlockStore
+from dovetail.storage.budget import Budget
+
+__all__ = ["BATCH_ROWS", "STREAM_ROWS", "Step", "in_turn", "join_along_diagonal", "join_progressively", "join_tables"]
+
+BATCH_ROWS = 1 << 16  # rows of a table at rest that arrive at once
+STREAM_ROWS = 4096  # rows of a progressive join that arrive at once: small, for early results
+LINE_SHARE = 128  # of the budget, for rows of one side that wait: with the batch at hand and a sample, a block at most
+LINE_BYTES = 1 << 24  # the same where there is no budget
+
+
+def join_tables(
+    plan: JoinPlan, left: pa.Table, right: pa.Table, suffix: str, observer: Observer | None = None
+) -> pa.Table:
+    """The whole join of two tables.
+
+    By a kernel that sees both sides complete, or by an operator: the smaller side then comes first, so that only it has
+    to be kept.
+    """
+    schema = output_schema(left.schema, right.schema, suffix, plan.how)
+    tables = (left, right)
+    first = Side.LEFT if left.nbytes <= right.nbytes else Side.RIGHT
+    chunk_bytes = chunk_size(plan.memory_bytes)
+    if plan.at_rest and max(left.nbytes, right.nbytes) <= chunk_bytes:
+        sides = (one_batch(left, left.schema), one_batch(right, right.schema))
+        return pa.Table.from_batches(join_at_rest(plan.condition, plan.how, *sides, schema, observer), schema)
+    if plan.at_rest:
+        chunks = Chunked(Joining(plan.condition, plan.how, schema), first, None, chunk_bytes)
+        arrivals = (
+            (side, batch) for side in (first, first.other) for batch in small_batches(tables[side], chunk_bytes)
+        )
+        return pa.Table.from_batches(Watch(observer).counted(chunks.run(arrivals)), schema)
+    batches = []
+    for step in run(plan, one_after_the_other(tables, first), schema, BATCH_ROWS):
+        batches.append(step.batch)
+        if observer is not None:
+            observer(Progress("joining", step.results))
+    return pa.Table.from_batches(batches, schema)
+
+
+def join_progressively(
+    plan: JoinPlan,
+    left: Rows,
+    right: Rows,
+    suffix: str,
+    wait_ms: float = WAIT_MS,
+    retry: Retry | None = None,
+    witness: Witness | None = None,
+    aggregates: Mapping[str, str] | None = None,
+    workers: int = 1,
+) -> Running[Step]:
+    """Results as they come, or aggregates over them: rows of tables arrive in turn, those of sources when they come."""
+    schema = output_schema(*plan.condition.schemas, suffix, plan.how)
+    sizes = Sizes.announced(left, right)
+    if isinstance(left, pa.Table) and isinstance(right, pa.Table):
+        if workers > 1:
+            return in_parallel(plan, (left, right), schema, sizes, aggregates, workers)
+        return run(plan, in_turn((left, right)), schema, STREAM_ROWS, 0, sizes, witness, aggregates)
+    if workers > 1:
+        raise PlanError("workers are for tables: rows of sources cannot be sampled before they come.")
+    room_bytes = LINE_BYTES if plan.memory_bytes is None else max(1, plan.memory_bytes // LINE_SHARE)
+    sources = (as_source(left), as_source(right))
+    feed = Feed(sources, room_bytes=room_bytes, batch_rows=STREAM_ROWS, wait_ms=wait_ms, retry=retry)
+    running = run(plan, feed.events(), schema, STREAM_ROWS, len(sources) * room_bytes, sizes, witness, aggregates)
+    return running.wrapped(lambda steps: _fed(steps, feed))
+
+
+def in_parallel(
+    plan: JoinPlan,
+    tables: tuple[pa.Table, pa.Table],
+    schema: pa.Schema,
+    sizes: Sizes,
+    aggregates: Mapping[str, str] | None,
+    workers: int,
+) -> Running[Step]:
+    """The same by several threads."""
+    plan, cells = plan_workers(plan, tables, workers)
+    join = ParallelJoin(plan, cells, schema, STREAM_ROWS, sizes, aggregates or {})
+    return Running(join.steps(sizes.watch(in_turn(tables, STREAM_ROWS * plan.cells))), join)
+
+
+def join_along_diagonal(
+    plan: JoinPlan, scans: tuple[Scan, Scan], suffix: str, observer: Observer | None = None
+) -> Iterator[Step]:
+    """Results as they come: both inputs are read as the window slides."""
+    join = DiagonalJoin(plan, scans, output_schema(*plan.condition.schemas, suffix, plan.how))
+    for phase, batch in join.results():
+        yield Step(batch, phase, join.counters.results, None)
+        if observer is not None:
+            observer(Progress("joining", join.counters.results))
+
+
+def _fed(steps: Iterator[Step], feed: Feed) -> Iterator[Step]:
+    with closing(feed):
+        yield from steps
+
+
+def run(
+    plan: JoinPlan,
+    events: Iterable[Event],
+    schema: pa.Schema,
+    batch_rows: int,
+    line_bytes: int = 0,
+    sizes: Sizes | None = None,
+    witness: Witness | None = None,
+    aggregates: Mapping[str, str] | None = None,
+) -> Running[Step]:
+    """Drive the plan's operator. What is wrong with its parameters is said at once.
+
+    `line_bytes`: what rows that have come and wait may take; it is set aside from the budget.
+    """
+    is_expected = sizes is not None
+    sizes = sizes or Sizes()
+    events = sizes.watch(events)
+    counters = Counters()
+    budget = Budget(plan.memory_bytes, "bytes", counters)
+    budget.hold("line of arrivals", 0, line_bytes)
+    blocks = BlockStore(counters=counters)
+    parameters = {**plan.parameters} if plan.how == "inner" else {**plan.parameters, "how": plan.how}
+    workspace = Workspace(plan.condition, budget, blocks, batch_rows, counters, parameters=parameters)
+    kind = operator_class(plan.operator.name)
+    outlook = Outlook(workspace, sizes, aggregates or {}, pairs_only=plan.how == "inner")
+    if "measures" in kind.parameters:  # it tells the estimator of blocks of its own
+        parameters["measures"] = aggregates or {}
+    elif is_expected and plan.how == "inner" and "window" not in parameters:
+        rows = (sizes.rows[0], sizes.rows[1])
+        events = Sampling(workspace, outlook.measures, rows, owned=line_bytes > 0).watch(events)
+    operator = kind(workspace)
+    return Running(_steps(operator, workspace, events, schema, outlook, witness), operator)
+
+
+def _steps(
+    operator: JoinOperator,
+    workspace: Workspace,
+    events: Iterable[Event],
+    schema: pa.Schema,
+    outlook: Outlook,
+    witness: Witness | None,
+) -> Generator[Step, None, None]:
+    """Leaving the loop early frees memory and files."""
+    counters = workspace.counters
+    try:
+        driver = Driver(operator, workspace)
+        if witness is not None:
+            estimator = workspace.estimator
+            witness.meet(
+                lambda: operator.usage, lambda: outlook.expected(counters.results), lambda: estimator.objection
+            )
+            events = witness.events(events)
+        last: Step | None = None  # held back in the end, since all is known after it
+        for phase, results in driver.run(events):
+            if witness is not None:
+                witness.found(phase, results.size)
+            done = counters.results - results.size
+            for batch in outlook.batches(results, schema):
+                done += batch.num_rows
+                step = outlook.step(batch, phase, counters.results if outlook.measures else done)
+                if last is not None:
+                    yield last
+                last = step if phase is Phase.CLEANUP else None
+                if last is None:
+                    yield step
+        if last is not None or outlook.measures:
+            yield outlook.last(last, schema, counters.results)
+        if witness is not None:
+            witness.tell()
+    finally:
+        workspace.blocks.close()
+
+
+def small_batches(table: pa.Table, most_bytes: int) -> list[pa.RecordBatch]:
+    """The rows of a table in batches of about so many bytes."""
+    rows = max(1, most_bytes * table.num_rows // max(1, table.nbytes))
+    return list(table.to_batches(max_chunksize=rows))
+
+
+def one_after_the_other(tables: tuple[pa.Table, pa.Table], first: Side) -> Iterator[Event]:
+    for side in (first, first.other):
+        for batch in tables[side].to_batches():
+            yield Arrival(side, batch)
+        yield End(side)
+
+
+def in_turn(inputs: tuple[pa.Table, pa.Table], rows: int = STREAM_ROWS) -> Iterator[Event]:
+    """A small batch of each side in turn, in proportion to their sizes, so that both end at about the same time."""
+    most = max(1, *(table.num_rows for table in inputs))
+    sizes = [max(1, table.num_rows * rows // most) for table in inputs]
+    batches = {side: iter(inputs[side].to_batches(max_chunksize=sizes[side])) for side in Side}
+    while batches:
+        for side in list(batches):
+            batch = next(batches[side], None)
+            if batch is None:
+                del batches[side]
+                yield End(side)
+            else:
+                yield Arrival(side, batch)

@@ -1,0 +1,153 @@
+"""A running join as moments, for whoever watches.
+
+    events --taken--> driver --found--> steps
+                |                  |
+                +---- Witness -----+----> Moment: now and then, and always before it has to wait
+
+It is part of the join's own thread: the operator is looked at between two units of work, never during one. A source is
+stalled if the join had to wait for it, or if only the other one has given rows for a while.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Protocol, TypeVar
+
+from dovetail.core.metrics import Moment, SourceState, Watcher
+from dovetail.core.rows import Arrival, End, Event, Phase, Side, Stall
+from dovetail.estimation.estimate import Estimate
+from dovetail.operators.protocol import Usage
+
+EVERY_S = 0.05  # a moment is told; to look at an operator takes some microseconds
+QUIET_S = 0.5  # without a row of one side, while the other gives some
+QUIET_BATCHES = 4  # of the other: while the join is busy with a single one, it does not know what comes
+WAITING = "waiting"
+
+
+class Steplike(Protocol):
+    @property
+    def phase(self) -> Phase: ...
+    @property
+    def results(self) -> int: ...
+    @property
+    def estimate(self) -> Estimate | None: ...
+    @property
+    def objection(self) -> str | None: ...
+
+
+S = TypeVar("S", bound=Steplike)
+
+
+class Witness:
+    """Sees what a join takes and finds, and tells of it."""
+
+    def __init__(self, tell: Watcher, names: Sequence[str] = (), clock: Callable[[], float] = time.monotonic) -> None:
+        self._tell = tell
+        self._clock = clock
+        self._sources = [SourceState(name) for name in names]
+        self._came = [0.0] * len(names)  # when each source gave something last
+        self._alone = [0] * len(names)  # batches that the other has given since
+        self._phase: str = "preparing"
+        self._since = 0.0  # time up to here is accounted for
+        self._due = 0.0
+        self._seconds: dict[str, float] = {}
+        self._found: dict[str, int] = {}
+        self._usage: Callable[[], Usage] | None = None
+        self._expected: Callable[[], Estimate | None] | None = None
+        self._estimate: Estimate | None = None
+        self._objected: Callable[[], str | None] | None = None
+        self._objection: str | None = None
+
+    def meet(
+        self,
+        usage: Callable[[], Usage],
+        expected: Callable[[], Estimate | None],
+        objected: Callable[[], str | None] | None = None,
+    ) -> None:
+        """The operator is there: what it holds, how many results it lets expect, or why that cannot be told."""
+        self._begin()
+        self._usage, self._expected, self._objected = usage, expected, objected
+
+    def events(self, events: Iterable[Event]) -> Iterator[Event]:
+        """The events, noted as the driver takes them."""
+        for event in events:
+            self._take(event)
+            yield event
+            if isinstance(event, Stall):  # nothing is left to do, and nothing may come for long
+                self._enter(WAITING)
+                self.tell()
+
+    def found(self, phase: Phase, results: int) -> None:
+        self._enter(phase.value)
+        self._found[phase.value] = self._found.get(phase.value, 0) + results
+        if self._clock() >= self._due:
+            self.tell()
+
+    def steps(self, steps: Iterable[S]) -> Iterator[S]:
+        """The steps of a join of which nothing else is known, noted as they pass."""
+        self._begin()
+        for step in steps:
+            self._estimate, self._objection = step.estimate, step.objection
+            self.found(step.phase, step.results - sum(self._found.values()))
+            yield step
+        self.tell()
+
+    def tell(self) -> None:
+        now = self._enter(self._phase)
+        self._due = now + EVERY_S
+        usage = None if self._usage is None else self._usage()
+        if self._expected is not None:
+            self._estimate = self._expected()
+        if self._objected is not None:
+            self._objection = self._objected() if self._estimate is None else None
+        self._tell(
+            Moment(
+                self._phase,
+                dict(self._found),
+                dict(self._seconds),
+                None if usage is None else usage.resident_rows,
+                None if usage is None else usage.spilled_rows,
+                tuple(self._sources),
+                self._estimate,
+                self._objection,
+            )
+        )
+
+    def _begin(self) -> None:
+        self._since = self._clock()
+        self._came = [self._since] * len(self._sources)
+
+    def _take(self, event: Event) -> None:
+        before = self._phase
+        match event:
+            case Arrival(side, batch):
+                now = self._enter(Phase.ARRIVING)
+                self._came[side], self._alone[side] = now, 0
+                self._alone[side.other] += 1
+                self._set(side, "arriving", batch.num_rows)
+                if self._alone[side.other] >= QUIET_BATCHES and now - self._came[side.other] > QUIET_S:
+                    self._set(side.other, "stalled")
+            case Stall():
+                self._enter(Phase.REACTIVE)
+                for side in Side:
+                    self._set(side, "stalled")
+            case End(side):
+                self._sources[side] = replace(self._sources[side], state="ended")
+                if all(source.state == "ended" for source in self._sources):
+                    self._enter(Phase.CLEANUP)
+        if self._phase != before or self._clock() >= self._due:  # the first unit of work of a phase may take long
+            self.tell()
+
+    def _set(self, side: Side, state: str, rows: int = 0) -> None:
+        source = self._sources[side]
+        if source.state != "ended":
+            self._sources[side] = SourceState(source.name, source.rows + rows, state)
+
+    def _enter(self, phase: str) -> float:
+        """From now on it is this phase; the time since the last call was the one before."""
+        now = self._clock()
+        self._seconds[self._phase] = self._seconds.get(self._phase, 0.0) + now - self._since
+        self._phase, self._since = str(phase), now
+        return now

@@ -1,0 +1,252 @@
+"""Joins of several tables in process: Arrow in, Arrow out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from dovetail.condition import columns_of, matching
+from dovetail.condition.graph import Edge, Graph
+from dovetail.condition.mirror import mirrored
+from dovetail.condition.predicates import Condition
+from dovetail.core.metrics import Counters
+from dovetail.core.rows import (
+    ArrivalOf,
+    EndOf,
+    MultiEvent,
+    Rows,
+    Side,
+    Tuples,
+    one_batch,
+    pieces_of,
+    take_columns,
+    take_rows,
+)
+from dovetail.errors import InputError
+from dovetail.execution.in_process import BATCH_ROWS, STREAM_ROWS
+from dovetail.execution.multi_driver import MultiDriver
+from dovetail.execution.output import MOST_BYTES, fitting_rows
+from dovetail.kernels.sorted_probe import expand
+from dovetail.matching import build_matcher, choose_drive
+from dovetail.operators.multi import MultiWorkspace
+from dovetail.operators.registry import multi_operator_class
+from dovetail.planning.statistics import estimated_pairs, sample_table
+from dovetail.storage.blocks import BlockStore
+from dovetail.storage.budget import Budget
+
+PIECE = 1 << 20  # partial results at a time
+
+Partial = dict[str, Rows]
+Inputs = Mapping[str, pa.RecordBatch]
+
+
+class Step(NamedTuple):
+    """Join one more input along an edge, its left side being the known input; check the other edges that it closes."""
+
+    known: str
+    new: str
+    condition: Condition
+    checks: tuple[Edge, ...]
+
+
+def filtered(graph: Graph, tables: Mapping[str, pa.Table]) -> dict[str, pa.RecordBatch]:
+    """The rows of each input that pass its filters, in one batch."""
+    batches = {}
+    for alias, table in tables.items():
+        batch = one_batch(table.combine_chunks(), table.schema)
+        alive = graph.passing(alias, batch)
+        batches[alias] = batch if alive is None or alive.all() else take_rows(batch, np.flatnonzero(alive))
+    return batches
+
+
+def join_all_at_rest(graph: Graph, inputs: Inputs, most: int = PIECE) -> Iterator[Tuples]:
+    """All results, in pieces of about so many."""
+    start, steps = join_order(graph, inputs)
+    for first in range(0, inputs[start].num_rows, most):
+        partial: Partial = {start: np.arange(first, min(first + most, inputs[start].num_rows))}
+        for rows in _extended(steps, inputs, partial, most):
+            good = graph.checked(inputs, rows)
+            if good is not None:
+                rows = {alias: taken[good] for alias, taken in rows.items()}
+            if len(rows[start]):
+                yield Tuples(inputs, rows)
+
+
+def join_order(graph: Graph, inputs: Inputs) -> tuple[str, list[Step]]:
+    """Greedy: the edge with the fewest pairs by a sample, then always what makes the partial results fewest."""
+    rows = {alias: max(1, batch.num_rows) for alias, batch in inputs.items()}
+    share = {edge: _pairs(edge, inputs) / (rows[edge.left] * rows[edge.right]) for edge in graph.edges}
+    first = min(graph.edges, key=lambda edge: share[edge] * rows[edge.left] * rows[edge.right])
+    start = max((first.left, first.right), key=lambda alias: rows[alias])
+    joined, steps = {start}, []
+
+    def growth(alias: str) -> float:
+        closed = [share[e] for e in graph.edges if alias in e.ends and e.other(alias) in joined]
+        return rows[alias] * float(np.prod(closed)) if closed else np.inf
+
+    while len(joined) < len(rows):
+        new = first.other(start) if len(joined) == 1 else min(rows.keys() - joined, key=lambda a: (growth(a), a))
+        closing = sorted((e for e in graph.edges if new in e.ends and e.other(new) in joined), key=share.__getitem__)
+        best, known = closing[0], closing[0].other(new)
+        condition = best.condition if best.left == known else mirrored(best.condition)
+        steps.append(Step(known, new, condition, tuple(closing[1:])))
+        joined.add(new)
+    return start, steps
+
+
+def _pairs(edge: Edge, inputs: Inputs) -> float:
+    tables = [pa.Table.from_batches([inputs[alias]]) for alias in (edge.left, edge.right)]
+    samples = [sample_table(edge.condition, side, tables[side]) for side in Side]
+    return estimated_pairs(edge.condition, choose_drive(edge.condition), (samples[0], samples[1]))
+
+
+def _extended(steps: Sequence[Step], inputs: Inputs, partial: Partial, most: int) -> Iterator[Partial]:
+    if not steps:
+        yield partial
+        return
+    step, rest = steps[0], steps[1:]
+    known, which = _once(partial[step.known], inputs[step.known].num_rows)
+    left, right = (
+        _read(step.condition, Side.LEFT, inputs[step.known]),
+        _read(step.condition, Side.RIGHT, inputs[step.new]),
+    )
+    if len(known) < left.num_rows:
+        left = take_rows(left, known)
+    for lefts, rights in build_matcher(step.condition, left, right).pairs(most):
+        order = np.argsort(lefts, kind="stable")
+        counts = np.bincount(lefts, minlength=len(known)).astype(np.int64)
+        starts = np.cumsum(counts) - counts
+        partners, matches = rights[order], counts[which]
+        for begin, end, size in pieces_of(matches, int(matches.sum()), most):
+            taken, places = expand(starts[which], matches, begin, end, size)
+            more = {alias: rows[taken] for alias, rows in partial.items()}
+            more[step.new] = partners[places]
+            for edge in step.checks:
+                more = _checked(edge, inputs, more)
+            if len(more[step.new]):
+                yield from _extended(rest, inputs, more, most)
+
+
+def _once(rows: Rows, of: int) -> tuple[Rows, Rows]:
+    """The different ones of these rows, of so many, in ascending order, and which of them each row is."""
+    seen = np.zeros(of, np.bool_)
+    seen[rows] = True
+    return np.flatnonzero(seen), (np.cumsum(seen) - 1)[rows]
+
+
+def _read(condition: Condition, side: Side, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Only the columns that the condition reads."""
+    names = {column.name for e in condition.conjuncts for column in columns_of(e) if column.side is side}
+    return batch.select([name for name in batch.schema.names if name in names])
+
+
+def _checked(edge: Edge, inputs: Inputs, partial: Partial) -> Partial:
+    left, right = edge.left, edge.right
+    good = matching(edge.condition.conjuncts, inputs[left], partial[left], inputs[right], partial[right])
+    return {alias: rows[good] for alias, rows in partial.items()}
+
+
+FEWEST = 1 << 12  # partial results at a time, however small the memory
+MERGING = ("pmj",)  # algorithms that keep all inputs anyway, and find the more the more inputs there are in a run
+ENTRY_BYTES = 64  # of a partial result and input: row numbers before and after, pairs, orders
+
+
+def multi_schema(schemas: Mapping[str, pa.Schema], fold_case: bool = False) -> pa.Schema:
+    """The columns of all inputs in their order; a name that several inputs have becomes alias_name.
+
+    With `fold_case`, names that differ in case only are the same name.
+    """
+    fold = str.casefold if fold_case else str
+    times = Counter(fold(name) for schema in schemas.values() for name in schema.names)
+    fields = [
+        field.with_name(f"{alias}_{field.name}" if times[fold(field.name)] > 1 else field.name)
+        for alias, schema in schemas.items()
+        for field in schema
+    ]
+    again = [name for name, count in Counter(fold(field.name) for field in fields).items() if count > 1]
+    if again:
+        raise InputError(f"the result would have several columns called {', '.join(again)}: rename one of them.")
+    return pa.schema(fields)
+
+
+def join_several(
+    graph: Graph,
+    tables: Mapping[str, pa.Table],
+    schema: pa.Schema,
+    algorithm: str,
+    memory_bytes: int | None,
+    parameters: Mapping[str, Any] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The whole join: by kernels that see all inputs complete, or by an operator of several inputs."""
+    if algorithm == "auto":
+        most = PIECE
+        if memory_bytes is not None:
+            most = min(PIECE, max(FEWEST, memory_bytes // (ENTRY_BYTES * len(tables))))
+        found = join_all_at_rest(graph, filtered(graph, tables), most)
+    else:
+        found = _driven(graph, tables, algorithm, memory_bytes, parameters or {})
+    for tuples in found:
+        yield from tuple_batches(tuples, graph, schema)
+
+
+def tuple_batches(
+    tuples: Tuples, graph: Graph, schema: pa.Schema, most_bytes: int = MOST_BYTES
+) -> Iterator[pa.RecordBatch]:
+    """Results as rows of the output schema, in bounded batches. Columns that an operator added are left out."""
+    batches = {alias: tuples.batches[alias].select(range(len(graph.schemas[alias]))) for alias in graph.aliases}
+    most = fitting_rows(*batches.values(), most_bytes=most_bytes)
+    for start in range(0, tuples.size, most):
+        columns = [
+            column
+            for alias in graph.aliases
+            for column in take_columns(batches[alias], tuples.rows[alias][start : start + most])
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _driven(
+    graph: Graph,
+    tables: Mapping[str, pa.Table],
+    algorithm: str,
+    memory_bytes: int | None,
+    parameters: Mapping[str, Any],
+) -> Iterator[Tuples]:
+    counters = Counters()
+    blocks = BlockStore(counters=counters)
+    budget = Budget(memory_bytes, "bytes", counters)
+    workspace = MultiWorkspace(graph, budget, blocks, BATCH_ROWS, counters, parameters=dict(parameters))
+    try:
+        driver = MultiDriver(multi_operator_class(algorithm)(workspace), workspace)
+        arrivals = _in_turn if algorithm in MERGING else _one_after_the_other
+        for _, tuples in driver.run(arrivals(tables)):
+            if tuples.size:
+                yield tuples
+    finally:
+        blocks.close()
+
+
+def _one_after_the_other(tables: Mapping[str, pa.Table]) -> Iterator[MultiEvent]:
+    """Smaller inputs come first, so that only they have to be kept."""
+    for alias in sorted(tables, key=lambda a: tables[a].nbytes):
+        for batch in tables[alias].to_batches():
+            yield ArrivalOf(alias, batch)
+        yield EndOf(alias)
+
+
+def _in_turn(tables: Mapping[str, pa.Table]) -> Iterator[MultiEvent]:
+    """Batches of all inputs in proportion to their sizes, so that they end at about the same time."""
+    most = max(1, *(table.num_rows for table in tables.values()))
+    sizes = {alias: max(1, table.num_rows * STREAM_ROWS // most) for alias, table in tables.items()}
+    batches = {alias: iter(table.to_batches(max_chunksize=sizes[alias])) for alias, table in tables.items()}
+    while batches:
+        for alias in list(batches):
+            batch = next(batches[alias], None)
+            if batch is None:
+                del batches[alias]
+                yield EndOf(alias)
+            else:
+                yield ArrivalOf(alias, batch)

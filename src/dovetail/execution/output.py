@@ -1,0 +1,95 @@
+"""Pairs of rows as result rows: the left columns, then the right ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from dovetail.core.rows import Alone, Pairs, Results, Rows, Side, take_columns
+from dovetail.errors import InputError
+
+MOST_ROWS = 1 << 16  # in one batch
+MOST_BYTES = 1 << 24
+
+ONE_SIDED = {"left_semi": Side.LEFT, "left_anti": Side.LEFT, "right_alone": Side.RIGHT}
+"""Join types that give rows of one side only. `right_alone` is what a full join has beyond a left join."""
+
+WITHOUT_PARTNER = {"left": (Side.LEFT,), "right": (Side.RIGHT,), "full": (Side.LEFT, Side.RIGHT)}
+"""Whose rows appear with nulls where they have no partner."""
+
+
+def output_schema(left: pa.Schema, right: pa.Schema, suffix: str, how: str = "inner") -> pa.Schema:
+    """The schema of a join's result; a right name that clashes gets the suffix."""
+    if how in ("left_semi", "left_anti"):
+        return left
+    nullable = {side.other for side in WITHOUT_PARTNER.get(how, ())}
+    taken = set(left.names)
+    fields = [field.with_nullable(field.nullable or Side.LEFT in nullable) for field in left]
+    for field in right:
+        name = field.name + suffix if field.name in taken else field.name
+        if name in taken:
+            raise InputError(
+                f"the result would have two columns called {name!r}: choose another suffix than {suffix!r}, "
+                "or rename a column."
+            )
+        taken.add(name)
+        fields.append(field.with_name(name).with_nullable(field.nullable or Side.RIGHT in nullable))
+    return pa.schema(fields)
+
+
+def fitting_rows(*batches: pa.RecordBatch, most_bytes: int = MOST_BYTES) -> int:
+    """How many rows of this width, taken from all of the batches, make a batch of a good size."""
+    width = sum(int(batch.nbytes) // max(1, int(batch.num_rows)) for batch in batches)
+    return max(1, min(MOST_ROWS, most_bytes // max(1, width)))
+
+
+def result_batches(
+    results: Results,
+    schema: pa.Schema,
+    most_rows: int | None = None,
+    drop: tuple[int, int] = (0, 0),
+    most_bytes: int = MOST_BYTES,
+) -> Iterator[pa.RecordBatch]:
+    """Results as rows of the output schema, in bounded batches, without the last `drop` columns of each side."""
+    match results:
+        case Alone(side, batch, rows):
+            yield from row_batches(side, without(batch, drop[side]), rows, schema, most_rows, most_bytes)
+        case Pairs():
+            yield from _pair_batches(results, schema, most_rows, drop, most_bytes)
+
+
+def _pair_batches(
+    pairs: Pairs, schema: pa.Schema, most_rows: int | None, drop: tuple[int, int], most_bytes: int
+) -> Iterator[pa.RecordBatch]:
+    most_rows = most_rows or fitting_rows(pairs.left, pairs.right, most_bytes=most_bytes)
+    left, right = (without(rows, extra) for rows, extra in zip((pairs.left, pairs.right), drop, strict=True))
+    for start in range(0, pairs.size, most_rows):
+        end = start + most_rows
+        left_columns = take_columns(left, pairs.left_rows[start:end])
+        right_columns = take_columns(right, pairs.right_rows[start:end])
+        yield pa.RecordBatch.from_arrays(left_columns + right_columns, schema=schema)
+
+
+def row_batches(
+    side: Side,
+    batch: pa.RecordBatch,
+    rows: Rows,
+    schema: pa.Schema,
+    most_rows: int | None = None,
+    most_bytes: int = MOST_BYTES,
+) -> Iterator[pa.RecordBatch]:
+    """Rows of one side alone as rows of the output schema, nulls in the columns of the other."""
+    most_rows = most_rows or fitting_rows(batch, most_bytes=most_bytes)
+    for start in range(0, len(rows), most_rows):
+        chosen = rows[start : start + most_rows]
+        columns = take_columns(batch, chosen)
+        missing = schema.types[len(columns) :] if side is Side.LEFT else schema.types[: len(schema) - len(columns)]
+        nulls = [pa.nulls(len(chosen), type_) for type_ in missing]
+        columns = columns + nulls if side is Side.LEFT else nulls + columns
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def without(rows: pa.RecordBatch, extra: int) -> pa.RecordBatch:
+    """The rows without their last `extra` columns."""
+    return rows.select(range(rows.num_columns - extra)) if extra else rows

@@ -1,0 +1,218 @@
+"""A progressive join of tables by several threads: rows go to the cells of a router, each cell has its own operator.
+
+                       / worker 0: operators of its cells \\
+    tables --> router -                                     --> steps, as they come
+                       \\ worker 1: operators of its cells /
+
+The router is chosen by samples so that the busiest worker has as little to do as possible, counted in rows and pairs:
+ranges of keys, hashes with heavy keys split, pairs of blocks. Any two matching rows meet in one cell, so every pair is
+found once. Kernels run outside of the interpreter's lock, so workers run side by side; each cell has its part of the
+memory. Estimates are of the whole join, by blocks of rows as they come from the tables.
+
+After PMJ (VLDB 2002), section 5, which names parallel joins with balanced results as an extension.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from dovetail.core.metrics import Counters
+from dovetail.core.queue import Channel, LeftError
+from dovetail.core.rows import Arrival, End, Event, Pairs, Phase, Results, Side, empty_batch, take_rows
+from dovetail.errors import PlanError
+from dovetail.estimation.measures import Measures
+from dovetail.execution.driver import Driver
+from dovetail.execution.output import result_batches
+from dovetail.execution.sampling import Sampling
+from dovetail.execution.steps import Outlook, Sizes, Step
+from dovetail.matching import choose_drive
+from dovetail.operators.protocol import Workspace
+from dovetail.operators.registry import operator_class
+from dovetail.planning.plan import JoinPlan
+from dovetail.planning.statistics import sample_table
+from dovetail.routing import Task, choose_router, in_tasks
+from dovetail.routing.protocol import Router
+from dovetail.storage.blocks import BlockStore
+from dovetail.storage.budget import Budget, Shares
+
+FINER = 2  # cells of each worker
+AHEAD = 8  # batches that wait for a worker, and for whoever takes the results
+
+
+class _Given(NamedTuple):
+    """Results of a worker: rows, or sums over them where aggregates are asked for."""
+
+    phase: Phase
+    size: int
+    batch: pa.RecordBatch
+    sums: Mapping[str, float]
+
+
+class _Done:
+    """A worker has given all its results."""
+
+
+Item = Event | _Given | _Done | Exception
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """The router, and the worker of each of its cells."""
+
+    router: Router
+    workers: list[int]
+
+
+def plan_workers(plan: JoinPlan, tables: tuple[pa.Table, pa.Table], workers: int) -> tuple[JoinPlan, Cells]:
+    """Cells for so many workers, by samples of both tables."""
+    if plan.how != "inner":
+        raise PlanError(f"workers are for inner joins; how is {plan.how!r}.")
+    samples = [sample_table(plan.condition, side, tables[side]) for side in Side]
+    drive = choose_drive(plan.condition)
+    # Grids are cut finer anyway; of hashes, too, a worker needs some, so that work can be evened out.
+    tasks = FINER * workers if drive.equal else workers
+    task = Task(plan.condition, drive, (samples[0], samples[1]), tasks)
+    routing = choose_router(task)
+    cells = Cells(routing.router, in_tasks(routing.loads, workers))
+    memory = None if plan.memory_bytes is None else plan.memory_bytes // routing.router.cells
+    Shares(Budget(memory), block_rows=1)  # refuses a budget that is too small for so many, before any work
+    plan = replace(plan, memory_bytes=memory, router=routing.choice, cells=routing.router.cells, tasks=workers)
+    return plan, cells
+
+
+class ParallelJoin:
+    """The threads of one join. Take its steps; close it to stop them."""
+
+    def __init__(
+        self,
+        plan: JoinPlan,
+        cells: Cells,
+        schema: pa.Schema,
+        batch_rows: int,
+        sizes: Sizes,
+        aggregates: Mapping[str, str],
+    ) -> None:
+        self._plan = plan
+        self._cells = cells
+        self._schema = schema
+        self._batch_rows = batch_rows
+        self._aggregates = aggregates
+        self.name = f"{plan.operator.name} in several workers"
+        self._nothing = empty_batch(schema)
+        workspace = self._workspace(BlockStore())
+        operator_class(plan.operator.name)(workspace)  # what is wrong with its parameters is said at once
+        self._outlook = Outlook(workspace, sizes, aggregates, pairs_only=True)
+        rows = (sizes.rows[0], sizes.rows[1])
+        self._sampling = Sampling(workspace, self._outlook.measures, rows, owned=False, all_meet=False)
+        workers = 1 + max(cells.workers)
+        self._lines: list[Channel[tuple[int, Event]]] = [Channel(AHEAD) for _ in range(workers)]
+        self._found: Channel[Item] = Channel(AHEAD * workers)
+
+    def steps(self, events: Iterable[Event]) -> Generator[Step, None, None]:
+        """Leaving the loop early stops the threads and frees memory and files."""
+        threads = [threading.Thread(target=self._feed, args=(events,), name="dovetail-router", daemon=True)]
+        threads += [
+            threading.Thread(target=self._work, args=(worker,), name=f"dovetail-worker-{worker}", daemon=True)
+            for worker in range(len(self._lines))
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            yield from self._taken()
+        finally:
+            self._found.close()
+            for line in self._lines:
+                line.close()
+            for thread in threads:
+                thread.join()
+
+    def _taken(self) -> Iterator[Step]:
+        results, working = 0, len(self._lines)
+        last: Step | None = None  # held back, since all is known after it
+        while working:
+            match self._found.take():
+                case Exception() as error:
+                    raise error
+                case _Done():
+                    working -= 1
+                case _Given(phase, size, batch, sums):
+                    results += size
+                    self._outlook.add(sums)
+                    if last is not None:
+                        yield last
+                    last = self._outlook.step(batch, phase, results)
+                case event:
+                    self._sampling.note(event)
+        if last is not None or self._outlook.measures:
+            yield self._outlook.last(last, self._schema, results)
+
+    # What the threads do.
+
+    def _feed(self, events: Iterable[Event]) -> None:
+        with suppress(LeftError):
+            try:
+                position = [0, 0]
+                for event in events:
+                    self._found.put(event)
+                    match event:
+                        case Arrival(side, batch):
+                            self._route(side, batch, position[side])
+                            position[side] += batch.num_rows
+                        case End():
+                            for cell, worker in enumerate(self._cells.workers):
+                                self._lines[worker].put((cell, event))
+            except Exception as error:
+                self._found.put(error)
+
+    def _route(self, side: Side, batch: pa.RecordBatch, first: int) -> None:
+        rows, cells = self._cells.router.route(side, batch, np.arange(first, first + batch.num_rows))
+        order = np.argsort(cells.astype(np.int16), kind="stable")  # so short, they are sorted by counting
+        ends = np.cumsum(np.bincount(cells, minlength=len(self._cells.workers)))
+        for cell, (worker, start, end) in enumerate(zip(self._cells.workers, [0, *ends[:-1]], ends, strict=True)):
+            if end > start:
+                self._lines[worker].put((cell, Arrival(side, take_rows(batch, rows[order[start:end]]))))
+
+    def _work(self, worker: int) -> None:
+        """All cells of a worker, until both sides of all of them have ended."""
+        blocks = BlockStore()
+        measures = Measures(self._aggregates, self._plan.condition.schemas)
+        with suppress(LeftError):
+            try:
+                mine = [cell for cell, owner in enumerate(self._cells.workers) if owner == worker]
+                drivers = {cell: self._driver(blocks) for cell in mine}
+                ends = 0
+                while ends < len(Side) * len(mine):
+                    cell, event = self._lines[worker].take()
+                    ends += isinstance(event, End)
+                    for phase, results in drivers[cell].handle(event):
+                        for given in self._given(phase, results, measures):
+                            self._found.put(given)
+                self._found.put(_Done())
+            except Exception as error:
+                self._found.put(error)
+            finally:
+                blocks.close()
+
+    def _given(self, phase: Phase, results: Results, measures: Measures) -> Iterator[_Given]:
+        if not measures:
+            for batch in result_batches(results, self._schema):
+                yield _Given(phase, batch.num_rows, batch, {})
+        elif results.size and isinstance(results, Pairs):
+            yield _Given(phase, results.size, self._nothing, measures.of(results))
+
+    def _driver(self, blocks: BlockStore) -> Driver:
+        workspace = self._workspace(blocks)
+        return Driver(operator_class(self._plan.operator.name)(workspace), workspace)
+
+    def _workspace(self, blocks: BlockStore) -> Workspace:
+        counters = Counters()
+        budget = Budget(self._plan.memory_bytes, "bytes", counters)
+        parameters = dict(self._plan.parameters)
+        return Workspace(self._plan.condition, budget, blocks, self._batch_rows, counters, parameters=parameters)

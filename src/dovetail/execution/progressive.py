@@ -1,0 +1,53 @@
+"""A progressive join that is going on: its steps, and a handle on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, Generic, TypeVar
+
+from dovetail.errors import PlanError
+from dovetail.execution.parallel import ParallelJoin
+from dovetail.operators.protocol import JoinOperator
+from dovetail.storage.budget import parse_bytes
+
+S = TypeVar("S")
+
+
+class Running(Iterator[S], Generic[S]):
+    """Steps as they come. Leaving the loop, `close` and the end of a `with` free memory and files."""
+
+    def __init__(self, steps: Generator[S, None, None], operator: JoinOperator | ParallelJoin) -> None:
+        self._steps = steps
+        self._operator = operator
+
+    def __next__(self) -> S:
+        return next(self._steps)
+
+    def memory(self, memory: str | int | None) -> None:
+        """Give it more memory from now on, or less as soon as it can do with less (None: as much as it likes)."""
+        resize: Callable[[int | None], None] | None = getattr(self._operator, "resize", None)
+        if resize is None:
+            raise PlanError(
+                f"{self._operator.name} keeps the memory that it was given; pmj in one worker can do with another."
+            )
+        resize(None if memory is None else parse_bytes(memory))
+
+    def wrapped(self, wrap: Callable[[Iterator[S]], Iterator[S]]) -> Running[S]:
+        """The same join, with its steps passed through something."""
+        return Running(_all_of(wrap, self), self._operator)
+
+    def close(self) -> None:
+        self._steps.close()
+
+    def __enter__(self) -> Running[S]:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+
+def _all_of(wrap: Callable[[Iterator[S]], Iterator[S]], running: Running[S]) -> Generator[S, None, None]:
+    try:
+        yield from wrap(running)
+    finally:
+        running.close()

@@ -1,0 +1,172 @@
+"""Blocks for the estimator of a join whose operator tells of none: some of the arriving rows meet by the way.
+
+    left   --4096 rows--> \\
+                            a block: all its pairs are counted by the kernel of the condition --> Estimator
+    right  --4096 rows--> /
+
+Rows that arrive one after the other make a block; blocks share no rows. The more of them there are, the fewer are
+added, so that they never take more than a small part of the time. As long as nothing has left memory, all rows that
+have arrived have met, and what they have given is known besides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from dovetail.condition import Condition, columns_of, types
+from dovetail.condition.casts import decode
+from dovetail.condition.sort_keys import sort_keys
+from dovetail.core.codes import is_fixed, rough_codes
+from dovetail.core.rows import Arrival, Event, Pairs, Side
+from dovetail.estimation.measures import Measures
+from dovetail.matching import build_matcher
+from dovetail.matching.hash_keys import hash_column
+from dovetail.operators.pmj.sweep_order import SweepOrder, Words
+from dovetail.operators.protocol import Workspace
+from dovetail.planning.statistics import read_columns
+
+BLOCK_ROWS = 4096  # of each side that wait, at most
+FEWEST_ROWS = 64
+BLOCKS = 8  # that follow each other; then there are gaps, as many blocks long as there have been blocks
+PARTS = 16  # a block has no more than one in so many rows of an input whose size is known
+ROOM = 1 << 18  # pairs that are listed at once
+SHARE = 64  # one in so many bytes of the budget is for rows that wait
+
+
+class Sampling:
+    """`owned`: rows that wait are in memory for this only, and not as part of a table.
+
+    `all_meet`: as long as nothing is spilled, all rows that have arrived have met when the next event comes.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        measures: Measures,
+        rows: tuple[int | None, int | None],
+        *,
+        owned: bool,
+        all_meet: bool = True,
+    ) -> None:
+        self._condition = workspace.condition
+        self._estimator = workspace.estimator
+        self._counters = workspace.counters
+        self._measures = measures
+        self._codes = _Codes(workspace.condition)
+        known = max((count for count in rows if count is not None), default=PARTS * BLOCK_ROWS)
+        self._rows = min(BLOCK_ROWS, max(FEWEST_ROWS, known // PARTS))
+        self._columns = [None if measures else read_columns(self._condition, side) for side in Side]
+        limit = workspace.budget.limit if owned else None
+        self._bytes = None if limit is None else limit // SHARE  # of both sides
+        if self._bytes is not None:
+            workspace.budget.hold("sample", 0, self._bytes)
+        self._waiting: tuple[list[pa.RecordBatch], list[pa.RecordBatch]] = ([], [])
+        self._gap = 0  # rows that are left out before the next block
+        self._arrived = [0, 0]
+        self._spilled = not all_meet
+
+    def watch(self, events: Iterable[Event]) -> Iterator[Event]:
+        """The events; when the next one is asked for, the last has been dealt with."""
+        for event in events:
+            yield event
+            self.note(event)
+
+    def note(self, event: Event) -> None:
+        if isinstance(event, Arrival):
+            self._arrived[event.side] += event.batch.num_rows
+            self._look()
+            self._take(event.side, event.batch)
+
+    def _look(self) -> None:
+        if not self._spilled and not self._counters.pages_written:
+            self._estimator.know(self._arrived[0], self._arrived[1], self._counters.results)
+        elif not self._spilled:
+            self._spilled = True
+            for waiting in self._waiting:  # some of their pairs are known already
+                waiting.clear()
+
+    def _take(self, side: Side, batch: pa.RecordBatch) -> None:
+        if self._gap > 0:
+            self._gap -= batch.num_rows
+            return
+        mine, columns = self._waiting[side], self._columns[side]
+        batch = batch if columns is None else batch.select(columns)
+        most = BLOCK_ROWS if self._bytes is None else self._fitting(batch)
+        mine.append(batch.slice(0, max(0, most - _size(mine))))  # what is beyond is left out
+        sizes = [_size(waiting) for waiting in self._waiting]
+        if min(sizes) and max(sizes) >= min(self._rows, most):
+            sides = [pa.concat_batches(waiting) for waiting in self._waiting]
+            count = max(1, max(sizes) // self._rows)
+            for part in range(count):
+                left, right = (_part(rows, part, count) for rows in sides)
+                if left.num_rows and right.num_rows:
+                    self._meet(left, right)
+            done = len(self._estimator.blocks)
+            self._gap = 2 * self._rows * done if done >= BLOCKS else 0
+            for waiting in self._waiting:
+                waiting.clear()
+
+    def _fitting(self, batch: pa.RecordBatch) -> int:
+        """How many rows of a side can wait."""
+        assert self._bytes is not None
+        width = max(1, int(batch.nbytes) // max(1, int(batch.num_rows)))
+        return max(1, min(BLOCK_ROWS, self._bytes // 2 // width))
+
+    def _meet(self, left: pa.RecordBatch, right: pa.RecordBatch) -> None:
+        """All rows of both sides make a block."""
+        matcher = build_matcher(self._condition, left, right)
+        sums: dict[str, float] = {}
+        if self._measures:
+            matches = 0
+            for lefts, rights in matcher.pairs(ROOM):
+                matches += len(lefts)
+                for name, value in self._measures.of(Pairs(left, lefts, right, rights)).items():
+                    sums[name] = sums.get(name, 0.0) + value
+        else:
+            matches = matcher.count()
+        keys = self._codes.of(left, right)
+        self._estimator.add(left.num_rows, right.num_rows, matches, sums=sums, keys=keys, looked_at=self._spilled)
+
+
+class _Codes:
+    """Codes of rows that tell whether they come in random order: of the key, or else of a column that is read."""
+
+    def __init__(self, condition: Condition) -> None:
+        self._order = SweepOrder(condition) if SweepOrder.exists(condition) else None
+        self._columns = [_read(condition, side) for side in Side]
+
+    def of(self, left: pa.RecordBatch, right: pa.RecordBatch) -> tuple[Words, Words]:
+        if self._order is not None:
+            self._order.learn(left, right)
+            return self._order.lines(Side.LEFT, left).codes, self._order.lines(Side.RIGHT, right).codes
+        return self._column(Side.LEFT, left), self._column(Side.RIGHT, right)
+
+    def _column(self, side: Side, batch: pa.RecordBatch) -> Words:
+        name = self._columns[side]
+        if name is None:
+            return np.empty(0, np.int64)
+        column = decode(batch.column(name).drop_null())
+        if pa.types.is_nested(column.type):
+            column = sort_keys(column)
+        return rough_codes(column) if is_fixed(column.type) else hash_column(column)
+
+
+def _read(condition: Condition, side: Side) -> str | None:
+    """A column of a side that the condition reads, if possible one with an order."""
+    read = [c for conjunct in condition.conjuncts for c in columns_of(conjunct) if c.side is side]
+    known = {c.name: types.plain(condition.schema(side).field(c.name).type) for c in read}
+    names = [name for name, type_ in known.items() if types.common(type_, type_) is not None]
+    return min(names, key=lambda name: (not is_fixed(known[name]), name), default=None)
+
+
+def _part(rows: pa.RecordBatch, part: int, count: int) -> pa.RecordBatch:
+    """One of `count` parts of about the same size."""
+    start, end = (rows.num_rows * at // count for at in (part, part + 1))
+    return rows.slice(start, end - start)
+
+
+def _size(batches: list[pa.RecordBatch]) -> int:
+    return sum(batch.num_rows for batch in batches)

@@ -1,0 +1,117 @@
+"""What a progressive join gives: steps with new results or aggregates, and what to expect of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from dovetail.core.rows import Arrival, End, Event, Pairs, Phase, Results, empty_batch
+from dovetail.estimation.estimate import CONFIDENCE, Estimate
+from dovetail.estimation.measures import Measures
+from dovetail.execution.output import result_batches
+from dovetail.operators.protocol import Workspace
+from dovetail.sources.protocol import Source
+
+Rows: TypeAlias = pa.Table | Source
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """New results of a progressive join, and how far it is."""
+
+    batch: pa.RecordBatch
+    phase: Phase
+    results: int  # so far, with this batch
+    estimate: Estimate | None  # None while it cannot be honest
+    aggregates: Mapping[str, Estimate | None] | None = None  # where they were asked for instead of results
+    objection: str | None = None  # why there is no estimate, if it is for the order of the rows
+    done: float | None = None  # how much of the work, from 0 to 1, where that is known
+
+
+@dataclass(slots=True)
+class Sizes:
+    """How many rows each side has, where that is known: from the start, or when it has ended."""
+
+    rows: list[int | None] = field(default_factory=lambda: [None, None])
+
+    @classmethod
+    def announced(cls, left: Rows, right: Rows) -> Sizes:
+        """Tables know it, and so do sources with a number of `rows`."""
+        return cls([_row_count(left), _row_count(right)])
+
+    def watch(self, events: Iterable[Event]) -> Iterator[Event]:
+        """The events, while their rows are counted: what came in the end counts, whatever was announced."""
+        came = [0, 0]
+        for event in events:
+            match event:
+                case Arrival(side, batch):
+                    came[side] += batch.num_rows
+                    if came[side] > (self.rows[side] or 0):
+                        self.rows[side] = None
+                case End(side):
+                    self.rows[side] = came[side]
+            yield event
+
+
+def _row_count(rows: Rows) -> int | None:
+    count = rows.num_rows if isinstance(rows, pa.Table) else getattr(rows, "rows", None)
+    return count if isinstance(count, int) and count >= 0 else None
+
+
+class Outlook:
+    """Results as steps, with what is expected after each of them."""
+
+    def __init__(self, workspace: Workspace, sizes: Sizes, aggregates: Mapping[str, str], *, pairs_only: bool) -> None:
+        self._pairs_only = pairs_only
+        self._estimator = workspace.estimator
+        self._sizes = sizes
+        self.measures = Measures(aggregates, workspace.condition.schemas)
+        self._sums: dict[str, float] = {}
+
+    def batches(self, results: Results, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The rows of results; where aggregates are asked for, none, and the results are added up."""
+        if not self.measures:
+            yield from result_batches(results, schema)
+        elif results.size and isinstance(results, Pairs):
+            self.add(self.measures.of(results))
+            yield empty_batch(schema)
+
+    def add(self, sums: Mapping[str, float]) -> None:
+        """Sums over further results."""
+        for name, value in sums.items():
+            self._sums[name] = self._sums.get(name, 0.0) + value
+
+    def step(self, batch: pa.RecordBatch, phase: Phase, results: int) -> Step:
+        estimate = self.expected(results)
+        left_rows, right_rows = self._sizes.rows
+        is_known = left_rows is not None and right_rows is not None
+        objection = self._estimator.objection if estimate is None and is_known else None
+        aggregates: Mapping[str, Estimate | None] | None = None
+        if self.measures and left_rows is not None and right_rows is not None:
+            aggregates = self.measures.expected(self._estimator, left_rows, right_rows)
+        elif self.measures:
+            aggregates = dict.fromkeys(self.measures.names)
+        return Step(batch, phase, results, estimate, aggregates, objection)
+
+    def last(self, step: Step | None, schema: pa.Schema, results: int) -> Step:
+        """All is known. Without results there is a step for the aggregates only."""
+        if step is None:
+            step = Step(empty_batch(schema), Phase.CLEANUP, results, None)
+        estimate = Estimate(results, results, results, CONFIDENCE) if self._pairs_only else None
+        if not self.measures:
+            return replace(step, estimate=estimate)
+        return replace(step, estimate=estimate, aggregates=self.measures.exact(self._sums))
+
+    def expected(self, results: int) -> Estimate | None:
+        """What is known of the total: it is no less than what there is already."""
+        left_rows, right_rows = self._sizes.rows
+        if left_rows is None or right_rows is None:
+            return None
+        estimate = self._estimator.estimate(left_rows, right_rows)
+        if estimate is None:
+            return None
+        total, low, high, confidence = estimate
+        return Estimate(max(total, results), max(low, results), max(high, results), confidence)

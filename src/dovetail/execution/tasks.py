@@ -1,0 +1,95 @@
+"""What is done with rows of two sides that meet: joined, counted or aggregated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dovetail.aggregates import partial_aggregates
+from dovetail.condition import Condition
+from dovetail.condition.aggregates import Aggregate, GroupColumn
+from dovetail.core.rows import Pairs, Rows, Side
+from dovetail.execution.output import ONE_SIDED, WITHOUT_PARTNER, result_batches, row_batches, without
+from dovetail.matching import Matcher, build_matcher
+
+Flags = NDArray[np.bool_]
+Batches = tuple[pa.RecordBatch, pa.RecordBatch]
+
+
+class Work(Protocol):
+    """What to do with two chunks that meet, and with one that has met all of the other side."""
+
+    def meet(self, batches: Batches, partnered: tuple[Flags, Flags]) -> Iterator[pa.RecordBatch]: ...
+    def leave(self, side: Side, batch: pa.RecordBatch, partnered: Flags) -> Iterator[pa.RecordBatch]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """A join of some type. Results lack the last `drop` columns of each side; a batch has at most `rows`."""
+
+    condition: Condition
+    how: str
+    schema: pa.Schema
+    drop: tuple[int, int] = (0, 0)
+    rows: int | None = None  # as many as make a batch of a good size
+    room: int = 1 << 20  # pairs found at a time
+
+    def meet(self, batches: Batches, partnered: tuple[Flags, Flags]) -> Iterator[pa.RecordBatch]:
+        return self.listed(build_matcher(self.condition, *batches), batches, partnered)
+
+    def listed(self, matcher: Matcher, batches: Batches, partnered: tuple[Flags, Flags]) -> Iterator[pa.RecordBatch]:
+        """The pairs of a matcher, or, where only they matter, the rows that have a partner."""
+        side = ONE_SIDED.get(self.how)
+        if side is not None:
+            partnered[side][matcher.partnered(side)] = True
+            return
+        watched = WITHOUT_PARTNER.get(self.how, ())
+        for found in matcher.pairs(self.room):
+            for side in watched:
+                partnered[side][found[side]] = True
+            yield from result_batches(
+                Pairs(batches[0], found[0], batches[1], found[1]), self.schema, self.rows, self.drop
+            )
+
+    def leave(self, side: Side, batch: pa.RecordBatch, partnered: Flags) -> Iterator[pa.RecordBatch]:
+        rows = self.rows_alone(side, partnered)
+        yield from row_batches(side, without(batch, self.drop[side]), rows, self.schema, self.rows)
+
+    def rows_alone(self, side: Side, partnered: Flags) -> Rows:
+        """Rows that the join type gives by themselves, once no partner can come any more."""
+        if side not in WITHOUT_PARTNER.get(self.how, ()) and ONE_SIDED.get(self.how) is not side:
+            return np.empty(0, np.int64)
+        return np.flatnonzero(partnered if self.how == "left_semi" else ~partnered)
+
+
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """How many pairs there are: one row for each meeting."""
+
+    condition: Condition
+
+    def meet(self, batches: Batches, partnered: tuple[Flags, Flags]) -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pydict({"pairs": [build_matcher(self.condition, *batches).count()]})
+
+    def leave(self, side: Side, batch: pa.RecordBatch, partnered: Flags) -> Iterator[pa.RecordBatch]:
+        return iter(())
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregating:
+    """Partial aggregates: some rows for each meeting, one per group."""
+
+    condition: Condition
+    aggregates: tuple[Aggregate, ...]
+    by: tuple[GroupColumn, ...]
+
+    def meet(self, batches: Batches, partnered: tuple[Flags, Flags]) -> Iterator[pa.RecordBatch]:
+        yield partial_aggregates(self.condition, self.aggregates, self.by, *batches)
+
+    def leave(self, side: Side, batch: pa.RecordBatch, partnered: Flags) -> Iterator[pa.RecordBatch]:
+        return iter(())

@@ -1,0 +1,221 @@
+"""The kernels behind one face: how many pairs, which pairs, who has a partner; by position in the given codes.
+
+What is asked about the partners of each left row (how many, the sum of their numbers, the smallest of their codes)
+needs no enumeration of the pairs; without `adds_up`, only how many does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dovetail.core.rows import Rows, Side
+from dovetail.kernels import windows
+from dovetail.kernels.windows import Windows
+
+Flags = NDArray[np.bool_]
+
+
+class Matcher(Protocol):
+    """The matching pairs of two sides by row number. Nothing is enumerated before it is asked for."""
+
+    seen: int  # candidates that `pairs` has looked at so far
+
+    @property
+    def exact(self) -> bool:
+        """Whether every candidate is a pair."""
+
+    def candidates(self) -> int:
+        """How many pairs have to be looked at; none is enumerated."""
+
+    def count(self) -> int:
+        """How many pairs there are."""
+
+    def pairs(self, room: int) -> Iterator[tuple[Rows, Rows]]:
+        """All pairs (left row, right row), in chunks of about `room`."""
+
+    def partnered(self, side: Side) -> Flags:
+        """Which rows of a side have a partner."""
+
+
+Words = NDArray[np.int64]
+Numbers = NDArray[Any]  # int64 or float64
+
+NONE = np.iinfo(np.int64).max  # the smallest code where there is no partner, and the code of null
+
+
+class Listed(Protocol):
+    def count(self) -> int: ...
+    def pairs(self, room: int) -> Iterator[tuple[Rows, Rows]]: ...
+    def partnered(self, side: Side) -> Flags: ...
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether it has `row_sums` and `row_smallest`; else one has to go through the pairs."""
+
+    def row_counts(self) -> Words:
+        """How many partners each left row has."""
+
+    def row_sums(self, numbers: Numbers) -> Numbers:
+        """For each left row, the sum of its partners' numbers (one per right row)."""
+
+    def row_smallest(self, codes: Words) -> Words:
+        """For each left row, the smallest of its partners' codes (one per right row); NONE without a partner."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A prepared join and the module of kernels that it belongs to; they all have the same functions."""
+
+    kernels: ModuleType
+    join: Any
+
+    def count(self) -> int:
+        pairs: int = self.kernels.count(self.join)
+        return pairs
+
+    def pairs(self, room: int) -> Iterator[tuple[Rows, Rows]]:
+        pairs: Iterator[tuple[Rows, Rows]] = self.kernels.pairs(self.join, room)
+        return pairs
+
+    def partnered(self, side: Side) -> Flags:
+        exists = self.kernels.row_exists if side is Side.LEFT else self.kernels.right_exists
+        flags: Flags = exists(self.join)
+        return flags
+
+    @property
+    def adds_up(self) -> bool:
+        return hasattr(self.kernels, "row_sums")
+
+    def row_counts(self) -> Words:
+        counts: Words = self.kernels.row_counts(self.join)
+        return counts
+
+    def row_sums(self, numbers: Numbers) -> Numbers:
+        sums: Numbers = self.kernels.row_sums(self.join, numbers)
+        return sums
+
+    def row_smallest(self, codes: Words) -> Words:
+        partners: Rows = self.kernels.smallest_partners(self.join, codes)
+        smallest = np.full(len(partners), NONE)
+        some = partners >= 0
+        smallest[some] = codes[partners[some]]
+        return smallest
+
+
+@dataclass(frozen=True, slots=True)
+class Others:
+    """Everything but the partners by equality: what lies before a window and what lies behind it."""
+
+    equal: Windows
+
+    def count(self) -> int:
+        return len(self.equal.left) * len(self.equal.right) - windows.count(self.equal)
+
+    def pairs(self, room: int) -> Iterator[tuple[Rows, Rows]]:
+        for part in self._parts():
+            yield from windows.pairs(part, room)
+
+    def partnered(self, side: Side) -> Flags:
+        before, behind = self._parts()
+        if side is Side.LEFT:
+            return windows.row_exists(before) | windows.row_exists(behind)
+        return windows.right_exists(before) | windows.right_exists(behind)
+
+    @property
+    def adds_up(self) -> bool:
+        return True
+
+    def row_counts(self) -> Words:
+        return len(self.equal.right) - windows.row_counts(self.equal)
+
+    def row_sums(self, numbers: Numbers) -> Numbers:
+        before, behind = self._parts()
+        sums: Numbers = windows.row_sums(before, numbers) + windows.row_sums(behind, numbers)
+        return sums
+
+    def row_smallest(self, codes: Words) -> Words:
+        before, behind = (Prepared(windows, part).row_smallest(codes) for part in self._parts())
+        return np.minimum(before, behind)
+
+    def _parts(self) -> tuple[Windows, Windows]:
+        left, right, starts, ends = self.equal
+        first, last = np.zeros_like(starts), np.full_like(ends, len(right))
+        return Windows(left, right, first, starts), Windows(left, right, ends, last)
+
+
+@dataclass(frozen=True, slots=True)
+class All:
+    """The cross product."""
+
+    left: int
+    right: int
+
+    def count(self) -> int:
+        return self.left * self.right
+
+    def pairs(self, room: int) -> Iterator[tuple[Rows, Rows]]:
+        lines = max(1, room // max(1, self.right))
+        for start in range(0, self.left if self.right else 0, lines):
+            rows = np.arange(start, min(start + lines, self.left))
+            yield np.repeat(rows, self.right), np.tile(np.arange(self.right), len(rows))
+
+    def partnered(self, side: Side) -> Flags:
+        mine, theirs = (self.left, self.right) if side is Side.LEFT else (self.right, self.left)
+        return np.full(mine, theirs > 0)
+
+    @property
+    def adds_up(self) -> bool:
+        return True
+
+    def row_counts(self) -> Words:
+        return np.full(self.left, self.right)
+
+    def row_sums(self, numbers: Numbers) -> Numbers:
+        none, last = np.zeros(1, np.int64), np.full(1, self.right)
+        (total,) = windows.row_sums(Windows(none, np.arange(self.right), none, last), numbers)
+        return np.full(self.left, total)
+
+    def row_smallest(self, codes: Words) -> Words:
+        return np.full(self.left, codes.min(initial=NONE))
+
+
+@dataclass(frozen=True, slots=True)
+class These:
+    """Pairs that are known already."""
+
+    lefts: Rows
+    rights: Rows
+    sizes: tuple[int, int]
+
+    adds_up = True
+
+    def count(self) -> int:
+        return len(self.lefts)
+
+    def pairs(self, room: int) -> Iterator[tuple[Rows, Rows]]:
+        for start in range(0, len(self.lefts), room):
+            yield self.lefts[start : start + room], self.rights[start : start + room]
+
+    def partnered(self, side: Side) -> Flags:
+        found = np.zeros(self.sizes[side], np.bool_)
+        found[self.lefts if side is Side.LEFT else self.rights] = True
+        return found
+
+    def row_counts(self) -> Words:
+        return np.bincount(self.lefts, minlength=self.sizes[0])
+
+    def row_sums(self, numbers: Numbers) -> Numbers:
+        sums = np.zeros(self.sizes[0], numbers.dtype)
+        np.add.at(sums, self.lefts, numbers[self.rights])
+        return sums
+
+    def row_smallest(self, codes: Words) -> Words:
+        smallest = np.full(self.sizes[0], NONE)
+        np.minimum.at(smallest, self.lefts, codes[self.rights])
+        return smallest

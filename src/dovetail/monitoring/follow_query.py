@@ -1,0 +1,124 @@
+"""A streaming join in the terminal: a line for each micro-batch, until the query ends.
+
+    batch     rows in    rows/s    results   kept rows   late    probe    merge     took
+       12     100,000    92,593  1,012,310   1,000,000      0   420 ms    31 ms   1.08 s
+
+The figures are those of the query's own progress; the function only reads them, and works on any query with a join of
+ours, in this session or in a Connect session.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Any, TextIO
+
+from dovetail.core.metrics import HEARTBEAT_S
+
+Cell = Callable[[Mapping[str, Any]], str]
+
+POLL_S = 0.2
+
+
+def follow(query: Any, metrics: str = "dovetail", file: TextIO | None = None) -> None:
+    """Print a line for each micro-batch of a streaming query until it ends, as `query.awaitTermination()` would wait.
+
+    Micro-batches without input or results are passed over. An error of the query is raised here. Ctrl-C stops
+    following, not the query. `metrics` is the name of the join, if it was given one.
+    """
+    out = sys.stderr if file is None else file
+    for line in lines(query, metrics):
+        print(line, file=out, flush=True)
+
+
+def finish(query: Any, metrics: str = "dovetail", file: TextIO | None = None) -> None:
+    """Wait until a join of streams that end has given all its results, and stop the query.
+
+    A query with timers does not end by itself. Sources that stall have not ended: cells that are not finished say so
+    every second. With `file`, the query is followed there meanwhile, as by `follow`.
+    """
+    for line in lines(query, metrics, until_done=True):
+        if file is not None:
+            print(line, file=file, flush=True)
+    query.stop()
+
+
+def lines(query: Any, metrics: str = "dovetail", until_done: bool = False) -> Iterator[str]:
+    """What `follow` prints."""
+    yield "".join(name.rjust(width) for name, width, _ in COLUMNS)
+    last, ended = -1, False
+    silence = Silence()
+    while not ended:
+        ended = query.awaitTermination(POLL_S)  # raises what the query has failed with
+        for progress in query.recentProgress:
+            if progress["batchId"] <= last:
+                continue
+            last = progress["batchId"]
+            known = known_figures(progress, metrics)
+            ended = ended or (until_done and silence.is_final(progress, known))
+            if figures := _figures(progress, known):
+                yield "".join(cell(figures).rjust(width) for _, width, cell in COLUMNS)
+
+
+class Silence:
+    """Whether a join of streams that end has given all its results: nothing comes, and no cell says that it waits."""
+
+    def __init__(self) -> None:
+        self._heard: datetime | None = None  # the last micro-batch in which there was something
+
+    def is_final(self, progress: Any, known: Mapping[str, Any]) -> bool:
+        """Take note of a micro-batch, in the order of their numbers."""
+        at = datetime.fromisoformat(progress["timestamp"])
+        cells = sum(operator["numRowsTotal"] for operator in progress["stateOperators"])
+        if known or progress["numInputRows"] or not cells or self._heard is None:
+            self._heard = at
+            return False
+        return at - self._heard > timedelta(seconds=HEARTBEAT_S)
+
+
+def known_figures(progress: Any, metrics: str) -> dict[str, Any]:
+    """What the cells have said of a micro-batch; nothing, if none of them did anything."""
+    ours = (progress["observedMetrics"] or {}).get(metrics)
+    return {name: value for name, value in (ours.asDict() if ours is not None else {}).items() if value is not None}
+
+
+def _figures(progress: Any, known: dict[str, Any]) -> dict[str, Any]:
+    """All that is known of a micro-batch by the name of its column; nothing, if nothing came and nothing was found."""
+    results = known.get("matches", known.get("results", 0))
+    if not progress["numInputRows"] and not results:
+        return {}
+    took = progress["durationMs"].get("triggerExecution", 0) / 1000
+    rows = progress["numInputRows"]
+    return known | {"batch": progress["batchId"], "rows": rows, "took": took, "found": results}
+
+
+def _count(name: str) -> Cell:
+    return lambda figures: f"{figures[name]:,}" if name in figures else "-"
+
+
+def _time(name: str) -> Cell:
+    return lambda figures: f"{figures[name] / 1000:,.0f} ms" if name in figures else "-"
+
+
+def _kept(figures: Mapping[str, Any]) -> str:
+    """Rows of the window, or those in memory and on disk."""
+    kept = [figures[name] for name in ("window_rows", "resident_rows", "spilled_rows") if name in figures]
+    return f"{sum(kept):,}" if kept else "-"
+
+
+def _rate(figures: Mapping[str, Any]) -> str:
+    return f"{figures['rows'] / figures['took']:,.0f}" if figures["took"] else "-"
+
+
+COLUMNS: tuple[tuple[str, int, Cell], ...] = (
+    ("batch", 7, _count("batch")),
+    ("rows in", 12, _count("rows")),
+    ("rows/s", 11, _rate),
+    ("results", 13, _count("found")),
+    ("kept rows", 12, _kept),
+    ("late", 8, _count("late_rows")),
+    ("probe", 11, _time("probe_us")),
+    ("merge", 11, _time("merge_us")),
+    ("took", 10, lambda figures: f"{figures['took']:.2f} s"),
+)

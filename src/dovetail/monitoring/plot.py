@@ -1,0 +1,215 @@
+"""Plots over time as inline SVG, drawn by hand.
+
+The SVG is stretched to whatever room there is, lines keep their width, and all text is HTML beside it: so a plot is
+legible on a phone and on a wall. Coordinates run from 0 to 1000 both ways.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple, TypeVar
+
+from dovetail.monitoring.html import Html, percent, tag, together
+from dovetail.monitoring.progress_bar import clock_time
+from dovetail.monitoring.summary import Band
+
+T = TypeVar("T")
+
+UNITS = 1000
+MOST_POINTS = 600  # of a line: more are not seen
+HIGH = 0.93  # of the height: a label above the line would stand out
+LAST = 0.97  # of the width: a label from there on would stand out
+SLICES = 90  # at which one can point
+SECONDS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400)
+
+Points = Sequence[tuple[float, float]]  # second, value
+
+
+class Frame(NamedTuple):
+    """What a plot shows: seconds from 0 to `end`, values from 0 to `top`."""
+
+    end: float
+    top: float
+
+    def x(self, second: float) -> float:
+        return UNITS * min(1.0, max(0.0, second / self.end))
+
+    def y(self, value: float) -> float:
+        return UNITS * (1 - min(1.5, max(0.0, value / self.top)))
+
+
+def frame(end: float, top: float) -> Frame:
+    return Frame(max(end, 1e-3), max(top, 1.0))
+
+
+# Shapes.
+
+
+def line(frame: Frame, points: Points, class_: str) -> Html:
+    return tag("path", d=_path(frame, points), class_=f"line {class_}") if points else Html()
+
+
+def area(frame: Frame, points: Points, class_: str, lower: Points = ()) -> Html:
+    """Between the points and `lower`, or the ground."""
+    if not points:
+        return Html()
+    below = list(lower) or [(points[0][0], 0.0), (points[-1][0], 0.0)]
+    return tag("path", d=f"{_path(frame, points)}L{_path(frame, below[::-1])[1:]}Z", class_=f"area {class_}")
+
+
+def bands(frame: Frame, spans: Sequence[Band]) -> Html:
+    """What it was busy with, as a tint of the background."""
+    return together(
+        *(
+            tag(
+                "rect",
+                tag("title", f"{band.state}, {seconds(band.start)} to {seconds(band.end)}"),
+                x=f"{frame.x(band.start):.1f}",
+                width=f"{frame.x(band.end) - frame.x(band.start):.1f}",
+                y=0,
+                height=UNITS,
+                class_=f"band {known(band.state)}",
+            )
+            for band in spans
+        )
+    )
+
+
+def level(frame: Frame, value: float, class_: str) -> Html:
+    """A line all the way across."""
+    return line(frame, [(0.0, value), (frame.end, value)], class_)
+
+
+def _path(frame: Frame, points: Points) -> str:
+    return "M" + "L".join(f"{frame.x(second):.1f} {frame.y(value):.1f}" for second, value in thinned(points))
+
+
+def thinned(points: Sequence[T], most: int = MOST_POINTS) -> Sequence[T]:
+    """Few enough points, with the first and the last."""
+    step = math.ceil(len(points) / most)
+    return points if step <= 1 else [*points[:-1:step], points[-1]]
+
+
+# The plot around them.
+
+
+def plot(
+    frame: Frame, shapes: Sequence[Html], says: str, *, marks: Sequence[Html] = (), strip: Html | None = None
+) -> Html:
+    """Shapes over a grid, with numbers at its lines. `says` is for those who cannot see it."""
+    values, times = nice_values(frame.top), nice_seconds(frame.end)
+    grid = [tag("path", d=f"M0 {frame.y(value):.1f}H{UNITS}", class_="grid") for value in values]
+    svg = tag(
+        "svg",
+        *grid,
+        *shapes,
+        viewBox=f"0 0 {UNITS} {UNITS}",
+        preserveAspectRatio="none",
+        role="img",
+        aria_label=says,
+    )
+    labels = [
+        tag(
+            "span",
+            counted(value),
+            class_="y high" if value > HIGH * frame.top else "y",
+            style=f"bottom:{percent(value / frame.top)}",
+            aria_hidden="true",
+        )
+        for value in values
+        if value
+    ]
+    return tag("div", tag("div", svg, *labels, *marks, class_="plot"), strip, time_axis(frame, times), class_="chart")
+
+
+def time_axis(frame: Frame, times: Sequence[float]) -> Html:
+    labels = []
+    for number, second in enumerate(times):
+        place = second / frame.end
+        class_ = "x" + (" odd" if number % 2 else "") + (" last" if place > LAST else "")
+        labels.append(tag("span", seconds(second), class_=class_, style=f"left:{percent(place)}"))
+    return tag("div", *labels, class_="times", aria_hidden="true")
+
+
+def mark(frame: Frame, second: float, value: float, words: str, class_: str) -> Html:
+    """A dot with a word."""
+    place = f"left:{percent(frame.x(second) / UNITS)};bottom:{percent(1 - frame.y(value) / UNITS)}"
+    side = "left" if second > frame.end / 2 else "right"
+    return tag("span", tag("b", words), class_=f"mark {class_} {side}", style=place)
+
+
+def slices(frame: Frame, told: Sequence[tuple[float, Sequence[str]]]) -> Html:
+    """What a reader sees who points at a time: the figures of that moment."""
+    if not told:
+        return Html()
+    chosen = thinned(told, SLICES)
+    ends = [*((one + other) / 2 for (one, _), (other, _) in pairwise(chosen)), frame.end]
+    starts = [0.0, *ends[:-1]]
+    return tag(
+        "div",
+        *(
+            tag(
+                "span",
+                tag("b", *(tag("span", line) for line in lines), class_="left" if second > frame.end / 2 else "right"),
+                style=f"left:{percent(start / frame.end)};width:{percent((end - start) / frame.end)}",
+            )
+            for (second, lines), start, end in zip(chosen, starts, ends, strict=True)
+        ),
+        class_="slices",
+        aria_hidden="true",
+    )
+
+
+def track(frame: Frame, spans: Sequence[Band], says: str) -> Html:
+    """States over time as a bar in colours."""
+    return tag(
+        "div",
+        *(
+            tag(
+                "i",
+                class_=known(band.state),
+                style=f"left:{percent(band.start / frame.end)};width:{percent((band.end - band.start) / frame.end)}",
+                title=f"{band.state}, {seconds(band.start)} to {seconds(band.end)}",
+            )
+            for band in spans
+        ),
+        class_="track",
+        role="img",
+        aria_label=says,
+    )
+
+
+def known(state: str) -> str:
+    """The class of a phase or state. Only letters: it may come from a file."""
+    return f"is-{state}" if state.isalpha() and state.isascii() else "is-other"
+
+
+# Numbers at the axes.
+
+
+def nice_values(top: float, about: int = 4) -> list[float]:
+    """Round numbers from 0 up to the top."""
+    rough = top / about
+    power = 10 ** math.floor(math.log10(rough))
+    step = max(1.0, next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough))
+    return [step * n for n in range(int(top / step) + 1)]
+
+
+def nice_seconds(end: float, most: int = 8) -> list[float]:
+    step = next((step for step in SECONDS if end / step <= most), 86400 * math.ceil(end / most / 86400))
+    return [step * n for n in range(int(end / step) + 1)]
+
+
+def counted(value: float) -> str:
+    """A round number in few characters: 500, 20k, 2.5M."""
+    for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:g}{unit}"
+    return f"{value:g}"
+
+
+def seconds(value: float) -> str:
+    """A time: 0.2 s, 15 s, 2:30."""
+    return clock_time(value) if value >= 120 else f"{value:.3g} s"

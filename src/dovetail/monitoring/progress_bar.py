@@ -1,0 +1,275 @@
+"""A bar for runs that take long: on a terminal, in a notebook, or as lines of plain text.
+
+    joining  ━━━━━╸━━━━━━━━━━━━━━  12.3M of ~45.0M  27 %  4.10M/s  0:03  0:08 left
+
+A run reports `Progress` values whenever it likes; a thread draws the last of them a few times a second. What is drawn
+depends on these values and on the clock, and on nothing else.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
+
+from dovetail.core.metrics import Observer, Progress
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+DELAY_S = 1.0  # a shorter run shows nothing
+REDRAW_S = 0.25
+LINE_S = 10.0  # between lines of plain text
+RATE_S = 5.0  # the rate is that of the last seconds
+BAR_WIDTH = 20  # less on a narrow terminal
+
+Clock = Callable[[], float]
+
+
+@contextmanager
+def watched(wanted: bool | Observer | None) -> Iterator[Observer | None]:
+    """Whom a run should tell of its progress.
+
+    None is automatic: a bar where somebody may be looking, once the run has taken a second. True is a bar from the
+    start, and lines of plain text where there can be no bar; False is nobody. An observer of the caller's own is told.
+    """
+    if callable(wanted):
+        yield wanted
+        return
+    screen = None if wanted is False else _screen(sys.stderr, lines=wanted is True)
+    if screen is None:
+        yield None
+        return
+    bar = Bar(screen, delay_s=0.0 if wanted else DELAY_S)
+    with bar.drawn():
+        yield bar
+
+
+def _screen(stream: TextIO, *, lines: bool) -> Screen | None:
+    if _in_notebook():
+        return NotebookScreen()
+    if stream.isatty():
+        return TerminalScreen(stream)
+    return LineScreen(stream) if lines else None
+
+
+def _in_notebook() -> bool:
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
+
+
+class Meter:
+    """Progress and time: how fast it goes, how long it has taken and will take."""
+
+    def __init__(self, clock: Clock = time.monotonic) -> None:
+        self._clock = clock
+        self._began = clock()
+        self._phase = ""
+        self._steps: deque[tuple[float, int]] = deque()  # of this phase: time and results
+        self.progress = Progress("preparing")
+
+    def step(self) -> None:
+        """Take note of how far it is now."""
+        now, progress = self._clock(), self.progress
+        if self._phase != progress.phase:  # it counts from the start
+            self._phase = progress.phase
+            self._steps.clear()
+        self._steps.append((now, progress.results))
+        while len(self._steps) > 2 and self._steps[1][0] <= now - RATE_S:
+            self._steps.popleft()
+
+    @property
+    def elapsed_s(self) -> float:
+        return self._clock() - self._began
+
+    @property
+    def rate(self) -> float:
+        """Results per second."""
+        if len(self._steps) < 2:
+            return 0.0
+        (first, before), (last, results) = self._steps[0], self._steps[-1]
+        return (results - before) / (last - first) if last > first else 0.0
+
+    @property
+    def total(self) -> int | None:
+        total = self.progress.total
+        return None if total is None else max(total, self.progress.results)
+
+    def words(self) -> list[str]:
+        """What a bar cannot say."""
+        results, total, rate = self.progress.results, self.total, self.rate
+        words = []
+        if total is not None:
+            about = "" if self.progress.exact else "~"
+            words.append(f"{short(results)} of {about}{short(total)}")
+            words.append(f"{results / max(1, total):.0%}".replace("%", " %"))
+        elif results:
+            words.append(f"{short(results)} results")
+        if rate:
+            words.append(f"{short(rate)}/s")
+        words.append(clock_time(self.elapsed_s))
+        if rate and total is not None and total > results:
+            words.append(f"{clock_time((total - results) / rate)} left")
+        return words
+
+    def __rich__(self) -> Table:
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        total = self.total
+        bar = ProgressBar(total or 1, self.progress.results, pulse=total is None, animation_time=self._clock())
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(no_wrap=True)
+        grid.add_column(max_width=BAR_WIDTH)
+        grid.add_column(no_wrap=True)
+        grid.add_row(Text(self.progress.phase, "bold"), bar, Text("  ".join(self.words())))
+        return grid
+
+    def __str__(self) -> str:
+        return "  ".join([self.progress.phase, *self.words()])
+
+
+class Screen(Protocol):
+    """Where a meter is shown."""
+
+    def show(self, meter: Meter) -> None: ...
+    def close(self, meter: Meter) -> None:
+        """The last time; the meter has been shown before."""
+
+
+class Bar:
+    """An observer that shows what it is told."""
+
+    def __init__(self, screen: Screen, clock: Clock = time.monotonic, delay_s: float = DELAY_S) -> None:
+        self._screen = screen
+        self._meter = Meter(clock)
+        self._delay_s = delay_s
+        self._shown = False
+
+    def __call__(self, progress: Progress) -> None:
+        self._meter.progress = progress
+
+    @contextmanager
+    def drawn(self) -> Iterator[None]:
+        """Draw in a thread of its own, so that it goes on while the run is busy in a kernel."""
+        stop = threading.Event()
+
+        def draw() -> None:
+            while not stop.wait(REDRAW_S):
+                self.draw()
+
+        thread = threading.Thread(target=copy_context().run, args=(draw,), name="dovetail-progress", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+            self.close()
+
+    def draw(self) -> None:
+        self._meter.step()
+        if self._meter.elapsed_s >= self._delay_s:
+            self._screen.show(self._meter)
+            self._shown = True
+
+    def close(self) -> None:
+        if self._shown:
+            self._meter.step()
+            self._screen.close(self._meter)
+
+
+class TerminalScreen:
+    """One line that is redrawn, and gone in the end."""
+
+    def __init__(self, stream: TextIO, console: Any = None) -> None:
+        self._stream = stream
+        self._console = console
+        self._live: Any = None
+
+    def show(self, meter: Meter) -> None:
+        if self._live is None:
+            from rich.console import Console  # takes a while to import: only for those who see it
+            from rich.live import Live
+
+            console = self._console or Console(file=self._stream)
+            self._live = Live(
+                meter,
+                console=console,
+                auto_refresh=False,
+                transient=True,
+                redirect_stdout=False,  # what others print stays where they print it
+                redirect_stderr=False,
+            )
+            self._live.start()
+        self._live.refresh()
+
+    def close(self, meter: Meter) -> None:
+        self._live.stop()
+
+
+class NotebookScreen:
+    """One line of output that is replaced, and stays. IPython's own display: rich would need widgets for it."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+
+    def show(self, meter: Meter) -> None:
+        line = {"text/plain": _as_text(meter)}
+        if self._handle is None:
+            self._handle = sys.modules["IPython"].display.display(line, raw=True, display_id=True)
+        else:
+            self._handle.update(line, raw=True)
+
+    def close(self, meter: Meter) -> None:
+        self._handle.update({"text/plain": str(meter)}, raw=True)
+
+
+class LineScreen:
+    """A line of plain text now and then, and one in the end."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._next_s = LINE_S
+
+    def show(self, meter: Meter) -> None:
+        if meter.elapsed_s >= self._next_s:
+            self._next_s = meter.elapsed_s + LINE_S
+            self.close(meter)
+
+    def close(self, meter: Meter) -> None:
+        self._stream.write(f"{meter}\n")
+        self._stream.flush()
+
+
+def _as_text(meter: Meter) -> str:
+    from rich.console import Console
+
+    text = io.StringIO()
+    Console(file=text, width=120, color_system=None, force_jupyter=False).print(meter)
+    return text.getvalue().rstrip()
+
+
+def short(number: float) -> str:
+    """A number in at most five characters: 999, 1.23k, 45.6M."""
+    size, unit = float(number), ""
+    for larger in "kMGT":
+        if size < 999.5:
+            break
+        size, unit = size / 1000, larger
+    digits = 0 if not unit and size == int(size) else 2 if size < 9.995 else 1 if size < 99.95 else 0
+    return f"{size:.{digits}f}{unit}"
+
+
+def clock_time(seconds: float) -> str:
+    """0:07, 12:34, 1:02:03."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

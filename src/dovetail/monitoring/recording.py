@@ -1,0 +1,347 @@
+"""What a join did, moment by moment: in memory, and as JSON lines in a file that others can follow.
+
+    {"dovetail": 1, "join": ["orders", "payments"], "on": "l.id = r.order_id", …}       how it began
+    {"t": 1.2, "phase": "arriving", "found": {"arriving": 812}, …}                      a few times a second
+    {"t": 9.7, "outcome": "done"}                                                       how it ended
+
+A run tells of a moment whenever it likes; a thread notes the last of them now and then. Every line is written by a
+single call to the end of the file, so that a reader sees whole lines, or a beginning of the last one.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, fields
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+from dovetail.core.metrics import Moment, SourceState
+from dovetail.errors import InputError
+from dovetail.estimation.estimate import Estimate
+from dovetail.monitoring.snapshot import DONE, FAILED, RUNNING, STOPPED, Glance, Heading, Noted, glance_at
+
+
+def to_line(second: float, moment: Moment) -> dict[str, Any]:
+    line: dict[str, Any] = {
+        "t": round(second, 3),
+        "phase": moment.phase,
+        "found": dict(moment.found),
+        "seconds": {phase: round(seconds, 3) for phase, seconds in moment.seconds.items()},
+        "sources": [[source.name, source.rows, source.state] for source in moment.sources],
+    }
+    if moment.resident_rows is not None:
+        line["resident_rows"] = moment.resident_rows
+    if moment.spilled_rows is not None:
+        line["spilled_rows"] = moment.spilled_rows
+    if moment.objection is not None:
+        line["objection"] = moment.objection
+    if moment.estimate is not None:
+        line["estimate"] = [float(value) for value in moment.estimate]
+    return line
+
+
+def from_line(line: Mapping[str, Any]) -> tuple[float, Moment]:
+    """Raises ValueError, TypeError or KeyError where it is none."""
+    estimate, objection = line.get("estimate"), line.get("objection")
+    moment = Moment(
+        str(line["phase"]),
+        {str(phase): int(count) for phase, count in line.get("found", {}).items()},
+        {str(phase): _number(seconds) for phase, seconds in line.get("seconds", {}).items()},
+        _count(line.get("resident_rows")),
+        _count(line.get("spilled_rows")),
+        tuple(SourceState(str(name), int(rows), str(state)) for name, rows, state in line.get("sources", ())),
+        None if estimate is None else Estimate(*map(_number, estimate)),
+        None if objection is None else str(objection),
+    )
+    return _number(line["t"]), moment
+
+
+def _count(value: Any) -> int | None:
+    return None if value is None else int(value)
+
+
+def _number(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{value} is no number")
+    return number
+
+
+S = TypeVar("S")
+
+FORMAT = 1
+EVERY_S = 0.1  # a moment is noted at first; less often in a run that takes long
+RARELY_S = 2.0
+SHARE = 1e-3  # of the time so far
+ALIVE_S = 1.0  # and at least so often a line is written, so that a reader knows that somebody is there
+MARK = b'{"dovetail":'
+
+
+class Recording:
+    """One run. Without a path it is kept in memory only."""
+
+    def __init__(
+        self, path: str | os.PathLike[str] | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.path = None if path is None else Path(path)
+        self.heading: Heading | None = None
+        self.moments: list[Noted] = []
+        self.outcome = RUNNING
+        self.error = ""
+        self._clock = clock
+        self._began = 0.0
+        self._latest = Moment("preparing")
+        self._written_at = 0.0
+        self._file: int | None = None
+        self._noting: threading.Thread | None = None
+        self._over = threading.Event()
+
+    @property
+    def latest(self) -> Moment:
+        """As it was told last, noted or not."""
+        return self._latest
+
+    @property
+    def seconds(self) -> float:
+        """How long it has taken, or took."""
+        if self.heading is None or self.outcome != RUNNING:
+            return self.moments[-1].second if self.moments else 0.0
+        return self._clock() - self._began
+
+    # What a run does.
+
+    def begin(self, heading: Heading, ago_s: float = 0.0) -> None:
+        """It begins now, or began some time ago."""
+        if self.heading is not None:
+            raise InputError("a recording is of one run: give each its own.")
+        self._file = None if self.path is None else _opened(self.path)
+        self._began = self._clock() - ago_s
+        began = heading.began or (datetime.now(UTC) - timedelta(seconds=ago_s)).isoformat(timespec="milliseconds")
+        self.heading = Heading(**{**asdict(heading), "began": began})
+        self._write({"dovetail": FORMAT, **asdict(self.heading)})
+        self._note(0.0)
+
+    def tell(self, moment: Moment) -> None:
+        """By the thread of the join."""
+        self._latest = moment
+
+    def note(self) -> None:
+        """Keep the last moment that was told. One that has not changed only lasts longer."""
+        self._note(self._clock() - self._began)
+
+    def _note(self, now: float) -> None:
+        moment = self._latest
+        unchanged = len(self.moments) > 1 and self.moments[-1].moment is self.moments[-2].moment is moment
+        if unchanged:
+            self.moments[-1] = Noted(now, moment)
+        else:
+            self.moments.append(Noted(now, moment))
+        if not unchanged or now >= self._written_at + ALIVE_S:
+            self._written_at = now
+            self._write(to_line(now, moment))
+
+    def finish(self, outcome: str = DONE, error: str = "") -> None:
+        self._over.set()
+        if self._noting is not None:
+            self._noting.join()
+        self.note()
+        self.outcome, self.error = outcome, error
+        self._write({"t": round(self.seconds, 3), "outcome": outcome, **({"error": error} if error else {})})
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def start(self, heading: Heading, ago_s: float = 0.0) -> None:
+        """Begin, and note moments in a thread of its own until it is finished."""
+        self.begin(heading, ago_s)
+        self._noting = threading.Thread(target=self._keep_noting, name="dovetail-recording", daemon=True)
+        self._noting.start()
+
+    @contextmanager
+    def running(self, heading: Heading) -> Iterator[None]:
+        """From beginning to end, however it ends."""
+        self.start(heading)
+        outcome, error = DONE, ""
+        try:
+            yield
+        except (GeneratorExit, KeyboardInterrupt):
+            outcome = STOPPED
+            raise
+        except BaseException as failure:
+            outcome, error = FAILED, f"{type(failure).__name__}: {failure}"
+            raise
+        finally:
+            self.finish(outcome, error)
+
+    def of(self, steps: Iterable[S], heading: Heading) -> Iterator[S]:
+        """The steps, with the recording running meanwhile."""
+        with self.running(heading):
+            yield from steps
+
+    def _keep_noting(self) -> None:
+        while not self._over.wait(min(RARELY_S, max(EVERY_S, SHARE * self.seconds))):
+            self.note()
+
+    def _write(self, fields: dict[str, Any]) -> None:
+        if self._file is not None:
+            os.write(self._file, (json.dumps(fields, ensure_ascii=False) + "\n").encode())
+
+    # What a reader does.
+
+    def glance(self) -> Glance:
+        """As it is now."""
+        return glance_at(self, self.moments[:])
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Recording:
+        """A recording as it is now. Following lines are read by `refresh`."""
+        recording = Followed(path)
+        recording.refresh()
+        if recording.heading is None:
+            raise InputError(f"{path} is not a recording of a join, or nothing has been recorded yet.")
+        return recording
+
+    def refresh(self) -> None:
+        """Read what has been written since. Where the run is in this process, everything is there already."""
+
+    @property
+    def silent_s(self) -> float:
+        """For how long nobody has written, though the run has not ended."""
+        return 0.0
+
+
+class Followed(Recording):
+    """A recording that somebody else writes."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__(path)
+        self._at = 0  # bytes that have been read
+        self._lock = threading.Lock()
+
+    @property
+    def seconds(self) -> float:
+        return self.moments[-1].second if self.moments else 0.0
+
+    @property
+    def silent_s(self) -> float:
+        if self.outcome != RUNNING or self.path is None:
+            return 0.0
+        try:
+            return max(0.0, time.time() - self.path.stat().st_mtime)
+        except OSError:
+            return 0.0
+
+    def refresh(self) -> None:
+        assert self.path is not None
+        with self._lock:
+            try:
+                with self.path.open("rb") as file:
+                    if os.fstat(file.fileno()).st_size < self._at:
+                        self._forget()
+                    file.seek(self._at)
+                    new = file.read()
+            except FileNotFoundError:  # not yet
+                return
+            except OSError as error:
+                raise InputError(f"{self.path} cannot be read: {error.strerror}.") from error
+            whole = new[: new.rfind(b"\n") + 1]
+            self._at += len(whole)
+            for line in whole.splitlines():
+                self._take(line)
+
+    def _forget(self) -> None:
+        """Another run has begun in the same file."""
+        self._at, self.heading, self.moments = 0, None, []
+        self.outcome, self.error = RUNNING, ""
+
+    def _take(self, line: bytes) -> None:
+        """A line that makes no sense is passed over: a disk may have been full."""
+        try:
+            fields = json.loads(line)
+            if self.heading is None:
+                self.heading = _heading(fields)
+            elif "outcome" in fields:
+                self.outcome, self.error = str(fields["outcome"]), str(fields.get("error", ""))
+            else:
+                second, self._latest = from_line(fields)
+                self.moments.append(Noted(second, self._latest))
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return
+
+
+def _opened(path: Path) -> int:
+    """A file for a new recording, in place of an older one at most."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not is_recording(path):
+            raise InputError(f"{path} is there already and is no recording: give another file.")
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written to: {error.strerror}.") from error
+
+
+def is_recording(path: Path) -> bool:
+    """Whether it is one, or empty."""
+    with path.open("rb") as file:
+        return file.read(len(MARK)) in (b"", MARK)
+
+
+def _heading(values: dict[str, Any]) -> Heading:
+    if values["dovetail"] != FORMAT:
+        raise ValueError("another format")
+    known = {f.name: values[f.name] for f in fields(Heading) if f.name in values}
+    memory = known.pop("memory_bytes", None)
+    names = tuple(str(name) for name in known.pop("join", ()))
+    batched = bool(known.pop("batched", False))
+    return Heading(
+        **{name: str(value) for name, value in known.items()},
+        join=names,
+        memory_bytes=None if memory is None else int(memory),
+        batched=batched,
+    )
+
+
+SUFFIX = ".jsonl"
+
+
+class Gallery:
+    """Runs by name. A name is looked up among those that are there: it never becomes a path."""
+
+    def __init__(self, what: Recording | str | os.PathLike[str]) -> None:
+        self._runs: dict[str, Recording] = {}
+        self._directory: Path | None = None
+        if isinstance(what, Recording):
+            self._runs["run"] = what
+            return
+        path = Path(what)
+        if path.is_dir():
+            self._directory = path
+        elif path.exists() and not is_recording(path):
+            raise InputError(f"{path} is not a recording of a join.")
+        else:  # it may be written any time now
+            self._runs[path.name] = Followed(path)
+
+    @property
+    def single(self) -> bool:
+        return self._directory is None
+
+    def runs(self) -> dict[str, Recording]:
+        """All that are there now, the latest first."""
+        if self._directory is not None:
+            for path in self._directory.glob(f"*{SUFFIX}"):
+                if path.name not in self._runs and path.is_file() and not path.is_symlink():
+                    self._runs[path.name] = Followed(path)
+        for run in self._runs.values():
+            with suppress(InputError):  # as far as it could be read
+                run.refresh()
+        known = {name: run for name, run in self._runs.items() if run.heading is not None or self.single}
+        return dict(
+            sorted(known.items(), key=lambda item: item[1].heading.began if item[1].heading else "", reverse=True)
+        )

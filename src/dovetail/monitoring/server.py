@@ -1,0 +1,247 @@
+"""A small web server for those who want to watch a join in a browser of the same machine.
+
+    GET /                the run, or a list of runs
+    GET /run/<name>      one of several
+    GET /events/<name>   the same as it goes on, as server-sent events: HTML, drawn here
+    GET /report/<name>   a file to keep
+
+It answers on the loopback interface only, to requests that name it, so that no page from elsewhere can ask through a
+name of its own. Nothing can be changed through it, and names are looked up, never opened.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.resources import files
+from types import TracebackType
+from typing import Self
+from urllib.parse import quote, unquote, urlsplit
+
+from dovetail.errors import InputError
+from dovetail.monitoring import plot
+from dovetail.monitoring import summary as figures
+from dovetail.monitoring.html import Html, tag, together
+from dovetail.monitoring.recording import Gallery, Recording
+from dovetail.monitoring.report import POLICY, document
+from dovetail.monitoring.snapshot import RUNNING
+from dovetail.monitoring.view import body
+
+PAGE_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'"
+)
+
+
+def run_page(name: str, recording: Recording, *, single: bool) -> str:
+    """A run as it is now; a script asks for how it goes on."""
+    title = recording.heading.title if recording.heading else name
+    content = run_content(name, recording, single=single)
+    return document(title, content, PAGE_POLICY, _script(), data_events=f"/events/{quote(name, safe='')}")
+
+
+def run_content(name: str, recording: Recording, *, single: bool) -> Html:
+    if recording.heading is None:
+        return together(
+            tag("h1", "Nothing yet"), tag("p", f"{name} will be shown as soon as a join is recorded there.")
+        )
+    link = tag("a", "save as a report", href=f"/report/{quote(name, safe='')}", download="")
+    others = None if single else together(" · ", tag("a", "all runs", href="/"))
+    return together(body(recording), tag("p", link, others, class_="more"))
+
+
+def list_page(runs: Mapping[str, Recording]) -> str:
+    return document("Runs", list_content(runs), PAGE_POLICY, _script(), data_events="/events")
+
+
+def list_content(runs: Mapping[str, Recording]) -> Html:
+    entries = []
+    for name, run in runs.items():
+        if run.heading is not None:
+            glance = run.glance()
+            state = figures.state(glance)
+            entries.append(
+                tag(
+                    "li",
+                    tag("a", glance.heading.title, href=f"/run/{quote(name, safe='')}"),
+                    tag("span", state, class_=f"state {plot.known(state)}"),
+                    tag("span", plot.seconds(glance.seconds)),
+                    tag("span", f"{glance.latest.results:,} results", class_="count"),
+                    tag("code", glance.heading.on),
+                )
+            )
+    none = tag("p", "Joins will be shown here as soon as they are recorded.", class_="more") if not entries else None
+    return together(tag("p", "Dovetail", class_="brand"), tag("h1", "Runs"), tag("ul", *entries, class_="runs"), none)
+
+
+def script() -> str:
+    return files("dovetail.monitoring").joinpath("page.js").read_text(encoding="utf-8")
+
+
+def _script() -> Html:
+    return tag("script", src="/page.js")
+
+
+HOST = "127.0.0.1"
+NAMES = (HOST, "localhost")
+POLL_S = 0.5
+CLOSING_S = 0.05  # it takes to notice that it is closed
+GRACE_S = 10.0  # for a browser that is still starting when the join has ended
+
+HTML, SCRIPT = "text/html; charset=utf-8", "text/javascript; charset=utf-8"
+
+
+class Server:
+    """Runs in threads of its own from the start until it is closed."""
+
+    def __init__(self, what: Recording | str | os.PathLike[str], port: int = 0) -> None:
+        gallery = Gallery(what)
+        try:
+            self._server = _HttpServer((HOST, port), _Handler)
+        except (OSError, OverflowError) as error:
+            raise InputError(
+                f"port {port} cannot be used: {error}. Give another, or 0 for any that is free."
+            ) from error
+        self._server.gallery = gallery
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(CLOSING_S,), name="dovetail-watch", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self._server.server_port}/"
+
+    def wait_for_readers(self, seconds: float = GRACE_S) -> None:
+        """Until somebody has seen the end of the run, but not longer."""
+        self._server.told.wait(seconds)
+
+    def close(self) -> None:
+        self._server.closed.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+def watch(what: Recording | str | os.PathLike[str], port: int = 0) -> Server:
+    """A page that shows a run while it goes on, at `.url` until `.close()`.
+
+    `what` is a Recording, the file of one, or a directory of them. The page can be seen on this machine only.
+    """
+    return Server(what, port)
+
+
+class _HttpServer(ThreadingHTTPServer):
+    daemon_threads = True
+    gallery: Gallery
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(address, handler)
+        self.closed = threading.Event()
+        self.told = threading.Event()  # somebody has seen the end
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _HttpServer
+    protocol_version = "HTTP/1.1"
+    server_version, sys_version = "dovetail", ""
+    timeout = 30
+
+    def do_GET(self) -> None:
+        if self._asked_for() not in NAMES:
+            self._refuse(HTTPStatus.FORBIDDEN)
+            return
+        gallery = self.server.gallery
+        runs = gallery.runs()
+        kind, _, quoted = urlsplit(self.path).path[1:].partition("/")
+        name = next(iter(runs)) if gallery.single and not quoted else unquote(quoted)
+        run = runs.get(name)
+        if kind == "page.js":
+            self._send(SCRIPT, script())
+        elif run is not None and kind in ("", "run"):
+            self._send(HTML, run_page(name, run, single=gallery.single))
+        elif run is not None and kind == "events":
+            self._follow(name, run)
+        elif run is not None and run.heading is not None and kind == "report":
+            self._send(HTML, document(run.heading.title, body(run), POLICY), attached=True)
+        elif kind == "" and not quoted:
+            self._send(HTML, list_page(runs))
+        elif kind == "events" and not quoted:
+            self._tell(lambda: list_content(gallery.runs()), lambda: False)
+        else:
+            self._refuse(HTTPStatus.NOT_FOUND)
+
+    def _asked_for(self) -> str:
+        """The name by which the server was called, without the port."""
+        return self.headers.get("Host", "").rpartition(":")[0] or self.headers.get("Host", "")
+
+    def _follow(self, name: str, run: Recording) -> None:
+        def content() -> str:
+            run.refresh()
+            return run_content(name, run, single=self.server.gallery.single)
+
+        self._tell(content, lambda: run.outcome != RUNNING)
+
+    def _tell(self, content: Callable[[], str], over: Callable[[], bool]) -> None:
+        """Send what there is to see, again and again, until it is over or nobody listens."""
+        self._head("text/event-stream")
+        self.close_connection = True
+        try:
+            while not self.server.closed.is_set():
+                ended = over()  # before it is drawn, so that what is drawn last is the end
+                self._event(content())
+                if ended:
+                    self._event("", "over")
+                    self.server.told.set()
+                    return
+                self.server.closed.wait(POLL_S)
+        except OSError:  # the reader has gone
+            return
+
+    def _event(self, data: str, name: str = "message") -> None:
+        lines = "".join(f"data: {line}\n" for line in data.splitlines() or [""])
+        self.wfile.write(f"event: {name}\n{lines}\n".encode())
+        self.wfile.flush()
+
+    def _send(self, kind: str, text: str, *, attached: bool = False) -> None:
+        payload = text.encode()
+        self._head(kind, len(payload), attached=attached)
+        self.wfile.write(payload)
+
+    def _head(self, kind: str, length: int | None = None, *, attached: bool = False) -> None:
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", kind)
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("X-Frame-Options", "DENY")
+        self.send_header("Referrer-Policy", "no-referrer")
+        if attached:
+            self.send_header(
+                "Content-Disposition", f'attachment; filename="dovetail-{time.strftime("%Y%m%d-%H%M%S")}.html"'
+            )
+        if length is None:
+            self.send_header("Connection", "close")
+        else:
+            self.send_header("Content-Length", str(length))
+        self.end_headers()
+
+    def _refuse(self, status: HTTPStatus) -> None:
+        payload = f"{status.value} {status.phrase}\n".encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "text/plain; charset=utf-8")
+        self.send_header("Content-Length", str(len(payload)))
+        self.end_headers()
+        self.wfile.write(payload)
+
+    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002  as the library calls it
+        """Nothing: this is no server that anybody keeps an eye on."""

@@ -1,0 +1,161 @@
+"""What a recording says, in numbers and words: for the panel, the page and the report alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import NamedTuple
+
+from dovetail.core.metrics import Moment, SourceState
+from dovetail.monitoring.progress_bar import short
+from dovetail.monitoring.snapshot import DONE, FAILED, STOPPED, Glance, Noted
+
+PHASES = {
+    "preparing": "not yet begun",
+    "arriving": "rows arrive and are joined at once",
+    "reactive": "nothing arrives; rows that were set aside are joined meanwhile",
+    "waiting": "nothing arrives, and nothing is left to do",
+    "cleanup": "all rows are there; what is missing is found",
+}
+OUTCOMES = {DONE: "done", STOPPED: "left before the end", FAILED: "failed"}
+RECENT_S = 2.0  # over which a rate is taken
+SILENT_S = 10.0  # without a line: the process may be gone
+
+
+class Band(NamedTuple):
+    """A span of time in one state."""
+
+    start: float
+    end: float
+    state: str
+
+
+class PhaseRow(NamedTuple):
+    phase: str
+    seconds: float
+    results: int
+    share: float  # of all results
+
+
+def state(glance: Glance) -> str:
+    """The phase of a run, or how it ended."""
+    return _busy(_before(glance), glance.latest) if glance.running else glance.outcome
+
+
+def sources(glance: Glance) -> list[SourceState]:
+    """Where the sources are now."""
+    before, last = _before(glance), glance.latest
+    return [replace(source, state=_source_state(before, last, n)) for n, source in enumerate(last.sources)]
+
+
+def phase_bands(moments: Sequence[Noted]) -> list[Band]:
+    """What the join was busy with, most of the time between two moments."""
+    return _merged(
+        Band(before.second, after.second, _busy(before.moment, after.moment)) for before, after in pairwise(moments)
+    )
+
+
+def source_bands(moments: Sequence[Noted], number: int) -> list[Band]:
+    """The states of one source."""
+    return _merged(
+        Band(before.second, after.second, _source_state(before.moment, after.moment, number))
+        for before, after in pairwise(moments)
+    )
+
+
+def _before(glance: Glance) -> Moment:
+    """The moment that was noted before the latest."""
+    return glance.moments[-2 if len(glance.moments) > 1 else -1].moment
+
+
+def _busy(before: Moment, after: Moment) -> str:
+    """What took the most time; rows that trickle in are not waited for, though the join has nothing else to do."""
+    spent = {phase: seconds - before.seconds.get(phase, 0.0) for phase, seconds in after.seconds.items()}
+    most = max(spent, key=lambda phase: spent[phase], default=after.phase)
+    phase = most if spent.get(most, 0.0) > 0 else after.phase
+    came = any(_rows(after, n) > _rows(before, n) for n in range(len(after.sources)))
+    return "arriving" if phase == "waiting" and came else phase
+
+
+def _source_state(before: Moment, after: Moment, number: int) -> str:
+    state = after.sources[number].state if number < len(after.sources) else "arriving"
+    return "arriving" if state == "stalled" and _rows(after, number) > _rows(before, number) else state
+
+
+def _rows(moment: Moment, number: int) -> int:
+    return moment.sources[number].rows if number < len(moment.sources) else 0
+
+
+def _merged(bands: Iterator[Band]) -> list[Band]:
+    merged: list[Band] = []
+    for band in bands:
+        if merged and merged[-1].state == band.state:
+            merged[-1] = merged[-1]._replace(end=band.end)
+        elif band.end > band.start:
+            merged.append(band)
+    return merged
+
+
+def by_phase(glance: Glance) -> list[PhaseRow]:
+    """Time and results of each phase that took place."""
+    last = glance.latest
+    total = max(1, last.results)
+    phases = [*PHASES, *(phase for phase in last.seconds if phase not in PHASES)]
+    return [
+        PhaseRow(phase, last.seconds.get(phase, 0.0), found, found / total)
+        for phase in phases
+        if (found := last.found.get(phase, 0)) or last.seconds.get(phase, 0.0) >= 0.0005
+    ]
+
+
+def first_result_s(moments: Sequence[Noted]) -> float | None:
+    return next((noted.second for noted in moments if noted.moment.results), None)
+
+
+def rate(glance: Glance) -> float:
+    """Results per second, of late; of the whole run when it is over."""
+    moments = glance.moments
+    last = moments[-1]
+    if not glance.running:
+        return last.moment.results / last.second if last.second else 0.0
+    since = next((noted for noted in reversed(moments) if noted.second <= last.second - RECENT_S), moments[0])
+    gone = last.second - since.second
+    return (last.moment.results - since.moment.results) / gone if gone else 0.0
+
+
+def size(nbytes: int) -> str:
+    """Bytes for people: 600 kB, 2 MB, 1.5 GB."""
+    number = short(nbytes)
+    unit = number[len(number.rstrip("kMGT")) :]
+    digits = number.removesuffix(unit)
+    return f"{digits.rstrip('0').rstrip('.') if '.' in digits else digits} {unit}B"
+
+
+def peak(moments: Sequence[Noted], name: str) -> int | None:
+    """The most rows that were held: `resident_rows` or `spilled_rows`."""
+    return max((rows for noted in moments if (rows := getattr(noted.moment, name)) is not None), default=None)
+
+
+def expectation(glance: Glance) -> str:
+    """How many results there will be, in words."""
+    estimate, results = glance.latest.estimate, glance.latest.results
+    if glance.outcome == DONE:
+        return f"{results:,}, all of them"
+    if estimate is None:
+        return "not known yet"
+    if estimate.low == estimate.high:
+        return f"{estimate.total:,.0f}"
+    bounds = f"{short(estimate.low)} to {short(estimate.high)} with {estimate.confidence:.0%}"
+    return f"about {short(estimate.total)}, {bounds}".replace("%", " %")
+
+
+def missing(glance: Glance) -> str:
+    """What a reader should know before trusting the figures; empty, if nothing."""
+    if glance.outcome == FAILED:
+        return glance.error or "the join failed"
+    if glance.outcome == STOPPED:
+        return "The join was left before its end: there may be more results."
+    if glance.silent_s > SILENT_S:
+        return f"No word for {glance.silent_s:,.0f} s: the process may be gone."
+    return ""

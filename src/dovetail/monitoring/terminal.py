@@ -1,0 +1,230 @@
+"""A running join in the terminal: a panel that is redrawn a few times a second, or lines where there is no terminal."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import copy_context
+from itertools import pairwise
+from typing import TYPE_CHECKING, TextIO
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from dovetail.monitoring import summary as figures
+from dovetail.monitoring.progress_bar import LINE_S, REDRAW_S, clock_time, short
+from dovetail.monitoring.recording import Recording
+from dovetail.monitoring.snapshot import FAILED, Glance, Heading, Noted
+
+BARS = "▁▂▃▄▅▆▇█"
+STRIP = "━"
+LABELS = 11  # characters
+WIDEST = 100
+COLOURS = {
+    "preparing": "bright_black",
+    "arriving": "blue",
+    "reactive": "yellow",
+    "waiting": "bright_black",
+    "cleanup": "green",
+    "done": "bold green",
+    "stopped": "bold yellow",
+    "failed": "bold red",
+    "stalled": "yellow",
+    "ended": "bright_black",
+}
+
+
+class Panel:
+    """A run, drawn as it is whenever it is drawn."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        if self._recording.heading is None:
+            yield Text("not yet begun", "bright_black")
+        else:
+            yield Group(*_rows(self._recording.glance(), min(options.max_width, WIDEST)))
+
+
+def _rows(glance: Glance, width: int) -> Iterator[RenderableType]:
+    yield _title(glance.heading, width)
+    yield Text(glance.heading.on, "cyan", no_wrap=True, overflow="ellipsis")
+    yield Text()
+    yield _state(glance)
+    yield _results(glance)
+    if glance.running and glance.latest.objection is not None:
+        yield _row((f"not known: {glance.latest.objection}", "bright_black"), label="expected")
+    yield from _spark(glance.moments, max(10, width - LABELS))
+    yield from _held(glance)
+    for source in figures.sources(glance):
+        state = source.state.ljust(8)
+        yield _row((state, COLOURS.get(source.state, "")), (f"{source.rows:,} rows", ""), label=source.name)
+    if note := figures.missing(glance):
+        yield Text()
+        yield Text(note, "bold red" if glance.outcome == FAILED else "yellow")
+
+
+def _title(heading: Heading, width: int) -> Table:
+    how = heading.algorithm
+    if heading.memory_bytes is not None:
+        how += f", {figures.size(heading.memory_bytes)}"
+    top = Table.grid(expand=True)
+    top.width = width
+    top.add_column(ratio=1, overflow="ellipsis", no_wrap=True)
+    top.add_column(justify="right", no_wrap=True)
+    top.add_row(Text(heading.title, "bold"), Text(how, "bright_black"))
+    return top
+
+
+def _state(glance: Glance) -> Text:
+    state = figures.state(glance)
+    said = figures.PHASES.get(state) or figures.OUTCOMES.get(state, "")
+    return _row((f"● {state}", COLOURS.get(state, "")), (said if said != state else "", "bright_black"))
+
+
+def _results(glance: Glance) -> Text:
+    parts = [
+        (f"{glance.latest.results:,}", "bold"),
+        (f"{short(figures.rate(glance))}/s", ""),
+        (clock_time(glance.seconds), "bright_black"),
+    ]
+    if glance.running and glance.latest.estimate is not None:
+        parts.append((f"of {figures.expectation(glance)}", "magenta"))
+    return _row(*parts, label="results")
+
+
+def _held(glance: Glance) -> Iterator[Text]:
+    resident, spilled = glance.latest.resident_rows, glance.latest.spilled_rows
+    if resident is not None:
+        parts = [(f"{resident:,} rows in memory", "")]
+        if spilled is not None:
+            parts.append((f"{spilled:,} on disk", "" if spilled else "bright_black"))
+        yield _row(*parts, label="held")
+
+
+def _row(*parts: tuple[str, str], label: str = "") -> Text:
+    name = label if len(label) < LABELS else label[: LABELS - 2] + "…"
+    text = Text(no_wrap=True, overflow="ellipsis")
+    text.append(name.ljust(LABELS) if label else "", "bright_black")
+    for number, (words, style) in enumerate(parts):
+        text.append(("   " if number else "") + words, style)
+    return text
+
+
+def _spark(moments: Sequence[Noted], width: int) -> list[Text]:
+    """New results in each span of time, and below them what the join was busy with then."""
+    end = max(moments[-1].second, 1e-9)
+    gained = gains(moments, width)
+    top = max(gained) or 1.0
+    bars, strip = Text(" " * LABELS), Text(" " * LABELS)
+    bands = figures.phase_bands(moments) or [figures.Band(0.0, end, moments[-1].moment.phase)]
+    number = 0
+    for column, gain in enumerate(gained):
+        middle = (column + 0.5) / width * end
+        while number < len(bands) - 1 and bands[number].end <= middle:
+            number += 1
+        colour = COLOURS.get(bands[number].state, "")
+        height = (gain / top) ** 0.5  # a burst must not flatten all the rest
+        bars.append(BARS[min(len(BARS) - 1, int(height * len(BARS)))] if gain else " ", colour)
+        strip.append(STRIP, colour)
+    return [bars, strip]
+
+
+def gains(moments: Sequence[Noted], columns: int) -> list[float]:
+    """New results in each of so many equal spans of time; what was found between two moments came evenly."""
+    end = max(moments[-1].second, 1e-9)
+    totals, at = [], 0
+    for column in range(columns + 1):
+        edge = end * column / columns
+        while at < len(moments) - 1 and moments[at + 1].second <= edge:
+            at += 1
+        before, after = moments[at], moments[min(at + 1, len(moments) - 1)]
+        gone = after.second - before.second
+        share = (edge - before.second) / gone if gone > 0 else 0.0
+        totals.append(before.moment.results + share * (after.moment.results - before.moment.results))
+    return [after - before for before, after in pairwise(totals)]
+
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Drawing = Generator[None, None, None]
+"""Draws whenever it is asked to go on, and a last time when it is closed."""
+
+
+@contextmanager
+def show(recording: Recording, file: TextIO | None = None, console: Console | None = None) -> Iterator[None]:
+    """Show a run while it goes on: a panel on a terminal, and elsewhere a line of plain text now and then."""
+    stream = sys.stderr if file is None else file
+    over = threading.Event()
+    drawing = _panel(recording, stream, console) if console or stream.isatty() else _lines(recording, stream)
+    next(drawing)
+
+    def redraw() -> None:
+        while not over.wait(REDRAW_S):
+            next(drawing)
+
+    thread = threading.Thread(target=copy_context().run, args=(redraw,), name="dovetail-live", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        drawing.close()
+
+
+def _panel(recording: Recording, stream: TextIO, console: Console | None) -> Drawing:
+    from rich.console import Console
+    from rich.live import Live
+
+    live = Live(
+        Panel(recording),
+        console=console or Console(file=stream),
+        auto_refresh=False,
+        redirect_stdout=False,  # what others print stays where they print it
+        redirect_stderr=False,
+    )
+    with live:
+        try:
+            while True:
+                live.refresh()
+                yield
+        finally:
+            live.refresh()
+
+
+def _lines(recording: Recording, stream: TextIO) -> Drawing:
+    due = LINE_S
+    try:
+        while True:
+            if recording.seconds >= due:
+                due = recording.seconds + LINE_S
+                _write(stream, recording)
+            yield
+    finally:
+        _write(stream, recording)
+
+
+def _write(stream: TextIO, recording: Recording) -> None:
+    stream.write(line(recording) + "\n")
+    stream.flush()
+
+
+def line(recording: Recording) -> str:
+    """All in one line."""
+    glance = recording.glance()
+    last = glance.latest
+    words = [clock_time(glance.seconds), figures.state(glance), f"{last.results:,} results"]
+    if glance.running and last.estimate is not None:
+        words.append(f"expected {figures.expectation(glance)}")
+    if last.resident_rows is not None:
+        words.append(f"{last.resident_rows:,} rows in memory")
+    if last.spilled_rows:
+        words.append(f"{last.spilled_rows:,} on disk")
+    words += [f"{source.name} {source.state} {source.rows:,}" for source in figures.sources(glance)]
+    return "  ".join(words)

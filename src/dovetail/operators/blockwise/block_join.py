@@ -1,0 +1,313 @@
+"""The work on blocks that two operators share: rows that left memory, joined block against block, a step at a time.
+
+    spill(side, …)     a block more on that side
+    run(most_outer)    steps of the rectangle (rectangle.py): outer blocks x one inner block, results in pieces
+
+A step is open until its last piece is out. Dropping the generator leaves it open, and the next `run` goes on with the
+piece that follows; `let_go` also gives up what is loaded, so that the step is loaded again when it goes on. Steps that
+can give nothing are done without loading: zones that do not match, or rows that have all met in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dovetail.core.rows import Pairs, Rows, Side
+from dovetail.storage.blocks import Block, BlockStore
+from dovetail.storage.budget import Budget
+from dovetail.storage.residence import met_in_memory
+from dovetail.storage.row_store import RowStore
+
+
+class Step(NamedTuple):
+    """Join these outer blocks with that inner block. Numbers count from 0."""
+
+    outer: Side
+    outer_blocks: range
+    inner_block: int
+
+    def to_json(self) -> list[int]:
+        return [self.outer, self.outer_blocks.start, self.outer_blocks.stop, self.inner_block]
+
+    @classmethod
+    def from_json(cls, fields: list[int]) -> Step:
+        outer, start, stop, inner = fields
+        return cls(Side(outer), range(start, stop), inner)
+
+
+@dataclass(slots=True)
+class Rectangle:
+    """How far the blocks of both sides have been joined with each other."""
+
+    outer: Side | None = None  # None: not started
+    joined_left: int = 0
+    joined_right: int = 0
+    next_inner: int = 0
+    batch_size: int = 0
+
+    def advance(self, blocks: Callable[[Side], int], most_outer: int) -> Step | None:
+        """The next step, recorded as done; None when every pair of blocks that exist now is done."""
+        if self.outer is None:
+            self.outer = Side.LEFT if blocks(Side.LEFT) < blocks(Side.RIGHT) else Side.RIGHT
+            self._set(self.outer.other, blocks(self.outer.other))
+        while True:
+            outer = self.outer
+            if self._joined(outer) == blocks(outer):
+                if self._joined(outer.other) == blocks(outer.other):
+                    return None
+                self.outer = outer = outer.other
+                self.next_inner = 0
+            if self.next_inner == 0:
+                self.batch_size = min(most_outer, blocks(outer) - self._joined(outer))
+            if self._joined(outer.other) > 0:
+                break
+            self._set(outer, self._joined(outer) + self.batch_size)  # nothing to meet yet: an empty rectangle grows
+        first = self._joined(outer)
+        step = Step(outer, range(first, first + self.batch_size), self.next_inner)
+        self.next_inner += 1
+        if self.next_inner == self._joined(outer.other):
+            self._set(outer, first + self.batch_size)
+            self.next_inner = 0
+        return step
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "outer": self.outer,
+            "joined": [self.joined_left, self.joined_right],
+            "next_inner": self.next_inner,
+            "batch_size": self.batch_size,
+        }
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> Rectangle:
+        outer = None if fields["outer"] is None else Side(fields["outer"])
+        left, right = fields["joined"]
+        return cls(outer, left, right, fields["next_inner"], fields["batch_size"])
+
+    def _joined(self, side: Side) -> int:
+        return self.joined_left if side is Side.LEFT else self.joined_right
+
+    def _set(self, side: Side, joined: int) -> None:
+        if side is Side.LEFT:
+            self.joined_left = joined
+        else:
+            self.joined_right = joined
+
+
+Words = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+ARRIVED = "__arrived"  # the last column of a spilled block: the tick of each row's arrival
+LOADED = "loaded blocks"
+MOST_SKIPPED = 64  # steps in a row, before control is given back
+
+
+@dataclass(slots=True)
+class Spilled:
+    """A block on disk: the ticks at which its first and its last row came, and at which all of them left."""
+
+    block: Block
+    came: tuple[int, int]
+    left: int
+    stays: list[tuple[int, int]]  # when it was in memory again as a whole
+
+    def to_json(self) -> list[Any]:
+        return [self.block.to_json(), self.came, self.left, self.stays]
+
+    @classmethod
+    def from_json(cls, fields: list[Any]) -> Spilled:
+        block, came, left, stays = fields
+        return cls(Block.from_json(block), (came[0], came[1]), left, [(a, b) for a, b in stays])
+
+
+class Loaded(NamedTuple):
+    """Spilled rows in memory: as the operator wants them, when each came and left, and the number of its block."""
+
+    rows: Any
+    arrived: Words
+    left: Words
+    numbers: Words
+    stays: list[tuple[int, int, int]]  # (number of a block, when it came again, when it left again)
+
+
+class Joining(Protocol):
+    """How an operator joins blocks. What `prepare` gives is for the other calls only."""
+
+    extra_row_bytes: int
+    """What a prepared row takes up besides its block."""
+
+    def prepare(self, side: Side, whole: pa.RecordBatch) -> Any:
+        """Make spilled rows ready. Their last column is ARRIVED."""
+
+    def batch_of(self, rows: Any) -> pa.RecordBatch: ...
+
+    def candidates(self, outer: Side, mine: Any, theirs: Any, first: int) -> Iterator[tuple[Rows, Rows]]:
+        """Candidates (outer row, inner row) from the `first` piece on. The pieces are always the same."""
+
+    def check(self, outer: Side, mine: Any, my_rows: Rows, theirs: Any, their_rows: Rows) -> Flags | None:
+        """Which candidates are pairs; None: all."""
+
+    def can_match(self, outer: Side, mine: Block, theirs: Block) -> bool:
+        """Whether rows of an outer block can match rows of an inner one."""
+
+
+class BlockWork:
+    def __init__(
+        self, joining: Joining, store: BlockStore, budget: Budget, schemas: tuple[pa.Schema, pa.Schema]
+    ) -> None:
+        self.spilled: tuple[list[Spilled], list[Spilled]] = ([], [])
+        self.rectangle = Rectangle()
+        self._joining = joining
+        self._store = store
+        self._budget = budget
+        self._schemas = schemas
+        self._step: Step | None = None  # the open step, how many of its pieces are out,
+        self._yielded = 0
+        self._pieces: Iterator[Pairs] | None = None  # and those still to come, if it is loaded
+        self._outer: tuple[tuple[Side, range], Loaded] | None = None
+
+    def spill(
+        self, side: Side, batch: pa.RecordBatch, arrived: Words, left: int, zone: tuple[int, int] | None = None
+    ) -> None:
+        """Write rows that leave memory as one block."""
+        block = self._store.write(batch.append_column(ARRIVED, pa.array(arrived, pa.int64())), side.alias, zone)
+        came = (int(arrived.min()), int(arrived.max()))
+        self.spilled[side].append(Spilled(block, came, left, []))
+
+    def run(self, most_outer: int, room: Callable[[int, int], Iterator[None]] | None = None) -> Iterator[Pairs]:
+        """All that is left to do, piece by piece. `room` makes room for so many rows and bytes, a unit per yield."""
+        skipped = 0
+        while (step := self._step or self._advance(most_outer)) is not None:
+            if self._gives_nothing(step):
+                self._step = None
+                skipped += 1
+                if skipped % MOST_SKIPPED == 0:
+                    yield self._none()
+                continue
+            if self._pieces is None and room is not None:
+                for _ in room(*self._size(step)):
+                    yield self._none()
+            if self._pieces is None:
+                self._pieces = self._run(step)
+            # Not `yield from`: when this generator is dropped, the step must stay open for the next call.
+            for pairs in self._pieces:
+                self._yielded += 1
+                yield pairs
+            self._step = None
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Give up what is loaded; an open step stays open."""
+        self._pieces = self._outer = None
+        self._budget.release(LOADED)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "rectangle": self.rectangle.to_json(),
+            "step": None if self._step is None else self._step.to_json(),
+            "yielded": self._yielded,
+            "spilled": [[spilled.to_json() for spilled in side] for side in self.spilled],
+        }
+
+    def from_json(self, fields: dict[str, Any]) -> None:
+        self.rectangle = Rectangle.from_json(fields["rectangle"])
+        self._step = None if fields["step"] is None else Step.from_json(fields["step"])
+        self._yielded = fields["yielded"]
+        for mine, stored in zip(self.spilled, fields["spilled"], strict=True):
+            mine.extend(Spilled.from_json(each) for each in stored)
+
+    def names(self) -> list[str]:
+        return [spilled.block.name for side in self.spilled for spilled in side]
+
+    def size(self) -> tuple[int, int]:
+        """Rows and bytes on disk."""
+        blocks = [spilled.block for side in self.spilled for spilled in side]
+        return sum(block.rows for block in blocks), sum(block.nbytes for block in blocks)
+
+    def load(self, side: Side, numbers: range) -> Loaded:
+        spilled = [self.spilled[side][i] for i in numbers]
+        whole = self._read([s.block for s in spilled])
+        arrived = np.asarray(whole.column(whole.num_columns - 1))
+        sizes = [s.block.rows for s in spilled]
+        left, number = np.repeat([s.left for s in spilled], sizes), np.repeat(np.array(numbers), sizes)
+        stays = [(i, *stay) for i, s in zip(numbers, spilled, strict=True) for stay in s.stays]
+        return Loaded(self._joining.prepare(side, whole), arrived, left, number, stays)
+
+    def _read(self, blocks: list[Block]) -> pa.RecordBatch:
+        """Rows of several blocks are copied one block at a time: none of them is in memory twice."""
+        first = self._store.read(blocks[0])
+        if len(blocks) == 1:
+            return first
+        rows = RowStore(first.schema)
+        rows.append(first)
+        del first
+        for block in blocks[1:]:
+            rows.append(self._store.read(block))
+        return rows.view()
+
+    def _advance(self, most_outer: int) -> Step | None:
+        """Open the next step, if there is one."""
+        self._step = self.rectangle.advance(lambda side: len(self.spilled[side]), most_outer)
+        self._yielded = 0
+        self._pieces = None
+        return self._step
+
+    def _run(self, step: Step) -> Iterator[Pairs]:
+        """The results of a step, from the first piece that is not out yet."""
+        self._budget.hold(LOADED, *self._size(step))
+        outer = self._outer_rows(step)
+        inner = self.load(step.outer.other, range(step.inner_block, step.inner_block + 1))
+        batches = [self._joining.batch_of(loaded.rows) for loaded in (outer, inner)]
+        for mine, theirs in self._joining.candidates(step.outer, outer.rows, inner.rows, self._yielded):
+            new = ~_met(outer, mine, inner, theirs)
+            if not new.all():
+                mine, theirs = mine[new], theirs[new]
+            good = self._joining.check(step.outer, outer.rows, mine, inner.rows, theirs)
+            if good is not None:
+                mine, theirs = mine[good], theirs[good]
+            yield Pairs.oriented(step.outer, batches[0], mine, batches[1], theirs)
+        yield self._none()  # every step gives control back once at least
+
+    def _outer_rows(self, step: Step) -> Loaded:
+        """The outer blocks of a step; they stay loaded while inner blocks pass by."""
+        wanted = (step.outer, step.outer_blocks)
+        if self._outer is None or self._outer[0] != wanted:
+            self._outer = None  # first let go of the old ones
+            self._outer = (wanted, self.load(*wanted))
+        return self._outer[1]
+
+    def _gives_nothing(self, step: Step) -> bool:
+        inner = self.spilled[step.outer.other][step.inner_block]
+        for number in step.outer_blocks:
+            outer = self.spilled[step.outer][number]
+            all_met = max(outer.came[1], inner.came[1]) < min(outer.left, inner.left)
+            if not all_met and self._joining.can_match(step.outer, outer.block, inner.block):
+                return False
+        return True
+
+    def _size(self, step: Step) -> tuple[int, int]:
+        """The rows and bytes that are loaded during a step."""
+        blocks = [self.spilled[step.outer][i].block for i in step.outer_blocks]
+        blocks.append(self.spilled[step.outer.other][step.inner_block].block)
+        rows = sum(block.rows for block in blocks)
+        return rows, sum(block.nbytes for block in blocks) + self._joining.extra_row_bytes * rows
+
+    def _none(self) -> Pairs:
+        return Pairs.none(self._schemas)
+
+
+def _met(mine: Loaded, my_rows: Rows, theirs: Loaded, their_rows: Rows) -> Flags:
+    """Which candidates met in memory: in the first stay of both, or when one came while the other was there again."""
+    my_arrival, their_arrival = mine.arrived[my_rows], theirs.arrived[their_rows]
+    met = met_in_memory(my_arrival, mine.left[my_rows], their_arrival, theirs.left[their_rows])
+    for number, came, left in mine.stays:
+        met |= (mine.numbers[my_rows] == number) & (came < their_arrival) & (their_arrival < left)
+    for number, came, left in theirs.stays:
+        met |= (theirs.numbers[their_rows] == number) & (came < my_arrival) & (my_arrival < left)
+    return met

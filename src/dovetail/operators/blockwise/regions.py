@@ -1,0 +1,223 @@
+"""Which rows of a side leave memory: the least useful region of the key's values, a block at a time.
+
+    codes      | lower |           middle             | upper |
+               smallest first     clock by marks      largest first
+
+Each region counts its rows and the results that they took part in since the side's last flush. The region with the
+fewest results per row is the victim. The edges hold about a block each; all else is in the middle, where a clock hand
+goes round in key order: a marked row is spared and loses its mark, an unmarked one leaves.
+
+DINER (TKDE 2010), section 3.3, Algorithms 2 and 3. A region is a half-open range of codes, so that no value has to
+exist between two of them: lower is below bounds[0], upper begins at bounds[-1]. More middle regions than one are an
+experiment, as are two regions without a middle.
+
+Deviations: a region without rows is never a victim. Where a region holds less than a block, the one with the next
+fewest results follows (printed: the most). The hand stops after two rounds. Where lower and upper would overlap, as
+when all keys are equal, the upper one keeps its place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dovetail.core.rows import Rows
+from dovetail.errors import InputError
+from dovetail.kernels.sorting import sort_codes
+
+Words = NDArray[np.int64]
+Marks = NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What can be varied."""
+
+    regions: int = 3
+    middle: Literal["clock", "random"] = "clock"
+    ties: Literal["edges", "middle"] = "edges"  # who goes first among regions of equal benefit
+    counted: bool = False  # marks count results instead of being one bit
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.regions < 2:
+            raise InputError(f"regions must be at least 2, a lower and an upper one; got {self.regions}.")
+        for name, known in (("middle", ("clock", "random")), ("ties", ("edges", "middle"))):
+            if getattr(self, name) not in known:
+                raise InputError(f"{name} must be {' or '.join(known)}; got {getattr(self, name)!r}.")
+
+
+class Victims(NamedTuple):
+    """Places of the rows that leave, and of those that lose a mark."""
+
+    rows: Rows
+    spared: Rows
+
+
+class Regions:
+    """The regions of one side. Codes and marks are given in the order of arrival."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.bounds: Words | None = None  # None: never flushed, all is one region
+        self.joins = np.zeros(policy.regions, np.int64)
+        self.tups = np.zeros(policy.regions, np.int64)
+        self.flushes = 0
+        self.flushed_from = np.zeros(policy.regions, np.int64)  # blocks whose first victim was each region
+        self._hand: tuple[int, int] | None = None  # the code and the arrival of the row that is next
+
+    def of(self, codes: Words) -> Rows:
+        """The region of each code."""
+        if self.bounds is None:
+            return np.full(len(codes), min(1, self.policy.regions - 2))
+        regions = np.zeros(len(codes), np.int64)
+        for bound in self.bounds:  # few: comparing is faster than searching
+            regions += codes >= bound
+        return regions
+
+    def credit(self, codes: Words, results: NDArray[Any] | None = None) -> None:
+        """Rows with these codes took part in one result each, or in so many."""
+        if self.bounds is None:
+            return  # the first flush asks nobody
+        self.joins += np.bincount(self.of(codes), results, self.policy.regions).astype(np.int64)
+
+    def add(self, codes: Words) -> None:
+        """Rows with these codes are now in memory."""
+        self.tups += np.bincount(self.of(codes), minlength=self.policy.regions)
+
+    def choose(self, codes: Words, marks: Marks, arrivals: Words, need: int) -> Victims:
+        """Algorithm 2, l. 1-16: which `need` rows leave, or all of them if there are fewer."""
+        left = np.ones(len(codes), np.bool_)
+        region_of = self.of(codes)
+        touched: set[int] = set()
+        spared: list[Rows] = []
+        order = [region for *_, region in sorted(self.benefits())]
+        self.flushed_from[order[0]] += 1
+        for region in order:
+            missing = need - int(np.count_nonzero(~left))
+            if missing <= 0:
+                break
+            taken, passed = self.take(region, codes, marks, arrivals, np.flatnonzero(region_of == region), missing)
+            spared.append(passed)
+            left[taken] = False
+            touched.add(region)
+        self.settle(codes[left], need, touched)
+        return Victims(np.flatnonzero(~left), np.concatenate([np.empty(0, np.int64), *spared]))
+
+    def benefits(self) -> list[tuple[float, int, int]]:
+        """Of regions with rows: results per row, who goes first among equals (upper, lower, middle), the region."""
+        last = self.policy.regions - 1
+        rank = {last: 0, 0: 1} if self.policy.ties == "edges" else {last: last + 1, 0: last + 2}
+        return [(self.joins[r] / self.tups[r], rank.get(r, r + 1), r) for r in np.flatnonzero(self.tups).tolist()]
+
+    def take(self, region: int, codes: Words, marks: Marks, arrivals: Words, inside: Rows, need: int) -> Victims:
+        """Up to `need` rows of those `inside` a region."""
+        if self.bounds is not None and region == self.policy.regions - 1:
+            return Victims(inside[_largest(codes[inside], need)], inside[:0])
+        if self.bounds is not None and region == 0:
+            return Victims(inside[_smallest(codes[inside], need)], inside[:0])
+        return self._middle(codes, marks, arrivals, inside, need)
+
+    def recount(self, codes: Words) -> None:
+        """Count the rows anew: they are all that is in memory."""
+        self.tups = np.bincount(self.of(codes), minlength=self.policy.regions)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "bounds": None if self.bounds is None else self.bounds.tolist(),
+            "joins": self.joins.tolist(),
+            "flushes": self.flushes,
+            "flushed_from": self.flushed_from.tolist(),
+            "hand": self._hand,
+        }
+
+    @classmethod
+    def from_json(cls, policy: Policy, fields: dict[str, Any]) -> Regions:
+        regions = cls(policy)
+        regions.bounds = None if fields["bounds"] is None else np.array(fields["bounds"], np.int64)
+        regions.joins = np.array(fields["joins"], np.int64)
+        regions.flushes = fields["flushes"]
+        regions.flushed_from = np.array(fields["flushed_from"], np.int64)
+        regions._hand = None if fields["hand"] is None else (fields["hand"][0], fields["hand"][1])
+        return regions
+
+    def _middle(self, codes: Words, marks: Marks, arrivals: Words, inside: Rows, need: int) -> Victims:
+        """The clock over the rows `inside`: who leaves, and who loses a mark."""
+        rng = np.random.default_rng([self.policy.seed, self.flushes])
+        if self.policy.middle == "random":
+            return Victims(rng.permutation(inside)[:need], inside[:0])
+        ring = inside[sort_codes(codes[inside]).order]
+        if self._hand is None:
+            start = int(rng.integers(len(ring)))
+        else:
+            code, arrival = self._hand
+            start = int(np.searchsorted(codes[ring], code))
+            same = int(np.searchsorted(codes[ring], code, side="right"))
+            start += int(np.searchsorted(arrivals[ring[start:same]], arrival))
+        ring = np.roll(ring, -start)
+        unmarked = np.flatnonzero(marks[ring] == 0)
+        if len(unmarked) >= need:
+            stop = int(unmarked[need - 1]) + 1
+            leaving, passed = unmarked[:need], np.flatnonzero(marks[ring[:stop]])
+        else:  # all marks are lost in the first round; the second one goes on with the fewest left
+            passed = np.flatnonzero(marks[ring])
+            again = passed[np.argsort(marks[ring[passed]], kind="stable")][: need - len(unmarked)]
+            leaving = np.concatenate([unmarked, again])
+            stop = int(again[-1]) + 1 if len(again) else 0
+        if len(ring) > len(leaving):
+            ahead = np.setdiff1d(np.arange(stop, stop + len(ring)) % len(ring), leaving, assume_unique=True)
+            following = ring[ahead[np.argmin((ahead - stop) % len(ring))]]
+            self._hand = (int(codes[following]), int(arrivals[following]))
+        return Victims(ring[leaving], ring[passed])
+
+    def settle(self, codes: Words, need: int, touched: set[int]) -> None:
+        """Algorithm 2, l. 17-20: move the bounds of the regions that gave rows, and start counting anew."""
+        self.flushes += 1
+        last = self.policy.regions - 1
+        if len(codes) and (self.bounds is None or touched & {0, last}):
+            first = self.bounds is None
+            if self.bounds is None:
+                self.bounds = np.zeros(last, np.int64)
+            self.bounds = self.bounds.copy()
+            ascending = np.sort(codes)
+            if last == 1:
+                self.bounds[0] = ascending[len(ascending) // 2]
+            else:
+                if first or last in touched:
+                    self.bounds[-1] = ascending[max(0, len(ascending) - need)]
+                if first or 0 in touched:
+                    lower = int(ascending[min(need, len(ascending)) - 1])
+                    self.bounds[0] = min(lower, int(self.bounds[-1]) - 1) + 1
+                self.bounds[0] = min(self.bounds[0], self.bounds[-1])
+                self._divide(ascending)
+        self.joins[:] = 0
+        self.recount(codes)
+
+    def _divide(self, ascending: Words) -> None:
+        """More than one middle region: of equally many rows each."""
+        assert self.bounds is not None
+        low, high = np.searchsorted(ascending, self.bounds[[0, -1]])
+        for k in range(1, len(self.bounds) - 1):
+            place = low + (high - low) * k // (len(self.bounds) - 1)
+            self.bounds[k] = min(max(ascending[min(place, len(ascending) - 1)], self.bounds[0]), self.bounds[-1])
+
+
+def _largest(codes: Words, count: int) -> Rows:
+    """Places of the largest codes; among equal ones the latest."""
+    if count >= len(codes):
+        return np.arange(len(codes))
+    cut = np.partition(codes, len(codes) - count)[len(codes) - count]
+    above = np.flatnonzero(codes > cut)
+    return np.concatenate([above, np.flatnonzero(codes == cut)[len(above) - count :]])
+
+
+def _smallest(codes: Words, count: int) -> Rows:
+    """Places of the smallest codes; among equal ones the earliest."""
+    if count >= len(codes):
+        return np.arange(len(codes))
+    cut = np.partition(codes, count - 1)[count - 1]
+    below = np.flatnonzero(codes < cut)
+    return np.concatenate([below, np.flatnonzero(codes == cut)[: count - len(below)]])

@@ -1,0 +1,127 @@
+"""Spilled rows sorted by their codes, and how they are joined: one sorted side, searched by the other.
+
+a block    columns of the rows | __code | __hash, where codes are not exact | __arrived
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dovetail.core.metrics import Counters
+from dovetail.core.rows import Rows, Side, pieces_of
+from dovetail.kernels.sorted_probe import expand, find_sorted
+from dovetail.kernels.sorting import sort_codes
+from dovetail.operators.blockwise.block_join import BlockWork
+from dovetail.operators.diner.keys import Keyed, OrderKeys
+from dovetail.operators.diner.residents import OrderedSide
+from dovetail.storage.blocks import Block
+from dovetail.storage.budget import Budget
+from dovetail.storage.ordered_index import SortedKeys
+from dovetail.storage.residence import Clock
+
+
+class Reloaded:
+    def __init__(self, work: BlockWork, keys: OrderKeys, clock: Clock) -> None:
+        self.rows: OrderedSide | None = None
+        self._work = work
+        self._keys = keys
+        self._clock = clock
+        self._side = Side.LEFT
+        self._numbers: list[int] = []
+        self._came = 0
+
+    def load(self, side: Side, rows: OrderedSide, room: int, budget: Budget) -> None:
+        """Fill `room` with blocks, those that left last first: they were worth keeping for longest."""
+        self._side, self._numbers, self._came = side, [], self._clock.tick()
+        self.rows = rows
+        for number in reversed(range(len(self._work.spilled[side]))):
+            loaded = self._work.load(side, range(number, number + 1))
+            batch: pa.RecordBatch = loaded.rows.batch
+            needed = budget.measure(rows.rows + batch.num_rows, rows.nbytes + rows.nbytes_for(batch))
+            if needed > room:
+                break
+            rows.insert(batch, self._keys.read(side, batch), loaded.arrived, np.zeros(batch.num_rows, np.int32))
+            self._numbers.append(number)
+
+    def drop(self) -> None:
+        """Forget them; they are on disk."""
+        if self.rows is not None:
+            left = self._clock.tick()
+            for number in self._numbers:
+                self._work.spilled[self._side][number].stays.append((self._came, left))
+            self.rows = None
+
+
+Words = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+CODE = "__code"
+HASH = "__hash"
+EXTRA_ROW_BYTES = 24  # of a spilled row, for the extra columns
+MOST_PAIRS = 1 << 18  # candidates in a piece
+
+
+class SortedRows(NamedTuple):
+    """Rows of some blocks, and where their keys are in order."""
+
+    batch: pa.RecordBatch
+    codes: Words
+    words: Words  # what partners are searched by: hashes if codes are not exact, else codes
+    ordered: SortedKeys
+
+
+class SortedBlocks:
+    """Joins blocks as `BlockWork` wants it."""
+
+    extra_row_bytes = 32
+
+    def __init__(self, keys: OrderKeys, schemas: tuple[pa.Schema, pa.Schema], counters: Counters) -> None:
+        self._keys = keys
+        self._schemas = schemas
+        self._counters = counters
+        self._hashed = keys.by_hash and not keys.exact_codes
+
+    def block(self, batch: pa.RecordBatch, keyed: Keyed) -> pa.RecordBatch:
+        """Rows, sorted by code, with their extra columns but the last."""
+        batch = batch.append_column(CODE, pa.array(keyed.codes))
+        return batch.append_column(HASH, pa.array(keyed.hashes)) if self._hashed else batch
+
+    def prepare(self, side: Side, whole: pa.RecordBatch) -> SortedRows:
+        schema = self._schemas[side]
+        rows = pa.RecordBatch.from_arrays(whole.columns[: len(schema)], schema=schema)
+        codes = np.asarray(whole.column(len(schema)))
+        words = np.asarray(whole.column(len(schema) + 1)) if self._hashed else codes
+        order, ascending = sort_codes(words)
+        return SortedRows(rows, codes, words, SortedKeys(ascending, order))
+
+    def batch_of(self, rows: SortedRows) -> pa.RecordBatch:
+        return rows.batch
+
+    def candidates(self, outer: Side, mine: SortedRows, theirs: SortedRows, first: int) -> Iterator[tuple[Rows, Rows]]:
+        if self._keys.by_hash:
+            starts, counts = find_sorted(mine.ordered.keys, theirs.words)
+        else:
+            starts, counts = mine.ordered.ranges(*self._keys.reach(outer.other, theirs.words))
+        total = int(counts.sum())
+        if first == 0:
+            self._counters.pairs_tested += total
+        for number, (start, end, pairs) in enumerate(pieces_of(counts, total, MOST_PAIRS)):
+            if number >= first:
+                their_rows, places = expand(starts, counts, start, end, pairs)
+                yield mine.ordered.rows[places], their_rows
+
+    def check(self, outer: Side, mine: SortedRows, my_rows: Rows, theirs: SortedRows, their_rows: Rows) -> Flags | None:
+        if not self._keys.has_checks:
+            return None
+        my_codes, their_codes = mine.codes[my_rows], theirs.codes[their_rows]
+        return self._keys.matching(outer, (mine.batch, my_rows, my_codes), (theirs.batch, their_rows, their_codes))
+
+    def can_match(self, outer: Side, mine: Block, theirs: Block) -> bool:
+        if mine.low is None or mine.high is None or theirs.low is None or theirs.high is None:
+            return True
+        return self._keys.can_match(outer, (mine.low, mine.high), (theirs.low, theirs.high))

@@ -1,0 +1,377 @@
+"""DINER: adaptive join that keeps in memory the values that give results, and works on disk while sources stall.
+
+    arriving   batch --> probe the other side's residents --> results, credited to regions of values and to rows
+                     \\-> when full, a block of the least useful region leaves (ordered/regions.py); then keep the batch
+    reactive   residents make room; blocks x blocks, one inner block per step, re-entrant (state/ordered/rectangle.py)
+    cleanup    all residents leave, then blocks x blocks with all memory
+
+Guarantee: every matching pair exactly once. Pairs whose rows met in memory are recognised by the residence rule
+(state/residence.py). When rows arrive, at most one inner block is between them and their turn, whatever is on disk.
+
+Bornea, Vassalos, Kotidis, Deligiannakis, Adaptive join operators for result rate optimization on streaming inputs,
+TKDE 2010, sections 3.1 to 3.5: Algorithms 1 to 4.
+
+Deviations: batches instead of tuples: a batch probes, then room is made for all of it, so that a flush falls between
+batches. Equal keys are found in a hash table and values are put in order when a block leaves; other predicates use
+sorted runs. The arriving phase lasts until both sides have ended (Alg. 1 prints one). Rows count in a region once they
+are kept. Results of ranges are credited to the region of each partner's own value. Ticks are those of a logical clock,
+taken when a batch probes. The loop of Alg. 4 tests for exhaustion first. Cleanup starts by flushing, without which
+residents would miss what left before they came. Inner blocks that cannot match are skipped. Once a side has ended and
+none of it was spilled, rows of the other side are not kept; `reload` is footnote 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dovetail.condition import Condition
+from dovetail.core.rows import Pairs, Rows, Side, take_rows
+from dovetail.kernels.sorting import sort_codes
+from dovetail.operators.blockwise.block_join import BlockWork
+from dovetail.operators.blockwise.regions import Policy, Regions
+from dovetail.operators.diner.blocks import EXTRA_ROW_BYTES, Reloaded, SortedBlocks
+from dovetail.operators.diner.keys import Keyed, OrderKeys, ordering_predicate
+from dovetail.operators.diner.residents import OrderedSide, with_arrival
+from dovetail.operators.protocol import INNER, Manifest, Parameters, Usage, Workspace
+from dovetail.storage.budget import BUFFER
+from dovetail.storage.residence import Clock
+from dovetail.storage.resident_snapshot import SavedRows
+from dovetail.storage.row_store import MOST_BYTES
+
+MOST_PAIRS = 1 << 18  # in one yield
+HOLES = 6  # one in so many bytes may be of rows that left: the more of them, the less often rows are packed
+OUTER_SHARE = 8  # one in so many blocks of the budget is loaded as an outer one, unless told otherwise
+
+Words = NDArray[np.int64]
+
+
+class Diner:
+    name: ClassVar[str] = "diner"
+    spills: ClassVar[bool] = True
+    join_types: ClassVar[tuple[str, ...]] = INNER
+    parameters: ClassVar[Parameters] = {
+        "regions": int,
+        "middle": str,
+        "ties": str,
+        "counted": bool,
+        "outer_blocks": int,
+        "reload": bool,
+    }
+
+    def __init__(self, workspace: Workspace) -> None:
+        parameters = workspace.parameters
+        self._budget = workspace.budget
+        self._counters = workspace.counters
+        self._store = workspace.blocks
+        self._schemas = workspace.condition.schemas
+        self._shares = workspace.shares
+        self._keys = OrderKeys(workspace.condition)
+        self._policy = Policy(
+            regions=parameters.get("regions", 3),
+            middle=parameters.get("middle", "clock"),
+            ties=parameters.get("ties", "edges"),
+            counted=parameters.get("counted", False),
+            seed=workspace.seed,
+        )
+        most = self._shares.outer_blocks_at_end
+        self._outer_blocks = max(1, min(parameters.get("outer_blocks", (most + 2) // OUTER_SHARE), most))
+        self._room = self._capacity()
+        self._slack = self._room // HOLES if self._budget.unit == "bytes" else 0
+        self._sides = tuple(self._empty(side) for side in Side)
+        self._saved = [self._nothing_saved(side) for side in Side]
+        self._regions = tuple(Regions(self._policy) for _ in Side)
+        self._sorted = SortedBlocks(self._keys, self._schemas, self._counters)
+        self._work = BlockWork(self._sorted, self._store, self._budget, self._schemas)
+        self._clock = Clock()
+        self._ended = [False, False]
+        self._learned = not self._keys.is_text
+        self._reloaded = Reloaded(self._work, self._keys, self._clock) if parameters.get("reload") else None
+        self._version = 0
+
+    @staticmethod
+    def refuses(condition: Condition) -> str | None:
+        if ordering_predicate(condition) is not None:
+            return None
+        return "diner needs an equality, a band or an inequality between the two sides to order values by"
+
+    def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Pairs]:
+        """Algorithm 1, l. 4-15."""
+        self._work.let_go()  # while rows arrive, all memory is the residents'
+        if self._reloaded is not None and self._ended[side.other]:
+            self._reload(side.other)
+        keyed = self._keys.read(side, batch)
+        if keyed.rows is not None:
+            batch = take_rows(batch, keyed.rows)  # the others match nothing and need not be kept
+        tick = self._clock.tick()
+        results = np.zeros(batch.num_rows, np.int64)
+        self._counters.probes += batch.num_rows
+        others = [self._sides[side.other]]
+        if self._reloaded is not None and self._reloaded.rows is not None:
+            others.append(self._reloaded.rows)
+        for theirs in others:
+            yield from self._probe(side, batch, keyed, theirs, results)
+        if self._ended[side.other] and not self._work.spilled[side.other]:
+            return  # it has met everything it ever could
+        self._regions[side].credit(keyed.codes, results)
+        mine = self._sides[side]
+        learned = self._learned
+        for _ in self._make_room(batch.num_rows, mine.nbytes_for(batch)):
+            pass
+        if learned != self._learned:
+            keyed = self._keys.read(side, batch)
+        mine.insert(batch, keyed, tick, self._marks(results))
+        self._regions[side].add(keyed.codes)
+        self._budget.release(BUFFER)
+        self._hold()
+
+    def end(self, side: Side) -> None:
+        self._ended[side] = True
+        if not self._work.spilled[side]:
+            # No row of this side ever left, so the residents of the other have met them all.
+            self._forget(side.other)
+        elif self._reloaded is not None and not self._ended[side.other]:
+            self._spill_all(side.other)  # footnote 1: nothing that arrives can match them
+
+    def react(self) -> Iterator[Pairs]:
+        """Algorithm 4. Once all has come, there is no better use for memory than blocks."""
+        outer_blocks = self._shares.outer_blocks_at_end if all(self._ended) else self._outer_blocks
+        return self._work.run(outer_blocks, self._make_room)
+
+    def clean_up(self) -> Iterator[Pairs]:
+        """Section 3.5. Residents need to meet what the other side spilled, and nothing else."""
+        if self._reloaded is not None:
+            self._reloaded.drop()
+        needed = [bool(self._work.spilled[side.other]) for side in Side]
+        for side in Side:
+            if needed[side]:
+                self._spill_all(side)
+            else:
+                self._forget(side)
+        return self._work.run(self._shares.outer_blocks_at_end)
+
+    def expire(self, watermark: int) -> Iterator[Pairs]:
+        return iter(())
+
+    def snapshot(self) -> Manifest:
+        if self._reloaded is not None:
+            self._reloaded.drop()
+        self._version += 1
+        state = {
+            "ended": list(self._ended),
+            "clock": self._clock.now,
+            "learned": self._keys.learned.hex() if self._learned else None,
+            "regions": [regions.to_json() for regions in self._regions],
+            "work": self._work.to_json(),
+            "residents": [self._saved[side].save(self._sides[side].held()) for side in Side],
+        }
+        names = [name for saved in self._saved for name in saved.names]
+        return Manifest(self._version, state, (*names, *self._work.names()))
+
+    def restore(self, manifest: Manifest) -> None:
+        state = manifest.state
+        self._version = manifest.version
+        self._ended = list(state["ended"])
+        self._clock.now = state["clock"]
+        self._learned = state["learned"] is not None
+        self._keys.learned = bytes.fromhex(state["learned"] or "")
+        self._regions = tuple(Regions.from_json(self._policy, fields) for fields in state["regions"])
+        self._work.from_json(state["work"])
+        for side, fields in zip(Side, state["residents"], strict=True):
+            self._read_residents(side, fields)
+        for _ in self._make_room(0, 0):
+            pass
+        self._hold()
+
+    @property
+    def usage(self) -> Usage:
+        rows, nbytes = self._resident()
+        return Usage(rows, nbytes, *self._work.size())
+
+    @property
+    def flushed_from(self) -> Words:
+        """How many blocks each region of each side gave."""
+        return np.stack([regions.flushed_from for regions in self._regions])
+
+    # The arriving phase.
+
+    def _probe(
+        self, side: Side, batch: pa.RecordBatch, keyed: Keyed, theirs: OrderedSide, results: Words
+    ) -> Iterator[Pairs]:
+        """The pairs of a batch and residents, counted in `results` and credited to the residents (Algorithm 3)."""
+        regions = self._regions[side.other]
+        before = results.copy() if self._keys.by_hash else results
+        for probing, positions in theirs.find(keyed, MOST_PAIRS):
+            if not len(positions):
+                continue
+            self._counters.pairs_tested += len(positions)
+            for chosen, rows_of_part, their_rows in theirs.gathered(positions):
+                mine, places = probing[chosen], positions[chosen]
+                if self._keys.has_checks:
+                    their_codes = theirs.codes[places]
+                    candidates = (batch, mine, keyed.codes[mine]), (rows_of_part, their_rows, their_codes)
+                    good = self._keys.matching(side, *candidates)
+                    mine, places, their_rows = mine[good], places[good], their_rows[good]
+                results += np.bincount(mine, minlength=len(results))
+                if self._policy.counted:
+                    np.add.at(theirs.marks, places, np.int32(1))
+                else:
+                    theirs.marks[places] = 1
+                if not self._keys.by_hash:
+                    regions.credit(theirs.codes[places])
+                yield Pairs.oriented(side, batch, mine, rows_of_part, their_rows)
+        if self._keys.by_hash:  # equal keys have equal codes
+            regions.credit(keyed.codes, results - before)
+
+    def _marks(self, results: Words) -> NDArray[np.int32]:
+        return (results if self._policy.counted else results > 0).astype(np.int32)
+
+    # Memory.
+
+    def _capacity(self) -> int:
+        """What the residents may take up: all but one block, which is for the input buffer."""
+        if self._budget.limit is None:
+            return 2**62
+        loaded = self._shares.outer_blocks + 2
+        return self._budget.limit - (self._budget.limit - self._shares.residents) // loaded
+
+    def _make_room(self, rows: int, nbytes: int) -> Iterator[None]:
+        """Flush until so many rows and bytes fit beside the residents; one block per yield."""
+        need = self._budget.measure(rows, nbytes)
+        if self._reloaded is not None and rows and self._used() + need > self._room:
+            self._reloaded.drop()
+        while self._used() - self._wasted() + need > self._room - self._slack and self._flush():
+            yield None
+        for side in self._sides:
+            side.free(self._used() + need - self._room)
+        self._hold()
+
+    def _used(self) -> int:
+        return self._budget.measure(*self._resident())
+
+    def _wasted(self) -> int:
+        return sum(side.wasted_bytes for side in self._sides) if self._slack else 0
+
+    def _flush(self) -> bool:
+        """Algorithm 2: write a block of the least useful residents; False where there are none."""
+        side = self._victim()
+        mine = self._sides[side]
+        if not mine.rows:
+            return False
+        if not self._learned:
+            self._learn()
+        living = mine.living()
+        victims = self._regions[side].choose(
+            mine.codes[living], mine.marks[living], mine.arrived[living], self._block_rows(side)
+        )
+        spared = living[victims.spared]
+        mine.marks[spared] = mine.marks[spared] // 2 if self._policy.counted else 0
+        leaving = living[victims.rows]
+        self._spill(side, leaving)
+        mine.remove(leaving)
+        return True
+
+    def _victim(self) -> Side:
+        """The side with more residents; after the end of one side, with `reload`, the other."""
+        if self._reloaded is not None and self._ended[0] != self._ended[1]:
+            arriving = Side.RIGHT if self._ended[0] else Side.LEFT
+            if self._sides[arriving].rows:
+                return arriving
+        return Side.LEFT if self._sides[0].rows >= self._sides[1].rows else Side.RIGHT
+
+    def _spill(self, side: Side, positions: Rows) -> None:
+        """Write these residents, sorted by value, as one block; as more than one only where they do not fit."""
+        mine = self._sides[side]
+        left = self._clock.tick()
+        stack = [positions[sort_codes(mine.codes[positions]).order]]
+        while stack:
+            rows = stack.pop()
+            batch = mine.take(rows)
+            size = self._budget.measure(batch.num_rows, batch.nbytes + self._extra_row_bytes * batch.num_rows)
+            if size > self._shares.block * 1.2 and len(rows) > 1:  # more than the headroom of a block allows
+                stack += [rows[len(rows) // 2 :], rows[: len(rows) // 2]]
+                continue
+            keyed = Keyed(None, mine.codes[rows], mine.hashes(rows) if self._keys.by_hash else None)
+            zone = (int(keyed.codes[0]), int(keyed.codes[-1]))
+            self._work.spill(side, self._sorted.block(batch, keyed), mine.arrived[rows], left, zone)
+
+    def _spill_all(self, side: Side) -> None:
+        """All residents of a side leave, sorted by value, in as many blocks as it takes."""
+        mine = self._sides[side]
+        if not self._learned and mine.rows:
+            self._learn()
+        rows = self._block_rows(side)
+        living = mine.living()
+        ordered = living[sort_codes(mine.codes[living]).order]
+        for start in range(0, len(ordered), rows):
+            self._spill(side, ordered[start : start + rows])
+        self._forget(side)
+
+    def _forget(self, side: Side) -> None:
+        self._sides = tuple(self._empty(s) if s is side else self._sides[s] for s in Side)
+        self._saved[side] = self._nothing_saved(side)
+        self._regions[side].recount(np.empty(0, np.int64))
+        self._hold()
+
+    def _learn(self) -> None:
+        """Before the first block is written, codes of strings become those that tell most of them apart."""
+        left, right = (side.all_rows() for side in self._sides)
+        self._keys.learn((left, right))
+        self._learned = True
+        for side, regions in zip(self._sides, self._regions, strict=True):
+            side.code_again()
+            regions.recount(side.codes[: side.positions])
+
+    def _block_rows(self, side: Side) -> int:
+        if self._budget.unit == "rows":
+            return self._shares.block
+        return max(1, int(self._shares.block / (self._sides[side].row_bytes + self._extra_row_bytes)))
+
+    @property
+    def _extra_row_bytes(self) -> int:
+        return EXTRA_ROW_BYTES + self._sorted.extra_row_bytes
+
+    def _empty(self, side: Side) -> OrderedSide:
+        return OrderedSide(side, self._schemas[side], self._keys, self._part_bytes)
+
+    @property
+    def _part_bytes(self) -> int:
+        """Packing holds one part twice for a moment, and finding rows in many parts takes time."""
+        return min(2 * self._shares.block, MOST_BYTES) if self._budget.unit == "bytes" else MOST_BYTES
+
+    def _resident(self) -> tuple[int, int]:
+        held = list(self._sides)
+        if self._reloaded is not None and self._reloaded.rows is not None:
+            held.append(self._reloaded.rows)
+        return sum(side.rows for side in held), sum(side.nbytes for side in held)
+
+    def _hold(self) -> None:
+        self._budget.hold("residents", *self._resident())
+
+    # After the end of one side: its blocks come back (footnote 1).
+
+    def _reload(self, side: Side) -> None:
+        assert self._reloaded is not None
+        spare = 2 * self._shares.block  # for rows that still arrive
+        free = self._room - self._used() - spare
+        if self._reloaded.rows is None and free > self._shares.block:
+            self._reloaded.load(side, self._empty(side), free, self._budget)
+            self._hold()
+
+    # Snapshots.
+
+    def _nothing_saved(self, side: Side) -> SavedRows:
+        return SavedRows(self._store, with_arrival(self._schemas[side]), side.alias)
+
+    def _read_residents(self, side: Side, fields: Mapping[str, Any] | None) -> None:
+        mine = self._sides[side]
+        for rows in self._saved[side].load(fields):
+            arrived = np.asarray(rows.batch.columns[-1])
+            batch = pa.RecordBatch.from_arrays(rows.batch.columns[:-1], schema=self._schemas[side])
+            mine.insert(batch, self._keys.read(side, batch), arrived, rows.marks, rows.serials)
+        mine.next_serial = self._saved[side].next_serial
+        self._regions[side].recount(mine.codes[: mine.positions])

@@ -1,0 +1,120 @@
+"""Bands and distances as equality of cells: a left row stands in every cell in which a partner can be.
+
+    band      low <= l - r <= high    right rows, moved by low, in cells of the width high - low; left rows in two each
+    distance  of points <= radius     right rows in squares of four times that side; left rows in nine each
+
+A pair meets in one cell only, that of the right row, and is checked there as it was written. So a hash join can carry
+such a condition as it is, with copies of the left rows. Doubles get cells of twice the width and one more neighbour, so
+that rounding can move no partner out of reach.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dovetail.condition import Band, Condition, Distance, Expression, Literal, closed_bounds, keyed_rows
+from dovetail.condition.expression import type_of
+from dovetail.core.codes import is_fixed, order_codes
+from dovetail.core.rows import Side
+from dovetail.kernels import hashing
+from dovetail.matching.hash_keys import Hashed, HashKeys
+
+FARTHEST = 2.0**49  # cells from zero; beyond, all share one: doubles do not tell their neighbours apart
+MOST_DIMENSIONS = 2
+
+Words = NDArray[np.int64]
+
+
+class Axis(NamedTuple):
+    """One dimension of the cells: 0 <= l - (r + low) <= width."""
+
+    keys: tuple[Expression, Expression]
+    low: float
+    width: float
+    whole: bool  # of whole numbers, which are exact
+
+    @property
+    def reach(self) -> range:
+        """The cells of a left row's partners, counted from its own."""
+        return range(-1, 1) if self.whole else range(-1, 2)
+
+    def cells(self, side: Side, column: pa.Array) -> Words:
+        if self.whole:
+            codes = order_codes(column).values
+            if side is Side.RIGHT:
+                codes = _moved(codes, int(self.low))
+            return codes // max(1, int(self.width))
+        numbers = np.asarray(column.cast(pa.float64()))
+        with np.errstate(over="ignore", invalid="ignore"):
+            numbers = numbers + self.low if side is Side.RIGHT else numbers
+            places = np.floor(numbers / (2 * self.width or 1.0))
+        return np.nan_to_num(places, nan=0.0).clip(-FARTHEST, FARTHEST).astype(np.int64)
+
+
+class CellKeys:
+    """As `HashKeys`, for conditions without an equality."""
+
+    def __init__(self, condition: Condition) -> None:
+        self._condition = condition
+        self._axes = axes_of(condition)
+        self.checks = condition.conjuncts
+
+    def copies(self, side: Side, batch: pa.RecordBatch) -> Iterator[Hashed]:
+        """The rows that can match at all, once for each cell that they stand in."""
+        rows, columns = keyed_rows(self._condition, side, batch, [axis.keys[side] for axis in self._axes])
+        cells = [axis.cells(side, column) for axis, column in zip(self._axes, columns, strict=True)]
+        if side is Side.RIGHT:
+            yield Hashed(rows, _hashed(cells))
+            return
+        before: list[Words] = []
+        every = np.arange(batch.num_rows) if rows is None else rows
+        for offsets in product(*(axis.reach for axis in self._axes)):
+            hashes = _hashed([cell + offset for cell, offset in zip(cells, offsets, strict=True)])
+            new = np.ones(len(hashes), np.bool_)
+            for other in before:  # two cells of a row with one hash would give its pairs twice
+                new &= hashes != other
+            before.append(hashes)
+            yield Hashed(every[new], hashes[new])
+
+
+def axes_of(condition: Condition) -> list[Axis]:
+    """The axes of a condition's cells; none if it has no band or distance that can have cells."""
+    axes: list[Axis] = []
+    for predicate in condition.predicates:
+        match predicate:
+            case Band(left, right) if is_fixed(type_of(left)):
+                low, high = closed_bounds(predicate)
+                if np.isfinite(low) and np.isfinite(high) and low <= high:
+                    whole = not pa.types.is_floating(type_of(left))
+                    axes.append(Axis((left, right), low, high - low, whole))
+            case Distance(left, right, Literal(radius)) if len(left) == MOST_DIMENSIONS:
+                reach = float(radius)
+                axes += [Axis(keys, -reach, 2 * reach, False) for keys in zip(left, right, strict=True)]
+            case _:
+                pass
+    return axes[:MOST_DIMENSIONS]
+
+
+def spilling_keys(condition: Condition) -> HashKeys | CellKeys:
+    """What a hash join that spills partitions by: equalities, where there are any."""
+    return HashKeys(condition) if condition.equalities else CellKeys(condition)
+
+
+def _hashed(cells: list[Words]) -> Words:
+    hashes = hashing.hash_codes(cells[0])
+    for more in cells[1:]:
+        hashing.combine(hashes, hashing.hash_codes(more))
+    return hashes
+
+
+def _moved(codes: Words, amount: int) -> Words:
+    """codes + amount; what would leave 64 bits stays at their end: nothing is so far away."""
+    limits = np.iinfo(np.int64)
+    low, high = max(limits.min, limits.min - amount), min(limits.max, limits.max - amount)
+    return codes.clip(low, high) + amount if limits.min <= amount <= limits.max else codes

@@ -1,0 +1,243 @@
+"""Merge sorted runs of both sides of a partition at once, joining what meets (PSMJ, RPJ section 2.2).
+
+    left runs   ▁▂▃ ▁▃▅ …  --\\                        /--> meetings: left rows and right rows of one range of hashes
+                              >-- ranges of hashes --<
+    right runs  ▁▂▄ ▂▃▆ …  --/                        \\--> one merged run of each side, if there is a writer
+
+Pages are read in the order of their first hashes, as many as fit. All rows below the first hash of the next page that
+does not fit are complete: they are one range. Where the rows of a single hash do not fit, chunks of them meet chunks.
+There must be room for one page of each run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dovetail.core.rows import Side
+from dovetail.kernels.sorting import sort_codes
+from dovetail.operators.hashing.partitions import Stayed, joined
+from dovetail.operators.hashing.runs import HashRun, HashRunWriter, Match, read_run
+from dovetail.storage.blocks import BlockStore
+
+LAST = 2**63 - 1  # the largest hash
+
+
+class Loaded(NamedTuple):
+    """Rows of one side, and the match that each came from."""
+
+    rows: Stayed
+    matches: NDArray[np.int64]
+
+
+Meeting = tuple[Loaded, Loaded]
+Weigh = Callable[[int, float], float]
+"""What so many rows, of so many bytes, take of the room."""
+
+
+class Merge:
+    """Matches that are merged. `meetings` is run to its end, then `close` gives the match they have become."""
+
+    def __init__(
+        self,
+        store: BlockStore,
+        schemas: tuple[pa.Schema, pa.Schema],
+        matches: Sequence[Match],
+        room: float,
+        weigh: Weigh,
+        page_rows: int | None = None,
+    ) -> None:
+        """With `page_rows`, the merged runs are written."""
+        self._cursors = [
+            _Cursor(store, schemas[side], side, run, number)
+            for number, match in enumerate(matches)
+            for side in Side
+            if (run := match.of(side)) is not None
+        ]
+        self._schemas = schemas
+        self._room = room
+        self._weigh = weigh
+        self._writers: dict[Side, HashRunWriter] = {}
+        if page_rows is not None:
+            self._writers = {side: HashRunWriter(store, schemas[side], side.alias, page_rows) for side in Side}
+
+    @property
+    def held(self) -> tuple[int, int]:
+        """Rows and bytes that are loaded or wait to be written."""
+        rows = sum(cursor.loaded for cursor in self._cursors)
+        nbytes = sum(cursor.loaded * cursor.run.row_bytes for cursor in self._cursors)
+        row_bytes = max((cursor.run.row_bytes for cursor in self._cursors), default=0.0)
+        waiting = sum(writer.held_rows for writer in self._writers.values())
+        return rows + waiting, int(nbytes + waiting * row_bytes)
+
+    def meetings(self) -> Iterator[Meeting]:
+        while any(not cursor.done for cursor in self._cursors):
+            up_to = self._load()
+            parts = {side: self._take(side, up_to) for side in Side}
+            if not any(parts.values()):
+                yield from self._meet_in_chunks(up_to + 1)
+                continue
+            for side, rows in parts.items():
+                self._write(side, rows)
+            if parts[Side.LEFT] and parts[Side.RIGHT]:
+                meeting = _loaded(parts[Side.LEFT]), _loaded(parts[Side.RIGHT])
+                del parts, rows  # the pages: what meets is a copy of them
+                yield meeting
+                del meeting
+
+    def close(self) -> Match:
+        runs = []
+        for side in Side:
+            self._writers[side].end_run()
+            runs += self._writers[side].close()
+        return Match(*runs)
+
+    def _load(self) -> int:
+        """Read the pages with the smallest first hashes, as many as fit; the last hash that is complete then."""
+        firsts = np.concatenate([cursor.firsts for cursor in self._cursors])
+        owners = np.repeat(np.arange(len(self._cursors)), [len(cursor.firsts) for cursor in self._cursors])
+        sizes = np.concatenate([cursor.sizes(self._weigh) for cursor in self._cursors])
+        order = np.argsort(firsts, kind="stable")
+        used = self._weigh(*self.held)
+        fitting = int(np.searchsorted(np.cumsum(sizes[order]) + used, self._room, side="right"))
+        for cursor, pages in zip(
+            self._cursors, np.bincount(owners[order[:fitting]], minlength=len(self._cursors)), strict=True
+        ):
+            cursor.load(int(pages))
+        return int(firsts[order[fitting]]) - 1 if fitting < len(order) else LAST
+
+    def _take(self, side: Side, up_to: int) -> list[Loaded]:
+        return [part for cursor in self._cursors if cursor.side is side for part in cursor.take(up_to)]
+
+    def _write(self, side: Side, parts: list[Loaded]) -> None:
+        if self._writers and parts:
+            rows = joined([part.rows for part in parts])
+            order = sort_codes(np.ascontiguousarray(rows.hashes)).order
+            self._writers[side].write(rows.take(order))
+
+    def _meet_in_chunks(self, hash_: int) -> Iterator[Meeting]:
+        """All rows of one hash, of which there are too many to be loaded at once."""
+        for cursor in self._cursors:
+            cursor.unload()
+        room = self._room - self._weigh(*self.held)
+        outer, inner = ([c for c in self._cursors if c.side is side] for side in Side)
+        for number, left in enumerate(self._chunks(outer, hash_, room / 2)):
+            self._write(Side.LEFT, [left])
+            for right in self._chunks(inner, hash_, room / 2):
+                if number == 0:
+                    self._write(Side.RIGHT, [right])
+                yield left, right
+        if self._writers and all(cursor.rows_of(hash_) == 0 for cursor in outer):
+            for right in self._chunks(inner, hash_, room):
+                self._write(Side.RIGHT, [right])
+        for cursor in self._cursors:
+            cursor.skip(hash_)
+
+    def _chunks(self, cursors: Sequence[_Cursor], hash_: int, room: float) -> Iterator[Loaded]:
+        for cursor in cursors:
+            yield from cursor.chunks(hash_, room, self._weigh)
+
+
+class _Cursor:
+    """How far a run has been read."""
+
+    def __init__(self, store: BlockStore, schema: pa.Schema, side: Side, run: HashRun, match: int) -> None:
+        self.side = side
+        self.run = run
+        self._store = store
+        self._schema = schema
+        self._match = match
+        self._taken = 0  # rows
+        self._next = 0  # page to load
+        self._parts: list[Stayed] = []
+
+    @property
+    def loaded(self) -> int:
+        return sum(len(part.hashes) for part in self._parts)
+
+    @property
+    def done(self) -> bool:
+        return self._taken == self.run.rows
+
+    @property
+    def firsts(self) -> NDArray[np.int64]:
+        """The first hashes of the pages that are not loaded."""
+        return self.run.firsts[self._next :]
+
+    def sizes(self, weigh: Weigh) -> NDArray[np.float64]:
+        """What each of them takes."""
+        return np.diff(self.run.starts[self._next :]) * weigh(1, self.run.row_bytes)
+
+    def load(self, pages: int) -> None:
+        if pages:
+            parts = self._read(self._next, self._next + pages)
+            skipped = max(0, self._taken - int(self.run.starts[self._next]))
+            self._parts += [parts[0].slice(skipped, len(parts[0].hashes)), *parts[1:]]
+            self._next += pages
+
+    def take(self, up_to: int) -> list[Loaded]:
+        """The loaded rows whose hashes are not above `up_to`."""
+        taken, rest = [], []
+        for part in self._parts:
+            cut = int(np.searchsorted(part.hashes, up_to, side="right"))
+            if cut:
+                taken.append(self._tagged(part.slice(0, cut)))
+            if cut < len(part.hashes):
+                rest.append(part.slice(cut, len(part.hashes)))
+            self._taken += cut
+        self._parts = rest
+        return taken
+
+    def unload(self) -> None:
+        """Forget what is loaded and not taken."""
+        self._parts = []
+        self._next = int(np.searchsorted(self.run.starts, self._taken, side="right")) - 1
+
+    def chunks(self, hash_: int, room: float, weigh: Weigh) -> Iterator[Loaded]:
+        """The rows of this hash, which is the smallest that is left, in chunks. Nothing stays loaded."""
+        stop = self._page_after(hash_)
+        page = self._next
+        while page < stop:
+            sizes = np.cumsum(np.diff(self.run.starts[page : stop + 1])) * weigh(1, self.run.row_bytes)
+            pages = max(1, int(np.searchsorted(sizes, room, side="right")))
+            rows = joined(self._read(page, page + pages))
+            start = max(0, self._taken - int(self.run.starts[page]))
+            end = int(np.searchsorted(rows.hashes, hash_, side="right"))
+            if end > start:
+                yield self._tagged(rows.slice(start, end))
+            page += pages
+
+    def rows_of(self, hash_: int) -> int:
+        """How many rows of this hash are left."""
+        last = self._page_after(hash_) - 1
+        if last < self._next:
+            return 0
+        [page] = self._read(last, last + 1)
+        return int(self.run.starts[last]) + int(np.searchsorted(page.hashes, hash_, side="right")) - self._taken
+
+    def skip(self, hash_: int) -> None:
+        """Go on behind this hash. A page that has begun is loaded: its first hash says nothing any more."""
+        self._taken += self.rows_of(hash_)
+        self.unload()
+        if self._taken > self.run.starts[self._next]:
+            self.load(1)
+
+    def _page_after(self, hash_: int) -> int:
+        """The first page without this hash or a smaller one."""
+        return int(np.searchsorted(self.run.firsts, hash_, side="right"))
+
+    def _read(self, first: int, stop: int) -> list[Stayed]:
+        return read_run(self._store, self.run, self._schema, first, stop)
+
+    def _tagged(self, rows: Stayed) -> Loaded:
+        return Loaded(rows, np.full(len(rows.hashes), self._match))
+
+
+def _loaded(parts: list[Loaded]) -> Loaded:
+    if len(parts) == 1:
+        return parts[0]
+    return Loaded(joined([part.rows for part in parts]), np.concatenate([part.matches for part in parts]))

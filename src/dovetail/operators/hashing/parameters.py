@@ -1,0 +1,113 @@
+"""The parameters of the hash joins that spill, with the values that RPJ's and HMJ's papers do not print."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, get_type_hints
+
+from dovetail.errors import InputError
+from dovetail.operators.hashing.partitions import HashPartitions
+from dovetail.storage.budget import Budget
+
+BUFFERS = 16  # the input buffer takes one part in so many of a budget in bytes
+TASKS = 4  # and tasks take one in so many
+PAGES = 512  # of which there are so many
+SMALLEST_PAGE = 4 * 1024  # bytes
+LARGEST_PAGE = 256 * 1024
+NO_LIMIT = 2**62
+PARTITIONS = 20
+PAGES_OF_A_PARTITION = 4  # of which memory should hold some; otherwise there are fewer partitions
+ROW_BYTES = 64  # of a row that nobody has seen yet
+
+
+class Room:
+    """Sizes in the unit of the budget."""
+
+    def __init__(self, budget: Budget, block_rows: int) -> None:
+        self._unit = budget.unit
+        self._page_rows: int | None = None
+        self._page_bytes = LARGEST_PAGE
+        self.flush_share = 0.1 if budget.unit == "rows" else 0.2  # a flush of rows in bytes copies those that stay
+        self.copies = 1 if budget.unit == "rows" else 2  # rows of several runs are copied into one batch
+        if budget.limit is None:
+            self.residents = self.tasks = self.everything = NO_LIMIT
+        elif budget.unit == "rows":
+            self._page_rows = max(1, min(block_rows, budget.limit // BUFFERS))
+            self.everything = budget.limit
+            self.tasks = budget.limit // TASKS
+            self.residents = budget.limit - block_rows - self.tasks
+        else:
+            self._page_bytes = max(SMALLEST_PAGE, min(LARGEST_PAGE, budget.limit // PAGES))
+            self.everything = budget.limit // 2
+            self.tasks = budget.limit // TASKS
+            self.residents = (budget.limit - budget.limit // BUFFERS) * 3 // 5
+
+    @property
+    def partitions(self) -> int:
+        """How many of each side are worth their while."""
+        page = self._page_bytes if self._page_rows is None else self._page_rows
+        return max(1, min(PARTITIONS, self.residents // (2 * PAGES_OF_A_PARTITION * page)))
+
+    def weigh(self, rows: float, nbytes: float) -> float:
+        """What it takes to load so many rows."""
+        return rows if self._unit == "rows" else self.copies * nbytes
+
+    def page_rows(self, side: HashPartitions) -> int:
+        """How many rows of a side make a page."""
+        if self._page_rows is not None:
+            return self._page_rows
+        return max(1, int(self._page_bytes // (side.nbytes / len(side) if len(side) else ROW_BYTES)))
+
+
+HANDOVERS = ("merge", "bucket", "all")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HashParameters:
+    flush: str  # a policy of state/hashing/flushing.py
+    partitions: int | None = None  # None: 20, or fewer where memory is small
+    n_flush: float | None = 0.0  # share of the resident rows that a flush lets go at least; None: RPJ's own choice
+    handover: str = "merge"  # what reactive work finishes before arrivals are taken: a merge, a partition, everything
+    fan_in: int = 10  # matches of runs that a reactive merge takes at once, at most
+    acceptable: int | None = None  # a and b of HMJ's adaptive flush
+    tolerance: float = 0.25
+    tasks: str = "md dd"  # what RPJ does while sources stall: memory with disk, disk with disk
+    decay: float = 0.5  # lambda of RPJ's arrival rates
+    unit_rows: int = 1000  # arrivals that make a unit of time
+    random_cost: float = 10.0  # of a page, for RPJ's choice of a task
+    sequential_cost: float = 1.0
+    domain: int | None = None  # how many different keys there are; None: sketched
+    shed: bool = False  # rows that would leave for disk are dropped, and what is missed for it is counted
+    passes: str = "runs"  # what RPJ's number of merge passes is computed from: runs, or pages as printed
+
+    @property
+    def sketched(self) -> bool:
+        return self.domain is None
+
+    @classmethod
+    def read(cls, given: Mapping[str, Any]) -> HashParameters:
+        """What was given; whatever is wrong with it is said at once."""
+        known = [field.name for field in fields(cls)]
+        unknown = [name for name in given if name not in known]
+        if unknown:
+            raise InputError(f"{', '.join(unknown)}: no such parameter. There are {', '.join(known)}.")
+        parameters = cls(**given)
+        if parameters.handover not in HANDOVERS:
+            raise InputError(f"handover must be one of {', '.join(HANDOVERS)}; got {parameters.handover!r}.")
+        if parameters.passes not in ("runs", "pages"):
+            raise InputError(f"passes must be runs or pages; got {parameters.passes!r}.")
+        if not parameters.tasks.split() or not set(parameters.tasks.split()) <= {"md", "dd"}:
+            raise InputError(f"tasks must name md, dd or both, such as 'md dd'; got {parameters.tasks!r}.")
+        least = {"partitions": 1, "fan_in": 2, "unit_rows": 1}
+        for name, fewest in least.items():
+            value = getattr(parameters, name)
+            if value is not None and value < fewest:
+                raise InputError(f"{name} must be at least {fewest}; got {value}.")
+        if not (0 <= (parameters.n_flush or 0) <= 1 and 0 <= parameters.decay <= 1):
+            raise InputError("n_flush and decay are shares: they must lie between 0 and 1.")
+        return parameters
+
+
+HASH_PARAMETERS: Mapping[str, Any] = get_type_hints(HashParameters)
+"""Their names and types."""

@@ -1,0 +1,213 @@
+"""Symmetric hash join: both inputs build, both probe, every pair appears when its later row arrives.
+
+    left  batch --> probe right rows --> results        arrive: probe, then insert
+                \\-> insert in left rows
+    right batch --> probe left rows  --> results        react, clean_up: nothing is ever left over
+                \\-> insert in right rows
+
+Guarantee: every matching pair exactly once, at the arrival of its later row. Nothing is spilled: a budget that cannot
+hold both inputs is an error that says so. Once a side has ended, rows of the other side are not kept any more, so that
+with one side first it is an ordinary hash join.
+
+Wilschut and Apers, Dataflow query execution in a parallel main-memory environment, PDIS 1991.
+
+Deviations: batches instead of tuples. Hashes are 64 bits wide; a single fixed-width key is hashed one to one, all other
+keys are checked after the probe. For snapshots, rows are frozen into immutable runs sorted by hash.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dovetail.condition import Condition, matching
+from dovetail.core.rows import Pairs, Rows, Side, pieces_of, take_rows
+from dovetail.kernels.sorted_probe import expand, find_hashes
+from dovetail.matching.hash_keys import HashKeys
+from dovetail.operators.protocol import INNER, Manifest, Parameters, Usage, Workspace
+from dovetail.storage.blocks import Block, BlockStore
+from dovetail.storage.budget import BUFFER
+from dovetail.storage.hash_table import HashTable
+from dovetail.storage.row_store import RowStore
+
+Hashes = NDArray[np.int64]
+
+HASH = "__hash"  # the extra column of a frozen run
+FAN = 8  # runs of one size class that are merged into one
+
+
+class _Part:
+    """Rows with their table; a new part begins where a row store is full."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.rows = RowStore(schema)
+        self.table = HashTable()
+
+
+class HashSide:
+    def __init__(self, side: Side, schema: pa.Schema, blocks: BlockStore) -> None:
+        self.side = side
+        self.runs: list[Block] = []
+        self._schema = schema
+        self._blocks = blocks
+        self._parts: list[_Part] = []
+        self._mapped: dict[str, tuple[pa.RecordBatch, Hashes]] = {}
+
+    @property
+    def resident_rows(self) -> int:
+        return sum(len(part.rows) for part in self._parts)
+
+    @property
+    def resident_bytes(self) -> int:
+        return sum(part.rows.nbytes + part.table.nbytes for part in self._parts)
+
+    def insert(self, batch: pa.RecordBatch, hashes: Hashes) -> None:
+        if batch.num_rows == 0:
+            return
+        if not self._parts or not self._parts[-1].rows.fits(batch):
+            self._parts.append(_Part(self._schema))
+        part = self._parts[-1]
+        part.rows.append(batch)
+        part.table.insert(hashes)
+
+    def probe(self, hashes: Hashes, most_pairs: int) -> Iterator[tuple[pa.RecordBatch, Rows, Rows]]:
+        """(rows of this side, probing row, row of this side), in pieces of bounded size."""
+        for part in self._parts:
+            for probing, mine in part.table.find(hashes, most_pairs):
+                yield part.rows.view(), probing, mine
+        for run in self.runs:
+            batch, resident = self._map(run)
+            starts, counts = find_hashes(resident, hashes)
+            for start, end, pairs in pieces_of(counts, int(counts.sum()), most_pairs):
+                probing, mine = expand(starts, counts, start, end, pairs)
+                yield batch, probing, mine
+
+    def forget(self) -> None:
+        """Nothing will probe this side again."""
+        self._parts = []
+        self.runs = []
+        self._mapped = {}
+
+    def freeze(self) -> list[Block]:
+        """Move the residents into a run; merge runs where one size class has many; return all runs."""
+        for part in self._parts:
+            self.runs.append(self._write(part.rows.view(), part.table.hashes))
+        self._parts = []
+        while (crowd := _crowded(self.runs)) is not None:
+            mapped = [self._map(run) for run in crowd]
+            batch = pa.concat_batches([b for b, _ in mapped])
+            merged = self._write(batch, np.concatenate([h for _, h in mapped]))
+            self.runs = [run for run in self.runs if run not in crowd] + [merged]
+        self._mapped = {run.name: self._mapped[run.name] for run in self.runs if run.name in self._mapped}
+        return self.runs
+
+    def thaw(self, runs: list[Mapping[str, Any]]) -> None:
+        self.runs = [Block.from_json(run) for run in runs]
+
+    def _write(self, batch: pa.RecordBatch, hashes: Hashes) -> Block:
+        order = np.argsort(hashes, kind="stable")
+        rows = take_rows(batch, order).append_column(HASH, pa.array(hashes[order]))
+        return self._blocks.write(rows, self.side.alias)
+
+    def _map(self, run: Block) -> tuple[pa.RecordBatch, Hashes]:
+        if run.name not in self._mapped:
+            batch = self._blocks.read(run, verify=True)
+            last = batch.num_columns - 1
+            rows = pa.RecordBatch.from_arrays(batch.columns[:last], schema=self._schema)
+            self._mapped[run.name] = (rows, np.asarray(batch.column(last)))
+        return self._mapped[run.name]
+
+
+def _crowded(runs: list[Block]) -> list[Block] | None:
+    """Runs of one size class that should become one; None when no class has that many."""
+    classes: dict[int, list[Block]] = {}
+    for run in runs:
+        classes.setdefault(int(math.log(run.rows, FAN)), []).append(run)
+    return next((crowd for crowd in classes.values() if len(crowd) >= FAN), None)
+
+
+MOST_PAIRS = 1 << 20  # pairs in one yield
+
+
+class Shj:
+    name: ClassVar[str] = "shj"
+    spills: ClassVar[bool] = False
+    join_types: ClassVar[tuple[str, ...]] = INNER
+    parameters: ClassVar[Parameters] = {}
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._condition = workspace.condition
+        self._budget = workspace.budget
+        self._counters = workspace.counters
+        self._keys = HashKeys(workspace.condition)
+        self._checks = self._keys.checks
+        self._sides = tuple(HashSide(side, workspace.condition.schema(side), workspace.blocks) for side in Side)
+        self._ended = [False, False]
+        self._version = 0
+
+    @staticmethod
+    def refuses(condition: Condition) -> str | None:
+        if condition.equalities:
+            return None
+        return "a hash join needs at least one equality between the two sides"
+
+    def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Pairs]:
+        rows, hashes = self._keys.hash(side, batch)
+        if rows is not None:
+            batch = take_rows(batch, rows)  # the others match nothing and need not be kept
+        self._counters.probes += len(hashes)
+        for their_rows, probing, theirs in self._sides[side.other].probe(hashes, MOST_PAIRS):
+            self._counters.pairs_tested += len(probing)
+            yield self._checked(Pairs.oriented(side, batch, probing, their_rows, theirs))
+        if not self._ended[side.other]:
+            self._sides[side].insert(batch, hashes)
+            self._budget.release(BUFFER)
+            self._hold(side)
+
+    def end(self, side: Side) -> None:
+        self._ended[side] = True
+        self._sides[side.other].forget()  # they waited for rows of this side only
+        self._hold(side.other)
+
+    def react(self) -> Iterator[Pairs]:
+        return iter(())
+
+    def clean_up(self) -> Iterator[Pairs]:
+        return iter(())
+
+    def expire(self, watermark: int) -> Iterator[Pairs]:
+        return iter(())
+
+    def snapshot(self) -> Manifest:
+        self._version += 1
+        runs = [side.freeze() for side in self._sides]
+        state = {"ended": list(self._ended), "runs": [[run.to_json() for run in side] for side in runs]}
+        return Manifest(self._version, state, tuple(run.name for side in runs for run in side))
+
+    def restore(self, manifest: Manifest) -> None:
+        self._version = manifest.version
+        self._ended = list(manifest.state["ended"])
+        for side, runs in zip(self._sides, manifest.state["runs"], strict=True):
+            side.thaw(runs)
+
+    @property
+    def usage(self) -> Usage:
+        rows = sum(side.resident_rows for side in self._sides)
+        nbytes = sum(side.resident_bytes for side in self._sides)
+        frozen = [run for side in self._sides for run in side.runs]
+        return Usage(rows, nbytes, sum(run.rows for run in frozen), sum(run.nbytes for run in frozen))
+
+    def _checked(self, pairs: Pairs) -> Pairs:
+        if not self._checks:
+            return pairs
+        good = matching(self._checks, *pairs)
+        return pairs._replace(left_rows=pairs.left_rows[good], right_rows=pairs.right_rows[good])
+
+    def _hold(self, side: Side) -> None:
+        kept = self._sides[side]
+        self._budget.hold(f"{side.alias} residents", kept.resident_rows, kept.resident_bytes)

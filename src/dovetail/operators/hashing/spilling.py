@@ -1,0 +1,449 @@
+"""The state that XJoin, HMJ, DPHJ and RPJ share: partitions of both sides, in memory and on disk.
+
+    arrive     batch --> probe the other side's residents --> pairs      then make room by a flush, then keep the batch
+    flush      a policy's victims leave, sorted, as one match of runs per partition         (state/hashing/flushing.py)
+    meet_disk  the residents of a partition x the other side's runs                         memory-disk task
+    merge      some matches of a partition become one, pairs across matches are found       (state/hashing/merge.py)
+    finish     everything still missing of a partition; nothing is written
+
+The operators decide when which of these runs. A task is never left half done: `react` may be dropped at any yield, but
+what it was at is finished before anything else happens. A snapshot cannot yield, so it stores the results of the open
+task; they are the first to come after a restart.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dovetail.condition import Condition, matching
+from dovetail.core.metrics import Counters
+from dovetail.core.rows import Pairs, Side, take_rows
+from dovetail.operators.hashing.arrival_rates import Arrivals, DistinctKeys
+from dovetail.operators.hashing.cell_keys import axes_of, spilling_keys
+from dovetail.operators.hashing.flushing import Dropped, Held, Policy, Victim, flush_all, policy
+from dovetail.operators.hashing.merge import Loaded, Merge
+from dovetail.operators.hashing.parameters import HashParameters, Room
+from dovetail.operators.hashing.partitions import Hashes, HashPartitions, Stayed, joined, partitions_of
+from dovetail.operators.hashing.reported_pairs import Ledger
+from dovetail.operators.hashing.runs import HashRun, HashRunWriter, Match, SavedPartitions, read_run
+from dovetail.operators.protocol import Manifest, Usage
+from dovetail.storage.allocator import give_back
+from dovetail.storage.blocks import Block, BlockStore
+from dovetail.storage.budget import BUFFER, Budget, Shares
+from dovetail.storage.hash_table import HashTable
+from dovetail.storage.residence import Clock
+
+MOST_PAIRS = 1 << 16  # in one yield
+LOADED = "loaded pages"
+
+Task = Iterator[Pairs]
+
+
+class Space(Protocol):
+    """What the runtime gives an operator to work with."""
+
+    condition: Condition
+    budget: Budget
+    blocks: BlockStore
+    block_rows: int
+    counters: Counters
+    parameters: dict[str, Any]
+
+
+class SpillingHash:
+    """All of an operator but its name and `react`."""
+
+    paired: ClassVar[bool] = False  # whether both sides of a partition are always flushed together
+    defaults: ClassVar[dict[str, Any]]  # its parameters, where they are not those of all
+
+    def __init__(self, workspace: Space) -> None:
+        condition = workspace.condition
+        Shares(workspace.budget, workspace.block_rows)  # refuses too small a budget
+        self._keys = spilling_keys(condition)
+        self._checks = self._keys.checks
+        self._schemas = condition.schemas
+        self._store = workspace.blocks
+        self._budget = workspace.budget
+        self._counters = workspace.counters
+        self._room = Room(workspace.budget, workspace.block_rows)
+        self._parameters = p = HashParameters.read({**self.defaults, **workspace.parameters})
+        self._policy = policy(p.flush, self.paired, p.acceptable, p.tolerance)
+        self._flush_share = self._room.flush_share if p.n_flush is None else p.n_flush
+        self._divide(p.partitions or self._room.partitions)
+        self._missed_expected = 0.0
+        self._clock = Clock()
+        self._open: Task | None = None
+        self._stored: list[tuple[Block, Block]] = []  # results of a task that was open at a snapshot
+        self._runs_in: Counter[str] = Counter()  # how many runs there are in each block
+        self._named: set[str] = set()  # blocks that a manifest names: not ours to remove
+        self._version = 0
+
+    def _divide(self, partitions: int) -> None:
+        """Begin with so many empty partitions of each side."""
+        self._partitions = partitions
+        self._arrivals = Arrivals(partitions, self._parameters.decay, self._parameters.unit_rows)
+        self._distinct = DistinctKeys(partitions)
+        self._ledger = Ledger(partitions)
+        self._residents = tuple(HashPartitions(schema, partitions) for schema in self._schemas)
+        self._saved = tuple(SavedPartitions(self._store, self._schemas[side], side.alias) for side in Side)
+        self._matches: list[list[Match]] = [[] for _ in range(partitions)]
+        self._dropped = (Dropped(partitions), Dropped(partitions))
+
+    @staticmethod
+    def refuses(condition: Condition) -> str | None:
+        if condition.equalities or axes_of(condition):
+            return None
+        return "it needs an equality, a band or a distance in the plane between the two sides"
+
+    # Arriving
+
+    def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Pairs]:
+        yield from self._finish_open()
+        for rows, hashes in self._keys.copies(side, batch):
+            # Rows that are left out match nothing and need not be kept.
+            yield from self._take_in(side, batch if rows is None else take_rows(batch, rows), hashes)
+        self._budget.release(BUFFER)
+
+    def _take_in(self, side: Side, batch: pa.RecordBatch, hashes: Hashes) -> Iterator[Pairs]:
+        tick = self._clock.tick()
+        self._counters.probes += len(hashes)
+        self._count_missed(side, hashes)
+        yield from self._met(side, batch, hashes)
+        numbers = partitions_of(hashes, self._partitions)
+        self._arrivals.arrived(side, np.bincount(numbers, minlength=self._partitions))
+        if self._parameters.sketched:
+            self._distinct.add(hashes, numbers)
+        if self._arrivals.ended[side.other]:
+            waiting = self._ledger.spilled[side.other][numbers] > 0  # the others have met everything they ever could
+            if not waiting.all():
+                batch, hashes, numbers = take_rows(batch, np.flatnonzero(waiting)), hashes[waiting], numbers[waiting]
+        self._ledger.arrived(side, np.bincount(numbers, minlength=self._partitions))
+        self._make_room(side, batch)
+        self._residents[side].insert(batch, hashes, numbers, tick)
+        self._hold()
+
+    def _met(self, side: Side, batch: pa.RecordBatch, hashes: Hashes) -> Iterator[Pairs]:
+        """The residents that a batch meets. By itself, so that nothing of them is held when it is over."""
+        for their_rows, probing, theirs in self._residents[side.other].probe(hashes, MOST_PAIRS):
+            self._counters.pairs_tested += len(probing)
+            yield self._checked(Pairs.oriented(side, batch, probing, their_rows, theirs))
+
+    def _count_missed(self, side: Side, hashes: Hashes) -> None:
+        dropped = self._dropped[side.other]
+        if dropped.nbytes:
+            self._counters.results_missed += dropped.missed(hashes)
+            shares, keys = self._arrivals.shares[side], self._keys_of_partitions()
+            self._missed_expected += dropped.expected(len(hashes), shares, keys)
+            self._counters.results_missed_expected = round(self._missed_expected)
+
+    def _keys_of_partitions(self) -> NDArray[np.float64]:
+        """How many different keys a partition has: s in section 5.3 of RPJ's paper."""
+        if self._parameters.domain is None:
+            return self._distinct.counts()
+        return np.full(self._partitions, self._parameters.domain / self._partitions)
+
+    def end(self, side: Side) -> None:
+        """Residents of the other side wait only for what this side has on disk."""
+        self._arrivals.ended[side] = True
+        over = np.flatnonzero((self._ledger.spilled[side] == 0) & (self._residents[side.other].sizes > 0))
+        if len(over):
+            sizes = self._residents[side.other].sizes
+            for _ in self._residents[side.other].evict({int(j): int(sizes[j]) for j in over}, self._clock.tick()):
+                pass
+            self._hold()
+
+    def _make_room(self, side: Side, batch: pa.RecordBatch) -> None:
+        kept, nbytes = self._residents[side], int(batch.nbytes)
+        while True:
+            rows = sum(map(len, self._residents)) + batch.num_rows
+            size = kept.nbytes_with(batch.num_rows, nbytes) + self._residents[side.other].nbytes
+            size += sum(dropped.nbytes for dropped in self._dropped)
+            over = self._budget.measure(rows, size) - self._room.residents
+            if over <= 0 and kept.fits(batch):
+                return
+            resident = rows - batch.num_rows
+            need = max(1, int(np.ceil(max(0, over) * rows / self._budget.measure(rows, size))))
+            if not self._flush(max(need, int(np.ceil(self._flush_share * resident)))):
+                return
+
+    def _flush(self, need: int, policy: Policy | None = None) -> bool:
+        """Let at least so many rows leave for disk; False where there are none."""
+        held = Held(
+            np.array([side.sizes for side in self._residents]), self._arrivals.probabilities(), self._ledger.spilled
+        )
+        victims = (policy or self._policy)(held, need)
+        if not victims:
+            return False
+        if self._parameters.shed and policy is None:
+            self._shed(victims)
+            return True
+        tick = self._clock.tick()
+        runs: dict[int, dict[Side, HashRun | None]] = {}
+        for side in Side:
+            counts = {v.partition: v.rows for v in victims if v.side is side}
+            if not counts:
+                continue
+            page_rows = self._room.page_rows(self._residents[side])
+            writer = HashRunWriter(self._store, self._schemas[side], side.alias, page_rows)
+            written = []
+            for j, rows in self._residents[side].evict(counts, tick):
+                self._ledger.flushed(side, j, rows.arrived, tick)
+                writer.write_sorted(rows)
+                written.append(j)
+                del rows  # before the others settle
+            for j, run in zip(written, writer.close(), strict=True):
+                runs.setdefault(j, {})[side] = run
+        for j, sides in runs.items():
+            self._replace(j, [], Match(sides.get(Side.LEFT), sides.get(Side.RIGHT)))
+        self._hold()
+        give_back()
+        return True
+
+    def _shed(self, victims: list[Victim]) -> None:
+        """Drop the rows; what comes later would have met them."""
+        tick = self._clock.tick()
+        for side in Side:
+            counts = {v.partition: v.rows for v in victims if v.side is side}
+            for partition, rows in self._residents[side].evict(counts, tick) if counts else ():
+                self._counters.rows_shed += len(rows.hashes)
+                if not self._arrivals.ended[side.other]:
+                    self._dropped[side].add(partition, rows.hashes)
+        self._hold()
+        give_back()
+
+    def _flush_everything(self) -> None:
+        self._flush(0, flush_all)
+
+    def clean_up(self) -> Iterator[Pairs]:
+        yield from self._finish_open()
+        self._flush_everything()
+        for partition in range(self._partitions):
+            yield from self._finish(partition)
+
+    def expire(self, watermark: int) -> Iterator[Pairs]:
+        return iter(())
+
+    # Tasks
+
+    def _react(self, next_task: Callable[[], Task | None]) -> Iterator[Pairs]:
+        """One task after the other, until there is none. Control is given back at least once after each."""
+        while True:
+            yield from self._finish_open()
+            self._open = next_task()
+            if self._open is None:
+                return
+            yield from self._run_open()
+            yield Pairs.none(self._schemas)
+
+    def _finish_open(self) -> Iterator[Pairs]:
+        """What is left of the task that was going on."""
+        while self._stored:
+            pair = self._stored.pop(0)
+            left, right = (self._store.read(block) for block in pair)
+            every = np.arange(left.num_rows)
+            yield Pairs(left, every, right, every)
+        yield from self._run_open()
+
+    def _run_open(self) -> Iterator[Pairs]:
+        # Not `yield from`: when this generator is dropped, the task must stay open for the next call.
+        if self._open is not None:
+            for pairs in self._open:  # noqa: UP028
+                yield pairs
+            self._open = None
+
+    def _meet_disk(self, side: Side, partition: int) -> Task:
+        """Join the residents of a partition with what the other side has of it on disk (RPJ Fig. 5)."""
+        mine = self._residents[side].partition(partition)
+        for run in self._runs_of(side.other, partition):
+            for theirs in self._loaded_chunks(side.other, run):
+                left, right = (mine, theirs) if side is Side.LEFT else (theirs, mine)
+                yield from self._meet(partition, left, right)
+        self._budget.release(LOADED)
+        # The tick separates the rows that took part from those that arrive later: one, at the end.
+        self._ledger.met_disk(side, partition, self._clock.tick())
+
+    def _loaded_chunks(self, side: Side, run: HashRun) -> Iterator[Stayed]:
+        """The rows of a run, as many pages at a time as tasks have room for."""
+        page = 0
+        weights = np.diff(run.starts) * self._room.weigh(1, run.row_bytes)
+        while page < run.pages:
+            pages = max(1, int(np.searchsorted(np.cumsum(weights[page:]), self._room.tasks, side="right")))
+            rows = int(run.starts[page + pages] - run.starts[page])
+            self._hold_loaded(rows, int(rows * run.row_bytes))
+            yield joined(read_run(self._store, run, self._schemas[side], page, page + pages))
+            page += pages
+
+    def _can_merge(self, partition: int) -> bool:
+        """Whether there is room to merge two matches of the partition beside the residents."""
+        return len(self._to_merge(partition, self._room.tasks, 2)) >= 2
+
+    def _merge_some(self, partition: int, most: int) -> Task:
+        """Merge the smallest matches of a partition, at most so many, into one; both sides at once."""
+        room = self._room.tasks
+        yield from self._merge(partition, self._to_merge(partition, room, most), room, written=True)
+
+    def _merge_partitions(self, partitions: Iterable[int]) -> Task:
+        """Merge as much as is finished before arrivals are taken: once, one partition, or all of them."""
+        for partition in partitions:
+            while self._can_merge(partition):
+                yield from self._merge_some(partition, self._parameters.fan_in)
+                if self._parameters.handover == "merge":
+                    return
+            if self._parameters.handover == "bucket":
+                return
+
+    def _finish(self, partition: int) -> Task:
+        """Find everything that is missing of a partition. No row is resident any more, no run is needed after it."""
+        room = self._room.everything
+        if self._ledger.disk_pairs[partition]:
+            while len(chosen := self._to_merge(partition, room, least=2)) < len(self._matches[partition]):
+                yield from self._merge(partition, chosen, room, written=True)
+            yield from self._merge(partition, chosen, room, written=False)
+        self._replace(partition, self._matches[partition], None)
+
+    def _merge(self, partition: int, chosen: list[Match], room: float, written: bool) -> Task:
+        runs = [run for match in chosen for run in match.runs]
+        room -= self._kept_back(runs) if written else 0
+        writes = max(run.page_rows for run in runs) if written else None
+        merge = Merge(self._store, self._schemas, chosen, room, self._room.weigh, writes)
+        self._counters.merges += 1
+        for left, right in merge.meetings():
+            rows, nbytes = merge.held
+            for part in (left, right):
+                rows += len(part.rows.hashes)
+                nbytes += int(part.rows.batch.nbytes)
+            self._hold_loaded(rows, nbytes)
+            yield from self._meet(partition, left.rows, right.rows, (left, right))
+            del left, right
+        self._budget.release(LOADED)
+        self._replace(partition, chosen, merge.close() if written else None)
+        give_back()
+
+    def _to_merge(self, partition: int, room: float, most: int | None = None, least: int = 0) -> list[Match]:
+        """The smallest matches whose runs have room for a page each, beside what is held back for writing."""
+        chosen: list[Match] = []
+        used = kept_back = 0.0
+        for match in sorted(self._matches[partition], key=lambda match: match.rows)[:most]:
+            pages = [self._room.weigh(run.page_rows, run.page_rows * run.row_bytes) for run in match.runs]
+            used += sum(pages)
+            kept_back = max(kept_back, self._kept_back(match.runs))
+            if used + kept_back > room and len(chosen) >= least:
+                break
+            chosen.append(match)
+        return chosen
+
+    def _kept_back(self, runs: list[HashRun]) -> float:
+        """What the rows take that wait for a full page of each side."""
+        return 2 * max(self._room.weigh(run.page_rows - 1, (run.page_rows - 1) * run.row_bytes) for run in runs)
+
+    def _replace(self, partition: int, old: list[Match], new: Match | None) -> None:
+        """Put a match in the place of others; a block goes with the last of its runs."""
+        gone = set(map(id, old))
+        self._matches[partition] = [match for match in self._matches[partition] if id(match) not in gone]
+        if new is not None:
+            self._matches[partition].append(new)
+            self._runs_in.update(run.block.name for run in new.runs)
+        if old and len(self._matches[partition]) <= 1:
+            self._ledger.met_on_disk(partition)
+        for block in [run.block for match in old for run in match.runs]:
+            self._runs_in[block.name] -= 1
+            if not self._runs_in[block.name] and block.name not in self._named:
+                self._store.remove([block])
+
+    def _meet(
+        self, partition: int, left: Stayed, right: Stayed, loaded: tuple[Loaded, Loaded] | None = None
+    ) -> Iterator[Pairs]:
+        """The pairs of these rows that are not out yet."""
+        table = HashTable()
+        table.insert(right.hashes)
+        for lefts, rights in table.find(left.hashes, MOST_PAIRS):
+            self._counters.pairs_tested += len(lefts)
+            new = ~self._ledger.reported(
+                partition, left.arrived[lefts], left.left[lefts], right.arrived[rights], right.left[rights]
+            )
+            if loaded is not None:
+                new &= loaded[0].matches[lefts] != loaded[1].matches[rights]
+            pairs = self._checked(Pairs(left.batch, lefts[new], right.batch, rights[new]))
+            if pairs.size:
+                yield pairs
+
+    def _checked(self, pairs: Pairs) -> Pairs:
+        if not self._checks or not pairs.size:
+            return pairs
+        good = matching(self._checks, *pairs)
+        return pairs._replace(left_rows=pairs.left_rows[good], right_rows=pairs.right_rows[good])
+
+    # Memory and snapshots
+
+    def _hold(self) -> None:
+        self._budget.hold("residents", *self._resident())
+        self._budget.hold("keys of dropped rows", 0, sum(side.nbytes for side in self._dropped))
+
+    def _resident(self) -> tuple[int, int]:
+        """Rows and bytes in memory."""
+        return sum(map(len, self._residents)), sum(side.nbytes for side in self._residents)
+
+    def _hold_loaded(self, rows: int, nbytes: int) -> None:
+        self._budget.hold(LOADED, rows, self._room.copies * nbytes)
+
+    @property
+    def _runs(self) -> list[HashRun]:
+        return [run for matches in self._matches for match in matches for run in match.runs]
+
+    def _runs_of(self, side: Side, partition: int) -> list[HashRun]:
+        return [run for match in self._matches[partition] if (run := match.of(side)) is not None]
+
+    @property
+    def usage(self) -> Usage:
+        runs = self._runs
+        on_disk = sum(run.rows for run in runs), int(sum(run.rows * run.row_bytes for run in runs))
+        return Usage(*self._resident(), *on_disk)
+
+    def snapshot(self) -> Manifest:
+        for pairs in self._run_open():
+            left = self._store.write(take_rows(pairs.left, pairs.left_rows), "results")
+            self._stored.append((left, self._store.write(take_rows(pairs.right, pairs.right_rows), "results")))
+        self._version += 1
+        state = {
+            "residents": [self._saved[side].save(self._residents[side]) for side in Side],
+            "clock": self._clock.now,
+            "arrivals": self._arrivals.to_json(),
+            "distinct": self._distinct.to_json(),
+            "missed_expected": self._missed_expected,
+            "dropped": [side.to_json() for side in self._dropped],
+            "ledger": self._ledger.to_json(),
+            "matches": [[match.to_json() for match in matches] for matches in self._matches],
+            "results": [[block.to_json() for block in pair] for pair in self._stored],
+        }
+        names = {run.block.name for run in self._runs} | {block.name for pair in self._stored for block in pair}
+        names = names.union(*(saved.names for saved in self._saved))
+        self._named |= names
+        return Manifest(self._version, state, tuple(sorted(names)))
+
+    def restore(self, manifest: Manifest) -> None:
+        self._version = manifest.version
+        self._named = set(manifest.segments)
+        state = manifest.state
+        self._divide(len(state["matches"]))  # as many as there were, whatever the memory is now
+        self._clock = Clock(state["clock"])
+        self._arrivals.restore(state["arrivals"])
+        self._distinct.restore(state["distinct"])
+        for dropped, fields in zip(self._dropped, state["dropped"], strict=True):
+            dropped.restore(fields)
+        self._missed_expected = state["missed_expected"]
+        self._ledger.restore(state["ledger"])
+        self._matches = [[Match.from_json(match) for match in matches] for matches in state["matches"]]
+        self._runs_in = Counter(run.block.name for run in self._runs)
+        self._stored = [(Block.from_json(left), Block.from_json(right)) for left, right in state["results"]]
+        for side in Side:
+            self._saved[side].load(self._residents[side], state["residents"][side])
+        used, (rows, _) = self._budget.measure(*self._resident()), self._resident()
+        if used > self._room.residents:  # memory may be less than it was
+            self._flush(int(np.ceil(rows * (used - self._room.residents) / used)))
+        self._hold()

@@ -1,0 +1,188 @@
+"""Partial results that grow by one input after the other: arrays of row numbers, one per input joined so far.
+
+    {o: [0, 0, 1]}  --c-->  {o: [0, 0, 0, 1], c: [4, 7, 7, 2]}  --n-->  …
+
+The same for an arriving batch against residents and for blocks against blocks. Candidates come from an ordered index by
+the range that a link gives; every edge that a new input closes is checked at once, so that a wrong combination is
+dropped as early as possible, whatever cycles the condition has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from dovetail.condition import Expression, matching
+from dovetail.condition.graph import Edge, Graph
+from dovetail.core.rows import Rows, Side
+from dovetail.matching.links import Attribute, Codes, Link, attributes_of, links_of
+from dovetail.storage.ordered_index import OrderedIndex
+
+MOST = 1 << 18  # partial results in one piece
+
+Partial = dict[str, Rows]
+Tally = Callable[["Hop", int, int, int], None]
+"""Is told of every hop how many partial results probed how many rows, and how many pairs it found."""
+
+
+class Table(Protocol):
+    """Rows of one input that can be probed."""
+
+    @property
+    def batch(self) -> pa.RecordBatch: ...
+    def codes(self, attribute: Attribute) -> Codes: ...
+    def index(self, attribute: Attribute) -> OrderedIndex: ...
+    def __len__(self) -> int: ...
+
+
+class Check(NamedTuple):
+    """What the two ends of an edge must satisfy: equal codes, or conjuncts as written."""
+
+    edge: Edge
+    equal: Link | None
+    conjuncts: tuple[Expression, ...]
+
+
+class Hop(NamedTuple):
+    """From an input that is joined to one that is not."""
+
+    link: Link
+    known: str
+    new: str
+    checks: tuple[Check, ...]
+
+
+class Paths:
+    """Ways through the graph of a condition, from any input to all others."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.links = links_of(graph)
+        self.attributes = {alias: attributes_of(self.links, alias) for alias in graph.aliases}
+        self._known: dict[tuple[str, tuple[Link, ...]], tuple[Hop, ...]] = {}
+
+    @property
+    def unreached(self) -> list[str]:
+        """Inputs that no link leads to."""
+        first = self.graph.aliases[0]
+        reached = {first, *(hop.new for hop in self.hops(first))}
+        return [alias for alias in self.graph.aliases if alias not in reached]
+
+    def hops(self, start: str, rank: Callable[[Link], float] = lambda _: 0.0) -> tuple[Hop, ...]:
+        """The next hop always takes the best link that leads from what is joined to what is not."""
+        joined, order = {start}, []
+        links = sorted(self.links, key=rank)  # stable: ties keep the order of the condition
+        while (best := next((k for k in links if len(k.ends & joined) == 1), None)) is not None:
+            order.append(best)
+            joined |= best.ends
+        key = (start, tuple(order))
+        if key not in self._known:
+            self._known[key] = tuple(self._checked_hops(start, order))
+        return self._known[key]
+
+    def hops_in_order(self, start: str, order: Sequence[str]) -> tuple[Hop, ...]:
+        """Hops that join the inputs in a given order."""
+        places = {alias: place for place, alias in enumerate((start, *order))}
+        return self.hops(start, lambda link: max(places[alias] for alias in link.ends))
+
+    def _checked_hops(self, start: str, order: Sequence[Link]) -> Iterator[Hop]:
+        joined = {start}
+        for link in order:
+            (known,), (new,) = link.ends & joined, link.ends - joined
+            edges = [e for e in self.graph.edges if new in e.ends and e.other(new) in joined]
+            checks = [check for edge in edges if (check := self._check(edge, link)) is not None]
+            yield Hop(link, known, new, tuple(checks))
+            joined.add(new)
+
+    def _check(self, edge: Edge, driving: Link) -> Check | None:
+        own = next((link for link in self.links if link.ends == edge.ends), None)
+        covered = set(own.covered) if own is not None else set()
+        conjuncts = tuple(c for c in edge.condition.conjuncts if c not in covered)
+        if own is driving or not covered:
+            return Check(edge, None, conjuncts) if conjuncts else None
+        if own is not None and own.is_equality:
+            return Check(edge, own, conjuncts)
+        return Check(edge, None, edge.condition.conjuncts)
+
+
+def expand(hops: Sequence[Hop], tables: Mapping[str, Table], partial: Partial, tally: Tally) -> Iterator[Partial]:
+    """All complete results that begin with these partial ones, in pieces of bounded size."""
+    if not hops:
+        yield partial
+        return
+    hop, rest = hops[0], hops[1:]
+    for extended in _one_hop(hop, tables, partial, tally):
+        yield from expand(rest, tables, extended, tally)
+
+
+def _one_hop(hop: Hop, tables: Mapping[str, Table], partial: Partial, tally: Tally) -> Iterator[Partial]:
+    known, new = tables[hop.known], tables[hop.new]
+    bounds = hop.link.bounds(hop.known, known.codes(hop.link.attribute(hop.known))[partial[hop.known]])
+    index = new.index(hop.link.attribute(hop.new))
+    probes = len(partial[hop.known])
+    found = 0
+    for probing, rows in index.find(*bounds, most=MOST):
+        found += len(rows)
+        extended = {alias: taken[probing] for alias, taken in partial.items()}
+        extended[hop.new] = rows
+        for check in hop.checks:
+            extended = _checked(check, tables, extended)
+        if len(extended[hop.new]):
+            yield extended
+    tally(hop, probes, len(new), found)
+
+
+def _checked(check: Check, tables: Mapping[str, Table], partial: Partial) -> Partial:
+    ends = (check.edge.left, check.edge.right)
+    if check.equal is not None:
+        left, right = (tables[alias].codes(check.equal.attribute(alias))[partial[alias]] for alias in ends)
+        partial = _only(partial, left == right)
+    if check.conjuncts and len(partial[ends[0]]):
+        left_rows, right_rows = (partial[alias] for alias in ends)
+        batches = [tables[alias].batch for alias in ends]
+        good = matching(check.conjuncts, batches[Side.LEFT], left_rows, batches[Side.RIGHT], right_rows)
+        partial = _only(partial, good)
+    return partial
+
+
+def _only(partial: Partial, good: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Partial:
+    return partial if good.all() else {alias: rows[good] for alias, rows in partial.items()}
+
+
+FEWEST_PROBES = 32  # since the last flush, before counts are trusted
+
+Per = Literal["resident", "candidate"]
+
+
+class Selectivities:
+    def __init__(self, links: Iterable[Link], per: Per = "resident") -> None:
+        self.links = tuple(links)
+        self.matches = dict.fromkeys(self.links, 0)
+        self.probes = dict.fromkeys(self.links, 0)
+        self._candidates = dict.fromkeys(self.links, 0)
+        self._per = per
+        self._before = dict.fromkeys(self.links, 1.0)
+
+    def tally(self, hop: Hop, probes: int, candidates: int, found: int) -> None:
+        self.probes[hop.link] += probes
+        self.matches[hop.link] += found
+        self._candidates[hop.link] += probes * candidates
+
+    def of(self, link: Link, sizes: Mapping[str, int]) -> float:
+        """The share of pairs that match; `sizes` are the residents of each input."""
+        if self.probes[link] < FEWEST_PROBES:
+            return self._before[link]
+        pairs = self._candidates[link]
+        if self._per == "resident":
+            pairs = sizes[link.left.alias] * sizes[link.right.alias]
+        return self.matches[link] / max(1, pairs)
+
+    def flushed(self, sizes: Mapping[str, int]) -> None:
+        """Count anew; `sizes` are from before the flush."""
+        self._before = {link: self.of(link, sizes) for link in self.links}
+        self.matches = dict.fromkeys(self.links, 0)
+        self.probes = dict.fromkeys(self.links, 0)
+        self._candidates = dict.fromkeys(self.links, 0)

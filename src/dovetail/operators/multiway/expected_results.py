@@ -1,0 +1,233 @@
+"""Rows by what they are worth: the results that each can be expected to be part of from now on, over the whole join.
+
+A resident row earns a result when rows of the other inputs complete it: one that arrives, all others resident by then.
+The condition's links are taken as a tree; for every link two sums run through it, over the input behind it and all that
+is behind that (as in counting the results of a tree-shaped join without listing them):
+
+    held(key)     combinations of resident rows behind the link that match the key
+    coming(key)   the same with one row of them still to come, from what has come so far
+
+    worth of a row = sum over its links of coming(link) x the product of held over its other links
+
+A block of the rows with the least worth leaves; the input whose block is worth the least is the victim. Inputs are not
+kept at equal numbers: a few rows of an input that all others need can be worth more than many of another.
+
+How often a key comes is counted for equalities; for ranges a sample of what came is asked. What an arriving row meets
+behind its other links is taken as the mean over the sample. Both take a share of the memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dovetail.core.rows import Rows
+from dovetail.kernels.hashing import hash_codes
+from dovetail.matching.links import Attribute, Codes, Link
+from dovetail.operators.multiway.expansion import Partial, Table
+from dovetail.operators.multiway.multiway import Multiway
+from dovetail.operators.multiway.residents import Batch
+
+LINES = 2
+BYTES = 2  # of a counter
+FULL = 2**15
+UNSEEN = 0.5  # times that a key is taken to have come which has not
+
+
+class KeyCounts:
+    def __init__(self, width: int) -> None:
+        self._counts = np.zeros((LINES, width), np.uint16)
+        self._total = 0
+
+    def add(self, codes: Codes) -> None:
+        codes, times = np.unique(codes, return_counts=True)
+        places = self._places(codes)
+        # Conservative: no counter gets larger than the code that raises it can have come.
+        counted = np.min([line[at] for line, at in zip(self._counts, places, strict=True)], axis=0) + times
+        for line, at in zip(self._counts, places, strict=True):
+            np.maximum.at(line, at, counted.astype(np.uint16))
+        self._total += int(times.sum())
+        if self._counts.max() >= FULL:
+            self._counts >>= 1
+            self._total //= 2
+
+    def share(self, codes: Codes) -> NDArray[np.float64]:
+        """The share of rows to come that each code can be expected to have."""
+        found = np.min([line[places] for line, places in zip(self._counts, self._places(codes), strict=True)], axis=0)
+        share: NDArray[np.float64] = (found + UNSEEN) / (self._total + 1)
+        return share
+
+    def _places(self, codes: Codes) -> list[NDArray[np.int64]]:
+        hashes = hash_codes(np.ascontiguousarray(codes)).view(np.uint64)
+        width = np.uint64(self._counts.shape[1])
+        return [(half % width).astype(np.int64) for half in (hashes >> np.uint64(32), hashes & np.uint64(0xFFFFFFFF))]
+
+
+DECAY = 0.9  # how much of the past a flush leaves in the rate
+CODE_BYTES = 8
+
+
+class Arrivals:
+    """Takes about `nbytes` for each of the attributes, most of them for counters."""
+
+    def __init__(self, attributes: Sequence[Attribute], nbytes: int, rng: np.random.Generator) -> None:
+        self._rows = max(FEWEST, nbytes // 4 // CODE_BYTES)
+        self._codes = {attribute: np.empty(0, np.int64) for attribute in attributes}
+        self.counts = {
+            attribute: KeyCounts(max(FEWEST, 3 * nbytes // 4 // (LINES * BYTES))) for attribute in attributes
+        }
+        self._rng = rng
+        self._seen = 0
+        self.rate = 0.0  # rows lately, in units that are the same for all inputs
+
+    def __len__(self) -> int:
+        return min(self._seen, self._rows)
+
+    def codes(self, attribute: Attribute) -> Codes:
+        """Of the sample."""
+        return self._codes[attribute]
+
+    def add(self, batch: Batch) -> None:
+        for attribute, counts in self.counts.items():
+            counts.add(batch.codes(attribute))
+        rows, room = len(batch), max(0, min(len(batch), self._rows - self._seen))
+        # A reservoir: each row that has come is in it with the same chance (Vitter, 1985).
+        late = np.arange(room, rows)
+        places = self._rng.integers(0, self._seen + late + 1)
+        chosen = np.flatnonzero(places < self._rows)
+        for attribute, mine in self._codes.items():
+            codes = batch.codes(attribute)
+            self._codes[attribute] = mine = np.concatenate([mine, codes[:room]])
+            mine[places[chosen]] = codes[late[chosen]]
+        self._seen += rows
+        self.rate += rows
+
+    def age(self) -> None:
+        self.rate *= DECAY
+
+
+FEWEST = 16  # counters and sampled rows
+
+
+SHARE = 0.04  # of the memory that counters and samples take
+
+Weights = NDArray[np.float64]
+CodesOf = Callable[[Attribute], Codes]
+
+
+class _Behind(NamedTuple):
+    """Sorted codes with running sums of their weights: the sum over any range of codes by two look-ups."""
+
+    codes: Codes
+    held: Weights
+    coming: Weights
+    counts: KeyCounts | None  # how often keys come, where they are not among the codes;
+    rate: float  # times this
+
+    @classmethod
+    def of(cls, codes: Codes, held: Weights, coming: Weights, counts: KeyCounts | None, rate: float) -> _Behind:
+        order = np.argsort(codes, kind="stable")
+        sums = [np.concatenate([[0.0], np.cumsum(weights[order])]) for weights in (held, coming)]
+        return cls(codes[order], sums[0], sums[1], counts, rate)
+
+    def between(self, link: Link, known: str, codes: Codes) -> tuple[Weights, Weights]:
+        """What each code of the input `known` has behind the link: held, coming."""
+        low, high, low_closed, high_closed = link.bounds(known, codes)
+        first, last = np.zeros(len(codes), np.int64), np.full(len(codes), len(self.codes))
+        if low is not None:
+            first = np.searchsorted(self.codes, low, side="left" if low_closed else "right")
+        if high is not None:
+            last = np.searchsorted(self.codes, high, side="right" if high_closed else "left")
+        last = np.maximum(first, last)
+        coming = self.coming[last] - self.coming[first]
+        if self.counts is not None and self.rate:
+            coming = coming + self.rate * self.counts.share(codes)
+        return self.held[last] - self.held[first], coming
+
+
+class Worth:
+    def __init__(self, state: Multiway, seed: int) -> None:
+        self._state = state
+        self._tree = [hop.link for hop in state.paths.hops(state.graph.aliases[0])]
+        attributes = state.paths.attributes
+        nbytes = state.set_aside(SHARE) // sum(map(len, attributes.values()))
+        rng = np.random.default_rng(seed)
+        self._arrivals = {alias: Arrivals(found, nbytes, rng) for alias, found in attributes.items()}
+
+    def arrived(self, alias: str, batch: Batch) -> None:
+        self._arrivals[alias].add(batch)
+
+    def found(self, rows: Partial, tables: Mapping[str, Table]) -> None:
+        """What was found says less than what is expected."""
+
+    def kept(self, alias: str, batch: Batch) -> None: ...
+
+    def forgotten(self, alias: str) -> None: ...
+
+    def flush(self) -> bool:
+        """Evict a block; False where nothing is left."""
+        state = self._state
+        best: tuple[float, str, Rows] | None = None
+        for alias, worth in self.of_all().items():
+            if not len(worth):
+                continue
+            size = min(state.block_size(alias), len(worth))
+            rows = np.argpartition(worth, size - 1)[:size]
+            mean = float(worth[rows].mean()) / state.row_size(alias)
+            if best is None or mean < best[0]:
+                best = mean, alias, rows
+        if best is None:
+            return False
+        _, alias, rows = best
+        mine = state.residents[alias]
+        state.evict({alias: rows[np.argsort(mine.codes(mine.attributes[0])[rows], kind="stable")]})
+        for arrivals in self._arrivals.values():
+            arrivals.age()
+        return True
+
+    def of_all(self) -> dict[str, Weights]:
+        """The worth of every resident row."""
+        behind: dict[tuple[str, Link], _Behind] = {}
+        return {
+            alias: self._combined(alias, None, residents.codes, behind)[1]
+            for alias, residents in self._state.residents.items()
+        }
+
+    def _combined(
+        self, alias: str, towards: Link | None, codes: CodesOf, known: dict[tuple[str, Link], _Behind]
+    ) -> tuple[Weights, Weights]:
+        """For rows of an input: held and coming over all its links but one."""
+        held: Weights = np.ones(1)
+        coming: Weights = np.zeros(1)
+        for link in self._tree:
+            if alias in link.ends and link is not towards:
+                more = self._behind(alias, link, known).between(link, alias, codes(link.attribute(alias)))
+                held, coming = held * more[0], held * more[1] + coming * more[0]
+        return held, coming
+
+    def _behind(self, alias: str, link: Link, known: dict[tuple[str, Link], _Behind]) -> _Behind:
+        """What lies behind a link, seen from an input."""
+        (other,) = link.ends - {alias}
+        if (other, link) not in known:
+            residents, arrivals = self._state.residents[other], self._arrivals[other]
+            attribute = link.attribute(other)
+            held, coming = (
+                np.broadcast_to(weights, len(residents))
+                for weights in self._combined(other, link, residents.codes, known)
+            )
+            rate = 0.0 if self._state.ended[other] else arrivals.rate
+            meets = np.broadcast_to(self._combined(other, link, arrivals.codes, known)[0], len(arrivals))
+            codes = residents.codes(attribute)
+            if link.is_equality:
+                mean = float(meets.mean()) if len(meets) else 0.0
+                found = _Behind.of(codes, held, coming, arrivals.counts[attribute], rate * mean)
+            else:
+                codes = np.concatenate([codes, arrivals.codes(attribute)])
+                held = np.concatenate([held, np.zeros(len(meets))])
+                coming = np.concatenate([coming, rate * meets / max(1, len(meets))])
+                found = _Behind.of(codes, held, coming, None, 0.0)
+            known[other, link] = found
+        return known[other, link]

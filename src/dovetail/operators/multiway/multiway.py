@@ -1,0 +1,221 @@
+"""The state of a join of several inputs that spills: residents of each input, blocks on disk, one clock.
+
+    take_in --> probe --> (evict, as often as needed) --> keep        an arriving batch
+    left_over                                                         blocks against blocks, re-entrant
+
+Which rows to evict is for the operator to say. A batch probes before anything is evicted for it, and is never evicted
+by its own arrival; so a result was found online if and only if all stays of its rows overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dovetail.condition.graph import Graph
+from dovetail.core.metrics import Counters
+from dovetail.core.rows import Rows, Tuples
+from dovetail.matching.links import coded
+from dovetail.operators.multiway.expansion import Hop, Partial, Paths, Table, Tally, expand
+from dovetail.operators.multiway.residents import Batch, Flags, Residents, extended, extra_bytes
+from dovetail.operators.multiway.spilled_blocks import BlockBoxes
+from dovetail.storage.blocks import Block, BlockStore
+from dovetail.storage.budget import BUFFER, Budget, Shares
+from dovetail.storage.residence import Clock
+from dovetail.storage.resident_snapshot import SavedRows
+
+ROW_BYTES = 200  # of a row, where a budget is in rows
+COPIED = 3 / 4  # of the memory for residents is used: when some leave, those of the same input that stay are copied
+
+
+class Multiway:
+    def __init__(
+        self,
+        graph: Graph,
+        budget: Budget,
+        blocks: BlockStore,
+        block_rows: int,
+        counters: Counters,
+        flush: Callable[[], bool],
+    ) -> None:
+        """`flush` evicts some rows, and says whether there were any."""
+        self.graph = graph
+        self.paths = Paths(graph)
+        self.shares = Shares(budget, block_rows, len(graph.aliases))
+        self.residents = {a: Residents(graph.schemas[a], self.paths.attributes[a]) for a in graph.aliases}
+        self.ended = dict.fromkeys(graph.aliases, False)
+        self._budget = budget
+        self._counters = counters
+        self._clock = Clock()
+        self._aside = 0
+        self._flush = flush
+        self._saved = {
+            a: SavedRows(blocks, extended(graph.schemas[a], self.paths.attributes[a]), a) for a in graph.aliases
+        }
+        self._left_over = BlockBoxes(self.paths, blocks, budget, self.shares, self._make_room)
+
+    def take_in(self, alias: str, batch: pa.RecordBatch) -> Batch:
+        """The rows that can match at all, with the time of their arrival."""
+        attributes = self.paths.attributes[alias]
+        return Batch.arriving(attributes, coded(self.graph, alias, attributes, batch), self._clock.tick())
+
+    def probe(self, alias: str, arriving: Batch, hops: Sequence[Hop], tally: Tally) -> Iterator[Partial]:
+        """Results of arriving rows with residents, as row numbers; those of `alias` are rows of the batch."""
+        tables = self.tables(alias, arriving)
+        if not len(arriving) or not all(len(table) for table in tables.values()):
+            return
+        batches = {a: table.batch for a, table in tables.items()}
+        self._counters.probes += len(arriving)
+
+        def count(hop: Hop, probes: int, candidates: int, found: int) -> None:
+            self._counters.pairs_tested += found
+            tally(hop, probes, candidates, found)
+
+        for rows in expand(hops, tables, {alias: np.arange(len(arriving))}, count):
+            good = self.graph.checked(batches, rows)
+            yield rows if good is None else {a: taken[good] for a, taken in rows.items()}
+
+    def tables(self, alias: str, arriving: Batch) -> dict[str, Table]:
+        """What a batch is joined with, and the batch itself."""
+        return {**self.residents, alias: arriving}
+
+    def results(self, alias: str, arriving: Batch, rows: Partial) -> Tuples:
+        return Tuples({a: table.batch for a, table in self.tables(alias, arriving).items()}, rows)
+
+    def is_wanted(self, alias: str) -> bool:
+        """Whether rows of an input can still be met by others: by some that come, or by some on disk."""
+        others = [a for a in self.graph.aliases if a != alias]
+        return not all(self.ended[a] for a in others) or any(self._left_over.has(a) for a in others)
+
+    def make_room(self, alias: str, arriving: Batch) -> None:
+        """Evict until the batch fits."""
+        size = self._budget.measure(len(arriving), arriving.nbytes)
+        while self.resident_size + size > self._room or not self.residents[alias].fits(arriving):
+            if not self._left_over.release() and not self._flush():
+                return
+
+    def _make_room(self) -> None:
+        """Blocks are about to be loaded."""
+        while self.resident_size > self._for_residents(self.shares.residents) and self._flush():
+            pass
+
+    @property
+    def _room(self) -> int:
+        """How much residents may take."""
+        return self._for_residents(self.shares.residents if self._left_over.is_loaded else self.shares.alone)
+
+    def _for_residents(self, share: int) -> int:
+        """What is left of a share for the rows themselves."""
+        return (share if self._budget.unit == "rows" else int(share * COPIED)) - self._aside
+
+    def keep(self, alias: str, arriving: Batch, used: Flags) -> None:
+        self.residents[alias].insert(arriving, used)
+        self._budget.release(BUFFER)
+        self.hold()
+
+    def block_size(self, alias: str) -> int:
+        """How many rows of an input make a block."""
+        return max(1, self.shares.block // self.row_size(alias))
+
+    def set_aside(self, share: float) -> int:
+        """Take a share of the memory from the residents for something else; how many bytes that is."""
+        if self._budget.limit is None:
+            return 0
+        self._aside = int(self._budget.limit * share)
+        by_bytes = self._budget.unit == "bytes"
+        self._budget.hold("set aside", 0 if by_bytes else self._aside, self._aside if by_bytes else 0)
+        return self._aside * (1 if by_bytes else ROW_BYTES)
+
+    def row_size(self, alias: str) -> int:
+        """What a row of an input takes, in the budget's unit."""
+        residents = self.residents[alias]
+        return max(1, self._budget.measure(1, -(-residents.nbytes // max(1, len(residents)))))
+
+    def evict(self, chosen: Mapping[str, Rows], box: int = 0) -> None:
+        """Write rows of inputs to disk; they all leave memory at one tick."""
+        left = self._clock.tick()
+        for alias, rows in chosen.items():
+            gone = self.residents[alias].remove(rows)
+            for block in self._portions(alias, gone):
+                self._left_over.write(box, alias, block, left)
+        self.hold()
+
+    def _portions(self, alias: str, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Rows in batches that fit in a block each."""
+        size = self._budget.measure(
+            rows.num_rows, rows.nbytes + extra_bytes(rows.num_rows, len(self.paths.attributes[alias]))
+        )
+        if size <= self.shares.block or rows.num_rows <= 1:
+            if rows.num_rows:
+                yield rows
+            return
+        middle = self.shares.block if self.shares.block < rows.num_rows == size else (rows.num_rows + 1) // 2
+        yield from self._portions(alias, rows.slice(0, middle))
+        yield from self._portions(alias, rows.slice(middle))
+
+    def end(self, alias: str) -> None:
+        self.ended[alias] = True
+        for other, residents in self.residents.items():
+            if len(residents) and not self.is_wanted(other):
+                residents.remove(np.arange(len(residents)))  # they waited for rows that cannot come any more
+        self.hold()
+
+    def left_over(self, at_end: bool = False) -> Iterator[Tuples]:
+        return self._left_over.join(at_end)
+
+    def save(self) -> dict[str, Any]:
+        """The whole state, of which rows are on disk then; ready for JSON."""
+        residents = {alias: self._saved[alias].save(found.held()) for alias, found in self.residents.items()}
+        left_over = self._left_over.to_json()
+        return {"ended": self.ended, "clock": self._clock.now, "residents": residents, "left over": left_over}
+
+    def restore(self, state: Mapping[str, Any]) -> Iterator[tuple[str, Batch]]:
+        """Gives the rows that are resident again."""
+        self.ended = dict(state["ended"])
+        self._clock = Clock(state["clock"])
+        self._left_over.restore(state["left over"])
+        for alias, residents in self.residents.items():
+            for rows in self._saved[alias].load(state["residents"][alias]):
+                batch = Batch(self.paths.attributes[alias], rows.batch)
+                residents.insert(batch, rows.marks, rows.serials)
+                yield alias, batch
+            residents.next_serial = self._saved[alias].next_serial
+        self.hold()
+
+    def fit(self) -> None:
+        """Evict until the residents are within the memory, which may have become less."""
+        while self.resident_size > self._room and self._flush():
+            pass
+
+    @property
+    def resident_size(self) -> int:
+        residents = self.residents.values()
+        return sum(self._budget.measure(len(found), found.nbytes) for found in residents)
+
+    @property
+    def blocks(self) -> list[Block]:
+        """What is on disk."""
+        return self._left_over.blocks
+
+    @property
+    def names(self) -> list[str]:
+        """Of all files that a saved state needs."""
+        return [*(name for saved in self._saved.values() for name in saved.names), *(b.name for b in self.blocks)]
+
+    @property
+    def usage(self) -> tuple[int, int, int, int]:
+        """Resident rows and bytes, spilled rows and bytes."""
+        residents, blocks = self.residents.values(), self.blocks
+        return (
+            sum(map(len, residents)),
+            sum(found.nbytes for found in residents),
+            sum(block.rows for block in blocks),
+            sum(block.nbytes for block in blocks),
+        )
+
+    def hold(self) -> None:
+        residents = self.residents.values()
+        self._budget.hold("residents", sum(map(len, residents)), sum(found.nbytes for found in residents))

@@ -1,0 +1,141 @@
+"""What batches that meet give, by join type: pairs, rows that have found their first partner, rows without one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dovetail.condition import Condition
+from dovetail.core.metrics import Counters
+from dovetail.core.rows import Alone, Pairs, Results, Rows, Side
+from dovetail.errors import InputError
+from dovetail.matching.matcher import build_matcher
+from dovetail.operators.pmj.runs import Items
+
+Words = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+WATCHED: dict[str, tuple[Side, ...]] = {
+    "inner": (),
+    "left": (Side.LEFT,),
+    "right": (Side.RIGHT,),
+    "full": (Side.LEFT, Side.RIGHT),
+    "left_semi": (Side.LEFT,),
+    "left_anti": (Side.LEFT,),
+}
+
+
+class Partnered:
+    """Rows are numbered from 0 on each side."""
+
+    def __init__(self, how: str) -> None:
+        if how not in WATCHED:
+            raise InputError(f"how must be one of {', '.join(WATCHED)}; got {how!r}.")
+        self.how = how
+        self._bits = {side: np.zeros(0, np.uint8) for side in WATCHED[how]}
+
+    def watches(self, side: Side) -> bool:
+        return side in self._bits
+
+    @property
+    def one_sided(self) -> bool:
+        """Whether results are left rows only, so that nobody has to list pairs."""
+        return self.how in ("left_semi", "left_anti")
+
+    @property
+    def gives_alone(self) -> bool:
+        """Whether rows without a partner are results."""
+        return self.how not in ("inner", "left_semi")
+
+    @property
+    def nbytes(self) -> int:
+        return sum(bits.nbytes for bits in self._bits.values())
+
+    def grow(self, side: Side, rows: int) -> None:
+        """The side has so many rows now."""
+        if side in self._bits and rows > 8 * len(self._bits[side]):
+            longer = np.zeros(max(64, rows // 4), np.uint8)  # twice as many as needed
+            longer[: len(self._bits[side])] = self._bits[side]
+            self._bits[side] = longer
+
+    def mark(self, side: Side, numbers: Words) -> None:
+        if side in self._bits and len(numbers):
+            np.bitwise_or.at(self._bits[side], numbers >> 3, np.left_shift(1, numbers & 7).astype(np.uint8))
+
+    def has(self, side: Side, numbers: Words) -> Flags:
+        """Which of the rows have a partner."""
+        flags: Flags = (self._bits[side][numbers >> 3] >> (numbers & 7).astype(np.uint8)) & 1 == 1
+        return flags
+
+    def first(self, side: Side, numbers: Words) -> Words:
+        """Places of rows that had no mark; they are marked now. A row may stand there several times."""
+        places = np.flatnonzero(~self.has(side, numbers))
+        _, first = np.unique(numbers[places], return_index=True)
+        self.mark(side, numbers[places])
+        return places[np.sort(first)]
+
+    def to_batch(self, side: Side) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pydict({"bits": self._bits[side]})
+
+    def restore(self, side: Side, batch: pa.RecordBatch) -> None:
+        self._bits[side] = np.array(batch.column(0))
+
+
+ROOM = 1 << 18  # pairs in one yield
+
+Check = Callable[[Rows, Rows], tuple[Rows, Rows]]
+"""Those of the pairs that count."""
+
+
+class Giving:
+    def __init__(self, condition: Condition, how: str, counters: Counters) -> None:
+        self.partnered = Partnered(how)
+        self._condition = condition
+        self._counters = counters
+
+    @property
+    def pairs_only(self) -> bool:
+        """Whether nothing but pairs is given."""
+        return self.partnered.how == "inner"
+
+    def meet(
+        self, left: pa.RecordBatch, right: pa.RecordBatch, numbers: tuple[Words, Words], check: Check | None = None
+    ) -> Iterator[Results]:
+        """Two batches meet. Rows have numbers where it matters who has a partner."""
+        self._counters.probes += left.num_rows + right.num_rows
+        matcher = build_matcher(self._condition, left, right)
+        if self.partnered.one_sided:
+            rows = np.flatnonzero(matcher.partnered(Side.LEFT))
+            first = rows[self.partnered.first(Side.LEFT, numbers[0][rows])]
+            if self.partnered.how == "left_semi":
+                yield Alone(Side.LEFT, left, first)
+            return
+        for lefts, rights in matcher.pairs(ROOM):
+            self._counters.pairs_tested += len(lefts)
+            if check is not None:
+                lefts, rights = check(lefts, rights)
+            for side, rows in ((Side.LEFT, lefts), (Side.RIGHT, rights)):
+                if self.partnered.watches(side):
+                    self.partnered.mark(side, numbers[side][rows])
+            if len(lefts):
+                yield Pairs(left, lefts, right, rights)
+
+    def alone(self, side: Side, batch: pa.RecordBatch, numbers: Words) -> Iterator[Results]:
+        """Rows that are results by themselves, because no partner has come and none can."""
+        if self.partnered.watches(side) and self.partnered.gives_alone:
+            rows = self.partnered.first(side, numbers)
+            if len(rows):
+                yield Alone(side, batch, rows)
+
+    def needed_rows(self, side: Side, numbers: Words) -> Rows | None:
+        """Places of rows that are still needed (None: all): not those of a semi or anti join that have a partner."""
+        if not self.partnered.one_sided or side is Side.RIGHT:
+            return None
+        return np.flatnonzero(~self.partnered.has(side, numbers))
+
+    def needed(self, number: int, items: Items) -> Items:
+        rows = self.needed_rows(Side(number), items.numbers)
+        return items if rows is None or len(rows) == items.size else items.take(rows)

@@ -1,0 +1,378 @@
+"""Progressive merge join: a sort-merge join that joins while it sorts, on any condition with a sweep order.
+
+    arriving   rows of both sides --> memory full: sort both, join them, write them as a pair of sorted runs
+    reactive   what has arrived meets before memory is full; then run pairs are merged, the smallest first
+    cleanup    merge up to F/2 run pairs into one, joining rows of different pairs on the way, until one is left
+
+        (L1 R1) (L2 R2) (L3 R3) (L4 R4)        joined when the runs are made: Li with Ri
+            \\      /        \\      /
+           (L12   R12)      (L34   R34)         L1 R2, L2 R1, and L3 R4, L4 R3
+                  \\            /
+                 (not written: the last)        the rest
+
+Guarantee: every matching pair exactly once, at the lowest node of the merge tree that has both rows; no result is
+remembered. The sweep order (matchers/sweep_order.py) covers equalities, bands, overlaps, rectangles, distances and
+inequalities. Merges stream (state/merging/merge.py); sweep areas that outgrow memory spill (sweep_area.py). A merge
+makes way for arrivals between two steps: what it has in memory goes to disk when they need the room.
+
+Dittrich, Seeger, Taylor, Widmayer, Progressive merge join, VLDB 2002, sections 3.1-3.6.
+
+Deviations: batches. Rows that the sweep has reached are joined with an area by the kernel of the condition's class, not
+one by one; partners from the same run pair are found again there and dropped. Runs are made by load and sort, never by
+replacement selection. The last merge is not written. The first rows that arrive meet before memory is full, and merges
+begin while sources stall, which the paper leaves to the end. For outer, semi and anti joins (section 3.6) one bit a row
+says who has a partner, instead of a flag that travels with the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from dovetail.condition import Condition
+from dovetail.core.rows import Alone, Pairs, Results, Side, slices, take_rows
+from dovetail.errors import InputError
+from dovetail.estimation.measures import Measures
+from dovetail.matching import build_matcher
+from dovetail.operators.pmj.join_types import WATCHED, Giving
+from dovetail.operators.pmj.memory import arriving
+from dovetail.operators.pmj.pairs import CHUNK, MergedPairs, Tally
+from dovetail.operators.pmj.run_builder import INDEX_BYTES, write_run
+from dovetail.operators.pmj.runs import NO_WORDS, Pages, RunGroup, Words
+from dovetail.operators.pmj.scheduler import STRICTNESS, Merging
+from dovetail.operators.pmj.sweep_order import COPIES, SweepOrder
+from dovetail.operators.protocol import Manifest, Parameters, Usage, Workspace
+from dovetail.storage.blocks import Block
+from dovetail.storage.budget import BUFFER, Budget, Shares
+from dovetail.storage.row_store import RowStore
+
+FAN_IN = 40  # runs that are merged at once, of both sides together; fewer where memory is short
+FIRST_ROWS = 1 << 12  # that meet before memory is full; then twice as many, and so on, while the first run is made
+
+
+class Pmj:
+    name: ClassVar[str] = "pmj"
+    spills: ClassVar[bool] = True
+    join_types: ClassVar[tuple[str, ...]] = tuple(WATCHED)
+    parameters: ClassVar[Parameters] = {
+        "fan_in": int,
+        "first_rows": int | None,
+        "copies": int,
+        "strictness": str,
+        "sorted_output": bool,
+        "measures": Mapping,
+    }
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._condition = workspace.condition
+        self._budget = workspace.budget
+        self._counters = workspace.counters
+        self._estimator = workspace.estimator
+        self._store = workspace.blocks
+        self._block_rows = workspace.block_rows
+        workspace.shares  # noqa: B018  refuses a budget that is too small
+        self._limit = workspace.budget.limit  # from the next run or merge on
+        self._order = SweepOrder(workspace.condition, workspace.parameters.get("copies", COPIES))
+        self._giving = Giving(workspace.condition, workspace.parameters.get("how", "inner"), workspace.counters)
+        self._measures = Measures(workspace.parameters.get("measures", {}), workspace.condition.schemas)
+        schemas = dict(zip("lr", workspace.condition.schemas, strict=True))
+        self._pages = Pages(workspace.blocks, workspace.budget, schemas)
+        fan_in: int = workspace.parameters.get("fan_in", FAN_IN)
+        self._strictness: str = workspace.parameters.get("strictness", STRICTNESS[0])
+        if fan_in < 4:
+            raise InputError(f"fan_in must be at least 4, two runs of each side; got {fan_in}.")
+        if self._strictness not in STRICTNESS:
+            raise InputError(f"strictness must be one of {', '.join(STRICTNESS)}; got {self._strictness!r}.")
+        self._sorts: bool = workspace.parameters.get("sorted_output", False)
+        if self._sorts:
+            self._strictness = "semi_strict"  # what is found earlier is only counted
+            if not self._order.keeps_order or not self._giving.pairs_only:
+                raise InputError("sorted_output is for inner joins by a key with an order: a number or a time.")
+        self._rows = tuple(RowStore(workspace.condition.schema(side)) for side in Side)  # of the run that is being made
+        self._met = [0, 0]  # how many of them have met each other
+        self._meeting: Iterator[Results] = iter(())  # what is still to come of a meeting that was broken off,
+        self._before = [0, 0]  # who had met before it,
+        self._yielded = 0  # and how much of it is out
+        # When the first rows meet; None: not before memory is full.
+        self._next_meeting: int | None = workspace.parameters.get("first_rows", FIRST_ROWS)
+        self._tally = Tally.none()  # of the meetings of the run that is being made
+        self._first = [0, 0]  # how many rows of each side came before them
+        self._dead: list[tuple[Side, pa.RecordBatch]] = []  # rows that match nothing, and are results for that
+        meets = MergedPairs(
+            self._condition,
+            self._order,
+            self._giving,
+            self._pages,
+            self._budget,
+            self._estimator,
+            early=self._strictness == "progressive",
+            sorts=self._sorts,
+        )
+        self._merging: Merging[Results] = Merging(
+            meets,
+            self._pages,
+            self._budget,
+            self._counters,
+            block_rows=self._block_rows,
+            fan_in=fan_in,
+            strictness=self._strictness,
+        )
+        self._version = 0
+
+    @staticmethod
+    def refuses(condition: Condition) -> str | None:
+        if SweepOrder.exists(condition):
+            return None
+        return "a merge join needs an order: an equality, inequality, band, overlap or distance between the sides"
+
+    def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Results]:
+        yield from self._meeting
+        more = batch.num_rows, int(batch.nbytes) + INDEX_BYTES * batch.num_rows
+        if self._merging.held and not self._fits(self._merging.held, *more):
+            yield from self._merging.rest_of_step()
+            self._merging.sleep()
+        if not self._fits(0, *more):
+            yield from self._meet()
+            self._close_run()
+        yield from self._alone()
+        if self._limit is None or (self._budget.limit is not None and self._limit > self._budget.limit):
+            self._budget.limit = self._limit
+        self._rows[side].append(batch)
+        self._giving.partnered.grow(side, self._first[side] + len(self._rows[side]))
+        self._budget.release(BUFFER)
+        self._hold()
+        if self._next_meeting is not None and self._unmet >= self._next_meeting:
+            self._next_meeting *= 2
+            yield from self._meet()
+
+    def resize(self, limit: int | None) -> None:
+        """Memory grows or shrinks. A run that is too large is closed at the next arrival, a merge is run to its end."""
+        Shares(Budget(limit, self._budget.unit), self._block_rows)  # refuses what is too small
+        self._merging.resize(limit)
+        self._limit = limit
+
+    def end(self, side: Side) -> None:
+        pass
+
+    def react(self) -> Iterator[Results]:
+        """Sources stall: what has arrived since the last meeting meets; then run pairs are merged."""
+        # Not `yield from`: when this generator is dropped, what it takes from must stay open for the next call.
+        for pairs in self._meeting:
+            yield pairs
+        if self._unmet:
+            for pairs in self._meet():
+                yield pairs
+        while self._can_merge():
+            yield from self._alone()
+            yield from self._merging.react()
+
+    def clean_up(self) -> Iterator[Results]:
+        yield from self._meeting
+        yield from self._alone()
+        if self._merging.is_done and self._strictness == "progressive":
+            yield from self._meet()  # all of it has been in memory together
+            if self._giving.pairs_only:
+                self._estimator.add(self._met[0], self._met[1], self._tally.matches, sums=self._tally.sums)
+            for side in Side:
+                yield from self._giving.alone(side, self._rows[side].view(), self._numbers(side))
+            return
+        yield from self._meet()
+        self._close_run()
+        yield from self._alone()
+        yield from self._merging.finish()
+
+    def expire(self, watermark: int) -> Iterator[Results]:
+        return iter(())
+
+    def snapshot(self) -> Manifest:
+        self._version += 1
+        stem = f"{self._version:08d}"
+        resident = []
+        for side in Side:
+            batches = slices(self._rows[side].view(), self._block_rows)
+            resident.append([self._store.write(batch, f"{stem}-{side.alias}") for batch in batches])
+        watched = [side for side in Side if self._giving.partnered.watches(side)]
+        partnered = [
+            self._store.write(self._giving.partnered.to_batch(side), f"{stem}-{side.alias}") for side in watched
+        ]
+        dead = [(side, self._store.write(batch, f"{stem}-{side.alias}")) for side, batch in self._dead]
+        state = {
+            "met": list(self._met),
+            "before": list(self._before),
+            "yielded": self._yielded,
+            "next_meeting": self._next_meeting,
+            "tally": [self._tally.matches, self._tally.diagonal.tolist(), dict(self._tally.sums)],
+            "order": self._order.to_json(),
+            "estimator": self._estimator.to_json(),
+            "merging": self._merging.to_json(),
+            "dead": [[side, block.to_json()] for side, block in dead],
+            "first": list(self._first),
+            "partnered": [block.to_json() for block in partnered],
+            "resident": [[block.to_json() for block in side] for side in resident],
+        }
+        blocks = [*partnered, *(block for side in resident for block in side), *(block for _, block in dead)]
+        blocks += self._merging.blocks
+        return Manifest(self._version, state, tuple(block.name for block in blocks))
+
+    def restore(self, manifest: Manifest) -> None:
+        self._version = manifest.version
+        state = manifest.state
+        self._merging.restore(state["merging"])
+        self._dead = [(Side(side), self._store.read(Block.from_json(fields))) for side, fields in state["dead"]]
+        self._next_meeting = state["next_meeting"]
+        for side in Side:
+            for fields in state["resident"][side]:
+                self._rows[side].append(self._store.read(Block.from_json(fields)))
+        self._first = list(state["first"])
+        watched = [side for side in Side if self._giving.partnered.watches(side)]
+        for side, fields in zip(watched, state["partnered"], strict=True):
+            self._giving.partnered.restore(side, self._store.read(Block.from_json(fields)))
+        self._hold()
+        self._order.restore(state["order"])
+        self._estimator.restore(state["estimator"])
+        self._before, self._met = list(state["before"]), list(state["met"])
+        matches, diagonal, sums = state["tally"]
+        self._tally = Tally(matches, np.array(diagonal, np.int64), sums)
+        self._yielded = state["yielded"]
+        self._meeting = self._counted(self._yielded)
+
+    @property
+    def usage(self) -> Usage:
+        rows, nbytes = self._size()
+        return Usage(rows, nbytes, *self._merging.spilled)
+
+    # Runs.
+
+    def _meet(self) -> Iterator[Results]:
+        """Rows of the run that is being made meet, those that have met before excepted."""
+        self._before, self._met = self._met, [len(rows) for rows in self._rows]
+        self._meeting, self._yielded = self._counted(0), 0
+        return self._meeting
+
+    def _counted(self, done: int) -> Iterator[Results]:
+        """The meeting from some piece on, so that it can be broken off and go on elsewhere."""
+        if self._strictness != "progressive" or self._before == self._met:
+            return
+        tally = self._tally
+        for count, (pairs, noted) in enumerate(self._new_pairs(), start=1):
+            tally = tally.with_(noted)
+            if count > done:
+                self._yielded = count
+                yield pairs
+        self._tally = tally
+        if self._next_meeting is not None and self._giving.pairs_only:
+            self._estimate_early()
+        self._before = self._met
+
+    def _new_pairs(self) -> Iterator[tuple[Results, Tally]]:
+        left, right = (self._rows[side].view().slice(0, self._met[side]) for side in Side)
+        old_left, new_left = left.slice(0, self._before[0]), left.slice(self._before[0])
+        new_right = right.slice(self._before[1])
+        for mine, first_left, theirs, first_right in (
+            (new_left, self._before[0], right, 0),
+            (old_left, 0, new_right, self._before[1]),
+        ):
+            if mine.num_rows and theirs.num_rows:
+                numbers = self._numbers(Side.LEFT)[first_left:], self._numbers(Side.RIGHT)[first_right:]
+                for results in self._giving.meet(mine, theirs, numbers):
+                    yield results, self._noted(results, first_left, first_right)
+        yield Pairs.none(self._condition.schemas), Tally.none()  # a meeting gives control back once at least
+
+    def _numbers(self, side: Side) -> Words:
+        """Of the rows of the run that is being made, among all of their side; none where nobody asks."""
+        first = self._first[side]
+        return np.arange(first, first + len(self._rows[side])) if self._giving.partnered.watches(side) else NO_WORDS
+
+    def _noted(self, results: Results, first_left: int, first_right: int) -> Tally:
+        if not isinstance(results, Pairs) or not self._giving.pairs_only:
+            return Tally.none()
+        sums = self._measures.of(results)
+        if self._next_meeting is None:
+            return Tally(results.size, NO_WORDS, sums)
+        return Tally.of(results.left_rows + first_left, results.right_rows + first_right, sums)
+
+    def _estimate_early(self) -> None:
+        """While the first run is made, parts of it say what to expect."""
+        left, right = self._met
+        self._learn()
+        keys = [self._order.lines(side, self._rows[side].view().slice(self._before[side])).codes for side in Side]
+        diagonal = self._tally.complete(min(left, right))
+        self._estimator.grow(left, right, self._tally.matches, diagonal=diagonal, chunk=CHUNK, keys=(keys[0], keys[1]))
+
+    def _close_run(self) -> None:
+        """What is in memory has met and becomes a run pair."""
+        if not any(len(rows) for rows in self._rows):
+            return
+        self._learn()
+        page = self._merging.room.page
+        left, right = (
+            write_run(
+                self._order,
+                self._pages,
+                side,
+                self._rows[side].view(),
+                self._numbers(side),
+                page,
+                self._giving.needed_rows,
+            )
+            for side in Side
+        )
+        for side, written in ((Side.LEFT, left), (Side.RIGHT, right)):
+            if self._giving.partnered.watches(side) and self._giving.partnered.gives_alone and len(written.dead):
+                self._dead.append((side, take_rows(self._rows[side].view(), written.dead)))
+        arrived = len(self._rows[0]), len(self._rows[1])
+        self._merging.groups.append(RunGroup((left.run, right.run), arrived))
+        if self._sorts:
+            self._tally = Tally(build_matcher(self._condition, *(rows.view() for rows in self._rows)).count(), NO_WORDS)
+        if self._giving.pairs_only and (self._sorts or self._strictness == "progressive"):
+            keys = None if self._next_meeting is not None else (left.codes, right.codes)
+            self._estimator.add(*arrived, self._tally.matches, sums=self._tally.sums, keys=keys)
+        self._rows = tuple(RowStore(self._condition.schema(side)) for side in Side)
+        self._first = [self._first[side] + arrived[side] for side in Side]
+        self._met, self._before = [0, 0], [0, 0]
+        self._tally, self._next_meeting = Tally.none(), None
+        self._hold()
+        if not self._merging.held:
+            self._budget.limit = self._limit
+
+    def _can_merge(self) -> bool:
+        """Whether there are runs to merge. What is in memory becomes one if it is in the way, or all that is left."""
+        share = self._merging.share
+        is_last = share is None and self._strictness == "progressive" and bool(self._merging.groups)
+        if is_last or (share is not None and not self._fits(share, 0, 0)):
+            self._close_run()
+        return self._merging.share is not None
+
+    def _learn(self) -> None:
+        self._order.learn(self._rows[0].view(), self._rows[1].view())
+
+    def _alone(self) -> Iterator[Results]:
+        while self._dead:
+            side, batch = self._dead.pop()
+            yield Alone(side, batch, np.arange(batch.num_rows))
+
+    # Memory.
+
+    @property
+    def _unmet(self) -> int:
+        return sum(len(self._rows[side]) - self._met[side] for side in Side)
+
+    def _fits(self, held: int, rows: int, nbytes: int) -> bool:
+        """Whether the run that is being made can grow by so much beside something else and the rows that arrive."""
+        if self._limit is None:
+            return True
+        mine = self._size()
+        wanted = self._budget.measure(mine[0] + rows, mine[1] + nbytes) + held
+        return wanted <= self._limit - arriving(Budget(self._limit, self._budget.unit), self._block_rows)
+
+    def _size(self) -> tuple[int, int]:
+        """Rows and bytes of the run that is being made, whose sides are sorted one after the other, and of marks."""
+        rows = [len(store) for store in self._rows]
+        marks = self._giving.partnered.nbytes
+        return sum(rows), sum(store.nbytes for store in self._rows) + INDEX_BYTES * max(rows) + marks
+
+    def _hold(self) -> None:
+        self._budget.hold("residents", *self._size())

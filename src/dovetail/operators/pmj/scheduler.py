@@ -1,0 +1,266 @@
+"""The merges of a progressive merge join: which groups of runs are merged, and when.
+
+    while sources stall    the smallest groups become one, in half of the memory where that is enough
+    in the end             the oldest groups, so many that all merges but the first are full; the last is not written
+
+A merge that was begun while sources stalled is kept open: it can be left after any result, put to sleep, stored and
+restored, and goes on where it was. What rows that meet give is for the join to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+from dovetail.core.metrics import Counters
+from dovetail.operators.pmj.memory import Room, arriving, beside, divide, refuse_large_pages
+from dovetail.operators.pmj.merge import Merge
+from dovetail.operators.pmj.runs import Items, Pages, RunGroup
+from dovetail.storage.blocks import Block
+from dovetail.storage.budget import Budget
+
+STRICTNESS = ("progressive", "semi_strict", "strict")
+"""When results may come: always; in the last merge; after it (the sort-merge joins that PMJ is compared with)."""
+
+
+class Sized(Protocol):
+    @property
+    def size(self) -> int: ...
+
+
+R = TypeVar("R", bound=Sized)
+R_co = TypeVar("R_co", bound=Sized, covariant=True)
+
+
+class Meets(Protocol[R_co]):
+    """What rows that meet in merges give."""
+
+    @property
+    def nothing(self) -> R_co:
+        """No results."""
+
+    @property
+    def repeats(self) -> bool:
+        """Whether a step that is taken again gives nothing again, and may have fewer rows than before."""
+
+    def needed(self, number: int, items: Items) -> Items:
+        """The rows of an input that are worth keeping; it is asked again and again."""
+
+    def step(self, merge: Merge, new: tuple[Items, ...]) -> Iterator[R_co]:
+        """New rows meet each other and the areas, rows of one group excepted if they have met. Always in one order."""
+
+    def left_over(self, groups: Sequence[RunGroup]) -> Iterator[R_co]:
+        """Everybody has met."""
+
+    def over(self, merge: Merge, found: int) -> None:
+        """A merge has come to its end, with so many results."""
+
+
+@dataclass(slots=True)
+class _Open(Generic[R]):
+    """A merge that is not over, and how far its results are out."""
+
+    merge: Merge
+    found: int = 0
+    yielded: int = 0  # pieces of the step that it is in
+    results: Iterator[R] = field(default_factory=lambda: iter(()))
+
+
+class Merging(Generic[R]):
+    def __init__(
+        self,
+        meets: Meets[R],
+        pages: Pages,
+        budget: Budget,
+        counters: Counters,
+        *,
+        block_rows: int,
+        fan_in: int,
+        strictness: str = STRICTNESS[0],
+    ) -> None:
+        self._meets = meets
+        self._pages = pages
+        self._budget = budget
+        self._counters = counters
+        self._block_rows = block_rows
+        self._fan_in = fan_in
+        self._early = strictness == "progressive"
+        self._strictness = strictness
+        self.limit = budget.limit  # of memory, from the next merge on
+        self.groups: list[RunGroup] = []
+        self._open: _Open[R] | None = None
+
+    @property
+    def room(self) -> Room:
+        """Of a merge with all of the memory; it also says how large pages are."""
+        return self._divide(self._budget)
+
+    def resize(self, limit: int | None) -> None:
+        """Memory grows or shrinks, from the next merge on. What is too small for the runs on disk is refused."""
+        budget = Budget(limit, self._budget.unit)
+        refuse_large_pages(self._divide(budget), len(self._pages.names), budget)
+        self.limit = limit
+
+    def _divide(self, budget: Budget) -> Room:
+        zones = [zone for group in self.groups for run in group.runs for zone in run.zones]
+        largest = max((self._budget.measure(zone.rows, zone.nbytes) for zone in zones), default=0)
+        return divide(budget, self._block_rows, self._fan_in, len(self._pages.names), largest)
+
+    def _beside(self) -> Room | None:
+        return beside(self._budget, self.room, len(self._pages.names))
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing has left memory."""
+        return not self.groups and self._open is None
+
+    @property
+    def blocks(self) -> list[Block]:
+        """All that is on disk."""
+        merging = [] if self._open is None else self._open.merge.blocks
+        return [*merging, *(block for group in self.groups for block in group.blocks)]
+
+    @property
+    def spilled(self) -> tuple[int, int]:
+        """Rows and bytes that are on disk, without what is being written."""
+        groups = [*self.groups, *([] if self._open is None else self._open.merge.groups)]
+        blocks = [block for group in groups for block in group.blocks]
+        return sum(block.rows for block in blocks), sum(block.nbytes for block in blocks)
+
+    # While sources stall.
+
+    @property
+    def share(self) -> int | None:
+        """The memory that the next reactive work takes, in the unit of the budget; None: there is none to do."""
+        if self._open is not None:
+            return self._open.merge.room.total
+        if not self._early or len(self.groups) < 2:
+            return None
+        return (self._beside() or self.room).total
+
+    @property
+    def held(self) -> int:
+        """What an open merge may take at any moment."""
+        return 0 if self._open is None or self._open.merge.is_asleep else self._open.merge.room.total
+
+    def react(self) -> Iterator[R]:
+        """One merge of the smallest groups; may be dropped at any yield and called again."""
+        if self._open is None:
+            self._settle()
+            room = self._beside() or self.room
+            self.groups.sort(key=lambda group: group.rows)
+            group, self.groups = self.groups[: room.groups], self.groups[room.groups :]
+            self._begin(_Open(self._merge(group, room, writes=True)))
+        assert self._open is not None
+        # Not `yield from`: when this generator is dropped, the merge must stay open for the next call.
+        for results in self._open.results:  # noqa: UP028
+            yield results
+
+    def sleep(self) -> None:
+        """An open merge lets go of its memory, and will take its step from the beginning, without what is out."""
+        if self._open is not None:
+            self._open.merge.sleep()
+            self._begin(self._open)
+
+    def rest_of_step(self) -> Iterator[R]:
+        """What an open merge is in the middle of."""
+        merging = self._open
+        if merging is not None and not merging.merge.is_asleep:
+            while merging.merge.in_step:
+                yield next(merging.results)
+
+    def _begin(self, merging: _Open[R]) -> None:
+        self._open = merging
+        merging.results = self._reactive(merging, merging.yielded)
+
+    def _settle(self, needed: int = 0) -> None:
+        """The limit of memory counts from now on; a merge that was begun with more goes on with more."""
+        spare = arriving(self._budget, self._block_rows)
+        self._budget.limit = None if self.limit is None else max(self.limit, needed + spare)
+
+    def _reactive(self, merging: _Open[R], done: int) -> Iterator[R]:
+        merge = merging.merge
+        if self._meets.repeats:
+            done = 0
+        self._settle(merge.room.total)
+        while (new := merge.begin_step()) is not None:
+            for count, results in enumerate(self._meets.step(merge, new), start=1):
+                if count > done:
+                    merging.yielded = count
+                    merging.found += results.size
+                    yield results
+            merge.end_step()
+            done = merging.yielded = 0
+            yield self._meets.nothing  # every step gives control back
+        assert merge.merged is not None
+        self.groups.append(merge.merged)
+        self._close(merge, merging.found)
+        self._open = None
+
+    # In the end.
+
+    def finish(self) -> Iterator[R]:
+        """All that is still to come."""
+        if self._open is not None:
+            yield from self._open.results
+        while len(self.groups) > 1:
+            self._settle()
+            room = self.room
+            count = _group_size(len(self.groups), room.groups)
+            group, self.groups = self.groups[:count], self.groups[count:]
+            last = not self.groups
+            merge = self._merge(group, room, writes=not last or self._strictness == "strict")
+            joins = self._early or (last and self._strictness == "semi_strict")
+            yield from self._joined(merge, joins=joins, last=last and joins)
+            if merge.merged is not None:
+                self.groups.append(merge.merged)
+        if self.groups and self._early:  # all its rows have met
+            yield from self._meets.left_over(self.groups)
+        elif self.groups:
+            yield from self._joined(self._merge(self.groups, self.room, writes=False), joins=True, last=True)
+        self.groups = []
+
+    def _merge(self, group: list[RunGroup], room: Room, *, writes: bool) -> Merge:
+        return Merge(self._pages, self._budget, group, room, writes=writes, needed=self._meets.needed)
+
+    def _joined(self, merge: Merge, *, joins: bool, last: bool) -> Iterator[R]:
+        """The results of a merge; the last one knows who has no partner."""
+        found = 0
+        for new in merge.steps():
+            for results in self._meets.step(merge, new) if joins else ():
+                found += results.size
+                yield results
+                del results
+            del new
+        if last:
+            yield from self._meets.left_over(merge.groups)
+        self._close(merge, found)
+
+    def _close(self, merge: Merge, found: int) -> None:
+        self._counters.merges += 1
+        self._meets.over(merge, found)
+        for group in merge.groups:
+            self._pages.store.remove(group.blocks)
+
+    # Restarts.
+
+    def to_json(self) -> dict[str, Any]:
+        """An open merge is put to sleep for it."""
+        self.sleep()
+        groups = [group.to_json() for group in self.groups]
+        if self._open is None:
+            return {"groups": groups, "open": None}
+        merging = {"merge": self._open.merge.to_json(), "found": self._open.found, "yielded": self._open.yielded}
+        return {"groups": groups, "open": merging}
+
+    def restore(self, fields: Mapping[str, Any]) -> None:
+        self.groups = [RunGroup.from_json(group) for group in fields["groups"]]
+        if (merging := fields["open"]) is not None:
+            merge = Merge.from_json(self._pages, self._budget, merging["merge"], self._meets.needed)
+            self._begin(_Open(merge, merging["found"], merging["yielded"]))
+
+
+def _group_size(groups: int, most: int) -> int:
+    """How many of the oldest groups to merge, so that all merges but the first are full."""
+    return groups if groups <= most else 2 + (groups - 2) % (most - 1)

@@ -1,0 +1,1 @@
+"""SPO-Join: windowed stream joins over a mutable part and immutable sorted parts."""

@@ -1,0 +1,198 @@
+"""Rows that are kept while batches of the other side come and go: sorted once, where the class of predicate allows.
+
+    keeping = Keeping(condition)            of the right side of the condition
+    kept    = keeping.keep(batch)           for a long time
+    probing = keeping.probing(batch)        the left side, for a moment; sorted once for all that is kept
+    probing.match(kept)                     a matcher: pairs, counts, who has a partner
+
+Two inequalities on keys with exact codes are merged (`kernels/ordered_part.py`); of three and more, those two that the
+fewest pairs of some rows and some probes satisfy. Rows of other classes are best kept in the order of their first key
+(`row_order`): they are prepared anew for each meeting, and kernels sort in no time what is sorted already.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+import numpy as np
+import pyarrow as pa
+
+from dovetail.condition import Condition, Less, Overlap, keyed_rows
+from dovetail.condition.expression import type_of
+from dovetail.core.codes import is_fixed, order_codes
+from dovetail.core.rows import Rows, Side, take_rows
+from dovetail.kernels import ordered_part, three_inequalities, two_inequalities
+from dovetail.kernels.ordered_part import Arranged, Operators, OrderedPart
+from dovetail.kernels.sorting import Sorted, sort_codes
+from dovetail.matching.kernel_pairs import Flags, Prepared
+from dovetail.matching.matcher import Part, Parts, build_matcher, most_selective
+from dovetail.matching.operands import Words, equal_codes, read_operands
+from dovetail.matching.preparation import OPERATORS, overlap_operators
+from dovetail.matching.strategy import Drive, choose_drive, keys_of, to_check
+
+SAMPLE = 1024  # rows of each side that decide between inequalities
+ORDERS = ("first_order", "first_codes", "second_order", "second_codes", "second_to_first", "first_to_second")
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Rows of the right side; with a part, if they are sorted by two keys."""
+
+    batch: pa.RecordBatch
+    rows: Rows
+    part: OrderedPart | None
+    way: int = 0  # which two keys
+
+    def only(self, chosen: Flags) -> Kept:
+        """Some of the rows, with the numbers that they have; those of a part."""
+        assert self.part is not None
+        return replace(self, part=ordered_part.without(self.part, ~chosen[self.rows]))
+
+    @property
+    def orders(self) -> pa.RecordBatch | None:
+        """How the rows are sorted, as columns that can be stored; None if they are not."""
+        part = self.part
+        if part is None:
+            return None
+        columns = [self.rows, *part.first, *part.second, part.second_to_first, part.first_to_second]
+        return pa.RecordBatch.from_arrays([pa.array(column) for column in columns], names=["rows", *ORDERS])
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """Two keys by which rows can be kept."""
+
+    drive: Drive
+    operators: Operators
+
+
+class Keeping:
+    """How rows of the right side of a condition are kept, and found by those of the left."""
+
+    def __init__(self, condition: Condition) -> None:
+        self._condition = condition
+        self._drive = choose_drive(condition)
+        self._ways = tuple(_ways(self._drive))
+
+    def keep(self, batch: pa.RecordBatch, probes: pa.RecordBatch | None = None) -> Kept:
+        """Rows as they come; where there are several ways to sort them, some probes tell which is best."""
+        if not self._ways:
+            return Kept(batch, np.arange(batch.num_rows), None)
+        return self._sorted(batch, self._best_way(batch, probes))
+
+    def keep_some(self, kept: Kept, rows: Rows) -> Kept:
+        """Some rows of what is kept, by the same keys."""
+        batch = take_rows(kept.batch, rows)
+        return self.keep(batch) if kept.part is None else self._sorted(batch, kept.way)
+
+    def _sorted(self, batch: pa.RecordBatch, way: int) -> Kept:
+        rows, codes = self._codes(way, Side.RIGHT, batch)
+        return Kept(batch, rows, ordered_part.build(codes, self._ways[way].operators), way)
+
+    def again(self, batch: pa.RecordBatch, orders: pa.RecordBatch | None, way: int) -> Kept:
+        """What was kept before, from its rows and orders."""
+        if orders is None:
+            return self.keep(batch)
+        rows, *columns = (np.asarray(column) for column in orders.columns)
+        first, second = Sorted(columns[0], columns[1]), Sorted(columns[2], columns[3])
+        return Kept(batch, rows, OrderedPart(first, second, columns[4], columns[5], len(rows)), way)
+
+    def probing(self, batch: pa.RecordBatch) -> Probing:
+        return Probing(self, batch)
+
+    def row_order(self, batch: pa.RecordBatch) -> Rows | None:
+        """In which order to keep the rows; None: as they are."""
+        keys = self._drive.equal_keys or self._drive.ordered_keys[:1]
+        if self._ways or not keys:
+            return None
+        rows, columns = keyed_rows(self._condition, Side.RIGHT, batch, [pair[Side.RIGHT] for pair in keys])
+        if self._drive.equal:
+            codes = equal_codes(columns)
+        elif is_fixed(columns[0].type):
+            codes = order_codes(columns[0]).values
+        else:
+            return None
+        order = sort_codes(codes).order
+        if rows is None:
+            return order
+        lost = np.ones(batch.num_rows, np.bool_)  # they match nothing, and come last
+        lost[rows] = False
+        return np.concatenate([rows[order], np.flatnonzero(lost)])
+
+    def match(self, probing: Probing, kept: Kept) -> Parts:
+        batches = (probing.batch, kept.batch)
+        if kept.part is None:
+            return build_matcher(self._condition, *batches)
+        way = self._ways[kept.way]
+        rows, arranged = probing.arranged(kept.way)
+        join = ordered_part.probe(arranged, kept.part, way.operators)
+        checks = to_check(self._condition, way.drive.predicates)
+        return Parts(batches, (Part(Prepared(two_inequalities, join), (rows, kept.rows), checks),))
+
+    def arrange(self, batch: pa.RecordBatch, way: int) -> tuple[Rows, Arranged]:
+        """Probes that can match, sorted."""
+        rows, codes = self._codes(way, Side.LEFT, batch)
+        return rows, ordered_part.arrange(codes, self._ways[way].operators)
+
+    def _best_way(self, batch: pa.RecordBatch, probes: pa.RecordBatch | None) -> int:
+        if probes is None or len(self._ways) == 1:
+            return 0
+        predicates = tuple(dict.fromkeys(p for way in self._ways for p in way.drive.predicates))
+        drive = replace(self._drive, predicates=predicates)
+        batches = (_some_of(probes), _some_of(batch))
+        operands = read_operands(self._condition, batches, [], drive.ordered_keys, metric=False)
+        best = tuple(predicates[i] for i in most_selective(predicates, operands.ordered))
+        return next(i for i, way in enumerate(self._ways) if way.drive.predicates == best)
+
+    def _codes(self, way: int, side: Side, batch: pa.RecordBatch) -> tuple[Rows, tuple[Words, Words]]:
+        keys = [pair[side] for pair in self._ways[way].drive.ordered_keys]
+        rows, columns = keyed_rows(self._condition, side, batch, keys)
+        first, second = (order_codes(column).values for column in columns)
+        return (np.arange(batch.num_rows) if rows is None else rows), (first, second)
+
+
+class Probing:
+    """A batch of the left side."""
+
+    def __init__(self, keeping: Keeping, batch: pa.RecordBatch) -> None:
+        self._keeping = keeping
+        self._arranged: dict[int, tuple[Rows, Arranged]] = {}
+        self.batch = batch
+
+    def match(self, kept: Kept) -> Parts:
+        """The pairs of this batch and what is kept."""
+        return self._keeping.match(self, kept)
+
+    def match_bounded(self, kept: Kept, least: Words, third: Words) -> Parts:
+        """The pairs in which the `third` of the kept row is not less than `least` of the probe; of sorted rows only."""
+        (part,) = self.match(kept).parts
+        assert isinstance(part.listed, Prepared)
+        rows, _ = self.arranged(kept.way)
+        join = three_inequalities.prepare(part.listed.join, least[rows], third[kept.rows])
+        return Parts((self.batch, kept.batch), (replace(part, listed=Prepared(three_inequalities, join)),))
+
+    def arranged(self, way: int) -> tuple[Rows, Arranged]:
+        if way not in self._arranged:
+            self._arranged[way] = self._keeping.arrange(self.batch, way)
+        return self._arranged[way]
+
+
+def _ways(drive: Drive) -> list[_Way]:
+    """Each two inequalities whose keys have exact codes; none for everything else."""
+    if drive.equal:
+        return []
+    exact = [p for p in drive.predicates if all(is_fixed(type_of(key)) for pair in keys_of(p) for key in pair)]
+    if exact and isinstance(exact[0], Overlap):
+        return [_Way(drive, overlap_operators(exact[0]))]
+    less = [p for p in exact if isinstance(p, Less)]
+    return [
+        _Way(replace(drive, predicates=(first, second)), (OPERATORS[first.operator], OPERATORS[second.operator]))
+        for first, second in combinations(less, 2)
+    ]
+
+
+def _some_of(batch: pa.RecordBatch) -> pa.RecordBatch:
+    if batch.num_rows <= SAMPLE:
+        return batch
+    return take_rows(batch, np.linspace(0, batch.num_rows - 1, SAMPLE).astype(np.int64))

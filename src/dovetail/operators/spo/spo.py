@@ -1,0 +1,338 @@
+"""SPO-Join: windowed joins of streams on inequalities, or on any condition.
+
+    left  batch --> probe right runs --> in the window? --> results
+                \\-> a new left run
+    runs of a side     [ slide 1 ][ slide 2 ] … [ slide k ] [new][n]        (matchers/runs.py)
+                       immutable parts, sorted once          mutable: small runs, merged as they grow
+                       forgotten as a whole                  merged into a part when they make up a slide, or less
+
+Guarantee: exactly the pairs that are in the window together when the later row arrives, each once, at that moment. A
+left join gives a row without a partner when its window has closed, left_semi a row at its first partner, left_anti one
+whose window has closed without any. In a self-join a row meets others in both roles, and never itself.
+
+Windows count rows of both streams together or of each, or are of event time; then rows behind the watermark are late:
+they are counted, not used. Without a window everything is kept. Nothing is spilled: the window bounds what is kept.
+
+After SPO-Join, a stream inequality join with mutable and immutable parts, permutation and offset arrays.
+
+Deviations: batches of probes are merged with sorted parts, tuples are not looked up one by one; runs instead of
+B+-trees hold the newest rows; probes search the opposite stream's keys directly (the offsets of neighbours of their own
+stream only bound the place); operators decide about ties; expiry is coarse in memory and exact in the results.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dovetail.condition import Condition
+from dovetail.condition.mirror import mirrored
+from dovetail.core.rows import Alone, Pairs, Results, Rows, Side, take_rows
+from dovetail.matching import Keeping, Kept, Probing
+from dovetail.operators.protocol import Manifest, Parameters, Usage, Workspace
+from dovetail.operators.spo.positions import (
+    Extent,
+    Flags,
+    Places,
+    Words,
+    closed,
+    gone_rows,
+    never,
+    sure_rows,
+    surely,
+    within,
+)
+from dovetail.operators.spo.runs import Run, RunCosts, Runs
+from dovetail.window import Window
+
+MOST_PAIRS = 1 << 20  # in one yield
+LEAST = -(2**62)
+EVERYTHING = Window(2**62, 2**62)
+TRACKED = ("left", "left_semi", "left_anti")  # join types that depend on whether a left row has a partner
+
+
+class Mine(NamedTuple):
+    """The rows that are probing."""
+
+    places: Places
+    extent: Extent
+    partnered: Flags
+
+
+class Spo:
+    name: ClassVar[str] = "spo"
+    spills: ClassVar[bool] = False
+    join_types: ClassVar[tuple[str, ...]] = ("inner", *TRACKED)
+    parameters: ClassVar[Parameters] = {"window": Window | None, "delta": int | None, "self_join": bool}
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._window: Window = workspace.parameters.get("window") or EVERYTHING
+        self._how: str = workspace.parameters.get("how", "inner")
+        self._self_join: bool = workspace.parameters.get("self_join", False)
+        self._budget = workspace.budget
+        self._blocks = workspace.blocks
+        self._counters = workspace.counters
+        condition = workspace.condition
+        self._conditions = (condition, mirrored(condition))  # the probing side is the left one
+        self._keepings = (Keeping(self._conditions[Side.RIGHT]), Keeping(condition))  # of the rows of each side
+        self.costs = RunCosts()
+        delta = workspace.parameters.get("delta")
+        self._runs = tuple(
+            Runs(side, self._keepings[side], self._window, delta, self.costs, self._counters) for side in Side
+        )
+        self._arrived = [0, 0]
+        self._horizon = LEAST  # rows to come are not before it
+        self._version = 0
+
+    @staticmethod
+    def refuses(condition: Condition) -> str | None:
+        return None
+
+    def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Results]:
+        if self._self_join:
+            yield from self._arrive_twice(side, batch)
+            return
+        own = np.arange(self._arrived[side], self._arrived[side] + batch.num_rows)
+        other = np.full(batch.num_rows, self._arrived[side.other])
+        self._arrived[side] += batch.num_rows
+        yield from self.admit(side, batch, Places(own + other, own, other))
+        if not self._window.by_time:
+            yield from self.expire(sum(self._arrived))
+
+    def _arrive_twice(self, side: Side, batch: pa.RecordBatch) -> Iterator[Results]:
+        """A self-join: the left stream is the right one, too. A row is in both roles, and never its own partner."""
+        if side is Side.RIGHT:
+            return
+        first = self._arrived[side]
+        self._arrived = [first + batch.num_rows] * 2
+        numbers = np.arange(first, first + batch.num_rows)
+        for role in Side:
+            yield from self.admit(role, batch, Places(numbers, numbers, numbers))
+        if not self._window.by_time:
+            yield from self.expire(self._arrived[0])
+
+    def admit(
+        self, side: Side, batch: pa.RecordBatch, places: Places, stores: Flags | None = None
+    ) -> Iterator[Results]:
+        """Rows with their places among all arrivals; a window of time reads them from the rows.
+
+        Where rows are dealt out to several operators, only those flagged by `stores` are kept here. Nothing expires
+        before `expire` or `advance`.
+        """
+        yield from self._timeless(side, batch)
+        batch, places, stores = self._on_time(side, batch, places, stores)
+        if not batch.num_rows:
+            return
+        partnered = np.zeros(batch.num_rows, np.bool_)
+        yield from self._probe(side, batch, places, partnered)
+        reported = partnered.copy() if self._how == "left_semi" else np.zeros(batch.num_rows, np.bool_)
+        if side is Side.LEFT and reported.any():
+            yield Alone(side, batch, np.flatnonzero(reported))
+        rows = np.arange(batch.num_rows) if stores is None else np.flatnonzero(stores)
+        if len(rows):
+            flags = (partnered[rows], reported[rows])
+            self._runs[side].add(take_rows(batch, rows), places.of(rows), flags, self._runs[side.other].newest)
+
+    # For those who ask about what is kept.
+
+    @property
+    def window(self) -> Window:
+        return self._window
+
+    @property
+    def horizon(self) -> int:
+        """Rows to come are not before it, or they are late."""
+        return self._horizon
+
+    def runs(self, side: Side) -> Runs:
+        return self._runs[side]
+
+    def probing(self, side: Side, batch: pa.RecordBatch) -> Probing:
+        return self._keepings[side.other].probing(batch)
+
+    def keep_some(self, side: Side, kept: Kept, rows: Rows) -> Kept:
+        """Some of the rows that are kept, as they are."""
+        return self._keepings[side].keep_some(kept, rows)
+
+    def in_time(self, side: Side, batch: pa.RecordBatch, places: Places) -> tuple[pa.RecordBatch, Places]:
+        """Rows that are not late, placed by the window."""
+        return self._on_time(side, batch, places, None)[:2]
+
+    def advance(self, arrived: tuple[int, int], horizon: int) -> Iterator[Results]:
+        """So many rows of each side have arrived anywhere, and those to come are not before the horizon."""
+        self._arrived = list(arrived)
+        return self.expire(horizon)
+
+    def end(self, side: Side) -> None:
+        return
+
+    def react(self) -> Iterator[Results]:
+        return iter(())
+
+    def clean_up(self) -> Iterator[Results]:
+        """All windows close."""
+        for run in self._runs[Side.LEFT]:
+            yield from self._closed(run, np.ones(run.rows, np.bool_))
+
+    def expire(self, watermark: int) -> Iterator[Results]:
+        """Rows to come are at the watermark or behind it: arrivals, or microseconds."""
+        self._horizon = max(self._horizon, watermark)
+        for side in Side:
+            runs = self._runs[side]
+            for run in runs.pop_over(self._oldest(side)):
+                if side is Side.LEFT:
+                    yield from self._closed(run, np.ones(run.rows, np.bool_))
+            if side is Side.LEFT and self._how in ("left", "left_anti"):
+                for run in runs:
+                    yield from self._closed(run, closed(self._window, run.places, self._horizon, self._arrived[side]))
+            self._hold(side)
+
+    def snapshot(self) -> Manifest:
+        self._version += 1
+        runs = [
+            self._runs[side].written(self._blocks, with_flags=side is Side.LEFT and self._how != "inner")
+            for side in Side
+        ]
+        state: dict[str, Any] = {
+            "arrived": list(self._arrived),
+            "horizon": self._horizon,
+            "runs": runs,
+            "costs": self.costs.to_json(),
+        }
+        names = tuple(block["name"] for side in runs for run in side for block in run["blocks"].values())
+        return Manifest(self._version, state, names)
+
+    def restore(self, manifest: Manifest) -> None:
+        self._version = manifest.version
+        self._arrived = list(manifest.state["arrived"])
+        self._horizon = manifest.state["horizon"]
+        self.costs.remember(manifest.state["costs"])
+        for side, runs in zip(Side, manifest.state["runs"], strict=True):
+            self._runs[side].read(self._blocks, self._conditions[side].schema(Side.LEFT), runs)
+
+    @property
+    def usage(self) -> Usage:
+        return Usage(sum(runs.rows for runs in self._runs), sum(runs.nbytes for runs in self._runs))
+
+    # Probing.
+
+    def _probe(self, side: Side, batch: pa.RecordBatch, places: Places, partnered: Flags) -> Iterator[Results]:
+        mine = Mine(places, places.extent(), partnered)
+        probing = self.probing(side, batch)
+        self._counters.probes += batch.num_rows
+        for run in self._runs[side.other]:
+            if not never(self._window, *_oriented(side, mine.extent, run.extent)):
+                yield from self._met(side, probing, mine, run)
+
+    def _met(self, side: Side, probing: Probing, mine: Mine, run: Run) -> Iterator[Results]:
+        """The pairs of the probes and a run: at the edge of the window, only some of its rows need a closer look."""
+        itself = self._self_join and _overlap(mine.extent.own, run.extent.own)
+        if surely(self._window, *_oriented(side, mine.extent, run.extent)) and not itself:
+            yield from self._listed(side, probing, mine, run, run.kept, all_in=True)
+        elif run.kept.part is None:
+            yield from self._listed(side, probing, mine, run, run.kept, all_in=False)
+        else:
+            sure = sure_rows(self._window, mine.extent, run.places)
+            if itself:
+                sure &= (run.places.own < mine.extent.own[0]) | (run.places.own > mine.extent.own[1])
+            doubtful = ~sure & ~gone_rows(self._window, mine.extent, run.places)
+            if sure.any():
+                yield from self._listed(side, probing, mine, run, run.kept.only(sure), all_in=True)
+            if doubtful.any():
+                yield from self._listed(side, probing, mine, run, run.kept.only(doubtful), all_in=False)
+
+    def _listed(
+        self, side: Side, probing: Probing, mine: Mine, run: Run, kept: Kept, all_in: bool
+    ) -> Iterator[Results]:
+        started = time.perf_counter()
+        matcher = probing.match(kept)
+        self.costs.probed(1, time.perf_counter() - started)
+        if all_in and self._how in ("left_semi", "left_anti"):
+            if side is Side.LEFT:
+                mine.partnered[matcher.partnered(Side.LEFT)] = True
+            else:
+                yield from self._matched(run, np.flatnonzero(matcher.partnered(Side.RIGHT)))
+            return
+        for my_rows, their_rows in matcher.pairs(MOST_PAIRS):
+            if not all_in:
+                places = (mine.places, my_rows), (run.places, their_rows)
+                left, right = _oriented(side, *places)
+                good = within(self._window, *left, *right)
+                if self._self_join:
+                    good &= mine.places.own[my_rows] != run.places.own[their_rows]
+                my_rows, their_rows = my_rows[good], their_rows[good]
+            if self._how in TRACKED and side is Side.LEFT:
+                mine.partnered[my_rows] = True
+            if self._how in ("inner", "left"):
+                yield Pairs.oriented(side, probing.batch, my_rows, run.kept.batch, their_rows)
+            if self._how in TRACKED and side is Side.RIGHT:
+                yield from self._matched(run, their_rows)
+
+    def _matched(self, run: Run, rows: NDArray[Any]) -> Iterator[Results]:
+        """Left rows that have a partner now; a semi join gives those that had none before."""
+        run.partnered[rows] = True
+        if self._how == "left_semi":
+            new = np.flatnonzero(run.partnered & ~run.reported)
+            run.reported[new] = True
+            if len(new):
+                yield Alone(Side.LEFT, run.kept.batch, new)
+
+    def _closed(self, run: Run, over: Flags) -> Iterator[Results]:
+        """Left rows whose windows have closed without a partner."""
+        if self._how in ("left", "left_anti"):
+            alone = np.flatnonzero(over & ~run.partnered & ~run.reported)
+            run.reported |= over
+            if len(alone):
+                yield Alone(Side.LEFT, run.kept.batch, alone)
+
+    # Keeping.
+
+    def _on_time(
+        self, side: Side, batch: pa.RecordBatch, places: Places, stores: Flags | None
+    ) -> tuple[pa.RecordBatch, Places, Flags | None]:
+        """In a window of time: the rows that are not late, placed by their time."""
+        if self._window.on is None:
+            return batch, places, stores
+        at = event_times(batch.column(self._window.on[side]))
+        good = at >= max(self._horizon, LEAST + 1)
+        self._counters.late_rows += int((~good & (at != LEAST)).sum())
+        rows = np.flatnonzero(good)
+        return take_rows(batch, rows), places._replace(at=at).of(rows), None if stores is None else stores[rows]
+
+    def _timeless(self, side: Side, batch: pa.RecordBatch) -> Iterator[Results]:
+        """In a window of time, rows without a time have no partner, and nothing to wait for."""
+        if self._window.on is not None and side is Side.LEFT and self._how in ("left", "left_anti"):
+            rows = np.flatnonzero(batch.column(self._window.on[side]).is_null())
+            if len(rows):
+                yield Alone(side, batch, rows)
+
+    def _oldest(self, side: Side) -> int:
+        """The first place of its rows that can still be in a window."""
+        if self._window.scope == "per_stream" and not self._window.by_time:
+            return self._arrived[side] - self._window.size
+        return self._horizon - self._window.size + 1
+
+    def _hold(self, side: Side) -> None:
+        runs = self._runs[side]
+        self._budget.hold(f"{side.alias} window", runs.rows, runs.nbytes)
+
+
+def event_times(column: pa.Array) -> Words:
+    """Microseconds; LEAST for null."""
+    times = column.cast(
+        pa.timestamp("us", column.type.tz) if pa.types.is_timestamp(column.type) else pa.timestamp("us")
+    )
+    return np.asarray(times.cast(pa.int64()).fill_null(LEAST))
+
+
+def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    return one[0] <= other[1] and other[0] <= one[1]
+
+
+def _oriented(side: Side, mine: Any, theirs: Any) -> tuple[Any, Any]:
+    return (mine, theirs) if side is Side.LEFT else (theirs, mine)

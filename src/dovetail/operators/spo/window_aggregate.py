@@ -1,0 +1,139 @@
+"""For each row of a stream, at its arrival: aggregates over its partners in the window of another stream.
+
+    kept rows, by arrival     gone | doubtful |            surely in the window            | doubtful | not here yet
+    probes l1 … ln                   ^ for some probes                                         ^ same micro-batch
+
+What is surely in the window with all probes and came before all of them is aggregated by the kernels, without listing a
+pair. At each end of the window, a pair has to keep to one bound: two inequalities with a bound have a kernel, too. For
+other conditions, and for rows at both ends at once, the probes are halved and asked again, down to a few, whose pairs
+are gone through one by one. So a micro-batch costs O(n log^2 n), whatever the number of matches.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from dovetail.aggregates import ROW, finish, partial_columns, partial_schema, partials_by_row
+from dovetail.condition.aggregates import Aggregate
+from dovetail.core.rows import Side, take_rows
+from dovetail.matching import Kept, Parts, Probing
+from dovetail.matching.kernel_pairs import These
+from dovetail.matching.matcher import Part
+from dovetail.operators.spo.positions import Flags, Places, Words, bounds, within
+from dovetail.operators.spo.spo import Spo
+
+FEW = 512  # probes whose doubtful pairs are gone through: fewer cost more in calls than they save in pairs
+ROOM = 1 << 18  # pairs at a time
+
+
+class WindowAggregate:
+    """Aggregates of left rows over the right rows that an operator keeps."""
+
+    def __init__(self, operator: Spo, aggregates: Sequence[Aggregate], schema: pa.Schema) -> None:
+        self._operator = operator
+        self._aggregates = tuple(aggregates)
+        self._schema = schema  # of the left columns, then the aggregates
+
+    def over(self, batch: pa.RecordBatch, places: Places) -> pa.RecordBatch:
+        """The left rows with their aggregates; none is kept."""
+        batch, places = self._operator.in_time(Side.LEFT, batch, places)
+        started = time.perf_counter()
+        everyone = range(batch.num_rows)
+        runs = self._operator.runs(Side.RIGHT)
+        partials = [
+            part
+            for run in runs
+            if batch.num_rows
+            for part in self._divided(batch, places, everyone, run.kept, run.places)
+        ]
+        self._operator.costs.probed(len(runs), time.perf_counter() - started)
+        merged = self._merged(partials, batch.num_rows)
+        answers = finish(self._aggregates, (), merged)
+        width = len(self._schema) - len(self._aggregates)
+        return pa.RecordBatch.from_arrays([*batch.columns[:width], *answers.columns], schema=self._schema)
+
+    def _divided(
+        self, batch: pa.RecordBatch, places: Places, probes: range, kept: Kept, kept_places: Places
+    ) -> Iterator[pa.RecordBatch]:
+        """Partial results of some of the left rows over rows that are kept."""
+        mine = places.of(np.arange(probes.start, probes.stop))
+        limits = bounds(self._operator.window, mine, kept_places)
+        possible = np.logical_and.reduce([third >= least.min() for least, third in limits])
+        doubts = [third < least.max() for least, third in limits]
+        doubtful = np.add.reduce(doubts, dtype=np.int8)
+        probing = self._operator.probing(Side.LEFT, batch.slice(probes.start, len(probes)))
+        matchers = []
+        if (sure := possible & (doubtful == 0)).any():
+            matchers.append(probing.match(_some(kept, sure)))
+        rest = possible & (doubtful > 0)
+        if kept.part is not None:
+            for limit, doubt in zip(limits, doubts, strict=True):
+                if (one := possible & doubt & (doubtful == 1)).any():
+                    matchers.append(probing.match_bounded(kept.only(one), *limit))
+            rest &= doubtful > 1
+        for matcher in matchers:
+            yield _shifted(partials_by_row(matcher, self._aggregates), probes.start)
+        if rest.any():
+            yield from self._halved(batch, places, probes, kept, kept_places, np.flatnonzero(rest))
+
+    def _halved(
+        self, batch: pa.RecordBatch, places: Places, probes: range, kept: Kept, kept_places: Places, rows: Words
+    ) -> Iterator[pa.RecordBatch]:
+        """Of kept rows in doubt, fewer are so for half of the probes; pairs of a few are gone through one by one."""
+        rest, rest_places = self._operator.keep_some(Side.RIGHT, kept, rows), kept_places.of(rows)
+        if len(probes) <= FEW:
+            probing = self._operator.probing(Side.LEFT, batch.slice(probes.start, len(probes)))
+            mine = places.of(np.arange(probes.start, probes.stop))
+            matcher = self._in_window(probing, mine, rest, rest_places)
+            yield _shifted(partials_by_row(matcher, self._aggregates), probes.start)
+            return
+        middle = probes.start + len(probes) // 2
+        for half in (range(probes.start, middle), range(middle, probes.stop)):
+            yield from self._divided(batch, places, half, rest, rest_places)
+
+    def _in_window(self, probing: Probing, mine: Places, kept: Kept, kept_places: Places) -> Parts:
+        """The pairs that are in the window, one by one."""
+        found = []
+        for lefts, rights in probing.match(kept).pairs(ROOM):
+            good = within(self._operator.window, mine, lefts, kept_places, rights)
+            good &= kept_places.own[rights] < mine.other[lefts]
+            found.append((lefts[good], rights[good]))
+        lefts, rights = (np.concatenate([pair[s] for pair in found] or [np.empty(0, np.int64)]) for s in Side)
+        sizes = (probing.batch.num_rows, kept.batch.num_rows)
+        everything = (np.arange(sizes[0]), np.arange(sizes[1]))
+        return Parts((probing.batch, kept.batch), (Part(These(lefts, rights, sizes), everything, ()),))
+
+    def _merged(self, partials: list[pa.RecordBatch], rows: int) -> pa.RecordBatch:
+        """One line per left row, whether it has partners or not."""
+        columns = partial_columns(self._aggregates)
+        schema = partial_schema(self._aggregates, ())
+        number = pa.field(ROW, pa.int64())
+        table = pa.Table.from_batches(partials, pa.schema([number, *schema]))
+        merges = [(name, column.merge) for name, column in zip(schema.names, columns, strict=True)]
+        merged = table.group_by(ROW).aggregate(merges)
+        lines = np.full(rows, -1)
+        lines[np.asarray(merged[ROW])] = np.arange(merged.num_rows)
+        taken = pa.array(lines, mask=lines < 0)
+        arrays = [merged[f"{name}_{how}"].combine_chunks().take(taken) for name, how in merges]
+        return pa.RecordBatch.from_arrays(
+            [array.cast(field.type) for array, field in zip(arrays, schema, strict=True)], schema=schema
+        )
+
+
+def _some(kept: Kept, chosen: Flags) -> Kept:
+    """Some of the rows that are kept; those that are not sorted are numbered anew."""
+    if chosen.all():
+        return kept
+    if kept.part is not None:
+        return kept.only(chosen)
+    batch = take_rows(kept.batch, np.flatnonzero(chosen))
+    return Kept(batch, np.arange(batch.num_rows), None)
+
+
+def _shifted(partials: pa.RecordBatch, rows: int) -> pa.RecordBatch:
+    numbers = np.asarray(partials.column(0)) + rows
+    return partials.set_column(0, partials.schema.field(0), pa.array(numbers))

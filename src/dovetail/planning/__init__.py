@@ -1,0 +1,1 @@
+"""From a condition and statistics to a plan: which router, which operator, and why."""

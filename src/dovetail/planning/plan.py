@@ -1,0 +1,99 @@
+"""A plan: what a join will do, and why. Plans are plain values; making one reads no data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dovetail.condition import Condition, text_of
+from dovetail.core.rows import Side
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One decision with its reason."""
+
+    name: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Diagonal:
+    """A window that slides over the side whose keys are unique, in tables."""
+
+    one: Side
+    tables: int
+    table_rows: int
+    rows: int  # of that side
+    clusteredness: str = ""  # as it was measured
+    mishits: float | None = None  # expected share of the other side
+
+    @property
+    def window_share(self) -> float:
+        return min(1.0, self.tables * self.table_rows / max(1, self.rows))
+
+    @property
+    def lines(self) -> list[tuple[str, str]]:
+        """What explain says of it."""
+        size = f"{self.tables} tables of {self.table_rows:,} rows"
+        lines = [("window", f"{size}, {self.window_share:.1%} of {self.one.alias}")]
+        if self.clusteredness:
+            lines.insert(0, ("clustered", self.clusteredness))
+        if self.mishits is not None:
+            share = f"about {self.mishits:.1%}" if self.mishits >= 0.0005 else "hardly any"
+            lines.append(("mishits", f"{share} of {self.one.other.alias}, joined at the end"))
+        return lines
+
+
+@dataclass(frozen=True, slots=True)
+class JoinPlan:
+    condition: Condition
+    how: str
+    operator: Choice
+    driven: tuple[str, ...] = ()  # what finds candidates
+    checked: tuple[str, ...] = ()  # what else they must satisfy
+    at_rest: bool = False  # the operator is a kernel that sees both sides complete
+    router: Choice | None = None  # None in process: there is only one cell
+    cells: int = 1
+    tasks: int = 1  # that the cells are spread over
+    rows: tuple[int, int] | None = None  # of both sides, where they were counted
+    pairs: float | None = None  # about how many, by a sample
+    memory_bytes: int | None = None
+    advice: tuple[str, ...] = field(default=())
+    diagonal: Diagonal | None = None  # algorithm diag
+    delays: tuple[str, ...] = ()  # windows of time: how late rows may be
+    parameters: Mapping[str, Any] = field(default_factory=dict)  # of the operator, as they were given
+
+    def explain(self) -> str:
+        lines = [("join", self.how), ("condition", self.condition.text)]
+        for side in (0, 1):
+            lines += [("filter", f"{text_of(f)}, before the join") for f in self.condition.filters[side]]
+        lines += [("driven by", by) for by in self.driven]
+        lines += [("checked", f"{what}, on every candidate pair") for what in self.checked]
+        lines.append(("kernel" if self.at_rest else "operator", f"{self.operator.name}: {self.operator.why}"))
+        lines += [("parameter", f"{name} = {value!r}") for name, value in self.parameters.items()]
+        if self.diagonal is not None:
+            lines += self.diagonal.lines
+        lines += [("delay", delay) for delay in self.delays]
+        if self.rows is not None:
+            lines.append(("rows", f"{self.rows[0]:,} and {self.rows[1]:,}"))
+        if self.pairs is not None:
+            lines.append(("pairs", f"{_about(self.pairs)}, by a sample"))
+        if self.router is not None:
+            size = f"{self.cells} cells" if self.cells == self.tasks else f"{self.cells} cells in {self.tasks} tasks"
+            lines.append(("router", f"{self.router.name}, {size}: {self.router.why}"))
+        lines.append(("memory", "no limit" if self.memory_bytes is None else f"{self.memory_bytes:,} bytes per cell"))
+        lines += [("advice", advice) for advice in self.advice]
+        return "\n".join(f"{name:<10} {text}" for name, text in lines)
+
+    def __str__(self) -> str:
+        return self.explain()
+
+
+def _about(number: float) -> str:
+    """Two digits: a sample does not know more."""
+    if number < 1:
+        return "hardly any"
+    digits = max(0, len(str(int(number))) - 2)
+    return f"about {round(number / 10**digits) * 10**digits:,}"

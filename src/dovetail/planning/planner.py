@@ -1,0 +1,399 @@
+"""From a condition to a plan: which operator, which router, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from dovetail.condition import Call, Condition, Distance, Predicate, describe, text_of
+from dovetail.core.rows import Side
+from dovetail.errors import InputError, PlanError
+from dovetail.matching import PLANE_AND_SPACE, Drive, choose_drive
+from dovetail.operators.diner.keys import ordering_predicate
+from dovetail.operators.pmj.sweep_order import SweepOrder
+from dovetail.operators.registry import check_join_type, check_parameters, operator_class
+from dovetail.planning.plan import Choice, JoinPlan
+from dovetail.planning.statistics import Samples, estimated_pairs
+from dovetail.storage.budget import Budget, Shares
+from dovetail.window import Window
+
+HOW = {
+    "inner": "inner",
+    **dict.fromkeys(["left", "leftouter", "left_outer"], "left"),
+    **dict.fromkeys(["right", "rightouter", "right_outer"], "right"),
+    **dict.fromkeys(["full", "outer", "fullouter", "full_outer"], "full"),
+    **dict.fromkeys(["semi", "leftsemi", "left_semi"], "left_semi"),
+    **dict.fromkeys(["anti", "leftanti", "left_anti"], "left_anti"),
+}
+"""Spark's names of join types, with their aliases."""
+
+KERNELS = {
+    "none": ("nested_loop", "nothing to sort or hash by: every pair is a candidate"),
+    "one_inequality": ("one_inequality", "both sides sorted; the partners of a row are one end of the other side"),
+    "two_inequalities": ("two_inequalities", "sweep over one attribute, look up the other in a set of bits"),
+    "band": ("band", "both sides sorted; the partners of a row are neighbours"),
+    "two_bands": ("band2d", "each attribute sorted by itself; strips of one are swept along the other"),
+    "rectangles": ("rectangles", "strips along y, in each of them a sweep along x"),
+    "distance": ("distance", "boxes of the radius around left points visit cells of right points"),
+    "similarity": ("similarity", "strips along the principal axes, or all distances by a matrix product"),
+    "overlap": ("overlap", "two inequalities between starts and ends"),
+    "unequal": ("unequal", "all but the partners by equality"),
+}
+
+DIAG, WAVES = "diag", "waves"  # algorithms that are no operators
+AT_ARRIVAL = ("shj",)
+"""Operators that leave no result for later."""
+
+NESTED_LOOP = Choice("nested_loop", "nothing to hash on or to order by")
+SPARE = 4  # times what tables and their indexes should take: nothing is known of what else will be held
+INDEX_BYTES = 48  # most that an index takes for a row
+
+WINDOWED = ("inner", "left", "left_semi", "left_anti")
+
+NESTED_LOOP_ADVICE = (
+    "every row is compared with every row of the other side, because nothing orders or hashes both: "
+    "a conjunct such as l.key = r.key, l.x < r.x or abs(l.x - r.x) <= 1 (joined by AND) would avoid that"
+)
+OR_ADVICE = "one join for each alternative, without what the earlier ones have found, would avoid that"
+
+
+def join_type(how: str) -> str:
+    """The join type by its main name."""
+    found = HOW.get(str(how).lower())
+    if found is None:
+        raise InputError(f"how must be one of {', '.join(sorted(set(HOW.values())))}; got {how!r}.")
+    return found
+
+
+class Diagonals(Protocol):
+    """Makes plans along the diagonal, by a look at rows that can be read by position."""
+
+    def plan(
+        self, condition: Condition, how: str, memory_bytes: int | None, parameters: Mapping[str, Any], *, asked: bool
+    ) -> tuple[JoinPlan | None, tuple[str, ...]]:
+        """The plan, if it is asked for or pays; else None, and why not, if that was found out."""
+
+
+class Unseen:
+    """Rows that can be read by position, and are not looked at: a request is checked before anything is read."""
+
+    def plan(
+        self, condition: Condition, how: str, memory_bytes: int | None, parameters: Mapping[str, Any], *, asked: bool
+    ) -> tuple[JoinPlan | None, tuple[str, ...]]:
+        return (JoinPlan(condition, how, Choice(DIAG, "asked for"), memory_bytes=memory_bytes) if asked else None), ()
+
+
+class TableSize(NamedTuple):
+    """Of both tables together, as they are in memory."""
+
+    rows: int
+    nbytes: int
+
+    def fits(self, memory_bytes: int) -> bool:
+        """Whether all rows and their indexes can be kept, with much to spare."""
+        return SPARE * (self.nbytes + INDEX_BYTES * self.rows) <= memory_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class InputFacts:
+    """What is known of both inputs besides their schemas: how they come, where they are joined, how large they are."""
+
+    kind: Literal["at_rest", "progressive", "stream"] = "at_rest"
+    on_spark: bool = False
+    ends: bool = True  # streams: whether their end can be told
+    window: Window | None = None  # streams
+    size: TableSize | None = None  # where it is known for sure; an estimate is not enough
+    diagonal: Diagonals | None = None  # where rows can be read by position
+
+
+AT_REST = InputFacts()
+
+
+def plan_join(
+    condition: Condition,
+    how: str = "inner",
+    facts: InputFacts = AT_REST,
+    *,
+    algorithm: str = "auto",
+    memory_bytes: int | None = None,
+    parameters: Mapping[str, Any] | None = None,
+) -> JoinPlan:
+    """The plan of a join: what runs, wherever it was asked for. What cannot be done is refused here.
+
+    On Spark it is the plan of one cell; a look at the data then adds a router to it.
+    """
+    how, given = join_type(how), dict(parameters or {})
+    if facts.window is not None:
+        return _within_window(condition, how, facts.window, algorithm, memory_bytes)
+    if facts.on_spark and how != "inner":
+        _check_outer(how, facts, algorithm)
+    Shares(Budget(memory_bytes), block_rows=1)  # refuses a budget that is too small, before any work
+    if given and algorithm == "auto":
+        raise InputError(
+            f"{', '.join(given)}: not an option of a join of tables in process. Algorithms have parameters: say "
+            "which is meant by algorithm='pmj' or another."
+        )
+    plan, advice = _along_diagonal(condition, how, facts, algorithm, memory_bytes, given)
+    if plan is not None:
+        return plan
+    name = "auto" if algorithm == DIAG else algorithm
+    if facts.kind == "progressive" and facts.on_spark:
+        plan = _in_waves(condition, how, name, memory_bytes)
+    elif facts.kind == "stream":
+        plan = _of_streams(condition, how, facts, name, memory_bytes)
+    elif name != "auto":
+        plan = _by_operator(condition, how, _named(condition, name), memory_bytes, given)
+    elif facts.kind == "progressive":
+        plan = _by_operator(condition, how, _as_rows_come(condition, how, memory_bytes, facts.size), memory_bytes)
+    elif facts.on_spark and how == "inner" and condition.equalities and choose_drive(condition).kind == "none":
+        plan = _by_operator(condition, how, _symmetric_hash(condition), memory_bytes)  # no row waits for the others
+    else:
+        plan = _by_kernel(condition, how, memory_bytes)
+    return replace(plan, advice=(*plan.advice, *advice))
+
+
+def _check_outer(how: str, facts: InputFacts, algorithm: str) -> None:
+    """Refuse what gives inner joins only on Spark."""
+    if facts.kind == "progressive":
+        raise PlanError(f"how={how!r}: Spark DataFrames are joined progressively by inner joins only.")
+    if facts.kind == "stream":
+        raise PlanError(f"how={how!r} on streams needs a window; without one there are inner joins only.")
+    if algorithm not in ("auto", DIAG):
+        raise PlanError(f"how={how!r}: algorithm={algorithm!r} gives inner joins only on Spark. Leave it to us.")
+
+
+def _along_diagonal(
+    condition: Condition,
+    how: str,
+    facts: InputFacts,
+    algorithm: str,
+    memory_bytes: int | None,
+    parameters: Mapping[str, Any],
+) -> tuple[JoinPlan | None, tuple[str, ...]]:
+    asked = algorithm == DIAG
+    if not asked and (algorithm != "auto" or facts.kind != "at_rest" or facts.diagonal is None):
+        return None, ()
+    if asked and not condition.equalities:
+        raise PlanError(f"algorithm={DIAG!r} cannot run {condition.text}: it needs an equality between the two sides.")
+    if facts.diagonal is None:
+        raise InputError(
+            f"algorithm={DIAG!r} has to know how many rows there are and may read them twice: give tables or Parquet "
+            "files in process, plain reads of Parquet files on Spark."
+        )
+    return facts.diagonal.plan(condition, how, memory_bytes, parameters, asked=asked)
+
+
+def _by_kernel(condition: Condition, how: str, memory_bytes: int | None) -> JoinPlan:
+    """By the kernel of the condition's class, which sees both sides complete."""
+    drive = choose_drive(condition)
+    kernel = _kernel(drive)
+    return JoinPlan(
+        condition,
+        how,
+        kernel,
+        driven=_driven(drive),
+        checked=checked_beside(condition, (*drive.equal, *drive.predicates)),
+        at_rest=True,
+        memory_bytes=memory_bytes,
+        advice=_advice(condition) if kernel.name == "nested_loop" else (),
+    )
+
+
+def _in_waves(condition: Condition, how: str, algorithm: str, memory_bytes: int | None) -> JoinPlan:
+    """By small jobs over cells, each of which runs a kernel."""
+    if algorithm not in ("auto", WAVES):
+        raise PlanError(f"algorithm={algorithm!r} is for progressive joins in process; DataFrames are joined in waves.")
+    plan = _by_kernel(condition, how, memory_bytes)
+    why = f"small jobs over cells, the promising ones first; in a cell {plan.operator.name}: {plan.operator.why}"
+    return replace(plan, operator=Choice(WAVES, why), at_rest=False)
+
+
+def _of_streams(
+    condition: Condition, how: str, facts: InputFacts, algorithm: str, memory_bytes: int | None
+) -> JoinPlan:
+    """By an operator whose state outlives micro-batches."""
+    if not condition.equalities and not facts.ends:
+        raise PlanError(
+            f"{condition.text} has no equality between the two streams: without a window every row would have to be "
+            "compared with every other for ever. Say how long rows can match, as in window=dovetail.window(rows=…) or "
+            "dovetail.window(time=…, on=…), or add an equality; or, if the streams end, say so by end=… and "
+            "algorithm='diner'."
+        )
+    if algorithm != "auto":
+        operator = _named(condition, algorithm)
+    elif condition.equalities and (memory_bytes is None or not facts.ends):
+        operator = _symmetric_hash(condition)
+    else:
+        operator = _spilling(condition, how, in_batches=True) or NESTED_LOOP
+    if operator.name not in AT_ARRIVAL and not facts.ends:
+        raise PlanError(
+            f"algorithm={operator.name!r} leaves pairs for later, which a stream without end never comes to. "
+            "If the streams end, say how one can tell: end=\"kind = 'end'\", or end='available' if what is available "
+            f"now is all. Else give one of {', '.join(AT_ARRIVAL)}, or leave it to us."
+        )
+    return _by_operator(condition, how, operator, memory_bytes)
+
+
+def _within_window(
+    condition: Condition, how: str, window: Window, algorithm: str, memory_bytes: int | None
+) -> JoinPlan:
+    """By sorted runs of what the window holds."""
+    if algorithm not in ("auto", "spo"):
+        raise PlanError(f"algorithm={algorithm!r} does not join within windows; spo does.")
+    if how not in WINDOWED:
+        raise PlanError(f"how={how!r} is not available for windowed streams; there are {', '.join(WINDOWED)}.")
+    for side, name in enumerate(window.on or ()):
+        schema = condition.schemas[side]
+        if name not in schema.names or not pa.types.is_timestamp(schema.field(name).type):
+            raise InputError(
+                f"the window is of time on {name!r}, which is not a timestamp of the {Side(side).name.lower()} side."
+            )
+    drive = choose_drive(condition)
+    return JoinPlan(
+        condition,
+        how,
+        Choice("spo", f"sorted runs of both streams, within {window.text}"),
+        driven=_driven(drive),
+        checked=checked_beside(condition, (*drive.equal, *drive.predicates)),
+        memory_bytes=memory_bytes,
+        delays=window.delay_lines,
+    )
+
+
+def with_estimate(plan: JoinPlan, samples: Samples) -> JoinPlan:
+    """The plan with what samples of both sides tell."""
+    pairs = estimated_pairs(plan.condition, choose_drive(plan.condition), samples)
+    return replace(plan, rows=(samples[0].rows, samples[1].rows), pairs=pairs)
+
+
+def _kernel(drive: Drive) -> Choice:
+    what = " AND ".join(describe(p) for p in drive.predicates)
+    if drive.equal:
+        keys = " AND ".join(describe(p) for p in drive.equal)
+        if drive.kind == "none":
+            return Choice("equality", f"both sides sorted by {keys} and merged")
+        return Choice(f"equality, {drive.kind}", f"groups of equal {keys}, joined by {what} within")
+    match drive.predicates:
+        case [Distance(left)] if len(left) not in PLANE_AND_SPACE:
+            return Choice(*KERNELS["similarity"])
+    return Choice(*KERNELS[drive.kind])
+
+
+def _by_operator(
+    condition: Condition,
+    how: str,
+    operator: Choice,
+    memory_bytes: int | None,
+    parameters: Mapping[str, Any] | None = None,
+) -> JoinPlan:
+    """By an operator that takes rows as they come."""
+    check_join_type(operator.name, how)
+    check_parameters(operator_class(operator.name), parameters or {})
+    driven = _finders(operator, condition)
+    return JoinPlan(
+        condition,
+        how,
+        operator,
+        driven=tuple(describe(p) for p in driven),
+        checked=checked_beside(condition, driven),
+        memory_bytes=memory_bytes,
+        advice=_advice(condition) if operator is NESTED_LOOP else (),
+        parameters=dict(parameters or {}),
+    )
+
+
+def _finders(operator: Choice, condition: Condition) -> tuple[Predicate, ...]:
+    """The predicates by which an operator finds candidates."""
+    if operator.name == "nested_loop":
+        return ()
+    if operator.name == "pmj":
+        return SweepOrder(condition).predicates
+    if operator.name == "spo":
+        drive = choose_drive(condition)
+        return (*drive.equal, *drive.predicates)
+    if operator.name == "diner" and not condition.equalities:
+        return tuple(p for p in (ordering_predicate(condition),) if p is not None and p in condition.predicates)
+    return condition.equalities
+
+
+def _driven(drive: Drive) -> tuple[str, ...]:
+    equal, others = ([describe(p) for p in predicates] for predicates in (drive.equal, drive.predicates))
+    if len(others) > 2:  # inequalities: the data decides
+        others = [f"the two that the fewest pairs satisfy of {', '.join(others)}"]
+    return (*equal, *others)
+
+
+def checked_beside(condition: Condition, driven: Sequence[Predicate]) -> tuple[str, ...]:
+    """What candidates have to satisfy beside what drives the join."""
+    others = [describe(p) for p in condition.predicates if p not in driven]
+    return (*others, *(text_of(part) for part in condition.residual))
+
+
+def _advice(condition: Condition) -> tuple[str, ...]:
+    """What would avoid the nested loop."""
+    alternatives = [part for part in condition.residual if isinstance(part, Call) and part.function == "or"]
+    return (NESTED_LOOP_ADVICE, *(f"{text_of(part)}: {OR_ADVICE}" for part in alternatives))
+
+
+# Which operator.
+
+
+def spilling_operator(condition: Condition, how: str, *, in_batches: bool = False) -> str | None:
+    """The operator that finds candidates by the condition and keeps to any budget; None where there is none.
+
+    diner finds equal keys by hash and gives results at once, but orders by one key only. pmj runs the kernel of the
+    whole condition. `in_batches`: the state is saved after each batch of rows, which costs diner less.
+    """
+    kind = choose_drive(condition).kind
+    by_one_key = bool(condition.equalities) or (in_batches and kind in ("band", "one_inequality"))
+    for name in ("diner", "pmj") if by_one_key else ("pmj",):
+        operator = operator_class(name)
+        if how in operator.join_types and operator.refuses(condition) is None:
+            return name
+    return None
+
+
+def _named(condition: Condition, algorithm: str) -> Choice:
+    refusal = operator_class(algorithm).refuses(condition)
+    if refusal is not None:
+        raise PlanError(f"algorithm={algorithm!r} cannot run {condition.text}: {refusal}.")
+    return Choice(algorithm, "asked for" + (f"; {SweepOrder(condition).text}" if algorithm == "pmj" else ""))
+
+
+def _as_rows_come(condition: Condition, how: str, memory_bytes: int | None, size: TableSize | None) -> Choice:
+    """For a progressive join in process: what spills, unless everything fits for sure."""
+    fits = memory_bytes is None or (size is not None and size.fits(memory_bytes))
+    if condition.equalities and how == "inner" and fits:
+        return _symmetric_hash(condition, "no limit of memory" if memory_bytes is None else "both tables fit in memory")
+    found = _spilling(condition, how)
+    if found is not None:
+        return found
+    if how in operator_class("spo").join_types and (how != "inner" or (fits and choose_drive(condition).predicates)):
+        return Choice("spo", "sorted runs of both sides, kept in memory" + ("" if how == "inner" else f", for {how}"))
+    return NESTED_LOOP
+
+
+def _spilling(condition: Condition, how: str, *, in_batches: bool = False) -> Choice | None:
+    name = spilling_operator(condition, how, in_batches=in_batches)
+    wanted = "" if how == "inner" else f", for {how}"
+    match name:
+        case "pmj":
+            return Choice(
+                name, f"progressive merge join{wanted}; {SweepOrder(condition).text}; spills what does not fit"
+            )
+        case "diner" if condition.equalities:
+            return Choice(name, f"hash join on {_equal_keys(condition)}; spills what gives the fewest results")
+        case "diner":
+            return Choice(name, "ordered by one key; spills what gives the fewest results")
+    return None
+
+
+def _symmetric_hash(condition: Condition, why: str = "") -> Choice:
+    return Choice("shj", f"symmetric hash join on {_equal_keys(condition)}" + (why and f"; {why}"))
+
+
+def _equal_keys(condition: Condition) -> str:
+    return " AND ".join(describe(p) for p in condition.equalities)

@@ -1,0 +1,122 @@
+"""What a look at a sample tells: how many pairs there will be, and how far values reach."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dovetail.condition import Condition, columns_of, keyed_rows
+from dovetail.core.codes import Words, is_fixed, numbers, rough_codes
+from dovetail.core.rows import Side, empty_batch, take_rows
+from dovetail.matching import Drive, build_matcher
+
+SAMPLE = 4096  # rows of a side
+CROSS = 1024  # rows of a side, where every pair of them has to be looked at
+ZONES = 32  # boxes of a batch
+ORDERED = ("one_inequality", "two_inequalities", "overlap", "rectangles")  # classes whose blocks are pruned by boxes
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How far the keys of all rows of a side reach. Adding up those of parts gives that of the whole."""
+
+    boxes: NDArray[np.int64]  # (box, key, 0: least and 1: greatest) rough codes; every row is in one of the boxes
+    longest: tuple[float, ...] = ()  # intervals, in units of their numbers; one per interval
+
+    def __add__(self, other: Reach) -> Reach:
+        return Reach(np.concatenate([self.boxes, other.boxes]), tuple(map(max, self.longest, other.longest)))
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Some rows of a side, taken at random, and what is known of all of them."""
+
+    rows: int  # in all
+    batch: pa.RecordBatch  # of the columns that the condition reads
+    reach: Reach | None = None  # None: not known
+
+    @property
+    def weight(self) -> float:
+        """How many rows of the side each row of the sample stands for."""
+        return self.rows / max(1, int(self.batch.num_rows))
+
+    def thinned(self, rows: int, side: Side) -> Sample:
+        if self.batch.num_rows <= rows:
+            return self
+        chosen = np.random.default_rng(side).choice(self.batch.num_rows, rows, replace=False)
+        return replace(self, batch=take_rows(self.batch, np.sort(chosen)))
+
+
+Samples = tuple[Sample, Sample]
+
+
+def read_columns(condition: Condition, side: Side) -> list[str]:
+    """The columns of a side that the condition reads, in the order of the schema."""
+    expressions = (*condition.conjuncts, *condition.filters[0], *condition.filters[1])
+    read = {column.name for e in expressions for column in columns_of(e) if column.side is side}
+    return [name for name in condition.schema(side).names if name in read]
+
+
+def sampled_columns(condition: Condition, side: Side) -> list[str]:
+    """What the condition reads of a side; if that is nothing, a column to count rows by."""
+    return read_columns(condition, side) or condition.schema(side).names[:1]
+
+
+def sample_table(condition: Condition, side: Side, table: pa.Table) -> Sample:
+    """A sample of a table in memory."""
+    rows = np.arange(table.num_rows)
+    if len(rows) > SAMPLE:  # seeds differ: two samples of one table must not be the same rows
+        rows = np.sort(np.random.default_rng(side).choice(len(rows), SAMPLE, replace=False))
+    chosen = table.select(sampled_columns(condition, side)).take(pa.array(rows)).combine_chunks()
+    batches = chosen.to_batches()
+    batch = batches[0] if batches else empty_batch(chosen.schema)
+    return Sample(table.num_rows, batch)
+
+
+def measure(condition: Condition, drive: Drive, side: Side, batch: pa.RecordBatch) -> Reach | None:
+    """How far the keys of a batch reach; None if there are none, or if nobody needs to know."""
+    if drive.kind not in ORDERED or drive.equal:
+        return None
+    _, columns = keyed_rows(condition, side, batch, [pair[side] for pair in drive.ordered_keys])
+    if not len(columns[0]):
+        return None
+    return Reach(_boxes([rough_codes(column) for column in columns]), tuple(_longest(drive, side, columns)))
+
+
+def _boxes(codes: list[Words]) -> NDArray[np.int64]:
+    """Boxes around neighbours in the order of the first key."""
+    order = np.argsort(codes[0])
+    starts = np.unique(np.arange(ZONES) * len(order) // ZONES)
+    ordered = [column[order] for column in codes]
+    ends = [(np.minimum.reduceat(column, starts), np.maximum.reduceat(column, starts)) for column in ordered]
+    return np.stack([np.stack(both, axis=1) for both in ends], axis=1)
+
+
+def _longest(drive: Drive, side: Side, columns: list[pa.Array]) -> list[float]:
+    """The ordered keys of an overlap are (l.low, r.high), (l.high, r.low)."""
+    if (
+        drive.kind not in ("overlap", "rectangles")
+        or len({c.type for c in columns}) > 1
+        or not is_fixed(columns[0].type)
+    ):
+        return []
+    lengths = []
+    for one, other in zip(columns[::2], columns[1::2], strict=True):
+        low, high = (one, other) if side is Side.LEFT else (other, one)
+        with np.errstate(invalid="ignore"):
+            length = float(np.max(numbers(high) - numbers(low), initial=0.0))
+        lengths.append(length if np.isfinite(length) else np.inf)
+    return lengths
+
+
+def estimated_pairs(condition: Condition, drive: Drive, samples: Samples) -> float:
+    """About how many pairs match."""
+    if not all(sample.batch.num_rows for sample in samples):
+        return 0.0
+    if drive.kind == "none" and not drive.equal:
+        samples = (samples[0].thinned(CROSS, Side.LEFT), samples[1].thinned(CROSS, Side.RIGHT))
+    found = build_matcher(condition, samples[0].batch, samples[1].batch).count()
+    return found * samples[0].weight * samples[1].weight

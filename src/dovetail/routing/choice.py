@@ -1,0 +1,140 @@
+"""Which router sends rows to cells: every candidate routes the sample, and the one with the least work is taken.
+
+The work is what the busiest task has to do plus the fair share of everything, counted in rows that arrive and pairs
+that are found. So a router that copies rows too often loses, and one that fills a single cell does, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dovetail.core.rows import Side, take_rows
+from dovetail.matching import build_matcher
+from dovetail.planning.plan import Choice
+from dovetail.planning.statistics import Sample
+from dovetail.routing.candidates import Task, candidates
+from dovetail.routing.grid import GridRouter
+from dovetail.routing.protocol import Router, Visits
+
+PAIR = 0.2  # the work of a result, in rows
+FEW = 1024  # rows of a sample whose pairs are listed
+PAIRS = 1 << 14  # of them that are placed in cells
+UNEVEN = 2.0  # times the average that a cell may have before it is split
+
+Loads = NDArray[np.float64]
+Places = NDArray[np.int64]
+
+
+class Routing(NamedTuple):
+    """A router, how much work each of its cells has, and why it was taken."""
+
+    router: Router
+    loads: Loads
+    choice: Choice
+
+
+def choose_router(task: Task) -> Routing:
+    """The candidate with the least work."""
+    pairs = _sample_pairs(task)
+    routings = [_measured(task, pairs, router, choice) for router, choice in candidates(task)]
+    return min(routings, key=lambda routing: _work(task, routing.loads))
+
+
+def in_tasks(loads: Loads, tasks: int) -> list[int]:
+    """The task of each cell: heavy cells first, each to the task that has the least to do."""
+    filled = np.zeros(max(1, min(tasks, len(loads))))
+    chosen = [0] * len(loads)
+    for cell in np.argsort(-loads, kind="stable").tolist():
+        chosen[cell] = int(np.argmin(filled))
+        filled[chosen[cell]] += loads[cell] + 1
+    return chosen
+
+
+def _work(task: Task, loads: Loads) -> float:
+    busiest = np.bincount(in_tasks(loads, task.tasks), loads).max(initial=0.0)
+    return float(busiest + loads.sum() / task.tasks)
+
+
+class _Pairs(NamedTuple):
+    """Matching pairs by row of the samples, and how many pairs each of them stands for."""
+
+    rows: tuple[Places, Places]
+    weight: float
+
+
+NO_PAIRS = _Pairs((np.empty(0, np.int64), np.empty(0, np.int64)), 0.0)
+
+
+def _sample_pairs(task: Task, few: int = FEW) -> _Pairs:
+    if not task.listed:
+        return NO_PAIRS
+    rows = [_some(sample, seed, few) for seed, sample in enumerate(task.samples)]
+    batches = [take_rows(sample.batch, chosen) for sample, chosen in zip(task.samples, rows, strict=True)]
+    chunks = list(build_matcher(task.condition, batches[0], batches[1]).pairs(PAIRS))
+    if not chunks:
+        return NO_PAIRS
+    left, right = (np.concatenate([chunk[side] for chunk in chunks]) for side in Side)
+    chosen = np.random.default_rng(0).choice(len(left), min(len(left), PAIRS), replace=False)
+    sampled = task.samples[0].rows / len(rows[0]) * task.samples[1].rows / len(rows[1])
+    return _Pairs((rows[0][left[chosen]], rows[1][right[chosen]]), sampled * len(left) / len(chosen))
+
+
+def _some(sample: Sample, seed: int, few: int) -> Places:
+    rows = np.arange(sample.batch.num_rows)
+    return rows if len(rows) <= few else np.sort(np.random.default_rng(seed).choice(rows, few, replace=False))
+
+
+def _measured(task: Task, pairs: _Pairs, router: Router, choice: Choice) -> Routing:
+    """The candidate with its loads; crowded cells of a grid are split."""
+    loads = _loads(task, pairs, router)
+    fair = float(loads.sum()) / task.tasks
+    if isinstance(router, GridRouter) and loads.max(initial=0.0) > UNEVEN * fair:
+        pieces = np.clip(np.round(loads / fair), 1, task.tasks).astype(np.int64)
+        larger = Side.LEFT if task.samples[0].rows >= task.samples[1].rows else Side.RIGHT
+        router = replace(router, pieces=pieces, dealt=larger if task.unique is None else task.unique)
+        loads = _loads(task, pairs, router)
+        choice = Choice(choice.name, f"{choice.why}; crowded cells that are split: {int((pieces > 1).sum())}")
+    return Routing(router, loads, choice)
+
+
+def expected_pairs(task: Task, router: Router) -> Loads:
+    """How many pairs meet in each cell, by as much of the sample as it takes to see enough of them."""
+    pairs = _sample_pairs(task)
+    seen = len(pairs.rows[0])
+    if seen < PAIRS:
+        pairs = _sample_pairs(task, int(FEW * np.sqrt(PAIRS / max(1, seen))))
+    return _expected(task, pairs, router)[1]
+
+
+def _loads(task: Task, pairs: _Pairs, router: Router) -> Loads:
+    """The work of each cell: rows that visit it, and pairs that meet in it."""
+    rows, met = _expected(task, pairs, router)
+    return rows + met * PAIR
+
+
+def _expected(task: Task, pairs: _Pairs, router: Router) -> tuple[Loads, Loads]:
+    """Rows of both sides and pairs in each cell."""
+    rows = np.zeros(router.cells)
+    met = []
+    for side in Side:
+        sample = task.samples[side]
+        visits = router.route(side, sample.batch, np.arange(sample.batch.num_rows))
+        rows += np.bincount(visits.cells, minlength=router.cells) * sample.weight
+        met.append(_meeting_places(visits, pairs.rows[side], sample.batch.num_rows, router.cells))
+    shared = np.intersect1d(met[0], met[1], assume_unique=True)
+    meetings = np.bincount(shared % router.cells, minlength=router.cells).astype(np.float64)
+    return rows, meetings * pairs.weight
+
+
+def _meeting_places(visits: Visits, wanted: Places, rows: int, cells: int) -> Places:
+    """For each wanted row and each cell that it visits: its place among the wanted ones and the cell, as one number."""
+    counts = np.bincount(visits.rows, minlength=rows)
+    starts = np.cumsum(counts) - counts
+    times = counts[wanted]
+    offsets = np.arange(int(times.sum())) - np.repeat(np.cumsum(times) - times, times)
+    by_row = visits.cells[np.argsort(visits.rows, kind="stable")]
+    return np.repeat(np.arange(len(wanted)), times) * cells + by_row[np.repeat(starts[wanted], times) + offsets]

@@ -1,0 +1,228 @@
+"""A grid: rows visit the cells that they touch, and any two matching rows share exactly one.
+
+Each axis is cut into slabs, by values of a sample. There are two kinds of axes:
+
+    Window   r.x + low <= l.x <= r.x + high       One side is at home in the slab of its value; a row of the other
+             bands, distances                     visits every slab in which a partner can be: its neighbours.
+
+    Span     l.low < r.high and l.high > r.low    Two intervals that meet: the later one begins inside the other.
+             overlaps, rectangles                 Where it begins is the reference point; its slab is where they meet.
+
+        slab     1     |     2     |     3
+        left        |------------------|          part 0: left rows where they begin, right ones wherever they are
+        right          |     |---|     |          part 1: left rows where they are but did not begin, right ones where
+                                                          they begin
+    On a span every slab has two parts, so that the reference point needs no check: with both sides in all slabs that
+    they touch, a pair would meet wherever it stays together. With several axes a cell is one slab and part of each.
+
+A cell that would get too much is split: one side is dealt out to its pieces, the other visits all of them.
+
+Dittrich, Seeger, Data redundancy and duplicate detection in spatial join processing, ICDE 2000 (reference points);
+DeWitt, Naughton, Schneider, An evaluation of non-equijoin algorithms, VLDB 1991 (ranges with neighbours).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dovetail.condition import (
+    Band,
+    Condition,
+    Distance,
+    Expression,
+    Interval,
+    Literal,
+    Predicate,
+    closed_bounds,
+    columns_of,
+    keyed_rows,
+)
+from dovetail.condition.expression import type_of
+from dovetail.core.codes import Floats, Words, list_lengths, numbers, rough_codes
+from dovetail.core.rows import Rows, Side
+from dovetail.routing.protocol import Spread, Visits
+
+Slabs = NDArray[np.int64]
+Cuts = NDArray[Any]  # where slabs begin, but for the first: doubles for windows, codes for spans
+Range = tuple[Slabs, Slabs]  # the first and the last slab of each row; none if the last is less
+
+DOUBLE, SINGLE = 2.0**-48, 2.0**-20  # relative errors of sums, with room to spare
+
+
+def _no_cuts() -> Cuts:
+    return np.empty(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Rows of side `home` are in one slab, by `at`; those of the other wherever first + low <= at <= last + high."""
+
+    home: Side
+    at: Expression
+    first: Expression  # of the other side, as is `last`
+    last: Expression
+    low: float
+    high: float
+    slack: float = DOUBLE  # relative error of sums; more than needed only costs a few visits
+    element: int | None = None  # of keys that are lists
+    cuts: Cuts = field(default_factory=_no_cuts)
+
+    parts = 1
+
+    @property
+    def slabs(self) -> int:
+        return len(self.cuts) + 1
+
+    def keys(self, side: Side) -> list[Expression]:
+        return [self.at] if side is self.home else [self.first, self.last]
+
+    def places(self, columns: list[pa.Array]) -> Floats:
+        """Where rows are on this axis, going by the first of their keys."""
+        return numbers(columns[0]) if self.element is None else element_of(columns[0], self.element)
+
+    def ranges(self, side: Side, columns: list[pa.Array]) -> list[Range]:
+        if side is self.home:
+            slabs = np.searchsorted(self.cuts, self.places(columns), side="right")  # NaN comes last
+            return [(slabs, slabs)]
+        low, high = self.reach(columns)
+        begin = np.where(np.isfinite(low), np.searchsorted(self.cuts, low, side="right"), 0)
+        end = np.where(np.isfinite(high), np.searchsorted(self.cuts, high, side="right"), len(self.cuts))
+        return [(begin, end)]
+
+    def reach(self, columns: list[pa.Array]) -> tuple[Floats, Floats]:
+        """Between which values the partners of rows of the other side can be."""
+        first, last = self.places(columns), self.places(columns[1:])
+        with np.errstate(invalid="ignore", over="ignore"):
+            low = first + self.low - self.slack * (np.abs(first) + abs(self.low))
+            high = last + self.high + self.slack * (np.abs(last) + abs(self.high))
+        return low, high
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Intervals that meet. One that ends before it begins is taken for the point where it ends."""
+
+    left: Interval
+    right: Interval
+    cuts: Cuts = field(default_factory=_no_cuts)
+
+    parts = 2
+
+    @property
+    def slabs(self) -> int:
+        return len(self.cuts) + 1
+
+    def keys(self, side: Side) -> list[Expression]:
+        interval = self.left if side is Side.LEFT else self.right
+        return [interval.low, interval.high]
+
+    def places(self, columns: list[pa.Array]) -> Words:
+        """Where rows begin."""
+        return np.minimum(rough_codes(columns[0]), rough_codes(columns[1]))
+
+    def ranges(self, side: Side, columns: list[pa.Array]) -> list[Range]:
+        begin = np.searchsorted(self.cuts, self.places(columns), side="right")
+        end = np.searchsorted(self.cuts, rough_codes(columns[1]), side="right")
+        if side is Side.LEFT:
+            return [(begin, begin), (begin + 1, end)]
+        return [(begin, end), (begin, begin)]
+
+
+Axis = Window | Span
+
+
+@dataclass(frozen=True, slots=True)
+class GridRouter:
+    condition: Condition
+    axes: tuple[Axis, ...]
+    pieces: NDArray[np.int64] | None = None  # of each cell of the grid; None: one
+    dealt: Side = Side.LEFT  # whose rows are dealt out to the pieces of a cell
+
+    @property
+    def grid_cells(self) -> int:
+        return int(np.prod([axis.slabs * axis.parts for axis in self.axes]))
+
+    @property
+    def cells(self) -> int:
+        return self.grid_cells if self.pieces is None else int(self.pieces.sum())
+
+    @property
+    def deals(self) -> bool:
+        return self.pieces is not None
+
+    def route(self, side: Side, batch: pa.RecordBatch, spread: Spread) -> Visits:
+        keys = [axis.keys(side) for axis in self.axes]
+        alive, columns = keyed_rows(self.condition, side, batch, [key for group in keys for key in group])
+        rows = np.arange(batch.num_rows) if alive is None else alive
+        ranges = []
+        for axis, group in zip(self.axes, keys, strict=True):
+            mine, columns = columns[: len(group)], columns[len(group) :]
+            ranges.append(axis.ranges(side, mine))
+        visits = [self._visits(rows, chosen) for chosen in product(*(list(enumerate(r)) for r in ranges))]
+        found = Visits(np.concatenate([v.rows for v in visits]), np.concatenate([v.cells for v in visits]))
+        return found if self.pieces is None else self._in_pieces(side, found, spread, self.pieces)
+
+    def _visits(self, rows: Rows, chosen: Sequence[tuple[int, Range]]) -> Visits:
+        """All cells of the chosen part of each axis, whose slabs are in the row's ranges."""
+        places, cells = np.arange(len(rows)), np.zeros(len(rows), np.int64)
+        for axis, (part, (first, last)) in zip(self.axes, chosen, strict=True):
+            first, last = first[places], last[places]
+            counts = np.maximum(last - first + 1, 0)
+            offsets = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+            slabs = np.repeat(first, counts) + offsets
+            places = np.repeat(places, counts)
+            cells = (np.repeat(cells, counts) * axis.parts + part) * axis.slabs + slabs
+        return Visits(rows[places], cells.astype(np.int32))
+
+    def _in_pieces(self, side: Side, visits: Visits, spread: Spread, pieces: NDArray[np.int64]) -> Visits:
+        starts = (np.cumsum(pieces) - pieces)[visits.cells]
+        counts = pieces[visits.cells]
+        if side is self.dealt:
+            return Visits(visits.rows, (starts + spread[visits.rows] % counts).astype(np.int32))
+        offsets = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+        return Visits(np.repeat(visits.rows, counts), (np.repeat(starts, counts) + offsets).astype(np.int32))
+
+
+def element_of(lists: pa.Array, element: int) -> Floats:
+    """One coordinate of each list; NaN where there is none."""
+    lengths = list_lengths(lists)
+    numbers_ = np.asarray(lists.flatten().cast(pa.float64()).fill_null(np.nan))
+    starts = np.cumsum(lengths) - lengths
+    found = np.full(len(lists), np.nan)
+    long = lengths > element
+    found[long] = numbers_[starts[long] + element]
+    return found
+
+
+def band_axis(band: Band, home: Side) -> Window:
+    low, high = (float(bound) for bound in closed_bounds(band))
+    return _axis(home, (band.left, band.right), low, high, _slack(band))
+
+
+def distance_axis(distance: Distance, home: Side, key: int, element: int | None) -> Window:
+    """One coordinate: a key of each side, and which of its elements, if keys are lists."""
+    assert isinstance(distance.radius, Literal)
+    reach = float(distance.radius.value) * (1 + SINGLE)
+    return _axis(home, (distance.left[key], distance.right[key]), -reach, reach, _slack(distance), element)
+
+
+def _axis(
+    home: Side, keys: tuple[Expression, Expression], low: float, high: float, slack: float, element: int | None = None
+) -> Window:
+    """low <= left - right <= high, seen from the side that is at home."""
+    other = keys[home.other]
+    if home is Side.RIGHT:
+        low, high = -high, -low
+    return Window(home, keys[home], other, other, low, high, slack, element)
+
+
+def _slack(predicate: Predicate) -> float:
+    read = [type_of(column) for source in predicate.source for column in columns_of(source)]
+    return SINGLE if any(pa.types.is_float32(t) or pa.types.is_float16(t) for t in read) else DOUBLE

@@ -1,0 +1,35 @@
+"""The contract of a router."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dovetail.core.rows import Rows, Side
+
+Spread = NDArray[np.int64]
+"""One number per row that decides between equivalent cells. It must not change when a task runs again."""
+
+
+class Visits(NamedTuple):
+    """Row `rows[i]` of the batch visits cell `cells[i]`. A row may visit many cells, or none if it matches nothing."""
+
+    rows: Rows
+    cells: NDArray[np.int32]
+
+
+class Router(Protocol):
+    """Decides by looking at one row at a time. Any two matching rows share exactly one cell."""
+
+    @property
+    def cells(self) -> int:
+        """Cells are numbered from 0 to this number, exclusive."""
+
+    @property
+    def deals(self) -> bool:
+        """Whether it uses `spread` at all, so that the caller must see to a repeatable one."""
+
+    def route(self, side: Side, batch: pa.RecordBatch, spread: Spread) -> Visits: ...

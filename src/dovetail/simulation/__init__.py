@@ -1,0 +1,1 @@
+"""The laboratory: one operator, a scripted schedule or a simulated clock."""

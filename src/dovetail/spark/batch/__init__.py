@@ -1,0 +1,1 @@
+"""Joins and aggregates of DataFrames at rest."""

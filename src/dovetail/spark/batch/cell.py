@@ -1,0 +1,82 @@
+"""The join of the cells of one Spark task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+
+import pyarrow as pa
+
+from dovetail.core.metrics import Counters
+from dovetail.core.rows import Arrival, End, Event, Side
+from dovetail.execution.chunked import Chunked, chunk_size
+from dovetail.execution.driver import Driver
+from dovetail.execution.output import result_batches
+from dovetail.execution.tasks import Work
+from dovetail.operators.protocol import Workspace
+from dovetail.operators.registry import operator_class
+from dovetail.planning.plan import JoinPlan
+from dovetail.spark.exchange.packing import Rewrite, from_bytes
+from dovetail.spark.session.workers import settle
+from dovetail.storage.blocks import BlockStore
+from dovetail.storage.budget import Budget
+
+BATCH_ROWS = 1 << 16
+
+Packed = Iterator[tuple[int, Side, pa.RecordBatch]]
+
+
+def operator_cells(plan: JoinPlan, first: Side, drop: tuple[int, int], schema: pa.Schema) -> Rewrite:
+    """A function for mapInArrow that runs the plan's operator on packed rows, all of side `first` coming first.
+
+    `drop` columns at the end of each side are keys that Spark added; they are not part of the result.
+    """
+
+    def join(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _, rows in groupby(unpacked(batches), key=lambda packed: packed[0]):
+            counters = Counters()
+            blocks = BlockStore(counters=counters)
+            budget = Budget(plan.memory_bytes, "bytes", counters)
+            workspace = Workspace(plan.condition, budget, blocks, BATCH_ROWS, counters)
+            try:
+                driver = Driver(operator_class(plan.operator.name)(workspace), workspace)
+                for _, pairs in driver.run(_events(rows, first)):
+                    yield from result_batches(pairs, schema, drop=drop)
+            finally:
+                blocks.close()
+        settle()
+
+    return join
+
+
+def cells_at_rest(work: Work, first: Side, memory_bytes: int | None) -> Rewrite:
+    """A function for mapInArrow that does the work on one cell after the other."""
+
+    def join(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _, rows in groupby(unpacked(batches), key=lambda packed: packed[0]):
+            blocks = BlockStore()
+            try:
+                cell = Chunked(work, first, blocks, chunk_size(memory_bytes))
+                yield from cell.run((side, batch) for _, side, batch in rows)
+            finally:
+                blocks.close()
+        settle()
+
+    return join
+
+
+def unpacked(batches: Iterator[pa.RecordBatch]) -> Packed:
+    """Packed rows, sorted by cell and side, as batches with their cell and side."""
+    for batch in batches:
+        cells, sides = batch.column("cell").to_pylist(), batch.column("side").to_pylist()
+        for cell, side, payload in zip(cells, sides, batch.column("payload"), strict=True):
+            yield cell, Side(side), from_bytes(payload.as_buffer())
+
+
+def _events(rows: Packed, first: Side) -> Iterator[Event]:
+    ended = False
+    for _, side, batch in rows:
+        if side is not first and not ended:
+            ended = True
+            yield End(first)
+        yield Arrival(side, batch)

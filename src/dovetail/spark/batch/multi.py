@@ -1,0 +1,131 @@
+"""Joins of several DataFrames: streams, or tables at rest through one shuffle of packed batches.
+
+every input --route, pack--> one task for some cells each, join, unpack --> DataFrame
+
+Rows visit the cells of a hypercube (routers/hypercube.py): each result is found in exactly one of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
+from pyspark.sql.types import StructField
+
+from dovetail.condition import columns_of
+from dovetail.condition.graph import Graph, parse_graph
+from dovetail.errors import InputError, PlanError
+from dovetail.execution.multiway import join_several, multi_schema
+from dovetail.operators.registry import multi_operator_class
+from dovetail.routing.hypercube import Hypercube, hypercube
+from dovetail.spark.batch.tables import FEWEST_TASKS, ROWS_PER_TASK, in_fixed_order, shuffle_partitions
+from dovetail.spark.exchange.packing import PACKED, Rewrite, from_bytes, multi_packer
+from dovetail.spark.frames.binding import by_position, decoded, encoded
+from dovetail.spark.frames.decimals import map_in_arrow
+from dovetail.spark.frames.schemas import arrow_schema, carried_schema, only_spark_compares, session_zone
+from dovetail.spark.session.options import SOURCE, Options
+from dovetail.spark.session.worker_python import prepare_workers
+from dovetail.spark.session.workers import settle
+from dovetail.spark.sources.columns import END
+from dovetail.spark.streaming.multi_streams import SeveralPlan, join_several_streams
+from dovetail.storage.budget import Budget, Shares
+
+
+def multijoin_dataframes(
+    inputs: Mapping[str, DataFrame], on: Any, *, memory_bytes: int | None, algorithm: str, **given: Any
+) -> DataFrame:
+    """The join as a DataFrame."""
+    end = given.pop("end", None)
+    options = Options.read(given)
+    streaming = any(frame.isStreaming for frame in inputs.values())
+    if streaming and algorithm == "auto":
+        algorithm = "miner"
+    first = next(iter(inputs.values()))
+    prepare_workers(first.sparkSession)
+    schemas = {alias: arrow_schema(frame) for alias, frame in inputs.items()}
+    graph = parse_graph(on, schemas, zone=session_zone(first))
+    _check_compared(graph, inputs)
+    Shares(Budget(memory_bytes), 1, len(inputs))  # refuses a budget that is too small, before any work
+    if algorithm != "auto" and (reason := multi_operator_class(algorithm).refuses(graph)) is not None:
+        raise PlanError(f"algorithm={algorithm!r} cannot run {graph.text}: {reason}.")
+    output = multi_schema(schemas, fold_case=first.sparkSession.conf.get("spark.sql.caseSensitive") != "true")
+    fields = [
+        StructField(out.name, field.dataType, field.nullable, field.metadata)
+        for out, field in zip(output, (f for frame in inputs.values() for f in frame.schema.fields), strict=True)
+    ]
+    frames = {alias: encoded(by_position(frame)) for alias, frame in inputs.items()}
+    if streaming:
+        planned = SeveralPlan(graph, algorithm, memory_bytes, output)
+        joined = join_several_streams(inputs, frames, planned, end, options, carried_schema(fields))
+    else:
+        if end is not None:
+            raise InputError("end= is for streams; DataFrames at rest have one.")
+        router = _router(graph, frames, options)
+        cells = joined_cells(graph, output, algorithm, memory_bytes)
+        joined = map_in_arrow(_in_cells(frames, router), cells, carried_schema(fields))
+    result = decoded(joined, fields).toDF(*output.names)
+    if end != SOURCE:
+        return result
+    ends = [name == END for schema in schemas.values() for name in schema.names]  # the marks of the sources
+    return result.drop(*(name for name, is_end in zip(output.names, ends, strict=True) if is_end))
+
+
+def _check_compared(graph: Graph, inputs: Mapping[str, DataFrame]) -> None:
+    """Refuses columns that only Spark knows how to compare."""
+    read = {(e, c.name) for e, fs in graph.filters.items() for f in fs for c in columns_of(f)} | set(graph.wide)
+    for edge in graph.edges:
+        read |= {((edge.left, edge.right)[c.side], c.name) for e in edge.condition.conjuncts for c in columns_of(e)}
+    for alias, name in sorted(read):
+        if only_spark_compares(inputs[alias].schema[name]):
+            raise PlanError(
+                f"{alias}.{name} is compared by rules that only Spark has (collation, char(n), interval of months). "
+                "Cast it before the join."
+            )
+
+
+def _router(graph: Graph, frames: Mapping[str, DataFrame], options: Options) -> Hypercube:
+    rows = {alias: frame.count() if options.sample else 1 for alias, frame in frames.items()}
+    if options.cells is not None:
+        return hypercube(graph, rows, options.cells)
+    most = max(shuffle_partitions(next(iter(frames.values()))), FEWEST_TASKS)
+    return hypercube(graph, rows, min(most, max(FEWEST_TASKS, math.ceil(sum(rows.values()) / ROWS_PER_TASK))))
+
+
+def _in_cells(frames: Mapping[str, DataFrame], router: Hypercube) -> DataFrame:
+    """Rows of all inputs, brought together by cell."""
+    packed = None
+    for number, (alias, frame) in enumerate(frames.items()):
+        frame = in_fixed_order(frame) if router.deals(alias) else frame
+        rows = frame.mapInArrow(multi_packer(router, number), PACKED)
+        packed = rows if packed is None else packed.unionAll(rows)
+    if packed is None:
+        raise InputError("there is nothing to join.")
+    return packed.repartitionById(router.cells, F.col("cell")).sortWithinPartitions("cell", "side", "seq")
+
+
+def joined_cells(graph: Graph, output: pa.Schema, algorithm: str, memory_bytes: int | None) -> Rewrite:
+    """A function for mapInArrow that joins one cell after the other."""
+
+    def join(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _, rows in groupby(_unpacked(batches), key=lambda packed: packed[0]):
+            found: dict[str, list[pa.RecordBatch]] = {alias: [] for alias in graph.aliases}
+            for _, number, batch in rows:
+                found[graph.aliases[number]].append(batch)
+            if all(found.values()):
+                tables = {a: pa.Table.from_batches(mine, graph.schemas[a]) for a, mine in found.items()}
+                yield from join_several(graph, tables, output, algorithm, memory_bytes)
+        settle()
+
+    return join
+
+
+def _unpacked(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, pa.RecordBatch]]:
+    for batch in batches:
+        cells, numbers = batch.column("cell").to_pylist(), batch.column("side").to_pylist()
+        for cell, number, payload in zip(cells, numbers, batch.column("payload"), strict=True):
+            yield cell, number, from_bytes(payload.as_buffer())

@@ -1,0 +1,196 @@
+"""Joins of DataFrames at rest, through one shuffle of packed batches.
+
+left  --route, pack--+                                                    +--> DataFrame
+                     +--> one task for some cells each, join, unpack -----+
+right --route, pack--+                                                    +--> Spark's own filters, where needed
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
+from pyspark.sql.types import GeographyType, GeometryType, MapType, StructField, StructType, VariantType
+
+from dovetail.core.rows import Side
+from dovetail.execution.tasks import Joining, Work
+from dovetail.matching import choose_drive
+from dovetail.operators.registry import operator_class
+from dovetail.planning.plan import Choice, JoinPlan
+from dovetail.planning.planner import with_estimate
+from dovetail.planning.statistics import Samples
+from dovetail.routing import Task, choose_router, in_tasks, one_bucket
+from dovetail.routing.hash import HashRouter
+from dovetail.routing.protocol import Router
+from dovetail.spark.batch.cell import cells_at_rest, operator_cells
+from dovetail.spark.exchange.packing import PACKED, Rewrite, packer
+from dovetail.spark.frames.binding import Bound, after_join
+from dovetail.spark.frames.decimals import map_in_arrow
+from dovetail.spark.frames.sampling import measured_row_bytes, sample_sides
+from dovetail.spark.frames.schemas import carried_schema, parts_of, result_fields
+from dovetail.spark.session.options import Options
+
+ROWS_PER_TASK = 250_000  # of both sides together, where the number of tasks is ours to choose
+PAIRS_PER_TASK = 10_000_000
+FEWEST_TASKS = 4
+MOST_TASKS = 1024
+TABLE_BYTES = 48  # most that a hash table takes for a row, besides the row itself
+EMPTY_TABLE_BYTES = 20 * 1024
+UNEVEN = 1.5  # how much fuller than the average a cell may be
+
+GEO = (GeographyType, GeometryType)
+
+UNIQUE = {
+    **dict.fromkeys(["left", "left_semi", "left_anti"], Side.LEFT),
+    **dict.fromkeys(["right", "right_alone"], Side.RIGHT),
+}
+"""The side whose rows must be in one cell, because whether they have a partner matters."""
+
+KEPT = {
+    **dict.fromkeys(["left", "left_anti"], (Side.LEFT,)),
+    **dict.fromkeys(["right", "right_alone"], (Side.RIGHT,)),
+    "full": (Side.LEFT, Side.RIGHT),
+}
+"""Sides whose rows are results even if they match nothing."""
+
+
+class Look(NamedTuple):
+    """What both sides are like; without samples, only how many tasks there shall be."""
+
+    samples: Samples | None
+    tasks: int
+    listed: bool = True  # whether pairs are work
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """A plan with its router, and which task joins which cell."""
+
+    plan: JoinPlan
+    router: Router
+    task_of: list[int]
+    first: Side  # the smaller side: it comes first and is kept
+
+
+def look_at(bound: Bound, plan: JoinPlan, options: Options, listed: bool = True) -> tuple[JoinPlan, Look]:
+    """Sample both sides, and decide on the number of tasks. `listed`: pairs are listed, not only counted."""
+    partitions = shuffle_partitions(bound.frames[0])
+    if not options.sample:
+        return plan, Look(None, options.cells or min(partitions, FEWEST_TASKS))
+    drive = choose_drive(plan.condition)
+    samples = sample_sides(bound.frames, plan.condition, drive)
+    plan = with_estimate(plan, samples)
+    return plan, Look(samples, options.cells or tasks_for(bound, plan, partitions, listed), listed)
+
+
+def tasks_for(bound: Bound, plan: JoinPlan, partitions: int, listed: bool = True) -> int:
+    """Enough tasks for all cores, for small ones, and for what is kept of a cell to fit its budget."""
+    assert plan.rows is not None
+    assert plan.pairs is not None
+    wanted = max(math.ceil(sum(plan.rows) / ROWS_PER_TASK), math.ceil(plan.pairs / PAIRS_PER_TASK) if listed else 0)
+    tasks = min(max(FEWEST_TASKS, wanted), max(partitions, FEWEST_TASKS))
+    kept = Side.LEFT if plan.rows[0] <= plan.rows[1] else Side.RIGHT
+    if plan.memory_bytes is None or plan.at_rest or operator_class(plan.operator.name).spills or not plan.rows[kept]:
+        return tasks
+    row_bytes = max(bound.row_bytes(kept), measured_row_bytes(bound.frames[kept]))
+    size = plan.rows[kept] * (row_bytes + TABLE_BYTES) * UNEVEN
+    return max(tasks, min(MOST_TASKS, math.ceil(size / (plan.memory_bytes - EMPTY_TABLE_BYTES))))
+
+
+def route(plan: JoinPlan, look: Look) -> Routed:
+    """Choose the router for the plan's join type."""
+    condition, drive = plan.condition, choose_drive(plan.condition)
+    by_operator = not plan.at_rest and plan.operator.name == "nested_loop"
+    if look.samples is None or by_operator:
+        return _unseen(plan, look, by_operator)
+    task = Task(condition, drive, look.samples, look.tasks, UNIQUE.get(plan.how), look.listed)
+    routing = choose_router(task)
+    task_of = in_tasks(routing.loads, look.tasks)
+    plan = replace(plan, router=routing.choice, cells=routing.router.cells, tasks=len(set(task_of)))
+    return Routed(plan, routing.router, task_of, _smaller(plan))
+
+
+def _unseen(plan: JoinPlan, look: Look, by_operator: bool) -> Routed:
+    """By hash, or any row with any other."""
+    router: Router
+    if plan.condition.equalities and not by_operator:
+        router = HashRouter(plan.condition, look.tasks)
+        choice = Choice("hash", "equal keys share a cell")
+    else:
+        router, choice = one_bucket(plan.condition, look.tasks, plan.rows or (1, 1), UNIQUE.get(plan.how))
+    cells = list(range(router.cells))
+    return Routed(replace(plan, router=choice, cells=len(cells), tasks=len(cells)), router, cells, _smaller(plan))
+
+
+def _smaller(plan: JoinPlan) -> Side:
+    rows = plan.rows or (0, 0)
+    return Side.LEFT if rows[0] <= rows[1] else Side.RIGHT
+
+
+def is_both_unique(routed: Routed) -> bool:
+    """Whether no row of either side visits two cells."""
+    return isinstance(routed.router, HashRouter) and not routed.router.heavy
+
+
+def in_cells(bound: Bound, routed: Routed, work: Rewrite, schema: StructType | str) -> DataFrame:
+    """Rows of both sides, brought together by cell and worked on."""
+    tasks, kept = routed.plan.tasks, KEPT.get(routed.plan.how, ())
+    # A number from which Spark reads the task, and which still tells cells of one task apart.
+    labels = [task + tasks * cell for cell, task in enumerate(routed.task_of)]
+    packed = []
+    for side in Side:
+        frame = in_fixed_order(bound.frames[side]) if routed.router.deals else bound.frames[side]
+        pack = packer(side, routed.router, bound.condition.schema(side), labels, side in kept)
+        packed.append(frame.mapInArrow(pack, PACKED))
+    side_order = F.col("side") if routed.first is Side.LEFT else F.col("side").desc()
+    gathered = packed[0].unionAll(packed[1]).repartitionById(tasks, F.col("cell") % tasks)
+    return map_in_arrow(gathered.sortWithinPartitions("cell", side_order, "seq"), work, schema)
+
+
+def joined_tables(inputs: tuple[DataFrame, DataFrame], bound: Bound, routed: Routed, output: pa.Schema) -> DataFrame:
+    """The result of a join of some type, by the router that was chosen."""
+    fields = result_fields(inputs, output)
+    work = Joining(bound.condition, routed.plan.how, output, bound.extra)
+    return after_join(_join_cells(bound, routed, work, output, carried_schema(fields)), bound, fields)
+
+
+def _join_cells(bound: Bound, routed: Routed, work: Work, output: pa.Schema, schema: StructType) -> DataFrame:
+    """The join's results, before Spark's own filters."""
+    plan = routed.plan
+    if plan.at_rest:
+        return in_cells(bound, routed, cells_at_rest(work, routed.first, plan.memory_bytes), schema)
+    return in_cells(bound, routed, operator_cells(plan, routed.first, bound.extra, output), schema)
+
+
+def in_fixed_order(frame: DataFrame) -> DataFrame:
+    """Rows in an order that a repeated task sees again, so that dealing them out by position is repeatable.
+
+    Rows that are equal may change places, which changes nothing.
+    """
+    columns = contents(frame)
+    return frame.sortWithinPartitions(F.xxhash64(*columns)) if columns else frame
+
+
+def contents(frame: DataFrame) -> list[Column]:
+    """What a hash tells rows apart by."""
+    return [content for field in frame.schema.fields if (content := _content(field)) is not None]
+
+
+def _content(field: StructField) -> Column | None:
+    """The column in a form that Spark can hash; None for geometry inside of other types, which it cannot even print."""
+    if isinstance(field.dataType, GEO):
+        return F.expr(f"st_asbinary({field.name})")
+    parts = list(parts_of(field.dataType))
+    if any(isinstance(part, GEO) for part in parts):
+        return None
+    if any(isinstance(part, MapType | VariantType) for part in parts):
+        return F.to_json(F.struct(field.name), {"ignoreNullFields": "false"})
+    return F.col(field.name)
+
+
+def shuffle_partitions(frame: DataFrame) -> int:
+    return int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 200)

@@ -1,0 +1,1 @@
+"""Diag-Join of Parquet files on Spark."""

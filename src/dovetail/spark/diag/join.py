@@ -1,0 +1,447 @@
+"""Diag-Join of Parquet files on Spark: slices along the diagonal, without a shuffle.
+
+    survey     keys only, a task for each slice --> is every row of RN settled, which keys of R1 come several times
+    hits       a task for each slice reads its rows of RN and the rows of R1 beside them by itself --> results
+    the rest   rows of RN that are not settled  --ordinary join with R1-->  results, if there are any
+
+The tasks are told which rows to read, and nothing else travels: hits are never shuffled. Repeated keys of R1 are taken
+out of the slices by the survey and joined with the rest; if there are many, everything is joined in the ordinary way.
+Where the join type asks which rows of R1 have a partner, the survey notes it, a bit for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
+from pyspark.sql.types import StructField, StructType
+
+from dovetail.condition import Condition
+from dovetail.condition.mirror import mirrored_expression
+from dovetail.core.rows import Side, take_rows
+from dovetail.diag.choice import ScanDiagonals, Wish, choose_diagonal, plan_diagonal
+from dovetail.diag.repeated_keys import Repeats
+from dovetail.diag.slices import Range, Sliced, SliceJoin, Survey, cut_slices
+from dovetail.errors import PlanError
+from dovetail.execution.in_process import Step, join_along_diagonal
+from dovetail.execution.output import ONE_SIDED, WITHOUT_PARTNER
+from dovetail.planning.plan import Choice, JoinPlan
+from dovetail.planning.planner import DIAG, InputFacts, join_type, plan_join
+from dovetail.sources.parquet_rows import ParquetRows
+from dovetail.spark.batch.tables import KEPT, Look, joined_tables, route, shuffle_partitions, tasks_for
+from dovetail.spark.diag.clusteredness import measured_by
+from dovetail.spark.exchange.partitions import Part, call_in_each_task, in_tasks
+from dovetail.spark.frames.binding import Bound, bind_frames
+from dovetail.spark.frames.parquet_frames import NotPlainError, plain_read
+from dovetail.spark.frames.schemas import carried_schema, result_fields
+from dovetail.spark.session.options import Options, refuse_unknown
+from dovetail.spark.session.shared_directory import runs_here
+from dovetail.spark.session.workers import settle
+from dovetail.storage.hash_table import Hashes
+
+LEAST_ROWS = 1 << 17  # of the larger side: less is joined in no time, and not looked at
+MOST_REPEATED = 1 << 16  # keys that tasks are told of
+SLICE_BYTES = 1 << 28  # of RN
+MOST_BYTES = 1 << 32  # for a task where there is no limit: offsets of texts have 32 bits
+SLICES_PER_CORE = 2
+NOT_REACHED = "at their paths, workers find other files or none"
+WHY = "consecutive rows of {} with those of {} beside them, read by the tasks themselves; mishits by hash at the end"
+
+SURVEYED = "part int, slice int, left_over bigint, low bigint, bits binary, hashes binary"
+ARROW_SURVEYED = pa.schema(
+    [
+        ("part", pa.int32()),
+        ("slice", pa.int32()),
+        ("left_over", pa.int64()),
+        ("low", pa.int64()),
+        ("bits", pa.binary()),
+        ("hashes", pa.binary()),
+    ]
+)
+
+Inputs = tuple[DataFrame, DataFrame]
+Scans = tuple[ParquetRows, ParquetRows]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class DiagonalPlan:
+    plan: JoinPlan
+    bound: Bound  # with the filters of the DataFrames in its condition
+    scans: Scans
+    slices: tuple[Range, ...]
+
+
+class FrameDiagonals:
+    """Plans of DataFrames along the diagonal. A survey of the keys says if it is what the sample has promised."""
+
+    def __init__(self, inputs: Inputs, bound: Bound, output: pa.Schema, options: Options) -> None:
+        self._inputs, self._bound, self._output, self._options = inputs, bound, output, options
+        self.join: DiagonalTables | None = None  # that was planned
+
+    def plan(
+        self, condition: Condition, how: str, memory_bytes: int | None, parameters: Mapping[str, Any], *, asked: bool
+    ) -> tuple[JoinPlan | None, tuple[str, ...]]:
+        make = _wanted if asked else _chosen
+        found, why_not = make(self._bound, self._inputs, how, memory_bytes, self._options)
+        if found is None:
+            return None, why_not
+        if not found.slices:
+            return None, ("not along the diagonal: a side is empty",)
+        join = DiagonalTables(self._inputs, found, self._output, self._options)
+        if not join.is_one_to_many:
+            return None, ("not along the diagonal: keys come several times on both sides",)
+        if not asked and not join.pays:
+            return None, ("not along the diagonal: most rows are not beside their partners",)
+        self.join = join
+        return found.plan, ()
+
+
+def _wanted(
+    bound: Bound, inputs: Inputs, how: str, memory_bytes: int | None, options: Options
+) -> tuple[DiagonalPlan, tuple[str, ...]]:
+    """The plan of a join along the diagonal that was asked for; an error where it is not possible."""
+    bound, scans = wanted_scans(bound, inputs, how)
+    spark = inputs[0].sparkSession
+    if not _are_reached(spark, scans):
+        raise PlanError(
+            f"algorithm='diag' on Spark needs files that the driver and all workers share: {NOT_REACHED}. Put them "
+            "where all mount them under the same path, or leave the algorithm to us."
+        )
+    wish = Wish.of(share=options.share, one=options.one, tables=options.tables)
+    look = measured_by(spark, _slices(bound, options))
+    plan = plan_diagonal(_looked_up(bound), how, scans, wish, _for_window(memory_bytes), measure=look)
+    return _in_slices(plan, bound, scans, memory_bytes, options), ()
+
+
+def wanted_scans(bound: Bound, inputs: Inputs, how: str) -> tuple[Bound, Scans]:
+    """The rows of both sides by position; an error that says why there are no positions."""
+    try:
+        return _scans(bound, inputs, how)
+    except NotPlainError as reason:
+        raise PlanError(
+            f"algorithm='diag' on Spark needs plain reads of Parquet files on both sides: {reason}. "
+            "Read the files, select columns and filter, or leave the algorithm to us."
+        ) from None
+
+
+def _chosen(
+    bound: Bound, inputs: Inputs, how: str, memory_bytes: int | None, options: Options
+) -> tuple[DiagonalPlan | None, tuple[str, ...]]:
+    """The plan where a look at the files says that it pays; else None, and why not."""
+    if not bound.condition.equalities or not options.sample:
+        return None, ()
+    try:
+        bound, scans = _scans(bound, inputs, how)
+    except NotPlainError:
+        return None, ()
+    if max(scan.rows for scan in scans) < LEAST_ROWS:
+        return None, ()
+    spark = inputs[0].sparkSession
+    if not _are_reached(spark, scans):
+        return None, (f"not along the diagonal: {NOT_REACHED}",)
+    look = measured_by(spark, _slices(bound, options))
+    memory = _for_window(memory_bytes)
+    plan, advice = choose_diagonal(_looked_up(bound), how, scans, memory, notes=False, measure=look)
+    if plan is None:
+        return None, advice
+    return _in_slices(plan, bound, scans, memory_bytes, options), ()
+
+
+def _scans(bound: Bound, inputs: Inputs, how: str) -> tuple[Bound, Scans]:
+    """All rows of the files by position; what the DataFrames leave out of them is left to the condition."""
+    if bound.after or any(bound.extra):
+        raise NotPlainError("a part of the condition is computed by Spark")
+    found, filters = [], []
+    for side in Side:
+        try:
+            rows, filtered = plain_read(inputs[side])
+            if filtered and side in KEPT.get(join_type(how), ()):
+                raise NotPlainError("it is filtered, and the join keeps its rows whether they match or not")
+        except NotPlainError as reason:
+            raise NotPlainError(f"of the {side.name.lower()} side, {reason}") from None
+        found.append(rows)
+        own = filtered if side is Side.LEFT else tuple(mirrored_expression(part) for part in filtered)
+        filters.append((*bound.condition.filters[side], *own))
+    condition = replace(bound.condition, filters=(filters[0], filters[1]))
+    return replace(bound, condition=condition), (found[0], found[1])
+
+
+def _are_reached(spark: SparkSession, scans: Scans) -> bool:
+    """Whether workers find the files that the driver has seen."""
+    return runs_here(spark) or all(call_in_each_task(spark, lambda _: all(scan.is_unchanged() for scan in scans)))
+
+
+def _looked_up(bound: Bound) -> Condition:
+    """What rows are looked up by: those that a filter leaves out have a position and are found all the same."""
+    return replace(bound.condition, filters=((), ()))
+
+
+def _for_window(memory_bytes: int | None) -> int:
+    """A step has nine tables where the ring has six, and the next step's are copied from the last one's."""
+    return (MOST_BYTES if memory_bytes is None else memory_bytes) // 3
+
+
+def _slices(bound: Bound, options: Options) -> int:
+    """How many there are at least."""
+    return options.cells or SLICES_PER_CORE * bound.frames[0].sparkSession.sparkContext.defaultParallelism
+
+
+def _in_slices(plan: JoinPlan, bound: Bound, scans: Scans, memory_bytes: int | None, options: Options) -> DiagonalPlan:
+    assert plan.diagonal is not None
+    many = plan.diagonal.one.other
+    by_size = -(-scans[many].total_bytes() // SLICE_BYTES)
+    cores = bound.frames[0].sparkSession.sparkContext.defaultParallelism
+    wanted = options.cells or -(-max(_slices(bound, options), by_size) // cores) * cores  # none works alone at the end
+    slices = tuple(cut_slices(scans[many], wanted)) if all(scan.rows for scan in scans) else ()
+    router = Choice("slices", WHY.format(many.alias, many.other.alias))
+    rows = (scans[0].rows, scans[1].rows)
+    plan = replace(
+        plan,
+        condition=bound.condition,
+        router=router,
+        cells=len(slices),
+        tasks=len(slices),
+        rows=rows,
+        memory_bytes=memory_bytes,
+    )
+    return DiagonalPlan(plan, bound, scans, slices)
+
+
+class DiagonalTables:
+    """One join. `hits` and `rest` together are the result."""
+
+    def __init__(self, inputs: Inputs, found: DiagonalPlan, output: pa.Schema, options: Options) -> None:
+        self._spark = inputs[0].sparkSession
+        self._inputs, self._bound, self._options = inputs, found.bound, options
+        self._fields = _known_whole(result_fields(inputs, output), found.scans, join_type(found.plan.how))
+        sliced = Sliced(found.plan, found.scans, output, found.slices, np.empty(0, np.int64))
+        self.left_over, repeated, self._partnered = survey(self._spark, sliced)
+        self.sliced = replace(sliced, repeated=repeated)
+
+    @property
+    def is_one_to_many(self) -> bool:
+        return len(self.sliced.repeated) <= MOST_REPEATED
+
+    @property
+    def pays(self) -> bool:
+        """Whether most rows are settled in their slice, as a sample has promised."""
+        return 2 * int(self.left_over.sum()) <= self.sliced.scans[self.sliced.many].rows
+
+    @property
+    def schema(self) -> StructType:
+        return carried_schema(self._fields)
+
+    def frame(self) -> DataFrame:
+        found = in_tasks(self._spark, len(self.sliced.slices), self.hits(), self.schema)
+        for more in self.rest():
+            found = found.unionAll(more)
+        return found
+
+    def hits(self) -> Part:
+        """What the task of a slice gives."""
+        sliced = self.sliced
+        if ONE_SIDED.get(sliced.plan.how) is sliced.one:  # rows of R1 alone, which the survey has told apart
+            if sliced.plan.how == "left_semi":
+                return _ones(sliced, self._partnered, sliced.output.names)
+            return _nothing if self._has_rest else _ones(sliced, ~self._partnered, sliced.output.names)
+        return _hits(sliced)
+
+    @property
+    def _has_rest(self) -> bool:
+        return bool(self.left_over.any()) or len(self.sliced.repeated) > 0
+
+    def rest(self) -> Iterator[DataFrame]:
+        """Rows that are not settled, joined in the ordinary way."""
+        sliced, how = self.sliced, self.sliced.plan.how
+        one, many = sliced.one, sliced.many
+        if not self._has_rest:
+            if one in WITHOUT_PARTNER.get(how, ()) and not self._partnered.all():
+                yield self._alone(self._lone_ones())
+            return
+        affected = range(len(sliced.slices)) if len(sliced.repeated) else np.flatnonzero(self.left_over).tolist()
+        left_over = _left_over(sliced, list(affected), self._bound.frames[many].columns)
+        many_rows = in_tasks(self._spark, len(affected), left_over, self._side(many))
+        if ONE_SIDED.get(how) is one:
+            yield self._ordinary(how, {one: self._lone_ones(), many: many_rows})
+            return
+        of_many = how if ONE_SIDED.get(how) is many else "inner" if not sliced.asks(many) else _preserving(many)
+        yield self._ordinary(of_many, {one: self._bound.frames[one], many: many_rows})
+        if sliced.asks(one):
+            frames = {one: self._lone_ones(), many: many_rows}
+            if one is Side.RIGHT:
+                yield self._ordinary("right_alone", frames)
+            else:
+                yield self._alone(self._ordinary("left_anti", frames))
+
+    def _lone_ones(self) -> DataFrame:
+        """Rows of R1 without a partner, as far as the survey knows."""
+        rows = _ones(self.sliced, ~self._partnered, self._bound.frames[self.sliced.one].columns)
+        return in_tasks(self._spark, len(self.sliced.slices), rows, self._side(self.sliced.one))
+
+    def _ordinary(self, how: str, frames: dict[Side, DataFrame]) -> DataFrame:
+        sliced = self.sliced
+        bound = replace(self._bound, frames=(frames[Side.LEFT], frames[Side.RIGHT]))
+        sizes = {sliced.one: sliced.scans[sliced.one].rows, sliced.many: int(self.left_over.sum())}
+        cell = plan_join(
+            bound.condition,
+            "right" if how == "right_alone" else how,
+            InputFacts(on_spark=True),
+            memory_bytes=sliced.plan.memory_bytes,
+        )
+        plan = replace(cell, how=how, rows=(sizes[Side.LEFT], sizes[Side.RIGHT]), pairs=float(sizes[sliced.many]))
+        tasks = self._options.cells or tasks_for(bound, plan, shuffle_partitions(self._inputs[0]))
+        output = sliced.output
+        if how == "left_anti" and sliced.plan.how != "left_anti":
+            output = self._bound.visible(Side.LEFT)
+        return joined_tables(self._inputs, bound, route(plan, Look(None, tasks)), output)
+
+    def _alone(self, ones: DataFrame) -> DataFrame:
+        """Rows of R1 with nulls beside them."""
+        width = len(self._bound.frames[Side.LEFT].columns)
+        own = self._fields[:width] if self.sliced.one is Side.LEFT else self._fields[width:]
+        named = ones.toDF(*(field.name for field in own))
+        columns = [
+            F.col(f"`{field.name.replace('`', '``')}`")
+            if field in own
+            else F.lit(None).cast(field.dataType).alias(field.name)
+            for field in self._fields
+        ]
+        return named.select(*columns)
+
+    def _side(self, side: Side) -> StructType:
+        return carried_schema(self._bound.frames[side].schema.fields)
+
+
+def _known_whole(fields: list[StructField], scans: Scans, how: str) -> list[StructField]:
+    """The fields, not nullable where neither the files nor the join type have nulls: Spark reads them faster."""
+    known = [
+        whole and side.other not in WITHOUT_PARTNER.get(how, ()) for side in Side for whole in scans[side].without_nulls
+    ]
+    return [
+        StructField(f.name, f.dataType, f.nullable and not whole, f.metadata)
+        for f, whole in zip(fields, known, strict=False)
+    ]
+
+
+def _preserving(side: Side) -> str:
+    return "left" if side is Side.LEFT else "right"
+
+
+# What tasks do.
+
+
+def _hits(sliced: Sliced) -> Part:
+    return lambda number: SliceJoin(sliced, sliced.slices[number]).results()
+
+
+def _nothing(number: int) -> Iterator[pa.RecordBatch]:
+    return iter(())
+
+
+def _left_over(sliced: Sliced, affected: list[int], names: list[str]) -> Part:
+    def rows(number: int) -> Iterator[pa.RecordBatch]:
+        for batch in SliceJoin(sliced, sliced.slices[affected[number]]).left_over():
+            yield batch.rename_columns(names)
+
+    return rows
+
+
+def _ones(sliced: Sliced, chosen: Flags, names: list[str]) -> Part:
+    """Some rows of R1, each from the slice that owns it, with columns of these names."""
+    bits = np.packbits(chosen)
+
+    def rows(number: int) -> Iterator[pa.RecordBatch]:
+        owned = sliced.owned(sliced.slices[number])
+        wanted = np.unpackbits(bits)[: sliced.scans[sliced.one].rows].view(np.bool_)
+        if wanted[owned.start : owned.stop].any():
+            for position, batch in sliced.scans[sliced.one].places(1 << 16, None, *owned):
+                here = np.flatnonzero(wanted[position : position + batch.num_rows])
+                if len(here):
+                    yield take_rows(batch, here).rename_columns(names)
+
+    return rows
+
+
+# The survey.
+
+
+def survey(spark: SparkSession, sliced: Sliced) -> tuple[NDArray[np.int64], Hashes, Flags]:
+    """Rows left over of each slice, keys of R1 that repeat, and which rows of R1 have a partner as far as is known."""
+    ones = sliced.scans[sliced.one].rows
+    parts = max(1, min(len(sliced.slices), ones >> 19))
+    looked = in_tasks(spark, len(sliced.slices), _surveyor(sliced, parts), SURVEYED)
+    found = looked.repartitionById(parts, "part").mapInArrow(_repeated, SURVEYED).collect()
+    left_over = np.zeros(len(sliced.slices), np.int64)
+    repeated = [np.empty(0, np.int64)]
+    partnered = np.zeros(ones if sliced.asks(sliced.one) else 0, np.bool_)
+    for row in found:
+        if row.hashes is not None:
+            repeated.append(np.frombuffer(row.hashes, np.int64))
+            continue
+        left_over[row.slice] = row.left_over
+        if len(partnered):
+            bits = np.unpackbits(np.frombuffer(row.bits, np.uint8)).view(np.bool_)[: ones - row.low]
+            partnered[row.low : row.low + len(bits)] |= bits
+    return left_over, np.sort(np.concatenate(repeated)), partnered
+
+
+def _surveyor(sliced: Sliced, parts: int) -> Part:
+    def look(number: int) -> Iterator[pa.RecordBatch]:
+        found = SliceJoin(sliced, sliced.slices[number]).survey()
+        of = (found.hashes & 0x7FFFFFFF) % parts
+        rows: list[dict[str, Any]] = [
+            {"part": part, "slice": number, "hashes": found.hashes[of == part].tobytes()} for part in range(parts)
+        ]
+        rows.append(_counted(number, found, parts))
+        yield pa.RecordBatch.from_pylist(rows, ARROW_SURVEYED)
+
+    return look
+
+
+def _counted(number: int, found: Survey, parts: int) -> dict[str, Any]:
+    return {
+        "part": number % parts,
+        "slice": number,
+        "left_over": found.left_over,
+        "low": found.low,
+        "bits": found.partnered.tobytes(),
+    }
+
+
+def _repeated(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Counts as they are; of the hashes of one part, those that come several times."""
+    hashes = [np.empty(0, np.int64)]
+    for batch in batches:
+        yield batch.filter(batch.column("hashes").is_null())
+        hashes += [np.frombuffer(some.as_buffer(), np.int64) for some in batch.column("hashes").drop_null()]
+    together = np.concatenate(hashes)
+    again = Repeats(len(together)).note(together, 0)
+    if len(again):
+        again = again[: MOST_REPEATED + 1]  # more are too many anyway
+        yield pa.RecordBatch.from_pylist([{"hashes": again.tobytes()}], ARROW_SURVEYED)
+    settle()
+
+
+def progressive_diagonal(
+    left: DataFrame, right: DataFrame, on: Any, how: str, suffix: str, memory_bytes: int | None, given: dict[str, Any]
+) -> Iterator[Step]:
+    """Steps with results; the first when half a window is read. No Spark job runs."""
+    plan, scans = plan_early_diagonal(left, right, on, how, memory_bytes, given)
+    return join_along_diagonal(plan, scans, suffix)
+
+
+def plan_early_diagonal(
+    left: DataFrame, right: DataFrame, on: Any, how: str, memory_bytes: int | None, given: dict[str, Any]
+) -> tuple[JoinPlan, Scans]:
+    refuse_unknown(given, Wish, "a progressive join along the diagonal")
+    bound, scans = wanted_scans(bind_frames(on, left, right), (left, right), "inner")
+    facts = InputFacts("progressive", on_spark=True, diagonal=ScanDiagonals(scans))
+    plan = plan_join(bound.condition, how, facts, algorithm=DIAG, memory_bytes=memory_bytes, parameters=given)
+    return plan, scans

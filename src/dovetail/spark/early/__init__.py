@@ -1,0 +1,1 @@
+"""Early results from DataFrames at rest: waves of small jobs."""

@@ -1,0 +1,114 @@
+"""Files of a progressive join, read and written by its driver; by tasks, where only the workers see them.
+
+A task costs more than a small file. So tasks bring pages of many blocks at once, and small changes (what was handed
+out, blocks that are no longer needed) wait for the next task or for the end.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import pyarrow as pa
+
+from dovetail.spark.exchange.packing import from_bytes, to_bytes
+from dovetail.spark.session.shared_directory import SharedDirectory
+from dovetail.storage.blocks import Block, BlockStore
+
+FETCHED_BYTES = 1 << 24  # by a task
+
+T = TypeVar("T")
+
+
+class Pages(NamedTuple):
+    """The pages of a block from one of them on."""
+
+    owner: int  # whoever wants them
+    block: Block
+    first: int
+
+
+class WaveFiles:
+    def __init__(self, shared: SharedDirectory) -> None:
+        self.directory = shared.path
+        self._shared = shared
+        self._store = BlockStore(shared.path)
+        self._waiting: dict[str, str] = {}  # documents that are not written yet
+        self._unneeded: list[Block] = []
+
+    def read(self, name: str) -> str | None:
+        return self._run(partial(_read, self.directory / name))
+
+    def replace(self, name: str, text: str, *, soon: bool = False) -> None:
+        """Replace a document in one move; `soon`: not at once, where that takes a task."""
+        self._waiting[name] = text
+        if self._shared.is_seen or not soon:
+            self.flush()
+
+    def pages(self, wanted: Sequence[Pages]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Page after page, each with its owner."""
+        if self._shared.is_seen:
+            for owner, block, first in wanted:
+                for page in range(first, self._store.pages(block)):
+                    yield owner, self._store.read_pages(block, page, page + 1)[0]
+            return
+        while wanted:
+            found, wanted = self._run(partial(_fetch, self.directory, wanted))
+            for owner, payload in found:
+                yield owner, from_bytes(payload)
+
+    def remove(self, block: Block) -> None:
+        if self._shared.is_seen:
+            self._store.remove([block])
+        else:
+            self._unneeded.append(block)
+
+    def remove_all(self) -> None:
+        self._shared.run(partial(shutil.rmtree, self.directory, ignore_errors=True))
+
+    def flush(self) -> None:
+        """Do what is waiting."""
+        if self._waiting or self._unneeded:
+            self._run(_nothing)
+
+    def _run(self, function: Callable[[], T]) -> T:
+        if not self._waiting and not self._unneeded:
+            return self._shared.run(function)
+        answer = self._shared.run(partial(_after, self.directory, self._waiting, self._unneeded, function))
+        self._waiting, self._unneeded = {}, []
+        return answer
+
+
+def _after(directory: Path, documents: Mapping[str, str], unneeded: Sequence[Block], function: Callable[[], T]) -> T:
+    for name, text in documents.items():
+        unfinished = directory / f"{name}.tmp"
+        unfinished.write_text(text)
+        os.replace(unfinished, directory / name)
+    BlockStore(directory).remove(unneeded)
+    return function()
+
+
+def _nothing() -> None:
+    """Only what was waiting."""
+
+
+def _read(path: Path) -> str | None:
+    return path.read_text() if path.exists() else None
+
+
+def _fetch(directory: Path, wanted: Sequence[Pages]) -> tuple[list[tuple[int, bytes]], list[Pages]]:
+    """Some pages, and what is left to fetch."""
+    store, size = BlockStore(directory), 0
+    found: list[tuple[int, bytes]] = []
+    for number, (owner, block, first) in enumerate(wanted):
+        for page in range(first, store.pages(block)):
+            if size >= FETCHED_BYTES:
+                return found, [Pages(owner, block, page), *wanted[number + 1 :]]
+            payload = to_bytes(store.read_pages(block, page, page + 1)[0]).to_pybytes()
+            found.append((owner, payload))
+            size += len(payload)
+    return found, []

@@ -1,0 +1,144 @@
+"""The first results of a progressive join: a few rows meet the whole other side, before anything is written.
+
+    larger side   --by a hash of their contents--> scouts, few and at random
+    other side    --every task joins its rows with the scouts--> results
+
+Blocks are then written without the scouts, so that no result comes twice. A hash of contents chooses the same rows
+whenever a table is read. Only tables that give the same rows each time have scouts; the rows are counted to be sure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
+
+from dovetail.condition import Condition
+from dovetail.core.rows import Side, one_batch
+from dovetail.errors import StateError
+from dovetail.planning.statistics import Samples
+from dovetail.spark.batch.tables import contents
+from dovetail.spark.early.tasks import ARROW_GIVEN, GIVEN, Given, WaveWork
+from dovetail.spark.exchange.packing import Rewrite, as_planned, collected, from_bytes, to_bytes
+from dovetail.spark.session.workers import settle
+
+RESULTS = 1 << 16  # that scouts should find
+MOST_ROWS = 1 << 14
+FEWEST_ROWS = 16
+MOST_SHARE = 1 / 16  # of their side
+HASHES = 1 << 64
+LEAST_HASH = -(1 << 63)
+
+REPEATED = {
+    "DataSourceV2Relation",
+    "Filter",
+    "HiveTableRelation",
+    "Join",
+    "LocalRelation",
+    "LogicalRDD",
+    "LogicalRelation",
+    "Project",
+    "Range",
+    "RebalancePartitions",
+    "Repartition",
+    "RepartitionByExpression",
+    "ResolvedHint",
+    "SubqueryAlias",
+    "Union",
+    "View",
+}
+"""Operators of Spark that give the same rows each time, in any order; a limit, for one, does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scouts:
+    side: Side
+    below: int  # rows with a smaller hash are scouts
+    seed: int
+    others: tuple[int, int]  # rows of each side that are no scouts
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> Scouts:
+        return cls(Side(fields["side"]), fields["below"], fields["seed"], tuple(fields["others"]))
+
+    def without(self, frames: tuple[DataFrame, DataFrame]) -> tuple[DataFrame, DataFrame]:
+        """Both sides without scouts."""
+        left, right = (
+            frames[side].where(~is_scout(frames[side], self.below, self.seed)) if side is self.side else frames[side]
+            for side in Side
+        )
+        return left, right
+
+    def check(self, rows: tuple[int, int]) -> None:
+        """Whether the other rows are as many as they were."""
+        if rows != self.others:
+            raise StateError(
+                f"The tables have changed while they were joined: {rows} rows instead of {self.others}. Results may be "
+                "lost or doubled: start again, from tables that stay as they are."
+            )
+
+
+def send_scouts(
+    frames: tuple[DataFrame, DataFrame],
+    condition: Condition,
+    samples: Samples,
+    pairs: float,
+    seed: int,
+    work: WaveWork,
+) -> tuple[Scouts, list[Given]] | None:
+    """Scouts and what they found; None where it is better to do without."""
+    side = Side.LEFT if samples[0].rows >= samples[1].rows else Side.RIGHT
+    rows = samples[side].rows
+    share = min(MOST_SHARE, MOST_ROWS / max(1, rows), max(RESULTS / max(1.0, pairs), FEWEST_ROWS / max(1, rows)))
+    if rows * share < FEWEST_ROWS or not is_repeated(frames[side]):
+        return None
+    below = LEAST_HASH + int(share * HASHES)
+    arrived = frames[side].where(is_scout(frames[side], below, seed)).toArrow()
+    batch = as_planned(one_batch(arrived, arrived.schema), condition.schema(side))
+    meet = _meeting(side, to_bytes(batch).to_pybytes(), condition.schema(side.other), work)
+    given = [Given.from_row(row) for row in frames[side.other].mapInArrow(meet, GIVEN).collect()]
+    left, right = (sample.rows for sample in samples)
+    others = (left - batch.num_rows, right) if side is Side.LEFT else (left, right - batch.num_rows)
+    return Scouts(side, below, seed, others), given
+
+
+def is_repeated(frame: DataFrame) -> bool:
+    """Whether it surely gives the same rows each time it is read. A Connect session cannot tell."""
+    try:
+        plan = frame._jdf.queryExecution().analyzed()
+    except (AttributeError, PySparkException):
+        return False
+    nodes = [plan]
+    for node in nodes:
+        if node.nodeName() not in REPEATED:
+            return False
+        children = node.children()
+        nodes += [children.apply(i) for i in range(children.size())]
+    return bool(plan.deterministic())
+
+
+def is_scout(frame: DataFrame, below: int, seed: int) -> Column:
+    return F.xxhash64(F.lit(seed), *contents(frame)) < F.lit(below)
+
+
+def _meeting(side: Side, scouts: bytes, schema: pa.Schema, work: WaveWork) -> Rewrite:
+    """A function for mapInArrow that joins the rows of a task with the scouts."""
+
+    def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Side, pa.RecordBatch]]:
+        yield side, from_bytes(scouts)
+        for batch in collected(batches):
+            yield side.other, as_planned(batch, schema)
+
+    def meet(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pylist([work.meet(side, rows(batches))], ARROW_GIVEN)
+        settle()
+
+    return meet

@@ -1,0 +1,96 @@
+"""What a progressive join of tables at rest is to do and has done, in files beside its blocks.
+
+    plan.json    the scouts; then, once they are written, the blocks, the cells and the order in which they are drawn
+    done.json    what the scouts and each cell gave, how much of it was handed out; replaced in one move at each step
+
+A join that is stopped, or killed, goes on from them. Batches that were handed out are not handed out again; after a
+kill, the last one may be (the last ones, where a task brought several).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from dovetail.errors import StateError
+from dovetail.spark.early.blocks import CellBlock
+from dovetail.spark.early.files import WaveFiles
+from dovetail.spark.early.first_results import Scouts
+from dovetail.spark.early.tasks import Given
+
+PLAN, DONE = "plan.json", "done.json"
+FORMAT = 2
+
+
+@dataclass(slots=True)
+class Drawn:
+    """The blocks, and the cells in which they meet."""
+
+    blocks: list[CellBlock]
+    cells: list[int]  # those in which both sides have rows
+    weights: list[float]
+    seed: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "blocks": [block.to_json() for block in self.blocks],
+            "cells": self.cells,
+            "weights": self.weights,
+            "seed": self.seed,
+        }
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> Drawn:
+        return cls(**{**fields, "blocks": [CellBlock.from_json(block) for block in fields["blocks"]]})
+
+
+@dataclass(slots=True)
+class WaveLog:
+    layout: dict[str, Any]  # what must be the same for the work to be the same
+    scouts: Scouts | None = None
+    drawn: Drawn | None = None  # None: not yet
+    found: list[Given] = field(default_factory=list)  # by the scouts
+    done: list[Given] = field(default_factory=list)  # in the order in which the cells are drawn
+
+    @property
+    def given(self) -> list[Given]:
+        return [*self.found, *self.done]
+
+    def begin(self, files: WaveFiles) -> None:
+        """Keep what is to do."""
+        document = {
+            "format": FORMAT,
+            "layout": self.layout,
+            "scouts": None if self.scouts is None else self.scouts.to_json(),
+            "drawn": None if self.drawn is None else self.drawn.to_json(),
+        }
+        files.replace(PLAN, json.dumps(document))
+
+    def note(self, files: WaveFiles, *, soon: bool = False) -> None:
+        """Keep what is done."""
+        document = {"found": self.found, "done": self.done}
+        text = json.dumps({name: [asdict(one) for one in given] for name, given in document.items()})
+        files.replace(DONE, text, soon=soon)
+
+    @classmethod
+    def read(cls, files: WaveFiles, layout: dict[str, Any]) -> WaveLog | None:
+        """The log of the same join, if one was begun there; an error if another was."""
+        plan = files.read(PLAN)
+        if plan is None:
+            return None
+        directory = files.directory
+        try:
+            document = json.loads(plan)
+            same = document["format"] == FORMAT and document["layout"] == layout
+            scouts, drawn = document["scouts"], document["drawn"]
+            log = cls(layout, scouts and Scouts.from_json(scouts), drawn and Drawn.from_json(drawn))
+            done = files.read(DONE)
+            if done is not None:
+                given = json.loads(done)
+                log.found, log.done = ([Given(**fields) for fields in given[name]] for name in ("found", "done"))
+        except (ValueError, KeyError, TypeError) as error:
+            raise StateError(f"{directory} is damaged: {error}. Remove it and start again.") from error
+        if not same:
+            raise StateError(f"{directory} holds another progressive join: give work_dir= another directory.")
+        return log

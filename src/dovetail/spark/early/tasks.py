@@ -1,0 +1,70 @@
+"""What a task of a progressive join does with rows that meet: results into a file, or summed up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dovetail.core.rows import Side
+from dovetail.execution.chunked import Chunked
+from dovetail.execution.tasks import Work
+from dovetail.storage.blocks import BlockStore
+
+GIVEN = "matches bigint, block string, sums array<double>"
+ARROW_GIVEN = pa.schema([("matches", pa.int64()), ("block", pa.string()), ("sums", pa.list_(pa.float64()))])
+
+
+@dataclass(slots=True)
+class Given:
+    """What a piece of the work gave."""
+
+    values: list[float]  # how many matches, then the partial aggregates
+    block: dict[str, Any] | None = None  # its results, until they are all handed out
+    handed_out: int = 0  # batches
+    handed_rows: int = 0
+
+    @classmethod
+    def from_row(cls, row: Any) -> Given:
+        return cls([float(row.matches), *row.sums], None if row.block is None else json.loads(row.block))
+
+
+@dataclass(frozen=True, slots=True)
+class WaveWork:
+    work: Work
+    sums: int | None  # how many partial aggregates; None: results are listed
+    directory: str  # where the results go
+    chunk_bytes: int  # of a side, in memory at once
+
+    def meet(self, first: Side, rows: Iterator[tuple[Side, pa.RecordBatch]]) -> Mapping[str, Any]:
+        """All rows of one side, then all of the other; a row of the schema GIVEN."""
+        spilled = BlockStore()
+        try:
+            results = Chunked(self.work, first, spilled, self.chunk_bytes).run(rows)
+            if self.sums is None:
+                return _written(BlockStore(self.directory), results)
+            return {"matches": 0, "block": None, "sums": _summed(results, self.sums)}
+        finally:
+            spilled.close()
+
+
+def _written(store: BlockStore, results: Iterator[pa.RecordBatch]) -> dict[str, Any]:
+    paged, matches = None, 0
+    for batch in results:
+        paged = paged or store.paged(batch.schema, "results")
+        paged.write(batch)
+        matches += batch.num_rows
+    block = None if paged is None else json.dumps(paged.close().to_json())
+    return {"matches": matches, "block": block, "sums": []}
+
+
+def _summed(results: Iterator[pa.RecordBatch], columns: int) -> list[float]:
+    """Partial aggregates, which are sums all of them; nothing is zero."""
+    batches = list(results)
+    if not batches:
+        return [0.0] * columns
+    return [float(pc.sum(column.cast(pa.float64())).as_py() or 0.0) for column in pa.Table.from_batches(batches)]

@@ -1,0 +1,446 @@
+"""Early results from tables at rest: small jobs, the promising first, with an estimate after each of them.
+
+    scouts    a few rows and all that match them, at once (scouts.py)
+    blocks    all other rows, once, in files; which cells read which (wave_blocks.py)
+    waves     a few cells, then more at a time --> their results, from files --> steps with an estimate
+
+A wave is a Spark job over some cells, drawn at random in proportion to the results that a sample lets expect: so
+results come early, and the bounds of the estimate hold (draws.py). Cells in which a side has no rows are never visited.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any, NamedTuple
+from urllib.parse import urlparse
+
+import numpy as np
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from dovetail.aggregates import partial_columns
+from dovetail.aggregates.columns import needed
+from dovetail.condition import text_of
+from dovetail.condition.aggregates import Aggregate, parse_aggregates
+from dovetail.core.rows import Phase, Side, empty_batch
+from dovetail.errors import InputError, PlanError
+from dovetail.estimation.estimate import Estimate
+from dovetail.estimation.weighted_sample import Draws
+from dovetail.execution.chunked import chunk_size
+from dovetail.execution.in_process import Step
+from dovetail.execution.output import output_schema
+from dovetail.execution.tasks import Aggregating, Joining, Work
+from dovetail.matching import choose_drive
+from dovetail.planning.plan import JoinPlan
+from dovetail.planning.planner import DIAG, InputFacts, plan_join, with_estimate
+from dovetail.planning.statistics import SAMPLE, Samples, estimated_pairs
+from dovetail.routing import Task, choose_router, expected_pairs
+from dovetail.routing.protocol import Router
+from dovetail.spark.batch.tables import in_fixed_order, shuffle_partitions
+from dovetail.spark.diag.join import plan_early_diagonal, progressive_diagonal
+from dovetail.spark.early.blocks import write_blocks
+from dovetail.spark.early.files import Pages, WaveFiles
+from dovetail.spark.early.first_results import Scouts, send_scouts
+from dovetail.spark.early.log import Drawn, WaveLog
+from dovetail.spark.early.stop_rule import Until
+from dovetail.spark.early.tasks import ARROW_GIVEN, GIVEN, Given, WaveWork
+from dovetail.spark.exchange.packing import Rewrite
+from dovetail.spark.frames.binding import Bound, bind_frames
+from dovetail.spark.frames.sampling import sample_sides
+from dovetail.spark.frames.schemas import session_zone
+from dovetail.spark.session.options import refuse_unknown
+from dovetail.spark.session.shared_directory import ADVICE, SharedDirectory, working_directory
+from dovetail.spark.session.worker_python import prepare_workers
+from dovetail.spark.session.workers import settle
+from dovetail.spark.streaming.state_dir import beside_checkpoints
+from dovetail.storage.blocks import Block, BlockStore
+
+CELLS = 256  # the finer, the earlier the first results and the narrower the bounds; the coarser, the less work in all
+WAVE_S = 2.0  # how long a wave should take once the first ones have shown how fast it goes
+BY_AREA = 0.1  # of a cell's weight: not all that a sample finds nothing in is empty
+SAMPLED_ROWS = 1 << 14  # of a side: the better a cell's results are known, the narrower the bounds
+SCOUTED_BYTES = 1 << 26  # of a side that scouts meet at once
+JOINED = f"unit int, {GIVEN}"
+ARROW_JOINED = pa.schema([("unit", pa.int32()), *ARROW_GIVEN])
+BOUNDED = ("count", "sum", "avg")  # aggregates of which a part says something about the whole
+ANY = 1 << 10  # number of cores
+
+
+@dataclass(frozen=True, slots=True)
+class WaveOptions:
+    """What `dovetail.progressive` takes for DataFrames besides the arguments of every progressive join."""
+
+    until: Any = None
+    aggregate: Mapping[str, str] | None = None
+    work_dir: str | None = None
+    cells: int = CELLS
+    seed: int = 0
+
+    @classmethod
+    def read(cls, given: dict[str, Any]) -> WaveOptions:
+        refuse_unknown(given, cls, "a progressive join")
+        options = cls(**given)
+        if not (type(options.cells) is int and options.cells > 0):
+            raise InputError(f"cells must be a positive number; got {options.cells!r}.")
+        return replace(options, until=Until.read(options.until))
+
+
+def progressive_dataframes(
+    left: DataFrame,
+    right: DataFrame,
+    on: Any,
+    how: str,
+    *,
+    suffix: str,
+    memory_bytes: int | None,
+    algorithm: str,
+    **given: Any,
+) -> Iterator[Step]:
+    """Steps with results and an estimate. Leaving the loop removes the files, unless there is a work_dir."""
+    _check_at_rest(left, right)
+    prepare_workers(left.sparkSession)
+    if algorithm == DIAG:
+        return progressive_diagonal(left, right, on, how, suffix, memory_bytes, given)
+    return _waves(left, right, on, how, suffix, memory_bytes, algorithm, given).steps()
+
+
+def explain_waves(
+    left: DataFrame,
+    right: DataFrame,
+    on: Any,
+    how: str,
+    *,
+    suffix: str,
+    memory_bytes: int | None,
+    algorithm: str,
+    **given: Any,
+) -> JoinPlan:
+    """The plan of a progressive join, by the samples that it would take."""
+    _check_at_rest(left, right)
+    prepare_workers(left.sparkSession)
+    if algorithm == DIAG:
+        return plan_early_diagonal(left, right, on, how, memory_bytes, given)[0]
+    return _waves(left, right, on, how, suffix, memory_bytes, algorithm, given).explained()
+
+
+def _check_at_rest(left: DataFrame, right: DataFrame) -> None:
+    if left.isStreaming or right.isStreaming:
+        raise PlanError("progressive joins take tables at rest; dovetail.join of streams gives results as they come.")
+
+
+def _waves(
+    left: DataFrame,
+    right: DataFrame,
+    on: Any,
+    how: str,
+    suffix: str,
+    memory_bytes: int | None,
+    algorithm: str,
+    given: dict[str, Any],
+) -> _Waves:
+    options = WaveOptions.read(given)
+    bound = bind_frames(on, left, right)
+    facts = InputFacts("progressive", on_spark=True)
+    plan = plan_join(bound.condition, how, facts, algorithm=algorithm, memory_bytes=memory_bytes)
+    if bound.after:
+        raise PlanError(f"only Spark can evaluate {text_of(bound.after[0])}: join the tables as a whole.")
+    schemas = (bound.visible(Side.LEFT), bound.visible(Side.RIGHT))
+    output = output_schema(*schemas, suffix)
+    wanted = parse_aggregates(options.aggregate, *schemas, session_zone(left)) if options.aggregate else ()
+    _check_bounded(wanted)
+    work: Work = Joining(bound.condition, "inner", output, bound.extra)
+    if wanted:
+        work = Aggregating(bound.condition, wanted, ())
+    return _Waves(bound, plan, output, tuple(wanted), work, options)
+
+
+def _work_directory(given: str | None, spark: SparkSession) -> SharedDirectory:
+    """The given directory, else one beside the session's checkpoints if those are files, else a temporary one."""
+    beside = beside_checkpoints(spark)
+    if given is None and beside is not None and urlparse(beside).scheme in ("", "file"):
+        given = beside
+    return working_directory(spark, given, ADVICE.format("Give work_dir="))
+
+
+def _check_bounded(wanted: Sequence[Aggregate]) -> None:
+    for aggregate in wanted:
+        if aggregate.function not in BOUNDED:
+            raise PlanError(
+                f"{aggregate.text} has no bounds before everything is seen; give {', '.join(BOUNDED)}, or use "
+                "dovetail.aggregate."
+            )
+
+
+class _Unit(NamedTuple):
+    """A cell that is part of a wave."""
+
+    number: int  # in the order of the draws
+    cell: int
+
+
+class _Waves:
+    def __init__(
+        self,
+        bound: Bound,
+        plan: JoinPlan,
+        output: pa.Schema,
+        wanted: tuple[Aggregate, ...],
+        work: Work,
+        options: WaveOptions,
+    ) -> None:
+        self._spark = bound.frames[0].sparkSession
+        self._bound = bound
+        self._plan = plan
+        self._output = output
+        self._wanted = wanted
+        self._work = work
+        self._options = options
+        self._kept = options.work_dir is not None
+
+    def steps(self) -> Iterator[Step]:
+        """The join; whether workers share the directory is found out at once."""
+        return self._steps(_work_directory(self._options.work_dir, self._spark))
+
+    def _steps(self, shared: SharedDirectory) -> Iterator[Step]:
+        until = self._options.until.begun()
+        files = WaveFiles(self._directory(shared))
+        try:
+            log = WaveLog.read(files, self._layout()) or self._scouted(files)
+            for step in self._run(files, log):
+                yield step
+                if until.reached(step):
+                    return
+        finally:
+            if self._kept:
+                files.flush()
+            else:
+                files.remove_all()
+
+    def _directory(self, shared: SharedDirectory) -> SharedDirectory:
+        """One that is new and goes in the end, unless work is kept in the one that was given."""
+        if self._kept:
+            return shared
+        path = shared.path / f"waves-{uuid.uuid4().hex[:12]}"
+        shared.run(partial(path.mkdir, mode=0o700))
+        return replace(shared, path=path)
+
+    def _layout(self) -> dict[str, Any]:
+        condition = self._bound.condition
+        return {
+            "condition": condition.text,
+            "columns": [[[field.name, str(field.type)] for field in condition.schema(side)] for side in Side],
+            "output": self._output.names,
+            "aggregates": [[aggregate.name, aggregate.text] for aggregate in self._wanted],
+        }
+
+    def explained(self) -> JoinPlan:
+        """The plan with what the samples tell."""
+        routing = choose_router(self._task)
+        plan = with_estimate(self._plan, self._few)
+        return replace(plan, router=routing.choice, cells=routing.router.cells, tasks=routing.router.cells)
+
+    # Scouts and blocks.
+
+    def _scouted(self, files: WaveFiles) -> WaveLog:
+        """Look at both sides, and let a few rows meet a whole side."""
+        log, condition, samples = WaveLog(self._layout()), self._bound.condition, self._samples
+        pairs = estimated_pairs(condition, choose_drive(condition), self._few)
+        sent = send_scouts(
+            self._bound.frames, condition, samples, pairs, self._options.seed, self._work_in(files, SCOUTED_BYTES)
+        )
+        if sent is not None:
+            log.scouts, log.found = sent
+        if self._kept:
+            log.note(files)
+            log.begin(files)
+        return log
+
+    @cached_property
+    def _samples(self) -> Samples:
+        condition, drive = self._bound.condition, choose_drive(self._bound.condition)
+        by_pair = drive.kind == "none" and not drive.equal  # it takes the square of the sample to see anything
+        return sample_sides(self._bound.frames, condition, drive, SAMPLE if by_pair else SAMPLED_ROWS)
+
+    @property
+    def _few(self) -> Samples:
+        left, right = self._samples
+        return left.thinned(SAMPLE, Side.LEFT), right.thinned(SAMPLE, Side.RIGHT)
+
+    @property
+    def _task(self) -> Task:
+        condition = self._bound.condition
+        return Task(condition, choose_drive(condition), self._samples, max(1, self._options.cells // 2))
+
+    def _drawn(self, files: WaveFiles, scouts: Scouts | None) -> Drawn:
+        """Write the blocks, and draw the order of the cells."""
+        condition, frames, task = self._bound.condition, self._bound.frames, self._task
+        router = choose_router(task).router
+        if scouts is not None:
+            frames = scouts.without(frames)
+        if router.deals:
+            frames = (in_fixed_order(frames[0]), in_fixed_order(frames[1]))
+        blocks, counted = write_blocks(frames, condition, router, str(files.directory))
+        if scouts is not None:
+            scouts.check(counted)
+        rows = np.zeros((len(Side), router.cells))
+        for block in blocks:
+            rows[block.side, list(block.cells)] += block.block.rows
+        area = rows[0] * rows[1]
+        cells = np.flatnonzero(area)
+        weights = _weights(task, router, area)[cells]
+        return Drawn(blocks, cells.tolist(), weights.tolist(), self._options.seed)
+
+    # Waves.
+
+    def _run(self, files: WaveFiles, log: WaveLog) -> Iterator[Step]:
+        if log.drawn is None:
+            yield from self._handed_out(files, log, None)
+            log.drawn = self._drawn(files, log.scouts)
+            if self._kept:
+                log.begin(files)
+        drawn, draws = log.drawn, Draws(log.drawn.weights, log.drawn.seed)
+        size, spent = self._cores(), 0.0
+        while True:
+            if log.done or not drawn.cells:
+                yield from self._handed_out(files, log, draws)
+            if len(log.done) >= len(drawn.cells):
+                return
+            size = _next_size(size, spent)
+            units = [_Unit(i, drawn.cells[draws.order[i]]) for i in _following(log, drawn, size)]
+            started = time.perf_counter()
+            log.done += self._wave(files, drawn, units)
+            spent = time.perf_counter() - started
+            if self._kept:
+                log.note(files)
+
+    def _handed_out(self, files: WaveFiles, log: WaveLog, draws: Draws | None) -> Iterator[Step]:
+        """What is done and was not handed out yet, as steps; at least one, once there are cells."""
+        estimate, aggregates = self._estimates(log, draws)
+        results = sum(given.handed_rows for given in log.given)
+        share = 0.0 if log.drawn is None else len(log.done) / max(1, len(log.drawn.cells))
+        told = draws is None
+        for given in log.given:
+            _drop_taken(files, given)
+        wanted = [
+            Pages(i, Block.from_json(given.block), given.handed_out)
+            for i, given in enumerate(log.given)
+            if given.block is not None
+        ]
+        for owner, batch in files.pages(wanted):
+            given = log.given[owner]
+            results += batch.num_rows
+            given.handed_out, given.handed_rows, told = given.handed_out + 1, given.handed_rows + batch.num_rows, True
+            try:
+                yield Step(batch, Phase.CLEANUP, results, estimate, aggregates, done=share)
+            finally:  # it was taken, even if nothing more is wanted
+                if self._kept:
+                    log.note(files, soon=True)
+                _drop_taken(files, given)
+        if not told:
+            nothing = empty_batch(self._output)
+            yield Step(nothing, Phase.CLEANUP, results, estimate, aggregates, done=share)
+
+    def _estimates(
+        self, log: WaveLog, draws: Draws | None
+    ) -> tuple[Estimate | None, dict[str, Estimate | None] | None]:
+        """Of the number of results, or of each aggregate."""
+        if draws is None:
+            return None, dict.fromkeys(aggregate.name for aggregate in self._wanted) if self._wanted else None
+        columns = ("matches", *partial_columns(self._wanted))
+        known, values = (
+            dict(zip(columns, np.array([one.values for one in given]).reshape(-1, len(columns)).T, strict=True))
+            for given in (log.found, log.done)
+        )
+        if not self._wanted:
+            return draws.count(values["matches"], known=known["matches"].sum()), None
+        answers = {}
+        for aggregate in self._wanted:
+            given, besides = [values[c] for c in needed(aggregate)], [float(known[c].sum()) for c in needed(aggregate)]
+            match aggregate.function:
+                case "count":
+                    answers[aggregate.name] = draws.count(given[0], known=besides[0])
+                case "sum":
+                    answers[aggregate.name] = draws.total(given[0], known=besides[0])
+                case "avg":
+                    answers[aggregate.name] = draws.ratio(given[0], given[1], known=(besides[0], besides[1]))
+        return None, answers
+
+    def _wave(self, files: WaveFiles, drawn: Drawn, units: list[_Unit]) -> list[Given]:
+        """Join some cells, in a job of as many tasks as there are cores."""
+        tasks = min(len(units), self._cores())
+        blocks: dict[int, list[list[dict[str, Any]]]] = {unit.cell: [[], []] for unit in units}
+        for block in drawn.blocks:
+            for cell in blocks.keys() & set(block.cells):
+                blocks[cell][block.side].append(block.block.to_json())
+        rows = [(i % tasks, unit.number, json.dumps(blocks[unit.cell])) for i, unit in enumerate(units)]
+        frame = self._spark.createDataFrame(rows, "task int, unit int, files string").repartitionById(tasks, "task")
+        work = self._work_in(files, chunk_size(self._plan.memory_bytes))
+        by_unit = {row.unit: row for row in frame.mapInArrow(_joiner(work), JOINED).collect()}
+        return [Given.from_row(by_unit[unit.number]) for unit in units]
+
+    def _work_in(self, files: WaveFiles, chunk_bytes: int) -> WaveWork:
+        sums = len(partial_columns(self._wanted)) if self._wanted else None
+        return WaveWork(self._work, sums, str(files.directory), chunk_bytes)
+
+    def _cores(self) -> int:
+        return max(1, min(shuffle_partitions(self._bound.frames[0]), _parallelism(self._spark)))
+
+
+def _parallelism(spark: SparkSession) -> int:
+    """How many tasks run at once; a Connect session does not know."""
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except PySparkException:
+        return ANY
+
+
+def _weights(task: Task, router: Router, area: Any) -> Any:
+    expected = np.where(area > 0, expected_pairs(task, router), 0.0)
+    if not expected.sum():
+        return area
+    return (1 - BY_AREA) * expected / expected.sum() + BY_AREA * area / area.sum()
+
+
+def _next_size(size: int, spent: float) -> int:
+    """Twice as many cells as before, until a wave takes long enough."""
+    if not spent:
+        return size
+    return max(1, min(2 * size, round(size * WAVE_S / spent) if spent > WAVE_S / 2 else 2 * size))
+
+
+def _drop_taken(files: WaveFiles, given: Given) -> None:
+    """Remove results that were handed out, all of them. Only after a note of it: a lost file would be an error."""
+    if given.block is not None and given.handed_rows >= given.block["rows"]:
+        files.remove(Block.from_json(given.block))
+        given.block = None
+
+
+def _following(log: WaveLog, drawn: Drawn, size: int) -> range:
+    return range(len(log.done), min(len(log.done) + size, len(drawn.cells)))
+
+
+def _joiner(work: WaveWork) -> Rewrite:
+    """A function for mapInArrow that joins cells: rows from files, results into files."""
+
+    def join(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for row in batch.select(["unit", "files"]).to_pylist():
+                sides = [[Block.from_json(fields) for fields in side] for side in json.loads(row["files"])]
+                given = work.meet(Side.LEFT, _rows(BlockStore(work.directory), sides))
+                yield pa.RecordBatch.from_pylist([{"unit": row["unit"], **given}], ARROW_JOINED)
+        settle()
+
+    return join
+
+
+def _rows(store: BlockStore, sides: list[list[Block]]) -> Iterator[tuple[Side, pa.RecordBatch]]:
+    for side in Side:
+        for block in sides[side]:
+            for page in range(store.pages(block)):
+                yield side, store.read_pages(block, page, page + 1)[0]

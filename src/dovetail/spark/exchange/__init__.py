@@ -1,0 +1,1 @@
+"""How rows travel between Spark and Python, and into files."""

@@ -1,0 +1,173 @@
+"""Packed batches: thousands of rows travel as one Spark row.
+
+    rows --pack--> (cell, side, seq, Arrow IPC bytes) --shuffle--> unpack --> rows
+
+A Spark row costs microseconds in a Python worker and in the shuffle; a packed row carries its batch for the price of
+one. Arrow keeps every column as it is, so payload of any type travels untouched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dovetail.core.rows import Side, pieces_of, take_rows
+from dovetail.execution.output import fitting_rows
+from dovetail.routing.hypercube import Hypercube
+from dovetail.routing.protocol import Router, Spread, Visits
+from dovetail.spark.session.workers import settle
+
+PACKED = "cell int, side tinyint, seq bigint, payload binary"
+"""The schema of packed rows, as Spark spells it."""
+
+ARROW_PACKED = pa.schema([("cell", pa.int32()), ("side", pa.int8()), ("seq", pa.int64()), ("payload", pa.binary())])
+PACK_ROWS = 1 << 16  # rows collected before they are dealt out to cells
+PACK_BYTES = 1 << 24
+
+Rewrite = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""What mapInArrow takes."""
+
+Route = Callable[[pa.RecordBatch, Spread, int], tuple[pa.RecordBatch, Visits]]
+"""Which rows of a batch go where: by numbers that decide between equivalent cells, and the number of the partition."""
+
+
+def to_bytes(batch: pa.RecordBatch) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue()
+
+
+def from_bytes(payload: pa.Buffer | bytes) -> pa.RecordBatch:
+    with pa.ipc.open_stream(payload) as reader:
+        batch: pa.RecordBatch = reader.read_next_batch()
+    return batch
+
+
+def packer(
+    side: Side,
+    router: Router,
+    schema: pa.Schema,
+    labels: Sequence[int] | None = None,
+    keep_all: bool = False,
+    most_bytes: int = PACK_BYTES,
+) -> Rewrite:
+    """A function for mapInArrow that routes and packs the rows of one side.
+
+    `labels` are other names for the cells. With `keep_all`, rows that match nothing visit a cell nevertheless. Rows are
+    dealt out when there are `most_bytes` of them.
+    """
+
+    def route(batch: pa.RecordBatch, spread: Spread, partition: int) -> tuple[pa.RecordBatch, Visits]:
+        visits = router.route(side, batch, spread)
+        return batch, with_all(visits, batch.num_rows, partition % router.cells) if keep_all else visits
+
+    return _packer(side, schema, route, labels, most_bytes)
+
+
+def multi_packer(
+    router: Hypercube, number: int, labels: Sequence[int] | None = None, most_bytes: int = PACK_BYTES
+) -> Rewrite:
+    """A function for mapInArrow that routes and packs the rows of one input of several."""
+    alias = router.graph.aliases[number]
+
+    def route(batch: pa.RecordBatch, spread: Spread, partition: int) -> tuple[pa.RecordBatch, Visits]:
+        return router.route(alias, batch, spread)
+
+    return _packer(number, router.graph.schemas[alias], route, labels, most_bytes)
+
+
+def _packer(number: int, schema: pa.Schema, route: Route, labels: Sequence[int] | None, most_bytes: int) -> Rewrite:
+    names = None if labels is None else np.array(labels, np.int32)
+
+    def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        partition = context.partitionId() if context is not None else 0
+        position = 0
+        seq = partition << 40
+        for batch in (as_planned(rows, schema) for rows in collected(batches, most_bytes)):
+            # Positions of different partitions are offset, or each would deal its first rows to the same cells.
+            spread = np.arange(position, position + batch.num_rows) + partition * 7919
+            position += batch.num_rows
+            for cells, payloads in by_cell(*route(batch, spread, partition), most_bytes):
+                numbers = cells if names is None else names[cells]
+                yield packed_rows(numbers, number, range(seq, seq + len(payloads)), payloads)
+                seq += len(payloads)
+        settle()
+
+    return pack
+
+
+def with_all(visits: Visits, rows: int, cell: int) -> Visits:
+    """The visits, and one of this cell for every row that visits none."""
+    visiting = np.zeros(rows, np.bool_)
+    visiting[visits.rows] = True
+    missing = np.flatnonzero(~visiting)
+    cells = np.full(len(missing), cell, np.int32)
+    return Visits(np.concatenate([visits.rows, missing]), np.concatenate([visits.cells, cells]))
+
+
+def by_cell(
+    batch: pa.RecordBatch, visits: Visits, most_bytes: int = PACK_BYTES
+) -> Iterator[tuple[NDArray[np.int32], list[pa.Buffer]]]:
+    """The rows of each cell as bytes; a few cells at a time, because every row may visit many of them."""
+    order = np.argsort(visits.cells, kind="stable")
+    cells, starts = np.unique(visits.cells[order], return_index=True)
+    bounds = np.append(starts, len(order))
+    for first, last, _ in pieces_of(np.diff(bounds), len(order), fitting_rows(batch, most_bytes=most_bytes)):
+        ends = bounds[first : last + 1]
+        dealt = take_rows(batch, visits.rows[order[ends[0] : ends[-1]]])
+        yield cells[first:last], [to_bytes(dealt.slice(s - ends[0], e - s)) for s, e in pairwise(ends)]
+
+
+def packed_rows(cells: NDArray[np.int32], side: int, seq: Sequence[int], payloads: list[pa.Buffer]) -> pa.RecordBatch:
+    columns = [
+        pa.array(cells, pa.int32()),
+        pa.array(np.full(len(payloads), side, np.int8)),
+        pa.array(seq, pa.int64()),
+        pa.array([payload.to_pybytes() for payload in payloads], pa.binary()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=ARROW_PACKED)
+
+
+def collected(batches: Iterator[pa.RecordBatch], most_bytes: int = PACK_BYTES) -> Iterator[pa.RecordBatch]:
+    """The same rows in larger batches, so that a packed row is worth its while with many cells."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if rows and size + batch.nbytes > most_bytes:
+            yield _together(waiting)
+            rows = size = 0
+        waiting.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        del batch  # nothing of it is held here while somebody works on it
+        if rows >= PACK_ROWS or size >= most_bytes:
+            yield _together(waiting)
+            rows = size = 0
+    if rows:
+        yield _together(waiting)
+
+
+def _together(waiting: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """All of them as one; the list is empty then."""
+    whole = waiting[0] if len(waiting) == 1 else pa.concat_batches(waiting)
+    waiting.clear()
+    return whole
+
+
+def as_planned(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch with the plan's names and types: Spark's settings (time zone, large types) change Arrow's types."""
+    if batch.schema.equals(schema):
+        return batch
+    columns = [
+        column if column.type == field.type else column.cast(field.type)
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

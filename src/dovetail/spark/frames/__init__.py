@@ -1,0 +1,1 @@
+"""DataFrames as inputs: schemas, conditions given as Columns, samples."""

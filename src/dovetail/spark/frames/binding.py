@@ -1,0 +1,280 @@
+"""A condition on two DataFrames: what runs in the cells, and what Spark evaluates before and after them.
+
+l.k = r.k                      a typed predicate, in the cells
+soundex(l.name) = r.code       Spark computes soundex(name) as an extra column; then as above
+levenshtein(l.a, r.b) < 3      needs both rows: Spark filters the joined rows
+l.s = r.s, with a collation    compared by Spark's rules: Spark filters the joined rows
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
+from pyspark.sql.types import StringType, StructField, YearMonthIntervalType
+
+from dovetail.condition import (
+    Call,
+    Column,
+    Condition,
+    Expression,
+    Literal,
+    Opaque,
+    columns_of,
+    conjuncts_of,
+    is_opaque,
+    parse,
+    read_sql,
+    sides_of,
+    spark_sql,
+    text_of,
+)
+from dovetail.core.rows import Side
+from dovetail.spark.frames.column_names import Names
+from dovetail.spark.frames.schemas import CHAR_TYPE, arrow_schema, encoding, only_spark_compares, session_zone
+
+
+def expression_of(on: SparkColumn, left: DataFrame, right: DataFrame) -> Expression:
+    """The condition that a Column states about two DataFrames."""
+    return read_sql(_text(on, Names(left, right)), (arrow_schema(left), arrow_schema(right)))
+
+
+def _text(on: Any, names: Names) -> str:
+    if type(on).__module__.startswith("pyspark.sql.connect."):
+        from dovetail.spark.frames.column_connect import ConnectReader  # needs grpc, which classic sessions do without
+
+        return ConnectReader(names).read(on._expr).text
+    from dovetail.spark.frames.column_classic import ClassicReader
+
+    return ClassicReader(names).read(on._jc.node()).text
+
+
+GUESSED_WIDTH = 40  # bytes of a string or nested value
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A condition and the DataFrames it reads.
+
+    Columns of the frames are named by position (c0, c1, …), because Spark cannot address every name that it accepts.
+    """
+
+    condition: Condition
+    frames: tuple[DataFrame, DataFrame]  # the columns that Spark computes for the condition come last
+    extra: tuple[int, int]  # how many there are
+    after: tuple[Expression, ...]  # conjuncts that Spark evaluates on joined rows
+    written: tuple[Expression, ...]  # all conjuncts, as they were given
+
+    def visible(self, side: Side) -> pa.Schema:
+        """The user's columns of a side."""
+        schema = self.condition.schema(side)
+        return pa.schema(list(schema)[: len(schema) - self.extra[side]])
+
+    def with_columns(self, names: tuple[Iterable[str], Iterable[str]]) -> Bound:
+        """Only these columns of each side, none of which is dropped after the join."""
+        frames, schemas = [], []
+        for side in Side:
+            schema, wanted = self.condition.schema(side), set(names[side])
+            positions = [i for i, name in enumerate(schema.names) if name in wanted] or [0]
+            frames.append(self.frames[side].select(*(self.frames[side].columns[i] for i in positions)))
+            schemas.append(pa.schema([schema.field(i) for i in positions]))
+        condition = replace(self.condition, schemas=(schemas[0], schemas[1]))
+        return replace(self, condition=condition, frames=(frames[0], frames[1]), extra=(0, 0))
+
+    def row_bytes(self, side: Side) -> int:
+        """A guess at the size of a row, by its types."""
+        return sum(_width(field.type) for field in self.condition.schema(side))
+
+
+def bind_frames(on: Any, left: DataFrame, right: DataFrame) -> Bound:
+    """Read the condition against two DataFrames. Runs no Spark job."""
+    schemas = (arrow_schema(left), arrow_schema(right))
+    lifted = _Lifted((left, right), schemas)
+    written = tuple(_split(_expressions(on, left, right, schemas)))
+    inside: list[Expression] = []
+    after: list[Expression] = []
+    for conjunct in written:
+        for part in _by_spark(conjunct, (left, right)):
+            known = None if _needs_both(part) else lifted.lift(part)
+            if known is None:
+                after.append(part)
+            else:
+                inside.append(known)
+    whole = Call("and", tuple(inside)) if len(inside) > 1 else inside[0] if inside else Literal(True)
+    condition = parse(whole, lifted.schema(Side.LEFT), lifted.schema(Side.RIGHT), zone=session_zone(left))
+    texts = [condition.text] if inside else []
+    condition = replace(condition, text=" AND ".join([*texts, *(text_of(part) for part in after)]))
+    return Bound(condition, lifted.carried(), lifted.added, tuple(after), written)
+
+
+def after_join(result: DataFrame, bound: Bound, fields: list[StructField]) -> DataFrame:
+    """Give encoded columns their types back, and filter joined rows by what Spark alone can evaluate."""
+    types = [field.dataType for field in fields]
+    if not bound.after and not any(encoding(type_) for type_ in types):
+        return result
+    flat = decoded(result, fields)
+    sides = (bound.visible(Side.LEFT).names, bound.visible(Side.RIGHT).names)
+
+    def spelled(column: Column) -> str:
+        position = sides[column.side].index(column.name)
+        return position_name(position + (len(sides[0]) if column.side is Side.RIGHT else 0))
+
+    for conjunct in bound.after:
+        flat = flat.where(F.expr(spark_sql(conjunct, spelled)))
+    return flat.toDF(*result.columns)
+
+
+def decoded(result: DataFrame, fields: list[StructField]) -> DataFrame:
+    """Columns called c0, c1, …, with the types of the fields."""
+    flat = by_position(result)
+    for position, field in enumerate(fields):
+        made = encoding(field.dataType)
+        if made is not None:
+            flat = flat.withColumn(position_name(position), F.expr(made[1].format(position_name(position))))
+    return flat
+
+
+def by_position(frame: DataFrame) -> DataFrame:
+    """The same columns, called c0, c1, …"""
+    return frame.toDF(*(position_name(i) for i in range(len(frame.columns))))
+
+
+def position_name(position: int) -> str:
+    return f"c{position}"
+
+
+def _width(type_: pa.DataType) -> int:
+    return type_.bit_width // 8 + 1 if pa.types.is_primitive(type_) else GUESSED_WIDTH
+
+
+def _expressions(on: Any, left: DataFrame, right: DataFrame, schemas: tuple[pa.Schema, pa.Schema]) -> list[Expression]:
+    """The condition's parts, with Columns translated."""
+    if isinstance(on, SparkColumn):
+        return [expression_of(on, left, right)]
+    if isinstance(on, list | tuple):
+        on = [expression_of(part, left, right) if isinstance(part, SparkColumn) else part for part in on]
+    return conjuncts_of(on, schemas)
+
+
+def _split(expressions: Sequence[Expression]) -> Iterator[Expression]:
+    for expression in expressions:
+        if isinstance(expression, Call) and expression.function == "and":
+            yield from _split(expression.args)
+        else:
+            yield expression
+
+
+def _needs_both(expression: Expression) -> bool:
+    """Whether a part that only Spark can evaluate reads both sides."""
+    match expression:
+        case Opaque():
+            return len(sides_of(expression)) == 2
+        case Call(_, args):
+            return any(_needs_both(arg) for arg in args)
+    return False
+
+
+# Columns that Spark compares by rules of its own.
+
+
+def _by_spark(conjunct: Expression, frames: tuple[DataFrame, DataFrame]) -> Iterator[Expression]:
+    """The conjunct; made opaque, if only Spark knows how to compare what it reads."""
+    fields = {column: frames[column.side].schema[column.name] for column in columns_of(conjunct)}
+    if not any(only_spark_compares(field) for field in fields.values()) or _same_char(conjunct, fields):
+        yield conjunct
+        return
+    yield Opaque(spark_sql(conjunct), tuple(fields), pa.bool_())
+    match conjunct:
+        case Call("=", (Column() as one, Column() as other)) if one.side is not other.side:
+            # Equal values have equal keys, so that the rows can still meet by hash.
+            keys = [_key(column, fields[column]) for column in (one, other)]
+            if keys[0] is not None and keys[1] is not None and keys[0].type == keys[1].type:
+                yield Call("=", (keys[0], keys[1]))
+
+
+def _same_char(conjunct: Expression, fields: dict[Column, StructField]) -> bool:
+    """Equality of two columns declared as the same char(n): both are padded alike, so that the bytes decide."""
+    match conjunct:
+        case Call("=", (Column() as one, Column() as other)):
+            declared = {fields[column].metadata.get(CHAR_TYPE) for column in (one, other)}
+            return len(declared) == 1 and None not in declared
+    return False
+
+
+def _key(column: Column, field: StructField) -> Opaque | None:
+    match field.dataType:
+        case YearMonthIntervalType():
+            return Opaque(f"CAST(CAST({spark_sql(column)} AS INTERVAL MONTH) AS INT)", (column,), pa.int32())
+        case StringType() if field.dataType.isUTF8BinaryCollation():
+            return Opaque(f"RTRIM({spark_sql(column)})", (column,), pa.string())
+    return None
+
+
+# Parts that Spark evaluates before the join.
+
+
+class _Lifted:
+    """Replaces one-sided parts that only Spark can evaluate by columns that it computes before the join."""
+
+    def __init__(self, frames: tuple[DataFrame, DataFrame], schemas: tuple[pa.Schema, pa.Schema]) -> None:
+        self._frames = [by_position(frame) for frame in frames]
+        self._schemas = schemas
+        self._columns: tuple[dict[str, Column], dict[str, Column]] = ({}, {})  # by the SQL that makes them
+
+    @property
+    def added(self) -> tuple[int, int]:
+        return len(self._columns[0]), len(self._columns[1])
+
+    def schema(self, side: Side) -> pa.Schema:
+        """The Arrow schema of a side with the columns that were added."""
+        computed = list(arrow_schema(self._frames[side]))[len(self._schemas[side]) :]
+        named = [f.with_name(c.name) for f, c in zip(computed, self._columns[side].values(), strict=True)]
+        return pa.schema([*self._schemas[side], *named])
+
+    def carried(self) -> tuple[DataFrame, DataFrame]:
+        """The frames with columns that Arrow cannot carry encoded."""
+        left, right = (encoded(frame) for frame in self._frames)
+        return left, right
+
+    def lift(self, expression: Expression) -> Expression | None:
+        """The expression over computed columns; None, if it compares such columns by rules that only Spark knows."""
+        if not is_opaque(expression):
+            return expression
+        sides = sides_of(expression)
+        if len(sides) < 2:  # none: a constant such as current_date()
+            return self._column(next(iter(sides), Side.LEFT), expression)
+        assert isinstance(expression, Call)
+        args = [self.lift(arg) for arg in expression.args]
+        known = tuple(arg for arg in args if arg is not None)
+        return Call(expression.function, known, expression.type) if len(known) == len(args) else None
+
+    def _column(self, side: Side, expression: Expression) -> Column | None:
+        names = self._schemas[side].names
+        sql = spark_sql(expression, lambda column: position_name(names.index(column.name)))
+        known = self._columns[side]
+        if sql not in known:
+            # Called as people would write it: the name is seen in explain, and tells one join's state from another's.
+            name = spark_sql(expression, lambda column: column.name)
+            while name in names or any(name == column.name for column in known.values()):
+                name += "'"
+            frame = self._frames[side]
+            frame = frame.withColumn(position_name(len(frame.columns)), F.expr(sql))
+            if only_spark_compares(frame.schema[-1]):
+                return None
+            self._frames[side] = frame
+            known[sql] = Column(side, name)
+        return known[sql]
+
+
+def encoded(frame: DataFrame) -> DataFrame:
+    """The frame with columns that Arrow cannot carry as text."""
+    for field in frame.schema.fields:
+        made = encoding(field.dataType)
+        if made is not None:
+            frame = frame.withColumn(field.name, F.expr(made[0].format(field.name)))
+    return frame

@@ -1,0 +1,104 @@
+"""A look at both sides before the join: how many rows, some of them at random, and how far their keys reach.
+
+One pass over the columns that the condition reads. Every task gives its number of rows, a uniform sample of them and
+the extremes of its keys; the driver makes one sample of all.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from functools import reduce
+
+import numpy as np
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, Row
+
+from dovetail.condition import Condition
+from dovetail.core.rows import Side, empty_batch, take_rows
+from dovetail.matching import Drive
+from dovetail.planning.statistics import SAMPLE, Reach, Sample, Samples, measure, sampled_columns
+from dovetail.spark.exchange.packing import Rewrite, as_planned, collected, from_bytes, to_bytes
+from dovetail.spark.session.workers import settle
+
+SAMPLED = "side tinyint, rows bigint, sample binary, boxes binary, longest array<double>"
+MEASURED_ROWS = 1000
+
+
+def sample_sides(
+    frames: tuple[DataFrame, DataFrame], condition: Condition, drive: Drive, size: int = SAMPLE
+) -> Samples:
+    """What one pass over both sides shows, as one Spark job; `size` rows of either at most."""
+    keys, sampled = [], []
+    for side in Side:
+        schema = condition.schema(side)
+        names = sampled_columns(condition, side)
+        positions = [schema.names.index(name) for name in names]
+        keys.append(pa.schema([schema.field(i) for i in positions]))
+        selected = frames[side].select(*(frames[side].columns[i] for i in positions))
+        sampled.append(selected.mapInArrow(sampler(condition, drive, side, keys[side], size), SAMPLED))
+    found = sampled[0].unionAll(sampled[1]).collect()
+    ordered = len(drive.ordered_keys)
+    left, right = (_one_sample([row for row in found if row.side == side], keys[side], ordered, size) for side in Side)
+    return left, right
+
+
+def sampler(condition: Condition, drive: Drive, side: Side, schema: pa.Schema, size: int) -> Rewrite:
+    def sample(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        # Seeds differ: two samples of one table must not be the same rows.
+        rng = np.random.default_rng((side, context.partitionId() if context is not None else 0))
+        rows = 0
+        kept, ranks = empty_batch(schema), np.empty(0)
+        reached: Reach | None = None
+        for batch in collected(batches):
+            new = as_planned(batch, schema)
+            rows += new.num_rows
+            measured = measure(condition, drive, side, new)
+            reached = measured if reached is None else reached if measured is None else reached + measured
+            drawn = rng.random(new.num_rows)
+            low = np.flatnonzero(drawn < ranks.max()) if len(ranks) == size else np.arange(new.num_rows)
+            kept, ranks = pa.concat_batches([kept, take_rows(new, low)]), np.concatenate([ranks, drawn[low]])
+            if len(ranks) > size:  # the rows with the smallest random ranks are a uniform sample
+                chosen = np.argpartition(ranks, size)[:size]
+                kept, ranks = take_rows(kept, chosen), ranks[chosen]
+        columns = [
+            pa.array([side], pa.int8()),
+            pa.array([rows], pa.int64()),
+            pa.array([to_bytes(kept).to_pybytes()]),
+            pa.array([None if reached is None else reached.boxes.tobytes()], pa.binary()),
+            pa.array([None if reached is None else list(reached.longest)], pa.list_(pa.float64())),
+        ]
+        yield pa.RecordBatch.from_arrays(columns, ["side", "rows", "sample", "boxes", "longest"])
+        settle()
+
+    return sample
+
+
+def _one_sample(found: list[Row], schema: pa.Schema, keys: int, size: int) -> Sample:
+    """What all tasks of a side have found: of the rows of each as many as its share."""
+    rng = np.random.default_rng(0)
+    rows = sum(row.rows for row in found)
+    parts = [empty_batch(schema)]
+    reached = []
+    for row in found:
+        if row.boxes is not None:
+            boxes = np.frombuffer(row.boxes, np.int64).reshape(-1, keys, 2)
+            reached.append(Reach(boxes, tuple(row.longest)))
+        part = from_bytes(row.sample)
+        wanted = min(part.num_rows, -(-size * row.rows // max(1, rows)))
+        parts.append(take_rows(part, rng.choice(part.num_rows, wanted, replace=False)))
+    return Sample(rows, pa.concat_batches(parts), reduce(operator.add, reached) if reached else None)
+
+
+def measured_row_bytes(frame: DataFrame) -> int:
+    """The average size of a row, by a look at the first ones."""
+    found = frame.limit(MEASURED_ROWS).mapInArrow(_measure, "rows bigint, bytes bigint").collect()
+    rows = sum(row.rows for row in found)
+    return -(-sum(row.bytes for row in found) // rows) if rows else 0
+
+
+def _measure(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield pa.RecordBatch.from_pydict({"rows": [batch.num_rows], "bytes": [batch.nbytes]})

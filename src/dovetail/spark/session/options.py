@@ -1,0 +1,82 @@
+"""What `dovetail.join` takes for Spark besides the arguments of every join."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dovetail.core.rows import Side
+from dovetail.errors import InputError
+from dovetail.spark.sources.columns import END
+
+AVAILABLE = "available"
+"""Streams end with the first micro-batch that has no input."""
+SOURCE = "source"
+"""Streams of our own sources tell their end themselves, in a column that is no part of the result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    cells: int | None = None  # how many tasks the join is cut into; None: from a sample
+    sample: bool = True  # look at the data first: balances cells, splits heavy keys, prunes what cannot match
+    state_dir: str | None = None  # streams: where segments are kept; must outlive restarts
+    metrics: str = "dovetail"  # streams: the name of our figures in observedMetrics of the query's progress
+    end: str | tuple[str, str] | None = (
+        None  # streams: SQL that tells the row that ends a side; or "source", "available"
+    )
+
+    share: float | None = None  # diag: the window as a share of the side with the key; None: from a sample
+    one: str | None = None  # diag: the side with the key, "left" or "right"
+    tables: int | None = None  # diag: into which the window is divided
+
+    @classmethod
+    def read(cls, given: dict[str, Any]) -> Options:
+        refuse_unknown(given, cls, "a join")
+        options = cls(**given)
+        if options.cells is not None and not (type(options.cells) is int and options.cells > 0):
+            raise InputError(f"cells must be a positive number; got {options.cells!r}.")
+        if options.end is not None and not _tells_an_end(options.end):
+            raise InputError(
+                f"end= takes SQL such as \"kind = 'end'\" that is true of the row that ends a side, a pair of them, "
+                f"'source', if our sources tell it, or 'available', if what is there now is all; got {options.end!r}."
+            )
+        return options
+
+    def check_window(self, algorithm: str) -> None:
+        """See that nobody describes a window that there will not be."""
+        given = [name for name in ("share", "one", "tables") if getattr(self, name) is not None]
+        if given and algorithm != "diag":
+            raise InputError(f"{', '.join(given)}: an option of algorithm='diag' only.")
+
+    @property
+    def ends(self) -> tuple[str, str] | None:
+        """What is true of the rows that end each side."""
+        if self.end is None or self.end == AVAILABLE:
+            return None
+        if self.end == SOURCE:
+            return (END, END)
+        return (self.end, self.end) if isinstance(self.end, str) else self.end
+
+
+def check_told(ends: str, columns: Sequence[str], which: str) -> None:
+    """See that a source that is to tell its end does so."""
+    if ends == END and END not in columns:
+        raise InputError(
+            f"end={SOURCE!r} needs streams of dovetail-flight or dovetail-postgresql that were read with "
+            f".option('end', 'true'); {which} has no column {END}."
+        )
+
+
+def refuse_unknown(given: dict[str, Any], known: type[Any], what: str) -> None:
+    """Options that no field of the class is called after."""
+    names = known.__dataclass_fields__
+    unknown = sorted(given.keys() - names.keys())
+    if unknown:
+        raise InputError(f"{', '.join(unknown)}: no such option of {what} on Spark. There are {', '.join(names)}.")
+
+
+def _tells_an_end(given: Any) -> bool:
+    return isinstance(given, str) or (
+        isinstance(given, tuple) and len(given) == len(Side) and all(isinstance(one, str) for one in given)
+    )

@@ -1,0 +1,89 @@
+"""A quiet Spark session on this machine, for the demo, the command line, tests and first steps."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import SparkSession
+
+from dovetail.spark.session.java import ensure_java
+from dovetail.spark.sources import register
+
+LOOPBACK = "127.0.0.1"
+LOGGING = Path(__file__).with_name("log4j2.properties")
+
+SETTINGS = {
+    "spark.driver.bindAddress": LOOPBACK,
+    "spark.driver.host": LOOPBACK,
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.python.worker.reuse": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+}
+
+BRIEF = {
+    # The second compiler and the parallel collector cost more than they save in a minute.
+    "spark.driver.extraJavaOptions": f"{SETTINGS['spark.driver.extraJavaOptions']} "
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+"""For sessions that last a minute."""
+
+
+def local_session(app: str = "dovetail", master: str = "local[2]", conf: dict[str, str] | None = None) -> SparkSession:
+    """The session that is active already, as it is; else a new one in this process, which knows our sources.
+
+    `conf` adds to SETTINGS.
+    """
+    try:
+        return SparkSession.active()
+    except PySparkRuntimeError:
+        pass
+    ensure_java()
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # workers need the packages that this process has
+    os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)  # else Spark looks up the host name, which may not resolve
+    settings = SETTINGS | (conf or {})
+    builder = SparkSession.builder.appName(app).master(master)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    with _chatter_to_a_file():
+        return register(builder.getOrCreate())
+
+
+@contextmanager
+def session_for_now(app: str = "dovetail") -> Iterator[SparkSession]:
+    """The session that is active already, which stays; else a new one, which is stopped in the end."""
+    is_borrowed = SparkSession.getActiveSession() is not None
+    session = local_session(app)
+    try:
+        yield session
+    finally:
+        if not is_borrowed:
+            session.stop()
+
+
+@contextmanager
+def _chatter_to_a_file() -> Iterator[None]:
+    """Let a JVM that is started in here write its standard error to a temporary file.
+
+    Spark's streaming workers print there at every start; errors that matter come back as exceptions.
+    """
+    log, _ = tempfile.mkstemp(prefix=f"dovetail-spark-{os.getpid()}-", suffix=".log")
+    own = os.dup(2)
+    try:
+        os.dup2(log, 2)
+        yield
+    finally:
+        os.dup2(own, 2)
+        os.close(own)
+        os.close(log)

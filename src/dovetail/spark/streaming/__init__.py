@@ -1,0 +1,1 @@
+"""Joins of streams: cells with state, with windows and without."""

@@ -1,0 +1,75 @@
+"""The state of a cell between micro-batches: a manifest in Spark's state store, segments in a directory.
+
+    manifest of the last commit --> restore --> the micro-batch --> segments --> the next manifest
+
+The manifest is committed with the micro-batch; until then nothing that the last one names is removed. If the
+micro-batch fails at any point, Spark runs it again from there.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from pyspark import TaskContext
+
+from dovetail.operators.protocol import JoinOperator, Manifest
+from dovetail.spark.streaming.state_dir import check_layout
+from dovetail.storage.segments import SegmentStore
+
+SCHEMA = "manifest string"
+
+
+class CellState:
+    """Made anew for each micro-batch. `value` is Spark's: a row with a column."""
+
+    def __init__(self, value: Any, directory: Path, *, stay_mapped: bool = True) -> None:
+        self._value = value
+        document = value.get()
+        self._stored: dict[str, Any] | None = None if document is None else json.loads(document[0])
+        version = 1 + (self._stored["version"] if self._stored is not None else 0)
+        self.segments = SegmentStore(directory, version, stay_mapped=stay_mapped)
+
+    @property
+    def is_new(self) -> bool:
+        return self._stored is None
+
+    @property
+    def notes(self) -> Any:
+        """What was kept besides the operator; None if there is nothing yet."""
+        return None if self._stored is None else self._stored["notes"]
+
+    def restore(self, operator: JoinOperator) -> None:
+        stored = self._stored
+        if stored is not None:
+            operator.restore(Manifest(stored["version"], stored["state"], tuple(stored["segments"])))
+
+    def commit(self, operator: JoinOperator, notes: Any) -> None:
+        """Keep the operator as it is now, and sweep what nobody can need any more."""
+        manifest, stored = operator.snapshot(), self._stored
+        if stored is not None:
+            self.segments.sweep(stored["version"], [*stored["segments"], *stored["previous"]])
+        document = {
+            "version": manifest.version,
+            "state": manifest.state,
+            "segments": manifest.segments,
+            "previous": stored["segments"] if stored is not None else [],
+            "notes": notes,
+        }
+        self._value.update((json.dumps(document),))
+
+    def note(self, notes: Any) -> None:
+        """Keep other notes, with the operator as it was."""
+        self._value.update((json.dumps({**(self._stored or {}), "notes": notes}),))
+
+
+def cell_directory(state_dir: str, name: str, layout: dict[str, Any], cell: int) -> Path:
+    """Where this query keeps the segments of a cell. The query's id stays the same when it is started again."""
+    context = TaskContext.get()
+    assert context is not None, "cells are joined inside Spark tasks"
+    query = str(context.getLocalProperty("sql.streaming.queryId"))
+    directory = Path(state_dir) / query / quote(name, safe="")
+    check_layout(directory, layout)
+    return directory / f"cell-{cell}"

@@ -1,0 +1,46 @@
+"""Warnings about late rows: windowed joins drop them, and nobody should have to look at the figures to find out.
+
+The workers count, Spark adds up, and a listener in the driver's process reads the sum from the progress of each
+micro-batch.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from dovetail.spark.streaming.listening import add_listener
+from dovetail.spark.streaming.window_plan import FIGURES
+
+log = logging.getLogger("dovetail.spark")
+
+LISTENING = "spark.dovetail.warnsOfLateRows"  # noted in the session, which may have several objects in Python
+
+
+def warn_of_late_rows(spark: SparkSession) -> None:
+    """Let the windowed joins of a session log a warning for each micro-batch that drops rows."""
+    if spark.conf.get(LISTENING, None) is None:
+        add_listener(spark, LateRows())
+        spark.conf.set(LISTENING, "true")
+
+
+class LateRows:
+    """Reads the progress of all queries of a session."""
+
+    def progressed(self, progress: Any) -> None:
+        for name, row in (progress["observedMetrics"] or {}).items():
+            figures = row.asDict()
+            if set(FIGURES) <= figures.keys() and figures["late_rows"]:
+                log.warning(
+                    "query %s, join %s, micro-batch %s: %s late rows were dropped. Allow for more lateness by "
+                    "withWatermark on the inputs or by delay= of the window; dovetail.explain says how much it is now.",
+                    progress["name"] or progress["id"],
+                    name,
+                    progress["batchId"],
+                    f"{figures['late_rows']:,}",
+                )
+
+    def ended(self, run: str, error: str | None) -> None:
+        """Nothing more to say."""

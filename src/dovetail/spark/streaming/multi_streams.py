@@ -1,0 +1,129 @@
+"""Joins of several streams that end: rows visit the cells of a hypercube, each of which runs an operator of its own.
+
+As joins of two streams (streaming.py, stream_cell.py): arriving rows give results at once, a budget is held by writing
+to disk, what is on disk is joined while nothing arrives, and the rest when all inputs have ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
+from pyspark.sql.types import StructType
+
+from dovetail.condition.graph import Graph
+from dovetail.errors import InputError, PlanError
+from dovetail.routing.hypercube import Hypercube, hypercube
+from dovetail.spark.batch.tables import shuffle_partitions
+from dovetail.spark.exchange.packing import Rewrite, multi_packer
+from dovetail.spark.session.options import AVAILABLE, SOURCE, Options, check_told
+from dovetail.spark.sources.columns import END
+from dovetail.spark.streaming.cell import Setting, StreamJoin
+from dovetail.spark.streaming.state_dir import state_directory, use_rocksdb
+from dovetail.spark.streaming.streams import join_streams
+from dovetail.spark.streaming.work import SeveralInputs, Work
+from dovetail.storage.blocks import BlockStore
+
+MARK = "__end"
+
+Ends = str | Mapping[str, str] | None
+"""As `end=` takes it: SQL that is true of the row that ends an input, one for all or one for each; or as in Options."""
+
+
+class SeveralPlan(NamedTuple):
+    """What is joined, and by what."""
+
+    graph: Graph
+    algorithm: str
+    memory_bytes: int | None  # of each cell
+    schema: pa.Schema  # of the result
+
+
+def join_several_streams(
+    inputs: Mapping[str, DataFrame],
+    frames: Mapping[str, DataFrame],
+    plan: SeveralPlan,
+    end: Ends,
+    options: Options,
+    schema: StructType,
+) -> DataFrame:
+    """The join as a streaming DataFrame. `frames` are the inputs with their columns named by position."""
+    still = [alias for alias, frame in inputs.items() if not frame.isStreaming]
+    if still:
+        raise PlanError(f"{', '.join(still)}: at rest, while others are streams. Join them two at a time.")
+    ends = _ends(plan.graph, end)
+    spark = next(iter(inputs.values())).sparkSession
+    use_rocksdb(spark)
+    partitions = shuffle_partitions(next(iter(inputs.values())))
+    router = hypercube(plan.graph, dict.fromkeys(plan.graph.aliases, 1), options.cells or partitions)
+    directory = state_directory(options.state_dir, spark)
+    setting = Setting(partitions, directory, options.metrics, ends is not None, ends is None)
+    marked = [
+        frame if ends is None else _marked(alias, inputs[alias], frame, ends[alias]) for alias, frame in frames.items()
+    ]
+    return join_streams(marked, SeveralStreams(plan, router, setting), schema)
+
+
+def _ends(graph: Graph, end: Ends) -> Mapping[str, str] | None:
+    """What is true of the row that ends each input; None: what is available is all."""
+    if end == AVAILABLE:
+        return None
+    if isinstance(end, str):
+        return dict.fromkeys(graph.aliases, END if end == SOURCE else end)
+    if isinstance(end, Mapping) and set(end) == set(graph.aliases) and all(isinstance(e, str) for e in end.values()):
+        return end
+    raise PlanError(
+        "a join of several streams leaves results for later, which streams without end never come to. Say how one can "
+        "tell their end: end=\"kind = 'end'\", a dictionary with one such text for each input, end='source' if our "
+        f"sources tell it, or end='available' if what is available now is all; got {end!r}."
+    )
+
+
+def _marked(alias: str, given: DataFrame, frame: DataFrame, ends: str) -> DataFrame:
+    """The frame, with one more column: whether the row says that there are no more."""
+    check_told(ends, given.columns, alias)
+    try:
+        return frame.toDF(*given.columns).withColumn(MARK, F.expr(ends)).toDF(*frame.columns, MARK)
+    except AnalysisException as error:
+        raise InputError(f"end={ends!r} cannot be told of {alias} ({', '.join(given.columns)}): {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class SeveralStreams(StreamJoin):
+    plan: SeveralPlan
+    router: Hypercube
+    setting: Setting
+
+    @property
+    def algorithm(self) -> str:
+        return self.plan.algorithm
+
+    @property
+    def inputs(self) -> int:
+        return len(self.plan.graph.aliases)
+
+    @property
+    def cells(self) -> int:
+        return self.router.cells
+
+    @property
+    def memory_bytes(self) -> int | None:
+        return self.plan.memory_bytes
+
+    def packer(self, number: int) -> Rewrite:
+        return multi_packer(self.router, number, self.labels, self.pack_bytes)
+
+    def work(self, blocks: BlockStore, ended: Sequence[bool]) -> Work:
+        graph, algorithm, memory_bytes, schema = self.plan
+        return SeveralInputs(graph, algorithm, schema, memory_bytes, blocks, ended, self.pack_bytes)
+
+    @property
+    def meaning(self) -> dict[str, Any]:
+        schemas = self.plan.graph.schemas.items()
+        columns = [[alias, [[field.name, str(field.type)] for field in schema]] for alias, schema in schemas]
+        return {"condition": self.plan.graph.text, "columns": columns}

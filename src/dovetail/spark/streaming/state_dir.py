@@ -1,0 +1,86 @@
+"""Where a streaming join keeps its manifests and segments, and the check that the segments belong to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from dovetail.errors import StateError
+from dovetail.spark.session.shared_directory import ADVICE, working_directory
+from dovetail.storage.blocks import RECOVERY
+from dovetail.storage.budget import parse_bytes
+from dovetail.storage.segments import sync_directory
+
+LAYOUT = "layout.json"
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+DEFAULT_PROVIDER = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+ROCKSDB_PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+AT_ONCE = "spark.sql.execution.arrow.maxBytesPerBatch"
+CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
+
+
+def state_directory(given: str | None, spark: SparkSession) -> str:
+    """The directory for segments: the given one, else beside the session's checkpoints, else a temporary one.
+
+    It must be reachable by every worker under the same path, and outlive restarts of the query.
+    """
+    given = given or beside_checkpoints(spark)
+    return str(working_directory(spark, given, ADVICE.format("Give state_dir=")).path)
+
+
+def beside_checkpoints(spark: SparkSession) -> str | None:
+    """Where our files go if nobody says where, as a path or URI; None if the session has no place for checkpoints."""
+    checkpoints = spark.conf.get("spark.sql.streaming.checkpointLocation", None)
+    return os.path.join(checkpoints, "dovetail-state") if checkpoints else None
+
+
+def check_layout(join: Path, layout: dict[str, Any]) -> None:
+    """Write down how the state of a join is laid out, or see that it is still laid out so."""
+    path = join / LAYOUT
+    if not path.exists():
+        join.mkdir(parents=True, exist_ok=True)
+        mine = path.with_name(f"{LAYOUT}-{uuid.uuid4().hex}")
+        with open(mine, "w") as file:
+            json.dump(layout, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(mine, path)  # several tasks may do this at once, all with the same content
+        sync_directory(join)
+    try:
+        stored = json.loads(path.read_text())
+    except ValueError as error:
+        raise StateError(f"{path} is damaged: {error}. {RECOVERY}") from error
+    if stored != layout:
+        names = [*layout, *(name for name in stored if name not in layout)]
+        changed = [name for name in names if stored.get(name) != layout.get(name)]
+        what = ", ".join(f"{name} was {stored.get(name)!r} and is now {layout.get(name)!r}" for name in changed)
+        raise StateError(
+            f"the state in {join} was made by another join: {what}. Start the query as before, or with a new "
+            "checkpoint; if one query has several joins, give each of them a metrics= name of its own."
+        )
+
+
+def use_rocksdb(spark: SparkSession) -> None:
+    """Let the session keep state in RocksDB, unless it uses a provider of its own.
+
+    Spark's default provider cannot run the operator that joins streams, and only says so when the query has started.
+    A cell keeps one small row there: to commit the change takes a third of the time that a snapshot takes.
+    """
+    if spark.conf.get(PROVIDER) == DEFAULT_PROVIDER:
+        spark.conf.set(PROVIDER, ROCKSDB_PROVIDER)
+    if spark.conf.get(PROVIDER) == ROCKSDB_PROVIDER and spark.conf.get(CHANGELOG, None) is None:
+        spark.conf.set(CHANGELOG, "true")
+
+
+def hand_over_at_most(spark: SparkSession, nbytes: int) -> None:
+    """Let the session hand rows to Python workers in smaller batches, where they are larger: 64 MB unless set.
+
+    A worker holds two of them, and a copy: more than the whole memory of a join, if that is small.
+    """
+    if parse_bytes(str(spark.conf.get(AT_ONCE))) > nbytes:
+        spark.conf.set(AT_ONCE, str(nbytes))

@@ -1,0 +1,109 @@
+"""Joins of streams: one stateful operator per cell, state as immutable segments.
+
+    left  --route, pack--+
+                         +--> groupBy(cell).transformWithStateInPandas --> unpack --> a streaming DataFrame
+    right --route, pack--+        |
+                                  +-- state store: the manifest (a few hundred bytes, committed with the micro-batch)
+                                  +-- state_dir:   segments, written before the manifest that names them
+
+A micro-batch restores the operator from the manifest, lets the new rows arrive, freezes what is new into segments and
+stores the next manifest (cell_state.py). What a cell does is in stream_cell.py. Rows that are told apart by `end=` are
+none: they tell all cells that their input has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import reduce
+
+import numpy as np
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
+from pyspark.sql.types import StructType
+
+from dovetail.errors import PlanError
+from dovetail.spark.exchange.packing import ARROW_PACKED, PACKED, Rewrite, from_bytes
+from dovetail.spark.session.workers import settle
+from dovetail.spark.streaming.cell import FIGURES, RESULTS, JoinProcessor, StreamJoin
+from dovetail.spark.streaming.state_dir import hand_over_at_most
+from dovetail.storage.allocator import give_back, stay_small
+
+
+def join_streams(frames: Sequence[DataFrame], join: StreamJoin, schema: StructType) -> DataFrame:
+    """The join as a streaming DataFrame, for any sink. Where inputs tell their end, each has one more column."""
+    if join.keeps_to_memory:
+        hand_over_at_most(frames[0].sparkSession, join.pack_bytes)
+    packed = []
+    for number, frame in enumerate(frames):
+        pack = join.packer(number)
+        if join.setting.has_ends:
+            pack = _with_ends(pack, number, join.labels)
+        packed.append(frame.mapInArrow(_small(pack) if join.keeps_to_memory else pack, PACKED))
+    joined = (
+        reduce(DataFrame.unionAll, packed)
+        .groupBy("cell")
+        .transformWithStateInPandas(
+            statefulProcessor=JoinProcessor(join),
+            outputStructType=RESULTS,
+            outputMode="Append",
+            timeMode="ProcessingTime" if join.has_timers else "None",
+        )
+    )
+    name = join.setting.metrics
+    try:
+        watched = joined.observe(name, *(F.sum(figure).alias(figure) for figure in FIGURES))
+    except AnalysisException as error:  # its name is also the name of its state, so that it must be unique
+        raise PlanError(
+            f"a query has two joins called {name!r}: give one of them another name, as in metrics='second'."
+        ) from error
+    return watched.mapInArrow(_small(unpack) if join.keeps_to_memory else unpack, schema)
+
+
+def _small(rewrite: Rewrite) -> Rewrite:
+    """The same function for mapInArrow, in a worker that stays small."""
+
+    def rewritten(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        stay_small()
+        yield from rewrite(batches)
+        give_back()
+
+    return rewritten
+
+
+def _with_ends(pack: Rewrite, number: int, labels: list[int]) -> Rewrite:
+    """Rows whose last column is true are not packed; they become a word to all cells."""
+
+    def pack_and_tell(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        ended = False
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            nonlocal ended
+            for batch in batches:
+                marks = np.asarray(batch.column(batch.num_columns - 1).fill_null(False))
+                ended = ended or bool(marks.any())
+                yield batch.select(range(batch.num_columns - 1)).filter(pa.array(~marks))
+
+        yield from pack(rows())
+        if ended:
+            size = len(labels)
+            columns = [pa.array(labels, pa.int32()), pa.array([number] * size, pa.int8())]
+            columns += [pa.array([2**62] * size, pa.int64()), pa.nulls(size, pa.binary())]
+            yield pa.RecordBatch.from_arrays(columns, schema=ARROW_PACKED)
+
+    return pack_and_tell
+
+
+def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Packed results as rows."""
+    for batch in batches:
+        yield from _unpacked(batch)
+        del batch  # or the next one would be read while it is still there
+    settle()
+
+
+def _unpacked(packed: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    for payload in packed.column("payload"):
+        if payload.is_valid:
+            yield from_bytes(payload.as_buffer())

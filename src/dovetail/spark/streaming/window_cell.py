@@ -1,0 +1,217 @@
+"""A cell of a windowed join: `spo` on the rows that come to it, one micro-batch at a time.
+
+    manifest of the last micro-batch --> operator --> rows of this one, in the order of arrival --> results, manifest
+
+Where a stream may pause (`window(idle=…)`), a timer is set with every micro-batch. When it expires without a row having
+come, event time goes on by the clock, so that windows close and rows without a partner appear. The clock is that of the
+micro-batch, which Spark writes down before it runs: all cells, and all attempts, see the same.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark import TaskContext
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, TimerValues
+
+from dovetail.core.metrics import Counters
+from dovetail.core.rows import Side, empty_batch, take_rows
+from dovetail.execution.output import result_batches
+from dovetail.operators.protocol import Workspace
+from dovetail.operators.spo.positions import Places
+from dovetail.operators.spo.spo import Spo, event_times
+from dovetail.operators.spo.window_aggregate import WindowAggregate
+from dovetail.spark.exchange.packing import collected, to_bytes
+from dovetail.spark.session.workers import settle
+from dovetail.spark.streaming.arrival_order import NEVER, Ordered, in_order, packets, placed
+from dovetail.spark.streaming.cell_state import SCHEMA, CellState, cell_directory
+from dovetail.spark.streaming.window_plan import FIGURES, WindowJoin
+from dovetail.storage.budget import Budget
+from dovetail.storage.segments import SegmentStore
+from dovetail.window import Window
+
+Arrived = tuple[Ordered, Ordered]
+
+
+class WindowProcessor(StatefulProcessor):
+    """Runs `spo` on one cell, one micro-batch at a time."""
+
+    def __init__(self, join: WindowJoin) -> None:
+        self._join = join
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._handle = handle
+        self._manifest = handle.getValueState("manifest", SCHEMA)
+
+    def handleInputRows(
+        self, key: Any, rows: Iterator[pd.DataFrame], timerValues: TimerValues
+    ) -> Iterator[pd.DataFrame]:
+        sides = in_order(packets(rows))
+        if self._join.self_join and self._join.router is None:
+            sides = (sides[0], sides[0]._replace(newest=newest_time(self._join.window, Side.RIGHT, sides[0].batch)))
+        now = timerValues.getCurrentProcessingTimeInMs() if self._join.has_timers else 0
+        return self._step(key[0], sides, now)
+
+    def handleExpiredTimer(self, key: Any, timerValues: TimerValues, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
+        """Nothing has come for a while."""
+        return self._step(key[0], in_order([]), timerValues.getCurrentProcessingTimeInMs())
+
+    def _step(self, label: int, sides: Arrived, now: int) -> Iterator[pd.DataFrame]:
+        """One micro-batch: from the manifest of the last one to the next."""
+        cell = self._join.labels.index(label)
+        join = self._join
+        kept = CellState(self._manifest, cell_directory(join.state_dir, join.metrics, join.layout, label))
+        counters = Counters()
+        operator = Spo(self._workspace(kept.segments, counters))
+        state = _Progress.read(kept.notes)
+        kept.restore(operator)
+        started = time.perf_counter()
+        late = late_rows(self._join, sides, operator.horizon)
+        timer, idle = self._timer(state), state.hear(sides, now)
+        work = self._aggregates if self._join.aggregates else self._results
+        matches = 0
+        for batch in collected(work(operator, state, cell, sides)):
+            matches += batch.num_rows
+            yield _row(to_bytes(batch).to_pybytes())
+        if self._join.has_timers:
+            if not idle and not kept.is_new:
+                self._handle.deleteTimer(timer)
+            if not idle or operator.usage.resident_rows:
+                self._handle.registerTimer(self._timer(state))
+        kept.commit(operator, state.to_json())
+        costs = operator.costs
+        spent = (costs.probe_seconds, costs.merge_seconds, time.perf_counter() - started)
+        micros = (int(1e6 * seconds) for seconds in spent)
+        yield _row(None, matches, operator.usage.resident_rows, late, counters.merges, *micros)
+
+    def _timer(self, state: _Progress) -> int:
+        """When it expires: a pause after the last news."""
+        return state.heard_ms + max(1, (self._join.window.idle or 0) // 1000)
+
+    def close(self) -> None:
+        settle()
+
+    def _workspace(self, segments: SegmentStore, counters: Counters) -> Workspace:
+        plan = self._join.plan
+        parameters = {"window": self._join.window, "how": plan.how, "self_join": self._join.self_join}
+        budget = Budget(plan.memory_bytes, "bytes", counters)
+        return Workspace(plan.condition, budget, segments, 1 << 16, counters, parameters=parameters)
+
+    def _results(self, operator: Spo, state: _Progress, cell: int, sides: Arrived) -> Iterator[pa.RecordBatch]:
+        """The join's results."""
+        for side in Side:
+            batch, places, stores = self._share(state, cell, side, sides[side])
+            for results in operator.admit(side, batch, places, stores):
+                yield from result_batches(results, self._join.schema, drop=self._join.drop)
+        state.count(sides)
+        for results in operator.advance(state.arrived, state.horizon(self._join)):
+            yield from result_batches(results, self._join.schema, drop=self._join.drop)
+
+    def _aggregates(self, operator: Spo, state: _Progress, cell: int, sides: Arrived) -> Iterator[pa.RecordBatch]:
+        """Left rows with aggregates over the right rows that came before them. Only right rows are kept."""
+        batch, places, _ = self._share(state, cell, Side.RIGHT, sides[Side.RIGHT])
+        for _ in operator.admit(Side.RIGHT, batch, places):
+            pass  # there are no left rows to meet
+        aggregate = WindowAggregate(operator, self._join.aggregates, self._join.schema)
+        batch, places, _ = self._share(state, cell, Side.LEFT, sides[Side.LEFT])
+        yield aggregate.over(batch, places)
+        state.count(sides)
+        for _ in operator.advance(state.arrived, state.horizon(self._join)):
+            pass
+
+    def _share(
+        self, state: _Progress, cell: int, side: Side, rows: Ordered
+    ) -> tuple[pa.RecordBatch, Places, NDArray[np.bool_] | None]:
+        """The rows that look for partners in this cell, and which of them it keeps (None: all)."""
+        batch = rows.batch
+        if batch is None:
+            batch = empty_batch(self._join.plan.condition.schema(side))
+        places = placed(side, rows, state.arrived, self._join.self_join)
+        if self._join.router is not None:
+            return batch, places, None
+        if self._join.in_turns:
+            return batch, places, (rows.numbers + _batch_id()) % self._join.cells == cell
+        if side is Side.RIGHT:
+            return batch, places, None
+        # Neighbours by arrival: then fewer of the right rows are before some of them and behind others.
+        homes = rows.own * self._join.cells // max(1, rows.size)
+        chosen = np.flatnonzero((homes + _batch_id()) % self._join.cells == cell)
+        return take_rows(batch, chosen), places.of(chosen), None
+
+
+class _Progress:
+    """What a cell has seen of both streams."""
+
+    def __init__(
+        self, arrived: tuple[int, int] = (0, 0), newest: tuple[int, int] = (NEVER, NEVER), heard_ms: int = 0
+    ) -> None:
+        self.arrived = arrived
+        self.newest = newest  # event time of each stream
+        self.heard_ms = heard_ms  # the clock, up to which event time has been told to go
+
+    @classmethod
+    def read(cls, notes: list[Any] | None) -> _Progress:
+        if notes is None:
+            return cls()
+        left, right, newest, heard_ms = notes
+        # Releases up to 0.1 knew the newest time of both streams together.
+        times = (newest, newest) if isinstance(newest, int) else (newest[0], newest[1])
+        return cls((left, right), times, heard_ms)
+
+    def hear(self, sides: Arrived, now: int) -> bool:
+        """Take note of the clock; tells whether nothing has arrived. Event time then goes as fast as the clock."""
+        idle = sides[0].size + sides[1].size == 0
+        latest = max(self.newest)
+        if idle and latest != NEVER:
+            passed = 1000 * max(0, now - self.heard_ms)
+            left, right = (passed + (latest if time == NEVER else time) for time in self.newest)
+            self.newest = left, right
+        self.heard_ms = max(now, self.heard_ms)
+        return idle
+
+    def count(self, sides: Arrived) -> None:
+        self.arrived = (self.arrived[0] + sides[0].size, self.arrived[1] + sides[1].size)
+        self.newest = max(self.newest[0], sides[0].newest), max(self.newest[1], sides[1].newest)
+
+    def horizon(self, join: WindowJoin) -> int:
+        """Rows to come are not before it, or they are late."""
+        if join.window.by_time:
+            return join.window.horizon(self.newest)
+        return self.arrived[0] if join.self_join else sum(self.arrived)
+
+    def to_json(self) -> list[Any]:
+        return [*self.arrived, list(self.newest), self.heard_ms]
+
+
+def newest_time(window: Window, side: Side, batch: pa.RecordBatch | None) -> int:
+    """The newest event time of rows in the role of a side."""
+    if window.on is None or batch is None:
+        return NEVER
+    return int(event_times(batch.column(window.on[side])).max(initial=NEVER))
+
+
+def late_rows(join: WindowJoin, sides: Arrived, horizon: int) -> int:
+    """How many rows come behind the horizon. Those of a self-join are on both sides, and are counted once."""
+    late = 0
+    for side, rows in zip([Side.LEFT] if join.self_join else Side, sides, strict=not join.self_join):
+        if join.window.on is not None and rows.batch is not None:
+            times = event_times(rows.batch.column(join.window.on[side]))
+            late += int((rows.tells & (times < horizon) & (times > NEVER)).sum())
+    return late
+
+
+def _row(payload: bytes | None, *figures: int) -> pd.DataFrame:
+    values = figures or (0,) * len(FIGURES)
+    return pd.DataFrame({"payload": [payload], **{n: [v] for n, v in zip(FIGURES, values, strict=True)}})
+
+
+def _batch_id() -> int:
+    context = TaskContext.get()
+    assert context is not None, "cells are joined inside Spark tasks"
+    return int(context.getLocalProperty("streaming.sql.batchId") or 0)

@@ -1,1 +1,0 @@
-"""What moves along the diagonal: a ring of hash tables, partitions for what it misses, repeated keys."""

@@ -1,0 +1,115 @@
+"""The memory budget of one operator: residents + indexes + input buffer + loaded blocks.
+
+It is counted in bytes of Arrow buffers and index arrays, or in rows where an experiment speaks of rows. Whoever holds
+memory says so under a name; going over the limit is an error at once, never a silent loss.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from dovetail.core.metrics import Counters
+from dovetail.errors import BudgetError, InputError
+
+UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+
+BUFFER = "input buffer"
+"""The name under which an arriving batch is held. The operator releases it when it takes the rows into its own."""
+
+Unit = Literal["bytes", "rows"]
+
+
+def parse_bytes(memory: str | int) -> int:
+    """A budget as people write it: 268435456, "256MB", "1.5 GiB"."""
+    if isinstance(memory, bool) or not isinstance(memory, str | int):
+        raise InputError(f"memory must be a number of bytes or a text such as '256MB'; got {memory!r}.")
+    if isinstance(memory, int):
+        amount = memory
+    else:
+        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?\s*", memory.lower())
+        if not found or found[2] == "i":
+            raise InputError(f"memory must be a number of bytes or a text such as '256MB'; got {memory!r}.")
+        amount = int(float(found[1]) * UNITS[found[2]])
+    if amount <= 0:
+        raise InputError(f"memory must be positive; got {memory!r}.")
+    return amount
+
+
+class Budget:
+    """Counts what is held under each name against one limit. `limit=None` only counts."""
+
+    def __init__(self, limit: int | None, unit: Unit = "bytes", counters: Counters | None = None) -> None:
+        self.limit = limit
+        self.unit: Unit = unit
+        self._counters = counters or Counters()
+        self._held: dict[str, tuple[int, int]] = {}
+        self._rows = 0
+        self._bytes = 0
+
+    def measure(self, rows: int, nbytes: int) -> int:
+        """What holding this much takes, in the budget's unit."""
+        return rows if self.unit == "rows" else nbytes
+
+    @property
+    def used(self) -> int:
+        return self.measure(self._rows, self._bytes)
+
+    def hold(self, name: str, rows: int, nbytes: int) -> None:
+        """Say that `name` now holds this much, in place of what it held before."""
+        old_rows, old_bytes = self._held.get(name, (0, 0))
+        self._rows += rows - old_rows
+        self._bytes += nbytes - old_bytes
+        self._held[name] = (rows, nbytes)
+        if self.limit is not None and self.used > self.limit:
+            raise BudgetError(self._complaint())
+        seen = self._counters
+        seen.peak_rows_in_memory = max(seen.peak_rows_in_memory, self._rows)
+        seen.peak_bytes_in_memory = max(seen.peak_bytes_in_memory, self._bytes)
+
+    def release(self, name: str) -> None:
+        self.hold(name, 0, 0)
+
+    def _complaint(self) -> str:
+        holders = ", ".join(
+            f"{name} {self.measure(rows, nbytes):,}" for name, (rows, nbytes) in self._held.items() if rows or nbytes
+        )
+        return f"the memory budget of {self.limit:,} {self.unit} is exceeded: {self.used:,} are needed ({holders})."
+
+
+FEWEST_BLOCKS = 4  # of two inputs: input buffer, one outer block, one inner block, one block of residents
+SMALLEST_BLOCK = 16 * 1024  # bytes
+BLOCKS = 16  # into which a budget in bytes is divided
+HEADROOM = 0.75  # of a block's share is filled with rows; the rest is for its file format and extra columns
+
+
+class Shares:
+    """How an operator that spills divides its budget, in the budget's unit.
+
+    residents   rows and indexes that arrivals are joined with, while blocks are loaded
+    alone       the same, while none are
+    block       rows that are written as one block
+    outer       blocks loaded at once by the block work, besides one inner block (of each other input)
+    Left over is one block for the input buffer.
+    """
+
+    def __init__(self, budget: Budget, block_rows: int, inputs: int = 2) -> None:
+        limit = budget.limit
+        if limit is None:
+            self.block = self.residents = self.alone = 2**62
+            self.outer_blocks = self.outer_blocks_at_end = 1
+            return
+        whole = block_rows if budget.unit == "rows" else max(limit // BLOCKS, SMALLEST_BLOCK)
+        blocks = limit // whole
+        fewest = FEWEST_BLOCKS + inputs - 2
+        if blocks < fewest:
+            raise BudgetError(
+                f"a memory budget of {limit:,} {budget.unit} holds {blocks} blocks of {whole:,} {budget.unit}, "
+                f"and at least {fewest} are needed. Give {fewest * whole:,} {budget.unit} or more"
+                + (", or smaller blocks." if budget.unit == "rows" else ".")
+            )
+        self.block = whole if budget.unit == "rows" else int(whole * HEADROOM)
+        self.outer_blocks = max(1, (blocks - inputs) // 3)
+        self.outer_blocks_at_end = blocks - inputs
+        self.residents = limit - whole * (self.outer_blocks + inputs)
+        self.alone = limit - whole

@@ -1,0 +1,183 @@
+"""An ordered index from keys to rows: insert and delete in batches, look up ranges, scan from either end.
+
+Keys live in a few sorted runs whose sizes grow geometrically, as in a log-structured merge tree: a batch becomes a run,
+and runs of similar size are merged. Insertion costs O(log n) copies per row over its life, a look-up one binary search
+per run. Deleted rows are marked and leave at the next merge.
+
+Keys are int64 order codes (see `dovetail.keys`), or Python objects for types that have none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dovetail.core.rows import Rows, pieces_of
+from dovetail.kernels.sorted_probe import expand
+
+Keys = NDArray[Any]
+
+MOST = 1 << 20  # pairs in one piece
+FAN = 4  # a run is merged with its older neighbour unless that is this many times larger
+
+
+class SortedKeys(NamedTuple):
+    """A run: keys and the row of each."""
+
+    keys: Keys  # ascending
+    rows: Rows
+
+    def ranges(
+        self, low: Keys | None, high: Keys | None, low_closed: bool, high_closed: bool
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where the keys between low[i] and high[i] start, and how many there are."""
+        starts = np.zeros(_probes(low, high), np.int64)
+        ends = np.full(len(starts), len(self.keys), np.int64)
+        if low is not None:
+            starts = np.searchsorted(self.keys, low, side="left" if low_closed else "right").astype(np.int64)
+        if high is not None:
+            ends = np.searchsorted(self.keys, high, side="right" if high_closed else "left").astype(np.int64)
+        return starts, np.maximum(ends - starts, 0)
+
+
+class OrderedIndex:
+    def __init__(self) -> None:
+        self._runs: list[SortedKeys] = []  # oldest and largest first
+        self._dead = np.zeros(0, np.bool_)  # by row
+        self._deleted = 0  # how many entries of the runs are dead
+        self._entries = 0
+
+    def __len__(self) -> int:
+        return self._entries - self._deleted
+
+    @property
+    def nbytes(self) -> int:
+        return sum(run.keys.nbytes + run.rows.nbytes for run in self._runs) + self._dead.nbytes
+
+    def insert(self, keys: Keys, rows: Rows) -> None:
+        """Add rows with their keys. A row number is used once, and not again after its deletion."""
+        if len(rows) == 0:
+            return
+        order = np.argsort(keys, kind="stable")
+        self._runs.append(SortedKeys(keys[order], rows[order]))
+        self._entries += len(rows)
+        self._grow(int(rows.max()) + 1)
+        while len(self._runs) > 1 and len(self._runs[-2].rows) < FAN * len(self._runs[-1].rows):
+            newer, older = self._runs.pop(), self._runs.pop()
+            self._runs.append(self._merged([older, newer]))
+
+    def delete(self, rows: Rows) -> None:
+        """Forget rows that are in the index."""
+        self._dead[rows] = True
+        self._deleted += len(rows)
+        if 2 * self._deleted > self._entries:
+            self._runs = [run for run in [self._merged(self._runs)] if len(run.rows)] if self._runs else []
+
+    def renumber(self, numbers: Rows) -> None:
+        """Row i is `numbers[i]` from now on; it leaves where that is negative."""
+        runs = []
+        for run in self._runs:
+            rows = numbers[run.rows]
+            stay = rows >= 0
+            if self._deleted:
+                stay &= ~self._dead[run.rows]
+            if stay.any():
+                runs.append(SortedKeys(run.keys[stay], rows[stay]))
+        self._runs = runs
+        self._entries, self._deleted = sum(len(run.rows) for run in runs), 0
+        self._dead = np.zeros(int(numbers.max(initial=-1)) + 1, np.bool_)
+
+    def find(
+        self,
+        low: Keys | None,
+        high: Keys | None,
+        low_closed: bool = True,
+        high_closed: bool = True,
+        *,
+        most: int = MOST,
+    ) -> Iterator[tuple[Rows, Rows]]:
+        """All (i, row) with low[i] <= key(row) <= high[i]; None is unbounded, strict where not closed.
+
+        In pieces of at most `most`, or one probe's share of a run.
+        """
+        for run in list(self._runs):
+            starts, counts = run.ranges(low, high, low_closed, high_closed)
+            for start, end, pairs in pieces_of(counts, int(counts.sum()), most):
+                probing, positions = expand(starts, counts, start, end, pairs)
+                probing, rows = self._alive(probing, run.rows[positions])
+                if len(rows):
+                    yield probing, rows
+
+    def count(
+        self, low: Keys | None, high: Keys | None, low_closed: bool = True, high_closed: bool = True
+    ) -> NDArray[np.int64]:
+        """How many rows `find` gives for each i, at most: deleted rows may still be counted."""
+        counts = np.zeros(_probes(low, high), np.int64)
+        for run in self._runs:
+            counts += run.ranges(low, high, low_closed, high_closed)[1]
+        return counts
+
+    def lookup(
+        self, low: Keys | None, high: Keys | None, low_closed: bool = True, high_closed: bool = True
+    ) -> tuple[Rows, Rows]:
+        """All that `find` gives at once."""
+        found = list(self.find(low, high, low_closed, high_closed))
+        none = np.empty(0, np.int64)
+        return np.concatenate([none, *(p for p, _ in found)]), np.concatenate([none, *(r for _, r in found)])
+
+    def smallest(self, count: int) -> tuple[Keys, Rows]:
+        """The `count` rows with the smallest keys, ascending; ties in the order of insertion."""
+        return self._end(count, largest=False)
+
+    def largest(self, count: int) -> tuple[Keys, Rows]:
+        """The `count` rows with the largest keys, descending; ties latest first."""
+        keys, rows = self._end(count, largest=True)
+        return keys[::-1], rows[::-1]
+
+    def scan(self) -> tuple[Keys, Rows]:
+        """All rows in key order."""
+        return self.smallest(len(self))
+
+    def _end(self, count: int, *, largest: bool) -> tuple[Keys, Rows]:
+        """The `count` extreme rows, ascending: merged from as much of each run's end as holds `count` live rows."""
+        ends = [self._run_end(run, count, largest=largest) for run in self._runs]
+        merged = self._merged(ends, forget=False) if ends else SortedKeys(np.empty(0, np.int64), np.empty(0, np.int64))
+        take = slice(max(0, len(merged.rows) - count), None) if largest else slice(0, count)
+        return merged.keys[take], merged.rows[take]
+
+    def _run_end(self, run: SortedKeys, count: int, *, largest: bool) -> SortedKeys:
+        alive = np.flatnonzero(~self._dead[run.rows])
+        keep = alive[max(0, len(alive) - count) :] if largest else alive[:count]
+        return SortedKeys(run.keys[keep], run.rows[keep])
+
+    def _merged(self, runs: list[SortedKeys], *, forget: bool = True) -> SortedKeys:
+        """One run from several. A stable sort of sorted runs is a merge, and runs come oldest first."""
+        keys = np.concatenate([run.keys for run in runs])
+        rows = np.concatenate([run.rows for run in runs])
+        if forget and self._deleted:
+            alive = ~self._dead[rows]
+            gone = len(rows) - int(alive.sum())
+            keys, rows = keys[alive], rows[alive]
+            self._entries -= gone
+            self._deleted -= gone
+        order = np.argsort(keys, kind="stable")
+        return SortedKeys(keys[order], rows[order])
+
+    def _alive(self, probing: Rows, rows: Rows) -> tuple[Rows, Rows]:
+        if not self._deleted:
+            return probing, rows
+        alive = ~self._dead[rows]
+        return probing[alive], rows[alive]
+
+    def _grow(self, rows: int) -> None:
+        if rows > len(self._dead):
+            longer = np.zeros(max(rows, 2 * len(self._dead)), np.bool_)
+            longer[: len(self._dead)] = self._dead
+            self._dead = longer
+
+
+def _probes(low: Keys | None, high: Keys | None) -> int:
+    return len(low) if low is not None else len(high) if high is not None else 0

@@ -1,0 +1,104 @@
+"""Residents in a snapshot, without writing again what an earlier snapshot has written.
+
+    blocks    rows by their serial numbers, each written once; rewritten together when most of their rows have left,
+              or when there are many of them
+    flags     which rows are still there, and their marks: a few bytes for each, written with every snapshot
+
+So a snapshot costs what has arrived since the last one, and little for what is held. Pages are bounded: whatever is
+written, not much of it is copied at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dovetail.storage.blocks import Block, BlockStore
+
+SERIAL, MARKS = "__serial", "__marks"
+FLAGS = pa.schema([(SERIAL, pa.int64()), (MARKS, pa.int32())])
+PAGE_ROWS = 1 << 14
+MOST_BLOCKS = 32
+
+Serials = NDArray[np.int64]
+Marks = NDArray[np.int32]
+
+
+class Held(NamedTuple):
+    """Rows in memory, in the order of their serial numbers, which no row has had before."""
+
+    serials: Serials
+    marks: Marks
+    next_serial: int
+    take: Callable[[slice], pa.RecordBatch]
+
+
+class Saved(NamedTuple):
+    """Rows as they were."""
+
+    batch: pa.RecordBatch
+    marks: Marks
+    serials: Serials
+
+
+class SavedRows:
+    def __init__(self, store: BlockStore, schema: pa.Schema, stem: str) -> None:
+        self._store = store
+        self._schema = schema
+        self._stem = f"{stem}-kept"
+        self._blocks: list[Block] = []
+        self._flags: Block | None = None
+        self.next_serial = 0  # of a row that comes; those before it are in blocks
+
+    @property
+    def names(self) -> list[str]:
+        return [block.name for block in (*self._blocks, self._flags) if block is not None]
+
+    def save(self, held: Held) -> dict[str, Any] | None:
+        """Write what is new; says where everything is, ready for JSON. None: there are no rows."""
+        if not len(held.serials):
+            self._blocks, self._flags, self.next_serial = [], None, held.next_serial
+            return None
+        stored = sum(block.rows for block in self._blocks)
+        still = int(np.searchsorted(held.serials, self.next_serial))
+        if 2 * still < stored or len(self._blocks) >= MOST_BLOCKS:
+            self._blocks, still = [], 0
+        if still < len(held.serials):
+            self._blocks.append(self._written(held, still))
+        self.next_serial = held.next_serial
+        flags = [pa.array(held.serials), pa.array(held.marks)]
+        self._flags = self._store.write(pa.RecordBatch.from_arrays(flags, schema=FLAGS), f"{self._stem}-flags")
+        blocks = [block.to_json() for block in self._blocks]
+        return {"blocks": blocks, "flags": self._flags.to_json(), "next": self.next_serial}
+
+    def load(self, fields: Mapping[str, Any] | None) -> Iterator[Saved]:
+        """The rows that were there, a page at a time."""
+        if fields is None:
+            return
+        self._blocks = [Block.from_json(block) for block in fields["blocks"]]
+        self._flags, self.next_serial = Block.from_json(fields["flags"]), fields["next"]
+        flags = self._store.read(self._flags, verify=True)
+        serials, marks = (np.asarray(column) for column in flags.columns)
+        for block in self._blocks:
+            for number in range(self._store.pages(block)):
+                (page,) = self._store.read_pages(block, number, number + 1)
+                rows = pa.RecordBatch.from_arrays(page.columns[:-1], schema=self._schema)
+                mine = np.asarray(page.columns[-1])
+                places = np.searchsorted(serials, mine).clip(max=len(serials) - 1)
+                alive = np.flatnonzero(serials[places] == mine)
+                if len(alive):
+                    yield Saved(rows.take(pa.array(alive)), marks[places[alive]], mine[alive])
+
+    def _written(self, held: Held, first: int) -> Block:
+        """The rows from the given one on."""
+        schema = self._schema.append(pa.field(SERIAL, pa.int64()))
+        paged = self._store.paged(schema, self._stem)
+        for start in range(first, len(held.serials), PAGE_ROWS):
+            page = slice(start, min(start + PAGE_ROWS, len(held.serials)))
+            columns = [*held.take(page).columns, pa.array(held.serials[page])]
+            paged.write(pa.RecordBatch.from_arrays(columns, schema=schema))
+        return paged.close()

@@ -1,0 +1,43 @@
+import itertools
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dovetail.core.codes import BLOCK, float_codes, order_codes
+
+NEGATIVE_NAN = np.copysign(np.nan, -1.0)
+NUMBERS = [-np.inf, -1e300, -1.5, -5e-324, 0.0, 5e-324, 1.0, 1.5, 1e300, np.inf, np.nan]
+
+
+def test_codes_of_floats_are_in_order() -> None:
+    codes = float_codes(np.array(NUMBERS))
+    assert codes.dtype == np.int64
+    assert all(a < b for a, b in itertools.pairwise(codes))
+
+
+@pytest.mark.parametrize("numbers", [[0.0, -0.0], [np.nan, NEGATIVE_NAN], [-0.0, 0.0, -1.0]])
+def test_equal_floats_have_equal_codes(numbers: list[float]) -> None:
+    assert len(set(float_codes(np.array(numbers[:2])).tolist())) == 1
+    assert len(set(float_codes(np.array(numbers)).tolist()[:2])) == 1
+
+
+@pytest.mark.parametrize("rest", [[], [-1.0], [np.nan], [-0.0], [NEGATIVE_NAN]])
+@pytest.mark.parametrize("size", [0, 1, BLOCK, BLOCK + 1, 3 * BLOCK])
+def test_codes_do_not_depend_on_the_numbers_around(rest: list[float], size: int) -> None:
+    numbers = np.append(np.random.default_rng(0).random(size), rest)
+    alone = [float_codes(np.array([number]))[0] for number in numbers[:3].tolist() + numbers[-3:].tolist()]
+    codes = float_codes(numbers)
+    assert codes[:3].tolist() + codes[-3:].tolist() == [int(code) for code in alone]
+
+
+def test_the_numbers_stay_as_they_are() -> None:
+    numbers = np.array([-0.0, NEGATIVE_NAN, -1.0, 2.0])
+    before = numbers.tobytes()
+    float_codes(numbers)
+    assert numbers.tobytes() == before
+
+
+def test_codes_of_numbers_that_are_all_positive_are_no_copy() -> None:
+    column = pa.array(np.random.default_rng(0).random(100))
+    assert np.shares_memory(order_codes(column).values, np.asarray(column))

@@ -1,0 +1,392 @@
+"""DINER: its statistics, its bounds and its block work, after every event and at every point of interruption."""
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import dovetail
+from dovetail import simulate
+from dovetail.condition import parse
+from dovetail.core.metrics import Counters
+from dovetail.core.rows import Arrival, End, Event, Pairs, Side, Stall, one_batch
+from dovetail.errors import BudgetError, PlanError
+from dovetail.execution.driver import Driver
+from dovetail.operators.diner.diner import Diner
+from dovetail.operators.protocol import Manifest, Workspace
+from dovetail.storage.blocks import BlockStore
+from dovetail.storage.budget import Budget, Unit
+from dovetail.storage.residence import NEVER, met_in_memory
+from dovetail.storage.resident_snapshot import MOST_BLOCKS
+from dovetail.testing import check_run, definition, random_schedule, random_table
+
+VARIANTS: list[dict[str, Any]] = [
+    {"reload": True},
+    {"reload": True, "outer_blocks": 3},
+    {"regions": 2},
+    {"regions": 5},
+    {"middle": "random"},
+    {"counted": True},
+    {"ties": "middle"},
+]
+CONDITIONS = (
+    "l.k = r.k",
+    "l.s = r.s AND l.k <= r.k",
+    "l.w = r.w",
+    "l.s <= r.s",
+    "l.w > r.w",
+    "l.x < r.x",
+    "abs(l.x - r.x) < 1",
+    "l.x <= r.x + 1.5 AND l.x >= r.x - 0.5",
+    "abs(l.k - r.k) <= 1 AND l.s <> r.s",
+    "l.t BETWEEN r.t - INTERVAL 1 SECOND AND r.t",
+    "l.w BETWEEN r.w - 1 AND r.w + 2",
+)
+ONE = pa.table({"k": [1]})
+
+
+class Lab:
+    """An operator, driven event by event, that can be looked into."""
+
+    def __init__(self, left: pa.Table, right: pa.Table, on: str, limit: int, unit: Unit, rows: int, **parameters: Any):
+        self.tables = [
+            t.append_column("row", pa.array(range(t.num_rows), pa.int64())).combine_chunks() for t in (left, right)
+        ]
+        self.on = on
+        self.taken = [0, 0]
+        self.pairs: list[tuple[int, int]] = []
+        self.counters = Counters()
+        self.store = BlockStore(counters=self.counters)
+        self.setting = (limit, unit, rows, parameters)
+        self.driver = self._new()
+
+    def _new(self) -> Driver:
+        limit, unit, rows, parameters = self.setting
+        condition = parse(self.on, *(t.schema for t in self.tables), in_process=True)
+        budget = Budget(limit, unit, self.counters)
+        workspace = Workspace(condition, budget, self.store, rows, self.counters, 0, parameters)
+        self.operator = Diner(workspace)
+        return Driver(self.operator, workspace)
+
+    def arrive(self, side: Side, rows: int) -> None:
+        start = self.taken[side]
+        for batch in self.tables[side].slice(start, rows).to_batches():
+            self.handle(Arrival(side, batch))
+            self.taken[side] += batch.num_rows
+
+    def handle(self, event: Event) -> None:
+        for found in self.driver.handle(event):
+            assert isinstance(found.results, Pairs)
+            left, left_rows, right, right_rows = found.results
+            rows = (np.asarray(left["row"])[left_rows], np.asarray(right["row"])[right_rows])
+            self.pairs += zip(*(r.tolist() for r in rows), strict=True)
+
+    def restart(self) -> None:
+        manifest = self.operator.snapshot()
+        state = json.loads(json.dumps(manifest.state))
+        old = self.driver
+        driver = self._new()
+        self.operator.restore(Manifest(manifest.version, state, manifest.segments))
+        self.driver = old.restarted(self.operator, driver._workspace)
+
+    def finish(self) -> None:
+        for side in Side:
+            self.arrive(side, self.tables[side].num_rows)
+        for side in Side:
+            self.handle(End(side))
+        self.store.close()
+        assert Counter(self.pairs) == Counter(definition(*self.tables, self.on))
+
+    def check_statistics(self) -> None:
+        """What is kept equals what is counted anew."""
+        operator = self.operator
+        for side in Side:
+            residents, regions, spilled = operator._sides[side], operator._regions[side], operator._work.spilled[side]
+            living = residents.living()
+            codes = residents.codes[living]
+            rows = residents.take(living)
+            assert residents.rows == len(living) == rows.num_rows
+            assert codes.tolist() == operator._keys.read(side, rows).codes.tolist()
+            assert regions.tups.tolist() == np.bincount(regions.of(codes), minlength=len(regions.tups)).tolist()
+            assert (regions.tups >= 0).all()
+            assert (regions.joins >= 0).all()
+            if regions.bounds is not None:
+                assert (regions.bounds[1:] >= regions.bounds[:-1]).all()
+            for block in spilled:
+                stored = operator._store.read(block.block)
+                order = np.asarray(stored["__code"])
+                assert (order[1:] >= order[:-1]).all()
+                assert (order[0], order[-1]) == (block.block.low, block.block.high)
+                arrived = np.asarray(stored["__arrived"])
+                assert (arrived.min(), arrived.max()) == block.came
+                assert arrived.max() < block.left
+            taken = self.tables[side].slice(0, self.taken[side])
+            ever = len(operator._keys.read(side, one_batch(taken, taken.schema)).codes)
+            assert len(living) + sum(block.block.rows for block in spilled) == ever
+
+    def check_rectangle(self) -> None:
+        """All pairs of rows in the finished rectangle of blocks are out, or met in memory; and so with what is left."""
+        work = self.operator._work
+        stays: list[dict[int, tuple[int, int, int]]] = [{}, {}]  # row -> (came, left, number of its block)
+        for side in Side:
+            residents = self.operator._sides[side]
+            living = residents.living()
+            for row, came in zip(residents.take(living)["row"].to_pylist(), residents.arrived[living], strict=True):
+                stays[side][row] = (int(came), NEVER, NEVER)
+            for number, spilled in enumerate(work.spilled[side]):
+                stored = self.operator._store.read(spilled.block)
+                for row, came in zip(stored["row"].to_pylist(), stored["__arrived"].to_pylist(), strict=True):
+                    stays[side][row] = (came, spilled.left, number)
+        out = Counter(self.pairs)
+        assert not out or max(out.values()) == 1
+        joined = (work.rectangle.joined_left, work.rectangle.joined_right)
+        for pair in definition(*(t.slice(0, n) for t, n in zip(self.tables, self.taken, strict=True)), self.on):
+            (a, b, i), (c, d, j) = stays[0][pair[0]], stays[1][pair[1]]
+            met = bool(met_in_memory(*(np.array([tick]) for tick in (a, b, c, d)))[0])
+            if met or (i < joined[0] and j < joined[1] and work._step is None):
+                assert pair in out
+
+
+def numbers(rng: random.Random, rows: int, high: int = 6) -> pa.Table:
+    return pa.table({"k": pa.array([rng.randrange(high) for _ in range(rows)], pa.int64())})
+
+
+@pytest.mark.parametrize("parameters", VARIANTS, ids=str)
+def test_every_variant_is_exact(parameters: dict[str, Any]) -> None:
+    rng = random.Random(str(parameters))
+    for case in range(2 * len(CONDITIONS)):
+        left, right = random_table(rng), random_table(rng)
+        schedule = random_schedule(rng, left.num_rows, right.num_rows)
+        block_rows = rng.choice([1, 2, 3])
+        memory_rows = rng.choice([4, 5, 8]) * block_rows
+        on = CONDITIONS[case % len(CONDITIONS)]
+        check_run("diner", left, right, on, schedule, memory_rows=memory_rows, block_rows=block_rows, **parameters)
+
+
+@pytest.mark.parametrize("on", ["l.k = r.k", "abs(l.k - r.k) <= 1", "l.k < r.k"])
+@pytest.mark.parametrize("seed", range(2))
+def test_statistics_equal_those_counted_anew_after_every_event(seed: int, on: str) -> None:
+    rng = random.Random(seed)
+    lab = Lab(numbers(rng, 40), numbers(rng, 40), on, rng.choice([12, 24]), "rows", 3, regions=rng.choice([2, 3, 3, 4]))
+    while min(lab.taken) < 40:
+        event = rng.random()
+        if event < 0.7:
+            lab.arrive(rng.choice(list(Side)), rng.choice([1, 2, 5]))
+        elif event < 0.9:
+            lab.handle(Stall(rng.choice([1, 2, 5])))
+        else:
+            lab.restart()
+        lab.check_statistics()
+        lab.check_rectangle()
+    lab.finish()
+
+
+SOME_BLOCKS = [(4, 4), (4, 1), (1, 3), (0, 2), (3, 2)]
+ALL_BLOCKS = [(a, b) for a in range(5) for b in range(5)]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize(
+    "blocks", [*SOME_BLOCKS, *(pytest.param(b, marks=pytest.mark.slow) for b in ALL_BLOCKS)], ids=str
+)
+def test_every_point_of_interruption(blocks: tuple[int, int], restart: bool) -> None:
+    """Up to 4 x 4 blocks: reactive work that breaks off after any yield, goes on after an arrival, and ends."""
+    rng = random.Random(str(blocks))
+    left, right = (numbers(rng, 2 * n + 4, 4) for n in blocks)
+    for steps in range(15):
+        schedule: list[tuple[Any, ...]] = [("l", 2 * blocks[0]), ("r", 2 * blocks[1]), ("stall", steps)]
+        if restart:
+            schedule.append(("restart",))
+        schedule += [("l", 2), ("stall", steps), ("r", 2), ("stall", 3)]
+        check_run("diner", left, right, "l.k = r.k", schedule, memory_rows=8, block_rows=2, outer_blocks=2)
+
+
+def test_all_keys_equal() -> None:
+    for value, type_ in ((7, pa.int64()), (-(2**63), pa.int64()), (2**63 - 1, pa.int64()), ("", pa.string())):
+        table = pa.table({"k": pa.array([value] * 24, type_)})
+        for on in ("l.k = r.k", "l.k <= r.k", "l.k < r.k"):
+            run = check_run("diner", table, table, on, [("stall", 3)], memory_rows=12, block_rows=3)
+            assert len(run.pairs) == (0 if "< " in on else 576)
+
+
+def test_edges_of_64_bits() -> None:
+    edge = pa.table({"k": pa.array([-(2**63), -(2**63) + 1, 0, 2**63 - 2, 2**63 - 1] * 4, pa.int64())})
+    for on in ("l.k = r.k", "l.k < r.k", "l.k - r.k BETWEEN 0 AND 1", "l.k BETWEEN r.k AND r.k + 0"):
+        try:
+            check_run("diner", edge, edge, on, [("l", 9), ("stall", 2)], memory_rows=8, block_rows=2)
+        except dovetail.DovetailError as error:
+            assert "fit" in str(error)  # noqa: PT017  a difference that overflows is an error in every operator
+
+
+@pytest.mark.parametrize("on", ["l.s = r.s", "l.s < r.s", "l.s >= r.s AND l.k = 1"])
+def test_strings_that_begin_alike(on: str) -> None:
+    """What most strings have in common tells nothing: codes are made of what follows, and outliers stay in order."""
+    rng = random.Random(on)
+    words = [f"customer#{rng.randrange(30):04d}" for _ in range(20)]
+    outliers = ["", "a", "zz", "customer#", "customer#0001x"]
+    tables = [pa.table({"s": rng.choices(words, k=35) + outliers, "k": rng.choices([0, 1], k=40)}) for _ in range(2)]
+    for _ in range(3):
+        schedule = random_schedule(rng, 40, 40)
+        check_run("diner", tables[0], tables[1], on, schedule, memory_rows=16, block_rows=2)
+    lab = Lab(tables[0], tables[1], on, 16, "rows", 2)
+    for _ in range(20):
+        lab.arrive(Side.LEFT, 2)
+        lab.arrive(Side.RIGHT, 2)
+        lab.check_statistics()
+    assert lab.operator._keys.learned.startswith(b"customer#")
+    lab.finish()
+
+
+@pytest.mark.parametrize("on", ["l.k = r.k", "l.s = r.s", "abs(l.k - r.k) <= 1", "l.s < r.s AND l.k = 3"])
+def test_a_budget_in_bytes(on: str) -> None:
+    rng = random.Random(on)
+    size = 700
+
+    def table() -> pa.Table:
+        keys = [rng.randrange(200) for _ in range(size)]
+        texts = [f"{key % 50:03d}" + "x" * rng.choice([0, 5, 400]) for key in keys]
+        return pa.table({"k": keys, "s": texts, "f": [rng.random() for _ in keys]})
+
+    limit = 100_000
+    lab = Lab(table(), table(), on, limit, "bytes", 64)
+    while min(lab.taken) < size:
+        lab.arrive(rng.choice(list(Side)), rng.choice([1, 30, 200]))
+        if rng.random() < 0.3:
+            lab.handle(Stall(rng.randrange(1, 9)))
+        if rng.random() < 0.05:
+            lab.restart()
+        lab.check_statistics()
+    assert any(lab.operator._work.spilled)
+    lab.finish()
+    assert lab.counters.peak_bytes_in_memory <= limit
+
+
+def test_hand_over_takes_one_step_whatever_is_on_disk() -> None:
+    """Between two yields of the reactive phase, one inner block is read, and its outer blocks; or one is written."""
+    rng = random.Random(0)
+    outer_blocks = 3
+    lab = Lab(numbers(rng, 600, 50), numbers(rng, 600, 50), "l.k = r.k", 100, "rows", 10, outer_blocks=outer_blocks)
+    for side in list(Side) * 30:
+        lab.arrive(side, 20)
+    counters = lab.counters
+    read = counters.pages_read_random + counters.pages_read_sequential
+    written = counters.pages_written
+    steps = 0
+    for _ in lab.operator.react():
+        steps += 1
+        now_read, now_written = counters.pages_read_random + counters.pages_read_sequential, counters.pages_written
+        assert now_read - read <= outer_blocks + 1
+        assert now_written - written <= 1
+        read, written = now_read, now_written
+    assert steps > 10
+    lab.store.close()
+
+
+def test_once_all_has_come_more_blocks_are_loaded_at_once() -> None:
+    reads = []
+    for ended in (False, True):
+        rng = random.Random(0)
+        lab = Lab(numbers(rng, 600, 50), numbers(rng, 600, 50), "l.k = r.k", 100, "rows", 10, outer_blocks=1)
+        for side in list(Side) * 30:
+            lab.arrive(side, 20)
+        for side in Side if ended else ():
+            lab.operator.end(side)
+        read = lab.counters.pages_read_random + lab.counters.pages_read_sequential
+        for _ in lab.operator.react():
+            pass
+        reads.append(lab.counters.pages_read_random + lab.counters.pages_read_sequential - read)
+        assert lab.counters.peak_rows_in_memory <= 100
+        lab.store.close()
+    assert reads[1] < reads[0] / 2
+
+
+def test_blocks_that_cannot_match_are_not_read() -> None:
+    """Values that only grow: early blocks of one side have nothing in common with late ones of the other."""
+    grow = pa.table({"k": pa.array(range(400), pa.int64())})
+    late = pa.table({"k": pa.array(range(1000, 1400), pa.int64())})
+    schedule = [("l", 400), ("r", 400), ("stall", 1000)]
+    run = check_run("diner", grow, late, "l.k = r.k", schedule, memory_rows=40, block_rows=5)
+    assert run.counters.pages_read_random + run.counters.pages_read_sequential == 0
+    run = check_run("diner", grow, grow, "l.k = r.k", schedule, memory_rows=40, block_rows=5)
+    blocks = run.counters.pages_written
+    assert run.counters.pages_read_random + run.counters.pages_read_sequential < blocks * blocks / 16
+
+
+def test_after_an_end_reloaded_rows_find_partners_online() -> None:
+    rng = random.Random(3)
+    left, right = numbers(rng, 200, 40), numbers(rng, 200, 40)
+    schedule = [("l", 200), ("end", "l"), ("r", 200)]
+    online = []
+    for reload in (False, True):
+        run = check_run("diner", left, right, "l.k = r.k", schedule, memory_rows=100, block_rows=5, reload=reload)
+        online.append(run.online)
+    assert online[1] > 1.3 * online[0]
+
+
+@pytest.mark.parametrize("ended", ["l", "r"])
+def test_blocks_that_come_again_and_leave_again(ended: str) -> None:
+    """Rows that arrive between two stays of a block, or after the last, meet it on disk only."""
+    rng = random.Random(ended)
+    left, right = numbers(rng, 150, 12), numbers(rng, 150, 12)
+    arriving = "lr".replace(ended, "")
+    for step in (1, 3, 7):
+        later = [event for _ in range(12) for event in ((arriving, 12), ("stall", step), (arriving, 1))]
+        schedule = [(ended, 150), ("end", ended), *later]
+        for memory_rows in (20, 30, 60):
+            check_run("diner", left, right, "l.k = r.k", schedule, memory_rows=memory_rows, block_rows=5, reload=True)
+
+
+def test_a_budget_that_is_too_small_is_refused() -> None:
+    with pytest.raises(BudgetError, match="at least 4"):
+        simulate("diner", ONE, ONE, "l.k = r.k", memory_rows=3, block_rows=1)
+
+
+def test_conditions_without_an_order_are_refused() -> None:
+    with pytest.raises(PlanError, match="equality, a band or an inequality"):
+        simulate("diner", ONE, ONE, "l.k <> r.k")
+
+
+def test_progressive_joins_of_tables() -> None:
+    rng = np.random.default_rng(0)
+    left = pa.table({"k": rng.integers(0, 2000, 5000), "a": ["x" * 50] * 5000})
+    right = pa.table({"k": rng.integers(0, 2000, 5000), "b": ["y" * 50] * 5000})
+    steps = list(dovetail.progressive(left, right, "l.k = r.k", memory="300KB", algorithm="diner"))
+    assert sum(step.batch.num_rows for step in steps) == dovetail.count(left, right, "l.k = r.k")
+    assert {step.phase for step in steps} >= {"arriving", "cleanup"}
+    plan = dovetail.explain(left, right, "abs(l.k - r.k) < 3 AND l.a <> r.b", algorithm="diner")
+    assert [line.split()[0] for line in str(plan).splitlines()].count("checked") == 1
+
+
+def test_a_snapshot_writes_what_is_new(tmp_path: Path) -> None:
+    """Rows once, and a few bytes for each that is still there; all anew when most have left, or in many blocks."""
+    rng = np.random.default_rng(0)
+    table = pa.table({"k": rng.integers(0, 50, 4000), "s": [f"{i:0100d}" for i in range(4000)]})
+    condition = parse("l.k = r.k", table.schema, table.schema)
+
+    def operator() -> Diner:
+        counters = Counters()
+        return Diner(Workspace(condition, Budget(1000, "rows", counters), BlockStore(tmp_path), 25, counters))
+
+    run = operator()
+    named: set[str] = set()
+    new_bytes = []
+    for start in range(0, 4000, 20):
+        for side in Side:
+            for batch in table.slice(start, 20).to_batches():
+                list(run.arrive(side, batch))
+        manifest = run.snapshot()
+        kept = {name for name in manifest.segments if "kept" in name}
+        new_bytes.append(sum((tmp_path / name).stat().st_size for name in kept - named))
+        named = kept
+        before = run.usage
+        run = operator()
+        run.restore(Manifest(manifest.version, json.loads(json.dumps(manifest.state)), manifest.segments))
+        assert (run.usage.resident_rows, run.usage.spilled_rows) == (before.resident_rows, before.spilled_rows)
+    assert run.usage.resident_rows > 900
+    assert np.median(new_bytes) < 0.3 * max(new_bytes)  # the largest is everything
+    assert len(named) <= 2 * (MOST_BLOCKS + 1)

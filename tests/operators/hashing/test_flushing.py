@@ -1,0 +1,82 @@
+"""The flushing policies: the examples of the papers, and optimality by trying everything."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from dovetail.core.rows import Side
+from dovetail.operators.hashing.flushing import Held, Victim, adaptive_pair, flush_all, optimal_flush, policy
+
+L, R = Side.LEFT, Side.RIGHT
+
+
+def held(
+    rows: list[list[int]], arrival: list[list[float]] | None = None, spilled: list[list[int]] | None = None
+) -> Held:
+    nothing = np.zeros_like(rows)
+    return Held(
+        np.array(rows),
+        np.array(nothing if arrival is None else arrival),
+        np.array(nothing if spilled is None else spilled),
+    )
+
+
+def test_the_example_of_rpj() -> None:
+    """Section 4.1, with 30 % for the second value of the second relation, which is printed as the first."""
+    memory = held([[10, 10], [10, 10]], [[0.35, 0.25], [0.10, 0.30]])
+    assert optimal_flush(memory, 15) == [Victim(L, 0, 10), Victim(R, 1, 5)]
+
+
+def test_nothing_left_to_flush_for_the_least_likely_arrival() -> None:
+    """A side has ended: nothing waits for it any more; where that is gone already, the next goes."""
+    memory = held([[0, 3], [4, 4]], [[0.5, 0.5], [0.0, 0.0]])
+    assert optimal_flush(memory, 5) == [Victim(L, 1, 3), Victim(R, 0, 2)]
+    assert optimal_flush(memory, 100) == [Victim(L, 1, 3), Victim(R, 0, 4), Victim(R, 1, 4)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_other_choice_leaves_more_expected_results(seed: int) -> None:
+    """Lemma 1: eta = sum of n1 p2 + p1 n2 is the largest of all ways to flush so many rows."""
+    rng = np.random.default_rng(seed)
+    rows, arrival = rng.integers(0, 4, (2, 3)), rng.random((2, 3))
+    need = int(rng.integers(0, rows.sum() + 1))
+    left = rows.copy()
+    for side, j, count in optimal_flush(Held(rows, arrival, rows), need):
+        left[side, j] -= count
+    assert rows.sum() - left.sum() == need
+
+    def eta(kept: np.ndarray) -> float:
+        return float((kept[0] * arrival[1] + arrival[0] * kept[1]).sum())
+
+    choices = product(*(range(n + 1) for n in rows.ravel()))
+    best = max(eta(np.array(kept).reshape(2, 3)) for kept in choices if sum(kept) == rows.sum() - need)
+    assert eta(left) == pytest.approx(best)
+
+
+@pytest.mark.parametrize(("acceptable", "tolerance", "chosen"), [(10, 0.25, 1), (10, 0.10, 2), (1, 0.10, 4)])
+def test_the_example_of_hmj(acceptable: int, tolerance: float, chosen: int) -> None:
+    rows = np.array([[4, 11, 13, 6, 25], [12, 13, 10, 4, 2]])
+    assert adaptive_pair(rows, acceptable, tolerance) == chosen
+
+
+def test_adaptive_never_takes_an_empty_pair() -> None:
+    assert adaptive_pair(np.array([[0, 0, 1], [0, 0, 0]]), 0, 0.25) == 2
+    assert adaptive_pair(np.array([[0, 2], [0, 2]]), 10, 0.5) == 1
+
+
+def test_partitions_by_size() -> None:
+    memory = held([[5, 0, 2], [1, 7, 3]])
+    assert policy("largest")(memory, 1) == [Victim(R, 1, 7)]
+    assert policy("largest")(memory, 9) == [Victim(R, 1, 7), Victim(L, 0, 5)]
+    assert policy("smallest")(memory, 2) == [Victim(R, 0, 1), Victim(L, 2, 2)]
+    assert policy("largest", paired=True)(memory, 1) == [Victim(R, 1, 7)]
+    assert policy("smallest", paired=True)(memory, 1) == [Victim(L, 2, 2), Victim(R, 2, 3)]
+    assert sum(victim.rows for victim in flush_all(memory, 1)) == 18
+    assert policy("largest")(held([[0], [0]]), 1) == []
+
+
+def test_partitions_that_have_left_before_go_first() -> None:
+    memory = held([[5, 1], [4, 0]], spilled=[[0, 9], [0, 0]])
+    assert policy("symmetric")(memory, 1) == [Victim(L, 1, 1)]
+    assert policy("symmetric")(memory, 2) == [Victim(L, 1, 1), Victim(L, 0, 5), Victim(R, 0, 4)]

@@ -1,0 +1,66 @@
+"""Which pairs are out, and how many may be missing: small examples by hand."""
+
+import numpy as np
+
+from dovetail.core.rows import Side
+from dovetail.operators.hashing.reported_pairs import Ledger
+from dovetail.storage.residence import NEVER
+
+L, R = Side.LEFT, Side.RIGHT
+
+
+def reported(ledger: Ledger, left: tuple[int, int], right: tuple[int, int]) -> bool:
+    """Of one pair; each row is (arrived, left)."""
+    [out] = ledger.reported(0, *(np.array([tick]) for row in (left, right) for tick in row))
+    return bool(out)
+
+
+def test_rows_that_were_in_memory_together_have_met() -> None:
+    ledger = Ledger(1)
+    assert reported(ledger, (1, 5), (4, 9))
+    assert not reported(ledger, (1, 5), (6, 9))
+    assert reported(ledger, (1, NEVER), (6, NEVER))
+
+
+def test_a_task_has_found_one_in_memory_and_the_other_on_disk() -> None:
+    ledger = Ledger(1)
+    ledger.met_disk(L, 0, 10)
+    assert reported(ledger, (8, 12), (3, 5))
+    assert reported(ledger, (8, NEVER), (3, 5))
+    assert not reported(ledger, (11, 15), (3, 5))  # it came after the task
+    assert not reported(ledger, (6, 9), (3, 5))  # it had left
+    assert not reported(ledger, (3, 5), (8, 12))  # a task of the other side would have been needed
+
+
+def test_one_and_the_same_task_must_have_found_both() -> None:
+    """As printed, the last task is compared with the other row: the pair would be lost."""
+    ledger = Ledger(1)
+    ledger.met_disk(L, 0, 4)
+    ledger.met_disk(L, 0, 20)
+    left, right = (2, 6), (8, 10)  # in memory at 4, when the other had not come; long gone at 20
+    assert not reported(ledger, left, right)
+
+
+def test_what_may_be_missing_moves_with_the_rows() -> None:
+    ledger = Ledger(1)
+    ledger.flushed(R, 0, np.array([1, 1, 1]), 2)  # three right rows leave
+    ledger.arrived(L, np.array([2]))  # two left rows come at 3: six pairs may be missing
+    ledger.flushed(R, 0, np.array([1]), 4)  # has met them
+    assert (ledger.memory_pairs[L, 0], ledger.disk_pairs[0]) == (6, 0)
+    ledger.flushed(L, 0, np.array([3]), 5)  # takes along what was on disk when it came, not what is there now
+    assert (ledger.memory_pairs[L, 0], ledger.disk_pairs[0]) == (3, 3)
+    ledger.met_disk(L, 0, 6)
+    ledger.flushed(L, 0, np.array([3]), 7)  # the task has found its pairs
+    assert (ledger.memory_pairs[L, 0], ledger.disk_pairs[0]) == (0, 3)
+    ledger.met_on_disk(0)
+    assert ledger.disk_pairs[0] == 0
+
+
+def test_it_goes_on_from_its_state() -> None:
+    ledger, again = Ledger(1), Ledger(1)
+    ledger.flushed(R, 0, np.array([1]), 2)
+    ledger.met_disk(L, 0, 10)
+    again.restore(ledger.to_json())
+    assert reported(again, (8, 12), (3, 5))
+    again.arrived(L, np.array([1]))
+    assert again.memory_pairs[L, 0] == 1

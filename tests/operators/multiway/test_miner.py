@@ -1,0 +1,233 @@
+"""MINER from the inside: its statistics, its indexes, the order in which it probes, what it evicts."""
+
+import json
+import random
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dovetail.condition.graph import parse_graph
+from dovetail.core.metrics import Counters
+from dovetail.core.rows import Rows
+from dovetail.errors import InputError
+from dovetail.matching.links import Attribute
+from dovetail.operators.multi import MultiWorkspace
+from dovetail.operators.multiway.expansion import Paths
+from dovetail.operators.multiway.expected_results import Worth
+from dovetail.operators.multiway.miner import Benefits, Miner
+from dovetail.operators.protocol import Manifest
+from dovetail.operators.registry import multi_operator_class
+from dovetail.simulation.several import simulate_multi
+from dovetail.storage.blocks import BlockStore
+from dovetail.storage.budget import Budget
+from dovetail.testing.random_tables import random_table
+from dovetail.testing.several import check_multi_run, random_multi_schedule
+
+CHAIN = "a.k = b.k AND b.x = c.x AND c.s = d.s"
+
+
+class Ledger:
+    """Results since the last flush of each input, kept apart from the operator: what its counters must add up to."""
+
+    def __init__(self, miner: Miner) -> None:
+        self.miner = miner
+        self.policy: Any = miner._policy
+        self.found: dict[Attribute, list[int]] = defaultdict(list)
+        self.matches: Counter[Any] = Counter()
+        self.flushes = 0
+        self._wrap()
+
+    def _wrap(self) -> None:
+        policy, state, selectivities = self.policy, self.miner._state, self.miner._selectivities
+        found, flush, tally = policy.found, policy.flush, selectivities.tally
+        evict = state.evict
+
+        def seen_found(rows: Any, tables: Any) -> None:
+            for alias, taken in rows.items():
+                for attribute in state.residents[alias].attributes:
+                    self.found[attribute] += tables[alias].codes(attribute)[taken].tolist()
+            found(rows, tables)
+
+        def seen_evict(chosen: dict[str, Rows], box: int = 0) -> None:
+            for alias in chosen:
+                for attribute in state.residents[alias].attributes:
+                    self.found[attribute] = []
+            evict(chosen, box)
+
+        def seen_flush() -> bool:
+            self.flushes += 1
+            self.matches.clear()
+            return bool(flush())
+
+        def seen_tally(hop: Any, probes: int, candidates: int, matches: int) -> None:
+            self.matches[hop.link] += matches
+            tally(hop, probes, candidates, matches)
+
+        policy.found, policy.flush, state.evict = seen_found, seen_flush, seen_evict
+        selectivities.tally = seen_tally
+
+    def check(self) -> None:
+        state = self.miner._state
+        for residents in state.residents.values():
+            for attribute in residents.attributes:
+                codes = residents.codes(attribute)
+                # A row is in all indexes of its input, once, and nothing else is.
+                keys, rows = residents.index(attribute).scan()
+                assert sorted(rows.tolist()) == list(range(len(residents)))
+                assert (codes[rows] == keys).all()
+                regions = self.policy.regions[attribute]
+                assert regions.tups.tolist() == np.bincount(regions.of(codes), minlength=3).tolist()
+                if regions.bounds is not None:
+                    assert regions.bounds[0] <= regions.bounds[1]
+                    since = np.array(self.found[attribute], np.int64)
+                    assert regions.joins.tolist() == np.bincount(regions.of(since), minlength=3).tolist()
+        for link in state.paths.links:
+            assert self.miner._selectivities.matches[link] == self.matches[link]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_statistics_are_what_they_are_from_scratch(seed: int) -> None:
+    """After every event: rows and results per area, matches per link, rows per index."""
+    rng = random.Random(seed)
+    tables = {alias: random_table(rng, rng.choice([8, 14, 20])) for alias in "abcd"}
+    rows = {alias: table.num_rows for alias, table in tables.items()}
+    schedule = [event for event in random_multi_schedule(rng, rows) if event[0] != "restart"]
+    ledgers: dict[int, Ledger] = {}
+
+    def watch(miner: Any) -> None:
+        if id(miner) in ledgers:
+            ledgers[id(miner)].check()
+
+    original = Miner.__init__
+
+    def watched(self: Miner, workspace: MultiWorkspace) -> None:
+        original(self, workspace)
+        ledgers[id(self)] = Ledger(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Miner, "__init__", watched)
+        run = check_multi_run(
+            "miner", tables, CHAIN, schedule, memory_rows=12, block_rows=2, policy="benefit", watch=watch
+        )
+    assert run.counters.pages_written > 0
+    assert next(iter(ledgers.values())).flushes > 0
+
+
+def test_probing_goes_on_from_what_is_joined() -> None:
+    """The paper's example: with s23 <= s12 <= s34, a row of R2 probes R3, then R1, then R4; one of R1 cannot jump."""
+    schemas = {alias: pa.schema([(name, pa.int64()) for name in "uvw"]) for alias in ("r1", "r2", "r3", "r4")}
+    paths = Paths(parse_graph("r1.u = r2.u AND r2.v = r3.v AND r3.w = r4.w", schemas))
+    selectivity = dict(zip(paths.links, (0.2, 0.1, 0.3), strict=True))
+    orders = {alias: [hop.new for hop in paths.hops(alias, selectivity.__getitem__)] for alias in schemas}
+    assert orders["r2"] == ["r3", "r1", "r4"]
+    assert orders["r1"] == ["r2", "r3", "r4"]
+    assert orders["r4"] == ["r3", "r2", "r1"]
+
+
+def test_equalities_are_transitive() -> None:
+    schemas = {alias: pa.schema([("k", pa.int64()), ("s", pa.string())]) for alias in "abcd"}
+    star = Paths(parse_graph("a.k = b.k AND b.k = c.k AND c.k = d.k", schemas))
+    assert len(star.links) == 6
+    assert all(len(attributes) == 1 for attributes in star.attributes.values())
+    assert len(Paths(parse_graph("a.k = b.k AND b.s = c.s AND c.k = d.k", schemas)).links) == 3
+
+
+def workspace(memory_rows: int, on: str, **parameters: Any) -> MultiWorkspace:
+    schemas = {alias: pa.schema([("k", pa.int64()), ("x", pa.int64())]) for alias in "abc"}
+    counters = Counters()
+    budget = Budget(memory_rows, "rows", counters)
+    return MultiWorkspace(parse_graph(on, schemas), budget, BlockStore(), 2, counters, parameters=parameters)
+
+
+def rows(keys: list[int]) -> pa.RecordBatch:
+    return pa.record_batch([pa.array(keys, pa.int64())] * 2, ["k", "x"])
+
+
+def drained(work: Iterator[Any]) -> None:
+    for _ in work:
+        pass
+
+
+def test_the_clock_spares_rows_that_were_used() -> None:
+    space = workspace(100, "a.k = b.k AND b.x = c.x", policy="benefit")
+    miner = Miner(space)
+    drained(miner.arrive("b", rows([1, 2, 3, 4])))
+    drained(miner.arrive("c", rows([2, 4])))
+    drained(miner.arrive("a", rows([2, 4])))
+    policy = miner._policy
+    assert isinstance(policy, Benefits)
+    policy.flush()
+    residents = miner._state.residents["b"]
+    assert sorted(residents.codes(residents.attributes[0]).tolist()) == [2, 4]
+    assert not residents.used.all()  # the hand has cleared some marks on its way
+    space.blocks.close()
+
+
+def test_worth_is_the_number_of_results_to_expect() -> None:
+    """Of b: only rows that c and a are both likely to complete; the row whose partner is resident is worth more."""
+    space = workspace(200, "a.k = b.k AND b.x = c.x")
+    miner = Miner(space)
+    drained(miner.arrive("b", rows([1, 2, 3])))
+    drained(miner.arrive("c", rows([1, 1, 1, 2])))
+    drained(miner.arrive("a", rows([1, 2])))
+    policy = miner._policy
+    assert isinstance(policy, Worth)
+    worth = policy.of_all()
+    assert worth["b"][0] > worth["b"][1] > worth["b"][2]
+    assert worth["a"][0] > worth["a"][1]
+    miner.end("c")  # nothing more comes of it: the row of b that it has no partner for is worth nothing
+    worth = policy.of_all()
+    assert worth["b"][0] > worth["b"][1] > worth["b"][2] == 0
+    assert worth["c"].min() > 0
+    for alias in "ab":
+        miner.end(alias)
+    assert not len(miner._state.residents["c"])  # there was nothing on disk: all results are found
+    space.blocks.close()
+
+
+def test_unknown_policies_are_refused() -> None:
+    tables = {alias: pa.table({"k": [1]}) for alias in "abc"}
+    with pytest.raises(InputError, match="policies benefit, worth"):
+        simulate_multi("miner", tables, "a.k = b.k AND b.k = c.k", policy="luck")
+
+
+@pytest.mark.parametrize("name", ["miner", "mjoin"])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_snapshot_changes_nothing_and_writes_what_is_new(name: str, restarted: bool, tmp_path: Path) -> None:
+    """Rows that were in memory are there afterwards, and are found by those that come."""
+    rng = np.random.default_rng(0)
+    wide = pa.array(["x" * 300] * 20)
+    arrivals = [(alias, rows(rng.integers(0, 60, 20).tolist())) for _ in range(40) for alias in "abc"]
+    arrivals = [(alias, batch.append_column("pad", wide)) for alias, batch in arrivals]
+    counters = Counters()
+
+    def operator() -> Any:
+        graph = parse_graph("a.k = b.k AND b.k = c.k", dict.fromkeys("abc", arrivals[0][1].schema))
+        budget = Budget(1200, "rows", counters)
+        return multi_operator_class(name)(MultiWorkspace(graph, budget, BlockStore(tmp_path), 25, counters, seed=1))
+
+    still, run = operator(), operator()
+    named: set[str] = set()
+    new_bytes = []
+    for alias, batch in arrivals:
+        wanted = sum(found.size for found in still.arrive(alias, batch))
+        online = sum(found.size for found in run.arrive(alias, batch))
+        manifest = run.snapshot()
+        if not (restarted and still.usage.spilled_rows):  # a policy that starts anew may let other rows go
+            assert online == wanted
+            assert run.usage == still.usage
+        kept = {segment for segment in manifest.segments if "kept" in segment}
+        new_bytes.append(sum((tmp_path / segment).stat().st_size for segment in kept - named))
+        named = kept
+        if restarted:
+            before = run.usage
+            run = operator()
+            run.restore(Manifest(manifest.version, json.loads(json.dumps(manifest.state)), manifest.segments))
+            assert run.usage == before
+    assert run.usage.resident_rows > 900
+    assert np.median(new_bytes) < 0.3 * max(new_bytes)  # the largest is everything

@@ -1,0 +1,178 @@
+"""Which operator a progressive join takes, and that it can do the join within its memory."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import dovetail
+from dovetail.condition import parse
+from dovetail.errors import BudgetError, PlanError
+from dovetail.operators.registry import operator_class
+from dovetail.planning.planner import InputFacts, TableSize, plan_join
+
+ROWS = 1500
+HOW = ("inner", "left", "right", "full", "left_semi", "left_anti")
+
+CONDITIONS = {
+    "equality": "l.k = r.k",
+    "equality and inequality": "l.g = r.g AND l.x < r.x - 90",
+    "one inequality": "l.x < r.x - 98",
+    "two inequalities": "l.x < r.x - 50 AND l.y > r.y + 45",
+    "three inequalities": "l.x < r.x - 50 AND l.y > r.y + 40 AND l.x + l.y < r.z",
+    "not equal": "l.rare != r.rare",
+    "band": "abs(l.x - r.x) <= 0.1",
+    "two bands": "abs(l.x - r.x) <= 1 AND abs(l.y - r.y) < 2",
+    "overlap": "l.x <= r.end AND l.end >= r.x",
+    "rectangles": "l.x <= r.end AND l.end >= r.x AND l.y <= r.top AND l.top >= r.y",
+    "distance": "sqrt(pow(l.x - r.x, 2) + pow(l.y - r.y, 2)) < 1",
+    "text": "l.s = r.s AND l.x < r.x",
+    "other": "l.k = r.k + 1 OR l.x = r.y",
+}
+
+
+def table(seed: int) -> pa.Table:
+    rng = np.random.default_rng(seed)
+    x, y = rng.random(ROWS) * 100, rng.random(ROWS) * 100
+    keys = rng.integers(0, ROWS, ROWS)
+    return pa.table(
+        {
+            "id": np.arange(ROWS),
+            "k": pa.array(keys, mask=rng.random(ROWS) < 0.05),
+            "g": rng.integers(0, 40, ROWS),
+            "x": np.where(rng.random(ROWS) < 0.01, np.nan, x),
+            "y": y,
+            "z": x,
+            "end": x + 0.1,
+            "top": y + 9,
+            "rare": np.where(rng.random(ROWS) < 0.001, 2, 1),
+            "s": [f"a common beginning, then {key}" for key in keys],
+        }
+    )
+
+
+LEFT, RIGHT = table(1), table(2)
+SCHEMAS = (LEFT.schema, RIGHT.schema)
+SMALL, LARGE = 70_000, 256_000_000
+SIZE = TableSize(2 * ROWS, LEFT.nbytes + RIGHT.nbytes)
+
+
+def ids(batches: Iterable[pa.RecordBatch]) -> Counter[tuple[int | None, ...]]:
+    names = [name for name in ("id", "id_right") if batches and name in next(iter(batches)).schema.names]
+    found: Counter[tuple[int | None, ...]] = Counter()
+    for batch in batches:
+        found.update(zip(*(batch[name].to_pylist() for name in names), strict=True))
+    return found
+
+
+def early(left: Any, right: Any, on: str, how: str = "inner", **options: Any) -> Counter[tuple[int | None, ...]]:
+    return ids([step.batch for step in dovetail.progressive(left, right, on, how, **options)])
+
+
+def chosen(on: str, how: str, memory_bytes: int | None, size: TableSize | None = None) -> str:
+    facts = InputFacts("progressive", size=size)
+    return plan_join(parse(on, *SCHEMAS), how, facts, memory_bytes=memory_bytes).operator.name
+
+
+@pytest.mark.parametrize("name", CONDITIONS)
+def test_what_auto_takes_as_rows_come(name: str) -> None:
+    on = CONDITIONS[name]
+    inner = {memory: chosen(on, "inner", memory) for memory in (SMALL, LARGE, None)}
+    match name:
+        case "equality" | "equality and inequality" | "text":
+            assert inner == {SMALL: "diner", LARGE: "diner", None: "shj"}
+            assert chosen(on, "inner", LARGE, SIZE) == "shj"
+            assert chosen(on, "inner", SIZE.nbytes, SIZE) == "diner"  # it may just fit, or not
+        case "not equal":
+            assert inner == {SMALL: "nested_loop", LARGE: "nested_loop", None: "spo"}
+            assert chosen(on, "inner", LARGE, SIZE) == "spo"
+        case "other":
+            assert set(inner.values()) == {"nested_loop"}
+        case _:
+            assert set(inner.values()) == {"pmj"}
+    if name in ("not equal", "other"):
+        assert {chosen(on, how, SMALL) for how in ("left", "left_semi", "left_anti")} == {"spo"}
+        for how in ("right", "full"):
+            with pytest.raises(PlanError, match=f"how='{how}'"):
+                chosen(on, how, LARGE)
+    else:
+        assert {chosen(on, how, memory) for how in HOW[1:] for memory in (SMALL, None)} == {"pmj"}
+
+
+@pytest.mark.parametrize("name", CONDITIONS)
+def test_streams_that_end_take_what_spills(name: str) -> None:
+    condition = parse(CONDITIONS[name], *SCHEMAS)
+    operator = plan_join(condition, facts=InputFacts("stream", on_spark=True), memory_bytes=SMALL).operator
+    ordered = ("equality", "equality and inequality", "text", "band", "one inequality")
+    none = ("not equal", "other")
+    assert operator.name == ("diner" if name in ordered else "nested_loop" if name in none else "pmj")
+
+
+@pytest.mark.parametrize("name", CONDITIONS)
+def test_auto_keeps_to_little_memory(name: str) -> None:
+    """Every class and join type that an operator can do at all, with less memory than the rows take."""
+    on = CONDITIONS[name]
+    for how in HOW:
+        if name in ("not equal", "other") and how != "inner":
+            continue  # nothing that spills gives them
+        expected = ids(dovetail.join(LEFT, RIGHT, on, how).to_batches())
+        assert expected
+        assert early(LEFT, RIGHT, on, how, memory=SMALL) == expected, how
+
+
+def readers(table: pa.Table, path: Path) -> Iterator[Any]:
+    """The same rows in other forms."""
+    yield table.to_reader(max_chunksize=100)
+    pq.write_table(table, path)
+    yield path
+
+
+def test_an_equality_larger_than_memory_whatever_holds_the_rows(tmp_path: Path) -> None:
+    """What a file or a source will take is not known for sure."""
+    on = CONDITIONS["equality"]
+    expected = ids(dovetail.join(LEFT, RIGHT, on).to_batches())
+    for left, right in zip(readers(LEFT, tmp_path / "l.parquet"), readers(RIGHT, tmp_path / "r.parquet"), strict=True):
+        assert early(left, right, on, memory="300KB") == expected
+    assert early(LEFT, RIGHT, on, memory="1MB", workers=2) == expected
+
+
+@pytest.mark.parametrize("column", ["s", "struct"])
+def test_dictionaries_do_not_pass_for_small_tables(column: str) -> None:
+    """Few bytes a row, until every batch of rows is kept with its dictionary."""
+    rows, words = 40_000, [f"{number:0100d}" for number in range(3000)]
+    texts = pa.DictionaryArray.from_arrays(np.arange(rows) % len(words), words)
+    values = texts if column == "s" else pa.StructArray.from_arrays([texts], ["s"])
+    table = pa.table({"id": np.arange(rows), "v": values})
+    assert early(table, table.slice(0, 9), "l.id = r.id", memory="7MB") == Counter((n, n) for n in range(9))
+    assert dovetail.explain(table, table, "l.id = r.id", progressive=True).operator.name == "diner"
+
+
+def test_the_advice_of_a_budget_error_works() -> None:
+    cases = [("shj", "equality", "inner"), ("spo", "band", "inner"), ("spo", "equality", "left")]
+    for algorithm, name, how in cases:
+        with pytest.raises(BudgetError, match="does not spill") as error:
+            early(LEFT, RIGHT, CONDITIONS[name], how, algorithm=algorithm, memory=SMALL)
+        advised = [other for other in ("diner", "pmj") if f"algorithm={other!r}" in str(error.value)]
+        expected = ids(dovetail.join(LEFT, RIGHT, CONDITIONS[name], how).to_batches())
+        assert early(LEFT, RIGHT, CONDITIONS[name], how, algorithm=advised[0], memory=SMALL) == expected
+        assert operator_class(advised[0]).spills
+    with pytest.raises(BudgetError, match=r"Give it more memory\.$"):
+        early(LEFT, RIGHT, CONDITIONS["not equal"], "left", memory=SMALL)
+
+
+def test_explain_tells_what_and_why() -> None:
+    text = str(dovetail.explain(LEFT, RIGHT, CONDITIONS["band"], progressive=True))
+    assert "operator   pmj: progressive merge join; sweeps along l.x and r.x; spills what does not fit" in text
+    assert "memory     256,000,000 bytes per cell" in text
+    text = str(dovetail.explain(LEFT, RIGHT, "l.k = r.k", progressive=True, memory="1MB"))
+    assert "operator   diner: hash join on l.k = r.k; spills what gives the fewest results" in text
+    text = str(dovetail.explain(LEFT, RIGHT, "l.k = r.k", progressive=True, workers=2))
+    assert "cells in 2 tasks" in text
+    reader = LEFT.to_reader()
+    assert dovetail.explain(reader, RIGHT, "l.k = r.k", progressive=True).rows is None
+    assert reader.read_all().num_rows == ROWS  # nothing was taken from it

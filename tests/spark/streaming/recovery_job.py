@@ -1,0 +1,77 @@
+"""One run of a streaming join to a file sink; the recovery tests start it, kill it and start it again.
+
+join.json in its directory says what it joins: the arguments of dovetail.join, those of the window by themselves; or
+those of dovetail.multijoin, with the names of the inputs.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import dovetail
+from dovetail.spark.session.session import local_session
+
+
+def main(place: Path, master: str) -> None:
+    options = json.loads((place / "join.json").read_text())
+    if "window" in options:
+        options["window"] = dovetail.window(**options["window"])
+    conf = {"spark.sql.shuffle.partitions": "2", "spark.sql.files.maxPartitionBytes": "1m"}  # a partition per file
+    spark = local_session("recovery", master, conf=conf)
+    options["state_dir"] = str(place / "state")
+    several = options.pop("inputs", None)
+    streams = {
+        name: spark.readStream.schema(spark.read.parquet(str(place / name)).schema)
+        .option("maxFilesPerTrigger", 1)
+        .parquet(str(place / name))
+        for name in several or ("left", "right")
+    }
+    joined = dovetail.multijoin(streams, **options) if several else dovetail.join(*streams.values(), **options)
+    writer = (
+        joined.writeStream.format("parquet")
+        .option("path", str(place / "results"))
+        .option("checkpointLocation", str(place / "checkpoint"))
+    )
+    ends = "end" in options  # with timers it does not end by itself
+    query = (writer if ends else writer.trigger(availableNow=True)).start()
+    ended = threading.Event()
+    reporter = threading.Thread(target=report, args=(query, spark.sparkContext, ended))
+    reporter.start()
+    try:
+        if ends:
+            dovetail.finish(query)
+        else:
+            query.awaitTermination()
+    finally:
+        ended.set()
+        reporter.join()
+    spark.stop()
+    say("finished")
+
+
+def report(query: Any, context: Any, ended: threading.Event) -> None:
+    """Say which micro-batches are done and how many tasks have failed, so that the test can choose its moment."""
+    said = ""
+    going_on = True
+    while going_on:
+        going_on = not ended.wait(0.05)
+        progress = query.lastProgress
+        failed = context._jsc.sc().statusStore().executorList(True).head().failedTasks()
+        number, rows = (-1, 0) if progress is None else (progress.batchId, progress.numInputRows)
+        line = f"batch {number} rows {rows} failed {failed}"
+        if line != said:
+            said = line
+            say(line)
+
+
+def say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])

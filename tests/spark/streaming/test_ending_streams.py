@@ -1,0 +1,122 @@
+"""Joins of streams that end, by operators that leave work for later: all results, each once, and early ones."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import dovetail
+from dovetail.errors import InputError, PlanError
+from dovetail.spark.streaming.state_dir import AT_ONCE
+
+pytestmark = pytest.mark.spark
+
+FILES, ROWS = 4, 200
+SCHEMA = "id bigint, k bigint, x double, kind string"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files of both sides; the last of each has a row that says so."""
+    directory = tmp_path_factory.mktemp("ending")
+    rng = np.random.default_rng(0)
+    for side in "lr":
+        (directory / side).mkdir()
+        for number in range(FILES):
+            ids = np.arange(number * ROWS, (number + 1) * ROWS)
+            keys, x = rng.integers(0, 80, ROWS), rng.random(ROWS)
+            table = pa.table({"id": ids, "k": keys, "x": x, "kind": ["row"] * ROWS})
+            if number == FILES - 1:
+                end = pa.table({"id": [-1], "k": [0], "x": [0.5], "kind": ["end"]}, table.schema)
+                table = pa.concat_tables([end, table])
+            path = directory / side / f"{number}.parquet"
+            pq.write_table(table, path)
+            os.utime(path, (number, number))  # Spark reads the oldest first
+    return directory
+
+
+def streams(spark: SparkSession, place: Path) -> tuple[DataFrame, DataFrame]:
+    reader = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
+    return reader.parquet(str(place / "l")), reader.parquet(str(place / "r"))
+
+
+def expected(spark: SparkSession, place: Path, on: str) -> Counter[tuple[Any, ...]]:
+    left, right = (spark.read.schema(SCHEMA).parquet(str(place / side)).where("kind = 'row'") for side in "lr")
+    return Counter(map(tuple, dovetail.join(left, right, on).select("id", "id_right").collect()))
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "on"),
+    [("diner", "l.k = r.k"), ("xjoin", "l.k = r.k"), ("pmj", "abs(l.x - r.x) <= 0.002"), ("shj", "l.k = r.k")],
+)
+def test_all_results_once(spark: SparkSession, place: Path, tmp_path: Path, algorithm: str, on: str) -> None:
+    options: dict[str, Any] = {
+        "algorithm": algorithm,
+        "memory": "1MB",
+        "state_dir": str(tmp_path / "state"),
+        "cells": 2,
+    }
+    joined = dovetail.join(*streams(spark, place), on, end="kind = 'end'", **options).select("id", "id_right")
+    writer = joined.writeStream.format("memory").queryName(f"ending_{algorithm}")
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    dovetail.finish(query)
+    found = Counter(map(tuple, spark.table(f"ending_{algorithm}").collect()))
+    assert found == expected(spark, place, on)
+    fed = [step.observedMetrics["dovetail"]["results"] for step in query.recentProgress if step.numInputRows]
+    assert len(fed) == FILES
+    assert algorithm == "pmj" or any(fed)  # pmj waits until its memory is full
+
+
+def test_what_is_available_is_all(spark: SparkSession, place: Path, tmp_path: Path) -> None:
+    rows = [stream.where("kind = 'row'") for stream in streams(spark, place)]
+    on = "l.k = r.k AND l.x < r.x"
+    options: dict[str, Any] = {"memory": "1MB", "algorithm": "diner", "state_dir": str(tmp_path / "state"), "cells": 2}
+    joined = dovetail.join(rows[0], rows[1], on, end="available", **options)
+    writer = joined.select("id", "id_right").writeStream.format("memory").queryName("ending_available")
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+    dovetail.finish(query)
+    assert Counter(map(tuple, spark.table("ending_available").collect())) == expected(spark, place, on)
+
+
+def test_what_can_end_is_left_to_us(spark: SparkSession, place: Path) -> None:
+    left, right = streams(spark, place)
+    chosen = [
+        dovetail.explain(left, right, on, end="kind = 'end'", memory=memory).operator.name
+        for on, memory in (("l.k = r.k", None), ("l.k = r.k", "1MB"), ("l.x < r.x", None), ("l.k != r.k", None))
+    ]
+    assert chosen == ["shj", "diner", "diner", "nested_loop"]
+
+
+@pytest.mark.parametrize(
+    ("before", "memory", "after"),
+    [("64m", "64MB", "2000000"), ("64m", "1MB", "1048576"), ("100k", "64MB", "100k"), ("64m", None, "64m")],
+)
+def test_spark_hands_over_what_memory_allows(
+    spark: SparkSession, place: Path, tmp_path: Path, before: str, memory: str | None, after: str
+) -> None:
+    spark.conf.set(AT_ONCE, before)
+    try:
+        dovetail.join(*streams(spark, place), "l.k = r.k", memory=memory, end="kind = 'end'", state_dir=str(tmp_path))
+        assert spark.conf.get(AT_ONCE) == after
+    finally:
+        spark.conf.unset(AT_ONCE)
+
+
+def test_what_cannot_end_is_refused(spark: SparkSession, place: Path) -> None:
+    left, right = streams(spark, place)
+    with pytest.raises(PlanError, match="end="):
+        dovetail.join(left, right, "l.k = r.k", algorithm="diner")
+    with pytest.raises(PlanError, match="algorithm='diner'"):
+        dovetail.join(left, right, "l.x < r.x")
+    with pytest.raises(InputError, match="end="):
+        dovetail.join(left, right, "l.k = r.k", end=3)
+    with pytest.raises(InputError, match="cannot be told"):
+        dovetail.join(left, right, "l.k = r.k", end="nothing = 1")

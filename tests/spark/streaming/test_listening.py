@@ -1,0 +1,111 @@
+"""Joins of streams as recordings, from what Spark reports of each micro-batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from tests.patience import wait_until
+
+import dovetail
+from dovetail.monitoring.snapshot import DONE, FAILED, RUNNING
+
+pytestmark = pytest.mark.spark
+
+FILES, ROWS = 3, 200
+SCHEMA = "id bigint, k bigint"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("listening")
+    rng = np.random.default_rng(0)
+    for side in ("orders", "payments"):
+        (directory / side).mkdir()
+        for number in range(FILES):
+            table = pa.table({"id": np.arange(ROWS) + number * ROWS, "k": rng.integers(0, 80, ROWS)})
+            pq.write_table(table, directory / side / f"{number}.parquet")
+    return directory
+
+
+def streams(spark: SparkSession, place: Path) -> tuple[DataFrame, DataFrame]:
+    reader = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
+    return reader.parquet(str(place / "orders")), reader.parquet(str(place / "payments"))
+
+
+def tables(spark: SparkSession, place: Path) -> tuple[DataFrame, DataFrame]:
+    return spark.read.parquet(str(place / "orders")), spark.read.parquet(str(place / "payments"))
+
+
+def started(joined: DataFrame, name: str, checkpoint: Path, **trigger: Any) -> Any:
+    writer = joined.writeStream.format("noop").queryName(name).option("checkpointLocation", str(checkpoint))
+    return writer.trigger(**trigger).start() if trigger else writer.start()
+
+
+def until_over(recording: dovetail.Recording) -> None:
+    """Listeners are told a little later."""
+    wait_until(lambda: recording.outcome != RUNNING, "the end of the run")
+
+
+def test_a_recording_for_each_join(spark: SparkSession, place: Path, tmp_path: Path) -> None:
+    recordings = tmp_path / "recordings"
+    options: dict[str, Any] = {"algorithm": "diner", "memory": "1MB", "cells": 2, "end": "available"}
+    joined = dovetail.join(*streams(spark, place), "l.k = r.k", state_dir=str(tmp_path / "state"), **options)
+    with dovetail.listen(spark, recordings) as listening:
+        other = started(streams(spark, place)[0], "no_join", tmp_path / "other", availableNow=True)
+        other.awaitTermination()
+        query = started(joined, "listened/to", tmp_path / "checkpoint", availableNow=True)
+        dovetail.finish(query)
+        wait_until(lambda: listening.recordings, "a recording")
+        (recording,) = listening.recordings
+        until_over(recording)
+    assert recording.outcome == DONE
+    assert recording.heading is not None
+    assert recording.heading.title == "orders ⋈ payments"
+    assert recording.heading.on == "query listened/to"
+    last = recording.latest
+    assert last.results == dovetail.count(*tables(spark, place), "l.k = r.k")
+    assert last.found["arriving"] > 0
+    assert [(source.name, source.rows, source.state) for source in last.sources] == [
+        *(("orders", FILES * ROWS, "ended"), ("payments", FILES * ROWS, "ended"))
+    ]
+    assert {noted.moment.phase for noted in recording.moments} >= {"arriving", "cleanup"}
+    assert any((noted.moment.resident_rows or 0) > 0 for noted in recording.moments)
+    (file,) = recordings.iterdir()
+    assert file.name.startswith("listened_to-dovetail-")
+    assert dovetail.Recording.read(file).latest.results == last.results
+    page = dovetail.report(recording, tmp_path / "run.html").read_text()
+    assert "orders ⋈ payments" in page
+
+
+def test_a_windowed_join_and_a_query_that_fails(spark: SparkSession, place: Path, tmp_path: Path) -> None:
+    def broken(batch: DataFrame, number: int) -> None:
+        if number == 1:
+            raise ValueError("the sink is full")
+        batch.count()
+
+    joined = dovetail.join(
+        *streams(spark, place),
+        "l.k < r.k",
+        window=dovetail.window(rows=100),
+        state_dir=str(tmp_path / "state"),
+        cells=2,
+    )
+    with dovetail.listen(spark) as listening:
+        query = (
+            joined.writeStream.foreachBatch(broken).option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+        )
+        with pytest.raises(Exception, match="the sink is full"):
+            query.awaitTermination()
+        assert [r.heading for r in listening.recordings][1:] == []
+        (recording,) = listening.recordings
+        until_over(recording)
+    assert recording.outcome == FAILED
+    assert "the sink is full" in recording.error
+    assert recording.latest.results > 0
+    assert recording.latest.resident_rows is not None

@@ -1,0 +1,462 @@
+"""The state of a streaming join through failures of every kind, in process: Spark's part is played by the test."""
+
+from __future__ import annotations
+
+import gc
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import dovetail
+from dovetail.condition import parse
+from dovetail.condition.graph import parse_graph
+from dovetail.core.rows import Side
+from dovetail.errors import StateError
+from dovetail.execution.multiway import multi_schema
+from dovetail.execution.output import output_schema
+from dovetail.operators.registry import multi_operator_class
+from dovetail.planning.planner import InputFacts, plan_join
+from dovetail.routing.hash import HashRouter
+from dovetail.routing.hypercube import hypercube
+from dovetail.spark.exchange.packing import from_bytes, multi_packer, packer
+from dovetail.spark.streaming import cell_state
+from dovetail.spark.streaming.cell import JoinProcessor, Setting, StreamJoin, TwoStreams, _Notes, _Step
+from dovetail.spark.streaming.multi_streams import SeveralPlan, SeveralStreams
+
+SCHEMAS = (
+    pa.schema([("k", pa.int64()), ("a", pa.int64()), ("s", pa.string())]),
+    pa.schema([("k", pa.int64()), ("b", pa.int64())]),
+)
+CELL = 0
+
+Rows = tuple[pa.RecordBatch, pa.RecordBatch]
+Results = Counter[tuple[int, int]]
+
+
+ENDING = InputFacts("stream", on_spark=True)
+
+
+class CrashError(Exception):
+    """What happens to an attempt."""
+
+
+def stream_join(
+    state_dir: Path, on: str = "l.k = r.k", algorithm: str = "auto", memory_bytes: int | None = None
+) -> TwoStreams:
+    condition = parse(on, *SCHEMAS)
+    plan = replace(plan_join(condition, facts=ENDING, algorithm=algorithm, memory_bytes=memory_bytes), cells=1)
+    return TwoStreams(
+        plan, HashRouter(condition, 1), (0, 0), output_schema(*SCHEMAS, "_r"), Setting(1, str(state_dir), "join")
+    )
+
+
+class Handle:
+    """A state store with one key: what was stored last, and a crash where the test wants one."""
+
+    def __init__(self, stored: str | None, crash: bool = False) -> None:
+        self.stored, self.crash = stored, crash
+        self.timers: list[int] = []
+
+    def registerTimer(self, at: int) -> None:
+        self.timers.append(at)
+
+    def deleteTimer(self, at: int) -> None:
+        """There is one of an earlier micro-batch, which is not remembered here."""
+
+    def getValueState(self, name: str, schema: str) -> Handle:
+        return self
+
+    def get(self) -> tuple[str] | None:
+        return None if self.stored is None else (self.stored,)
+
+    def update(self, value: tuple[str]) -> None:
+        if self.crash:
+            raise CrashError
+        (self.stored,) = value
+
+
+@pytest.fixture(autouse=True)
+def task(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = SimpleNamespace(getLocalProperty=lambda name: "query", partitionId=lambda: 0)
+    monkeypatch.setattr(cell_state, "TaskContext", SimpleNamespace(get=lambda: context))
+    monkeypatch.setattr("os.fsync", lambda handle: None)  # slow, and no power is lost here
+
+
+def packed(join: TwoStreams, rows: Rows) -> list[pd.DataFrame]:
+    """A micro-batch of rows as the stateful operator gets it."""
+    frames = []
+    for side in Side:
+        pack = packer(side, join.router, SCHEMAS[side])
+        frames += [batch.to_pandas().drop(columns="cell") for batch in pack(iter([rows[side]]))]
+    return frames
+
+
+def attempt(join: TwoStreams, stored: str | None, rows: Rows, crash: int | None = None) -> tuple[str, Results]:
+    """One attempt at a micro-batch; the new manifest and the results. `crash` is the number of the step that fails."""
+    frames = packed(join, rows)
+    handle = Handle(stored, crash == len(frames) + 1)
+
+    def arriving() -> Iterator[pd.DataFrame]:
+        for step, frame in enumerate(frames):
+            if step == crash:
+                raise CrashError
+            yield frame
+
+    processor = JoinProcessor(join)
+    processor.init(handle)  # type: ignore[arg-type]
+    results: Results = Counter()
+    for step, frame in enumerate(processor.handleInputRows((CELL,), arriving(), None), start=len(frames)):  # type: ignore[arg-type]
+        results += pairs(frame)
+        if step == crash:
+            raise CrashError
+    processor.close()
+    assert handle.stored is not None
+    return handle.stored, results
+
+
+def pairs(frame: pd.DataFrame) -> Results:
+    if frame["payload"][0] is None:
+        return Counter()
+    batch = from_bytes(frame["payload"][0])
+    return Counter(zip(batch["a"].to_pylist(), batch["b"].to_pylist(), strict=True))
+
+
+class Source:
+    """Rows with few keys and numbers of their own."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.tables: tuple[list[pa.RecordBatch], list[pa.RecordBatch]] = ([], [])
+
+    def next(self) -> Rows:
+        batches = []
+        for side in Side:
+            rows = int(self.rng.integers(0, 30))
+            first = sum(batch.num_rows for batch in self.tables[side])
+            columns = {
+                "k": pa.array(self.rng.integers(0, 12, rows), mask=self.rng.random(rows) < 0.1),
+                "ab"[side]: pa.array(np.arange(first, first + rows)),
+            }
+            if side is Side.LEFT:
+                columns["s"] = pa.array(["x" * int(n) for n in self.rng.integers(0, 9, rows)], pa.string())
+            batches.append(pa.record_batch(columns, SCHEMAS[side]))
+            self.tables[side].append(batches[side])
+        return batches[0], batches[1]
+
+    def joined(self) -> Results:
+        left, right = (pa.Table.from_batches(batches) for batches in self.tables)
+        both = left.join(right, "k", join_type="inner")
+        return Counter(zip(both["a"].to_pylist(), both["b"].to_pylist(), strict=True))
+
+
+def segments(state_dir: Path) -> set[str]:
+    return {path.name for path in (state_dir / "query" / "join" / f"cell-{CELL}").iterdir()}
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_every_result_once_whatever_happens_to_attempts(tmp_path: Path, seed: int) -> None:
+    """Attempts crash anywhere; some micro-batches are computed twice, and the sink may take the results of one attempt
+    while the state goes on from another: both began with the same state."""
+    rng = random.Random(seed)
+    join, source = stream_join(tmp_path), Source(seed)
+    stored: str | None = None
+    history: list[set[str]] = []  # the segments that each committed manifest named
+    found: Results = Counter()
+    for _ in range(30):
+        rows = source.next()
+        if not any(batch.num_rows for batch in rows):
+            continue
+        done = []
+        while not done or rng.random() < 0.3:
+            try:
+                done.append(attempt(join, stored, rows, rng.choice([None, 0, 1, 2, 3, 4])))
+            except CrashError:
+                continue
+        stored = rng.choice(done)[0]
+        found += rng.choice(done)[1]
+        history.append(set(json.loads(stored)["segments"]))
+        # The sweep went by the two manifests before this one, and left alone what could belong to another attempt.
+        young = {name for name in segments(tmp_path) if int(name.partition("-")[0]) >= len(history) - 1}
+        assert history[-1] <= segments(tmp_path) <= set.union(young, *history[-3:])
+    assert found == source.joined()
+
+
+def test_a_retry_from_the_manifest_of_another_attempt(tmp_path: Path) -> None:
+    """Two attempts at one micro-batch succeed; the next one starts from the first, fails, and starts from the other."""
+    join, source = stream_join(tmp_path), Source(0)
+    start, found = attempt(join, None, source.next())
+    rows = source.next()
+    one, results = attempt(join, start, rows)
+    other, _ = attempt(join, start, rows)
+    rows = source.next()
+    attempt(join, one, rows)
+    _, more = attempt(join, other, rows)
+    assert found + results + more == source.joined()
+
+
+def test_a_step_back(tmp_path: Path) -> None:
+    """A loss of power can take the last commit with it: the micro-batch before is computed once more."""
+    join, source = stream_join(tmp_path), Source(0)
+    manifests: list[str | None] = [None]
+    batches = [source.next() for _ in range(12)]  # enough for runs to be merged
+    results = []
+    for rows in batches:
+        stored, found = attempt(join, manifests[-1], rows)
+        manifests.append(stored)
+        results.append(found)
+        if len(results) > 1:
+            assert attempt(join, manifests[-3], batches[len(results) - 2])[1] == results[-2]
+
+
+def test_the_number_of_files_is_bounded(tmp_path: Path) -> None:
+    join, source = stream_join(tmp_path), Source(0)
+    stored = None
+    most = 0
+    for _ in range(100):
+        stored, _ = attempt(join, stored, source.next())
+        most = max(most, len(segments(tmp_path)))
+    assert most <= 2 * 2 * 3 * 8  # two sides, two generations, runs of three sizes, eight of each
+
+
+# Operators that leave work for later.
+
+PROGRESSIVE = ("diner", "hmj", "nested_loop", "pmj", "rpj", "xjoin")
+MEMORY_BYTES = 1 << 18
+
+
+class Clock:
+    def getCurrentProcessingTimeInMs(self) -> int:
+        return 0
+
+
+class Cell:
+    """A cell of a join whose micro-batches sometimes fail and are run again, maybe with another outcome kept."""
+
+    def __init__(self, join: StreamJoin, rng: random.Random) -> None:
+        self.join, self.rng = join, rng
+        self.stored: str | None = None
+        self.has_timer = False
+        self.found: Results = Counter()
+        self.history: list[set[str]] = []  # the segments that each committed manifest named
+
+    def run(self, frames: list[pd.DataFrame] | None) -> None:
+        """A micro-batch with these rows; None: a timer expires."""
+        while True:
+            handle = Handle(self.stored)
+            processor = JoinProcessor(self.join)
+            processor.init(handle)  # type: ignore[arg-type]
+            if frames is None:
+                steps = processor.handleExpiredTimer((CELL,), Clock(), None)  # type: ignore[arg-type]
+            else:
+                steps = processor.handleInputRows((CELL,), iter(frames), Clock())  # type: ignore[arg-type]
+            found: Results = Counter()
+            for frame in steps:
+                found += pairs(frame)
+                if self.rng.random() < 0.1:
+                    break
+            else:
+                assert handle.stored is not None
+                self.stored, self.has_timer = handle.stored, bool(handle.timers)
+                self.history.append(set(json.loads(handle.stored)["segments"]))
+                self.found += found
+                return
+
+
+@pytest.mark.parametrize("algorithm", PROGRESSIVE)
+@pytest.mark.parametrize("seed", range(3))
+def test_progressive_operators_between_micro_batches(tmp_path: Path, algorithm: str, seed: int) -> None:
+    """Rows come, stop coming, and end; whatever fails, every pair is a result once, and nothing is left to do."""
+    rng = random.Random(f"{algorithm}{seed}")
+    join, source = stream_join(tmp_path, algorithm=algorithm, memory_bytes=MEMORY_BYTES), Source(seed)
+    cell = Cell(join, rng)
+    for _ in range(12):
+        cell.run(packed(join, source.next()))
+        for _ in range(rng.randint(0, 2)):
+            if cell.has_timer:
+                cell.run(None)
+    end = pd.DataFrame({"side": [0, 1], "seq": [0, 0], "payload": [None, None]})
+    cell.run([end])
+    while cell.has_timer:
+        cell.run(None)
+    assert cell.found == source.joined()
+    assert cell.stored is not None
+    notes = json.loads(cell.stored)["notes"]
+    assert notes["ended"] == [True, True]
+    assert notes["finished"]
+    old = {name for name in segments(tmp_path) if int(name.partition("-")[0]) < len(cell.history) - 1}
+    assert old <= set.union(*cell.history[-3:])
+
+
+def test_work_makes_way_for_arrivals_only_while_some_can_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dovetail.spark.streaming.cell.REACT_S", 0.0)
+    monkeypatch.setattr("dovetail.spark.streaming.cell.REST_S", 1000.0)
+
+    class FourUnits:
+        def react(self) -> Iterator[list[int]]:
+            return iter([[1], [2], [3], [4]])
+
+        def clean_up(self) -> Iterator[int]:
+            return iter([5])
+
+    def found(ended: list[bool]) -> tuple[list[int], bool]:
+        notes = _Notes(ended)
+        return list(_Step(stream_join(tmp_path), FourUnits(), notes).left_over()), notes.finished  # type: ignore[arg-type]
+
+    assert found([True, False]) == ([1], False)
+    assert found([True, True]) == ([1, 2, 3, 4, 5], True)
+
+
+@pytest.mark.parametrize("memory_bytes", [1 << 16, MEMORY_BYTES])
+def test_what_is_available_is_all(tmp_path: Path, memory_bytes: int) -> None:
+    """Also with the least memory that a plan accepts."""
+    join = stream_join(tmp_path, algorithm="diner", memory_bytes=memory_bytes)
+    join = replace(join, setting=replace(join.setting, ends_when_idle=True))
+    source = Source(5)
+    cell = Cell(join, random.Random(0))
+    for _ in range(5):
+        cell.run(packed(join, source.next()))
+    while cell.has_timer:
+        cell.run(None)
+    assert cell.found == source.joined()
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "on"), [("miner", "x.k = y.k AND y.m = z.m"), ("mjoin", "x.k = y.k AND y.k = z.m")]
+)
+@pytest.mark.parametrize("seed", range(3))
+def test_several_streams_between_micro_batches(tmp_path: Path, algorithm: str, on: str, seed: int) -> None:
+    """Three inputs, with little memory; micro-batches fail and are run again."""
+    rng = random.Random(f"{algorithm}{seed}")
+    keys = np.random.default_rng(seed)
+    tables = {
+        "x": pa.table({"k": keys.integers(0, 30, 150), "a": np.arange(150)}),
+        "y": pa.table({"k": keys.integers(0, 30, 120), "m": keys.integers(0, 20, 120)}),
+        "z": pa.table({"m": keys.integers(0, 20, 100), "b": np.arange(100)}),
+    }
+    graph = parse_graph(on, {alias: table.schema for alias, table in tables.items()})
+    router = hypercube(graph, dict.fromkeys(tables, 1), 1)
+    plan = SeveralPlan(graph, algorithm, 1 << 17, multi_schema(graph.schemas))
+    join = SeveralStreams(plan, router, Setting(1, str(tmp_path), "join"))
+    cell = Cell(join, rng)
+    done = dict.fromkeys(tables, 0)
+    while any(done[alias] < table.num_rows for alias, table in tables.items()):
+        frames = []
+        for number, (alias, table) in enumerate(tables.items()):
+            rows = table.slice(done[alias], rng.choice([0, 7, 30]))
+            done[alias] += rows.num_rows
+            pack = multi_packer(router, number)
+            frames += [b.to_pandas().drop(columns="cell") for b in pack(iter(rows.to_batches()))]
+        if frames:
+            cell.run(frames)
+        if cell.has_timer and rng.random() < 0.4:
+            cell.run(None)
+    cell.run([pd.DataFrame({"side": [0, 1, 2], "seq": [0] * 3, "payload": [None] * 3})])
+    while cell.has_timer:
+        cell.run(None)
+    joined = dovetail.multijoin(tables, on)
+    assert cell.found == Counter(zip(joined["a"].to_pylist(), joined["b"].to_pylist(), strict=True))
+
+
+class Undisturbed(random.Random):
+    """Lets no attempt fail."""
+
+    def random(self) -> float:
+        return 1.0
+
+
+@pytest.mark.parametrize("algorithm", ["miner", "mjoin"])
+def test_nothing_is_left_of_an_operator(tmp_path: Path, algorithm: str) -> None:
+    """Its parts know each other, and the next cell of the task needs the memory."""
+    rows = {x: pa.record_batch({"k": np.arange(10), of: np.arange(10)}) for x, of in zip("xyz", "amb", strict=True)}
+    graph = parse_graph("x.k = y.k AND y.k = z.k", {alias: batch.schema for alias, batch in rows.items()})
+    router = hypercube(graph, dict.fromkeys(rows, 1), 1)
+    plan = SeveralPlan(graph, algorithm, 1 << 17, multi_schema(graph.schemas))
+    join = SeveralStreams(plan, router, Setting(1, str(tmp_path), "join"))
+    frames = []
+    for number, batch in enumerate(rows.values()):
+        frames += [b.to_pandas().drop(columns="cell") for b in multi_packer(router, number)(iter([batch]))]
+    gc.collect()
+    gc.disable()
+    try:
+        Cell(join, Undisturbed()).run(frames)
+        assert not [found for found in gc.get_objects() if type(found) is multi_operator_class(algorithm)]
+    finally:
+        gc.enable()
+
+
+# State that is not what it should be.
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> tuple[Path, str]:
+    stored, _ = attempt(stream_join(tmp_path), None, Source(0).next())
+    return tmp_path, stored
+
+
+def fails(state_dir: Path, stored: str, join: TwoStreams | None = None) -> str:
+    with pytest.raises(StateError) as failure:
+        attempt(join or stream_join(state_dir), stored, Source(1).next())
+    return str(failure.value)
+
+
+def lose(path: Path) -> None:
+    path.unlink()
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-8])
+
+
+def spoil(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(("harm", "message"), [(lose, "is missing"), (cut, "is damaged"), (spoil, "is damaged")])
+def test_harmed_segments(started: tuple[Path, str], harm: Callable[[Path], None], message: str) -> None:
+    state_dir, stored = started
+    for path in state_dir.rglob("*.arrow"):
+        harm(path)
+    assert f".arrow {message}" in fails(state_dir, stored)
+
+
+def test_lost_directory(started: tuple[Path, str]) -> None:
+    state_dir, stored = started
+    (state_dir / "query").rename(state_dir / "elsewhere")
+    assert "is missing" in fails(state_dir, stored)
+
+
+def test_damaged_layout(started: tuple[Path, str]) -> None:
+    state_dir, stored = started
+    cut(state_dir / "query" / "join" / "layout.json")
+    assert "layout.json is damaged" in fails(state_dir, stored)
+
+
+def changed(state_dir: Path) -> dict[str, TwoStreams]:
+    join = stream_join(state_dir)
+    renamed = (SCHEMAS[0].set(1, pa.field("c", pa.int64())), SCHEMAS[1])
+    other_columns = replace(join.plan, condition=parse("l.k = r.k", *renamed))
+    return {
+        "condition was 'l.k = r.k' and is now 'l.k = r.b'": stream_join(state_dir, "l.k = r.b"),
+        "cells was 1 and is now 2": replace(join, router=HashRouter(join.plan.condition, 2)),
+        "partitions was 1 and is now 2": replace(join, setting=replace(join.setting, partitions=2)),
+        "columns was": replace(join, plan=other_columns),
+    }
+
+
+@pytest.mark.parametrize("message", changed(Path()))
+def test_another_join_than_before(started: tuple[Path, str], message: str) -> None:
+    state_dir, stored = started
+    why = fails(state_dir, stored, changed(state_dir)[message])
+    assert "was made by another join" in why
+    assert message in why

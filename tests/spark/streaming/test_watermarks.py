@@ -1,0 +1,186 @@
+"""Windows of time take their delay from the inputs' watermarks: every micro-batch against a per-row oracle."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import time
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from functools import reduce
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
+from tests.spark.streaming.window_oracle import Results, WindowOracle
+
+import dovetail
+from dovetail.window import Watermarks
+
+pytestmark = pytest.mark.spark
+
+START = datetime(2024, 1, 1, tzinfo=UTC)
+FIRST = (0, 60, 10, 400)  # seconds: the third of the files comes 50 s late, after the last one windows close
+ROWS = 30  # of a file
+SECOND = 1_000_000
+
+
+def write_stream(directory: Path, name: str, rng: random.Random) -> pa.Table:
+    directory.mkdir()
+    times = [START + timedelta(seconds=first + rng.uniform(0, 20)) for first in FIRST for _ in range(ROWS)]
+    columns = {name: range(len(times)), "k": [rng.randrange(20) for _ in times], "v": [rng.random() for _ in times]}
+    table = pa.table({**columns, "ts": pa.array(times, pa.timestamp("us", "UTC"))})
+    for number in range(len(FIRST)):
+        path = directory / f"{number}.parquet"
+        pq.write_table(table.slice(number * ROWS, ROWS), path)
+        os.utime(path, (number, number))  # Spark reads the oldest first
+    return table
+
+
+class Streams(NamedTuple):
+    spark: SparkSession
+    directory: Path
+    tables: tuple[pa.Table, pa.Table]
+
+    def frames(self) -> tuple[DataFrame, DataFrame]:
+        reader = self.spark.readStream.option("maxFilesPerTrigger", 1)
+        left, right = (
+            reader.schema(f"{name} bigint, k bigint, v double, ts timestamp").parquet(str(self.directory / name))
+            for name in "ab"
+        )
+        return left, right
+
+    def oracle(self, case: Case) -> WindowOracle:
+        left, right = (table.to_pandas() for table in self.tables)
+        matches = left["k"].to_numpy()[:, None] == right["k"].to_numpy()[None, :]
+        if "<" in case.on:
+            matches = left["v"].to_numpy()[:, None] < right["v"].to_numpy()[None, :]
+        times = [table["ts"].cast(pa.int64()).to_pylist() for table in self.tables]
+        return WindowOracle(
+            WINDOW.with_watermarks(case.watermarks), case.how, lambda a, b: matches[a, b], (times[0], times[1])
+        )
+
+
+class Case(NamedTuple):
+    delays: tuple[str | None, str | None]  # of the watermarks
+    watermarks: Watermarks
+    late: bool
+    how: str = "inner"
+    on: str = "l.k = r.k"
+
+
+WINDOW = dovetail.window(time="60 seconds", slide="10 seconds", on="ts")
+HOUR = 3600 * SECOND
+CASES = {
+    "hour": Case(("1 hour", "1 hour"), (HOUR, HOUR), late=False),
+    "left": Case(("75 seconds", "2 minutes"), (75 * SECOND, 120 * SECOND), late=False, how="left"),
+    "different": Case(("5 seconds", "2 minutes"), (5 * SECOND, 120 * SECOND), late=False, on="l.v < r.v"),
+    "one": Case((None, "2 minutes"), (None, 120 * SECOND), late=False, how="left_semi"),
+    "short": Case(("45 seconds", "1 minute"), (45 * SECOND, 60 * SECOND), late=True, how="left_anti"),
+    "none": Case((None, None), (None, None), late=True),
+}
+
+
+def with_watermark(frame: DataFrame, delay: str | None) -> DataFrame:
+    """Set before a filter and projections, by which it must not be lost."""
+    if delay is None:
+        return frame
+    renamed = frame.withColumnRenamed("ts", "event_time").withWatermark("event_time", delay)
+    return renamed.where("k >= 0").withColumn("more", F.lit(1)).withColumnRenamed("event_time", "ts").drop("more")
+
+
+@pytest.fixture(scope="module")
+def streams(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Streams:
+    directory = tmp_path_factory.mktemp("watermarks")
+    rng = random.Random(0)
+    return Streams(spark, directory, (write_stream(directory / "a", "a", rng), write_stream(directory / "b", "b", rng)))
+
+
+def test_every_micro_batch(streams: Streams, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """All cases in one query. Late rows are dropped, counted and logged."""
+    before = streams.spark.conf.get("spark.sql.shuffle.partitions")
+    streams.spark.conf.set("spark.sql.shuffle.partitions", "2")
+    joins = []
+    for name, case in CASES.items():
+        left, right = map(with_watermark, streams.frames(), case.delays)
+        options = {"window": WINDOW, "metrics": name, "state_dir": str(tmp_path / "state")}
+        joined = dovetail.join(left, right, case.on, case.how, **options)
+        row = F.col("b") if "b" in joined.columns else F.lit(None).cast("bigint")
+        joins.append(joined.select(F.lit(name), "a", row))
+    found: list[dict[str, Results]] = []
+
+    def keep(batch: DataFrame, number: int) -> None:
+        results: dict[str, Results] = {name: Counter() for name in CASES}
+        for name, a, b in batch.collect():
+            results[name][a, b] += 1
+        found.append(results)
+
+    writer = reduce(DataFrame.union, joins).writeStream.foreachBatch(keep).trigger(availableNow=True)
+    with caplog.at_level(logging.WARNING, "dovetail.spark"):
+        query = writer.queryName("watermarks").option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+        query.awaitTermination()
+        streams.spark.conf.set("spark.sql.shuffle.partitions", before)
+        progress = [p for p in query.recentProgress if p.numInputRows]
+        assert len(progress) == len(FIRST)
+        assert not any(results.total() for more in found[len(FIRST) :] for results in more.values())
+        late: dict[str, int] = {}
+        for name, case in CASES.items():
+            oracle = streams.oracle(case)
+            for number, (results, step) in enumerate(zip(found, progress, strict=False)):
+                rows = range(number * ROWS, (number + 1) * ROWS)
+                known = oracle.late_rows
+                assert results[name] == oracle.micro_batch([(0, rows), (1, rows)]), name
+                assert step.observedMetrics[name]["late_rows"] == oracle.late_rows - known
+            assert bool(oracle.late_rows) == case.late, name
+            if oracle.late_rows:
+                late[name] = oracle.late_rows
+        deadline = time.monotonic() + 60  # listeners are told a little later
+        while len(caplog.records) < len(late) and time.monotonic() < deadline:
+            time.sleep(0.05)
+    warnings = {
+        f"query watermarks, join {name}, micro-batch 2: {rows} late rows were dropped." for name, rows in late.items()
+    }
+    assert {record.getMessage().split(" Allow")[0] for record in caplog.records} == warnings
+
+
+def test_rows_within_the_delay_are_joined_as_if_they_had_come_in_time(streams: Streams) -> None:
+    """What the oracle says of an hour's delay is the join of the tables."""
+    oracle = streams.oracle(CASES["hour"])
+    batches = [range(number * ROWS, (number + 1) * ROWS) for number in range(len(FIRST))]
+    found = sum((oracle.micro_batch([(0, rows), (1, rows)]) for rows in batches), Counter())
+    left, right = (table["ts"].cast(pa.int64()).to_numpy() for table in streams.tables)
+    near = np.abs(left[:, None] - right[None, :]) < 60 * SECOND
+    keys = [table["k"].to_numpy() for table in streams.tables]
+    assert set(found) == set(zip(*np.nonzero(near & (keys[0][:, None] == keys[1][None, :])), strict=True))
+
+
+def test_explain_says_where_the_delay_comes_from(streams: Streams) -> None:
+    left, right = streams.frames()
+    bounds = dovetail.window(time="1 minute", slide="10 seconds", on=("sent", "ts"))
+    late = left.withColumnRenamed("ts", "sent").withWatermark("sent", "2 hours")
+    plan = str(dovetail.explain(late, right, "l.k = r.k", window=bounds))
+    assert "delay      2:00:00 for l.sent: its watermark\n" in plan
+    assert "delay      0:00:10 for r.ts: a slide, it has no watermark\n" in plan
+    other = right.withColumn("read", F.current_timestamp()).withWatermark("read", "1 hour")
+    plan = str(dovetail.explain(late, other, "l.k = r.k", window=bounds))
+    assert "the watermark of r.read is not used: the window is of r.ts" in plan
+    bounds = dovetail.window(time="1 minute", on=("sent", "ts"), delay="5 seconds")
+    plan = str(dovetail.explain(late, other, "l.k = r.k", window=bounds))
+    assert "delay      0:00:05 behind the newest row of both inputs: as given\n" in plan
+    assert "advice" not in plan
+
+
+def test_aggregates_take_the_delay_too(streams: Streams, tmp_path: Path) -> None:
+    """Each left row over the right rows that came before it: none is late."""
+    left, right = (with_watermark(frame, "1 hour") for frame in streams.frames())
+    options = {"window": WINDOW, "cells": 2, "state_dir": str(tmp_path / "state")}
+    counted = dovetail.aggregate(left, right, "l.v < r.v", {"n": "count(*)"}, **options)
+    query = counted.writeStream.format("memory").queryName("late_aggregates").trigger(availableNow=True)
+    query.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination()
+    assert streams.spark.table("late_aggregates").count() == len(FIRST) * ROWS

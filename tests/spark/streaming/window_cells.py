@@ -1,0 +1,131 @@
+"""A windowed join of streams without Spark: its cells run in turn, on micro-batches that a test makes up."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from tests.spark.streaming.window_oracle import Results, Source
+
+from dovetail.condition import parse
+from dovetail.core.rows import Side
+from dovetail.execution.output import output_schema
+from dovetail.planning.planner import InputFacts, plan_join
+from dovetail.routing import window_router
+from dovetail.spark.exchange.packing import from_bytes
+from dovetail.spark.streaming import cell_state, window_cell, windowed
+from dovetail.spark.streaming.window_cell import WindowProcessor
+from dovetail.spark.streaming.window_plan import FIGURES, WindowJoin
+from dovetail.storage import segments
+from dovetail.window import Window
+
+Tables = tuple[pa.Table, pa.Table]
+"""With the number of each row as left_row or right_row."""
+
+
+def played(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Spark's part, to be given the `query` whose tasks run."""
+    running = SimpleNamespace(query=None)
+    for module in (windowed, window_cell, cell_state):
+        monkeypatch.setattr(module, "TaskContext", SimpleNamespace(get=lambda: running.query))
+    monkeypatch.setattr(segments, "_mapped", OrderedDict())
+    monkeypatch.setattr(segments, "_verified", set())
+    monkeypatch.setattr("os.fsync", lambda handle: None)  # slow, and no power is lost here
+    return running
+
+
+@dataclass
+class Handle:
+    """A state store with one key."""
+
+    stored: str | None = None
+    timers: list[int] = field(default_factory=list)
+
+    def registerTimer(self, at: int) -> None:
+        self.timers.append(at)
+
+    def deleteTimer(self, at: int) -> None:
+        if at in self.timers:
+            self.timers.remove(at)
+
+    def getValueState(self, name: str, schema: str) -> Handle:
+        return self
+
+    def get(self) -> tuple[str] | None:
+        return None if self.stored is None else (self.stored,)
+
+    def update(self, value: tuple[str]) -> None:
+        (self.stored,) = value
+
+
+@dataclass
+class Query:
+    """A query that runs one micro-batch after the other, on all cells."""
+
+    tables: Tables
+    join: WindowJoin
+    batch_id: int = 0
+    partition: int = 0
+    manifests: dict[int, str] = field(default_factory=dict)
+
+    def getLocalProperty(self, name: str) -> str:
+        return str(self.batch_id) if name == "streaming.sql.batchId" else "query"
+
+    def partitionId(self) -> int:
+        return self.partition
+
+    def micro_batch(self, sources: list[Source], rng: random.Random) -> tuple[Results, dict[str, int]]:
+        packed = []
+        for self.partition, (side, rows) in enumerate(sources):
+            table = self.tables[side].take(np.array(rows, np.int64)).combine_chunks()
+            batches = table.to_batches(max_chunksize=rng.choice([1, 4, 100]))
+            pack = windowed._to_cells(Side(side), self.join)
+            packed += [row for batch in pack(iter(batches)) for row in batch.to_pylist()]
+        rng.shuffle(packed)  # a shuffle keeps no order
+        found: Results = Counter()
+        figures = dict.fromkeys(FIGURES, 0)
+        manifests = dict(self.manifests)
+        for label in sorted({row["cell"] for row in packed}):
+            handle = Handle(self.manifests.get(label))
+            processor = WindowProcessor(self.join)
+            processor.init(handle)  # type: ignore[arg-type]
+            mine = [row for row in packed if row["cell"] == label]
+            frames = iter([pd.DataFrame(mine[:2]), pd.DataFrame(mine[2:])] if mine[2:] else [pd.DataFrame(mine)])
+            for frame in processor.handleInputRows((label,), frames, None):  # type: ignore[arg-type]
+                for name in FIGURES:
+                    figures[name] += int(frame[name][0])
+                if frame["payload"][0] is not None:
+                    found.update(_pairs(from_bytes(frame["payload"][0])))
+            assert handle.stored is not None
+            manifests[label] = handle.stored
+        self.manifests = manifests
+        self.batch_id += 1
+        return found, figures
+
+    def files(self) -> list[Path]:
+        return [*Path(self.join.state_dir).glob("query/dovetail/cell-*/*")]
+
+
+def _pairs(batch: pa.RecordBatch) -> Iterator[tuple[int, int | None]]:
+    rights = batch["right_row"].to_pylist() if "right_row" in batch.schema.names else [None] * batch.num_rows
+    return zip(batch["left_row"].to_pylist(), rights, strict=True)
+
+
+def query(
+    tables: Tables, on: str, how: str, bounds: Window, state_dir: Path, *, cells: int, partitions: int = 3
+) -> Query:
+    schemas = (tables[0].schema, tables[1].schema)
+    condition = parse(on, *schemas)
+    plan = plan_join(condition, how, InputFacts("stream", on_spark=True, window=bounds))
+    output = output_schema(*schemas, "_r", how)
+    router, _ = window_router(condition, how, cells)
+    join = WindowJoin(plan, bounds, cells, partitions, str(state_dir), (0, 0), output, "dovetail", router=router)
+    return Query(tables, join)
