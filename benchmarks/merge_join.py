@@ -18,8 +18,8 @@ from collections.abc import Callable
 import dovetail
 from benchmarks.band_join import Answer, Tables, answer
 from dovetail.condition import parse
+from dovetail.condition.graph import Graph
 from dovetail.core.metrics import Counters
-from dovetail.core.rows import Pairs
 from dovetail.execution.driver import Driver
 from dovetail.execution.in_process import STREAM_ROWS, in_turn
 from dovetail.operators.pmj.pmj import Pmj
@@ -39,13 +39,13 @@ def _joined(tables: Tables, share: float, strictness: str, most: int | None) -> 
     width = repr(tables.width)
     condition = parse(f"l.x BETWEEN r.x - {width} AND r.x + {width}", tables.left.schema, tables.right.schema)
     blocks = BlockStore(counters=counters)
-    workspace = Workspace(condition, Budget(memory, "bytes", counters), blocks, STREAM_ROWS, counters)
+    workspace = Workspace(Graph.of(condition), Budget(memory, "bytes", counters), blocks, STREAM_ROWS, counters)
     workspace.parameters["strictness"] = strictness
     found = Answer(0, 0)
     seconds, started = 0.0, time.process_time()
     try:
         for _, pairs in Driver(Pmj(workspace), workspace).run(in_turn((tables.left, tables.right))):
-            assert isinstance(pairs, Pairs)
+            assert pairs.is_complete
             seconds += time.process_time() - started
             rows = [batch.column("row").to_numpy() for batch in (pairs.left, pairs.right)]
             new = answer([(rows[0][pairs.left_rows], rows[1][pairs.right_rows])])

@@ -21,8 +21,9 @@ from benchmarks.baselines.po_join import po_join
 from benchmarks.baselines.predicates import Query
 from benchmarks.baselines.windowed import WindowJoin
 from dovetail.condition import parse
+from dovetail.condition.graph import Graph
 from dovetail.core.metrics import Counters
-from dovetail.core.rows import Pairs, Side
+from dovetail.core.rows import Side
 from dovetail.operators.protocol import Workspace
 from dovetail.operators.spo.spo import Spo
 from dovetail.storage.blocks import BlockStore
@@ -72,7 +73,7 @@ def dovetail_spo(data: Streams) -> Timed:
         found = list(operator.arrive(data.side(number), data.batches[number]))
         seconds += time.process_time() - started
         if number == data.filling:
-            pairs = [f for f in found if isinstance(f, Pairs)]
+            pairs = [f for f in found if f.is_complete]
             first = sum(int((p.left_rows < FIRST).sum()) for p in pairs)
     return first, seconds / sum(data.batches[number].num_rows for number in timed)
 
@@ -80,7 +81,7 @@ def dovetail_spo(data: Streams) -> Timed:
 def _filled(data: Streams) -> Spo:
     schema = data.batches[0].schema
     bounds = window(rows=data.rows, slide=data.slide)
-    workspace = Workspace(parse(ON, schema, schema), Budget(None), BlockStore(), 1 << 16, Counters())
+    workspace = Workspace(Graph.of(parse(ON, schema, schema)), Budget(None), BlockStore(), 1 << 16, Counters())
     workspace.parameters["window"] = bounds
     operator = Spo(workspace)
     for number in range(data.filling):

@@ -11,7 +11,6 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,10 +20,9 @@ import dovetail
 from dovetail.condition import parse
 from dovetail.condition.graph import parse_graph
 from dovetail.core.metrics import Counters
-from dovetail.core.rows import Pairs, Side
-from dovetail.operators.multi import MultiWorkspace
+from dovetail.core.rows import Matches, Side
 from dovetail.operators.protocol import Manifest, Workspace
-from dovetail.operators.registry import MULTI_REGISTRY, REGISTRY, multi_operator_class, operator_class
+from dovetail.operators.registry import operator_class, operator_names
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget
 
@@ -51,41 +49,32 @@ def tables(inputs: int) -> list[pa.RecordBatch]:
     return batches
 
 
-def made(name: str, inputs: int, store: BlockStore) -> Any:
-    """An operator of that name with little memory."""
+def made(name: str, inputs: int, store: BlockStore) -> JoinOperator:
+    """An operator of that name with little memory, if it can do with that."""
     schema = tables(2)[0].schema
-    budget, counters = Budget(MEMORY_ROWS, "rows"), Counters()
-    if inputs == 2:
-        parameters = {"window": dovetail.window(rows=10 * ROWS)} if name == "spo" else {}
-        if name in ("shj", "spo"):
-            budget = Budget(None)
-        condition = parse(ON[2], schema, schema)
-        return operator_class(name)(
-            Workspace(condition, budget, store, BLOCK_ROWS, counters, parameters=dict(parameters))
-        )
-    graph = parse_graph(ON[3], dict.fromkeys("abc", schema))
-    return multi_operator_class(name)(MultiWorkspace(graph, budget, store, BLOCK_ROWS, counters))
+    graph = Graph.of(parse(ON[2], schema, schema)) if inputs == 2 else parse_graph(ON[3], dict.fromkeys("abc", schema))
+    kind = operator_class(name, inputs)
+    budget = Budget(MEMORY_ROWS if kind.spills else None, "rows")
+    parameters = {"window": dovetail.window(rows=10 * ROWS)} if "window" in kind.parameters else {}
+    return kind(Workspace(graph, budget, store, BLOCK_ROWS, Counters(), parameters=dict(parameters)))
 
 
-def identity(number: int, inputs: int) -> Any:
-    return Side(number) if inputs == 2 else "abc"[number]
-
-
-def rows_of(results: Any) -> Iterator[tuple[int, ...]]:
+def rows_of(results: Matches) -> Iterator[tuple[int, ...]]:
     """Results as row numbers."""
-    if isinstance(results, Pairs):
-        taken = [(results.left, results.left_rows), (results.right, results.right_rows)]
-    else:
-        taken = [(results.batches[alias], results.rows[alias]) for alias in "abc"]
+    taken = zip(results.batches, results.rows, strict=True)
     yield from zip(*(np.asarray(batch.column("row"))[rows].tolist() for batch, rows in taken), strict=True)
 
 
-def feed(operator: Any, inputs: int, first: int, last: int) -> Iterator[tuple[int, ...]]:
+def feed(operator: JoinOperator, inputs: int, first: int, last: int) -> Iterator[tuple[int, ...]]:
     """Rows of all inputs in turn."""
     for start in range(first, last, STEP):
         for number, batch in enumerate(tables(inputs)):
-            for results in operator.arrive(identity(number, inputs), batch.slice(start, STEP)):
+            for results in operator.arrive(position(number, inputs), batch.slice(start, STEP)):
                 yield from rows_of(results)
+
+
+def position(number: int, inputs: int) -> int:
+    return Side(number) if inputs == len(Side) else number
 
 
 def definition(inputs: int) -> Counter[tuple[int, ...]]:
@@ -96,7 +85,7 @@ def definition(inputs: int) -> Counter[tuple[int, ...]]:
     return Counter(rows for rows, _ in found)
 
 
-CASES = [(name, 2) for name in sorted(REGISTRY)] + [(name, 3) for name in sorted(MULTI_REGISTRY)]
+CASES = [(name, inputs) for inputs in (2, 3) for name in operator_names(inputs)]
 
 
 @pytest.mark.parametrize("release", sorted(path.name for path in GOLDEN.iterdir() if path.is_dir()))
@@ -112,7 +101,7 @@ def test_state_of_an_earlier_release_is_restored(release: str, name: str, inputs
     found = [tuple(rows) for rows in document["found"]]
     found += feed(operator, inputs, ROWS // 2, ROWS)
     for number in range(inputs):
-        operator.end(identity(number, inputs))
+        operator.end(position(number, inputs))
     for results in operator.clean_up():
         found += rows_of(results)
     assert Counter(found) == definition(inputs)

@@ -18,6 +18,7 @@ from benchmarks.datasets import read_columns
 from benchmarks.papers import progressive_workloads as workloads
 from benchmarks.papers.clairvoyant import online_bound
 from dovetail.condition import parse
+from dovetail.condition.graph import Graph
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Arrival, Side, one_batch
 from dovetail.execution.driver import Driver
@@ -220,7 +221,9 @@ def victims(line: Workload, setting: Setting = TENTH) -> Words:
     counters = Counters()
     condition = parse("l.k = r.k", *(table.schema for table in line.tables), in_process=True)
     store = BlockStore(counters=counters)
-    workspace = Workspace(condition, Budget(setting.memory_rows, "rows", counters), store, setting.block_rows, counters)
+    workspace = Workspace(
+        Graph.of(condition), Budget(setting.memory_rows, "rows", counters), store, setting.block_rows, counters
+    )
     operator = Diner(workspace)
     driver = Driver(operator, workspace)
     sides, _ = line.merged()

@@ -8,10 +8,10 @@ import numpy as np
 
 from benchmarks.papers.miner_runs import Setting
 from dovetail.core.metrics import Counters
-from dovetail.core.rows import ArrivalOf, one_batch
-from dovetail.execution.multi_driver import MultiDriver
-from dovetail.operators.multi import MultiWorkspace
-from dovetail.operators.registry import multi_operator_class
+from dovetail.core.rows import Arrival, one_batch
+from dovetail.execution.driver import Driver
+from dovetail.operators.protocol import Workspace
+from dovetail.operators.registry import operator_class
 from dovetail.simulation.clock import Costs
 from dovetail.sources import pace
 from dovetail.sources.workload import Workload
@@ -43,9 +43,9 @@ def waiting_rows(setting: Setting, memory_rows: int, block_rows: int, hand_over:
     """Play the workload: rows are joined when they are due, blocks while nothing is."""
     counters, costs, seen = Counters(), Costs(), Waiting()
     blocks = BlockStore(counters=counters)
-    space = MultiWorkspace(setting.graph, Budget(memory_rows, "rows", counters), blocks, block_rows, counters)
-    operator = multi_operator_class("miner")(space)
-    driver = MultiDriver(operator, space)
+    space = Workspace(setting.graph, Budget(memory_rows, "rows", counters), blocks, block_rows, counters)
+    operator = operator_class("miner", len(setting.graph.aliases))(space)
+    driver = Driver(operator, space)
     inputs, due = setting.workload.merged()
     batches = [one_batch(table.combine_chunks(), table.schema) for table in setting.workload.tables]
     places = np.zeros(len(inputs), np.int64)
@@ -63,7 +63,7 @@ def waiting_rows(setting: Setting, memory_rows: int, block_rows: int, hand_over:
             before = costs.of(counters)
             if waiting:
                 row = int(places[joined])
-                arrival = ArrivalOf(setting.aliases[inputs[joined]], batches[inputs[joined]].slice(row, 1))
+                arrival = Arrival(int(inputs[joined]), batches[inputs[joined]].slice(row, 1))
                 for _ in driver.handle(arrival):
                     pass
                 joined += 1

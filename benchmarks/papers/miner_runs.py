@@ -12,10 +12,10 @@ import pyarrow as pa
 from benchmarks.papers.progressive_workloads import chain
 from dovetail.condition.graph import Graph, parse_graph
 from dovetail.core.metrics import Counters
-from dovetail.core.rows import ArrivalOf, EndOf, MultiEvent, one_batch
-from dovetail.execution.multi_driver import MultiDriver
-from dovetail.operators.multi import MultiWorkspace
-from dovetail.operators.registry import multi_operator_class
+from dovetail.core.rows import Arrival, End, Event, one_batch
+from dovetail.execution.driver import Driver
+from dovetail.operators.protocol import Workspace
+from dovetail.operators.registry import operator_class
 from dovetail.sources import pace, values
 from dovetail.sources.workload import Workload
 from dovetail.storage.blocks import BlockStore
@@ -67,7 +67,7 @@ def star_of(inputs: int, rows: int, seed: int, domain: int, skew: float) -> Sett
     return Setting(aliases, on, Workload(tables, times), int(np.prod(counts, axis=0).sum()))
 
 
-def events(setting: Setting, window: int) -> Iterator[MultiEvent]:
+def events(setting: Setting, window: int) -> Iterator[Event]:
     """Rows in the order of their arrival, a few at a time; the inputs end, but for the last."""
     inputs, _ = setting.workload.merged()
     batches = [one_batch(table.combine_chunks(), table.schema) for table in setting.workload.tables]
@@ -77,10 +77,10 @@ def events(setting: Setting, window: int) -> Iterator[MultiEvent]:
         for i, count in enumerate(counts):
             if not count:
                 continue
-            yield ArrivalOf(setting.aliases[i], batches[i].slice(taken[i], count))
+            yield Arrival(i, batches[i].slice(taken[i], count))
             taken[i] += count
             if taken[i] == batches[i].num_rows and (ended := ended + 1) < len(batches):
-                yield EndOf(setting.aliases[i])
+                yield End(i)
 
 
 def online_share(
@@ -90,8 +90,8 @@ def online_share(
     counters = Counters()
     blocks = BlockStore(counters=counters)
     budget = Budget(memory_rows, "rows", counters)
-    space = MultiWorkspace(setting.graph, budget, blocks, block_rows, counters, parameters=parameters)
-    driver = MultiDriver(multi_operator_class(operator)(space), space)
+    space = Workspace(setting.graph, budget, blocks, block_rows, counters, parameters=parameters)
+    driver = Driver(operator_class(operator, len(setting.graph.aliases))(space), space)
     try:
         for event in events(setting, 2 * block_rows):
             for _ in driver.handle(event):

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from benchmarks.datasets import read_columns
 from dovetail.condition import parse
+from dovetail.condition.graph import Graph
 from dovetail.core.metrics import Counters
-from dovetail.core.rows import Arrival, End, Event, Pairs, Phase, Side
+from dovetail.core.rows import Arrival, End, Event, Phase, Side
 from dovetail.execution.driver import Driver
 from dovetail.operators.pmj.pmj import Pmj
 from dovetail.operators.protocol import Workspace
@@ -70,7 +71,9 @@ def run(
     blocks = BlockStore(counters=counters)
     condition = parse(on, left.schema, right.schema, in_process=True)
     parameters = {"first_rows": None, "fan_in": 20, **parameters}
-    workspace = Workspace(condition, Budget(limit, "rows", counters), blocks, page_rows, counters, 0, parameters)
+    workspace = Workspace(
+        Graph.of(condition), Budget(limit, "rows", counters), blocks, page_rows, counters, 0, parameters
+    )
     operator = Pmj(workspace)
     course.run_pairs = math.ceil(sum(sizes) / (limit - page_rows))
     pairs: set[tuple[int, int]] = set()
@@ -83,7 +86,7 @@ def run(
                 course.hundredth = (counters.rows_received, io(counters))
             if phase is not Phase.CLEANUP or not counters.pages_read_random:
                 course.early = course.results
-            if distinct and isinstance(found, Pairs):
+            if distinct and found.is_complete:
                 columns = [batch.column("row").to_numpy() for batch in (found.left, found.right)]
                 rows = columns[0][found.left_rows].tolist(), columns[1][found.right_rows].tolist()
                 pairs.update(zip(*rows, strict=True))

@@ -13,8 +13,9 @@ import pyarrow as pa
 from benchmarks.papers.clairvoyant import online_bound
 from benchmarks.papers.progressive_workloads import rpj_keys
 from dovetail.condition import parse
+from dovetail.condition.graph import Graph
 from dovetail.core.metrics import Counters
-from dovetail.core.rows import Arrival, Pairs, Side, Stall
+from dovetail.core.rows import Arrival, Matches, Side, Stall
 from dovetail.execution.driver import Driver
 from dovetail.kernels.hashing import hash_codes
 from dovetail.operators.hashing.partitions import partitions_of
@@ -107,7 +108,7 @@ class _Watched(Rpj):
         self._before: tuple[int, int] | None = None  # rows and results at the start of a cycle
         self._starts = False
 
-    def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Pairs]:
+    def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Matches]:
         if self._starts:
             left, right = (kept.sizes for kept in self._residents)
             p_left, p_right = self._arrivals.probabilities()
@@ -142,7 +143,7 @@ def watched(line: Workload, residents: int, stall_every: int | None = None, **pa
     budget = Budget(memory_rows(residents, block), "rows", counters)
     blocks = BlockStore(counters=counters)
     parameters = {"partitions": PARTITIONS, "domain": PARTITIONS * VALUES, **parameters}
-    workspace = Workspace(condition, budget, blocks, block, counters, parameters=parameters)
+    workspace = Workspace(Graph.of(condition), budget, blocks, block, counters, parameters=parameters)
     operator = _Watched(workspace)
     driver = Driver(operator, workspace)
     try:

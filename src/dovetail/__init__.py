@@ -2,16 +2,15 @@
 
 from dovetail.api import aggregate, count, explain, join, multijoin, progressive, write
 from dovetail.core.lazy import lazy_modules
+from dovetail.core.metrics import Estimate
 from dovetail.errors import DovetailError
-from dovetail.estimation.estimate import Estimate
 from dovetail.monitoring.follow_query import finish, follow
 from dovetail.monitoring.recording import Recording
 from dovetail.monitoring.report import report
 from dovetail.monitoring.server import watch
 from dovetail.monitoring.spark_streams import listen
 from dovetail.monitoring.terminal import show
-from dovetail.simulation.laboratory import simulate
-from dovetail.simulation.several import simulate_multi
+from dovetail.simulation.laboratory import simulate, simulate_multi
 from dovetail.window import window
 
 __version__ = "0.1.0"

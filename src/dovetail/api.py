@@ -28,7 +28,7 @@ from dovetail.execution.parallel import plan_workers
 from dovetail.monitoring.progress_bar import watched
 from dovetail.monitoring.recording import Recording
 from dovetail.monitoring.snapshot import Heading
-from dovetail.operators.registry import check_parameters, multi_operator_class
+from dovetail.operators.registry import check_parameters, operator_for
 from dovetail.planning.plan import JoinPlan
 from dovetail.planning.planner import InputFacts, TableSize, join_type, plan_join, with_estimate
 from dovetail.planning.statistics import sample_table, sampled_columns
@@ -77,10 +77,7 @@ def multijoin(
     schema = multi_schema(graph.schemas)
     Shares(Budget(memory_bytes), 1, len(tables))  # refuses a budget that is too small, before any work
     if algorithm != "auto":
-        kind = multi_operator_class(algorithm)
-        if (reason := kind.refuses(graph)) is not None:
-            raise PlanError(f"algorithm={algorithm!r} cannot run {graph.text}: {reason}.")
-        check_parameters(kind, options)
+        check_parameters(operator_for(algorithm, graph), options)
     return pa.Table.from_batches(join_several(graph, tables, schema, algorithm, memory_bytes, options), schema)
 
 

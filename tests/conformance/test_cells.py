@@ -55,7 +55,7 @@ class Partition:
 @pytest.fixture(autouse=True)
 def no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """This process is no worker of Spark's, which may take what it holds for permanent."""
-    for module in ("packing", "cell"):
+    for module in ("exchange.packing", "batch.cell"):
         monkeypatch.setattr(f"dovetail.spark.{module}.settle", lambda: None)
 
 

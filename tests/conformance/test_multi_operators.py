@@ -10,28 +10,28 @@ from dovetail.condition.graph import parse_graph
 from dovetail.errors import BudgetError, PlanError
 from dovetail.matching import links
 from dovetail.operators.multiway import expansion
-from dovetail.operators.registry import MULTI_REGISTRY
-from dovetail.simulation.several import simulate_multi
+from dovetail.operators.registry import operator_names
+from dovetail.simulation.laboratory import simulate_multi
 from dovetail.storage.ordered_index import OrderedIndex
 from dovetail.testing.several import check_multi_operator, check_multi_run
 
 SHARED = "a.k = b.k AND b.k = c.k"
 
 
-@pytest.mark.parametrize("name", sorted(MULTI_REGISTRY))
+@pytest.mark.parametrize("name", operator_names(3))
 def test_conforms(name: str) -> None:
     check_multi_operator(name, cases=25)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 11))
-@pytest.mark.parametrize("name", sorted(MULTI_REGISTRY))
+@pytest.mark.parametrize("name", operator_names(3))
 def test_conforms_for_long(name: str, seed: int) -> None:
     check_multi_operator(name, cases=300, seed=seed)
 
 
 @pytest.mark.parametrize("most", [1 << 18, 2])
-@pytest.mark.parametrize("name", sorted(MULTI_REGISTRY))
+@pytest.mark.parametrize("name", operator_names(3))
 def test_interrupted_at_every_yield(name: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """After each yield of reactive work, in the middle of a step, too, rows arrive or the operator is restarted."""
     monkeypatch.setattr(expansion, "MOST", most)
@@ -43,7 +43,7 @@ def test_interrupted_at_every_yield(name: str, most: int, monkeypatch: pytest.Mo
             check_multi_run(name, tables, SHARED, schedule, memory_rows=15, block_rows=3)
 
 
-@pytest.mark.parametrize("name", sorted(MULTI_REGISTRY))
+@pytest.mark.parametrize("name", operator_names(3))
 @pytest.mark.parametrize("key", [7, "same", None])
 def test_all_keys_equal(name: str, key: object) -> None:
     """And identical rows, which are different rows."""
@@ -54,7 +54,7 @@ def test_all_keys_equal(name: str, key: object) -> None:
     assert len(run.tuples) == (0 if key is None else 125)
 
 
-@pytest.mark.parametrize("name", sorted(MULTI_REGISTRY))
+@pytest.mark.parametrize("name", operator_names(3))
 def test_the_ends_of_the_range_of_codes(name: str) -> None:
     edge = [-(2**63), -(2**63) + 1, 0, 2**63 - 2, 2**63 - 1]
     tables = {alias: pa.table({"k": pa.array(edge * 2, pa.int64())}) for alias in "abc"}
@@ -75,7 +75,7 @@ def test_bands_at_the_ends_of_the_range_of_codes() -> None:
         assert sorted(zip(mine.tolist(), theirs.tolist(), strict=True)) == near, (known, other)
 
 
-@pytest.mark.parametrize("name", sorted(MULTI_REGISTRY))
+@pytest.mark.parametrize("name", operator_names(3))
 def test_a_budget_that_is_too_small_is_refused(name: str) -> None:
     tables = {alias: pa.table({"k": [1, 2]}) for alias in "abc"}
     with pytest.raises(BudgetError, match="at least 5 are needed"):
@@ -104,7 +104,7 @@ def test_bands_of_doubles_at_their_borders() -> None:
         assert len(run.tuples) > 10
 
 
-@pytest.mark.parametrize("name", sorted(MULTI_REGISTRY))
+@pytest.mark.parametrize("name", operator_names(3))
 def test_keys_that_share_a_hash_are_told_apart(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links, "hash_column", lambda array: np.zeros(len(array), np.int64))
     tables = {alias: pa.table({"s": ["a", "b", "c", "a", None, "d"]}) for alias in "abc"}

@@ -12,6 +12,7 @@ from hypothesis import given, note
 from hypothesis import strategies as st
 
 from dovetail.condition import parse
+from dovetail.condition.graph import Graph
 from dovetail.operators.registry import REGISTRY, operator_class
 from dovetail.testing import COLUMNS, CONDITIONS, check_operator, check_run, definition, random_table
 
@@ -19,7 +20,7 @@ SCHEMA = random_table(random.Random(0), 0).schema
 
 
 def usable(name: str) -> list[str]:
-    return [c for c in CONDITIONS if operator_class(name).refuses(parse(c, SCHEMA, SCHEMA)) is None]
+    return [c for c in CONDITIONS if operator_class(name).refuses(Graph.of(parse(c, SCHEMA, SCHEMA))) is None]
 
 
 @st.composite

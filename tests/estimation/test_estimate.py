@@ -10,9 +10,9 @@ import pytest
 from benchmarks.papers.pmj_estimates import AFTER, BLOCKS, KEYS, VALUES, Held, distributions, intervals
 
 import dovetail
+from dovetail.core.metrics import Estimate
 from dovetail.errors import InputError
 from dovetail.estimation.estimate import (
-    Estimate,
     Estimator,
     Interval,
     _Region,

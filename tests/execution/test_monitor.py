@@ -6,9 +6,8 @@ import pyarrow as pa
 import pytest
 from tests.monitoring.runs import Clock
 
-from dovetail.core.metrics import Moment
+from dovetail.core.metrics import Estimate, Moment
 from dovetail.core.rows import Arrival, End, Event, Phase, Side, Stall
-from dovetail.estimation.estimate import Estimate
 from dovetail.execution.in_process import Step
 from dovetail.execution.monitor import Witness
 from dovetail.operators.protocol import Usage

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dovetail.core.metrics import Moment, SourceState
-from dovetail.estimation.estimate import Estimate
+from dovetail.core.metrics import Estimate, Moment, SourceState
 from dovetail.monitoring.recording import Recording
 from dovetail.monitoring.snapshot import DONE, RUNNING, Heading
 

@@ -11,10 +11,9 @@ from tests.monitoring.runs import Clock
 from tests.sources.scripted import Gate, Scripted
 
 import dovetail
-from dovetail.core.metrics import Moment, SourceState
+from dovetail.core.metrics import Estimate, Moment, SourceState
 from dovetail.core.rows import Arrival, End, Side
 from dovetail.errors import InputError
-from dovetail.estimation.estimate import Estimate
 from dovetail.execution.in_process import Sizes
 from dovetail.monitoring.recording import Recording, from_line, to_line
 from dovetail.monitoring.snapshot import DONE, FAILED, RUNNING, STOPPED, Heading

@@ -25,7 +25,7 @@ from dovetail.condition.mirror import mirrored_expression
 from dovetail.condition.predicates import Condition
 from dovetail.condition.sql import parse_text
 from dovetail.condition.translate import Translator
-from dovetail.core.rows import Rows, Side
+from dovetail.core.rows import Matches, Rows, Side
 from dovetail.errors import ConditionError
 
 EMPTY = pa.schema([])
@@ -63,6 +63,28 @@ class Graph:
     residual: tuple[Expression, ...] = ()
     wide: tuple[tuple[str, str], ...] = ()  # (alias, column) that the residual reads
     text: str = field(compare=False, default="")
+
+    @classmethod
+    def of(cls, condition: Condition) -> Graph:
+        """The condition of a join of two inputs, l and r: a graph with one edge."""
+        left, right = Side.LEFT.alias, Side.RIGHT.alias
+        filters = {
+            left: condition.filters[Side.LEFT],
+            right: tuple(mirrored_expression(f) for f in condition.filters[Side.RIGHT]),
+        }
+        schemas = dict(zip((left, right), condition.schemas, strict=True))
+        return cls(schemas, (Edge(left, right, condition),), filters, text=condition.text)
+
+    @property
+    def condition(self) -> Condition:
+        """The one edge of a join of two inputs."""
+        (edge,) = self.edges
+        return edge.condition
+
+    def matches(self, batches: Mapping[str, pa.RecordBatch], rows: Mapping[str, Rows]) -> Matches:
+        """Results by alias, in the order of the inputs, without columns that an operator keeps beside those of rows."""
+        own = tuple(batches[alias].select(range(len(schema))) for alias, schema in self.schemas.items())
+        return Matches(own, tuple(rows[alias] for alias in self.schemas))
 
     @property
     def aliases(self) -> tuple[str, ...]:

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-
-from dovetail.estimation.estimate import Estimate
+from typing import NamedTuple
 
 HEARTBEAT_S = 1.0
 """How often a cell of a join of streams that end says that it is not finished, if it has nothing else to say."""
+
+
+class Estimate(NamedTuple):
+    """The expected total number of results and its confidence interval."""
+
+    total: float
+    low: float
+    high: float
+    confidence: float
 
 
 @dataclass(slots=True)

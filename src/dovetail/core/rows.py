@@ -1,8 +1,11 @@
-"""Sides, events, and pairs of rows: the vocabulary that every layer speaks."""
+"""Rows, results and events: the vocabulary that every layer speaks.
+
+An input is its position, counted from 0; `Side.LEFT` and `Side.RIGHT` name the two of an ordinary join.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Any, NamedTuple
@@ -10,25 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-
-
-def pieces_of(counts: NDArray[np.int64], total: int, most: int) -> Iterator[tuple[int, int, int]]:
-    """Consecutive rows (start, end, pairs) with at most `most` pairs each; more only where a single row has more."""
-    if total == 0:
-        return
-    if total <= most:
-        yield 0, len(counts), total
-        return
-    ends = np.cumsum(counts)
-    start, done = 0, 0
-    while done < total:
-        end = int(np.searchsorted(ends, done + most, side="right"))
-        end = max(end, start + 1)
-        reached = int(ends[end - 1])
-        if reached > done:
-            yield start, end, reached - done
-        start, done = end, reached
-
 
 Rows = NDArray[Any]
 """Row positions inside a record batch: int32 where all of them fit, else int64."""
@@ -40,7 +24,7 @@ PLAIN = frozenset([*INTEGERS, pa.float32(), pa.float64()])
 
 
 class Side(IntEnum):
-    """Which input a row belongs to. The value indexes per-side state: `state[side]`."""
+    """The inputs of a join of two. The value is the input's position and indexes per-input state: `state[side]`."""
 
     LEFT = 0
     RIGHT = 1
@@ -63,48 +47,78 @@ class Phase(StrEnum):
     CLEANUP = "cleanup"
 
 
-class Pairs(NamedTuple):
-    """Matching rows by position: `left[left_rows[i]]` joins `right[right_rows[i]]`."""
+class Matches(NamedTuple):
+    """Results by row number: result i has row `rows[n][i]` of `batches[n]` for every input n.
 
-    left: pa.RecordBatch
-    left_rows: Rows
-    right: pa.RecordBatch
-    right_rows: Rows
+    An input is None where no row of it belongs to these results: outer joins pad its columns with nulls, semi and anti
+    joins have none of them.
+    """
+
+    batches: tuple[pa.RecordBatch | None, ...]
+    rows: tuple[Rows | None, ...]
 
     @property
     def size(self) -> int:
-        """How many pairs there are."""
-        return len(self.left_rows)
+        """How many results there are."""
+        return next(len(rows) for rows in self.rows if rows is not None)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every input has a row in each result."""
+        return all(rows is not None for rows in self.rows)
 
     @classmethod
-    def none(cls, schemas: tuple[pa.Schema, pa.Schema]) -> Pairs:
-        """No pairs: what a unit of work yields when it found nothing."""
-        left, right = (empty_batch(schema) for schema in schemas)
-        return cls(left, np.empty(0, np.int64), right, np.empty(0, np.int64))
+    def pairs(cls, left: pa.RecordBatch, left_rows: Rows, right: pa.RecordBatch, right_rows: Rows) -> Matches:
+        """Matching rows of two inputs."""
+        return cls((left, right), (left_rows, right_rows))
 
     @classmethod
     def oriented(
         cls, side: Side, mine: pa.RecordBatch, my_rows: Rows, theirs: pa.RecordBatch, their_rows: Rows
-    ) -> Pairs:
+    ) -> Matches:
         """Pairs found from one side's point of view, put the right way round."""
         if side is Side.LEFT:
-            return cls(mine, my_rows, theirs, their_rows)
-        return cls(theirs, their_rows, mine, my_rows)
+            return cls((mine, theirs), (my_rows, their_rows))
+        return cls((theirs, mine), (their_rows, my_rows))
 
+    @classmethod
+    def single(cls, side: Side, batch: pa.RecordBatch, rows: Rows) -> Matches:
+        """Rows of one of two inputs that are results by themselves: without a partner, or because they have one."""
+        if side is Side.LEFT:
+            return cls((batch, None), (rows, None))
+        return cls((None, batch), (None, rows))
 
-class Alone(NamedTuple):
-    """Rows of one side that are results by themselves: `batch[rows[i]]`, without a partner or because they have one."""
+    @classmethod
+    def none(cls, schemas: Sequence[pa.Schema]) -> Matches:
+        """No results: what a unit of work yields when it found nothing."""
+        batches = tuple(empty_batch(schema) for schema in schemas)
+        return cls(batches, tuple(np.empty(0, np.int64) for _ in schemas))
 
-    side: Side
-    batch: pa.RecordBatch
-    rows: Rows
+    def only(self, chosen: NDArray[np.bool_]) -> Matches:
+        """Some of the results."""
+        return self._replace(rows=tuple(None if rows is None else rows[chosen] for rows in self.rows))
+
+    # The two inputs of an ordinary join.
 
     @property
-    def size(self) -> int:
-        return len(self.rows)
+    def left(self) -> pa.RecordBatch:
+        return self.batches[Side.LEFT]
 
+    @property
+    def right(self) -> pa.RecordBatch:
+        return self.batches[Side.RIGHT]
 
-Results = Pairs | Alone
+    @property
+    def left_rows(self) -> Rows:
+        rows = self.rows[Side.LEFT]
+        assert rows is not None
+        return rows
+
+    @property
+    def right_rows(self) -> Rows:
+        rows = self.rows[Side.RIGHT]
+        assert rows is not None
+        return rows
 
 
 # Events: what a source can do. A schedule is a sequence of these, so that a run can be replayed.
@@ -112,7 +126,9 @@ Results = Pairs | Alone
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    side: Side
+    """Rows of an input."""
+
+    input: int
     batch: pa.RecordBatch
 
 
@@ -136,7 +152,9 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    side: Side
+    """An input has no more rows."""
+
+    input: int
 
 
 Event = Arrival | Stall | Watermark | End
@@ -188,34 +206,19 @@ def one_batch(table: pa.Table | Iterable[pa.RecordBatch], schema: pa.Schema) -> 
     return pa.concat_batches(batches)
 
 
-class Tuples(NamedTuple):
-    """Matching rows by position: the i-th result has row `rows[alias][i]` of `batches[alias]` for every alias."""
-
-    batches: Mapping[str, pa.RecordBatch]
-    rows: Mapping[str, Rows]
-
-    @property
-    def size(self) -> int:
-        return len(next(iter(self.rows.values())))
-
-    @classmethod
-    def none(cls, schemas: Mapping[str, pa.Schema]) -> Tuples:
-        """No results: what a unit of work yields when it found nothing."""
-        batches = {alias: empty_batch(schema) for alias, schema in schemas.items()}
-        return cls(batches, {alias: np.empty(0, np.int64) for alias in schemas})
-
-
-@dataclass(frozen=True, slots=True)
-class ArrivalOf:
-    """Rows of the input of that alias."""
-
-    alias: str
-    batch: pa.RecordBatch
-
-
-@dataclass(frozen=True, slots=True)
-class EndOf:
-    alias: str
-
-
-MultiEvent = ArrivalOf | EndOf | Stall
+def pieces_of(counts: NDArray[np.int64], total: int, most: int) -> Iterator[tuple[int, int, int]]:
+    """Consecutive rows (start, end, pairs) with at most `most` pairs each; more only where a single row has more."""
+    if total == 0:
+        return
+    if total <= most:
+        yield 0, len(counts), total
+        return
+    ends = np.cumsum(counts)
+    start, done = 0, 0
+    while done < total:
+        end = int(np.searchsorted(ends, done + most, side="right"))
+        end = max(end, start + 1)
+        reached = int(ends[end - 1])
+        if reached > done:
+            yield start, end, reached - done
+        start, done = end, reached

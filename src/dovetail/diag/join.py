@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from dovetail.condition import matching
 from dovetail.core.metrics import Counters
-from dovetail.core.rows import Pairs, Phase, Rows, Side, one_batch, take_rows
+from dovetail.core.rows import Matches, Phase, Rows, Side, one_batch, take_rows
 from dovetail.diag.memory import Room
 from dovetail.diag.partitions import EXTRA, Aside, Partitions, set_aside
 from dovetail.diag.repeated_keys import Met, Repeats
@@ -86,7 +86,7 @@ class Partners:
         if not self._checks:
             return met
         pairs = self._pairs(met)
-        return met.only(matching(self._checks, *pairs))
+        return met.only(matching(self._checks, pairs.left, pairs.left_rows, pairs.right, pairs.right_rows))
 
     def results(self, met: Meeting, drop: tuple[int, int] = (0, 0)) -> Iterator[pa.RecordBatch]:
         """What pairs that satisfy the condition give at once. `drop`: columns at the end of RN and R1 to leave out."""
@@ -113,8 +113,8 @@ class Partners:
         if self._how != "left_semi":
             yield from self._work.leave(self._one, batch, self.partnered[position : position + batch.num_rows])
 
-    def _pairs(self, met: Meeting) -> Pairs:
-        return Pairs.oriented(self._many, met.many, met.many_rows, met.one, met.one_rows)
+    def _pairs(self, met: Meeting) -> Matches:
+        return Matches.oriented(self._many, met.many, met.many_rows, met.one, met.one_rows)
 
 
 MOST_PAIRS = 1 << 18  # in one piece

@@ -24,7 +24,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dovetail.condition import matching
-from dovetail.core.rows import Pairs, Rows, Side, one_batch, take_columns, take_rows
+from dovetail.core.rows import Matches, Rows, Side, one_batch, take_columns, take_rows
 from dovetail.diag.ring import Keyed
 from dovetail.execution.output import MOST_ROWS, ONE_SIDED, WITHOUT_PARTNER
 from dovetail.execution.tasks import Joining
@@ -179,8 +179,8 @@ class SliceJoin:
         many, ones = looked.rows(np.flatnonzero(looked.settled)), looked.ones
         if not self._checks or not len(many):
             return many, ones
-        pairs = Pairs.oriented(self._sliced.many, looked.batch, many, looked.window.batch, ones)
-        chosen = matching(self._checks, *pairs)
+        pairs = Matches.oriented(self._sliced.many, looked.batch, many, looked.window.batch, ones)
+        chosen = matching(self._checks, pairs.left, pairs.left_rows, pairs.right, pairs.right_rows)
         return many[chosen], ones[chosen]
 
     def _joined(self, looked: Looked, many: Rows, ones: Rows) -> pa.RecordBatch:

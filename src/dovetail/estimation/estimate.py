@@ -32,6 +32,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dovetail.core.metrics import Estimate
+
 Words = NDArray[np.int64]
 Interval = Literal["blocks", "printed"]
 
@@ -44,15 +46,6 @@ FEWEST_MATCHES = 10  # nobody can say how rare it is what has hardly been seen
 UNASKED = "the order has not been tested"
 DOUBT_OF_BLOCKS = 0.05  # so unlikely are blocks to differ even more than they are taken to
 DOUBT = 1e-6  # so unlikely must blocks be under random order; the test is repeated with every block
-
-
-class Estimate(NamedTuple):
-    """The expected total number of results and its confidence interval."""
-
-    total: float
-    low: float
-    high: float
-    confidence: float
 
 
 @dataclass(frozen=True, slots=True)

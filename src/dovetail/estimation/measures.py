@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from dovetail.condition import evaluate, sides_of
 from dovetail.condition.aggregates import Aggregate, parse_aggregates
-from dovetail.core.rows import Pairs, Side
+from dovetail.core.metrics import Estimate
+from dovetail.core.rows import Matches, Side
 from dovetail.errors import InputError
-from dovetail.estimation.estimate import CONFIDENCE, Estimate, Estimator
+from dovetail.estimation.estimate import CONFIDENCE, Estimator
 
 Numbers = NDArray[np.float64]
 Sums = Mapping[str, float]
@@ -35,7 +36,7 @@ class Measures:
     def names(self) -> list[str]:
         return [aggregate.name for aggregate in self._aggregates]
 
-    def of(self, pairs: Pairs) -> dict[str, float]:
+    def of(self, pairs: Matches) -> dict[str, float]:
         """The sums over these pairs; of an average also how many values there are. Nulls count as nothing."""
         sums: dict[str, float] = {}
         for aggregate in self._aggregates:
@@ -68,7 +69,7 @@ class Measures:
             found[aggregate.name] = Estimate(*(3 * (value / count,)), CONFIDENCE) if count else None
         return found
 
-    def _values(self, aggregate: Aggregate, pairs: Pairs) -> tuple[Numbers, Numbers, NDArray[np.int64]]:
+    def _values(self, aggregate: Aggregate, pairs: Matches) -> tuple[Numbers, Numbers, NDArray[np.int64]]:
         """The value of each row of a batch, 1 where there is one, and which rows the pairs have."""
         assert aggregate.value is not None
         is_left = Side.LEFT in sides_of(aggregate.value)

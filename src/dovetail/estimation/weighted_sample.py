@@ -21,7 +21,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.estimation.estimate import CONFIDENCE, Estimate, student_t
+from dovetail.core.metrics import Estimate
+from dovetail.estimation.estimate import CONFIDENCE, student_t
 
 FEWEST = 3  # draws, before anything is said
 LEAST_ERROR = 0.05  # of an expectation, relative

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 
 import pyarrow as pa
 
+from dovetail.condition.graph import Graph
 from dovetail.core.metrics import Counters, Observer, Progress
 from dovetail.core.rows import Arrival, End, Event, Phase, Side, one_batch
 from dovetail.diag.join import DiagonalJoin
@@ -61,7 +62,7 @@ def join_tables(
         )
         return pa.Table.from_batches(Watch(observer).counted(chunks.run(arrivals)), schema)
     batches = []
-    for step in run(plan, one_after_the_other(tables, first), schema, BATCH_ROWS):
+    for step in run(plan, one_after_the_other(tables), schema, BATCH_ROWS):
         batches.append(step.batch)
         if observer is not None:
             observer(Progress("joining", step.results))
@@ -147,7 +148,7 @@ def run(
     budget.hold("line of arrivals", 0, line_bytes)
     blocks = BlockStore(counters=counters)
     parameters = {**plan.parameters} if plan.how == "inner" else {**plan.parameters, "how": plan.how}
-    workspace = Workspace(plan.condition, budget, blocks, batch_rows, counters, parameters=parameters)
+    workspace = Workspace(Graph.of(plan.condition), budget, blocks, batch_rows, counters, parameters=parameters)
     kind = operator_class(plan.operator.name)
     outlook = Outlook(workspace, sizes, aggregates or {}, pairs_only=plan.how == "inner")
     if "measures" in kind.parameters:  # it tells the estimator of blocks of its own
@@ -204,23 +205,24 @@ def small_batches(table: pa.Table, most_bytes: int) -> list[pa.RecordBatch]:
     return list(table.to_batches(max_chunksize=rows))
 
 
-def one_after_the_other(tables: tuple[pa.Table, pa.Table], first: Side) -> Iterator[Event]:
-    for side in (first, first.other):
-        for batch in tables[side].to_batches():
-            yield Arrival(side, batch)
-        yield End(side)
+def one_after_the_other(tables: Sequence[pa.Table]) -> Iterator[Event]:
+    """Smaller inputs come first, so that only they have to be kept."""
+    for number in sorted(range(len(tables)), key=lambda n: tables[n].nbytes):
+        for batch in tables[number].to_batches():
+            yield Arrival(number, batch)
+        yield End(number)
 
 
-def in_turn(inputs: tuple[pa.Table, pa.Table], rows: int = STREAM_ROWS) -> Iterator[Event]:
-    """A small batch of each side in turn, in proportion to their sizes, so that both end at about the same time."""
-    most = max(1, *(table.num_rows for table in inputs))
-    sizes = [max(1, table.num_rows * rows // most) for table in inputs]
-    batches = {side: iter(inputs[side].to_batches(max_chunksize=sizes[side])) for side in Side}
+def in_turn(tables: Sequence[pa.Table], rows: int = STREAM_ROWS) -> Iterator[Event]:
+    """A small batch of each input in turn, in proportion to their sizes, so that all end at about the same time."""
+    most = max(1, *(table.num_rows for table in tables))
+    sizes = [max(1, table.num_rows * rows // most) for table in tables]
+    batches = {n: iter(table.to_batches(max_chunksize=sizes[n])) for n, table in enumerate(tables)}
     while batches:
-        for side in list(batches):
-            batch = next(batches[side], None)
+        for number in list(batches):
+            batch = next(batches[number], None)
             if batch is None:
-                del batches[side]
-                yield End(side)
+                del batches[number]
+                yield End(number)
             else:
-                yield Arrival(side, batch)
+                yield Arrival(number, batch)

@@ -5,7 +5,7 @@
                 +---- Witness -----+----> Moment: now and then, and always before it has to wait
 
 It is part of the join's own thread: the operator is looked at between two units of work, never during one. A source is
-stalled if the join had to wait for it, or if only the other one has given rows for a while.
+stalled if the join had to wait for it, or if only others have given rows for a while.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
-from dovetail.core.metrics import Moment, SourceState, Watcher
-from dovetail.core.rows import Arrival, End, Event, Phase, Side, Stall
-from dovetail.estimation.estimate import Estimate
+from dovetail.core.metrics import Estimate, Moment, SourceState, Watcher
+from dovetail.core.rows import Arrival, End, Event, Phase, Stall
 from dovetail.operators.protocol import Usage
 
 EVERY_S = 0.05  # a moment is told; to look at an operator takes some microseconds
-QUIET_S = 0.5  # without a row of one side, while the other gives some
-QUIET_BATCHES = 4  # of the other: while the join is busy with a single one, it does not know what comes
+QUIET_S = 0.5  # without a row of one input, while others give some
+QUIET_BATCHES = 4  # of the others: while the join is busy with a single one, it does not know what comes
 WAITING = "waiting"
 
 
@@ -48,7 +47,7 @@ class Witness:
         self._clock = clock
         self._sources = [SourceState(name) for name in names]
         self._came = [0.0] * len(names)  # when each source gave something last
-        self._alone = [0] * len(names)  # batches that the other has given since
+        self._others = [0] * len(names)  # batches that the others have given since
         self._phase: str = "preparing"
         self._since = 0.0  # time up to here is accounted for
         self._due = 0.0
@@ -122,28 +121,29 @@ class Witness:
     def _take(self, event: Event) -> None:
         before = self._phase
         match event:
-            case Arrival(side, batch):
+            case Arrival(number, batch):
                 now = self._enter(Phase.ARRIVING)
-                self._came[side], self._alone[side] = now, 0
-                self._alone[side.other] += 1
-                self._set(side, "arriving", batch.num_rows)
-                if self._alone[side.other] >= QUIET_BATCHES and now - self._came[side.other] > QUIET_S:
-                    self._set(side.other, "stalled")
+                self._came[number], self._others[number] = now, 0
+                self._set(number, "arriving", batch.num_rows)
+                for other in range(len(self._sources)):
+                    self._others[other] += other != number
+                    if self._others[other] >= QUIET_BATCHES and now - self._came[other] > QUIET_S:
+                        self._set(other, "stalled")
             case Stall():
                 self._enter(Phase.REACTIVE)
-                for side in Side:
-                    self._set(side, "stalled")
-            case End(side):
-                self._sources[side] = replace(self._sources[side], state="ended")
+                for number in range(len(self._sources)):
+                    self._set(number, "stalled")
+            case End(number):
+                self._sources[number] = replace(self._sources[number], state="ended")
                 if all(source.state == "ended" for source in self._sources):
                     self._enter(Phase.CLEANUP)
         if self._phase != before or self._clock() >= self._due:  # the first unit of work of a phase may take long
             self.tell()
 
-    def _set(self, side: Side, state: str, rows: int = 0) -> None:
-        source = self._sources[side]
+    def _set(self, number: int, state: str, rows: int = 0) -> None:
+        source = self._sources[number]
         if source.state != "ended":
-            self._sources[side] = SourceState(source.name, source.rows + rows, state)
+            self._sources[number] = SourceState(source.name, source.rows + rows, state)
 
     def _enter(self, phase: str) -> float:
         """From now on it is this phase; the time since the last call was the one before."""

@@ -15,25 +15,21 @@ from dovetail.condition.mirror import mirrored
 from dovetail.condition.predicates import Condition
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import (
-    ArrivalOf,
-    EndOf,
-    MultiEvent,
+    Matches,
     Rows,
     Side,
-    Tuples,
     one_batch,
     pieces_of,
-    take_columns,
     take_rows,
 )
 from dovetail.errors import InputError
-from dovetail.execution.in_process import BATCH_ROWS, STREAM_ROWS
-from dovetail.execution.multi_driver import MultiDriver
-from dovetail.execution.output import MOST_BYTES, fitting_rows
+from dovetail.execution.driver import Driver
+from dovetail.execution.in_process import BATCH_ROWS, in_turn, one_after_the_other
+from dovetail.execution.output import result_batches
 from dovetail.kernels.sorted_probe import expand
 from dovetail.matching import build_matcher, choose_drive
-from dovetail.operators.multi import MultiWorkspace
-from dovetail.operators.registry import multi_operator_class
+from dovetail.operators.protocol import Workspace
+from dovetail.operators.registry import operator_class
 from dovetail.planning.statistics import estimated_pairs, sample_table
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget
@@ -63,7 +59,7 @@ def filtered(graph: Graph, tables: Mapping[str, pa.Table]) -> dict[str, pa.Recor
     return batches
 
 
-def join_all_at_rest(graph: Graph, inputs: Inputs, most: int = PIECE) -> Iterator[Tuples]:
+def join_all_at_rest(graph: Graph, inputs: Inputs, most: int = PIECE) -> Iterator[Matches]:
     """All results, in pieces of about so many."""
     start, steps = join_order(graph, inputs)
     for first in range(0, inputs[start].num_rows, most):
@@ -73,7 +69,7 @@ def join_all_at_rest(graph: Graph, inputs: Inputs, most: int = PIECE) -> Iterato
             if good is not None:
                 rows = {alias: taken[good] for alias, taken in rows.items()}
             if len(rows[start]):
-                yield Tuples(inputs, rows)
+                yield graph.matches(inputs, rows)
 
 
 def join_order(graph: Graph, inputs: Inputs) -> tuple[str, list[Step]]:
@@ -151,7 +147,6 @@ def _checked(edge: Edge, inputs: Inputs, partial: Partial) -> Partial:
 
 
 FEWEST = 1 << 12  # partial results at a time, however small the memory
-MERGING = ("pmj",)  # algorithms that keep all inputs anyway, and find the more the more inputs there are in a run
 ENTRY_BYTES = 64  # of a partial result and input: row numbers before and after, pairs, orders
 
 
@@ -189,23 +184,8 @@ def join_several(
         found = join_all_at_rest(graph, filtered(graph, tables), most)
     else:
         found = _driven(graph, tables, algorithm, memory_bytes, parameters or {})
-    for tuples in found:
-        yield from tuple_batches(tuples, graph, schema)
-
-
-def tuple_batches(
-    tuples: Tuples, graph: Graph, schema: pa.Schema, most_bytes: int = MOST_BYTES
-) -> Iterator[pa.RecordBatch]:
-    """Results as rows of the output schema, in bounded batches. Columns that an operator added are left out."""
-    batches = {alias: tuples.batches[alias].select(range(len(graph.schemas[alias]))) for alias in graph.aliases}
-    most = fitting_rows(*batches.values(), most_bytes=most_bytes)
-    for start in range(0, tuples.size, most):
-        columns = [
-            column
-            for alias in graph.aliases
-            for column in take_columns(batches[alias], tuples.rows[alias][start : start + most])
-        ]
-        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+    for results in found:
+        yield from result_batches(results, schema)
 
 
 def _driven(
@@ -214,39 +194,17 @@ def _driven(
     algorithm: str,
     memory_bytes: int | None,
     parameters: Mapping[str, Any],
-) -> Iterator[Tuples]:
+) -> Iterator[Matches]:
     counters = Counters()
     blocks = BlockStore(counters=counters)
     budget = Budget(memory_bytes, "bytes", counters)
-    workspace = MultiWorkspace(graph, budget, blocks, BATCH_ROWS, counters, parameters=dict(parameters))
+    workspace = Workspace(graph, budget, blocks, BATCH_ROWS, counters, parameters=dict(parameters))
+    kind = operator_class(algorithm, len(tables))
+    events = in_turn if kind.takes_turns else one_after_the_other
     try:
-        driver = MultiDriver(multi_operator_class(algorithm)(workspace), workspace)
-        arrivals = _in_turn if algorithm in MERGING else _one_after_the_other
-        for _, tuples in driver.run(arrivals(tables)):
-            if tuples.size:
-                yield tuples
+        driver = Driver(kind(workspace), workspace)
+        for _, results in driver.run(events([tables[alias] for alias in graph.aliases])):
+            if results.size:
+                yield results
     finally:
         blocks.close()
-
-
-def _one_after_the_other(tables: Mapping[str, pa.Table]) -> Iterator[MultiEvent]:
-    """Smaller inputs come first, so that only they have to be kept."""
-    for alias in sorted(tables, key=lambda a: tables[a].nbytes):
-        for batch in tables[alias].to_batches():
-            yield ArrivalOf(alias, batch)
-        yield EndOf(alias)
-
-
-def _in_turn(tables: Mapping[str, pa.Table]) -> Iterator[MultiEvent]:
-    """Batches of all inputs in proportion to their sizes, so that they end at about the same time."""
-    most = max(1, *(table.num_rows for table in tables.values()))
-    sizes = {alias: max(1, table.num_rows * STREAM_ROWS // most) for alias, table in tables.items()}
-    batches = {alias: iter(table.to_batches(max_chunksize=sizes[alias])) for alias, table in tables.items()}
-    while batches:
-        for alias in list(batches):
-            batch = next(batches[alias], None)
-            if batch is None:
-                del batches[alias]
-                yield EndOf(alias)
-            else:
-                yield ArrivalOf(alias, batch)

@@ -1,12 +1,12 @@
-"""Pairs of rows as result rows: the left columns, then the right ones."""
+"""Results by row number as rows: the columns of all inputs in their order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from dovetail.core.rows import Alone, Pairs, Results, Rows, Side, take_columns
+from dovetail.core.rows import Matches, Rows, Side, take_columns
 from dovetail.errors import InputError
 
 MOST_ROWS = 1 << 16  # in one batch
@@ -45,30 +45,33 @@ def fitting_rows(*batches: pa.RecordBatch, most_bytes: int = MOST_BYTES) -> int:
 
 
 def result_batches(
-    results: Results,
+    results: Matches,
     schema: pa.Schema,
     most_rows: int | None = None,
-    drop: tuple[int, int] = (0, 0),
+    drop: Sequence[int] = (),
     most_bytes: int = MOST_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """Results as rows of the output schema, in bounded batches, without the last `drop` columns of each side."""
-    match results:
-        case Alone(side, batch, rows):
-            yield from row_batches(side, without(batch, drop[side]), rows, schema, most_rows, most_bytes)
-        case Pairs():
-            yield from _pair_batches(results, schema, most_rows, drop, most_bytes)
+    """Results as rows of the output schema, in bounded batches, without the last `drop` columns of each input.
 
-
-def _pair_batches(
-    pairs: Pairs, schema: pa.Schema, most_rows: int | None, drop: tuple[int, int], most_bytes: int
-) -> Iterator[pa.RecordBatch]:
-    most_rows = most_rows or fitting_rows(pairs.left, pairs.right, most_bytes=most_bytes)
-    left, right = (without(rows, extra) for rows, extra in zip((pairs.left, pairs.right), drop, strict=True))
-    for start in range(0, pairs.size, most_rows):
-        end = start + most_rows
-        left_columns = take_columns(left, pairs.left_rows[start:end])
-        right_columns = take_columns(right, pairs.right_rows[start:end])
-        yield pa.RecordBatch.from_arrays(left_columns + right_columns, schema=schema)
+    Columns of inputs that have no rows in these results are null, or absent where the schema has no place for them.
+    """
+    if not results.is_complete:
+        side = Side.LEFT if results.rows[Side.LEFT] is not None else Side.RIGHT
+        batch, rows = results.batches[side], results.rows[side]
+        assert rows is not None
+        yield from row_batches(side, without(batch, drop[side] if drop else 0), rows, schema, most_rows, most_bytes)
+        return
+    most_rows = most_rows or fitting_rows(*results.batches, most_bytes=most_bytes)
+    extra = drop or (0,) * len(results.batches)
+    inputs = [without(batch, cut) for batch, cut in zip(results.batches, extra, strict=True)]
+    for start in range(0, results.size, most_rows):
+        columns = [
+            column
+            for batch, rows in zip(inputs, results.rows, strict=True)
+            if rows is not None
+            for column in take_columns(batch, rows[start : start + most_rows])
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def row_batches(

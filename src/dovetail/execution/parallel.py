@@ -23,9 +23,10 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from dovetail.condition.graph import Graph
 from dovetail.core.metrics import Counters
 from dovetail.core.queue import Channel, LeftError
-from dovetail.core.rows import Arrival, End, Event, Pairs, Phase, Results, Side, empty_batch, take_rows
+from dovetail.core.rows import Arrival, End, Event, Matches, Phase, Side, empty_batch, take_rows
 from dovetail.errors import PlanError
 from dovetail.estimation.measures import Measures
 from dovetail.execution.driver import Driver
@@ -162,9 +163,9 @@ class ParallelJoin:
                 for event in events:
                     self._found.put(event)
                     match event:
-                        case Arrival(side, batch):
-                            self._route(side, batch, position[side])
-                            position[side] += batch.num_rows
+                        case Arrival(number, batch):
+                            self._route(Side(number), batch, position[number])
+                            position[number] += batch.num_rows
                         case End():
                             for cell, worker in enumerate(self._cells.workers):
                                 self._lines[worker].put((cell, event))
@@ -200,11 +201,11 @@ class ParallelJoin:
             finally:
                 blocks.close()
 
-    def _given(self, phase: Phase, results: Results, measures: Measures) -> Iterator[_Given]:
+    def _given(self, phase: Phase, results: Matches, measures: Measures) -> Iterator[_Given]:
         if not measures:
             for batch in result_batches(results, self._schema):
                 yield _Given(phase, batch.num_rows, batch, {})
-        elif results.size and isinstance(results, Pairs):
+        elif results.size and results.is_complete:
             yield _Given(phase, results.size, self._nothing, measures.of(results))
 
     def _driver(self, blocks: BlockStore) -> Driver:
@@ -215,4 +216,6 @@ class ParallelJoin:
         counters = Counters()
         budget = Budget(self._plan.memory_bytes, "bytes", counters)
         parameters = dict(self._plan.parameters)
-        return Workspace(self._plan.condition, budget, blocks, self._batch_rows, counters, parameters=parameters)
+        return Workspace(
+            Graph.of(self._plan.condition), budget, blocks, self._batch_rows, counters, parameters=parameters
+        )

@@ -20,7 +20,7 @@ from dovetail.condition import Condition, columns_of, types
 from dovetail.condition.casts import decode
 from dovetail.condition.sort_keys import sort_keys
 from dovetail.core.codes import is_fixed, rough_codes
-from dovetail.core.rows import Arrival, Event, Pairs, Side
+from dovetail.core.rows import Arrival, Event, Matches, Side
 from dovetail.estimation.measures import Measures
 from dovetail.matching import build_matcher
 from dovetail.matching.hash_keys import hash_column
@@ -76,9 +76,9 @@ class Sampling:
 
     def note(self, event: Event) -> None:
         if isinstance(event, Arrival):
-            self._arrived[event.side] += event.batch.num_rows
+            self._arrived[event.input] += event.batch.num_rows
             self._look()
-            self._take(event.side, event.batch)
+            self._take(Side(event.input), event.batch)
 
     def _look(self) -> None:
         if not self._spilled and not self._counters.pages_written:
@@ -123,7 +123,7 @@ class Sampling:
             matches = 0
             for lefts, rights in matcher.pairs(ROOM):
                 matches += len(lefts)
-                for name, value in self._measures.of(Pairs(left, lefts, right, rights)).items():
+                for name, value in self._measures.of(Matches.pairs(left, lefts, right, rights)).items():
                     sums[name] = sums.get(name, 0.0) + value
         else:
             matches = matcher.count()

@@ -8,8 +8,9 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from dovetail.core.rows import Arrival, End, Event, Pairs, Phase, Results, empty_batch
-from dovetail.estimation.estimate import CONFIDENCE, Estimate
+from dovetail.core.metrics import Estimate
+from dovetail.core.rows import Arrival, End, Event, Matches, Phase, empty_batch
+from dovetail.estimation.estimate import CONFIDENCE
 from dovetail.estimation.measures import Measures
 from dovetail.execution.output import result_batches
 from dovetail.operators.protocol import Workspace
@@ -71,11 +72,11 @@ class Outlook:
         self.measures = Measures(aggregates, workspace.condition.schemas)
         self._sums: dict[str, float] = {}
 
-    def batches(self, results: Results, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def batches(self, results: Matches, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The rows of results; where aggregates are asked for, none, and the results are added up."""
         if not self.measures:
             yield from result_batches(results, schema)
-        elif results.size and isinstance(results, Pairs):
+        elif results.size and results.is_complete:
             self.add(self.measures.of(results))
             yield empty_batch(schema)
 

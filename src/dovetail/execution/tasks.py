@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dovetail.aggregates import partial_aggregates
 from dovetail.condition import Condition
 from dovetail.condition.aggregates import Aggregate, GroupColumn
-from dovetail.core.rows import Pairs, Rows, Side
+from dovetail.core.rows import Matches, Rows, Side
 from dovetail.execution.output import ONE_SIDED, WITHOUT_PARTNER, result_batches, row_batches, without
 from dovetail.matching import Matcher, build_matcher
 
@@ -53,7 +53,7 @@ class Joining:
             for side in watched:
                 partnered[side][found[side]] = True
             yield from result_batches(
-                Pairs(batches[0], found[0], batches[1], found[1]), self.schema, self.rows, self.drop
+                Matches.pairs(batches[0], found[0], batches[1], found[1]), self.schema, self.rows, self.drop
             )
 
     def leave(self, side: Side, batch: pa.RecordBatch, partnered: Flags) -> Iterator[pa.RecordBatch]:

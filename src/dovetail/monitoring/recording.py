@@ -22,9 +22,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dovetail.core.metrics import Moment, SourceState
+from dovetail.core.metrics import Estimate, Moment, SourceState
 from dovetail.errors import InputError
-from dovetail.estimation.estimate import Estimate
 from dovetail.monitoring.snapshot import DONE, FAILED, RUNNING, STOPPED, Glance, Heading, Noted, glance_at
 
 

@@ -28,12 +28,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dovetail.condition import Condition, Equal, Expression, Less, NotEqual, evaluate, matching, passing
+from dovetail.condition.graph import Graph
 from dovetail.core.codes import is_fixed, order_codes
 from dovetail.core.metrics import Counters
-from dovetail.core.rows import Pairs, Rows, Side
+from dovetail.core.rows import Matches, Rows, Side
 from dovetail.kernels import cross as kernels
 from dovetail.operators.blockwise.block_join import BlockWork
-from dovetail.operators.protocol import INNER, Manifest, Parameters, Usage, Workspace
+from dovetail.operators.protocol import INNER, TWO, Manifest, Parameters, Usage, Workspace
 from dovetail.storage.blocks import Block
 from dovetail.storage.budget import BUFFER
 from dovetail.storage.residence import Clock
@@ -159,7 +160,10 @@ class _Comparing:
 
 class NestedLoop:
     name: ClassVar[str] = "nested_loop"
+    inputs: ClassVar[range] = TWO
     spills: ClassVar[bool] = True
+    emits_at_arrival: ClassVar[bool] = False
+    takes_turns: ClassVar[bool] = False
     join_types: ClassVar[tuple[str, ...]] = INNER
     parameters: ClassVar[Parameters] = {}
 
@@ -174,14 +178,14 @@ class NestedLoop:
         self._version = 0
 
     @staticmethod
-    def refuses(condition: Condition) -> str | None:
+    def refuses(graph: Graph) -> str | None:
         return None
 
-    def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Pairs]:
+    def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Matches]:
         chunk = _Chunk(self._comparing.comparable(side, batch), self._clock.tick())
         for resident in self._residents[side.other]:
             for mine, theirs in self._comparing.pairs(side, chunk.rows, resident.rows):
-                yield Pairs.oriented(side, batch, mine, resident.rows.batch, theirs)
+                yield Matches.oriented(side, batch, mine, resident.rows.batch, theirs)
         if self._ended[side.other] and not self._work.spilled[side.other]:
             return  # it has met everything it ever could
         rows = self._budget.measure(batch.num_rows, chunk.nbytes)
@@ -198,15 +202,15 @@ class NestedLoop:
             self._residents[side.other].clear()
             self._hold()
 
-    def react(self) -> Iterator[Pairs]:
+    def react(self) -> Iterator[Matches]:
         return self._work.run(self._shares.outer_blocks)
 
-    def clean_up(self) -> Iterator[Pairs]:
+    def clean_up(self) -> Iterator[Matches]:
         while self._flush():
             pass
         return self._work.run(self._shares.outer_blocks_at_end)
 
-    def expire(self, watermark: int) -> Iterator[Pairs]:
+    def expire(self, watermark: int) -> Iterator[Matches]:
         return iter(())
 
     def snapshot(self) -> Manifest:

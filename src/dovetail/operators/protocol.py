@@ -8,14 +8,15 @@ from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
 
+from dovetail.condition.graph import Graph
 from dovetail.condition.predicates import Condition
 from dovetail.core.metrics import Counters
-from dovetail.core.rows import Results, Side
+from dovetail.core.rows import Matches
 from dovetail.estimation.estimate import Estimator
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget, Shares
 
-__all__ = ["INNER", "JoinOperator", "Manifest", "Parameters", "Usage", "Workspace"]
+__all__ = ["INNER", "TWO", "TWO_AND_MORE", "JoinOperator", "Manifest", "Parameters", "Usage", "Workspace"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +42,15 @@ Parameters = Mapping[str, Any]
 """What an operator can be told, by name, and the type that each value has to have, as `isinstance` takes it."""
 
 INNER = ("inner",)
+TWO = range(2, 3)
+TWO_AND_MORE = range(2, 1 << 10)
 
 
 @dataclass(slots=True)
 class Workspace:
     """What the runtime gives an operator to work with."""
 
-    condition: Condition
+    graph: Graph
     budget: Budget
     blocks: BlockStore
     block_rows: int
@@ -57,23 +60,34 @@ class Workspace:
     estimator: Estimator = field(default_factory=Estimator)  # is told of blocks of rows that have met completely
 
     @property
+    def condition(self) -> Condition:
+        """The condition of a join of two inputs."""
+        return self.graph.condition
+
+    @property
     def shares(self) -> Shares:
         """How the budget is divided by an operator that spills; too small a budget is refused here."""
-        return Shares(self.budget, self.block_rows)
+        return Shares(self.budget, self.block_rows, len(self.graph.aliases))
 
 
 class JoinOperator(Protocol):
-    """The join state of one cell. Every matching pair is yielded exactly once over the whole run.
+    """The join state of one cell. Every matching combination of rows is yielded exactly once over the whole run.
 
-    Work is recorded as done before its results are yielded; a yield after each unit of work gives control back.
-    A generator returned by `arrive` or `clean_up` is always run to its end; one from `react` may be dropped at any
-    yield. Yielded results may be empty; they are pairs, or rows
-    that the join type gives by themselves.
+    Inputs go by position; an operator of two gets them as `Side`. Work is recorded as done before its results are
+    yielded; a yield after each unit of work gives control back. A generator returned by `arrive` or `clean_up` is
+    always run to its end; one from `react` may be dropped at any yield. Yielded matches may be empty; matches in which
+    an input has no row are rows that the join type emits by themselves.
     """
 
     name: ClassVar[str]
+    inputs: ClassVar[range]
+    """How many inputs it can join."""
     spills: ClassVar[bool]
     """Whether it keeps to any budget by writing to disk; one that does not raises BudgetError instead."""
+    emits_at_arrival: ClassVar[bool]
+    """Whether every result is emitted when its last row arrives, so that nothing is left for later."""
+    takes_turns: ClassVar[bool]
+    """Whether tables are joined faster when their rows arrive in turn than one table after the other."""
     join_types: ClassVar[tuple[str, ...]]
     """Which it can do; it is told by the parameter `how`."""
     parameters: ClassVar[Parameters]
@@ -82,23 +96,23 @@ class JoinOperator(Protocol):
     def __init__(self, workspace: Workspace) -> None: ...
 
     @staticmethod
-    def refuses(condition: Condition) -> str | None:
-        """Why this operator cannot carry the condition, or None."""
+    def refuses(graph: Graph) -> str | None:
+        """Why this operator cannot run the condition, or None."""
 
-    def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Results]:
-        """Join the batch with what is resident on the other side, then keep it."""
+    def arrive(self, number: Any, batch: pa.RecordBatch, /) -> Iterator[Matches]:
+        """Probe what is resident of the other inputs with the batch, then keep it."""
 
-    def end(self, side: Side) -> None:
-        """The side has no more rows: what only they could match need not be kept."""
+    def end(self, number: Any, /) -> None:
+        """The input has no more rows: what only they could match need not be kept."""
 
-    def react(self) -> Iterator[Results]:
+    def react(self) -> Iterator[Matches]:
         """Sources stall: do left-over work, one unit per yield."""
 
-    def clean_up(self) -> Iterator[Results]:
-        """All inputs ended: yield every pair still missing."""
+    def clean_up(self) -> Iterator[Matches]:
+        """All inputs ended: yield every match still missing."""
 
-    def expire(self, watermark: int) -> Iterator[Results]:
-        """Windows: forget what nothing can match any more."""
+    def expire(self, watermark: int) -> Iterator[Matches]:
+        """Windows: evict what nothing can match any more."""
 
     def snapshot(self) -> Manifest:
         """Freeze bulk state into segments and describe the whole state."""

@@ -1,62 +1,101 @@
-"""The join algorithms, one per file, by the name that `algorithm=` takes."""
+"""The join algorithms by the name that `algorithm=` takes, and what each of them can do."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, cast
 
+from dovetail.condition.graph import Graph
 from dovetail.errors import InputError, PlanError
-from dovetail.operators.multi import MultiOperator
-from dovetail.operators.protocol import JoinOperator
+from dovetail.operators.protocol import JoinOperator, Parameters
 
 REGISTRY = {
-    "diner": "dovetail.operators.diner.diner:Diner",
-    "dphj": "dovetail.operators.hashing.dphj:Dphj",
-    "hmj": "dovetail.operators.hashing.hmj:Hmj",
-    "nested_loop": "dovetail.operators.nested_loop:NestedLoop",
-    "pmj": "dovetail.operators.pmj.pmj:Pmj",
-    "rpj": "dovetail.operators.hashing.rpj:Rpj",
-    "rpj_dd": "dovetail.operators.hashing.rpj:RpjDd",
-    "rpj_md": "dovetail.operators.hashing.rpj:RpjMd",
-    "shj": "dovetail.operators.hashing.shj:Shj",
-    "spo": "dovetail.operators.spo.spo:Spo",
-    "xjoin": "dovetail.operators.hashing.xjoin:XJoin",
+    "diner": ("dovetail.operators.diner.diner:Diner",),
+    "dphj": ("dovetail.operators.hashing.dphj:Dphj",),
+    "hmj": ("dovetail.operators.hashing.hmj:Hmj",),
+    "miner": ("dovetail.operators.multiway.miner:Miner",),
+    "mjoin": ("dovetail.operators.multiway.mjoin:Mjoin",),
+    "nested_loop": ("dovetail.operators.nested_loop:NestedLoop",),
+    "pmj": ("dovetail.operators.pmj.pmj:Pmj", "dovetail.operators.pmj.multiway:MultiPmj"),
+    "rpj": ("dovetail.operators.hashing.rpj:Rpj",),
+    "rpj_dd": ("dovetail.operators.hashing.rpj:RpjDd",),
+    "rpj_md": ("dovetail.operators.hashing.rpj:RpjMd",),
+    "shj": ("dovetail.operators.hashing.shj:Shj",),
+    "spo": ("dovetail.operators.spo.spo:Spo",),
+    "xjoin": ("dovetail.operators.hashing.xjoin:XJoin",),
 }
+"""Where each algorithm is. One that is written apart for two inputs and for more has a class for each."""
 
-MULTI_REGISTRY = {
-    "miner": "dovetail.operators.multiway.miner:Miner",
-    "mjoin": "dovetail.operators.multiway.mjoin:Mjoin",
-    "pmj": "dovetail.operators.pmj.multiway:MultiPmj",
-}
-"""Algorithms for several inputs."""
+TWO = 2
 
 
-def operator_class(name: str) -> type[JoinOperator]:
-    """The operator of that name."""
-    if name == "diag":  # runtimes/diagonal
+@dataclass(frozen=True, slots=True)
+class OperatorSpec:
+    """What an operator can do, for whoever chooses one."""
+
+    name: str
+    inputs: range  # how many it can join
+    join_types: tuple[str, ...]
+    parameters: Parameters  # by name, with the type of each
+    spills: bool  # keeps to any budget by writing to disk
+    emits_at_arrival: bool  # leaves no result for later
+    resizable: bool  # can go on with another budget
+
+
+def operator_class(name: str, inputs: int = TWO) -> type[JoinOperator]:
+    """The operator of that name for so many inputs."""
+    if name == "diag":
         raise InputError("diag joins tables and Parquet files in process: it reads both at a pace of its own.")
-    if name not in REGISTRY:
-        raise InputError(f"no algorithm is called {name!r}. There are: {', '.join(sorted(REGISTRY))}.")
-    module, _, attribute = REGISTRY[name].partition(":")
-    return cast(type[JoinOperator], getattr(import_module(module), attribute))
+    for kind in _classes(name) if name in REGISTRY else ():
+        if inputs in kind.inputs:
+            return kind
+    several = "" if inputs == TWO else f" for {inputs} inputs"
+    raise InputError(f"no algorithm{several} is called {name!r}. There are: {', '.join(operator_names(inputs))}.")
 
 
-def multi_operator_class(name: str) -> type[MultiOperator]:
-    """The operator of several inputs of that name."""
-    if name not in MULTI_REGISTRY:
-        raise InputError(
-            f"no algorithm for several inputs is called {name!r}. There are: {', '.join(sorted(MULTI_REGISTRY))}."
-        )
-    module, _, attribute = MULTI_REGISTRY[name].partition(":")
-    return cast(type[MultiOperator], getattr(import_module(module), attribute))
+def operator_names(inputs: int = TWO) -> list[str]:
+    """The algorithms that can join so many inputs and are meant for it."""
+    meant = [name for name in REGISTRY if any(inputs in kind.inputs for kind in _classes(name))]
+    return sorted(meant)
 
 
-def check_join_type(name: str, how: str) -> None:
+def operator_spec(name: str, inputs: int = TWO) -> OperatorSpec:
+    """What the operator of that name can do with so many inputs."""
+    kind = operator_class(name, inputs)
+    return OperatorSpec(
+        name,
+        kind.inputs,
+        kind.join_types,
+        kind.parameters,
+        kind.spills,
+        kind.emits_at_arrival,
+        resizable=hasattr(kind, "resize"),
+    )
+
+
+def operator_for(name: str, graph: Graph) -> type[JoinOperator]:
+    """The operator of that name, unless it cannot run the condition."""
+    kind = operator_class(name, len(graph.aliases))
+    if (reason := kind.refuses(graph)) is not None:
+        raise PlanError(f"{name} cannot run {graph.text}: {reason}.")
+    return kind
+
+
+def _classes(name: str) -> list[type[JoinOperator]]:
+    found = []
+    for place in REGISTRY[name]:
+        module, _, attribute = place.partition(":")
+        found.append(cast(type[JoinOperator], getattr(import_module(module), attribute)))
+    return found
+
+
+def check_join_type(name: str, how: str, inputs: int = TWO) -> None:
     """Refuse a join type that the operator does not have."""
-    known = operator_class(name).join_types
+    known = operator_class(name, inputs).join_types
     if how not in known:
-        others = [other for other in REGISTRY if how in operator_class(other).join_types]
+        others = [other for other in operator_names(inputs) if how in operator_class(other, inputs).join_types]
         instead = f"; {' and '.join(others)} can, for inputs as they come" if others else ""
         raise PlanError(
             f"how={how!r}: algorithm={name!r} gives {', '.join(known)} joins only{instead}. "
@@ -64,7 +103,7 @@ def check_join_type(name: str, how: str) -> None:
         )
 
 
-def check_parameters(kind: type[JoinOperator] | type[MultiOperator], given: Mapping[str, Any]) -> None:
+def check_parameters(kind: type[JoinOperator], given: Mapping[str, Any]) -> None:
     """Refuse parameters that the operator does not have, and values of another type."""
     known = kind.parameters
     unknown = [name for name in given if name not in known]

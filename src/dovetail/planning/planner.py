@@ -9,12 +9,13 @@ from typing import Any, Literal, NamedTuple, Protocol
 import pyarrow as pa
 
 from dovetail.condition import Call, Condition, Distance, Predicate, describe, text_of
+from dovetail.condition.graph import Graph
 from dovetail.core.rows import Side
 from dovetail.errors import InputError, PlanError
 from dovetail.matching import PLANE_AND_SPACE, Drive, choose_drive
 from dovetail.operators.diner.keys import ordering_predicate
 from dovetail.operators.pmj.sweep_order import SweepOrder
-from dovetail.operators.registry import check_join_type, check_parameters, operator_class
+from dovetail.operators.registry import check_join_type, check_parameters, operator_class, operator_spec
 from dovetail.planning.plan import Choice, JoinPlan
 from dovetail.planning.statistics import Samples, estimated_pairs
 from dovetail.storage.budget import Budget, Shares
@@ -44,9 +45,6 @@ KERNELS = {
 }
 
 DIAG, WAVES = "diag", "waves"  # algorithms that are no operators
-AT_ARRIVAL = ("shj",)
-"""Operators that leave no result for later."""
-
 NESTED_LOOP = Choice("nested_loop", "nothing to hash on or to order by")
 SPARE = 4  # times what tables and their indexes should take: nothing is known of what else will be held
 INDEX_BYTES = 48  # most that an index takes for a row
@@ -228,11 +226,11 @@ def _of_streams(
         operator = _symmetric_hash(condition)
     else:
         operator = _spilling(condition, how, in_batches=True) or NESTED_LOOP
-    if operator.name not in AT_ARRIVAL and not facts.ends:
+    if not operator_spec(operator.name).emits_at_arrival and not facts.ends:
         raise PlanError(
-            f"algorithm={operator.name!r} leaves pairs for later, which a stream without end never comes to. "
-            "If the streams end, say how one can tell: end=\"kind = 'end'\", or end='available' if what is available "
-            f"now is all. Else give one of {', '.join(AT_ARRIVAL)}, or leave it to us."
+            f"algorithm={operator.name!r} emits part of its output only when the inputs end, so it cannot run on "
+            "unbounded streams. If the streams end, say how one can tell: end=\"kind = 'end'\", or end='available' if "
+            "what is available now is all. Else leave the algorithm to us."
         )
     return _by_operator(condition, how, operator, memory_bytes)
 
@@ -341,23 +339,28 @@ def _advice(condition: Condition) -> tuple[str, ...]:
 # Which operator.
 
 
-def spilling_operator(condition: Condition, how: str, *, in_batches: bool = False) -> str | None:
+def spilling_operator(graph: Graph, how: str, *, in_batches: bool = False) -> str | None:
     """The operator that finds candidates by the condition and keeps to any budget; None where there is none.
 
     diner finds equal keys by hash and gives results at once, but orders by one key only. pmj runs the kernel of the
     whole condition. `in_batches`: the state is saved after each batch of rows, which costs diner less.
     """
-    kind = choose_drive(condition).kind
-    by_one_key = bool(condition.equalities) or (in_batches and kind in ("band", "one_inequality"))
-    for name in ("diner", "pmj") if by_one_key else ("pmj",):
-        operator = operator_class(name)
-        if how in operator.join_types and operator.refuses(condition) is None:
+    inputs = len(graph.aliases)
+    names: tuple[str, ...] = ("miner", "pmj")
+    if inputs == len(Side):
+        condition = graph.condition
+        kind = choose_drive(condition).kind
+        by_one_key = bool(condition.equalities) or (in_batches and kind in ("band", "one_inequality"))
+        names = ("diner", "pmj") if by_one_key else ("pmj",)
+    for name in names:
+        operator = operator_class(name, inputs)
+        if how in operator.join_types and operator.refuses(graph) is None:
             return name
     return None
 
 
 def _named(condition: Condition, algorithm: str) -> Choice:
-    refusal = operator_class(algorithm).refuses(condition)
+    refusal = operator_class(algorithm).refuses(Graph.of(condition))
     if refusal is not None:
         raise PlanError(f"algorithm={algorithm!r} cannot run {condition.text}: {refusal}.")
     return Choice(algorithm, "asked for" + (f"; {SweepOrder(condition).text}" if algorithm == "pmj" else ""))
@@ -377,7 +380,7 @@ def _as_rows_come(condition: Condition, how: str, memory_bytes: int | None, size
 
 
 def _spilling(condition: Condition, how: str, *, in_batches: bool = False) -> Choice | None:
-    name = spilling_operator(condition, how, in_batches=in_batches)
+    name = spilling_operator(Graph.of(condition), how, in_batches=in_batches)
     wanted = "" if how == "inner" else f", for {how}"
     match name:
         case "pmj":

@@ -22,14 +22,14 @@ import numpy as np
 import pyarrow as pa
 
 from dovetail.condition import parse
+from dovetail.condition.graph import Graph
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Arrival, End, Event, Phase, Side, Stall, one_batch
 from dovetail.errors import InputError
 from dovetail.execution.at_rest import count_at_rest
 from dovetail.execution.driver import Driver
 from dovetail.operators.protocol import Workspace
-from dovetail.operators.registry import check_parameters
-from dovetail.simulation.laboratory import operator_for
+from dovetail.operators.registry import check_parameters, operator_for
 from dovetail.sources.workload import Workload
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget
@@ -111,12 +111,13 @@ def play(
         raise InputError(f"a join of two inputs needs a workload with two tables; got {len(workload.tables)}.")
     left, right = (one_batch(table.combine_chunks(), table.schema) for table in workload.tables)
     condition = parse(on, left.schema, right.schema, in_process=True)
-    kind = operator_for(operator, condition)
+    graph = Graph.of(condition)
+    kind = operator_for(operator, graph)
     check_parameters(kind, parameters)
     run = ClockedRun(last_arrival_s=workload.end_s)
     blocks = BlockStore(counters=run.counters)
     budget = Budget(memory_rows, "rows", run.counters)
-    workspace = Workspace(condition, budget, blocks, block_rows, run.counters, seed, dict(parameters))
+    workspace = Workspace(graph, budget, blocks, block_rows, run.counters, seed, dict(parameters))
     player = _Player(run, Driver(kind(workspace), workspace), workload, costs or Costs(), wait_ms / 1000)
     try:
         player.end_what_is_empty()

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from dovetail.condition import Condition, parse
+from dovetail.condition import parse
+from dovetail.condition.graph import Graph, parse_graph
 from dovetail.core.metrics import Counters
-from dovetail.core.rows import Alone, Arrival, End, Event, Pairs, Phase, Results, Side, Stall, Watermark
+from dovetail.core.rows import Arrival, End, Event, Matches, Phase, Side, Stall, Watermark, one_batch
 from dovetail.core.tables import arrow_table
-from dovetail.errors import InputError, PlanError
+from dovetail.errors import InputError
 from dovetail.execution.driver import Driver, Found
 from dovetail.operators.protocol import JoinOperator, Manifest, Workspace
-from dovetail.operators.registry import check_join_type, check_parameters, operator_class
+from dovetail.operators.registry import check_join_type, check_parameters, operator_for
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget
 
@@ -33,141 +34,158 @@ class Restart:
 
 @dataclass(slots=True)
 class Run:
-    """What happened, pair by pair."""
+    """What happened, result by result. `tuples` have row numbers in the order of the inputs, as emitted."""
 
-    pairs: list[tuple[int, int]] = field(default_factory=list)  # (left row number, right row number), as emitted
-    phases: list[Phase] = field(default_factory=list)  # in which each pair was emitted
+    tuples: list[tuple[int, ...]] = field(default_factory=list)
+    phases: list[Phase] = field(default_factory=list)  # in which each of them was emitted
     alone: list[tuple[Side, int]] = field(default_factory=list)  # rows that are results by themselves
-    online: int = 0  # pairs emitted up to the last arrival
+    online: int = 0  # results emitted up to the last arrival
     counters: Counters = field(default_factory=Counters)
 
-    def add(self, found: Found[Results]) -> None:
-        match found.results:
-            case Pairs(left, left_rows, right, right_rows):
-                lefts, rights = np.asarray(left.column(ROW))[left_rows], np.asarray(right.column(ROW))[right_rows]
-                self.pairs.extend(zip(lefts.tolist(), rights.tolist(), strict=True))
-                self.phases.extend([found.phase] * len(left_rows))
-            case Alone(side, batch, rows):
-                self.alone.extend((side, row) for row in np.asarray(batch.column(ROW))[rows].tolist())
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """The results of a join of two inputs: (left row number, right row number)."""
+        return self.tuples  # type: ignore[return-value]  # two inputs give two numbers
+
+    def add(self, found: Found) -> None:
+        """Take down results."""
+        results: Matches = found.results
+        numbers = [
+            np.asarray(batch.column(ROW))[rows].tolist()
+            for batch, rows in zip(results.batches, results.rows, strict=True)
+            if batch is not None
+        ]
+        if results.is_complete:
+            self.tuples.extend(zip(*numbers, strict=True))
+            self.phases.extend([found.phase] * results.size)
+        else:
+            side = Side.LEFT if results.rows[Side.LEFT] is not None else Side.RIGHT
+            self.alone.extend((side, row) for row in numbers[0])
 
 
 def simulate(
     operator: str,
     left: Any,
-    right: Any,
-    on: Any,
+    right: Any = None,
+    on: Any = None,
     schedule: Iterable[Sequence[Any]] = (),
     *,
     memory_rows: int | None = None,
     block_rows: int = 50,
     seed: int = 0,
+    watch: Callable[[JoinOperator], None] | None = None,
     **parameters: Any,
 ) -> Run:
-    """Run an operator on a script and tell which pairs it emitted, when, and at what cost.
+    """Run an operator on a script and tell which results it emitted, when, and at what cost.
+
+        simulate("diner", left, right, on="l.k = r.k", schedule=[("l", 3), ("stall", 4), ("r", 2), ("end", "l")])
+        simulate("miner", {"a": a, "b": b, "c": c}, on="a.k = b.k AND b.k = c.k", schedule=[("a", 3), ("b", 2)])
 
     A schedule is a list of
-        ("l", 3)  ("r", 2)    so many rows of that side arrive
+        ("l", 3)  ("r", 2)    so many rows of that input arrive; several inputs go by their names
         ("stall", 4)          nothing arrives while react() yields four times
-        ("end", "l")          a source ends; rows it has left arrive first
+        ("end", "l")          an input ends; rows it has left arrive first
+        ("watermark", 100)    nothing older arrives any more
         ("restart",)          the operator is snapshotted, dropped and restored
-    What is left arrives at the end, a row of each side in turn.
+    What is left arrives at the end, a row of each input in turn. `watch` sees the operator after every event.
     """
-    tables = tuple(_numbered(arrow_table(table)) for table in (left, right))
     if (memory_rows is not None and memory_rows < 1) or block_rows < 1:
         raise InputError(f"memory_rows and block_rows must be positive; got {memory_rows} and {block_rows}.")
-    condition = parse(on, tables[0].schema, tables[1].schema, in_process=True)
-    kind = operator_for(operator, condition)
-    check_join_type(operator, parameters.get("how", "inner"))
+    inputs = left if isinstance(left, Mapping) else {"l": left, "r": right}
+    tables = {alias: _numbered(arrow_table(table)) for alias, table in inputs.items()}
+    names: Mapping[str, int] = {alias: number for number, alias in enumerate(tables)}
+    if isinstance(left, Mapping):
+        graph = parse_graph(on, {alias: table.schema for alias, table in tables.items()})
+    else:
+        graph = Graph.of(parse(on, tables["l"].schema, tables["r"].schema, in_process=True))
+        names = SIDES
+    kind = operator_for(operator, graph)
+    check_join_type(operator, parameters.get("how", "inner"), len(tables))
     check_parameters(kind, {name: value for name, value in parameters.items() if name != "how"})
     run = Run()
     blocks = BlockStore(counters=run.counters)
 
     def workspace() -> Workspace:
         budget = Budget(memory_rows, "rows", run.counters)
-        return Workspace(condition, budget, blocks, block_rows, run.counters, seed, dict(parameters))
+        return Workspace(graph, budget, blocks, block_rows, run.counters, seed, dict(parameters))
 
     try:
-        events = list(_events(schedule, tables))
+        events = list(_events(schedule, list(tables.values()), names))
         last_arrival = max((i for i, e in enumerate(events) if isinstance(e, Arrival)), default=-1)
         space = workspace()
         driver = Driver(kind(space), space)
         for i, event in enumerate(events):
             if isinstance(event, Restart):
-                manifest = _through_json(driver.operator.snapshot())
-                driver = _restarted(driver, kind, workspace(), manifest)
-                continue
-            for found in driver.handle(event):
-                run.add(found)
+                driver = _restarted(driver, kind, workspace())
+            else:
+                for found in driver.handle(event):
+                    run.add(found)
+            if watch is not None:
+                watch(driver.operator)
             if i == last_arrival:
-                run.online = len(run.pairs)
+                run.online = len(run.tuples)
     finally:
         blocks.close()
     return run
 
 
-def operator_for(name: str, condition: Condition) -> type[JoinOperator]:
-    """The operator of that name, unless it cannot run the condition."""
-    kind = operator_class(name)
-    if (reason := kind.refuses(condition)) is not None:
-        raise PlanError(f"{name} cannot run {condition.text}: {reason}.")
-    return kind
+def simulate_multi(operator: str, inputs: Mapping[str, Any], on: Any, *arguments: Any, **setting: Any) -> Run:
+    """`simulate` of several inputs, by its earlier name."""
+    return simulate(operator, inputs, None, on, *arguments, **setting)
 
 
-def _events(schedule: Iterable[Sequence[Any]], tables: Sequence[pa.Table]) -> Iterator[Event | Restart]:
-    """The script as events; every row arrives and every side ends."""
-    whole = [table.combine_chunks().to_batches() for table in tables]
-    rows = [batches[0] if batches else None for batches in whole]
-    position = [0, 0]
-    ended = [False, False]
+def _events(
+    schedule: Iterable[Sequence[Any]], tables: Sequence[pa.Table], names: Mapping[str, int]
+) -> Iterator[Event | Restart]:
+    """The script as events; every row arrives and every input ends."""
+    rows = [one_batch(table.combine_chunks(), table.schema) for table in tables]
+    position, ended = [0] * len(tables), [False] * len(tables)
 
-    def take(side: Side, count: int) -> Iterator[Arrival]:
-        count = min(count, tables[side].num_rows - position[side])
-        batch = rows[side]
-        if count > 0 and batch is not None:
-            yield Arrival(side, batch.slice(position[side], count))
-            position[side] += count
+    def take(number: int, count: int) -> Iterator[Arrival]:
+        count = min(count, tables[number].num_rows - position[number])
+        if count > 0:
+            yield Arrival(number, rows[number].slice(position[number], count))
+            position[number] += count
 
     for entry in schedule:
         match list(entry):
-            case [str(name), int(count)] if name in SIDES:
-                if ended[SIDES[name]] and count:
-                    raise InputError(f"the schedule lets rows of {name!r} arrive after its end.")
-                yield from take(SIDES[name], count)
             case ["stall", int(steps)]:
                 if steps > 0:
                     yield Stall(steps)
             case ["watermark", int(value)]:
                 yield Watermark(value)
-            case ["end", str(name)] if name in SIDES:
-                side = SIDES[name]
-                if not ended[side]:
-                    yield from take(side, tables[side].num_rows)
-                    ended[side] = True
-                    yield End(side)
+            case ["end", str(name)] if name in names:
+                number = names[name]
+                if not ended[number]:
+                    yield from take(number, tables[number].num_rows)
+                    ended[number] = True
+                    yield End(number)
             case ["restart"]:
                 yield Restart()
+            case [str(name), int(count)] if name in names:
+                if ended[names[name]] and count:
+                    raise InputError(f"the schedule lets rows of {name!r} arrive after its end.")
+                yield from take(names[name], count)
             case other:
+                first, second = ("l", "r") if names is SIDES else (next(iter(names)), list(names)[-1])
                 raise InputError(
-                    f"{tuple(other)!r} is not an entry of a schedule. Entries are ('l', rows), ('r', rows), "
-                    "('stall', steps), ('end', 'l'), ('watermark', value) and ('restart',)."
+                    f"{tuple(other)!r} is not an entry of a schedule. Entries are ({first!r}, rows), "
+                    f"({second!r}, rows), ('stall', steps), ('end', {first!r}), ('watermark', value) and ('restart',)."
                 )
-    while any(position[side] < tables[side].num_rows for side in Side):
-        for side in Side:
-            yield from take(side, 1)
-    for side in Side:
-        if not ended[side]:
-            yield End(side)
+    while any(position[number] < table.num_rows for number, table in enumerate(tables)):
+        for number in range(len(tables)):
+            yield from take(number, 1)
+    for number in range(len(tables)):
+        if not ended[number]:
+            yield End(number)
 
 
-def _restarted(driver: Driver, kind: type[JoinOperator], workspace: Workspace, manifest: Manifest) -> Driver:
+def _restarted(driver: Driver, kind: type[JoinOperator], workspace: Workspace) -> Driver:
+    """A driver with a new operator, which has only what another process would see of the snapshot."""
+    manifest = driver.operator.snapshot()
     operator = kind(workspace)
-    operator.restore(manifest)
+    operator.restore(Manifest(manifest.version, json.loads(json.dumps(manifest.state)), manifest.segments))
     return driver.restarted(operator, workspace)
-
-
-def _through_json(manifest: Manifest) -> Manifest:
-    """As another process would see it."""
-    return Manifest(manifest.version, json.loads(json.dumps(manifest.state)), manifest.segments)
 
 
 def _numbered(table: pa.Table) -> pa.Table:

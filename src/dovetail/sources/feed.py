@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 import pyarrow as pa
@@ -30,31 +30,31 @@ LEAVING_S = 0.5  # how long to wait for threads when a join is left; one stuck i
 
 
 class Feed:
-    """The events of two sources in the order in which they come. Close it to stop the threads."""
+    """The events of several sources in the order in which they come. Close it to stop the threads."""
 
     def __init__(
         self,
-        sources: tuple[Source, Source],
+        sources: Sequence[Source],
         *,
         room_bytes: int,
         batch_rows: int,
         wait_ms: float = WAIT_MS,
         retry: Retry | None = None,
     ) -> None:
+        names = _names(len(sources))
         self._readers = [
-            Reader(source, retry, f"the {side.name.lower()} source", ADVICE)
-            for side, source in zip(Side, sources, strict=True)
+            Reader(source, retry, f"the {name} source", ADVICE) for name, source in zip(names, sources, strict=True)
         ]
         self._batch_rows = batch_rows
         self._wait_s = wait_ms / 1000
-        self._line = _Line(room_bytes)
+        self._line = _Line(room_bytes, len(sources))
         self._threads = [
-            threading.Thread(target=self._read, args=(side,), name=f"dovetail-{side.name.lower()}", daemon=True)
-            for side in Side
+            threading.Thread(target=self._read, args=(number,), name=f"dovetail-{name}", daemon=True)
+            for number, name in enumerate(names)
         ]
 
     def events(self) -> Iterator[Event]:
-        """Until both sources have ended; a source that cannot go on raises when what it gave has been taken."""
+        """Until all sources have ended; a source that cannot go on raises when what it gave has been taken."""
         for thread in self._threads:
             thread.start()
         live = len(self._readers)
@@ -75,21 +75,26 @@ class Feed:
 
     # What the threads do.
 
-    def _read(self, side: Side) -> None:
+    def _read(self, number: int) -> None:
         with suppress(_LeftError):
             try:
-                for piece in self._readers[side].pieces():
-                    self._put(side, piece.batch)
+                for piece in self._readers[number].pieces():
+                    self._put(number, piece.batch)
             except SourceError as broken:
                 self._line.put(broken)
             else:
-                self._line.put(End(side))
+                self._line.put(End(number))
 
-    def _put(self, side: Side, batch: pa.RecordBatch) -> None:
+    def _put(self, number: int, batch: pa.RecordBatch) -> None:
         if batch.num_rows:
             rows = max(1, self._line.room_bytes * batch.num_rows // max(1, batch.nbytes))
             for piece in slices(batch, min(rows, self._batch_rows)):
-                self._line.put(Arrival(side, piece))
+                self._line.put(Arrival(number, piece))
+
+
+def _names(inputs: int) -> list[str]:
+    """What people call the sources."""
+    return [side.name.lower() for side in Side] if inputs == len(Side) else [f"{n + 1}." for n in range(inputs)]
 
 
 class _LeftError(Exception):
@@ -97,12 +102,12 @@ class _LeftError(Exception):
 
 
 class _Line:
-    """Events in the order of arrival. Rows of one side that wait take at most `room_bytes`, or are a single batch."""
+    """Events in the order of arrival. Rows of one input that wait take at most `room_bytes`, or are a single batch."""
 
-    def __init__(self, room_bytes: int) -> None:
+    def __init__(self, room_bytes: int, inputs: int) -> None:
         self.room_bytes = room_bytes
         self._events: deque[Event | SourceError] = deque()
-        self._bytes = [0, 0]
+        self._bytes = [0] * inputs
         self._changed = threading.Condition()
         self._arrived = time.monotonic()
         self._stalled = False  # since the last arrival, as the one who takes knows it
@@ -112,11 +117,11 @@ class _Line:
         """Wait for room, then stand in line."""
         with self._changed:
             if isinstance(event, Arrival):
-                side, size = event.side, event.batch.nbytes
+                number, size = event.input, event.batch.nbytes
                 self._changed.wait_for(
-                    lambda: self._closed or not self._bytes[side] or self._bytes[side] + size <= self.room_bytes
+                    lambda: self._closed or not self._bytes[number] or self._bytes[number] + size <= self.room_bytes
                 )
-                self._bytes[side] += size
+                self._bytes[number] += size
             if self._closed:
                 raise _LeftError
             self._events.append(event)
@@ -135,7 +140,7 @@ class _Line:
             self._stalled = False
             event = self._events.popleft()
             if isinstance(event, Arrival):
-                self._bytes[event.side] -= event.batch.nbytes
+                self._bytes[event.input] -= event.batch.nbytes
                 self._changed.notify_all()
             return event
 

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from dovetail.condition import Condition, matching, parse, passing
+from dovetail.condition.graph import Graph
 from dovetail.core.rows import Side, one_batch
 from dovetail.core.tables import arrow_table
 from dovetail.errors import BudgetError
@@ -75,7 +76,7 @@ def check_operator(name: str, *, cases: int = 200, seed: int = 0, on: Sequence[s
     """Run an operator over random cases; raise AssertionError with everything needed to repeat the first that fails."""
     rng = random.Random(seed)
     schemas = [random_table(rng, 0).schema for _ in Side]
-    usable = [c for c in on if operator_class(name).refuses(parse(c, *schemas)) is None]
+    usable = [c for c in on if operator_class(name).refuses(Graph.of(parse(c, *schemas))) is None]
     assert usable, f"{name} refuses every condition"
     for case in range(cases):
         left, right = random_table(rng), random_table(rng)

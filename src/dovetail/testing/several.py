@@ -15,8 +15,8 @@ from dovetail.condition import matching
 from dovetail.condition.graph import Graph, parse_graph
 from dovetail.core.rows import Rows, one_batch
 from dovetail.core.tables import arrow_table
-from dovetail.operators.registry import multi_operator_class
-from dovetail.simulation.several import MultiRun, simulate_multi
+from dovetail.operators.registry import operator_class
+from dovetail.simulation.laboratory import Run, simulate
 from dovetail.testing.random_tables import random_table
 
 ALIASES = ("a", "b", "c", "d", "e", "f")
@@ -55,7 +55,7 @@ def check_multi_operator(
         tables = {alias: random_table(rng, rng.choice([0, 1, 2, most // 2, most, most])) for alias in aliases}
         on = random_condition(rng, aliases)
         graph = parse_graph(on, {alias: table.schema for alias, table in tables.items()})
-        if multi_operator_class(name).refuses(graph) is not None:
+        if operator_class(name, count).refuses(graph) is not None:
             on = " AND ".join(f"a.k = {alias}.k" for alias in aliases[1:])
         else:
             carried += 1
@@ -68,12 +68,12 @@ def check_multi_operator(
 
 def check_multi_run(
     name: str, tables: Mapping[str, pa.Table], on: Any, schedule: Iterable[Sequence[Any]], **setting: Any
-) -> MultiRun:
+) -> Run:
     """Simulate one run and compare it with the definition."""
     schedule = list(schedule)
     watched = {key: value for key, value in setting.items() if key != "watch"}
-    repeat = f"simulate_multi({name!r}, tables, on={on!r}, schedule={schedule}, **{watched})"
-    run = simulate_multi(name, tables, on, schedule, **setting)
+    repeat = f"simulate({name!r}, tables, on={on!r}, schedule={schedule}, **{watched})"
+    run = simulate(name, tables, None, on, schedule, **setting)
     expected, found = Counter(multi_definition(tables, on)), Counter(run.tuples)
     assert found == expected, (
         f"{repeat}\nmissing: {sorted((expected - found).elements())[:20]}\n"

@@ -13,8 +13,9 @@ import pytest
 import dovetail
 from dovetail import simulate
 from dovetail.condition import parse
+from dovetail.condition.graph import Graph
 from dovetail.core.metrics import Counters
-from dovetail.core.rows import Arrival, End, Event, Pairs, Side, Stall, one_batch
+from dovetail.core.rows import Arrival, End, Event, Side, Stall, one_batch
 from dovetail.errors import BudgetError, PlanError
 from dovetail.execution.driver import Driver
 from dovetail.operators.diner.diner import Diner
@@ -69,7 +70,7 @@ class Lab:
         limit, unit, rows, parameters = self.setting
         condition = parse(self.on, *(t.schema for t in self.tables), in_process=True)
         budget = Budget(limit, unit, self.counters)
-        workspace = Workspace(condition, budget, self.store, rows, self.counters, 0, parameters)
+        workspace = Workspace(Graph.of(condition), budget, self.store, rows, self.counters, 0, parameters)
         self.operator = Diner(workspace)
         return Driver(self.operator, workspace)
 
@@ -81,7 +82,7 @@ class Lab:
 
     def handle(self, event: Event) -> None:
         for found in self.driver.handle(event):
-            assert isinstance(found.results, Pairs)
+            assert found.results.is_complete
             left, left_rows, right, right_rows = found.results
             rows = (np.asarray(left["row"])[left_rows], np.asarray(right["row"])[right_rows])
             self.pairs += zip(*(r.tolist() for r in rows), strict=True)
@@ -370,7 +371,7 @@ def test_a_snapshot_writes_what_is_new(tmp_path: Path) -> None:
 
     def operator() -> Diner:
         counters = Counters()
-        return Diner(Workspace(condition, Budget(1000, "rows", counters), BlockStore(tmp_path), 25, counters))
+        return Diner(Workspace(Graph.of(condition), Budget(1000, "rows", counters), BlockStore(tmp_path), 25, counters))
 
     run = operator()
     named: set[str] = set()

@@ -13,8 +13,9 @@ from tests.operators.hashing.hash_invariants import check_invariants
 
 import dovetail
 from dovetail.condition import parse
+from dovetail.condition.graph import Graph
 from dovetail.core.metrics import Counters
-from dovetail.core.rows import Arrival, End, Event, Pairs, Side, Stall
+from dovetail.core.rows import Arrival, End, Event, Side, Stall
 from dovetail.errors import InputError
 from dovetail.execution.driver import Driver
 from dovetail.operators.hashing.spilling import SpillingHash
@@ -103,7 +104,9 @@ def test_invariants_after_every_event(name: str) -> None:
         counters = Counters()
         store = BlockStore(counters=counters)
         parameters = {"partitions": 4, "handover": rng.choice(["merge", "bucket"]), "unit_rows": 10}
-        workspace = Workspace(condition, Budget(60, "rows", counters), store, 3, counters, parameters=parameters)
+        workspace = Workspace(
+            Graph.of(condition), Budget(60, "rows", counters), store, 3, counters, parameters=parameters
+        )
         operator = operator_class(name)(workspace)
         assert isinstance(operator, SpillingHash)
         driver = Driver(operator, workspace)
@@ -111,7 +114,7 @@ def test_invariants_after_every_event(name: str) -> None:
         try:
             for event in _events(rng, tables):
                 for results in driver.handle(event):
-                    assert isinstance(results.results, Pairs)
+                    assert results.results.is_complete
                     found += results.results.size
                     if operator._open is None and not isinstance(event, End):
                         check_invariants(operator)
@@ -166,7 +169,7 @@ def test_results_that_are_forgotten_hold_no_rows(name: str, tmp_path: Path) -> N
     rng = np.random.default_rng(0)
     counters, store = Counters(), Watched(tmp_path)
     budget = Budget(8_000_000, "bytes", counters)
-    workspace = Workspace(parse("l.k = r.k", schema, schema), budget, store, 1000, counters)
+    workspace = Workspace(Graph.of(parse("l.k = r.k", schema, schema)), budget, store, 1000, counters)
     driver = Driver(operator_class(name)(workspace), workspace)
     before = pa.total_allocated_bytes()
     for turn in range(60):
@@ -277,7 +280,9 @@ def test_a_snapshot_keeps_what_is_in_memory_and_writes_what_is_new(name: str, tm
 
     def operator(memory_rows: int) -> SpillingHash:
         counters = Counters()
-        space = Workspace(condition, Budget(memory_rows, "rows", counters), BlockStore(tmp_path), 10, counters)
+        space = Workspace(
+            Graph.of(condition), Budget(memory_rows, "rows", counters), BlockStore(tmp_path), 10, counters
+        )
         made = operator_class(name)(space)
         assert isinstance(made, SpillingHash)
         return made
@@ -321,7 +326,7 @@ def test_arrivals_wait_for_one_merge_at_most(name: str) -> None:
     counters = Counters()
     store = BlockStore(counters=counters)
     parameters = {"partitions": 3, "fan_in": 2, "handover": "merge"}
-    workspace = Workspace(condition, Budget(200, "rows", counters), store, 5, counters, parameters=parameters)
+    workspace = Workspace(Graph.of(condition), Budget(200, "rows", counters), store, 5, counters, parameters=parameters)
     driver = Driver(operator_class(name)(workspace), workspace)
     waited = []
     try:

@@ -16,13 +16,12 @@ from dovetail.core.metrics import Counters
 from dovetail.core.rows import Rows
 from dovetail.errors import InputError
 from dovetail.matching.links import Attribute
-from dovetail.operators.multi import MultiWorkspace
 from dovetail.operators.multiway.expansion import Paths
 from dovetail.operators.multiway.expected_results import Worth
 from dovetail.operators.multiway.miner import Benefits, Miner
-from dovetail.operators.protocol import Manifest
-from dovetail.operators.registry import multi_operator_class
-from dovetail.simulation.several import simulate_multi
+from dovetail.operators.protocol import Manifest, Workspace
+from dovetail.operators.registry import operator_class
+from dovetail.simulation.laboratory import simulate_multi
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget
 from dovetail.testing.random_tables import random_table
@@ -105,7 +104,7 @@ def test_statistics_are_what_they_are_from_scratch(seed: int) -> None:
 
     original = Miner.__init__
 
-    def watched(self: Miner, workspace: MultiWorkspace) -> None:
+    def watched(self: Miner, workspace: Workspace) -> None:
         original(self, workspace)
         ledgers[id(self)] = Ledger(self)
 
@@ -137,11 +136,11 @@ def test_equalities_are_transitive() -> None:
     assert len(Paths(parse_graph("a.k = b.k AND b.s = c.s AND c.k = d.k", schemas)).links) == 3
 
 
-def workspace(memory_rows: int, on: str, **parameters: Any) -> MultiWorkspace:
+def workspace(memory_rows: int, on: str, **parameters: Any) -> Workspace:
     schemas = {alias: pa.schema([("k", pa.int64()), ("x", pa.int64())]) for alias in "abc"}
     counters = Counters()
     budget = Budget(memory_rows, "rows", counters)
-    return MultiWorkspace(parse_graph(on, schemas), budget, BlockStore(), 2, counters, parameters=parameters)
+    return Workspace(parse_graph(on, schemas), budget, BlockStore(), 2, counters, parameters=parameters)
 
 
 def rows(keys: list[int]) -> pa.RecordBatch:
@@ -156,9 +155,9 @@ def drained(work: Iterator[Any]) -> None:
 def test_the_clock_spares_rows_that_were_used() -> None:
     space = workspace(100, "a.k = b.k AND b.x = c.x", policy="benefit")
     miner = Miner(space)
-    drained(miner.arrive("b", rows([1, 2, 3, 4])))
-    drained(miner.arrive("c", rows([2, 4])))
-    drained(miner.arrive("a", rows([2, 4])))
+    drained(miner.arrive(1, rows([1, 2, 3, 4])))
+    drained(miner.arrive(2, rows([2, 4])))
+    drained(miner.arrive(0, rows([2, 4])))
     policy = miner._policy
     assert isinstance(policy, Benefits)
     policy.flush()
@@ -172,20 +171,20 @@ def test_worth_is_the_number_of_results_to_expect() -> None:
     """Of b: only rows that c and a are both likely to complete; the row whose partner is resident is worth more."""
     space = workspace(200, "a.k = b.k AND b.x = c.x")
     miner = Miner(space)
-    drained(miner.arrive("b", rows([1, 2, 3])))
-    drained(miner.arrive("c", rows([1, 1, 1, 2])))
-    drained(miner.arrive("a", rows([1, 2])))
+    drained(miner.arrive(1, rows([1, 2, 3])))
+    drained(miner.arrive(2, rows([1, 1, 1, 2])))
+    drained(miner.arrive(0, rows([1, 2])))
     policy = miner._policy
     assert isinstance(policy, Worth)
     worth = policy.of_all()
     assert worth["b"][0] > worth["b"][1] > worth["b"][2]
     assert worth["a"][0] > worth["a"][1]
-    miner.end("c")  # nothing more comes of it: the row of b that it has no partner for is worth nothing
+    miner.end(2)  # nothing more comes of it: the row of b that it has no partner for is worth nothing
     worth = policy.of_all()
     assert worth["b"][0] > worth["b"][1] > worth["b"][2] == 0
     assert worth["c"].min() > 0
-    for alias in "ab":
-        miner.end(alias)
+    for number in (0, 1):
+        miner.end(number)
     assert not len(miner._state.residents["c"])  # there was nothing on disk: all results are found
     space.blocks.close()
 
@@ -202,21 +201,21 @@ def test_a_snapshot_changes_nothing_and_writes_what_is_new(name: str, restarted:
     """Rows that were in memory are there afterwards, and are found by those that come."""
     rng = np.random.default_rng(0)
     wide = pa.array(["x" * 300] * 20)
-    arrivals = [(alias, rows(rng.integers(0, 60, 20).tolist())) for _ in range(40) for alias in "abc"]
-    arrivals = [(alias, batch.append_column("pad", wide)) for alias, batch in arrivals]
+    arrivals = [(number, rows(rng.integers(0, 60, 20).tolist())) for _ in range(40) for number in range(3)]
+    arrivals = [(number, batch.append_column("pad", wide)) for number, batch in arrivals]
     counters = Counters()
 
     def operator() -> Any:
         graph = parse_graph("a.k = b.k AND b.k = c.k", dict.fromkeys("abc", arrivals[0][1].schema))
         budget = Budget(1200, "rows", counters)
-        return multi_operator_class(name)(MultiWorkspace(graph, budget, BlockStore(tmp_path), 25, counters, seed=1))
+        return operator_class(name, 3)(Workspace(graph, budget, BlockStore(tmp_path), 25, counters, seed=1))
 
     still, run = operator(), operator()
     named: set[str] = set()
     new_bytes = []
-    for alias, batch in arrivals:
-        wanted = sum(found.size for found in still.arrive(alias, batch))
-        online = sum(found.size for found in run.arrive(alias, batch))
+    for number, batch in arrivals:
+        wanted = sum(found.size for found in still.arrive(number, batch))
+        online = sum(found.size for found in run.arrive(number, batch))
         manifest = run.snapshot()
         if not (restarted and still.usage.spilled_rows):  # a policy that starts anew may let other rows go
             assert online == wanted

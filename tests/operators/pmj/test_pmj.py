@@ -14,6 +14,7 @@ import pytest
 import dovetail
 from dovetail import simulate
 from dovetail.condition import parse
+from dovetail.condition.graph import Graph
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Arrival, Phase, Side
 from dovetail.errors import BudgetError, InputError, PlanError
@@ -262,7 +263,7 @@ def test_memory_that_grows_and_shrinks(seed: int) -> None:
     counters = Counters()
     budget = Budget(24, "rows", counters)
     blocks = BlockStore()
-    workspace = Workspace(parse(on, left.schema, right.schema), budget, blocks, 2, counters, 0, {"fan_in": 4})
+    workspace = Workspace(Graph.of(parse(on, left.schema, right.schema)), budget, blocks, 2, counters, 0, {"fan_in": 4})
     operator = Pmj(workspace)
     driver = Driver(operator, workspace)
     run = Run()
@@ -308,7 +309,7 @@ def test_sums_and_averages_are_estimated() -> None:
     )
     measures = {"total": "sum(r.v * 2)", "mean": "avg(l.v)"}
     workspace = Workspace(
-        parse("l.k = r.k", left.schema, right.schema), Budget(420, "rows"), BlockStore(), 10, Counters()
+        Graph.of(parse("l.k = r.k", left.schema, right.schema)), Budget(420, "rows"), BlockStore(), 10, Counters()
     )
     workspace.parameters.update(measures=measures, first_rows=None)
     for found in Driver(Pmj(workspace), workspace).run(in_turn((left, right), 10)):

@@ -11,10 +11,11 @@ import pytest
 
 from dovetail import simulate
 from dovetail.condition import parse
+from dovetail.condition.graph import Graph
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Side
-from dovetail.matching import Keeping
 from dovetail.operators.protocol import Workspace
+from dovetail.operators.spo.sorted_part import Keeping
 from dovetail.operators.spo.spo import Spo
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget
@@ -171,7 +172,7 @@ def test_more_than_the_window_at_once_is_kept_piece_by_piece() -> None:
     table = pa.table({"k": list(range(100))})
     condition = parse("l.k < r.k AND l.k > r.k", table.schema, table.schema)
     parameters = {"window": window(rows=60, slide=10, scope="per_stream")}
-    operator = Spo(Workspace(condition, Budget(None), BlockStore(), 50, Counters(), parameters=parameters))
+    operator = Spo(Workspace(Graph.of(condition), Budget(None), BlockStore(), 50, Counters(), parameters=parameters))
     assert not list(operator.arrive(Side.LEFT, table.combine_chunks().to_batches()[0]))
     assert [run.rows for run in operator.runs(Side.LEFT)] == [30, 30, 10]
     assert operator.usage.resident_rows == 70

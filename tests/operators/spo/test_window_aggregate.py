@@ -9,6 +9,7 @@ import pytest
 
 from dovetail.condition import parse
 from dovetail.condition.aggregates import parse_aggregates
+from dovetail.condition.graph import Graph
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Side
 from dovetail.operators.protocol import Workspace
@@ -52,7 +53,9 @@ def test_each_row_at_its_arrival(on: str, scope: Any, monkeypatch: pytest.Monkey
         wanted = parse_aggregates(WANTED, left.schema, right.schema)
         bounds = window(rows=size, scope=scope)
         store = BlockStore()
-        operator = Spo(Workspace(condition, Budget(None), store, 50, Counters(), parameters={"window": bounds}))
+        operator = Spo(
+            Workspace(Graph.of(condition), Budget(None), store, 50, Counters(), parameters={"window": bounds})
+        )
         schema = pa.schema([*left.schema, *(pa.field(a.name, a.type) for a in wanted)])
         aggregate = WindowAggregate(operator, wanted, schema)
         matches = set(definition(left, right, on))

@@ -23,7 +23,7 @@ from dovetail.core.rows import Side
 from dovetail.errors import StateError
 from dovetail.execution.multiway import multi_schema
 from dovetail.execution.output import output_schema
-from dovetail.operators.registry import multi_operator_class
+from dovetail.operators.registry import operator_class
 from dovetail.planning.planner import InputFacts, plan_join
 from dovetail.routing.hash import HashRouter
 from dovetail.routing.hypercube import hypercube
@@ -388,7 +388,7 @@ def test_nothing_is_left_of_an_operator(tmp_path: Path, algorithm: str) -> None:
     gc.disable()
     try:
         Cell(join, Undisturbed()).run(frames)
-        assert not [found for found in gc.get_objects() if type(found) is multi_operator_class(algorithm)]
+        assert not [found for found in gc.get_objects() if type(found) is operator_class(algorithm, 3)]
     finally:
         gc.enable()
 

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dovetail.core.rows import Pairs, Rows, Side
+from dovetail.core.rows import Matches, Rows, Side
 from dovetail.storage.blocks import Block, BlockStore
 from dovetail.storage.budget import Budget
 from dovetail.storage.residence import met_in_memory
@@ -169,7 +169,7 @@ class BlockWork:
         self._schemas = schemas
         self._step: Step | None = None  # the open step, how many of its pieces are out,
         self._yielded = 0
-        self._pieces: Iterator[Pairs] | None = None  # and those still to come, if it is loaded
+        self._pieces: Iterator[Matches] | None = None  # and those still to come, if it is loaded
         self._outer: tuple[tuple[Side, range], Loaded] | None = None
 
     def spill(
@@ -180,7 +180,7 @@ class BlockWork:
         came = (int(arrived.min()), int(arrived.max()))
         self.spilled[side].append(Spilled(block, came, left, []))
 
-    def run(self, most_outer: int, room: Callable[[int, int], Iterator[None]] | None = None) -> Iterator[Pairs]:
+    def run(self, most_outer: int, room: Callable[[int, int], Iterator[None]] | None = None) -> Iterator[Matches]:
         """All that is left to do, piece by piece. `room` makes room for so many rows and bytes, a unit per yield."""
         skipped = 0
         while (step := self._step or self._advance(most_outer)) is not None:
@@ -258,7 +258,7 @@ class BlockWork:
         self._pieces = None
         return self._step
 
-    def _run(self, step: Step) -> Iterator[Pairs]:
+    def _run(self, step: Step) -> Iterator[Matches]:
         """The results of a step, from the first piece that is not out yet."""
         self._budget.hold(LOADED, *self._size(step))
         outer = self._outer_rows(step)
@@ -271,7 +271,7 @@ class BlockWork:
             good = self._joining.check(step.outer, outer.rows, mine, inner.rows, theirs)
             if good is not None:
                 mine, theirs = mine[good], theirs[good]
-            yield Pairs.oriented(step.outer, batches[0], mine, batches[1], theirs)
+            yield Matches.oriented(step.outer, batches[0], mine, batches[1], theirs)
         yield self._none()  # every step gives control back once at least
 
     def _outer_rows(self, step: Step) -> Loaded:
@@ -298,8 +298,8 @@ class BlockWork:
         rows = sum(block.rows for block in blocks)
         return rows, sum(block.nbytes for block in blocks) + self._joining.extra_row_bytes * rows
 
-    def _none(self) -> Pairs:
-        return Pairs.none(self._schemas)
+    def _none(self) -> Matches:
+        return Matches.none(self._schemas)
 
 
 def _met(mine: Loaded, my_rows: Rows, theirs: Loaded, their_rows: Rows) -> Flags:

@@ -29,15 +29,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dovetail.condition import Condition
-from dovetail.core.rows import Pairs, Rows, Side, take_rows
+from dovetail.condition.graph import Graph
+from dovetail.core.rows import Matches, Rows, Side, take_rows
 from dovetail.kernels.sorting import sort_codes
 from dovetail.operators.blockwise.block_join import BlockWork
 from dovetail.operators.blockwise.regions import Policy, Regions
 from dovetail.operators.diner.blocks import EXTRA_ROW_BYTES, Reloaded, SortedBlocks
 from dovetail.operators.diner.keys import Keyed, OrderKeys, ordering_predicate
 from dovetail.operators.diner.residents import OrderedSide, with_arrival
-from dovetail.operators.protocol import INNER, Manifest, Parameters, Usage, Workspace
+from dovetail.operators.protocol import INNER, TWO, Manifest, Parameters, Usage, Workspace
 from dovetail.storage.budget import BUFFER
 from dovetail.storage.residence import Clock
 from dovetail.storage.resident_snapshot import SavedRows
@@ -52,7 +52,10 @@ Words = NDArray[np.int64]
 
 class Diner:
     name: ClassVar[str] = "diner"
+    inputs: ClassVar[range] = TWO
     spills: ClassVar[bool] = True
+    emits_at_arrival: ClassVar[bool] = False
+    takes_turns: ClassVar[bool] = False
     join_types: ClassVar[tuple[str, ...]] = INNER
     parameters: ClassVar[Parameters] = {
         "regions": int,
@@ -94,12 +97,13 @@ class Diner:
         self._version = 0
 
     @staticmethod
-    def refuses(condition: Condition) -> str | None:
+    def refuses(graph: Graph) -> str | None:
+        condition = graph.condition
         if ordering_predicate(condition) is not None:
             return None
         return "diner needs an equality, a band or an inequality between the two sides to order values by"
 
-    def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Pairs]:
+    def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Matches]:
         """Algorithm 1, l. 4-15."""
         self._work.let_go()  # while rows arrive, all memory is the residents'
         if self._reloaded is not None and self._ended[side.other]:
@@ -137,12 +141,12 @@ class Diner:
         elif self._reloaded is not None and not self._ended[side.other]:
             self._spill_all(side.other)  # footnote 1: nothing that arrives can match them
 
-    def react(self) -> Iterator[Pairs]:
+    def react(self) -> Iterator[Matches]:
         """Algorithm 4. Once all has come, there is no better use for memory than blocks."""
         outer_blocks = self._shares.outer_blocks_at_end if all(self._ended) else self._outer_blocks
         return self._work.run(outer_blocks, self._make_room)
 
-    def clean_up(self) -> Iterator[Pairs]:
+    def clean_up(self) -> Iterator[Matches]:
         """Section 3.5. Residents need to meet what the other side spilled, and nothing else."""
         if self._reloaded is not None:
             self._reloaded.drop()
@@ -154,7 +158,7 @@ class Diner:
                 self._forget(side)
         return self._work.run(self._shares.outer_blocks_at_end)
 
-    def expire(self, watermark: int) -> Iterator[Pairs]:
+    def expire(self, watermark: int) -> Iterator[Matches]:
         return iter(())
 
     def snapshot(self) -> Manifest:
@@ -201,7 +205,7 @@ class Diner:
 
     def _probe(
         self, side: Side, batch: pa.RecordBatch, keyed: Keyed, theirs: OrderedSide, results: Words
-    ) -> Iterator[Pairs]:
+    ) -> Iterator[Matches]:
         """The pairs of a batch and residents, counted in `results` and credited to the residents (Algorithm 3)."""
         regions = self._regions[side.other]
         before = results.copy() if self._keys.by_hash else results
@@ -223,7 +227,7 @@ class Diner:
                     theirs.marks[places] = 1
                 if not self._keys.by_hash:
                     regions.credit(theirs.codes[places])
-                yield Pairs.oriented(side, batch, mine, rows_of_part, their_rows)
+                yield Matches.oriented(side, batch, mine, rows_of_part, their_rows)
         if self._keys.by_hash:  # equal keys have equal codes
             regions.credit(keyed.codes, results - before)
 

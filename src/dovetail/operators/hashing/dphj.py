@@ -21,19 +21,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from dovetail.core.rows import Pairs
+from dovetail.core.rows import Matches
 from dovetail.operators.hashing.parameters import HASH_PARAMETERS
 from dovetail.operators.hashing.spilling import SpillingHash
-from dovetail.operators.protocol import INNER, Parameters
+from dovetail.operators.protocol import INNER, TWO, Parameters
 
 
 class Dphj(SpillingHash):
     name: ClassVar[str] = "dphj"
+    inputs: ClassVar[range] = TWO
     spills: ClassVar[bool] = True
+    emits_at_arrival: ClassVar[bool] = False
+    takes_turns: ClassVar[bool] = False
     join_types: ClassVar[tuple[str, ...]] = INNER
     parameters: ClassVar[Parameters] = HASH_PARAMETERS
     paired: ClassVar[bool] = True
     defaults: ClassVar[dict[str, Any]] = {"flush": "symmetric"}
 
-    def react(self) -> Iterator[Pairs]:
+    def react(self) -> Iterator[Matches]:
         return self._react(lambda: None)

@@ -22,21 +22,24 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dovetail.core.rows import Pairs
+from dovetail.core.rows import Matches
 from dovetail.operators.hashing.parameters import HASH_PARAMETERS
 from dovetail.operators.hashing.spilling import SpillingHash, Task
-from dovetail.operators.protocol import INNER, Parameters
+from dovetail.operators.protocol import INNER, TWO, Parameters
 
 
 class Hmj(SpillingHash):
     name: ClassVar[str] = "hmj"
+    inputs: ClassVar[range] = TWO
     spills: ClassVar[bool] = True
+    emits_at_arrival: ClassVar[bool] = False
+    takes_turns: ClassVar[bool] = False
     join_types: ClassVar[tuple[str, ...]] = INNER
     parameters: ClassVar[Parameters] = HASH_PARAMETERS
     defaults: ClassVar[dict[str, Any]] = {"flush": "adaptive"}
     paired: ClassVar[bool] = True
 
-    def react(self) -> Iterator[Pairs]:
+    def react(self) -> Iterator[Matches]:
         return self._react(self._next_task)
 
     def _next_task(self) -> Task | None:

@@ -31,10 +31,10 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from dovetail.core.rows import Pairs, Side
+from dovetail.core.rows import Matches, Side
 from dovetail.operators.hashing.parameters import HASH_PARAMETERS
 from dovetail.operators.hashing.spilling import SpillingHash, Task
-from dovetail.operators.protocol import INNER, Parameters
+from dovetail.operators.protocol import INNER, TWO, Parameters
 
 
 class Promise(NamedTuple):
@@ -52,12 +52,15 @@ class Promise(NamedTuple):
 
 class Rpj(SpillingHash):
     name: ClassVar[str] = "rpj"
+    inputs: ClassVar[range] = TWO
     spills: ClassVar[bool] = True
+    emits_at_arrival: ClassVar[bool] = False
+    takes_turns: ClassVar[bool] = False
     join_types: ClassVar[tuple[str, ...]] = INNER
     parameters: ClassVar[Parameters] = HASH_PARAMETERS
     defaults: ClassVar[dict[str, Any]] = {"flush": "optimal", "n_flush": None, "tasks": "md dd"}
 
-    def react(self) -> Iterator[Pairs]:
+    def react(self) -> Iterator[Matches]:
         return self._react(self._next_task)
 
     def promises(self) -> list[Promise]:

@@ -25,11 +25,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dovetail.condition import Condition, matching
-from dovetail.core.rows import Pairs, Rows, Side, pieces_of, take_rows
+from dovetail.condition import matching
+from dovetail.condition.graph import Graph
+from dovetail.core.rows import Matches, Rows, Side, pieces_of, take_rows
 from dovetail.kernels.sorted_probe import expand, find_hashes
 from dovetail.matching.hash_keys import HashKeys
-from dovetail.operators.protocol import INNER, Manifest, Parameters, Usage, Workspace
+from dovetail.operators.protocol import INNER, TWO, Manifest, Parameters, Usage, Workspace
 from dovetail.storage.blocks import Block, BlockStore
 from dovetail.storage.budget import BUFFER
 from dovetail.storage.hash_table import HashTable
@@ -136,7 +137,10 @@ MOST_PAIRS = 1 << 20  # pairs in one yield
 
 class Shj:
     name: ClassVar[str] = "shj"
+    inputs: ClassVar[range] = TWO
     spills: ClassVar[bool] = False
+    emits_at_arrival: ClassVar[bool] = True
+    takes_turns: ClassVar[bool] = False
     join_types: ClassVar[tuple[str, ...]] = INNER
     parameters: ClassVar[Parameters] = {}
 
@@ -151,19 +155,20 @@ class Shj:
         self._version = 0
 
     @staticmethod
-    def refuses(condition: Condition) -> str | None:
+    def refuses(graph: Graph) -> str | None:
+        condition = graph.condition
         if condition.equalities:
             return None
         return "a hash join needs at least one equality between the two sides"
 
-    def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Pairs]:
+    def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Matches]:
         rows, hashes = self._keys.hash(side, batch)
         if rows is not None:
             batch = take_rows(batch, rows)  # the others match nothing and need not be kept
         self._counters.probes += len(hashes)
         for their_rows, probing, theirs in self._sides[side.other].probe(hashes, MOST_PAIRS):
             self._counters.pairs_tested += len(probing)
-            yield self._checked(Pairs.oriented(side, batch, probing, their_rows, theirs))
+            yield self._checked(Matches.oriented(side, batch, probing, their_rows, theirs))
         if not self._ended[side.other]:
             self._sides[side].insert(batch, hashes)
             self._budget.release(BUFFER)
@@ -174,13 +179,13 @@ class Shj:
         self._sides[side.other].forget()  # they waited for rows of this side only
         self._hold(side.other)
 
-    def react(self) -> Iterator[Pairs]:
+    def react(self) -> Iterator[Matches]:
         return iter(())
 
-    def clean_up(self) -> Iterator[Pairs]:
+    def clean_up(self) -> Iterator[Matches]:
         return iter(())
 
-    def expire(self, watermark: int) -> Iterator[Pairs]:
+    def expire(self, watermark: int) -> Iterator[Matches]:
         return iter(())
 
     def snapshot(self) -> Manifest:
@@ -202,11 +207,10 @@ class Shj:
         frozen = [run for side in self._sides for run in side.runs]
         return Usage(rows, nbytes, sum(run.rows for run in frozen), sum(run.nbytes for run in frozen))
 
-    def _checked(self, pairs: Pairs) -> Pairs:
+    def _checked(self, pairs: Matches) -> Matches:
         if not self._checks:
             return pairs
-        good = matching(self._checks, *pairs)
-        return pairs._replace(left_rows=pairs.left_rows[good], right_rows=pairs.right_rows[good])
+        return pairs.only(matching(self._checks, pairs.left, pairs.left_rows, pairs.right, pairs.right_rows))
 
     def _hold(self, side: Side) -> None:
         kept = self._sides[side]

@@ -15,15 +15,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dovetail.condition import Condition, matching
-from dovetail.core.metrics import Counters
-from dovetail.core.rows import Pairs, Side, take_rows
+from dovetail.condition import matching
+from dovetail.condition.graph import Graph
+from dovetail.core.rows import Matches, Side, take_rows
 from dovetail.operators.hashing.arrival_rates import Arrivals, DistinctKeys
 from dovetail.operators.hashing.cell_keys import axes_of, spilling_keys
 from dovetail.operators.hashing.flushing import Dropped, Held, Policy, Victim, flush_all, policy
@@ -32,28 +32,17 @@ from dovetail.operators.hashing.parameters import HashParameters, Room
 from dovetail.operators.hashing.partitions import Hashes, HashPartitions, Stayed, joined, partitions_of
 from dovetail.operators.hashing.reported_pairs import Ledger
 from dovetail.operators.hashing.runs import HashRun, HashRunWriter, Match, SavedPartitions, read_run
-from dovetail.operators.protocol import Manifest, Usage
+from dovetail.operators.protocol import Manifest, Usage, Workspace
 from dovetail.storage.allocator import give_back
-from dovetail.storage.blocks import Block, BlockStore
-from dovetail.storage.budget import BUFFER, Budget, Shares
+from dovetail.storage.blocks import Block
+from dovetail.storage.budget import BUFFER
 from dovetail.storage.hash_table import HashTable
 from dovetail.storage.residence import Clock
 
 MOST_PAIRS = 1 << 16  # in one yield
 LOADED = "loaded pages"
 
-Task = Iterator[Pairs]
-
-
-class Space(Protocol):
-    """What the runtime gives an operator to work with."""
-
-    condition: Condition
-    budget: Budget
-    blocks: BlockStore
-    block_rows: int
-    counters: Counters
-    parameters: dict[str, Any]
+Task = Iterator[Matches]
 
 
 class SpillingHash:
@@ -62,9 +51,9 @@ class SpillingHash:
     paired: ClassVar[bool] = False  # whether both sides of a partition are always flushed together
     defaults: ClassVar[dict[str, Any]]  # its parameters, where they are not those of all
 
-    def __init__(self, workspace: Space) -> None:
+    def __init__(self, workspace: Workspace) -> None:
         condition = workspace.condition
-        Shares(workspace.budget, workspace.block_rows)  # refuses too small a budget
+        workspace.shares  # noqa: B018  refuses too small a budget
         self._keys = spilling_keys(condition)
         self._checks = self._keys.checks
         self._schemas = condition.schemas
@@ -96,21 +85,22 @@ class SpillingHash:
         self._dropped = (Dropped(partitions), Dropped(partitions))
 
     @staticmethod
-    def refuses(condition: Condition) -> str | None:
+    def refuses(graph: Graph) -> str | None:
+        condition = graph.condition
         if condition.equalities or axes_of(condition):
             return None
         return "it needs an equality, a band or a distance in the plane between the two sides"
 
     # Arriving
 
-    def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Pairs]:
+    def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Matches]:
         yield from self._finish_open()
         for rows, hashes in self._keys.copies(side, batch):
             # Rows that are left out match nothing and need not be kept.
             yield from self._take_in(side, batch if rows is None else take_rows(batch, rows), hashes)
         self._budget.release(BUFFER)
 
-    def _take_in(self, side: Side, batch: pa.RecordBatch, hashes: Hashes) -> Iterator[Pairs]:
+    def _take_in(self, side: Side, batch: pa.RecordBatch, hashes: Hashes) -> Iterator[Matches]:
         tick = self._clock.tick()
         self._counters.probes += len(hashes)
         self._count_missed(side, hashes)
@@ -128,11 +118,11 @@ class SpillingHash:
         self._residents[side].insert(batch, hashes, numbers, tick)
         self._hold()
 
-    def _met(self, side: Side, batch: pa.RecordBatch, hashes: Hashes) -> Iterator[Pairs]:
+    def _met(self, side: Side, batch: pa.RecordBatch, hashes: Hashes) -> Iterator[Matches]:
         """The residents that a batch meets. By itself, so that nothing of them is held when it is over."""
         for their_rows, probing, theirs in self._residents[side.other].probe(hashes, MOST_PAIRS):
             self._counters.pairs_tested += len(probing)
-            yield self._checked(Pairs.oriented(side, batch, probing, their_rows, theirs))
+            yield self._checked(Matches.oriented(side, batch, probing, their_rows, theirs))
 
     def _count_missed(self, side: Side, hashes: Hashes) -> None:
         dropped = self._dropped[side.other]
@@ -220,18 +210,18 @@ class SpillingHash:
     def _flush_everything(self) -> None:
         self._flush(0, flush_all)
 
-    def clean_up(self) -> Iterator[Pairs]:
+    def clean_up(self) -> Iterator[Matches]:
         yield from self._finish_open()
         self._flush_everything()
         for partition in range(self._partitions):
             yield from self._finish(partition)
 
-    def expire(self, watermark: int) -> Iterator[Pairs]:
+    def expire(self, watermark: int) -> Iterator[Matches]:
         return iter(())
 
     # Tasks
 
-    def _react(self, next_task: Callable[[], Task | None]) -> Iterator[Pairs]:
+    def _react(self, next_task: Callable[[], Task | None]) -> Iterator[Matches]:
         """One task after the other, until there is none. Control is given back at least once after each."""
         while True:
             yield from self._finish_open()
@@ -239,18 +229,18 @@ class SpillingHash:
             if self._open is None:
                 return
             yield from self._run_open()
-            yield Pairs.none(self._schemas)
+            yield Matches.none(self._schemas)
 
-    def _finish_open(self) -> Iterator[Pairs]:
+    def _finish_open(self) -> Iterator[Matches]:
         """What is left of the task that was going on."""
         while self._stored:
             pair = self._stored.pop(0)
             left, right = (self._store.read(block) for block in pair)
             every = np.arange(left.num_rows)
-            yield Pairs(left, every, right, every)
+            yield Matches.pairs(left, every, right, every)
         yield from self._run_open()
 
-    def _run_open(self) -> Iterator[Pairs]:
+    def _run_open(self) -> Iterator[Matches]:
         # Not `yield from`: when this generator is dropped, the task must stay open for the next call.
         if self._open is not None:
             for pairs in self._open:  # noqa: UP028
@@ -358,7 +348,7 @@ class SpillingHash:
 
     def _meet(
         self, partition: int, left: Stayed, right: Stayed, loaded: tuple[Loaded, Loaded] | None = None
-    ) -> Iterator[Pairs]:
+    ) -> Iterator[Matches]:
         """The pairs of these rows that are not out yet."""
         table = HashTable()
         table.insert(right.hashes)
@@ -369,15 +359,14 @@ class SpillingHash:
             )
             if loaded is not None:
                 new &= loaded[0].matches[lefts] != loaded[1].matches[rights]
-            pairs = self._checked(Pairs(left.batch, lefts[new], right.batch, rights[new]))
+            pairs = self._checked(Matches.pairs(left.batch, lefts[new], right.batch, rights[new]))
             if pairs.size:
                 yield pairs
 
-    def _checked(self, pairs: Pairs) -> Pairs:
+    def _checked(self, pairs: Matches) -> Matches:
         if not self._checks or not pairs.size:
             return pairs
-        good = matching(self._checks, *pairs)
-        return pairs._replace(left_rows=pairs.left_rows[good], right_rows=pairs.right_rows[good])
+        return pairs.only(matching(self._checks, pairs.left, pairs.left_rows, pairs.right, pairs.right_rows))
 
     # Memory and snapshots
 

@@ -23,20 +23,23 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dovetail.core.rows import Pairs, Side
+from dovetail.core.rows import Matches, Side
 from dovetail.operators.hashing.parameters import HASH_PARAMETERS
 from dovetail.operators.hashing.spilling import SpillingHash, Task
-from dovetail.operators.protocol import INNER, Parameters
+from dovetail.operators.protocol import INNER, TWO, Parameters
 
 
 class XJoin(SpillingHash):
     name: ClassVar[str] = "xjoin"
+    inputs: ClassVar[range] = TWO
     spills: ClassVar[bool] = True
+    emits_at_arrival: ClassVar[bool] = False
+    takes_turns: ClassVar[bool] = False
     join_types: ClassVar[tuple[str, ...]] = INNER
     parameters: ClassVar[Parameters] = HASH_PARAMETERS
     defaults: ClassVar[dict[str, Any]] = {"flush": "largest"}
 
-    def react(self) -> Iterator[Pairs]:
+    def react(self) -> Iterator[Matches]:
         return self._react(self._next_task)
 
     def _next_task(self) -> Task | None:

@@ -30,16 +30,15 @@ import numpy as np
 import pyarrow as pa
 
 from dovetail.condition.graph import Graph
-from dovetail.core.rows import Rows, Tuples
+from dovetail.core.rows import Matches, Rows
 from dovetail.errors import InputError
 from dovetail.matching.links import Attribute
 from dovetail.operators.blockwise.regions import Policy, Regions
-from dovetail.operators.multi import MultiWorkspace
 from dovetail.operators.multiway.expansion import Partial, Paths, Selectivities, Table
 from dovetail.operators.multiway.expected_results import Worth
 from dovetail.operators.multiway.multiway import Multiway
 from dovetail.operators.multiway.residents import Batch, Residents
-from dovetail.operators.protocol import Manifest, Parameters, Usage
+from dovetail.operators.protocol import INNER, TWO_AND_MORE, Manifest, Parameters, Usage, Workspace
 
 
 class Benefits:
@@ -119,10 +118,14 @@ PER = ("resident", "candidate")
 
 class Miner:
     name: ClassVar[str] = "miner"
+    inputs: ClassVar[range] = TWO_AND_MORE
     spills: ClassVar[bool] = True
+    emits_at_arrival: ClassVar[bool] = False
+    takes_turns: ClassVar[bool] = False
+    join_types: ClassVar[tuple[str, ...]] = INNER
     parameters: ClassVar[Parameters] = {"policy": str, "selectivity": str}
 
-    def __init__(self, workspace: MultiWorkspace) -> None:
+    def __init__(self, workspace: Workspace) -> None:
         self._state = Multiway(
             workspace.graph,
             workspace.budget,
@@ -152,7 +155,8 @@ class Miner:
             f"has none that leads to {graph.aliases[0]}"
         )
 
-    def arrive(self, alias: str, batch: pa.RecordBatch) -> Iterator[Tuples]:
+    def arrive(self, number: int, batch: pa.RecordBatch) -> Iterator[Matches]:
+        alias = self._state.graph.aliases[number]
         state = self._state
         arriving = state.take_in(alias, batch)
         self._policy.arrived(alias, arriving)
@@ -173,19 +177,22 @@ class Miner:
         state.keep(alias, arriving, used)
         self._policy.kept(alias, arriving)
 
-    def end(self, alias: str) -> None:
+    def end(self, number: int) -> None:
         before = self._sizes()
-        self._state.end(alias)
+        self._state.end(self._state.graph.aliases[number])
         for other, rows in self._sizes().items():
             if before[other] and not rows:
                 self._policy.forgotten(other)
 
-    def react(self) -> Iterator[Tuples]:
+    def react(self) -> Iterator[Matches]:
         return self._state.left_over()
 
-    def clean_up(self) -> Iterator[Tuples]:
+    def clean_up(self) -> Iterator[Matches]:
         self._flush_all()
         return self._state.left_over(at_end=True)
+
+    def expire(self, watermark: int) -> Iterator[Matches]:
+        return iter(())  # there are no windows
 
     def snapshot(self) -> Manifest:
         self._version += 1

@@ -25,23 +25,26 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dovetail.condition.graph import Graph
-from dovetail.core.rows import Tuples
+from dovetail.core.rows import Matches
 from dovetail.kernels.hashing import hash_codes
 from dovetail.matching.links import links_of, shared_attribute
-from dovetail.operators.multi import MultiWorkspace
 from dovetail.operators.multiway.expansion import Selectivities
 from dovetail.operators.multiway.multiway import Multiway
-from dovetail.operators.protocol import Manifest, Parameters, Usage
+from dovetail.operators.protocol import INNER, TWO_AND_MORE, Manifest, Parameters, Usage, Workspace
 
 BUCKETS = 20
 
 
 class Mjoin:
     name: ClassVar[str] = "mjoin"
+    inputs: ClassVar[range] = TWO_AND_MORE
     spills: ClassVar[bool] = True
+    emits_at_arrival: ClassVar[bool] = False
+    takes_turns: ClassVar[bool] = False
+    join_types: ClassVar[tuple[str, ...]] = INNER
     parameters: ClassVar[Parameters] = {"buckets": int}
 
-    def __init__(self, workspace: MultiWorkspace) -> None:
+    def __init__(self, workspace: Workspace) -> None:
         self._state = Multiway(
             workspace.graph,
             workspace.budget,
@@ -63,7 +66,8 @@ class Mjoin:
             return None
         return "all inputs must be joined by equality of one attribute"
 
-    def arrive(self, alias: str, batch: pa.RecordBatch) -> Iterator[Tuples]:
+    def arrive(self, number: int, batch: pa.RecordBatch) -> Iterator[Matches]:
+        alias = self._state.graph.aliases[number]
         state = self._state
         arriving = state.take_in(alias, batch)
         sizes = {a: len(residents) for a, residents in state.residents.items()}
@@ -75,16 +79,19 @@ class Mjoin:
         state.make_room(alias, arriving)
         state.keep(alias, arriving, np.zeros(len(arriving), np.bool_))
 
-    def end(self, alias: str) -> None:
-        self._state.end(alias)
+    def end(self, number: int) -> None:
+        self._state.end(self._state.graph.aliases[number])
 
-    def react(self) -> Iterator[Tuples]:
+    def react(self) -> Iterator[Matches]:
         return self._state.left_over()
 
-    def clean_up(self) -> Iterator[Tuples]:
+    def clean_up(self) -> Iterator[Matches]:
         while self._flush():
             pass
         return self._state.left_over(at_end=True)
+
+    def expire(self, watermark: int) -> Iterator[Matches]:
+        return iter(())  # there are no windows
 
     def snapshot(self) -> Manifest:
         self._version += 1

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from dovetail.condition.graph import Graph
 from dovetail.core.metrics import Counters
-from dovetail.core.rows import Rows, Tuples
+from dovetail.core.rows import Matches, Rows
 from dovetail.matching.links import coded
 from dovetail.operators.multiway.expansion import Hop, Partial, Paths, Table, Tally, expand
 from dovetail.operators.multiway.residents import Batch, Flags, Residents, extended, extra_bytes
@@ -82,8 +82,8 @@ class Multiway:
         """What a batch is joined with, and the batch itself."""
         return {**self.residents, alias: arriving}
 
-    def results(self, alias: str, arriving: Batch, rows: Partial) -> Tuples:
-        return Tuples({a: table.batch for a, table in self.tables(alias, arriving).items()}, rows)
+    def results(self, alias: str, arriving: Batch, rows: Partial) -> Matches:
+        return self.graph.matches({a: table.batch for a, table in self.tables(alias, arriving).items()}, rows)
 
     def is_wanted(self, alias: str) -> bool:
         """Whether rows of an input can still be met by others: by some that come, or by some on disk."""
@@ -163,7 +163,7 @@ class Multiway:
                 residents.remove(np.arange(len(residents)))  # they waited for rows that cannot come any more
         self.hold()
 
-    def left_over(self, at_end: bool = False) -> Iterator[Tuples]:
+    def left_over(self, at_end: bool = False) -> Iterator[Matches]:
         return self._left_over.join(at_end)
 
     def save(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from dovetail.core.rows import Rows, Tuples
+from dovetail.core.rows import Matches, Rows
 from dovetail.matching.links import Attribute
 from dovetail.operators.multiway.expansion import Hop, Partial, Paths, expand
 from dovetail.operators.multiway.residents import Batch, extra_bytes
@@ -139,9 +139,9 @@ class BlockBoxes:
         self._boxes: dict[int, tuple[Box, dict[str, list[_Spilled]]]] = {}
         self._cell: tuple[int, Cell] | None = None  # the step that is not done, how many of its pieces are out,
         self._yielded = 0
-        self._pieces: Iterator[Tuples] = iter(())  # and those still to come
+        self._pieces: Iterator[Matches] = iter(())  # and those still to come
         self._loaded: dict[str, tuple[tuple[int, range], _Loaded]] = {}
-        self._nothing = Tuples.none(paths.graph.schemas)
+        self._nothing = Matches.none(tuple(paths.graph.schemas.values()))
 
     def write(self, box: int, alias: str, rows: pa.RecordBatch, left: int) -> None:
         """Store rows that left memory at that tick."""
@@ -160,7 +160,7 @@ class BlockBoxes:
     def blocks(self) -> list[Block]:
         return [s.block for _, spilled in self._boxes.values() for side in spilled.values() for s in side]
 
-    def join(self, at_end: bool = False) -> Iterator[Tuples]:
+    def join(self, at_end: bool = False) -> Iterator[Matches]:
         """All results that are left, one step per yield. May be dropped at any yield and called again."""
         while True:
             # Not `yield from`: when this generator is dropped, the step must stay open for the next call.
@@ -204,7 +204,7 @@ class BlockBoxes:
             return Turn(order, (each,) * inputs)
         return Turn(order, tuple(self._shares.outer_blocks if i == outer else 1 for i in range(inputs)))
 
-    def _run(self, number: int, cell: Cell) -> Iterator[Tuples]:
+    def _run(self, number: int, cell: Cell) -> Iterator[Matches]:
         outer, *order = (self._aliases[i] for i in cell.order)
         hops = self._paths.hops_in_order(outer, order)
         depth = self._promising(number, cell, hops)
@@ -232,7 +232,7 @@ class BlockBoxes:
         zones = [spilled[i].zones[place] for i in cell.blocks[self._aliases.index(alias)]]
         return min(low for low, _ in zones), max(high for _, high in zones)
 
-    def _joined(self, number: int, cell: Cell, hops: Sequence[Hop]) -> Generator[Tuples, None, int]:
+    def _joined(self, number: int, cell: Cell, hops: Sequence[Hop]) -> Generator[Matches, None, int]:
         """Results of the blocks; and how many hops were made with some partial result left over."""
         tables = self._load(number, cell)
         outer = self._aliases[cell.order[0]]
@@ -251,7 +251,7 @@ class BlockBoxes:
             if checked is not None:
                 good &= checked
             if good.any():
-                yield Tuples(batches, {alias: taken[good] for alias, taken in rows.items()})
+                yield self._paths.graph.matches(batches, {alias: taken[good] for alias, taken in rows.items()})
         return depth
 
     def _unmet(self, tables: Mapping[str, _Loaded], rows: Partial) -> np.ndarray[Any, np.dtype[np.bool_]]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dovetail.condition import Condition
 from dovetail.core.metrics import Counters
-from dovetail.core.rows import Alone, Pairs, Results, Rows, Side
+from dovetail.core.rows import Matches, Rows, Side
 from dovetail.errors import InputError
 from dovetail.matching.matcher import build_matcher
 from dovetail.operators.pmj.runs import Items
@@ -103,7 +103,7 @@ class Giving:
 
     def meet(
         self, left: pa.RecordBatch, right: pa.RecordBatch, numbers: tuple[Words, Words], check: Check | None = None
-    ) -> Iterator[Results]:
+    ) -> Iterator[Matches]:
         """Two batches meet. Rows have numbers where it matters who has a partner."""
         self._counters.probes += left.num_rows + right.num_rows
         matcher = build_matcher(self._condition, left, right)
@@ -111,7 +111,7 @@ class Giving:
             rows = np.flatnonzero(matcher.partnered(Side.LEFT))
             first = rows[self.partnered.first(Side.LEFT, numbers[0][rows])]
             if self.partnered.how == "left_semi":
-                yield Alone(Side.LEFT, left, first)
+                yield Matches.single(Side.LEFT, left, first)
             return
         for lefts, rights in matcher.pairs(ROOM):
             self._counters.pairs_tested += len(lefts)
@@ -121,14 +121,14 @@ class Giving:
                 if self.partnered.watches(side):
                     self.partnered.mark(side, numbers[side][rows])
             if len(lefts):
-                yield Pairs(left, lefts, right, rights)
+                yield Matches.pairs(left, lefts, right, rights)
 
-    def alone(self, side: Side, batch: pa.RecordBatch, numbers: Words) -> Iterator[Results]:
+    def alone(self, side: Side, batch: pa.RecordBatch, numbers: Words) -> Iterator[Matches]:
         """Rows that are results by themselves, because no partner has come and none can."""
         if self.partnered.watches(side) and self.partnered.gives_alone:
             rows = self.partnered.first(side, numbers)
             if len(rows):
-                yield Alone(side, batch, rows)
+                yield Matches.single(side, batch, rows)
 
     def needed_rows(self, side: Side, numbers: Words) -> Rows | None:
         """Places of rows that are still needed (None: all): not those of a semi or anti join that have a partner."""

@@ -32,19 +32,18 @@ import pyarrow as pa
 
 from dovetail.condition.graph import Graph
 from dovetail.core.codes import float_codes
-from dovetail.core.rows import Tuples, slices
+from dovetail.core.rows import Matches, slices
 from dovetail.errors import InputError
 from dovetail.kernels.band import SINGLE_STEP, code_floats
 from dovetail.kernels.sorting import sort_codes
 from dovetail.matching.links import MOST, Attribute, Codes, Link, coded, links_of
-from dovetail.operators.multi import MultiWorkspace
 from dovetail.operators.multiway.expansion import Hop, Paths, Table, expand
 from dovetail.operators.multiway.residents import Batch, Residents, extended
 from dovetail.operators.pmj.memory import arriving
 from dovetail.operators.pmj.merge import Merge
 from dovetail.operators.pmj.runs import Items, Pages, Run, RunGroup, RunWriter
 from dovetail.operators.pmj.scheduler import Merging
-from dovetail.operators.protocol import Manifest, Parameters, Usage
+from dovetail.operators.protocol import INNER, TWO_AND_MORE, Manifest, Parameters, Usage, Workspace
 from dovetail.storage.blocks import Block
 from dovetail.storage.budget import BUFFER, Shares
 
@@ -115,10 +114,14 @@ SORT_BYTES = 20  # of a row whose run is sorted: its interval and its place
 
 class MultiPmj:
     name: ClassVar[str] = "pmj"
+    inputs: ClassVar[range] = TWO_AND_MORE
     spills: ClassVar[bool] = True
+    emits_at_arrival: ClassVar[bool] = False
+    takes_turns: ClassVar[bool] = True
+    join_types: ClassVar[tuple[str, ...]] = INNER
     parameters: ClassVar[Parameters] = {"fan_in": int}
 
-    def __init__(self, workspace: MultiWorkspace) -> None:
+    def __init__(self, workspace: Workspace) -> None:
         self._graph = workspace.graph
         self._aliases = workspace.graph.aliases
         self._budget = workspace.budget
@@ -136,7 +139,7 @@ class MultiPmj:
         fan_in = workspace.parameters.get("fan_in", FAN_IN)
         if fan_in < 2 * len(self._aliases):
             raise InputError(f"fan_in must be at least two runs of each input, {2 * len(self._aliases)}; got {fan_in}.")
-        self._merging: Merging[Tuples] = Merging(
+        self._merging: Merging[Matches] = Merging(
             _Meets(workspace.graph, self._paths, self._tally),
             self._pages,
             workspace.budget,
@@ -152,7 +155,8 @@ class MultiPmj:
             return None
         return "all inputs must be joined along one attribute, by equalities and bands"
 
-    def arrive(self, alias: str, batch: pa.RecordBatch) -> Iterator[Tuples]:
+    def arrive(self, number: int, batch: pa.RecordBatch) -> Iterator[Matches]:
+        alias = self._graph.aliases[number]
         attributes = self._paths.attributes[alias]
         rows = Batch.arriving(attributes, coded(self._graph, alias, attributes, batch), 0)
         if self._merging.held and not self._fits(self._merging.held, rows):
@@ -166,22 +170,27 @@ class MultiPmj:
             batches = {a: table.batch for a, table in tables.items()}
             for found in expand(self._paths.hops(alias), tables, {alias: np.arange(len(rows))}, self._tally):
                 good = self._graph.checked(batches, found)
-                yield Tuples(batches, found if good is None else {a: taken[good] for a, taken in found.items()})
+                yield self._graph.matches(
+                    batches, found if good is None else {a: taken[good] for a, taken in found.items()}
+                )
         self._residents[alias].insert(rows, np.zeros(len(rows), np.bool_))
         self._budget.release(BUFFER)
         self._hold()
 
-    def end(self, alias: str) -> None:
+    def end(self, number: int) -> None:
         pass
 
-    def react(self) -> Iterator[Tuples]:
+    def react(self) -> Iterator[Matches]:
         while self._can_merge():
             yield from self._merging.react()
 
-    def clean_up(self) -> Iterator[Tuples]:
+    def clean_up(self) -> Iterator[Matches]:
         if not self._merging.is_done:
             self._close_run()
             yield from self._merging.finish()
+
+    def expire(self, watermark: int) -> Iterator[Matches]:
+        return iter(())  # there are no windows
 
     def snapshot(self) -> Manifest:
         self._version += 1
@@ -277,18 +286,18 @@ class _Meets:
         self._graph = graph
         self._paths = paths
         self._tally = tally
-        self.nothing = Tuples.none(graph.schemas)
+        self.nothing = Matches.none(tuple(graph.schemas.values()))
 
     def needed(self, number: int, items: Items) -> Items:
         return items
 
-    def left_over(self, groups: Sequence[RunGroup]) -> Iterator[Tuples]:
+    def left_over(self, groups: Sequence[RunGroup]) -> Iterator[Matches]:
         return iter(())
 
     def over(self, merge: Merge, found: int) -> None:
         pass
 
-    def step(self, merge: Merge, new: tuple[Items, ...]) -> Iterator[Tuples]:
+    def step(self, merge: Merge, new: tuple[Items, ...]) -> Iterator[Matches]:
         for area in merge.areas:
             area.gather()
         for number, items in enumerate(new):
@@ -312,7 +321,7 @@ class _Meets:
             if part.size:
                 yield from self._combinations(merge, new, number, (*chosen, part))
 
-    def _joined(self, number: int, parts: tuple[Items, ...]) -> Iterator[Tuples]:
+    def _joined(self, number: int, parts: tuple[Items, ...]) -> Iterator[Matches]:
         """Results of which not all rows are from one group."""
         aliases = self._graph.aliases
         tables = {a: Batch(self._paths.attributes[a], part.batch) for a, part in zip(aliases, parts, strict=True)}
@@ -325,4 +334,4 @@ class _Meets:
             if checked is not None:
                 good &= checked
             if good.any():
-                yield Tuples(batches, {alias: taken[good] for alias, taken in rows.items()})
+                yield self._graph.matches(batches, {alias: taken[good] for alias, taken in rows.items()})

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from dovetail.condition import Condition
-from dovetail.core.rows import Pairs, Results, Rows, Side, take_rows
+from dovetail.core.rows import Matches, Rows, Side, take_rows
 from dovetail.estimation.estimate import Estimator
 from dovetail.kernels.listing import apart
 from dovetail.operators.pmj.join_types import Check, Giving
@@ -21,19 +21,19 @@ from dovetail.storage.budget import Budget
 
 class InOrder:
     def __init__(self) -> None:
-        self._pairs: list[Pairs] = []
+        self._pairs: list[Matches] = []
         self._places: list[Words] = []
 
-    def add(self, pairs: Pairs, left_starts: Words, right_starts: Words) -> None:
+    def add(self, pairs: Matches, left_starts: Words, right_starts: Words) -> None:
         self._pairs.append(pairs)
         self._places.append(np.maximum(left_starts[pairs.left_rows], right_starts[pairs.right_rows]))
 
-    def given(self) -> Iterator[Pairs]:
+    def given(self) -> Iterator[Matches]:
         if self._pairs:
             left = pa.concat_batches([take_rows(pairs.left, pairs.left_rows) for pairs in self._pairs])
             right = pa.concat_batches([take_rows(pairs.right, pairs.right_rows) for pairs in self._pairs])
             order = np.argsort(np.concatenate(self._places), kind="stable")
-            yield Pairs(left, order, right, order)
+            yield Matches.pairs(left, order, right, order)
 
 
 CHUNK = 512  # rows of each side
@@ -92,7 +92,7 @@ class MergedPairs:
         self._estimator = estimator
         self._early = early
         self._sorts = sorts
-        self.nothing: Results = Pairs.none(condition.schemas)
+        self.nothing: Matches = Matches.none(condition.schemas)
 
     @property
     def repeats(self) -> bool:
@@ -102,12 +102,12 @@ class MergedPairs:
     def needed(self, number: int, items: Items) -> Items:
         return self._giving.needed(number, items)
 
-    def step(self, merge: Merge, new: tuple[Items, ...]) -> Iterator[Results]:
+    def step(self, merge: Merge, new: tuple[Items, ...]) -> Iterator[Matches]:
         in_order = InOrder()
         for left, right in meetings(merge, new):
             check = self._check(left, right)
             for results in self._giving.meet(left.batch, right.batch, (left.numbers, right.numbers), check):
-                if self._sorts and isinstance(results, Pairs):
+                if self._sorts and results.is_complete:
                     in_order.add(results, left.starts, right.starts)
                 else:
                     yield results
@@ -124,7 +124,7 @@ class MergedPairs:
 
         return check
 
-    def left_over(self, groups: Sequence[RunGroup]) -> Iterator[Results]:
+    def left_over(self, groups: Sequence[RunGroup]) -> Iterator[Matches]:
         """Everybody has met: rows of the last runs without a partner, read once more."""
         for side in Side:
             if self._giving.partnered.watches(side) and self._giving.partnered.gives_alone:

@@ -32,8 +32,8 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from dovetail.condition import Condition
-from dovetail.core.rows import Alone, Pairs, Results, Side, slices, take_rows
+from dovetail.condition.graph import Graph
+from dovetail.core.rows import Matches, Side, slices, take_rows
 from dovetail.errors import InputError
 from dovetail.estimation.measures import Measures
 from dovetail.matching import build_matcher
@@ -44,7 +44,7 @@ from dovetail.operators.pmj.run_builder import INDEX_BYTES, write_run
 from dovetail.operators.pmj.runs import NO_WORDS, Pages, RunGroup, Words
 from dovetail.operators.pmj.scheduler import STRICTNESS, Merging
 from dovetail.operators.pmj.sweep_order import COPIES, SweepOrder
-from dovetail.operators.protocol import Manifest, Parameters, Usage, Workspace
+from dovetail.operators.protocol import TWO, Manifest, Parameters, Usage, Workspace
 from dovetail.storage.blocks import Block
 from dovetail.storage.budget import BUFFER, Budget, Shares
 from dovetail.storage.row_store import RowStore
@@ -55,7 +55,10 @@ FIRST_ROWS = 1 << 12  # that meet before memory is full; then twice as many, and
 
 class Pmj:
     name: ClassVar[str] = "pmj"
+    inputs: ClassVar[range] = TWO
     spills: ClassVar[bool] = True
+    emits_at_arrival: ClassVar[bool] = False
+    takes_turns: ClassVar[bool] = False
     join_types: ClassVar[tuple[str, ...]] = tuple(WATCHED)
     parameters: ClassVar[Parameters] = {
         "fan_in": int,
@@ -93,7 +96,7 @@ class Pmj:
                 raise InputError("sorted_output is for inner joins by a key with an order: a number or a time.")
         self._rows = tuple(RowStore(workspace.condition.schema(side)) for side in Side)  # of the run that is being made
         self._met = [0, 0]  # how many of them have met each other
-        self._meeting: Iterator[Results] = iter(())  # what is still to come of a meeting that was broken off,
+        self._meeting: Iterator[Matches] = iter(())  # what is still to come of a meeting that was broken off,
         self._before = [0, 0]  # who had met before it,
         self._yielded = 0  # and how much of it is out
         # When the first rows meet; None: not before memory is full.
@@ -111,7 +114,7 @@ class Pmj:
             early=self._strictness == "progressive",
             sorts=self._sorts,
         )
-        self._merging: Merging[Results] = Merging(
+        self._merging: Merging[Matches] = Merging(
             meets,
             self._pages,
             self._budget,
@@ -123,12 +126,13 @@ class Pmj:
         self._version = 0
 
     @staticmethod
-    def refuses(condition: Condition) -> str | None:
+    def refuses(graph: Graph) -> str | None:
+        condition = graph.condition
         if SweepOrder.exists(condition):
             return None
         return "a merge join needs an order: an equality, inequality, band, overlap or distance between the sides"
 
-    def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Results]:
+    def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Matches]:
         yield from self._meeting
         more = batch.num_rows, int(batch.nbytes) + INDEX_BYTES * batch.num_rows
         if self._merging.held and not self._fits(self._merging.held, *more):
@@ -157,7 +161,7 @@ class Pmj:
     def end(self, side: Side) -> None:
         pass
 
-    def react(self) -> Iterator[Results]:
+    def react(self) -> Iterator[Matches]:
         """Sources stall: what has arrived since the last meeting meets; then run pairs are merged."""
         # Not `yield from`: when this generator is dropped, what it takes from must stay open for the next call.
         for pairs in self._meeting:
@@ -169,7 +173,7 @@ class Pmj:
             yield from self._alone()
             yield from self._merging.react()
 
-    def clean_up(self) -> Iterator[Results]:
+    def clean_up(self) -> Iterator[Matches]:
         yield from self._meeting
         yield from self._alone()
         if self._merging.is_done and self._strictness == "progressive":
@@ -184,7 +188,7 @@ class Pmj:
         yield from self._alone()
         yield from self._merging.finish()
 
-    def expire(self, watermark: int) -> Iterator[Results]:
+    def expire(self, watermark: int) -> Iterator[Matches]:
         return iter(())
 
     def snapshot(self) -> Manifest:
@@ -246,13 +250,13 @@ class Pmj:
 
     # Runs.
 
-    def _meet(self) -> Iterator[Results]:
+    def _meet(self) -> Iterator[Matches]:
         """Rows of the run that is being made meet, those that have met before excepted."""
         self._before, self._met = self._met, [len(rows) for rows in self._rows]
         self._meeting, self._yielded = self._counted(0), 0
         return self._meeting
 
-    def _counted(self, done: int) -> Iterator[Results]:
+    def _counted(self, done: int) -> Iterator[Matches]:
         """The meeting from some piece on, so that it can be broken off and go on elsewhere."""
         if self._strictness != "progressive" or self._before == self._met:
             return
@@ -267,7 +271,7 @@ class Pmj:
             self._estimate_early()
         self._before = self._met
 
-    def _new_pairs(self) -> Iterator[tuple[Results, Tally]]:
+    def _new_pairs(self) -> Iterator[tuple[Matches, Tally]]:
         left, right = (self._rows[side].view().slice(0, self._met[side]) for side in Side)
         old_left, new_left = left.slice(0, self._before[0]), left.slice(self._before[0])
         new_right = right.slice(self._before[1])
@@ -279,15 +283,15 @@ class Pmj:
                 numbers = self._numbers(Side.LEFT)[first_left:], self._numbers(Side.RIGHT)[first_right:]
                 for results in self._giving.meet(mine, theirs, numbers):
                     yield results, self._noted(results, first_left, first_right)
-        yield Pairs.none(self._condition.schemas), Tally.none()  # a meeting gives control back once at least
+        yield Matches.none(self._condition.schemas), Tally.none()  # a meeting gives control back once at least
 
     def _numbers(self, side: Side) -> Words:
         """Of the rows of the run that is being made, among all of their side; none where nobody asks."""
         first = self._first[side]
         return np.arange(first, first + len(self._rows[side])) if self._giving.partnered.watches(side) else NO_WORDS
 
-    def _noted(self, results: Results, first_left: int, first_right: int) -> Tally:
-        if not isinstance(results, Pairs) or not self._giving.pairs_only:
+    def _noted(self, results: Matches, first_left: int, first_right: int) -> Tally:
+        if not results.is_complete or not self._giving.pairs_only:
             return Tally.none()
         sums = self._measures.of(results)
         if self._next_meeting is None:
@@ -349,10 +353,10 @@ class Pmj:
     def _learn(self) -> None:
         self._order.learn(self._rows[0].view(), self._rows[1].view())
 
-    def _alone(self) -> Iterator[Results]:
+    def _alone(self) -> Iterator[Matches]:
         while self._dead:
             side, batch = self._dead.pop()
-            yield Alone(side, batch, np.arange(batch.num_rows))
+            yield Matches.single(side, batch, np.arange(batch.num_rows))
 
     # Memory.
 

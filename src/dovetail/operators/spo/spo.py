@@ -30,11 +30,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dovetail.condition import Condition
+from dovetail.condition.graph import Graph
 from dovetail.condition.mirror import mirrored
-from dovetail.core.rows import Alone, Pairs, Results, Rows, Side, take_rows
-from dovetail.matching import Keeping, Kept, Probing
-from dovetail.operators.protocol import Manifest, Parameters, Usage, Workspace
+from dovetail.core.rows import Matches, Rows, Side, take_rows
+from dovetail.operators.protocol import TWO, Manifest, Parameters, Usage, Workspace
 from dovetail.operators.spo.positions import (
     Extent,
     Flags,
@@ -48,6 +47,7 @@ from dovetail.operators.spo.positions import (
     within,
 )
 from dovetail.operators.spo.runs import Run, RunCosts, Runs
+from dovetail.operators.spo.sorted_part import Keeping, Kept, Probing
 from dovetail.window import Window
 
 MOST_PAIRS = 1 << 20  # in one yield
@@ -66,7 +66,10 @@ class Mine(NamedTuple):
 
 class Spo:
     name: ClassVar[str] = "spo"
+    inputs: ClassVar[range] = TWO
     spills: ClassVar[bool] = False
+    emits_at_arrival: ClassVar[bool] = True
+    takes_turns: ClassVar[bool] = False
     join_types: ClassVar[tuple[str, ...]] = ("inner", *TRACKED)
     parameters: ClassVar[Parameters] = {"window": Window | None, "delta": int | None, "self_join": bool}
 
@@ -90,10 +93,10 @@ class Spo:
         self._version = 0
 
     @staticmethod
-    def refuses(condition: Condition) -> str | None:
+    def refuses(graph: Graph) -> str | None:
         return None
 
-    def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Results]:
+    def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Matches]:
         if self._self_join:
             yield from self._arrive_twice(side, batch)
             return
@@ -104,7 +107,7 @@ class Spo:
         if not self._window.by_time:
             yield from self.expire(sum(self._arrived))
 
-    def _arrive_twice(self, side: Side, batch: pa.RecordBatch) -> Iterator[Results]:
+    def _arrive_twice(self, side: Side, batch: pa.RecordBatch) -> Iterator[Matches]:
         """A self-join: the left stream is the right one, too. A row is in both roles, and never its own partner."""
         if side is Side.RIGHT:
             return
@@ -118,7 +121,7 @@ class Spo:
 
     def admit(
         self, side: Side, batch: pa.RecordBatch, places: Places, stores: Flags | None = None
-    ) -> Iterator[Results]:
+    ) -> Iterator[Matches]:
         """Rows with their places among all arrivals; a window of time reads them from the rows.
 
         Where rows are dealt out to several operators, only those flagged by `stores` are kept here. Nothing expires
@@ -132,7 +135,7 @@ class Spo:
         yield from self._probe(side, batch, places, partnered)
         reported = partnered.copy() if self._how == "left_semi" else np.zeros(batch.num_rows, np.bool_)
         if side is Side.LEFT and reported.any():
-            yield Alone(side, batch, np.flatnonzero(reported))
+            yield Matches.single(side, batch, np.flatnonzero(reported))
         rows = np.arange(batch.num_rows) if stores is None else np.flatnonzero(stores)
         if len(rows):
             flags = (partnered[rows], reported[rows])
@@ -163,7 +166,7 @@ class Spo:
         """Rows that are not late, placed by the window."""
         return self._on_time(side, batch, places, None)[:2]
 
-    def advance(self, arrived: tuple[int, int], horizon: int) -> Iterator[Results]:
+    def advance(self, arrived: tuple[int, int], horizon: int) -> Iterator[Matches]:
         """So many rows of each side have arrived anywhere, and those to come are not before the horizon."""
         self._arrived = list(arrived)
         return self.expire(horizon)
@@ -171,15 +174,15 @@ class Spo:
     def end(self, side: Side) -> None:
         return
 
-    def react(self) -> Iterator[Results]:
+    def react(self) -> Iterator[Matches]:
         return iter(())
 
-    def clean_up(self) -> Iterator[Results]:
+    def clean_up(self) -> Iterator[Matches]:
         """All windows close."""
         for run in self._runs[Side.LEFT]:
             yield from self._closed(run, np.ones(run.rows, np.bool_))
 
-    def expire(self, watermark: int) -> Iterator[Results]:
+    def expire(self, watermark: int) -> Iterator[Matches]:
         """Rows to come are at the watermark or behind it: arrivals, or microseconds."""
         self._horizon = max(self._horizon, watermark)
         for side in Side:
@@ -221,7 +224,7 @@ class Spo:
 
     # Probing.
 
-    def _probe(self, side: Side, batch: pa.RecordBatch, places: Places, partnered: Flags) -> Iterator[Results]:
+    def _probe(self, side: Side, batch: pa.RecordBatch, places: Places, partnered: Flags) -> Iterator[Matches]:
         mine = Mine(places, places.extent(), partnered)
         probing = self.probing(side, batch)
         self._counters.probes += batch.num_rows
@@ -229,7 +232,7 @@ class Spo:
             if not never(self._window, *_oriented(side, mine.extent, run.extent)):
                 yield from self._met(side, probing, mine, run)
 
-    def _met(self, side: Side, probing: Probing, mine: Mine, run: Run) -> Iterator[Results]:
+    def _met(self, side: Side, probing: Probing, mine: Mine, run: Run) -> Iterator[Matches]:
         """The pairs of the probes and a run: at the edge of the window, only some of its rows need a closer look."""
         itself = self._self_join and _overlap(mine.extent.own, run.extent.own)
         if surely(self._window, *_oriented(side, mine.extent, run.extent)) and not itself:
@@ -248,7 +251,7 @@ class Spo:
 
     def _listed(
         self, side: Side, probing: Probing, mine: Mine, run: Run, kept: Kept, all_in: bool
-    ) -> Iterator[Results]:
+    ) -> Iterator[Matches]:
         started = time.perf_counter()
         matcher = probing.match(kept)
         self.costs.probed(1, time.perf_counter() - started)
@@ -269,26 +272,26 @@ class Spo:
             if self._how in TRACKED and side is Side.LEFT:
                 mine.partnered[my_rows] = True
             if self._how in ("inner", "left"):
-                yield Pairs.oriented(side, probing.batch, my_rows, run.kept.batch, their_rows)
+                yield Matches.oriented(side, probing.batch, my_rows, run.kept.batch, their_rows)
             if self._how in TRACKED and side is Side.RIGHT:
                 yield from self._matched(run, their_rows)
 
-    def _matched(self, run: Run, rows: NDArray[Any]) -> Iterator[Results]:
+    def _matched(self, run: Run, rows: NDArray[Any]) -> Iterator[Matches]:
         """Left rows that have a partner now; a semi join gives those that had none before."""
         run.partnered[rows] = True
         if self._how == "left_semi":
             new = np.flatnonzero(run.partnered & ~run.reported)
             run.reported[new] = True
             if len(new):
-                yield Alone(Side.LEFT, run.kept.batch, new)
+                yield Matches.single(Side.LEFT, run.kept.batch, new)
 
-    def _closed(self, run: Run, over: Flags) -> Iterator[Results]:
+    def _closed(self, run: Run, over: Flags) -> Iterator[Matches]:
         """Left rows whose windows have closed without a partner."""
         if self._how in ("left", "left_anti"):
             alone = np.flatnonzero(over & ~run.partnered & ~run.reported)
             run.reported |= over
             if len(alone):
-                yield Alone(Side.LEFT, run.kept.batch, alone)
+                yield Matches.single(Side.LEFT, run.kept.batch, alone)
 
     # Keeping.
 
@@ -304,12 +307,12 @@ class Spo:
         rows = np.flatnonzero(good)
         return take_rows(batch, rows), places._replace(at=at).of(rows), None if stores is None else stores[rows]
 
-    def _timeless(self, side: Side, batch: pa.RecordBatch) -> Iterator[Results]:
+    def _timeless(self, side: Side, batch: pa.RecordBatch) -> Iterator[Matches]:
         """In a window of time, rows without a time have no partner, and nothing to wait for."""
         if self._window.on is not None and side is Side.LEFT and self._how in ("left", "left_anti"):
             rows = np.flatnonzero(batch.column(self._window.on[side]).is_null())
             if len(rows):
-                yield Alone(side, batch, rows)
+                yield Matches.single(side, batch, rows)
 
     def _oldest(self, side: Side) -> int:
         """The first place of its rows that can still be in a window."""

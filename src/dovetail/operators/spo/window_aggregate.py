@@ -20,10 +20,11 @@ import pyarrow as pa
 from dovetail.aggregates import ROW, finish, partial_columns, partial_schema, partials_by_row
 from dovetail.condition.aggregates import Aggregate
 from dovetail.core.rows import Side, take_rows
-from dovetail.matching import Kept, Parts, Probing
+from dovetail.matching import Parts
 from dovetail.matching.kernel_pairs import These
 from dovetail.matching.matcher import Part
 from dovetail.operators.spo.positions import Flags, Places, Words, bounds, within
+from dovetail.operators.spo.sorted_part import Kept, Probing
 from dovetail.operators.spo.spo import Spo
 
 FEW = 512  # probes whose doubtful pairs are gone through: fewer cost more in calls than they save in pairs

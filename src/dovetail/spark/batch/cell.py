@@ -7,6 +7,7 @@ from itertools import groupby
 
 import pyarrow as pa
 
+from dovetail.condition.graph import Graph
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Arrival, End, Event, Side
 from dovetail.execution.chunked import Chunked, chunk_size
@@ -37,7 +38,7 @@ def operator_cells(plan: JoinPlan, first: Side, drop: tuple[int, int], schema: p
             counters = Counters()
             blocks = BlockStore(counters=counters)
             budget = Budget(plan.memory_bytes, "bytes", counters)
-            workspace = Workspace(plan.condition, budget, blocks, BATCH_ROWS, counters)
+            workspace = Workspace(Graph.of(plan.condition), budget, blocks, BATCH_ROWS, counters)
             try:
                 driver = Driver(operator_class(plan.operator.name)(workspace), workspace)
                 for _, pairs in driver.run(_events(rows, first)):

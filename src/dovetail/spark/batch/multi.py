@@ -21,7 +21,7 @@ from dovetail.condition import columns_of
 from dovetail.condition.graph import Graph, parse_graph
 from dovetail.errors import InputError, PlanError
 from dovetail.execution.multiway import join_several, multi_schema
-from dovetail.operators.registry import multi_operator_class
+from dovetail.operators.registry import operator_for
 from dovetail.routing.hypercube import Hypercube, hypercube
 from dovetail.spark.batch.tables import FEWEST_TASKS, ROWS_PER_TASK, in_fixed_order, shuffle_partitions
 from dovetail.spark.exchange.packing import PACKED, Rewrite, from_bytes, multi_packer
@@ -51,8 +51,8 @@ def multijoin_dataframes(
     graph = parse_graph(on, schemas, zone=session_zone(first))
     _check_compared(graph, inputs)
     Shares(Budget(memory_bytes), 1, len(inputs))  # refuses a budget that is too small, before any work
-    if algorithm != "auto" and (reason := multi_operator_class(algorithm).refuses(graph)) is not None:
-        raise PlanError(f"algorithm={algorithm!r} cannot run {graph.text}: {reason}.")
+    if algorithm != "auto":
+        operator_for(algorithm, graph)  # refuses what it cannot run
     output = multi_schema(schemas, fold_case=first.sparkSession.conf.get("spark.sql.caseSensitive") != "true")
     fields = [
         StructField(out.name, field.dataType, field.nullable, field.metadata)

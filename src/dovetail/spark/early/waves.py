@@ -28,9 +28,9 @@ from dovetail.aggregates import partial_columns
 from dovetail.aggregates.columns import needed
 from dovetail.condition import text_of
 from dovetail.condition.aggregates import Aggregate, parse_aggregates
+from dovetail.core.metrics import Estimate
 from dovetail.core.rows import Phase, Side, empty_batch
 from dovetail.errors import InputError, PlanError
-from dovetail.estimation.estimate import Estimate
 from dovetail.estimation.weighted_sample import Draws
 from dovetail.execution.chunked import chunk_size
 from dovetail.execution.in_process import Step

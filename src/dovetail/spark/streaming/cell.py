@@ -15,7 +15,7 @@ import gc
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,18 +23,22 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, TimerValues
 
-from dovetail.core.metrics import HEARTBEAT_S
-from dovetail.core.rows import Side
+from dovetail.condition.graph import Graph
+from dovetail.core.metrics import HEARTBEAT_S, Counters
+from dovetail.core.rows import Arrival, Side, Stall
+from dovetail.execution.driver import Driver, Found
+from dovetail.execution.output import result_batches
+from dovetail.operators.protocol import Workspace
+from dovetail.operators.registry import OperatorSpec, operator_class, operator_spec
 from dovetail.planning.plan import JoinPlan
-from dovetail.planning.planner import AT_ARRIVAL
 from dovetail.routing.protocol import Router
 from dovetail.spark.exchange.packing import PACK_BYTES, Rewrite, collected, from_bytes, packer, to_bytes
 from dovetail.spark.exchange.partitions import spread_labels
 from dovetail.spark.session.workers import settle
 from dovetail.spark.streaming.cell_state import SCHEMA, CellState, cell_directory
-from dovetail.spark.streaming.work import TwoInputs, Work
 from dovetail.storage.allocator import give_back, stay_small
 from dovetail.storage.blocks import BlockStore
+from dovetail.storage.budget import Budget
 
 FORMAT = 4  # of the segments, with the hashes in them: to be raised when a release writes others
 FIGURES = ("results", "resident_rows", "spilled_rows", "reactive", "finished")
@@ -44,6 +48,10 @@ SMALLEST_PACK = 1 << 20
 REACT_S = 0.5  # of a micro-batch without input, for each cell
 REST_S = 5.0  # the same when all inputs have ended, and nothing can come that would have to wait
 HEARTBEAT_MS = int(1000 * HEARTBEAT_S)
+BATCH_ROWS = 1 << 16
+SMALL_BYTES = 1 << 23
+ROW_SHARE = 3 / 4
+"""Of a cell's memory, for rows. The rest is for copies: of rows that arrive and are evicted, and of those that stay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +69,12 @@ class StreamJoin(ABC):
     """All that the workers need to know; travels with the query."""
 
     setting: Setting
+    schema: pa.Schema  # of the result
+    drop: tuple[int, ...]  # key columns at the end of each input that are not part of the result
 
     @property
     @abstractmethod
     def algorithm(self) -> str: ...
-
-    @property
-    @abstractmethod
-    def inputs(self) -> int:
-        """How many there are; they go by number."""
 
     @property
     @abstractmethod
@@ -84,9 +89,20 @@ class StreamJoin(ABC):
     def packer(self, number: int) -> Rewrite:
         """A function for mapInArrow that routes and packs the rows of an input."""
 
+    @property
     @abstractmethod
-    def work(self, blocks: BlockStore, ended: Sequence[bool]) -> Work:
-        """The operator of a cell, where some inputs have ended already."""
+    def graph(self) -> Graph:
+        """The condition."""
+
+    @property
+    def inputs(self) -> int:
+        """How many there are; they go by number."""
+        return len(self.graph.aliases)
+
+    @property
+    def spec(self) -> OperatorSpec:
+        """What the operator can do."""
+        return operator_spec(self.algorithm, self.inputs)
 
     @property
     @abstractmethod
@@ -96,7 +112,7 @@ class StreamJoin(ABC):
     @property
     def keeps_to_memory(self) -> bool:
         """Whether what does not fit is left on disk."""
-        return self.memory_bytes is not None and self.algorithm not in AT_ARRIVAL
+        return self.memory_bytes is not None and not self.spec.emits_at_arrival
 
     @property
     def pack_bytes(self) -> int:
@@ -112,7 +128,7 @@ class StreamJoin(ABC):
 
     @property
     def has_timers(self) -> bool:
-        return self.algorithm not in AT_ARRIVAL or self.setting.has_ends or self.setting.ends_when_idle
+        return not self.spec.emits_at_arrival or self.setting.has_ends or self.setting.ends_when_idle
 
     @property
     def layout(self) -> dict[str, Any]:
@@ -120,15 +136,17 @@ class StreamJoin(ABC):
         return {**fixed, "partitions": self.setting.partitions, **self.meaning}  # partitions decide on the labels
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TwoStreams(StreamJoin):
     plan: JoinPlan
     router: Router
-    drop: tuple[int, int]  # key columns at the end of each side that are not part of the result
-    schema: pa.Schema  # of the result
+    drop: tuple[int, ...]
+    schema: pa.Schema
     setting: Setting
 
-    inputs = len(Side)
+    @property
+    def graph(self) -> Graph:
+        return Graph.of(self.plan.condition)
 
     @property
     def algorithm(self) -> str:
@@ -145,9 +163,6 @@ class TwoStreams(StreamJoin):
     def packer(self, number: int) -> Rewrite:
         schema = self.plan.condition.schema(Side(number))
         return packer(Side(number), self.router, schema, self.labels, most_bytes=self.pack_bytes)
-
-    def work(self, blocks: BlockStore, ended: Sequence[bool]) -> Work:
-        return TwoInputs(self.plan, self.schema, self.drop, blocks, ended, self.pack_bytes)
 
     @property
     def meaning(self) -> dict[str, Any]:
@@ -210,8 +225,8 @@ class JoinProcessor(StatefulProcessor):
         self, kept: CellState, notes: _Notes, rows: Iterator[pd.DataFrame] | None, now: int
     ) -> Generator[pd.DataFrame, None, int]:
         """What the operator does; returns how many results there were."""
-        step = _Step(self._join, self._join.work(kept.segments, notes.ended), notes)
-        operator = step.work.operator
+        step = _Step(self._join, kept.segments, notes)
+        operator = step.operator
         self._operator = weakref.ref(operator)
         kept.restore(operator)
         batches = step.arrivals(rows) if rows is not None else step.left_over()
@@ -219,7 +234,7 @@ class JoinProcessor(StatefulProcessor):
         notes.resident_rows, notes.spilled_rows = operator.usage.resident_rows, operator.usage.spilled_rows
         self._set_timer(notes, rows is not None, now)
         kept.commit(operator, notes.to_json())
-        return step.work.counters.results
+        return step.counters.results
 
     def _set_timer(self, notes: _Notes, fed: bool, now: int) -> None:
         """When the cell is to be looked at next, unless something comes before; never, if it is finished."""
@@ -248,12 +263,19 @@ class _Notes:
 
 
 class _Step:
-    """What an operator does in one micro-batch."""
+    """What an operator does in one micro-batch.
 
-    def __init__(self, join: StreamJoin, work: Work, notes: _Notes) -> None:
+    Results are let go before more are asked for: they may be the last references to evicted rows.
+    """
+
+    def __init__(self, join: StreamJoin, blocks: BlockStore, notes: _Notes) -> None:
         self._join = join
         self._notes = notes
-        self.work = work
+        self.counters = Counters()
+        budget = _row_budget(join.memory_bytes, self.counters)
+        workspace = Workspace(join.graph, budget, blocks, BATCH_ROWS, self.counters)
+        self.operator = operator_class(join.algorithm, join.inputs)(workspace)
+        self._driver = Driver(self.operator, workspace, notes.ended)
 
     def arrivals(self, rows: Iterator[pd.DataFrame]) -> Iterator[pa.RecordBatch]:
         """Rows arrive; then inputs end, because a marker may come before rows of another partition."""
@@ -263,7 +285,7 @@ class _Step:
                 if payload is None:
                     ends.add(int(number))
                 else:
-                    yield from self.work.arrive(int(number), from_bytes(payload))
+                    yield from self._rows(self._driver.handle(Arrival(int(number), from_bytes(payload))))
         for number in sorted(ends):
             self._end(number)
         self._notes.more = True
@@ -274,19 +296,40 @@ class _Step:
             for number in range(self._join.inputs):
                 self._end(number)
         deadline = time.monotonic() + (REST_S if all(self._notes.ended) else REACT_S)
-        for found in self.work.react():
-            yield from found
-            if time.monotonic() > deadline:
-                return
+        over = False
+
+        def is_over() -> bool:
+            nonlocal over
+            over = time.monotonic() > deadline
+            return over
+
+        yield from self._rows(self._driver.handle(Stall(None, is_over)))
+        if over:
+            return
         self._notes.more = False
         if all(self._notes.ended) and not self._notes.finished:
-            yield from self.work.clean_up()
+            yield from self._rows(self._driver.clean_up())
             self._notes.finished = True
 
     def _end(self, number: int) -> None:
+        """The input has ended. What is missing then is for micro-batches without input to find."""
         if not self._notes.ended[number]:
-            self.work.end(number)
+            self._driver.end(number)
             self._notes.ended[number] = True
+
+    def _rows(self, found: Iterator[Found]) -> Iterator[pa.RecordBatch]:
+        for _, results in found:
+            yield from result_batches(
+                results, self._join.schema, drop=self._join.drop, most_bytes=self._join.pack_bytes
+            )
+            del results
+
+
+def _row_budget(memory_bytes: int | None, counters: Counters) -> Budget:
+    """For rows. Of little memory all: operators need some blocks, and copies are small beside the worker itself."""
+    if memory_bytes is None:
+        return Budget(None, "bytes", counters)
+    return Budget(max(int(ROW_SHARE * memory_bytes), min(memory_bytes, SMALL_BYTES)), "bytes", counters)
 
 
 def _packed(batch: pa.RecordBatch) -> pd.DataFrame:

@@ -6,7 +6,7 @@ to disk, what is on disk is joined while nothing arrives, and the rest when all 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -26,8 +26,6 @@ from dovetail.spark.sources.columns import END
 from dovetail.spark.streaming.cell import Setting, StreamJoin
 from dovetail.spark.streaming.state_dir import state_directory, use_rocksdb
 from dovetail.spark.streaming.streams import join_streams
-from dovetail.spark.streaming.work import SeveralInputs, Work
-from dovetail.storage.blocks import BlockStore
 
 MARK = "__end"
 
@@ -93,19 +91,25 @@ def _marked(alias: str, given: DataFrame, frame: DataFrame, ends: str) -> DataFr
         raise InputError(f"end={ends!r} cannot be told of {alias} ({', '.join(given.columns)}): {error}") from error
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SeveralStreams(StreamJoin):
     plan: SeveralPlan
     router: Hypercube
     setting: Setting
+
+    drop = ()
 
     @property
     def algorithm(self) -> str:
         return self.plan.algorithm
 
     @property
-    def inputs(self) -> int:
-        return len(self.plan.graph.aliases)
+    def graph(self) -> Graph:
+        return self.plan.graph
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.plan.schema
 
     @property
     def cells(self) -> int:
@@ -117,10 +121,6 @@ class SeveralStreams(StreamJoin):
 
     def packer(self, number: int) -> Rewrite:
         return multi_packer(self.router, number, self.labels, self.pack_bytes)
-
-    def work(self, blocks: BlockStore, ended: Sequence[bool]) -> Work:
-        graph, algorithm, memory_bytes, schema = self.plan
-        return SeveralInputs(graph, algorithm, schema, memory_bytes, blocks, ended, self.pack_bytes)
 
     @property
     def meaning(self) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, TimerValues
 
+from dovetail.condition.graph import Graph
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Side, empty_batch, take_rows
 from dovetail.execution.output import result_batches
@@ -101,7 +102,7 @@ class WindowProcessor(StatefulProcessor):
         plan = self._join.plan
         parameters = {"window": self._join.window, "how": plan.how, "self_join": self._join.self_join}
         budget = Budget(plan.memory_bytes, "bytes", counters)
-        return Workspace(plan.condition, budget, segments, 1 << 16, counters, parameters=parameters)
+        return Workspace(Graph.of(plan.condition), budget, segments, 1 << 16, counters, parameters=parameters)
 
     def _results(self, operator: Spo, state: _Progress, cell: int, sides: Arrived) -> Iterator[pa.RecordBatch]:
         """The join's results."""

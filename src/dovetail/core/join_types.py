@@ -1,0 +1,78 @@
+"""Join types: what is emitted, and for which rows it matters whether they have a partner."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from dovetail.core.rows import Side
+from dovetail.errors import InputError
+
+
+class JoinType(StrEnum):
+    """A join type by its main name."""
+
+    INNER = "inner"
+    LEFT = "left"
+    RIGHT = "right"
+    FULL = "full"
+    LEFT_SEMI = "left_semi"
+    LEFT_ANTI = "left_anti"
+    RIGHT_ANTI = "right_anti"
+    """Not for users: what a full join has beyond a left join, with nulls for the left columns."""
+
+    @classmethod
+    def read(cls, how: str) -> JoinType:
+        """The join type by any of Spark's names for it."""
+        found = ALIASES.get(str(how).lower())
+        if found is None:
+            names = ", ".join(sorted(set(ALIASES.values())))
+            raise InputError(f"how must be one of {names}; got {how!r}.")
+        return found
+
+    @property
+    def emits_pairs(self) -> bool:
+        """Whether matching pairs are results; else they are rows of one side."""
+        return self.only is None
+
+    @property
+    def only(self) -> Side | None:
+        """The side whose rows alone are results, with a partner or without."""
+        match self:
+            case JoinType.LEFT_SEMI | JoinType.LEFT_ANTI:
+                return Side.LEFT
+            case JoinType.RIGHT_ANTI:
+                return Side.RIGHT
+        return None
+
+    @property
+    def padded(self) -> tuple[Side, ...]:
+        """The sides whose rows appear with nulls where they have no partner, beside the pairs."""
+        match self:
+            case JoinType.LEFT:
+                return (Side.LEFT,)
+            case JoinType.RIGHT:
+                return (Side.RIGHT,)
+            case JoinType.FULL:
+                return (Side.LEFT, Side.RIGHT)
+        return ()
+
+    @property
+    def preserved(self) -> tuple[Side, ...]:
+        """The sides whose rows are results where they match nothing."""
+        return self.padded if self.only is None or self is JoinType.LEFT_SEMI else (self.only,)
+
+    @property
+    def tracked(self) -> tuple[Side, ...]:
+        """The sides for whose rows it matters whether they have a partner."""
+        return self.padded if self.only is None else (self.only,)
+
+
+ALIASES = {
+    "inner": JoinType.INNER,
+    **dict.fromkeys(["left", "leftouter", "left_outer"], JoinType.LEFT),
+    **dict.fromkeys(["right", "rightouter", "right_outer"], JoinType.RIGHT),
+    **dict.fromkeys(["full", "outer", "fullouter", "full_outer"], JoinType.FULL),
+    **dict.fromkeys(["semi", "leftsemi", "left_semi"], JoinType.LEFT_SEMI),
+    **dict.fromkeys(["anti", "leftanti", "left_anti"], JoinType.LEFT_ANTI),
+}
+"""Spark's names of join types."""
