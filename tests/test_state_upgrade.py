@@ -18,10 +18,10 @@ import pytest
 
 import dovetail
 from dovetail.condition import parse
-from dovetail.condition.graph import parse_graph
+from dovetail.condition.graph import Graph, parse_graph
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Matches, Side
-from dovetail.operators.protocol import Manifest, Workspace
+from dovetail.operators.protocol import JoinOperator, Manifest, Workspace
 from dovetail.operators.registry import operator_class, operator_names
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget

@@ -14,6 +14,7 @@ from dovetail.aggregates import finish, partial_aggregates
 from dovetail.condition import parse
 from dovetail.condition.aggregates import check_names, parse_aggregates, parse_by
 from dovetail.condition.graph import parse_graph
+from dovetail.core.join_types import JoinType
 from dovetail.core.metrics import Observer
 from dovetail.core.rows import Side, one_batch
 from dovetail.core.tables import arrow_table
@@ -30,7 +31,7 @@ from dovetail.monitoring.recording import Recording
 from dovetail.monitoring.snapshot import Heading
 from dovetail.operators.registry import check_parameters, operator_for
 from dovetail.planning.plan import JoinPlan
-from dovetail.planning.planner import InputFacts, TableSize, join_type, plan_join, with_estimate
+from dovetail.planning.planner import InputFacts, TableSize, plan_join, with_estimate
 from dovetail.planning.statistics import sample_table, sampled_columns
 from dovetail.sources.feed import WAIT_MS
 from dovetail.sources.local import Local, as_input, joined_schema
@@ -224,7 +225,7 @@ def progressive(
     if wait_ms < 0:
         raise InputError(f"wait_ms must not be negative; got {wait_ms}.")
     aggregates = options.pop("aggregate", None)
-    if aggregates is not None and (join_type(how) != "inner" or algorithm == "diag"):
+    if aggregates is not None and (JoinType.read(how) != "inner" or algorithm == "diag"):
         raise PlanError("aggregate is for inner joins, by another algorithm than diag.")
     plan, inputs = _plan_early(left, right, on, how, memory, algorithm, workers, options)
     if plan.diagonal is not None and (scans := _scans(inputs)) is not None:

@@ -25,6 +25,7 @@ from rich.text import Text
 
 from dovetail import api
 from dovetail.condition import parse
+from dovetail.core.join_types import JoinType
 from dovetail.core.metrics import Observer, Progress
 from dovetail.core.tables import check_output, dataset_of, format_of, plain_schema
 from dovetail.errors import DovetailError, InputError
@@ -35,7 +36,7 @@ from dovetail.monitoring.progress_bar import watched
 from dovetail.monitoring.recording import Recording
 from dovetail.monitoring.server import watch as watch_run
 from dovetail.planning.plan import JoinPlan
-from dovetail.planning.planner import InputFacts, Unseen, join_type, plan_join
+from dovetail.planning.planner import InputFacts, Unseen, plan_join
 from dovetail.sources import Source, flight
 from dovetail.storage.budget import parse_bytes
 
@@ -319,7 +320,7 @@ def _join_in_process(request: Request, out: Path, observer: Observer | None) -> 
 def _join_watched(request: Request, out: Path, viewing: Viewing) -> int:
     rows = 0
     schemas = [plain_schema(schema) for schema in request.schemas()]
-    schema = output_schema(schemas[0], schemas[1], request.suffix, join_type(request.how))
+    schema = output_schema(schemas[0], schemas[1], request.suffix, JoinType.read(request.how))
     waiting: list[pa.RecordBatch] = []
     with viewing.recording() as recording, _writer(out, schema) as file:
         for step in request.steps(recording):

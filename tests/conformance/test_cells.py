@@ -22,6 +22,7 @@ from tests.fuzz.pairs import check_pairs, check_values, pairs_of
 
 import dovetail
 from dovetail.condition import Condition, parse
+from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side, one_batch
 from dovetail.core.tables import arrow_table
 from dovetail.execution import chunked
@@ -85,11 +86,11 @@ def check(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     if rng.random() < 0.8:
         look = Look((sample(rng, condition, Side.LEFT, sides[0]), sample(rng, condition, Side.RIGHT, sides[1])), tasks)
         plan = with_estimate(plan, look.samples)
-    output = output_schema(case.left.schema, case.right.schema, "_right", case.how)
+    output = output_schema(case.left.schema, case.right.schema, "_right", JoinType(case.how))
     routed = route(plan, look)
     passes = [routed]
     if plan.how == "full" and not is_both_unique(routed):
-        passes = [route(replace(plan, how=how), look) for how in ("left", "right_alone")]
+        passes = [route(replace(plan, how=how), look) for how in (JoinType.LEFT, JoinType.RIGHT_ANTI)]
     batches: list[pa.RecordBatch] = []
     for one in passes:
         work = Joining(condition, one.plan.how, output)

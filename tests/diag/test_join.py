@@ -12,6 +12,7 @@ import pytest
 
 import dovetail
 from dovetail.condition import parse
+from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
 from dovetail.diag.join import DiagonalJoin
 from dovetail.errors import BudgetError, InputError, PlanError
@@ -109,7 +110,7 @@ def run(
     condition = parse("l.k = r.k", left.schema, right.schema)
     diagonal = Diagonal(Side.LEFT, tables, table_rows, left.num_rows)
     plan = JoinPlan(condition, how, Choice("diag", ""), memory_bytes=memory, diagonal=diagonal)
-    join = DiagonalJoin(plan, scans, output_schema(left.schema, right.schema, "_right", how))
+    join = DiagonalJoin(plan, scans, output_schema(left.schema, right.schema, "_right", JoinType(how)))
     return join, list(join.results())
 
 

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dovetail.condition import parse
+from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
 from dovetail.diag import slices
 from dovetail.diag.choice import Wish, plan_diagonal
@@ -51,7 +52,7 @@ def sliced(
     both = (scans[0], scans[1])
     wish = Wish.of(share=plan.get("share", 0.1), one=one.name.lower())
     planned = plan_diagonal(condition, how, both, wish, None)
-    output = output_schema(scans[0].schema, scans[1].schema, "_right", how)
+    output = output_schema(scans[0].schema, scans[1].schema, "_right", JoinType(how))
     parts = tuple(cut_slices(both[one.other], plan.get("slices", 4)))
     return Sliced(planned, both, output, parts, np.empty(0, np.int64))
 

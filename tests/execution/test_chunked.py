@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from dovetail.condition import Condition, parse
+from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side, one_batch
 from dovetail.execution.at_rest import join_at_rest
 from dovetail.execution.chunked import Chunked
@@ -35,16 +36,16 @@ def test_chunks_give_the_same_rows(how: str, on: str, first: Side) -> None:
     for _ in range(5):
         tables = (random_table(rng), random_table(rng))
         condition = parse(on, tables[0].schema, tables[1].schema)
-        schema = output_schema(tables[0].schema, tables[1].schema, "_right", how)
+        schema = output_schema(tables[0].schema, tables[1].schema, "_right", JoinType(how))
         store = BlockStore()
         chunk_bytes = rng.choice([1, 300, 10**6])
-        join = Chunked(Joining(condition, how, schema, rows=3, room=5), first, store, chunk_bytes)
+        join = Chunked(Joining(condition, JoinType(how), schema, rows=3, room=5), first, store, chunk_bytes)
         arrivals = [(side, b) for side in (first, first.other) for b in tables[side].to_batches(max_chunksize=3)]
         found = list(join.run(arrivals))
         counts = list(Chunked(Counting(condition), first, store, chunk_bytes).run(arrivals))
         store.close()
         sides = [one_batch(table, table.schema) for table in tables]
-        expected = list(join_at_rest(condition, how, sides[0], sides[1], schema))
+        expected = list(join_at_rest(condition, JoinType(how), sides[0], sides[1], schema))
         pairs = matched(condition, sides)
         assert sum(batch["pairs"][0].as_py() for batch in counts) == pairs
         assert rows_of(found, schema) == rows_of(expected, schema)

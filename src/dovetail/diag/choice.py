@@ -8,12 +8,13 @@ from math import ceil
 from typing import Any
 
 from dovetail.condition import Condition, describe
+from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
 from dovetail.diag.clusteredness import Clusteredness, measure
 from dovetail.diag.memory import fitting_rows, least_bytes
 from dovetail.errors import InputError, PlanError
 from dovetail.planning.plan import Choice, Diagonal, JoinPlan
-from dovetail.planning.planner import checked_beside, join_type
+from dovetail.planning.planner import checked_beside
 from dovetail.sources.parquet_files import ParquetSource
 from dovetail.sources.scans import Scan
 
@@ -217,7 +218,7 @@ def _plan(
     driven = condition.equalities
     return JoinPlan(
         condition,
-        join_type(how),
+        JoinType.read(how),
         Choice("diag", why),
         driven=tuple(describe(p) for p in driven),
         checked=checked_beside(condition, driven),

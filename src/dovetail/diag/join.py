@@ -30,6 +30,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dovetail.condition import matching
+from dovetail.core.join_types import JoinType
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Matches, Phase, Rows, Side, one_batch, take_rows
 from dovetail.diag.memory import Room
@@ -37,7 +38,7 @@ from dovetail.diag.partitions import EXTRA, Aside, Partitions, set_aside
 from dovetail.diag.repeated_keys import Met, Repeats
 from dovetail.diag.ring import Keyed, Positions, Ring, Table, cut_tables
 from dovetail.errors import BudgetError
-from dovetail.execution.output import ONE_SIDED, WITHOUT_PARTNER, result_batches, row_batches, without
+from dovetail.execution.output import result_batches, row_batches, without
 from dovetail.execution.tasks import Joining
 from dovetail.matching.hash_keys import HashKeys
 from dovetail.planning.plan import JoinPlan
@@ -74,12 +75,9 @@ class Partners:
         self._one, self._many = one, one.other
         self._checks = HashKeys(plan.condition).checks
         self._work = Joining(plan.condition, plan.how, schema)
-        self._lists = plan.how not in ONE_SIDED
-        self.asks_one, self.asks_many = self._asks(one), self._asks(one.other)
+        self._lists = plan.how.emits_pairs
+        self.asks_one, self.asks_many = one in plan.how.tracked, one.other in plan.how.tracked
         self.partnered: Flags = np.zeros(one_rows if self.asks_one else 0, np.bool_)
-
-    def _asks(self, side: Side) -> bool:
-        return side in WITHOUT_PARTNER.get(self._how, ()) or ONE_SIDED.get(self._how) is side
 
     def checked(self, met: Meeting) -> Meeting:
         """Those that satisfy the whole condition."""
@@ -93,7 +91,7 @@ class Partners:
         if self.asks_one:
             new = ~self.partnered[met.one_positions]
             self.partnered[met.one_positions] = True
-            if self._how == "left_semi":
+            if self._how is JoinType.LEFT_SEMI:
                 rows = np.unique(met.one_rows[new])
                 yield from row_batches(self._one, without(met.one, drop[1]), rows, self._schema)
         if self._lists:
@@ -102,7 +100,7 @@ class Partners:
 
     def at_once(self, batch: pa.RecordBatch, partnered: Flags) -> Iterator[pa.RecordBatch]:
         """Rows of RN that are results because they have a partner."""
-        return self.verdict(batch, partnered) if self._how == "left_semi" else iter(())
+        return self.verdict(batch, partnered) if self._how is JoinType.LEFT_SEMI else iter(())
 
     def verdict(self, batch: pa.RecordBatch, partnered: Flags) -> Iterator[pa.RecordBatch]:
         """Rows of RN that are results by themselves, of a batch whose rows have met everything."""
@@ -110,7 +108,7 @@ class Partners:
 
     def last(self, batch: pa.RecordBatch, position: int) -> Iterator[pa.RecordBatch]:
         """The same for R1, at the end; left_semi gave its rows as soon as they had a partner."""
-        if self._how != "left_semi":
+        if self._how is not JoinType.LEFT_SEMI:
             yield from self._work.leave(self._one, batch, self.partnered[position : position + batch.num_rows])
 
     def _pairs(self, met: Meeting) -> Matches:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from dovetail.condition import matching
 from dovetail.core.rows import Matches, Rows, Side, one_batch, take_columns, take_rows
 from dovetail.diag.ring import Keyed
-from dovetail.execution.output import MOST_ROWS, ONE_SIDED, WITHOUT_PARTNER
+from dovetail.execution.output import MOST_ROWS
 from dovetail.execution.tasks import Joining
 from dovetail.matching.hash_keys import HashKeys
 from dovetail.planning.plan import Diagonal, JoinPlan
@@ -79,7 +79,7 @@ class Sliced:
 
     def asks(self, side: Side) -> bool:
         """Whether it matters which rows of the side have a partner."""
-        return side in WITHOUT_PARTNER.get(self.plan.how, ()) or ONE_SIDED.get(self.plan.how) is side
+        return side in self.plan.how.tracked
 
     def owned(self, part: Range) -> Range:
         """The rows of R1 that are beside a slice and no other."""
@@ -140,7 +140,7 @@ class SliceJoin:
 
     def results(self) -> Iterator[pa.RecordBatch]:
         """Pairs of settled rows, and rows of RN about which the join type wants to know, as far as they are settled."""
-        lists, asks = self._sliced.plan.how not in ONE_SIDED, self._sliced.asks(self._sliced.many)
+        lists, asks = self._sliced.plan.how.emits_pairs, self._sliced.asks(self._sliced.many)
         for looked in self._looked(all_columns=True):
             many, ones = self._met(looked)
             if lists and len(many):

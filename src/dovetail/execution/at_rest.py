@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from dovetail.condition import Condition
+from dovetail.core.join_types import JoinType
 from dovetail.core.metrics import Observer, Progress
 from dovetail.core.rows import Side
-from dovetail.execution.output import ONE_SIDED, WITHOUT_PARTNER
 from dovetail.execution.tasks import Joining
 from dovetail.matching import build_matcher
 from dovetail.matching.kernel_pairs import Matcher
@@ -80,7 +80,7 @@ def count_at_rest(condition: Condition, left: pa.RecordBatch, right: pa.RecordBa
 
 def join_at_rest(
     condition: Condition,
-    how: str,
+    how: JoinType,
     left: pa.RecordBatch,
     right: pa.RecordBatch,
     schema: pa.Schema,
@@ -92,9 +92,9 @@ def join_at_rest(
     partnered = (np.zeros(left.num_rows, np.bool_), np.zeros(right.num_rows, np.bool_))
     work = Joining(condition, how, schema, room=ROOM)
     matcher = build_matcher(condition, left, right)
-    if how not in ONE_SIDED:
-        watch.prepared(matcher, pairs_only=how not in WITHOUT_PARTNER)
+    if how.emits_pairs:
+        watch.prepared(matcher, pairs_only=not how.padded)
     yield from watch.counted(work.listed(matcher, batches, partnered))
     for side in Side:
-        total = len(work.rows_alone(side, partnered[side])) if how in ONE_SIDED else None
+        total = len(work.rows_alone(side, partnered[side])) if not how.emits_pairs else None
         yield from watch.counted(work.leave(side, batches[side], partnered[side]), total)

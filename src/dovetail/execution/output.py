@@ -6,24 +6,19 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
+from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Matches, Rows, Side, take_columns
 from dovetail.errors import InputError
 
 MOST_ROWS = 1 << 16  # in one batch
 MOST_BYTES = 1 << 24
 
-ONE_SIDED = {"left_semi": Side.LEFT, "left_anti": Side.LEFT, "right_alone": Side.RIGHT}
-"""Join types that give rows of one side only. `right_alone` is what a full join has beyond a left join."""
 
-WITHOUT_PARTNER = {"left": (Side.LEFT,), "right": (Side.RIGHT,), "full": (Side.LEFT, Side.RIGHT)}
-"""Whose rows appear with nulls where they have no partner."""
-
-
-def output_schema(left: pa.Schema, right: pa.Schema, suffix: str, how: str = "inner") -> pa.Schema:
+def output_schema(left: pa.Schema, right: pa.Schema, suffix: str, how: JoinType = JoinType.INNER) -> pa.Schema:
     """The schema of a join's result; a right name that clashes gets the suffix."""
-    if how in ("left_semi", "left_anti"):
+    if how.only is Side.LEFT:
         return left
-    nullable = {side.other for side in WITHOUT_PARTNER.get(how, ())}
+    nullable = {side.other for side in how.padded}
     taken = set(left.names)
     fields = [field.with_nullable(field.nullable or Side.LEFT in nullable) for field in left]
     for field in right:

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from dovetail.aggregates import partial_aggregates
 from dovetail.condition import Condition
 from dovetail.condition.aggregates import Aggregate, GroupColumn
+from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Matches, Rows, Side
-from dovetail.execution.output import ONE_SIDED, WITHOUT_PARTNER, result_batches, row_batches, without
+from dovetail.execution.output import result_batches, row_batches, without
 from dovetail.matching import Matcher, build_matcher
 
 Flags = NDArray[np.bool_]
@@ -33,7 +34,7 @@ class Joining:
     """A join of some type. Results lack the last `drop` columns of each side; a batch has at most `rows`."""
 
     condition: Condition
-    how: str
+    how: JoinType
     schema: pa.Schema
     drop: tuple[int, int] = (0, 0)
     rows: int | None = None  # as many as make a batch of a good size
@@ -44,13 +45,12 @@ class Joining:
 
     def listed(self, matcher: Matcher, batches: Batches, partnered: tuple[Flags, Flags]) -> Iterator[pa.RecordBatch]:
         """The pairs of a matcher, or, where only they matter, the rows that have a partner."""
-        side = ONE_SIDED.get(self.how)
-        if side is not None:
-            partnered[side][matcher.partnered(side)] = True
+        only = self.how.only
+        if only is not None:
+            partnered[only][matcher.partnered(only)] = True
             return
-        watched = WITHOUT_PARTNER.get(self.how, ())
         for found in matcher.pairs(self.room):
-            for side in watched:
+            for side in self.how.padded:
                 partnered[side][found[side]] = True
             yield from result_batches(
                 Matches.pairs(batches[0], found[0], batches[1], found[1]), self.schema, self.rows, self.drop
@@ -62,9 +62,9 @@ class Joining:
 
     def rows_alone(self, side: Side, partnered: Flags) -> Rows:
         """Rows that the join type gives by themselves, once no partner can come any more."""
-        if side not in WITHOUT_PARTNER.get(self.how, ()) and ONE_SIDED.get(self.how) is not side:
+        if side not in self.how.tracked:
             return np.empty(0, np.int64)
-        return np.flatnonzero(partnered if self.how == "left_semi" else ~partnered)
+        return np.flatnonzero(partnered if self.how is JoinType.LEFT_SEMI else ~partnered)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dovetail.condition import Condition, text_of
+from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
 
 
@@ -49,7 +50,7 @@ class Diagonal:
 @dataclass(frozen=True, slots=True)
 class JoinPlan:
     condition: Condition
-    how: str
+    how: JoinType
     operator: Choice
     driven: tuple[str, ...] = ()  # what finds candidates
     checked: tuple[str, ...] = ()  # what else they must satisfy

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from dovetail.condition import Call, Condition, Distance, Predicate, describe, text_of
 from dovetail.condition.graph import Graph
+from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
 from dovetail.errors import InputError, PlanError
 from dovetail.matching import PLANE_AND_SPACE, Drive, choose_drive
@@ -20,16 +21,6 @@ from dovetail.planning.plan import Choice, JoinPlan
 from dovetail.planning.statistics import Samples, estimated_pairs
 from dovetail.storage.budget import Budget, Shares
 from dovetail.window import Window
-
-HOW = {
-    "inner": "inner",
-    **dict.fromkeys(["left", "leftouter", "left_outer"], "left"),
-    **dict.fromkeys(["right", "rightouter", "right_outer"], "right"),
-    **dict.fromkeys(["full", "outer", "fullouter", "full_outer"], "full"),
-    **dict.fromkeys(["semi", "leftsemi", "left_semi"], "left_semi"),
-    **dict.fromkeys(["anti", "leftanti", "left_anti"], "left_anti"),
-}
-"""Spark's names of join types, with their aliases."""
 
 KERNELS = {
     "none": ("nested_loop", "nothing to sort or hash by: every pair is a candidate"),
@@ -49,7 +40,7 @@ NESTED_LOOP = Choice("nested_loop", "nothing to hash on or to order by")
 SPARE = 4  # times what tables and their indexes should take: nothing is known of what else will be held
 INDEX_BYTES = 48  # most that an index takes for a row
 
-WINDOWED = ("inner", "left", "left_semi", "left_anti")
+WINDOWED = (JoinType.INNER, JoinType.LEFT, JoinType.LEFT_SEMI, JoinType.LEFT_ANTI)
 
 NESTED_LOOP_ADVICE = (
     "every row is compared with every row of the other side, because nothing orders or hashes both: "
@@ -58,19 +49,17 @@ NESTED_LOOP_ADVICE = (
 OR_ADVICE = "one join for each alternative, without what the earlier ones have found, would avoid that"
 
 
-def join_type(how: str) -> str:
-    """The join type by its main name."""
-    found = HOW.get(str(how).lower())
-    if found is None:
-        raise InputError(f"how must be one of {', '.join(sorted(set(HOW.values())))}; got {how!r}.")
-    return found
-
-
 class Diagonals(Protocol):
     """Makes plans along the diagonal, by a look at rows that can be read by position."""
 
     def plan(
-        self, condition: Condition, how: str, memory_bytes: int | None, parameters: Mapping[str, Any], *, asked: bool
+        self,
+        condition: Condition,
+        how: JoinType,
+        memory_bytes: int | None,
+        parameters: Mapping[str, Any],
+        *,
+        asked: bool,
     ) -> tuple[JoinPlan | None, tuple[str, ...]]:
         """The plan, if it is asked for or pays; else None, and why not, if that was found out."""
 
@@ -79,7 +68,13 @@ class Unseen:
     """Rows that can be read by position, and are not looked at: a request is checked before anything is read."""
 
     def plan(
-        self, condition: Condition, how: str, memory_bytes: int | None, parameters: Mapping[str, Any], *, asked: bool
+        self,
+        condition: Condition,
+        how: JoinType,
+        memory_bytes: int | None,
+        parameters: Mapping[str, Any],
+        *,
+        asked: bool,
     ) -> tuple[JoinPlan | None, tuple[str, ...]]:
         return (JoinPlan(condition, how, Choice(DIAG, "asked for"), memory_bytes=memory_bytes) if asked else None), ()
 
@@ -112,7 +107,7 @@ AT_REST = InputFacts()
 
 def plan_join(
     condition: Condition,
-    how: str = "inner",
+    how: str = JoinType.INNER,
     facts: InputFacts = AT_REST,
     *,
     algorithm: str = "auto",
@@ -123,10 +118,10 @@ def plan_join(
 
     On Spark it is the plan of one cell; a look at the data then adds a router to it.
     """
-    how, given = join_type(how), dict(parameters or {})
+    how, given = JoinType.read(how), dict(parameters or {})
     if facts.window is not None:
         return _within_window(condition, how, facts.window, algorithm, memory_bytes)
-    if facts.on_spark and how != "inner":
+    if facts.on_spark and how is not JoinType.INNER:
         _check_outer(how, facts, algorithm)
     Shares(Budget(memory_bytes), block_rows=1)  # refuses a budget that is too small, before any work
     if given and algorithm == "auto":
@@ -146,14 +141,14 @@ def plan_join(
         plan = _by_operator(condition, how, _named(condition, name), memory_bytes, given)
     elif facts.kind == "progressive":
         plan = _by_operator(condition, how, _as_rows_come(condition, how, memory_bytes, facts.size), memory_bytes)
-    elif facts.on_spark and how == "inner" and condition.equalities and choose_drive(condition).kind == "none":
+    elif facts.on_spark and how is JoinType.INNER and condition.equalities and choose_drive(condition).kind == "none":
         plan = _by_operator(condition, how, _symmetric_hash(condition), memory_bytes)  # no row waits for the others
     else:
         plan = _by_kernel(condition, how, memory_bytes)
     return replace(plan, advice=(*plan.advice, *advice))
 
 
-def _check_outer(how: str, facts: InputFacts, algorithm: str) -> None:
+def _check_outer(how: JoinType, facts: InputFacts, algorithm: str) -> None:
     """Refuse what gives inner joins only on Spark."""
     if facts.kind == "progressive":
         raise PlanError(f"how={how!r}: Spark DataFrames are joined progressively by inner joins only.")
@@ -165,7 +160,7 @@ def _check_outer(how: str, facts: InputFacts, algorithm: str) -> None:
 
 def _along_diagonal(
     condition: Condition,
-    how: str,
+    how: JoinType,
     facts: InputFacts,
     algorithm: str,
     memory_bytes: int | None,
@@ -184,7 +179,7 @@ def _along_diagonal(
     return facts.diagonal.plan(condition, how, memory_bytes, parameters, asked=asked)
 
 
-def _by_kernel(condition: Condition, how: str, memory_bytes: int | None) -> JoinPlan:
+def _by_kernel(condition: Condition, how: JoinType, memory_bytes: int | None) -> JoinPlan:
     """By the kernel of the condition's class, which sees both sides complete."""
     drive = choose_drive(condition)
     kernel = _kernel(drive)
@@ -200,7 +195,7 @@ def _by_kernel(condition: Condition, how: str, memory_bytes: int | None) -> Join
     )
 
 
-def _in_waves(condition: Condition, how: str, algorithm: str, memory_bytes: int | None) -> JoinPlan:
+def _in_waves(condition: Condition, how: JoinType, algorithm: str, memory_bytes: int | None) -> JoinPlan:
     """By small jobs over cells, each of which runs a kernel."""
     if algorithm not in ("auto", WAVES):
         raise PlanError(f"algorithm={algorithm!r} is for progressive joins in process; DataFrames are joined in waves.")
@@ -210,7 +205,7 @@ def _in_waves(condition: Condition, how: str, algorithm: str, memory_bytes: int 
 
 
 def _of_streams(
-    condition: Condition, how: str, facts: InputFacts, algorithm: str, memory_bytes: int | None
+    condition: Condition, how: JoinType, facts: InputFacts, algorithm: str, memory_bytes: int | None
 ) -> JoinPlan:
     """By an operator whose state outlives micro-batches."""
     if not condition.equalities and not facts.ends:
@@ -236,7 +231,7 @@ def _of_streams(
 
 
 def _within_window(
-    condition: Condition, how: str, window: Window, algorithm: str, memory_bytes: int | None
+    condition: Condition, how: JoinType, window: Window, algorithm: str, memory_bytes: int | None
 ) -> JoinPlan:
     """By sorted runs of what the window holds."""
     if algorithm not in ("auto", "spo"):
@@ -282,7 +277,7 @@ def _kernel(drive: Drive) -> Choice:
 
 def _by_operator(
     condition: Condition,
-    how: str,
+    how: JoinType,
     operator: Choice,
     memory_bytes: int | None,
     parameters: Mapping[str, Any] | None = None,
@@ -366,22 +361,26 @@ def _named(condition: Condition, algorithm: str) -> Choice:
     return Choice(algorithm, "asked for" + (f"; {SweepOrder(condition).text}" if algorithm == "pmj" else ""))
 
 
-def _as_rows_come(condition: Condition, how: str, memory_bytes: int | None, size: TableSize | None) -> Choice:
+def _as_rows_come(condition: Condition, how: JoinType, memory_bytes: int | None, size: TableSize | None) -> Choice:
     """For a progressive join in process: what spills, unless everything fits for sure."""
     fits = memory_bytes is None or (size is not None and size.fits(memory_bytes))
-    if condition.equalities and how == "inner" and fits:
+    if condition.equalities and how is JoinType.INNER and fits:
         return _symmetric_hash(condition, "no limit of memory" if memory_bytes is None else "both tables fit in memory")
     found = _spilling(condition, how)
     if found is not None:
         return found
-    if how in operator_class("spo").join_types and (how != "inner" or (fits and choose_drive(condition).predicates)):
-        return Choice("spo", "sorted runs of both sides, kept in memory" + ("" if how == "inner" else f", for {how}"))
+    if how in operator_class("spo").join_types and (
+        how is not JoinType.INNER or (fits and choose_drive(condition).predicates)
+    ):
+        return Choice(
+            "spo", "sorted runs of both sides, kept in memory" + ("" if how is JoinType.INNER else f", for {how}")
+        )
     return NESTED_LOOP
 
 
-def _spilling(condition: Condition, how: str, *, in_batches: bool = False) -> Choice | None:
+def _spilling(condition: Condition, how: JoinType, *, in_batches: bool = False) -> Choice | None:
     name = spilling_operator(Graph.of(condition), how, in_batches=in_batches)
-    wanted = "" if how == "inner" else f", for {how}"
+    wanted = "" if how is JoinType.INNER else f", for {how}"
     match name:
         case "pmj":
             return Choice(

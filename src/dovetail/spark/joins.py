@@ -13,11 +13,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 
 from dovetail.condition import Column, spark_sql, text_of
+from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
 from dovetail.errors import InputError, PlanError
 from dovetail.execution.output import output_schema
 from dovetail.planning.plan import Choice, JoinPlan
-from dovetail.planning.planner import InputFacts, join_type, plan_join
+from dovetail.planning.planner import InputFacts, plan_join
 from dovetail.routing import one_bucket, window_router
 from dovetail.routing.hash import HashRouter
 from dovetail.routing.protocol import Router
@@ -79,7 +80,7 @@ def plan_dataframes(
     if window is not None:
         window = checked_window(window, left, right)
     inputs, bound = (left, right), bind_frames(on, left, right)
-    output = _output(bound, suffix, join_type(how), left)
+    output = _output(bound, suffix, JoinType.read(how), left)
     if not streaming:
         return _plan_tables(inputs, bound, how, algorithm, memory_bytes, options, output)
     facts = InputFacts("stream", on_spark=True, ends=options.end is not None, window=window)
@@ -92,7 +93,7 @@ def plan_dataframes(
 def join_bound(inputs: Inputs, bound: Bound, options: Options) -> DataFrame:
     """The inner join of tables at rest on a condition that was read before."""
     plan = _plan_cell(bound, "inner", InputFacts(on_spark=True), "auto", None)
-    return _plan_cells(inputs, bound, plan, options, _output(bound, "_right", "inner", inputs[0])).frame()
+    return _plan_cells(inputs, bound, plan, options, _output(bound, "_right", JoinType.INNER, inputs[0])).frame()
 
 
 def _plan_cell(bound: Bound, how: str, facts: InputFacts, algorithm: str, memory_bytes: int | None) -> JoinPlan:
@@ -102,7 +103,7 @@ def _plan_cell(bound: Bound, how: str, facts: InputFacts, algorithm: str, memory
     return replace(plan, advice=(*plan.advice, *checked))
 
 
-def _output(bound: Bound, suffix: str, how: str, frame: DataFrame) -> pa.Schema:
+def _output(bound: Bound, suffix: str, how: JoinType, frame: DataFrame) -> pa.Schema:
     """The schema of the result. Where Spark ignores case, a name that differs in case only clashes, too."""
     left, right = bound.visible(Side.LEFT), bound.visible(Side.RIGHT)
     if frame.sparkSession.conf.get("spark.sql.caseSensitive") != "true":
@@ -141,20 +142,20 @@ def _plan_cells(inputs: Inputs, bound: Bound, plan: JoinPlan, options: Options, 
         return Planned(plan, lambda: _join_by_spark(bound, plan, inputs, output))
     plan, look = look_at(bound, plan, options)
     routed = route(plan, look)
-    if plan.how != "full" or is_both_unique(routed):
+    if plan.how is not JoinType.FULL or is_both_unique(routed):
         return Planned(routed.plan, lambda: joined_tables(inputs, bound, routed, output))
     # Rows of both sides are copied, so that no cell alone can tell which have no partner at all.
-    passes = [route(replace(plan, how=how), look) for how in ("left", "right_alone")]
+    passes = [route(replace(plan, how=how), look) for how in (JoinType.LEFT, JoinType.RIGHT_ANTI)]
     first = passes[0].plan
     return Planned(
-        replace(first, how="full", advice=(*first.advice, TWO_PASSES)),
+        replace(first, how=JoinType.FULL, advice=(*first.advice, TWO_PASSES)),
         lambda: reduce(DataFrame.unionAll, (joined_tables(inputs, bound, one, output) for one in passes)),
     )
 
 
 def _needs_spark(bound: Bound, plan: JoinPlan) -> bool:
     """Whether rows have a partner is for Spark alone to say."""
-    return bool(bound.after) and plan.how != "inner"
+    return bool(bound.after) and plan.how is not JoinType.INNER
 
 
 def _by_spark_plan(bound: Bound, plan: JoinPlan) -> JoinPlan:
@@ -227,7 +228,7 @@ def _marked(bound: Bound, side: Side, ends: str) -> DataFrame:
 def _plan_windowed(
     inputs: Inputs, bound: Bound, plan: JoinPlan, window: Window, options: Options, output: pa.Schema
 ) -> Planned:
-    if bound.after and plan.how != "inner":
+    if bound.after and plan.how is not JoinType.INNER:
         parts = " AND ".join(text_of(part) for part in bound.after)
         raise PlanError(
             f"how={plan.how!r} on streams cannot be checked by Spark afterwards, as {parts} would have to be."

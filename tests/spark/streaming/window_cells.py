@@ -16,6 +16,7 @@ import pytest
 from tests.spark.streaming.window_oracle import Results, Source
 
 from dovetail.condition import parse
+from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
 from dovetail.execution.output import output_schema
 from dovetail.planning.planner import InputFacts, plan_join
@@ -125,7 +126,7 @@ def query(
     schemas = (tables[0].schema, tables[1].schema)
     condition = parse(on, *schemas)
     plan = plan_join(condition, how, InputFacts("stream", on_spark=True, window=bounds))
-    output = output_schema(*schemas, "_r", how)
+    output = output_schema(*schemas, "_r", JoinType(how))
     router, _ = window_router(condition, how, cells)
     join = WindowJoin(plan, bounds, cells, partitions, str(state_dir), (0, 0), output, "dovetail", router=router)
     return Query(tables, join)

@@ -9,33 +9,22 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dovetail.condition import Condition
+from dovetail.core.join_types import JoinType
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Matches, Rows, Side
-from dovetail.errors import InputError
 from dovetail.matching.matcher import build_matcher
 from dovetail.operators.pmj.runs import Items
 
 Words = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-WATCHED: dict[str, tuple[Side, ...]] = {
-    "inner": (),
-    "left": (Side.LEFT,),
-    "right": (Side.RIGHT,),
-    "full": (Side.LEFT, Side.RIGHT),
-    "left_semi": (Side.LEFT,),
-    "left_anti": (Side.LEFT,),
-}
-
 
 class Partnered:
     """Rows are numbered from 0 on each side."""
 
-    def __init__(self, how: str) -> None:
-        if how not in WATCHED:
-            raise InputError(f"how must be one of {', '.join(WATCHED)}; got {how!r}.")
+    def __init__(self, how: JoinType) -> None:
         self.how = how
-        self._bits = {side: np.zeros(0, np.uint8) for side in WATCHED[how]}
+        self._bits = {side: np.zeros(0, np.uint8) for side in how.tracked}
 
     def watches(self, side: Side) -> bool:
         return side in self._bits
@@ -43,12 +32,12 @@ class Partnered:
     @property
     def one_sided(self) -> bool:
         """Whether results are left rows only, so that nobody has to list pairs."""
-        return self.how in ("left_semi", "left_anti")
+        return not self.how.emits_pairs
 
     @property
     def gives_alone(self) -> bool:
         """Whether rows without a partner are results."""
-        return self.how not in ("inner", "left_semi")
+        return bool(self.how.preserved)
 
     @property
     def nbytes(self) -> int:
@@ -91,7 +80,7 @@ Check = Callable[[Rows, Rows], tuple[Rows, Rows]]
 
 
 class Giving:
-    def __init__(self, condition: Condition, how: str, counters: Counters) -> None:
+    def __init__(self, condition: Condition, how: JoinType, counters: Counters) -> None:
         self.partnered = Partnered(how)
         self._condition = condition
         self._counters = counters
@@ -99,7 +88,7 @@ class Giving:
     @property
     def pairs_only(self) -> bool:
         """Whether nothing but pairs is given."""
-        return self.partnered.how == "inner"
+        return self.partnered.how is JoinType.INNER
 
     def meet(
         self, left: pa.RecordBatch, right: pa.RecordBatch, numbers: tuple[Words, Words], check: Check | None = None
@@ -110,7 +99,7 @@ class Giving:
         if self.partnered.one_sided:
             rows = np.flatnonzero(matcher.partnered(Side.LEFT))
             first = rows[self.partnered.first(Side.LEFT, numbers[0][rows])]
-            if self.partnered.how == "left_semi":
+            if self.partnered.how is JoinType.LEFT_SEMI:
                 yield Matches.single(Side.LEFT, left, first)
             return
         for lefts, rights in matcher.pairs(ROOM):

@@ -33,11 +33,12 @@ import numpy as np
 import pyarrow as pa
 
 from dovetail.condition.graph import Graph
+from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Matches, Side, slices, take_rows
 from dovetail.errors import InputError
 from dovetail.estimation.measures import Measures
 from dovetail.matching import build_matcher
-from dovetail.operators.pmj.join_types import WATCHED, Giving
+from dovetail.operators.pmj.join_types import Giving
 from dovetail.operators.pmj.memory import arriving
 from dovetail.operators.pmj.pairs import CHUNK, MergedPairs, Tally
 from dovetail.operators.pmj.run_builder import INDEX_BYTES, write_run
@@ -59,7 +60,7 @@ class Pmj:
     spills: ClassVar[bool] = True
     emits_at_arrival: ClassVar[bool] = False
     takes_turns: ClassVar[bool] = False
-    join_types: ClassVar[tuple[str, ...]] = tuple(WATCHED)
+    join_types: ClassVar[tuple[str, ...]] = tuple(how for how in JoinType if how is not JoinType.RIGHT_ANTI)
     parameters: ClassVar[Parameters] = {
         "fan_in": int,
         "first_rows": int | None,
@@ -79,7 +80,9 @@ class Pmj:
         workspace.shares  # noqa: B018  refuses a budget that is too small
         self._limit = workspace.budget.limit  # from the next run or merge on
         self._order = SweepOrder(workspace.condition, workspace.parameters.get("copies", COPIES))
-        self._giving = Giving(workspace.condition, workspace.parameters.get("how", "inner"), workspace.counters)
+        self._giving = Giving(
+            workspace.condition, JoinType.read(workspace.parameters.get("how", "inner")), workspace.counters
+        )
         self._measures = Measures(workspace.parameters.get("measures", {}), workspace.condition.schemas)
         schemas = dict(zip("lr", workspace.condition.schemas, strict=True))
         self._pages = Pages(workspace.blocks, workspace.budget, schemas)

@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 
 from dovetail.condition.graph import Graph
 from dovetail.condition.mirror import mirrored
+from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Matches, Rows, Side, take_rows
 from dovetail.operators.protocol import TWO, Manifest, Parameters, Usage, Workspace
 from dovetail.operators.spo.positions import (
@@ -53,7 +54,8 @@ from dovetail.window import Window
 MOST_PAIRS = 1 << 20  # in one yield
 LEAST = -(2**62)
 EVERYTHING = Window(2**62, 2**62)
-TRACKED = ("left", "left_semi", "left_anti")  # join types that depend on whether a left row has a partner
+TRACKED = (JoinType.LEFT, JoinType.LEFT_SEMI, JoinType.LEFT_ANTI)
+"""Join types that depend on whether a left row has a partner."""
 
 
 class Mine(NamedTuple):
@@ -70,12 +72,12 @@ class Spo:
     spills: ClassVar[bool] = False
     emits_at_arrival: ClassVar[bool] = True
     takes_turns: ClassVar[bool] = False
-    join_types: ClassVar[tuple[str, ...]] = ("inner", *TRACKED)
+    join_types: ClassVar[tuple[str, ...]] = (JoinType.INNER, *TRACKED)
     parameters: ClassVar[Parameters] = {"window": Window | None, "delta": int | None, "self_join": bool}
 
     def __init__(self, workspace: Workspace) -> None:
         self._window: Window = workspace.parameters.get("window") or EVERYTHING
-        self._how: str = workspace.parameters.get("how", "inner")
+        self._how = JoinType.read(workspace.parameters.get("how", "inner"))
         self._self_join: bool = workspace.parameters.get("self_join", False)
         self._budget = workspace.budget
         self._blocks = workspace.blocks
@@ -133,7 +135,7 @@ class Spo:
             return
         partnered = np.zeros(batch.num_rows, np.bool_)
         yield from self._probe(side, batch, places, partnered)
-        reported = partnered.copy() if self._how == "left_semi" else np.zeros(batch.num_rows, np.bool_)
+        reported = partnered.copy() if self._how is JoinType.LEFT_SEMI else np.zeros(batch.num_rows, np.bool_)
         if side is Side.LEFT and reported.any():
             yield Matches.single(side, batch, np.flatnonzero(reported))
         rows = np.arange(batch.num_rows) if stores is None else np.flatnonzero(stores)
@@ -190,7 +192,7 @@ class Spo:
             for run in runs.pop_over(self._oldest(side)):
                 if side is Side.LEFT:
                     yield from self._closed(run, np.ones(run.rows, np.bool_))
-            if side is Side.LEFT and self._how in ("left", "left_anti"):
+            if side in self._how.preserved:
                 for run in runs:
                     yield from self._closed(run, closed(self._window, run.places, self._horizon, self._arrived[side]))
             self._hold(side)
@@ -255,7 +257,7 @@ class Spo:
         started = time.perf_counter()
         matcher = probing.match(kept)
         self.costs.probed(1, time.perf_counter() - started)
-        if all_in and self._how in ("left_semi", "left_anti"):
+        if all_in and not self._how.emits_pairs:
             if side is Side.LEFT:
                 mine.partnered[matcher.partnered(Side.LEFT)] = True
             else:
@@ -269,17 +271,17 @@ class Spo:
                 if self._self_join:
                     good &= mine.places.own[my_rows] != run.places.own[their_rows]
                 my_rows, their_rows = my_rows[good], their_rows[good]
-            if self._how in TRACKED and side is Side.LEFT:
+            if side is Side.LEFT and self._how.tracked:
                 mine.partnered[my_rows] = True
             if self._how in ("inner", "left"):
                 yield Matches.oriented(side, probing.batch, my_rows, run.kept.batch, their_rows)
-            if self._how in TRACKED and side is Side.RIGHT:
+            if side is Side.RIGHT and self._how.tracked:
                 yield from self._matched(run, their_rows)
 
     def _matched(self, run: Run, rows: NDArray[Any]) -> Iterator[Matches]:
         """Left rows that have a partner now; a semi join gives those that had none before."""
         run.partnered[rows] = True
-        if self._how == "left_semi":
+        if self._how is JoinType.LEFT_SEMI:
             new = np.flatnonzero(run.partnered & ~run.reported)
             run.reported[new] = True
             if len(new):
@@ -287,7 +289,7 @@ class Spo:
 
     def _closed(self, run: Run, over: Flags) -> Iterator[Matches]:
         """Left rows whose windows have closed without a partner."""
-        if self._how in ("left", "left_anti"):
+        if self._how.preserved:
             alone = np.flatnonzero(over & ~run.partnered & ~run.reported)
             run.reported |= over
             if len(alone):
@@ -309,7 +311,7 @@ class Spo:
 
     def _timeless(self, side: Side, batch: pa.RecordBatch) -> Iterator[Matches]:
         """In a window of time, rows without a time have no partner, and nothing to wait for."""
-        if self._window.on is not None and side is Side.LEFT and self._how in ("left", "left_anti"):
+        if self._window.on is not None and side in self._how.preserved:
             rows = np.flatnonzero(batch.column(self._window.on[side]).is_null())
             if len(rows):
                 yield Matches.single(side, batch, rows)

@@ -16,6 +16,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 from pyspark.sql.types import GeographyType, GeometryType, MapType, StructField, StructType, VariantType
 
+from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
 from dovetail.execution.tasks import Joining, Work
 from dovetail.matching import choose_drive
@@ -44,19 +45,6 @@ UNEVEN = 1.5  # how much fuller than the average a cell may be
 
 GEO = (GeographyType, GeometryType)
 
-UNIQUE = {
-    **dict.fromkeys(["left", "left_semi", "left_anti"], Side.LEFT),
-    **dict.fromkeys(["right", "right_alone"], Side.RIGHT),
-}
-"""The side whose rows must be in one cell, because whether they have a partner matters."""
-
-KEPT = {
-    **dict.fromkeys(["left", "left_anti"], (Side.LEFT,)),
-    **dict.fromkeys(["right", "right_alone"], (Side.RIGHT,)),
-    "full": (Side.LEFT, Side.RIGHT),
-}
-"""Sides whose rows are results even if they match nothing."""
-
 
 class Look(NamedTuple):
     """What both sides are like; without samples, only how many tasks there shall be."""
@@ -64,6 +52,11 @@ class Look(NamedTuple):
     samples: Samples | None
     tasks: int
     listed: bool = True  # whether pairs are work
+
+
+def unique_side(how: JoinType) -> Side | None:
+    """The side whose rows must be in one cell, because it matters whether they have a partner. A full join has two."""
+    return how.tracked[0] if len(how.tracked) == 1 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +100,7 @@ def route(plan: JoinPlan, look: Look) -> Routed:
     by_operator = not plan.at_rest and plan.operator.name == "nested_loop"
     if look.samples is None or by_operator:
         return _unseen(plan, look, by_operator)
-    task = Task(condition, drive, look.samples, look.tasks, UNIQUE.get(plan.how), look.listed)
+    task = Task(condition, drive, look.samples, look.tasks, unique_side(plan.how), look.listed)
     routing = choose_router(task)
     task_of = in_tasks(routing.loads, look.tasks)
     plan = replace(plan, router=routing.choice, cells=routing.router.cells, tasks=len(set(task_of)))
@@ -121,7 +114,7 @@ def _unseen(plan: JoinPlan, look: Look, by_operator: bool) -> Routed:
         router = HashRouter(plan.condition, look.tasks)
         choice = Choice("hash", "equal keys share a cell")
     else:
-        router, choice = one_bucket(plan.condition, look.tasks, plan.rows or (1, 1), UNIQUE.get(plan.how))
+        router, choice = one_bucket(plan.condition, look.tasks, plan.rows or (1, 1), unique_side(plan.how))
     cells = list(range(router.cells))
     return Routed(replace(plan, router=choice, cells=len(cells), tasks=len(cells)), router, cells, _smaller(plan))
 
@@ -138,7 +131,7 @@ def is_both_unique(routed: Routed) -> bool:
 
 def in_cells(bound: Bound, routed: Routed, work: Rewrite, schema: StructType | str) -> DataFrame:
     """Rows of both sides, brought together by cell and worked on."""
-    tasks, kept = routed.plan.tasks, KEPT.get(routed.plan.how, ())
+    tasks, kept = routed.plan.tasks, routed.plan.how.preserved
     # A number from which Spark reads the task, and which still tells cells of one task apart.
     labels = [task + tasks * cell for cell, task in enumerate(routed.task_of)]
     packed = []

@@ -24,17 +24,17 @@ from pyspark.sql.types import StructField, StructType
 
 from dovetail.condition import Condition
 from dovetail.condition.mirror import mirrored_expression
+from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side, take_rows
 from dovetail.diag.choice import ScanDiagonals, Wish, choose_diagonal, plan_diagonal
 from dovetail.diag.repeated_keys import Repeats
 from dovetail.diag.slices import Range, Sliced, SliceJoin, Survey, cut_slices
 from dovetail.errors import PlanError
 from dovetail.execution.in_process import Step, join_along_diagonal
-from dovetail.execution.output import ONE_SIDED, WITHOUT_PARTNER
 from dovetail.planning.plan import Choice, JoinPlan
-from dovetail.planning.planner import DIAG, InputFacts, join_type, plan_join
+from dovetail.planning.planner import DIAG, InputFacts, plan_join
 from dovetail.sources.parquet_rows import ParquetRows
-from dovetail.spark.batch.tables import KEPT, Look, joined_tables, route, shuffle_partitions, tasks_for
+from dovetail.spark.batch.tables import Look, joined_tables, route, shuffle_partitions, tasks_for
 from dovetail.spark.diag.clusteredness import measured_by
 from dovetail.spark.exchange.partitions import Part, call_in_each_task, in_tasks
 from dovetail.spark.frames.binding import Bound, bind_frames
@@ -162,7 +162,7 @@ def _scans(bound: Bound, inputs: Inputs, how: str) -> tuple[Bound, Scans]:
     for side in Side:
         try:
             rows, filtered = plain_read(inputs[side])
-            if filtered and side in KEPT.get(join_type(how), ()):
+            if filtered and side in JoinType.read(how).preserved:
                 raise NotPlainError("it is filtered, and the join keeps its rows whether they match or not")
         except NotPlainError as reason:
             raise NotPlainError(f"of the {side.name.lower()} side, {reason}") from None
@@ -220,7 +220,7 @@ class DiagonalTables:
     def __init__(self, inputs: Inputs, found: DiagonalPlan, output: pa.Schema, options: Options) -> None:
         self._spark = inputs[0].sparkSession
         self._inputs, self._bound, self._options = inputs, found.bound, options
-        self._fields = _known_whole(result_fields(inputs, output), found.scans, join_type(found.plan.how))
+        self._fields = _known_whole(result_fields(inputs, output), found.scans, found.plan.how)
         sliced = Sliced(found.plan, found.scans, output, found.slices, np.empty(0, np.int64))
         self.left_over, repeated, self._partnered = survey(self._spark, sliced)
         self.sliced = replace(sliced, repeated=repeated)
@@ -247,8 +247,8 @@ class DiagonalTables:
     def hits(self) -> Part:
         """What the task of a slice gives."""
         sliced = self.sliced
-        if ONE_SIDED.get(sliced.plan.how) is sliced.one:  # rows of R1 alone, which the survey has told apart
-            if sliced.plan.how == "left_semi":
+        if sliced.plan.how.only is sliced.one:  # rows of R1 alone, which the survey has told apart
+            if sliced.plan.how is JoinType.LEFT_SEMI:
                 return _ones(sliced, self._partnered, sliced.output.names)
             return _nothing if self._has_rest else _ones(sliced, ~self._partnered, sliced.output.names)
         return _hits(sliced)
@@ -262,43 +262,43 @@ class DiagonalTables:
         sliced, how = self.sliced, self.sliced.plan.how
         one, many = sliced.one, sliced.many
         if not self._has_rest:
-            if one in WITHOUT_PARTNER.get(how, ()) and not self._partnered.all():
+            if one in how.padded and not self._partnered.all():
                 yield self._alone(self._lone_ones())
             return
         affected = range(len(sliced.slices)) if len(sliced.repeated) else np.flatnonzero(self.left_over).tolist()
         left_over = _left_over(sliced, list(affected), self._bound.frames[many].columns)
         many_rows = in_tasks(self._spark, len(affected), left_over, self._side(many))
-        if ONE_SIDED.get(how) is one:
+        if how.only is one:
             yield self._ordinary(how, {one: self._lone_ones(), many: many_rows})
             return
-        of_many = how if ONE_SIDED.get(how) is many else "inner" if not sliced.asks(many) else _preserving(many)
+        of_many = how if how.only is many else _preserving(many) if sliced.asks(many) else JoinType.INNER
         yield self._ordinary(of_many, {one: self._bound.frames[one], many: many_rows})
         if sliced.asks(one):
             frames = {one: self._lone_ones(), many: many_rows}
             if one is Side.RIGHT:
-                yield self._ordinary("right_alone", frames)
+                yield self._ordinary(JoinType.RIGHT_ANTI, frames)
             else:
-                yield self._alone(self._ordinary("left_anti", frames))
+                yield self._alone(self._ordinary(JoinType.LEFT_ANTI, frames))
 
     def _lone_ones(self) -> DataFrame:
         """Rows of R1 without a partner, as far as the survey knows."""
         rows = _ones(self.sliced, ~self._partnered, self._bound.frames[self.sliced.one].columns)
         return in_tasks(self._spark, len(self.sliced.slices), rows, self._side(self.sliced.one))
 
-    def _ordinary(self, how: str, frames: dict[Side, DataFrame]) -> DataFrame:
+    def _ordinary(self, how: JoinType, frames: dict[Side, DataFrame]) -> DataFrame:
         sliced = self.sliced
         bound = replace(self._bound, frames=(frames[Side.LEFT], frames[Side.RIGHT]))
         sizes = {sliced.one: sliced.scans[sliced.one].rows, sliced.many: int(self.left_over.sum())}
         cell = plan_join(
             bound.condition,
-            "right" if how == "right_alone" else how,
+            JoinType.RIGHT if how is JoinType.RIGHT_ANTI else how,
             InputFacts(on_spark=True),
             memory_bytes=sliced.plan.memory_bytes,
         )
         plan = replace(cell, how=how, rows=(sizes[Side.LEFT], sizes[Side.RIGHT]), pairs=float(sizes[sliced.many]))
         tasks = self._options.cells or tasks_for(bound, plan, shuffle_partitions(self._inputs[0]))
         output = sliced.output
-        if how == "left_anti" and sliced.plan.how != "left_anti":
+        if how is JoinType.LEFT_ANTI and sliced.plan.how is not JoinType.LEFT_ANTI:
             output = self._bound.visible(Side.LEFT)
         return joined_tables(self._inputs, bound, route(plan, Look(None, tasks)), output)
 
@@ -319,19 +319,17 @@ class DiagonalTables:
         return carried_schema(self._bound.frames[side].schema.fields)
 
 
-def _known_whole(fields: list[StructField], scans: Scans, how: str) -> list[StructField]:
+def _known_whole(fields: list[StructField], scans: Scans, how: JoinType) -> list[StructField]:
     """The fields, not nullable where neither the files nor the join type have nulls: Spark reads them faster."""
-    known = [
-        whole and side.other not in WITHOUT_PARTNER.get(how, ()) for side in Side for whole in scans[side].without_nulls
-    ]
+    known = [whole and side.other not in how.padded for side in Side for whole in scans[side].without_nulls]
     return [
         StructField(f.name, f.dataType, f.nullable and not whole, f.metadata)
         for f, whole in zip(fields, known, strict=False)
     ]
 
 
-def _preserving(side: Side) -> str:
-    return "left" if side is Side.LEFT else "right"
+def _preserving(side: Side) -> JoinType:
+    return JoinType.LEFT if side is Side.LEFT else JoinType.RIGHT
 
 
 # What tasks do.
@@ -441,7 +439,7 @@ def plan_early_diagonal(
     left: DataFrame, right: DataFrame, on: Any, how: str, memory_bytes: int | None, given: dict[str, Any]
 ) -> tuple[JoinPlan, Scans]:
     refuse_unknown(given, Wish, "a progressive join along the diagonal")
-    bound, scans = wanted_scans(bind_frames(on, left, right), (left, right), "inner")
+    bound, scans = wanted_scans(bind_frames(on, left, right), (left, right), JoinType.INNER)
     facts = InputFacts("progressive", on_spark=True, diagonal=ScanDiagonals(scans))
     plan = plan_join(bound.condition, how, facts, algorithm=DIAG, memory_bytes=memory_bytes, parameters=given)
     return plan, scans

@@ -28,6 +28,7 @@ from dovetail.aggregates import partial_columns
 from dovetail.aggregates.columns import needed
 from dovetail.condition import text_of
 from dovetail.condition.aggregates import Aggregate, parse_aggregates
+from dovetail.core.join_types import JoinType
 from dovetail.core.metrics import Estimate
 from dovetail.core.rows import Phase, Side, empty_batch
 from dovetail.errors import InputError, PlanError
@@ -154,7 +155,7 @@ def _waves(
     output = output_schema(*schemas, suffix)
     wanted = parse_aggregates(options.aggregate, *schemas, session_zone(left)) if options.aggregate else ()
     _check_bounded(wanted)
-    work: Work = Joining(bound.condition, "inner", output, bound.extra)
+    work: Work = Joining(bound.condition, JoinType.INNER, output, bound.extra)
     if wanted:
         work = Aggregating(bound.condition, wanted, ())
     return _Waves(bound, plan, output, tuple(wanted), work, options)

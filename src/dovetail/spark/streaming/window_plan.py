@@ -43,7 +43,7 @@ class WindowJoin:
     @property
     def has_timers(self) -> bool:
         """Whether windows have to close while nothing arrives."""
-        return self.window.idle is not None and self.plan.how in ("left", "left_anti") and not self.aggregates
+        return self.window.idle is not None and bool(self.plan.how.preserved) and not self.aggregates
 
     @property
     def labels(self) -> list[int]:

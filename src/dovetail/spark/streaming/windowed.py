@@ -71,7 +71,7 @@ def _to_cells(side: Side, join: WindowJoin) -> Rewrite:
     labels = np.array(join.labels, np.int32)
     schema = join.plan.condition.schema(side)
     # Rows that match nothing are results of some join types and of aggregates, and may be late.
-    wanted = bool(join.aggregates) or join.plan.how in ("left", "left_anti")
+    wanted = bool(join.aggregates) or bool(join.plan.how.preserved)
     kept = join.window.by_time or (wanted and side is Side.LEFT)
 
     roles = list(Side) if join.self_join and join.router is not None else [side]  # else one packet is for both
