@@ -22,7 +22,7 @@ from dovetail.diag.choice import ScanDiagonals
 from dovetail.errors import InputError, PlanError
 from dovetail.execution.at_rest import count_at_rest
 from dovetail.execution.in_process import Step, join_along_diagonal, join_progressively, join_tables
-from dovetail.execution.monitor import Witness
+from dovetail.execution.monitor import JoinMonitor
 from dovetail.execution.multiway import join_several, multi_schema
 from dovetail.execution.output import output_schema
 from dovetail.execution.parallel import plan_workers
@@ -239,7 +239,7 @@ def progressive(
     if workers > 1:
         steps = join_progressively(plan, inputs[0], inputs[1], suffix, aggregates=aggregates, workers=workers)
         return _told_by_steps(steps, heading, recording)
-    witness = Witness(recording.tell, heading.join)
+    witness = JoinMonitor(recording.tell, heading.join)
     running = join_progressively(plan, inputs[0], inputs[1], suffix, wait_ms, retry, witness, aggregates)
     return running.wrapped(lambda steps: recording.of(steps, heading))
 
@@ -365,7 +365,7 @@ def _called(rows: Any, side: Side) -> str:
 
 def _told_by_steps(steps: Iterator[Step], heading: Heading, recording: Recording | None) -> Iterator[Step]:
     """Joins of which no more is known than their steps tell."""
-    return steps if recording is None else recording.of(Witness(recording.tell).steps(steps), heading)
+    return steps if recording is None else recording.of(JoinMonitor(recording.tell).steps(steps), heading)
 
 
 def _plan_tables(

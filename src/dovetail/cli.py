@@ -31,7 +31,7 @@ from dovetail.core.tables import check_output, dataset_of, format_of, plain_sche
 from dovetail.errors import DovetailError, InputError
 from dovetail.execution.in_process import Step
 from dovetail.execution.output import output_schema
-from dovetail.monitoring.options import Viewing, announce
+from dovetail.monitoring.options import MonitorOptions, announce
 from dovetail.monitoring.progress_bar import watched
 from dovetail.monitoring.recording import Recording
 from dovetail.monitoring.server import watch as watch_run
@@ -198,7 +198,7 @@ def join(
     With --live, --watch, --record or --report they are joined in this process as they are read, by an algorithm that
     answers early.
     """
-    viewing = Viewing(live, watch, port, record, report)
+    viewing = MonitorOptions(live, watch, port, record, report)
     as_it_comes = viewing.wanted or _any_remote(left, right)
     request = Request(left, right, on, how, suffix, memory, algorithm, in_process or as_it_comes, as_it_comes)
     request.check()
@@ -317,7 +317,7 @@ def _join_in_process(request: Request, out: Path, observer: Observer | None) -> 
     return rows
 
 
-def _join_watched(request: Request, out: Path, viewing: Viewing) -> int:
+def _join_watched(request: Request, out: Path, viewing: MonitorOptions) -> int:
     rows = 0
     schemas = [plain_schema(schema) for schema in request.schemas()]
     schema = output_schema(schemas[0], schemas[1], request.suffix, JoinType.read(request.how))

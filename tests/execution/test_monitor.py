@@ -9,7 +9,7 @@ from tests.monitoring.runs import Clock
 from dovetail.core.metrics import Estimate, Moment
 from dovetail.core.rows import Arrival, End, Event, Phase, Side, Stall
 from dovetail.execution.in_process import Step
-from dovetail.execution.monitor import Witness
+from dovetail.execution.monitor import JoinMonitor
 from dovetail.operators.protocol import Usage
 
 BATCH = pa.RecordBatch.from_pydict({"k": [1, 2, 3]})
@@ -22,7 +22,7 @@ class Scene:
     def __init__(self) -> None:
         self.clock = Clock()
         self.told: list[Moment] = []
-        self.witness = Witness(self.told.append, ("l", "r"), self.clock)
+        self.witness = JoinMonitor(self.told.append, ("l", "r"), self.clock)
         self.clock.now = 100.0  # a join may begin long after it was made
         self.witness.meet(lambda: Usage(7, 0, 8, 0), lambda: Estimate(9.0, 8.0, 10.0, 0.95))
 
@@ -106,5 +106,5 @@ def test_steps_of_which_nothing_else_is_known() -> None:
     told: list[Moment] = []
     estimate = Estimate(9.0, 8.0, 10.0, 0.95)
     steps = [Step(BATCH, Phase.CLEANUP, 3 * n, estimate) for n in (1, 2)]
-    assert list(Witness(told.append).steps(steps)) == steps
+    assert list(JoinMonitor(told.append).steps(steps)) == steps
     assert (told[-1].results, told[-1].estimate, told[-1].resident_rows) == (6, estimate, None)

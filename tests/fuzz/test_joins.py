@@ -24,7 +24,7 @@ from tests.fuzz.pairs import check_pairs, check_values, pair_width, pairs_of
 import dovetail
 from dovetail.condition import parse
 from dovetail.execution import chunked
-from dovetail.matching import choose_drive
+from dovetail.matching import choose_strategy
 from dovetail.matching import matcher as build
 from dovetail.matching.strategy import KINDS
 
@@ -68,8 +68,8 @@ def test_every_class_of_predicate_is_drawn() -> None:
     drawn = set()
     for seed in range(400):
         case = draw(seed)
-        drive = choose_drive(parse(case.on.spark, case.left.schema, case.right.schema, in_process=True))
-        drawn.add((drive.kind, bool(drive.equal)))
+        strategy = choose_strategy(parse(case.on.spark, case.left.schema, case.right.schema, in_process=True))
+        drawn.add((strategy.kind, bool(strategy.equal)))
     assert drawn == {(kind, equal) for kind in KINDS for equal in (False, True)}
 
 

@@ -9,11 +9,11 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class LeftError(Exception):
+class QueueClosedError(Exception):
     """Nobody is at the other end any more."""
 
 
-class Channel(Generic[T]):
+class BoundedQueue(Generic[T]):
     def __init__(self, most: int) -> None:
         self._most = most
         self._items: deque[T] = deque()
@@ -25,7 +25,7 @@ class Channel(Generic[T]):
         with self._changed:
             self._changed.wait_for(lambda: self._closed or len(self._items) < self._most)
             if self._closed:
-                raise LeftError
+                raise QueueClosedError
             self._items.append(item)
             self._changed.notify_all()
 
@@ -34,7 +34,7 @@ class Channel(Generic[T]):
         with self._changed:
             self._changed.wait_for(lambda: self._closed or bool(self._items))
             if self._closed:
-                raise LeftError
+                raise QueueClosedError
             self._changed.notify_all()
             return self._items.popleft()
 

@@ -206,7 +206,7 @@ def one_batch(table: pa.Table | Iterable[pa.RecordBatch], schema: pa.Schema) -> 
     return pa.concat_batches(batches)
 
 
-def pieces_of(counts: NDArray[np.int64], total: int, most: int) -> Iterator[tuple[int, int, int]]:
+def chunk_ranges(counts: NDArray[np.int64], total: int, most: int) -> Iterator[tuple[int, int, int]]:
     """Consecutive rows (start, end, pairs) with at most `most` pairs each; more only where a single row has more."""
     if total == 0:
         return

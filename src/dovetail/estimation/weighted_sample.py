@@ -30,7 +30,7 @@ LEAST_ERROR = 0.05  # of an expectation, relative
 Numbers = NDArray[np.float64]
 
 
-class Draws:
+class WeightedSample:
     """Units by number, in the order in which they are drawn."""
 
     def __init__(self, weights: Sequence[float] | Numbers, seed: int = 0) -> None:

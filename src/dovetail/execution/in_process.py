@@ -15,12 +15,12 @@ from dovetail.errors import PlanError
 from dovetail.execution.at_rest import Watch, join_at_rest
 from dovetail.execution.chunked import Chunked, chunk_size
 from dovetail.execution.driver import Driver
-from dovetail.execution.monitor import Witness
+from dovetail.execution.monitor import JoinMonitor
 from dovetail.execution.output import output_schema
 from dovetail.execution.parallel import ParallelJoin, plan_workers
-from dovetail.execution.progressive import Running
+from dovetail.execution.progressive import ProgressiveJoin
 from dovetail.execution.sampling import Sampling
-from dovetail.execution.steps import Outlook, Rows, Sizes, Step
+from dovetail.execution.steps import Rows, Sizes, Step, StepBuilder
 from dovetail.execution.tasks import Joining
 from dovetail.operators.protocol import JoinOperator, Workspace
 from dovetail.operators.registry import operator_class
@@ -76,10 +76,10 @@ def join_progressively(
     suffix: str,
     wait_ms: float = WAIT_MS,
     retry: Retry | None = None,
-    witness: Witness | None = None,
+    witness: JoinMonitor | None = None,
     aggregates: Mapping[str, str] | None = None,
     workers: int = 1,
-) -> Running[Step]:
+) -> ProgressiveJoin[Step]:
     """Results as they come, or aggregates over them: rows of tables arrive in turn, those of sources when they come."""
     schema = output_schema(*plan.condition.schemas, suffix, plan.how)
     sizes = Sizes.announced(left, right)
@@ -103,11 +103,11 @@ def in_parallel(
     sizes: Sizes,
     aggregates: Mapping[str, str] | None,
     workers: int,
-) -> Running[Step]:
+) -> ProgressiveJoin[Step]:
     """The same by several threads."""
     plan, cells = plan_workers(plan, tables, workers)
     join = ParallelJoin(plan, cells, schema, STREAM_ROWS, sizes, aggregates or {})
-    return Running(join.steps(sizes.watch(in_turn(tables, STREAM_ROWS * plan.cells))), join)
+    return ProgressiveJoin(join.steps(sizes.watch(in_turn(tables, STREAM_ROWS * plan.cells))), join)
 
 
 def join_along_diagonal(
@@ -133,9 +133,9 @@ def run(
     batch_rows: int,
     line_bytes: int = 0,
     sizes: Sizes | None = None,
-    witness: Witness | None = None,
+    witness: JoinMonitor | None = None,
     aggregates: Mapping[str, str] | None = None,
-) -> Running[Step]:
+) -> ProgressiveJoin[Step]:
     """Drive the plan's operator. What is wrong with its parameters is said at once.
 
     `line_bytes`: what rows that have come and wait may take; it is set aside from the budget.
@@ -150,14 +150,14 @@ def run(
     parameters = {**plan.parameters} if plan.how == "inner" else {**plan.parameters, "how": plan.how}
     workspace = Workspace(Graph.of(plan.condition), budget, blocks, batch_rows, counters, parameters=parameters)
     kind = operator_class(plan.operator.name)
-    outlook = Outlook(workspace, sizes, aggregates or {}, pairs_only=plan.how == "inner")
+    outlook = StepBuilder(workspace, sizes, aggregates or {}, pairs_only=plan.how == "inner")
     if "measures" in kind.parameters:  # it tells the estimator of blocks of its own
         parameters["measures"] = aggregates or {}
     elif is_expected and plan.how == "inner" and "window" not in parameters:
         rows = (sizes.rows[0], sizes.rows[1])
         events = Sampling(workspace, outlook.measures, rows, owned=line_bytes > 0).watch(events)
     operator = kind(workspace)
-    return Running(_steps(operator, workspace, events, schema, outlook, witness), operator)
+    return ProgressiveJoin(_steps(operator, workspace, events, schema, outlook, witness), operator)
 
 
 def _steps(
@@ -165,8 +165,8 @@ def _steps(
     workspace: Workspace,
     events: Iterable[Event],
     schema: pa.Schema,
-    outlook: Outlook,
-    witness: Witness | None,
+    outlook: StepBuilder,
+    witness: JoinMonitor | None,
 ) -> Generator[Step, None, None]:
     """Leaving the loop early frees memory and files."""
     counters = workspace.counters

@@ -39,7 +39,7 @@ class Steplike(Protocol):
 S = TypeVar("S", bound=Steplike)
 
 
-class Witness:
+class JoinMonitor:
     """Sees what a join takes and finds, and tells of it."""
 
     def __init__(self, tell: Watcher, names: Sequence[str] = (), clock: Callable[[], float] = time.monotonic) -> None:

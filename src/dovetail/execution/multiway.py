@@ -18,8 +18,8 @@ from dovetail.core.rows import (
     Matches,
     Rows,
     Side,
+    chunk_ranges,
     one_batch,
-    pieces_of,
     take_rows,
 )
 from dovetail.errors import InputError
@@ -27,7 +27,7 @@ from dovetail.execution.driver import Driver
 from dovetail.execution.in_process import BATCH_ROWS, in_turn, one_after_the_other
 from dovetail.execution.output import result_batches
 from dovetail.kernels.sorted_probe import expand
-from dovetail.matching import build_matcher, choose_drive
+from dovetail.matching import build_matcher, choose_strategy
 from dovetail.operators.protocol import Workspace
 from dovetail.operators.registry import operator_class
 from dovetail.planning.statistics import estimated_pairs, sample_table
@@ -97,7 +97,7 @@ def join_order(graph: Graph, inputs: Inputs) -> tuple[str, list[Step]]:
 def _pairs(edge: Edge, inputs: Inputs) -> float:
     tables = [pa.Table.from_batches([inputs[alias]]) for alias in (edge.left, edge.right)]
     samples = [sample_table(edge.condition, side, tables[side]) for side in Side]
-    return estimated_pairs(edge.condition, choose_drive(edge.condition), (samples[0], samples[1]))
+    return estimated_pairs(edge.condition, choose_strategy(edge.condition), (samples[0], samples[1]))
 
 
 def _extended(steps: Sequence[Step], inputs: Inputs, partial: Partial, most: int) -> Iterator[Partial]:
@@ -117,7 +117,7 @@ def _extended(steps: Sequence[Step], inputs: Inputs, partial: Partial, most: int
         counts = np.bincount(lefts, minlength=len(known)).astype(np.int64)
         starts = np.cumsum(counts) - counts
         partners, matches = rights[order], counts[which]
-        for begin, end, size in pieces_of(matches, int(matches.sum()), most):
+        for begin, end, size in chunk_ranges(matches, int(matches.sum()), most):
             taken, places = expand(starts[which], matches, begin, end, size)
             more = {alias: rows[taken] for alias, rows in partial.items()}
             more[step.new] = partners[places]

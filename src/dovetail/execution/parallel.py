@@ -25,15 +25,15 @@ import pyarrow as pa
 
 from dovetail.condition.graph import Graph
 from dovetail.core.metrics import Counters
-from dovetail.core.queue import Channel, LeftError
+from dovetail.core.queue import BoundedQueue, QueueClosedError
 from dovetail.core.rows import Arrival, End, Event, Matches, Phase, Side, empty_batch, take_rows
 from dovetail.errors import PlanError
 from dovetail.estimation.measures import Measures
 from dovetail.execution.driver import Driver
 from dovetail.execution.output import result_batches
 from dovetail.execution.sampling import Sampling
-from dovetail.execution.steps import Outlook, Sizes, Step
-from dovetail.matching import choose_drive
+from dovetail.execution.steps import Sizes, Step, StepBuilder
+from dovetail.matching import choose_strategy
 from dovetail.operators.protocol import Workspace
 from dovetail.operators.registry import operator_class
 from dovetail.planning.plan import JoinPlan
@@ -76,10 +76,10 @@ def plan_workers(plan: JoinPlan, tables: tuple[pa.Table, pa.Table], workers: int
     if plan.how != "inner":
         raise PlanError(f"workers are for inner joins; how is {plan.how!r}.")
     samples = [sample_table(plan.condition, side, tables[side]) for side in Side]
-    drive = choose_drive(plan.condition)
+    strategy = choose_strategy(plan.condition)
     # Grids are cut finer anyway; of hashes, too, a worker needs some, so that work can be evened out.
-    tasks = FINER * workers if drive.equal else workers
-    task = Task(plan.condition, drive, (samples[0], samples[1]), tasks)
+    tasks = FINER * workers if strategy.equal else workers
+    task = Task(plan.condition, strategy, (samples[0], samples[1]), tasks)
     routing = choose_router(task)
     cells = Cells(routing.router, in_tasks(routing.loads, workers))
     memory = None if plan.memory_bytes is None else plan.memory_bytes // routing.router.cells
@@ -109,12 +109,12 @@ class ParallelJoin:
         self._nothing = empty_batch(schema)
         workspace = self._workspace(BlockStore())
         operator_class(plan.operator.name)(workspace)  # what is wrong with its parameters is said at once
-        self._outlook = Outlook(workspace, sizes, aggregates, pairs_only=True)
+        self._outlook = StepBuilder(workspace, sizes, aggregates, pairs_only=True)
         rows = (sizes.rows[0], sizes.rows[1])
         self._sampling = Sampling(workspace, self._outlook.measures, rows, owned=False, all_meet=False)
         workers = 1 + max(cells.workers)
-        self._lines: list[Channel[tuple[int, Event]]] = [Channel(AHEAD) for _ in range(workers)]
-        self._found: Channel[Item] = Channel(AHEAD * workers)
+        self._lines: list[BoundedQueue[tuple[int, Event]]] = [BoundedQueue(AHEAD) for _ in range(workers)]
+        self._found: BoundedQueue[Item] = BoundedQueue(AHEAD * workers)
 
     def steps(self, events: Iterable[Event]) -> Generator[Step, None, None]:
         """Leaving the loop early stops the threads and frees memory and files."""
@@ -157,7 +157,7 @@ class ParallelJoin:
     # What the threads do.
 
     def _feed(self, events: Iterable[Event]) -> None:
-        with suppress(LeftError):
+        with suppress(QueueClosedError):
             try:
                 position = [0, 0]
                 for event in events:
@@ -184,7 +184,7 @@ class ParallelJoin:
         """All cells of a worker, until both sides of all of them have ended."""
         blocks = BlockStore()
         measures = Measures(self._aggregates, self._plan.condition.schemas)
-        with suppress(LeftError):
+        with suppress(QueueClosedError):
             try:
                 mine = [cell for cell, owner in enumerate(self._cells.workers) if owner == worker]
                 drivers = {cell: self._driver(blocks) for cell in mine}

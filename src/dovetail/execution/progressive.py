@@ -13,7 +13,7 @@ from dovetail.storage.budget import parse_bytes
 S = TypeVar("S")
 
 
-class Running(Iterator[S], Generic[S]):
+class ProgressiveJoin(Iterator[S], Generic[S]):
     """Steps as they come. Leaving the loop, `close` and the end of a `with` free memory and files."""
 
     def __init__(self, steps: Generator[S, None, None], operator: JoinOperator | ParallelJoin) -> None:
@@ -32,21 +32,21 @@ class Running(Iterator[S], Generic[S]):
             )
         resize(None if memory is None else parse_bytes(memory))
 
-    def wrapped(self, wrap: Callable[[Iterator[S]], Iterator[S]]) -> Running[S]:
+    def wrapped(self, wrap: Callable[[Iterator[S]], Iterator[S]]) -> ProgressiveJoin[S]:
         """The same join, with its steps passed through something."""
-        return Running(_all_of(wrap, self), self._operator)
+        return ProgressiveJoin(_all_of(wrap, self), self._operator)
 
     def close(self) -> None:
         self._steps.close()
 
-    def __enter__(self) -> Running[S]:
+    def __enter__(self) -> ProgressiveJoin[S]:
         return self
 
     def __exit__(self, *_: Any) -> None:
         self.close()
 
 
-def _all_of(wrap: Callable[[Iterator[S]], Iterator[S]], running: Running[S]) -> Generator[S, None, None]:
+def _all_of(wrap: Callable[[Iterator[S]], Iterator[S]], running: ProgressiveJoin[S]) -> Generator[S, None, None]:
     try:
         yield from wrap(running)
     finally:

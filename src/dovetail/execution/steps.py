@@ -62,7 +62,7 @@ def _row_count(rows: Rows) -> int | None:
     return count if isinstance(count, int) and count >= 0 else None
 
 
-class Outlook:
+class StepBuilder:
     """Results as steps, with what is expected after each of them."""
 
     def __init__(self, workspace: Workspace, sizes: Sizes, aggregates: Mapping[str, str], *, pairs_only: bool) -> None:

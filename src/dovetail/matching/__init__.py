@@ -3,14 +3,14 @@
 from dovetail.matching.kernel_pairs import Matcher
 from dovetail.matching.matcher import Parts, build_matcher, most_selective
 from dovetail.matching.preparation import PLANE_AND_SPACE
-from dovetail.matching.strategy import Drive, choose_drive
+from dovetail.matching.strategy import Strategy, choose_strategy
 
 __all__ = [
     "PLANE_AND_SPACE",
-    "Drive",
     "Matcher",
     "Parts",
+    "Strategy",
     "build_matcher",
-    "choose_drive",
+    "choose_strategy",
     "most_selective",
 ]

@@ -27,7 +27,7 @@ from dovetail.kernels.windows import Windows
 from dovetail.matching.kernel_pairs import Flags, Listed, Prepared
 from dovetail.matching.operands import Batches, CodePair, Operands, read_operands
 from dovetail.matching.preparation import OPERATORS, listed
-from dovetail.matching.strategy import Drive, choose_drive, to_check
+from dovetail.matching.strategy import Strategy, choose_strategy, to_check
 
 ROOM = 1 << 18  # candidates that are checked at a time
 
@@ -100,34 +100,34 @@ LARGE_GROUP = 1 << 14  # pairs of equal keys from which on a kernel is worth its
 def build_matcher(condition: Condition, left: pa.RecordBatch, right: pa.RecordBatch) -> Parts:
     """A matcher for two complete sides."""
     batches = (left, right)
-    drive = choose_drive(condition)
-    operands = read_operands(condition, batches, drive.equal_keys, drive.ordered_keys, drive.is_metric)
+    strategy = choose_strategy(condition)
+    operands = read_operands(condition, batches, strategy.equal_keys, strategy.ordered_keys, strategy.is_metric)
     if not operands.complete:  # decimals too long to subtract: every pair is a candidate
-        drive = replace(drive, kind="none", predicates=())
+        strategy = replace(strategy, kind="none", predicates=())
     if operands.equal is None:
-        drive, operands = _narrowed(drive, operands, _driving(drive, operands))
-        part = Part(listed(drive, operands, batches), operands.rows, to_check(condition, drive.predicates))
+        strategy, operands = _narrowed(strategy, operands, _driving(strategy, operands))
+        part = Part(listed(strategy, operands, batches), operands.rows, to_check(condition, strategy.predicates))
         return Parts(batches, (part,))
     equal = band.prepare(*operands.equal, 0, 0)
-    exact = _same_keys(drive, equal, operands, batches)
-    covered = drive.equal if exact else ()
-    if drive.kind == "none":
+    exact = _same_keys(strategy, equal, operands, batches)
+    covered = strategy.equal if exact else ()
+    if strategy.kind == "none":
         return Parts(batches, (Part(Prepared(windows, equal), operands.rows, to_check(condition, covered)),))
-    return Parts(batches, tuple(_groups(condition, drive, equal, operands, batches, exact)))
+    return Parts(batches, tuple(_groups(condition, strategy, equal, operands, batches, exact)))
 
 
-def _driving(drive: Drive, operands: Operands) -> tuple[int, ...]:
+def _driving(strategy: Strategy, operands: Operands) -> tuple[int, ...]:
     """Which of the predicates find candidates: all, but of three and more inequalities only two."""
-    if drive.kind != "two_inequalities":
-        return tuple(range(len(drive.predicates)))
-    return most_selective(drive.predicates, operands.ordered)
+    if strategy.kind != "two_inequalities":
+        return tuple(range(len(strategy.predicates)))
+    return most_selective(strategy.predicates, operands.ordered)
 
 
-def _narrowed(drive: Drive, operands: Operands, chosen: tuple[int, ...]) -> tuple[Drive, Operands]:
-    if len(chosen) == len(drive.predicates):
-        return drive, operands
+def _narrowed(strategy: Strategy, operands: Operands, chosen: tuple[int, ...]) -> tuple[Strategy, Operands]:
+    if len(chosen) == len(strategy.predicates):
+        return strategy, operands
     return (
-        replace(drive, predicates=tuple(drive.predicates[i] for i in chosen)),
+        replace(strategy, predicates=tuple(strategy.predicates[i] for i in chosen)),
         operands._replace(ordered=tuple(operands.ordered[i] for i in chosen)),
     )
 
@@ -152,13 +152,13 @@ def _some(size: int, seed: int) -> Rows:
     return np.arange(size) if size <= SAMPLE else np.random.default_rng(seed).choice(size, SAMPLE, replace=False)
 
 
-def _same_keys(drive: Drive, equal: Windows, operands: Operands, batches: Batches) -> bool:
+def _same_keys(strategy: Strategy, equal: Windows, operands: Operands, batches: Batches) -> bool:
     """Whether all rows that share a code share their keys too, so that no candidate has to be checked.
 
     Codes of a single key of fixed width are exact. With hashes, every row of a group is compared with one row of the
     other side.
     """
-    if len(drive.equal) == 1 and is_fixed(type_of(drive.equal[0].left)):
+    if len(strategy.equal) == 1 and is_fixed(type_of(strategy.equal[0].left)):
         return True
     partnered = np.flatnonzero(equal.ends > equal.starts)
     starts, ends = equal.starts[partnered], equal.ends[partnered]
@@ -167,13 +167,13 @@ def _same_keys(drive: Drive, equal: Windows, operands: Operands, batches: Batche
     offsets = np.arange(int(widths.sum())) - np.repeat(np.cumsum(widths) - widths, widths)
     lefts = np.concatenate([equal.left[partnered], np.repeat(equal.left[partnered[first]], widths)])
     rights = np.concatenate([equal.right[starts], equal.right[np.repeat(starts[first], widths) + offsets]])
-    sources = tuple(source for predicate in drive.equal for source in predicate.source)
+    sources = tuple(source for predicate in strategy.equal for source in predicate.source)
     rows = operands.rows
     return bool(matching(sources, batches[0], rows[0][lefts], batches[1], rows[1][rights]).all())
 
 
 def _groups(
-    condition: Condition, drive: Drive, equal: Windows, operands: Operands, batches: Batches, exact: bool
+    condition: Condition, strategy: Strategy, equal: Windows, operands: Operands, batches: Batches, exact: bool
 ) -> list[Part]:
     """One part for all small groups of equal keys, and one for each large group."""
     partnered = np.flatnonzero(equal.ends > equal.starts)
@@ -185,7 +185,7 @@ def _groups(
     large = pairs >= LARGE_GROUP
     small = partnered[np.repeat(~large, lengths)]
     rest = Windows(equal.left[small], equal.right, equal.starts[small], equal.ends[small])
-    covered = drive.equal if exact else ()
+    covered = strategy.equal if exact else ()
     parts = [Part(Prepared(windows, rest), operands.rows, to_check(condition, covered))]
     if not large.any():
         return parts
@@ -197,11 +197,11 @@ def _groups(
         rows = operands.rows[0][lefts], operands.rows[1][rights]
         return Operands(rows, None, tuple((left[lefts], right[rights]) for left, right in operands.ordered))
 
-    of_largest = _driving(drive, inside(int(np.argmax(pairs))))
+    of_largest = _driving(strategy, inside(int(np.argmax(pairs))))
     for group in np.flatnonzero(large).tolist():
         mine = inside(group)
-        chosen = _driving(drive, mine) if pairs[group] >= OWN_CHOICE else of_largest
-        driving, mine = _narrowed(drive, mine, chosen)
+        chosen = _driving(strategy, mine) if pairs[group] >= OWN_CHOICE else of_largest
+        driving, mine = _narrowed(strategy, mine, chosen)
         checks = to_check(condition, (*covered, *driving.predicates))
         parts.append(Part(listed(driving, mine, batches), mine.rows, checks))
     return parts

@@ -39,7 +39,7 @@ from dovetail.kernels.listing import Check
 from dovetail.kernels.windows import Windows
 from dovetail.matching.kernel_pairs import All, Flags, Listed, Others, Prepared
 from dovetail.matching.operands import Batches, CodePair, Operands
-from dovetail.matching.strategy import Drive
+from dovetail.matching.strategy import Strategy
 
 OPERATORS = {"<": cross.LESS, "<=": cross.LESS_EQUAL, ">": cross.GREATER, ">=": cross.GREATER_EQUAL}
 PLANE_AND_SPACE = (2, 3)  # dimensions
@@ -47,9 +47,9 @@ DOUBLE, SINGLE = 2.0**-50, 2.0**-20  # relative errors, with room to spare
 HUGE = 2.0**60
 
 
-def listed(drive: Drive, operands: Operands, batches: Batches) -> Listed:
+def listed(strategy: Strategy, operands: Operands, batches: Batches) -> Listed:
     """The kernel of the class, prepared for the rows of the operands."""
-    match drive.predicates:
+    match strategy.predicates:
         case []:
             return All(len(operands.rows[0]), len(operands.rows[1]))
         case [Rectangles() as predicate]:

@@ -35,7 +35,7 @@ KINDS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Drive:
+class Strategy:
     """How candidates are found: by equal keys, if there are any, and within them by another class of predicate."""
 
     kind: str  # the class besides equality, one of KINDS
@@ -68,10 +68,10 @@ def keys_of(predicate: Predicate) -> list[KeyPair]:
     return [(predicate.left, predicate.right)]
 
 
-def choose_drive(condition: Condition) -> Drive:
+def choose_strategy(condition: Condition) -> Strategy:
     """The class of predicate with the best kernel, beside all equalities."""
     kind, predicates = _class([p for p in condition.predicates if not isinstance(p, Equal)])
-    return Drive(kind, condition.equalities, predicates)
+    return Strategy(kind, condition.equalities, predicates)
 
 
 def _class(predicates: Sequence[Predicate]) -> tuple[str, tuple[Predicate, ...]]:

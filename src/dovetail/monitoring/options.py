@@ -16,7 +16,7 @@ from dovetail.monitoring.server import watch
 from dovetail.monitoring.terminal import show
 
 
-class Viewing(NamedTuple):
+class MonitorOptions(NamedTuple):
     """How a join is looked at while it runs, and afterwards."""
 
     live: bool

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 from dovetail.core.metrics import Estimate, Moment, SourceState
 from dovetail.errors import InputError
-from dovetail.monitoring.snapshot import DONE, FAILED, RUNNING, STOPPED, Glance, Heading, Noted, glance_at
+from dovetail.monitoring.snapshot import DONE, FAILED, RUNNING, STOPPED, Heading, Noted, RunSnapshot, glance_at
 
 
 def to_line(second: float, moment: Moment) -> dict[str, Any]:
@@ -194,7 +194,7 @@ class Recording:
 
     # What a reader does.
 
-    def glance(self) -> Glance:
+    def glance(self) -> RunSnapshot:
         """As it is now."""
         return glance_at(self, self.moments[:])
 
@@ -310,7 +310,7 @@ def _heading(values: dict[str, Any]) -> Heading:
 SUFFIX = ".jsonl"
 
 
-class Gallery:
+class Catalogue:
     """Runs by name. A name is looked up among those that are there: it never becomes a path."""
 
     def __init__(self, what: Recording | str | os.PathLike[str]) -> None:

@@ -26,7 +26,7 @@ from dovetail.errors import InputError
 from dovetail.monitoring import plot
 from dovetail.monitoring import summary as figures
 from dovetail.monitoring.html import Html, tag, together
-from dovetail.monitoring.recording import Gallery, Recording
+from dovetail.monitoring.recording import Catalogue, Recording
 from dovetail.monitoring.report import POLICY, document
 from dovetail.monitoring.snapshot import RUNNING
 from dovetail.monitoring.view import body
@@ -99,7 +99,7 @@ class Server:
     """Runs in threads of its own from the start until it is closed."""
 
     def __init__(self, what: Recording | str | os.PathLike[str], port: int = 0) -> None:
-        gallery = Gallery(what)
+        gallery = Catalogue(what)
         try:
             self._server = _HttpServer((HOST, port), _Handler)
         except (OSError, OverflowError) as error:
@@ -143,7 +143,7 @@ def watch(what: Recording | str | os.PathLike[str], port: int = 0) -> Server:
 
 class _HttpServer(ThreadingHTTPServer):
     daemon_threads = True
-    gallery: Gallery
+    gallery: Catalogue
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         super().__init__(address, handler)

@@ -55,7 +55,7 @@ class Run(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Glance:
+class RunSnapshot:
     heading: Heading
     moments: Sequence[Noted]  # some of them, if there are many; the last is the latest
     seconds: float  # it has taken
@@ -72,14 +72,14 @@ class Glance:
         return self.outcome == RUNNING
 
 
-def glance_at(run: Run, noted: Sequence[Noted]) -> Glance:
+def glance_at(run: Run, noted: Sequence[Noted]) -> RunSnapshot:
     seconds, latest = run.seconds, run.latest
     if run.heading is not None and run.heading.batched:
         noted = [*noted[:1], *(after for before, after in pairwise(noted) if after.moment != before.moment)]
     last = Noted(max(seconds, noted[-1].second if noted else 0.0), latest)
     again = len(noted) > 1 and noted[-1].moment is latest
     moments = [*_some(noted[:-1] if again else noted), last]
-    return Glance(run.heading or Heading("", ()), moments, last.second, run.outcome, run.error, run.silent_s)
+    return RunSnapshot(run.heading or Heading("", ()), moments, last.second, run.outcome, run.error, run.silent_s)
 
 
 def _some(moments: Sequence[Noted]) -> Sequence[Noted]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from dovetail.core.metrics import Moment, SourceState
 from dovetail.monitoring.progress_bar import short
-from dovetail.monitoring.snapshot import DONE, FAILED, STOPPED, Glance, Noted
+from dovetail.monitoring.snapshot import DONE, FAILED, STOPPED, Noted, RunSnapshot
 
 PHASES = {
     "preparing": "not yet begun",
@@ -38,12 +38,12 @@ class PhaseRow(NamedTuple):
     share: float  # of all results
 
 
-def state(glance: Glance) -> str:
+def state(glance: RunSnapshot) -> str:
     """The phase of a run, or how it ended."""
     return _busy(_before(glance), glance.latest) if glance.running else glance.outcome
 
 
-def sources(glance: Glance) -> list[SourceState]:
+def sources(glance: RunSnapshot) -> list[SourceState]:
     """Where the sources are now."""
     before, last = _before(glance), glance.latest
     return [replace(source, state=_source_state(before, last, n)) for n, source in enumerate(last.sources)]
@@ -64,7 +64,7 @@ def source_bands(moments: Sequence[Noted], number: int) -> list[Band]:
     )
 
 
-def _before(glance: Glance) -> Moment:
+def _before(glance: RunSnapshot) -> Moment:
     """The moment that was noted before the latest."""
     return glance.moments[-2 if len(glance.moments) > 1 else -1].moment
 
@@ -97,7 +97,7 @@ def _merged(bands: Iterator[Band]) -> list[Band]:
     return merged
 
 
-def by_phase(glance: Glance) -> list[PhaseRow]:
+def by_phase(glance: RunSnapshot) -> list[PhaseRow]:
     """Time and results of each phase that took place."""
     last = glance.latest
     total = max(1, last.results)
@@ -113,7 +113,7 @@ def first_result_s(moments: Sequence[Noted]) -> float | None:
     return next((noted.second for noted in moments if noted.moment.results), None)
 
 
-def rate(glance: Glance) -> float:
+def rate(glance: RunSnapshot) -> float:
     """Results per second, of late; of the whole run when it is over."""
     moments = glance.moments
     last = moments[-1]
@@ -137,7 +137,7 @@ def peak(moments: Sequence[Noted], name: str) -> int | None:
     return max((rows for noted in moments if (rows := getattr(noted.moment, name)) is not None), default=None)
 
 
-def expectation(glance: Glance) -> str:
+def expectation(glance: RunSnapshot) -> str:
     """How many results there will be, in words."""
     estimate, results = glance.latest.estimate, glance.latest.results
     if glance.outcome == DONE:
@@ -150,7 +150,7 @@ def expectation(glance: Glance) -> str:
     return f"about {short(estimate.total)}, {bounds}".replace("%", " %")
 
 
-def missing(glance: Glance) -> str:
+def missing(glance: RunSnapshot) -> str:
     """What a reader should know before trusting the figures; empty, if nothing."""
     if glance.outcome == FAILED:
         return glance.error or "the join failed"

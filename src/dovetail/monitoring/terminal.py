@@ -17,7 +17,7 @@ from rich.text import Text
 from dovetail.monitoring import summary as figures
 from dovetail.monitoring.progress_bar import LINE_S, REDRAW_S, clock_time, short
 from dovetail.monitoring.recording import Recording
-from dovetail.monitoring.snapshot import FAILED, Glance, Heading, Noted
+from dovetail.monitoring.snapshot import FAILED, Heading, Noted, RunSnapshot
 
 BARS = "▁▂▃▄▅▆▇█"
 STRIP = "━"
@@ -50,7 +50,7 @@ class Panel:
             yield Group(*_rows(self._recording.glance(), min(options.max_width, WIDEST)))
 
 
-def _rows(glance: Glance, width: int) -> Iterator[RenderableType]:
+def _rows(glance: RunSnapshot, width: int) -> Iterator[RenderableType]:
     yield _title(glance.heading, width)
     yield Text(glance.heading.on, "cyan", no_wrap=True, overflow="ellipsis")
     yield Text()
@@ -80,13 +80,13 @@ def _title(heading: Heading, width: int) -> Table:
     return top
 
 
-def _state(glance: Glance) -> Text:
+def _state(glance: RunSnapshot) -> Text:
     state = figures.state(glance)
     said = figures.PHASES.get(state) or figures.OUTCOMES.get(state, "")
     return _row((f"● {state}", COLOURS.get(state, "")), (said if said != state else "", "bright_black"))
 
 
-def _results(glance: Glance) -> Text:
+def _results(glance: RunSnapshot) -> Text:
     parts = [
         (f"{glance.latest.results:,}", "bold"),
         (f"{short(figures.rate(glance))}/s", ""),
@@ -97,7 +97,7 @@ def _results(glance: Glance) -> Text:
     return _row(*parts, label="results")
 
 
-def _held(glance: Glance) -> Iterator[Text]:
+def _held(glance: RunSnapshot) -> Iterator[Text]:
     resident, spilled = glance.latest.resident_rows, glance.latest.spilled_rows
     if resident is not None:
         parts = [(f"{resident:,} rows in memory", "")]

@@ -7,7 +7,7 @@ from dovetail.monitoring import summary as figures
 from dovetail.monitoring.html import Html, percent, tag, together
 from dovetail.monitoring.progress_bar import short
 from dovetail.monitoring.recording import Recording
-from dovetail.monitoring.snapshot import DONE, Glance, Heading, Noted
+from dovetail.monitoring.snapshot import DONE, Heading, Noted, RunSnapshot
 
 ROWS_IN_TABLE = 24  # of the data behind the plots
 
@@ -27,7 +27,7 @@ def body(recording: Recording) -> Html:
     )
 
 
-def _header(glance: Glance) -> Html:
+def _header(glance: RunSnapshot) -> Html:
     heading = glance.heading
     state = figures.state(glance)
     said = figures.PHASES.get(state, "") or figures.OUTCOMES.get(state, "")
@@ -48,7 +48,7 @@ def _header(glance: Glance) -> Html:
     )
 
 
-def _tiles(glance: Glance) -> Html:
+def _tiles(glance: RunSnapshot) -> Html:
     moments, last = glance.moments, glance.latest
     first = figures.first_result_s(moments)
     tiles = [
@@ -83,7 +83,7 @@ def _tiles(glance: Glance) -> Html:
     )
 
 
-def _results(glance: Glance) -> Html:
+def _results(glance: RunSnapshot) -> Html:
     moments = glance.moments
     found = [(noted.second, float(noted.moment.results)) for noted in moments]
     estimates = [(noted.second, noted.moment.estimate) for noted in moments if noted.moment.estimate is not None]
@@ -124,7 +124,7 @@ def _results(glance: Glance) -> Html:
     )
 
 
-def _held(glance: Glance) -> Html | None:
+def _held(glance: RunSnapshot) -> Html | None:
     moments = [noted for noted in glance.moments if noted.moment.resident_rows is not None]
     if not moments:
         return None
@@ -160,7 +160,7 @@ def _held_then(noted: Noted) -> list[str]:
     return [plot.seconds(second), f"{moment.resident_rows or 0:,} in memory", f"{moment.spilled_rows or 0:,} on disk"]
 
 
-def _sources(glance: Glance) -> Html | None:
+def _sources(glance: RunSnapshot) -> Html | None:
     sources = figures.sources(glance)
     if not sources:
         return None
@@ -183,7 +183,7 @@ def _sources(glance: Glance) -> Html | None:
     return _section("Sources", together(*lanes, tag("div", axis, class_="chart"), key))
 
 
-def _phases(glance: Glance) -> Html | None:
+def _phases(glance: RunSnapshot) -> Html | None:
     rows = figures.by_phase(glance)
     if not rows:
         return None
@@ -226,7 +226,7 @@ def _plan(heading: Heading) -> Html:
     )
 
 
-def _data(glance: Glance) -> Html:
+def _data(glance: RunSnapshot) -> Html:
     """The plots as numbers."""
     moments = glance.moments
     step = max(1, -(-len(moments) // ROWS_IN_TABLE))

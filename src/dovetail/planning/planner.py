@@ -13,7 +13,7 @@ from dovetail.condition.graph import Graph
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
 from dovetail.errors import InputError, PlanError
-from dovetail.matching import PLANE_AND_SPACE, Drive, choose_drive
+from dovetail.matching import PLANE_AND_SPACE, Strategy, choose_strategy
 from dovetail.operators.diner.keys import ordering_predicate
 from dovetail.operators.pmj.sweep_order import SweepOrder
 from dovetail.operators.registry import check_join_type, check_parameters, operator_class, operator_spec
@@ -141,7 +141,9 @@ def plan_join(
         plan = _by_operator(condition, how, _named(condition, name), memory_bytes, given)
     elif facts.kind == "progressive":
         plan = _by_operator(condition, how, _as_rows_come(condition, how, memory_bytes, facts.size), memory_bytes)
-    elif facts.on_spark and how is JoinType.INNER and condition.equalities and choose_drive(condition).kind == "none":
+    elif (
+        facts.on_spark and how is JoinType.INNER and condition.equalities and choose_strategy(condition).kind == "none"
+    ):
         plan = _by_operator(condition, how, _symmetric_hash(condition), memory_bytes)  # no row waits for the others
     else:
         plan = _by_kernel(condition, how, memory_bytes)
@@ -181,14 +183,14 @@ def _along_diagonal(
 
 def _by_kernel(condition: Condition, how: JoinType, memory_bytes: int | None) -> JoinPlan:
     """By the kernel of the condition's class, which sees both sides complete."""
-    drive = choose_drive(condition)
-    kernel = _kernel(drive)
+    strategy = choose_strategy(condition)
+    kernel = _kernel(strategy)
     return JoinPlan(
         condition,
         how,
         kernel,
-        driven=_driven(drive),
-        checked=checked_beside(condition, (*drive.equal, *drive.predicates)),
+        driven=_driven(strategy),
+        checked=checked_beside(condition, (*strategy.equal, *strategy.predicates)),
         at_rest=True,
         memory_bytes=memory_bytes,
         advice=_advice(condition) if kernel.name == "nested_loop" else (),
@@ -244,13 +246,13 @@ def _within_window(
             raise InputError(
                 f"the window is of time on {name!r}, which is not a timestamp of the {Side(side).name.lower()} side."
             )
-    drive = choose_drive(condition)
+    strategy = choose_strategy(condition)
     return JoinPlan(
         condition,
         how,
         Choice("spo", f"sorted runs of both streams, within {window.text}"),
-        driven=_driven(drive),
-        checked=checked_beside(condition, (*drive.equal, *drive.predicates)),
+        driven=_driven(strategy),
+        checked=checked_beside(condition, (*strategy.equal, *strategy.predicates)),
         memory_bytes=memory_bytes,
         delays=window.delay_lines,
     )
@@ -258,21 +260,21 @@ def _within_window(
 
 def with_estimate(plan: JoinPlan, samples: Samples) -> JoinPlan:
     """The plan with what samples of both sides tell."""
-    pairs = estimated_pairs(plan.condition, choose_drive(plan.condition), samples)
+    pairs = estimated_pairs(plan.condition, choose_strategy(plan.condition), samples)
     return replace(plan, rows=(samples[0].rows, samples[1].rows), pairs=pairs)
 
 
-def _kernel(drive: Drive) -> Choice:
-    what = " AND ".join(describe(p) for p in drive.predicates)
-    if drive.equal:
-        keys = " AND ".join(describe(p) for p in drive.equal)
-        if drive.kind == "none":
+def _kernel(strategy: Strategy) -> Choice:
+    what = " AND ".join(describe(p) for p in strategy.predicates)
+    if strategy.equal:
+        keys = " AND ".join(describe(p) for p in strategy.equal)
+        if strategy.kind == "none":
             return Choice("equality", f"both sides sorted by {keys} and merged")
-        return Choice(f"equality, {drive.kind}", f"groups of equal {keys}, joined by {what} within")
-    match drive.predicates:
+        return Choice(f"equality, {strategy.kind}", f"groups of equal {keys}, joined by {what} within")
+    match strategy.predicates:
         case [Distance(left)] if len(left) not in PLANE_AND_SPACE:
             return Choice(*KERNELS["similarity"])
-    return Choice(*KERNELS[drive.kind])
+    return Choice(*KERNELS[strategy.kind])
 
 
 def _by_operator(
@@ -305,15 +307,15 @@ def _finders(operator: Choice, condition: Condition) -> tuple[Predicate, ...]:
     if operator.name == "pmj":
         return SweepOrder(condition).predicates
     if operator.name == "spo":
-        drive = choose_drive(condition)
-        return (*drive.equal, *drive.predicates)
+        strategy = choose_strategy(condition)
+        return (*strategy.equal, *strategy.predicates)
     if operator.name == "diner" and not condition.equalities:
         return tuple(p for p in (ordering_predicate(condition),) if p is not None and p in condition.predicates)
     return condition.equalities
 
 
-def _driven(drive: Drive) -> tuple[str, ...]:
-    equal, others = ([describe(p) for p in predicates] for predicates in (drive.equal, drive.predicates))
+def _driven(strategy: Strategy) -> tuple[str, ...]:
+    equal, others = ([describe(p) for p in predicates] for predicates in (strategy.equal, strategy.predicates))
     if len(others) > 2:  # inequalities: the data decides
         others = [f"the two that the fewest pairs satisfy of {', '.join(others)}"]
     return (*equal, *others)
@@ -344,7 +346,7 @@ def spilling_operator(graph: Graph, how: str, *, in_batches: bool = False) -> st
     names: tuple[str, ...] = ("miner", "pmj")
     if inputs == len(Side):
         condition = graph.condition
-        kind = choose_drive(condition).kind
+        kind = choose_strategy(condition).kind
         by_one_key = bool(condition.equalities) or (in_batches and kind in ("band", "one_inequality"))
         names = ("diner", "pmj") if by_one_key else ("pmj",)
     for name in names:
@@ -370,7 +372,7 @@ def _as_rows_come(condition: Condition, how: JoinType, memory_bytes: int | None,
     if found is not None:
         return found
     if how in operator_class("spo").join_types and (
-        how is not JoinType.INNER or (fits and choose_drive(condition).predicates)
+        how is not JoinType.INNER or (fits and choose_strategy(condition).predicates)
     ):
         return Choice(
             "spo", "sorted runs of both sides, kept in memory" + ("" if how is JoinType.INNER else f", for {how}")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dovetail.condition import Condition, columns_of, keyed_rows
 from dovetail.core.codes import Words, is_fixed, numbers, rough_codes
 from dovetail.core.rows import Side, empty_batch, take_rows
-from dovetail.matching import Drive, build_matcher
+from dovetail.matching import Strategy, build_matcher
 
 SAMPLE = 4096  # rows of a side
 CROSS = 1024  # rows of a side, where every pair of them has to be looked at
@@ -76,14 +76,14 @@ def sample_table(condition: Condition, side: Side, table: pa.Table) -> Sample:
     return Sample(table.num_rows, batch)
 
 
-def measure(condition: Condition, drive: Drive, side: Side, batch: pa.RecordBatch) -> Reach | None:
+def measure(condition: Condition, strategy: Strategy, side: Side, batch: pa.RecordBatch) -> Reach | None:
     """How far the keys of a batch reach; None if there are none, or if nobody needs to know."""
-    if drive.kind not in ORDERED or drive.equal:
+    if strategy.kind not in ORDERED or strategy.equal:
         return None
-    _, columns = keyed_rows(condition, side, batch, [pair[side] for pair in drive.ordered_keys])
+    _, columns = keyed_rows(condition, side, batch, [pair[side] for pair in strategy.ordered_keys])
     if not len(columns[0]):
         return None
-    return Reach(_boxes([rough_codes(column) for column in columns]), tuple(_longest(drive, side, columns)))
+    return Reach(_boxes([rough_codes(column) for column in columns]), tuple(_longest(strategy, side, columns)))
 
 
 def _boxes(codes: list[Words]) -> NDArray[np.int64]:
@@ -95,10 +95,10 @@ def _boxes(codes: list[Words]) -> NDArray[np.int64]:
     return np.stack([np.stack(both, axis=1) for both in ends], axis=1)
 
 
-def _longest(drive: Drive, side: Side, columns: list[pa.Array]) -> list[float]:
+def _longest(strategy: Strategy, side: Side, columns: list[pa.Array]) -> list[float]:
     """The ordered keys of an overlap are (l.low, r.high), (l.high, r.low)."""
     if (
-        drive.kind not in ("overlap", "rectangles")
+        strategy.kind not in ("overlap", "rectangles")
         or len({c.type for c in columns}) > 1
         or not is_fixed(columns[0].type)
     ):
@@ -112,11 +112,11 @@ def _longest(drive: Drive, side: Side, columns: list[pa.Array]) -> list[float]:
     return lengths
 
 
-def estimated_pairs(condition: Condition, drive: Drive, samples: Samples) -> float:
+def estimated_pairs(condition: Condition, strategy: Strategy, samples: Samples) -> float:
     """About how many pairs match."""
     if not all(sample.batch.num_rows for sample in samples):
         return 0.0
-    if drive.kind == "none" and not drive.equal:
+    if strategy.kind == "none" and not strategy.equal:
         samples = (samples[0].thinned(CROSS, Side.LEFT), samples[1].thinned(CROSS, Side.RIGHT))
     found = build_matcher(condition, samples[0].batch, samples[1].batch).count()
     return found * samples[0].weight * samples[1].weight

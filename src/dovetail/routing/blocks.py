@@ -133,7 +133,7 @@ class BlockRouter:
     blocks: tuple[Blocks, Blocks]
     cell_of: NDArray[np.int32]  # by left and right block; -1: they do not meet
 
-    deals = False
+    needs_spread = False
 
     @property
     def cells(self) -> int:

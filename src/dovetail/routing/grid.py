@@ -154,7 +154,7 @@ class GridRouter:
         return self.grid_cells if self.pieces is None else int(self.pieces.sum())
 
     @property
-    def deals(self) -> bool:
+    def needs_spread(self) -> bool:
         return self.pieces is not None
 
     def route(self, side: Side, batch: pa.RecordBatch, spread: Spread) -> Visits:

@@ -37,7 +37,7 @@ class HashRouter:
     heavy: Mapping[int, Heavy] = field(default_factory=dict)  # by hash
 
     @property
-    def deals(self) -> bool:
+    def needs_spread(self) -> bool:
         return bool(self.heavy)
 
     def route(self, side: Side, batch: pa.RecordBatch, spread: Spread) -> Visits:

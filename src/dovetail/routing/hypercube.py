@@ -46,7 +46,7 @@ class Hypercube:
     def cells(self) -> int:
         return prod(dimension.share for dimension in self.dimensions)
 
-    def deals(self, alias: str) -> bool:
+    def needs_spread(self, alias: str) -> bool:
         """Whether it uses `spread` for an input, so that the caller must see to a repeatable one."""
         return any(dimension.dealt == alias and dimension.share > 1 for dimension in self.dimensions)
 

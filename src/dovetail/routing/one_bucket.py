@@ -32,7 +32,7 @@ class OneBucketRouter:
         return self.lines * self.columns
 
     @property
-    def deals(self) -> bool:
+    def needs_spread(self) -> bool:
         return self.cells > 1
 
     @classmethod

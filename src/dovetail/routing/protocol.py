@@ -29,7 +29,7 @@ class Router(Protocol):
         """Cells are numbered from 0 to this number, exclusive."""
 
     @property
-    def deals(self) -> bool:
+    def needs_spread(self) -> bool:
         """Whether it uses `spread` at all, so that the caller must see to a repeatable one."""
 
     def route(self, side: Side, batch: pa.RecordBatch, spread: Spread) -> Visits: ...

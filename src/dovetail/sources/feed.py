@@ -76,7 +76,7 @@ class Feed:
     # What the threads do.
 
     def _read(self, number: int) -> None:
-        with suppress(_LeftError):
+        with suppress(_QueueClosedError):
             try:
                 for piece in self._readers[number].pieces():
                     self._put(number, piece.batch)
@@ -97,7 +97,7 @@ def _names(inputs: int) -> list[str]:
     return [side.name.lower() for side in Side] if inputs == len(Side) else [f"{n + 1}." for n in range(inputs)]
 
 
-class _LeftError(Exception):
+class _QueueClosedError(Exception):
     """Nobody takes from the line any more."""
 
 
@@ -123,7 +123,7 @@ class _Line:
                 )
                 self._bytes[number] += size
             if self._closed:
-                raise _LeftError
+                raise _QueueClosedError
             self._events.append(event)
             self._arrived = time.monotonic()
             self._changed.notify_all()

@@ -15,7 +15,7 @@ M_MMAP_THRESHOLD = -3  # as glibc's malloc.h has it
 LARGE = 1 << 17  # bytes
 
 
-def give_back() -> None:
+def trim_heap() -> None:
     """Return what nobody uses, as far as it is next to each other."""
     pa.default_memory_pool().release_unused()
     trim = _function("malloc_trim")

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.core.rows import Rows, pieces_of
+from dovetail.core.rows import Rows, chunk_ranges
 from dovetail.kernels.sorted_probe import expand
 
 Keys = NDArray[Any]
@@ -105,7 +105,7 @@ class OrderedIndex:
         """
         for run in list(self._runs):
             starts, counts = run.ranges(low, high, low_closed, high_closed)
-            for start, end, pairs in pieces_of(counts, int(counts.sum()), most):
+            for start, end, pairs in chunk_ranges(counts, int(counts.sum()), most):
                 probing, positions = expand(starts, counts, start, end, pairs)
                 probing, rows = self._alive(probing, run.rows[positions])
                 if len(rows):

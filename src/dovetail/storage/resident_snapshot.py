@@ -45,7 +45,7 @@ class Saved(NamedTuple):
     serials: Serials
 
 
-class SavedRows:
+class ResidentSnapshot:
     def __init__(self, store: BlockStore, schema: pa.Schema, stem: str) -> None:
         self._store = store
         self._schema = schema

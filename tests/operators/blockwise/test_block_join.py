@@ -4,13 +4,13 @@ import random
 import pytest
 
 from dovetail.core.rows import Side
-from dovetail.operators.blockwise.block_join import Rectangle
+from dovetail.operators.blockwise.block_join import BlockSchedule
 
 
 @pytest.mark.parametrize("seed", range(200))
 def test_every_pair_of_blocks_exactly_once_while_both_sides_grow(seed: int) -> None:
     rng = random.Random(seed)
-    rectangle = Rectangle()
+    rectangle = BlockSchedule()
     blocks = {Side.LEFT: rng.randrange(4), Side.RIGHT: rng.randrange(4)}
     done: list[tuple[int, int]] = []
     growing = True
@@ -26,7 +26,7 @@ def test_every_pair_of_blocks_exactly_once_while_both_sides_grow(seed: int) -> N
             assert whole <= set(done)  # the completed rectangle
         if not growing:
             break
-        rectangle = Rectangle.from_json(json.loads(json.dumps(rectangle.to_json())))
+        rectangle = BlockSchedule.from_json(json.loads(json.dumps(rectangle.to_json())))
         blocks[rng.choice(list(Side))] += rng.randrange(3)
         growing = rng.random() < 0.8
     assert sorted(done) == [(i, j) for i in range(blocks[Side.LEFT]) for j in range(blocks[Side.RIGHT])]

@@ -3,27 +3,27 @@
 import numpy as np
 
 from dovetail.core.rows import Side
-from dovetail.operators.hashing.reported_pairs import Ledger
+from dovetail.operators.hashing.reported_pairs import ReportedPairs
 from dovetail.storage.residence import NEVER
 
 L, R = Side.LEFT, Side.RIGHT
 
 
-def reported(ledger: Ledger, left: tuple[int, int], right: tuple[int, int]) -> bool:
+def reported(ledger: ReportedPairs, left: tuple[int, int], right: tuple[int, int]) -> bool:
     """Of one pair; each row is (arrived, left)."""
     [out] = ledger.reported(0, *(np.array([tick]) for row in (left, right) for tick in row))
     return bool(out)
 
 
 def test_rows_that_were_in_memory_together_have_met() -> None:
-    ledger = Ledger(1)
+    ledger = ReportedPairs(1)
     assert reported(ledger, (1, 5), (4, 9))
     assert not reported(ledger, (1, 5), (6, 9))
     assert reported(ledger, (1, NEVER), (6, NEVER))
 
 
 def test_a_task_has_found_one_in_memory_and_the_other_on_disk() -> None:
-    ledger = Ledger(1)
+    ledger = ReportedPairs(1)
     ledger.met_disk(L, 0, 10)
     assert reported(ledger, (8, 12), (3, 5))
     assert reported(ledger, (8, NEVER), (3, 5))
@@ -34,7 +34,7 @@ def test_a_task_has_found_one_in_memory_and_the_other_on_disk() -> None:
 
 def test_one_and_the_same_task_must_have_found_both() -> None:
     """As printed, the last task is compared with the other row: the pair would be lost."""
-    ledger = Ledger(1)
+    ledger = ReportedPairs(1)
     ledger.met_disk(L, 0, 4)
     ledger.met_disk(L, 0, 20)
     left, right = (2, 6), (8, 10)  # in memory at 4, when the other had not come; long gone at 20
@@ -42,7 +42,7 @@ def test_one_and_the_same_task_must_have_found_both() -> None:
 
 
 def test_what_may_be_missing_moves_with_the_rows() -> None:
-    ledger = Ledger(1)
+    ledger = ReportedPairs(1)
     ledger.flushed(R, 0, np.array([1, 1, 1]), 2)  # three right rows leave
     ledger.arrived(L, np.array([2]))  # two left rows come at 3: six pairs may be missing
     ledger.flushed(R, 0, np.array([1]), 4)  # has met them
@@ -57,7 +57,7 @@ def test_what_may_be_missing_moves_with_the_rows() -> None:
 
 
 def test_it_goes_on_from_its_state() -> None:
-    ledger, again = Ledger(1), Ledger(1)
+    ledger, again = ReportedPairs(1), ReportedPairs(1)
     ledger.flushed(R, 0, np.array([1]), 2)
     ledger.met_disk(L, 0, 10)
     again.restore(ledger.to_json())

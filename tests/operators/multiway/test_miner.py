@@ -17,8 +17,8 @@ from dovetail.core.rows import Rows
 from dovetail.errors import InputError
 from dovetail.matching.links import Attribute
 from dovetail.operators.multiway.expansion import Paths
-from dovetail.operators.multiway.expected_results import Worth
-from dovetail.operators.multiway.miner import Benefits, Miner
+from dovetail.operators.multiway.expected_results import ExpectedResultsPolicy
+from dovetail.operators.multiway.miner import BenefitPolicy, Miner
 from dovetail.operators.protocol import Manifest, Workspace
 from dovetail.operators.registry import operator_class
 from dovetail.simulation.laboratory import simulate_multi
@@ -30,7 +30,7 @@ from dovetail.testing.several import check_multi_run, random_multi_schedule
 CHAIN = "a.k = b.k AND b.x = c.x AND c.s = d.s"
 
 
-class Ledger:
+class ReportedPairs:
     """Results since the last flush of each input, kept apart from the operator: what its counters must add up to."""
 
     def __init__(self, miner: Miner) -> None:
@@ -96,7 +96,7 @@ def test_statistics_are_what_they_are_from_scratch(seed: int) -> None:
     tables = {alias: random_table(rng, rng.choice([8, 14, 20])) for alias in "abcd"}
     rows = {alias: table.num_rows for alias, table in tables.items()}
     schedule = [event for event in random_multi_schedule(rng, rows) if event[0] != "restart"]
-    ledgers: dict[int, Ledger] = {}
+    ledgers: dict[int, ReportedPairs] = {}
 
     def watch(miner: Any) -> None:
         if id(miner) in ledgers:
@@ -106,7 +106,7 @@ def test_statistics_are_what_they_are_from_scratch(seed: int) -> None:
 
     def watched(self: Miner, workspace: Workspace) -> None:
         original(self, workspace)
-        ledgers[id(self)] = Ledger(self)
+        ledgers[id(self)] = ReportedPairs(self)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Miner, "__init__", watched)
@@ -159,7 +159,7 @@ def test_the_clock_spares_rows_that_were_used() -> None:
     drained(miner.arrive(2, rows([2, 4])))
     drained(miner.arrive(0, rows([2, 4])))
     policy = miner._policy
-    assert isinstance(policy, Benefits)
+    assert isinstance(policy, BenefitPolicy)
     policy.flush()
     residents = miner._state.residents["b"]
     assert sorted(residents.codes(residents.attributes[0]).tolist()) == [2, 4]
@@ -175,7 +175,7 @@ def test_worth_is_the_number_of_results_to_expect() -> None:
     drained(miner.arrive(2, rows([1, 1, 1, 2])))
     drained(miner.arrive(0, rows([1, 2])))
     policy = miner._policy
-    assert isinstance(policy, Worth)
+    assert isinstance(policy, ExpectedResultsPolicy)
     worth = policy.of_all()
     assert worth["b"][0] > worth["b"][1] > worth["b"][2]
     assert worth["a"][0] > worth["a"][1]

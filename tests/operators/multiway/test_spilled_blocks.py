@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from dovetail.operators.multiway.spilled_blocks import Box, Cell, Turn
+from dovetail.operators.multiway.spilled_blocks import BlockOdometer, Cell, Turn
 
 
 def combinations(cell: Cell) -> set[tuple[int, ...]]:
@@ -19,7 +19,7 @@ def test_every_combination_of_blocks_is_joined_once(seed: int) -> None:
     rng = random.Random(seed)
     inputs = rng.choice([2, 3, 3, 4])
     blocks = [rng.choice([0, 1, 2]) for _ in range(inputs)]
-    box, done = Box(), set[tuple[int, ...]]()
+    box, done = BlockOdometer(), set[tuple[int, ...]]()
 
     def turn(outer: int) -> Turn:
         order = [i for i in range(inputs) if i != outer]
@@ -35,7 +35,7 @@ def test_every_combination_of_blocks_is_joined_once(seed: int) -> None:
             cell = Cell.from_json(json.loads(json.dumps(cell.to_json())))
             assert not combinations(cell) & done
             done.update(combinations(cell))
-            box = Box.from_json(json.loads(json.dumps(box.to_json())))
+            box = BlockOdometer.from_json(json.loads(json.dumps(box.to_json())))
             inside = set(product(*(range(joined) for joined in box.joined)))
             assert inside <= done
             outside = done - inside
@@ -55,7 +55,7 @@ def test_every_combination_of_blocks_is_joined_once(seed: int) -> None:
 
 def test_what_surely_finds_nothing_is_left_out() -> None:
     blocks = [1, 3, 4]
-    box = Box()
+    box = BlockOdometer()
     seen = []
     while (cell := box.advance(blocks, lambda outer: Turn((1, 2), (1, 1, 1)))) is not None:
         seen.append(tuple(r.start for r in cell.blocks))

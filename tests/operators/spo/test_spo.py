@@ -15,7 +15,7 @@ from dovetail.condition.graph import Graph
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Side
 from dovetail.operators.protocol import Workspace
-from dovetail.operators.spo.sorted_part import Keeping
+from dovetail.operators.spo.sorted_part import PartBuilder
 from dovetail.operators.spo.spo import Spo
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget
@@ -184,7 +184,7 @@ def test_runs_are_sorted_by_the_two_inequalities_that_find_the_fewest() -> None:
     table = pa.table({"all": [0] * rows, "a": list(range(rows)), "b": rng.sample(range(rows), rows)})
     condition = parse("l.all <= r.all AND l.a < r.a AND l.b > r.b", table.schema, table.schema)
     batch = table.combine_chunks().to_batches()[0]
-    keeping = Keeping(condition)
+    keeping = PartBuilder(condition)
     unknown, known = keeping.keep(batch), keeping.keep(batch, batch)
     probing = keeping.probing(batch)
     assert probing.match(known).candidates() < probing.match(unknown).candidates()
@@ -199,7 +199,7 @@ def test_runs_are_sorted_by_columns_that_rise_together_where_the_inequalities_go
     table = pa.table({"c": [rng.random() for _ in a], "a": a, "b": [x + rng.gauss(0, 1e-3) for x in a]})
     condition = parse("l.c < r.c - 0.1 AND l.a < r.a AND l.b > r.b", table.schema, table.schema)
     batch = table.combine_chunks().to_batches()[0]
-    keeping = Keeping(condition)
+    keeping = PartBuilder(condition)
     kept = keeping.keep(batch, batch)
     for some in (kept, keeping.keep_some(kept, np.arange(100, 500))):
         matcher = keeping.probing(batch).match(some)

@@ -27,21 +27,21 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'do
 
 from dovetail.spark.sources.formats import FlightFormat
 from dovetail.spark.sources.offsets import Offset
-from dovetail.spark.sources.prefetch import Inflow
+from dovetail.spark.sources.prefetch import PrefetchBuffer
 
 TABLE = pa.table({"n": range(100)})
 SOON = Retry(tries=3, first_pause_ms=1)
 
 
-def inflow(source: Scripted, start: Offset | None = None, **options: Any) -> Inflow:
-    return Inflow(Reader(source, SOON), start or Offset(), **options)
+def inflow(source: Scripted, start: Offset | None = None, **options: Any) -> PrefetchBuffer:
+    return PrefetchBuffer(Reader(source, SOON), start or Offset(), **options)
 
 
 def numbers(batches: list[pa.RecordBatch] | None) -> list[int]:
     return [n for batch in batches or [] for n in batch["n"].to_pylist()]
 
 
-def read_all(rows: Inflow, most_rows: int | None) -> list[tuple[Offset, list[int]]]:
+def read_all(rows: PrefetchBuffer, most_rows: int | None) -> list[tuple[Offset, list[int]]]:
     """Micro-batches until the end."""
     steps, reached = [], Offset()
     while not reached.ended:

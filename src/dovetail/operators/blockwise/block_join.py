@@ -42,7 +42,7 @@ class Step(NamedTuple):
 
 
 @dataclass(slots=True)
-class Rectangle:
+class BlockSchedule:
     """How far the blocks of both sides have been joined with each other."""
 
     outer: Side | None = None  # None: not started
@@ -85,7 +85,7 @@ class Rectangle:
         }
 
     @classmethod
-    def from_json(cls, fields: dict[str, Any]) -> Rectangle:
+    def from_json(cls, fields: dict[str, Any]) -> BlockSchedule:
         outer = None if fields["outer"] is None else Side(fields["outer"])
         left, right = fields["joined"]
         return cls(outer, left, right, fields["next_inner"], fields["batch_size"])
@@ -162,7 +162,7 @@ class BlockWork:
         self, joining: Joining, store: BlockStore, budget: Budget, schemas: tuple[pa.Schema, pa.Schema]
     ) -> None:
         self.spilled: tuple[list[Spilled], list[Spilled]] = ([], [])
-        self.rectangle = Rectangle()
+        self.rectangle = BlockSchedule()
         self._joining = joining
         self._store = store
         self._budget = budget
@@ -216,7 +216,7 @@ class BlockWork:
         }
 
     def from_json(self, fields: dict[str, Any]) -> None:
-        self.rectangle = Rectangle.from_json(fields["rectangle"])
+        self.rectangle = BlockSchedule.from_json(fields["rectangle"])
         self._step = None if fields["step"] is None else Step.from_json(fields["step"])
         self._yielded = fields["yielded"]
         for mine, stored in zip(self.spilled, fields["spilled"], strict=True):

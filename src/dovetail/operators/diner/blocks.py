@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dovetail.core.metrics import Counters
-from dovetail.core.rows import Rows, Side, pieces_of
+from dovetail.core.rows import Rows, Side, chunk_ranges
 from dovetail.kernels.sorted_probe import expand, find_sorted
 from dovetail.kernels.sorting import sort_codes
 from dovetail.operators.blockwise.block_join import BlockWork
@@ -110,7 +110,7 @@ class SortedBlocks:
         total = int(counts.sum())
         if first == 0:
             self._counters.pairs_tested += total
-        for number, (start, end, pairs) in enumerate(pieces_of(counts, total, MOST_PAIRS)):
+        for number, (start, end, pairs) in enumerate(chunk_ranges(counts, total, MOST_PAIRS)):
             if number >= first:
                 their_rows, places = expand(starts, counts, start, end, pairs)
                 yield mine.ordered.rows[places], their_rows

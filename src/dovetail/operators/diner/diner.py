@@ -40,7 +40,7 @@ from dovetail.operators.diner.residents import OrderedSide, with_arrival
 from dovetail.operators.protocol import INNER, TWO, Manifest, Parameters, Usage, Workspace
 from dovetail.storage.budget import BUFFER
 from dovetail.storage.residence import Clock
-from dovetail.storage.resident_snapshot import SavedRows
+from dovetail.storage.resident_snapshot import ResidentSnapshot
 from dovetail.storage.row_store import MOST_BYTES
 
 MOST_PAIRS = 1 << 18  # in one yield
@@ -368,8 +368,8 @@ class Diner:
 
     # Snapshots.
 
-    def _nothing_saved(self, side: Side) -> SavedRows:
-        return SavedRows(self._store, with_arrival(self._schemas[side]), side.alias)
+    def _nothing_saved(self, side: Side) -> ResidentSnapshot:
+        return ResidentSnapshot(self._store, with_arrival(self._schemas[side]), side.alias)
 
     def _read_residents(self, side: Side, fields: Mapping[str, Any] | None) -> None:
         mine = self._sides[side]

@@ -27,7 +27,7 @@ from dovetail.storage.residence import NEVER, Ticks, met_in_memory
 Counts = NDArray[np.int64]
 
 
-class Ledger:
+class ReportedPairs:
     def __init__(self, partitions: int) -> None:
         self.spilled: Counts = np.zeros((2, partitions), np.int64)  # rows ever flushed
         self.memory_pairs: Counts = np.zeros((2, partitions), np.int64)  # residents with the other side's disk

@@ -162,7 +162,7 @@ def stayed_rows(batch: pa.RecordBatch, schema: pa.Schema) -> Stayed:
     return Stayed(rows, *(np.asarray(column) for column in columns[-len(EXTRA) :]))
 
 
-class SavedPartitions:
+class PartitionSnapshot:
     """What is on disk of the residents of one side."""
 
     def __init__(self, store: BlockStore, schema: pa.Schema, stem: str) -> None:

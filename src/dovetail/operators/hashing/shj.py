@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from dovetail.condition import matching
 from dovetail.condition.graph import Graph
-from dovetail.core.rows import Matches, Rows, Side, pieces_of, take_rows
+from dovetail.core.rows import Matches, Rows, Side, chunk_ranges, take_rows
 from dovetail.kernels.sorted_probe import expand, find_hashes
 from dovetail.matching.hash_keys import HashKeys
 from dovetail.operators.protocol import INNER, TWO, Manifest, Parameters, Usage, Workspace
@@ -84,7 +84,7 @@ class HashSide:
         for run in self.runs:
             batch, resident = self._map(run)
             starts, counts = find_hashes(resident, hashes)
-            for start, end, pairs in pieces_of(counts, int(counts.sum()), most_pairs):
+            for start, end, pairs in chunk_ranges(counts, int(counts.sum()), most_pairs):
                 probing, mine = expand(starts, counts, start, end, pairs)
                 yield batch, probing, mine
 

@@ -30,10 +30,10 @@ from dovetail.operators.hashing.flushing import Dropped, Held, Policy, Victim, f
 from dovetail.operators.hashing.merge import Loaded, Merge
 from dovetail.operators.hashing.parameters import HashParameters, Room
 from dovetail.operators.hashing.partitions import Hashes, HashPartitions, Stayed, joined, partitions_of
-from dovetail.operators.hashing.reported_pairs import Ledger
-from dovetail.operators.hashing.runs import HashRun, HashRunWriter, Match, SavedPartitions, read_run
+from dovetail.operators.hashing.reported_pairs import ReportedPairs
+from dovetail.operators.hashing.runs import HashRun, HashRunWriter, Match, PartitionSnapshot, read_run
 from dovetail.operators.protocol import Manifest, Usage, Workspace
-from dovetail.storage.allocator import give_back
+from dovetail.storage.allocator import trim_heap
 from dovetail.storage.blocks import Block
 from dovetail.storage.budget import BUFFER
 from dovetail.storage.hash_table import HashTable
@@ -78,9 +78,9 @@ class SpillingHash:
         self._partitions = partitions
         self._arrivals = Arrivals(partitions, self._parameters.decay, self._parameters.unit_rows)
         self._distinct = DistinctKeys(partitions)
-        self._ledger = Ledger(partitions)
+        self._ledger = ReportedPairs(partitions)
         self._residents = tuple(HashPartitions(schema, partitions) for schema in self._schemas)
-        self._saved = tuple(SavedPartitions(self._store, self._schemas[side], side.alias) for side in Side)
+        self._saved = tuple(PartitionSnapshot(self._store, self._schemas[side], side.alias) for side in Side)
         self._matches: list[list[Match]] = [[] for _ in range(partitions)]
         self._dropped = (Dropped(partitions), Dropped(partitions))
 
@@ -192,7 +192,7 @@ class SpillingHash:
         for j, sides in runs.items():
             self._replace(j, [], Match(sides.get(Side.LEFT), sides.get(Side.RIGHT)))
         self._hold()
-        give_back()
+        trim_heap()
         return True
 
     def _shed(self, victims: list[Victim]) -> None:
@@ -205,7 +205,7 @@ class SpillingHash:
                 if not self._arrivals.ended[side.other]:
                     self._dropped[side].add(partition, rows.hashes)
         self._hold()
-        give_back()
+        trim_heap()
 
     def _flush_everything(self) -> None:
         self._flush(0, flush_all)
@@ -313,7 +313,7 @@ class SpillingHash:
             del left, right
         self._budget.release(LOADED)
         self._replace(partition, chosen, merge.close() if written else None)
-        give_back()
+        trim_heap()
 
     def _to_merge(self, partition: int, room: float, most: int | None = None, least: int = 0) -> list[Match]:
         """The smallest matches whose runs have room for a page each, beside what is held back for writing."""

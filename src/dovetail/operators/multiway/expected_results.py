@@ -148,7 +148,7 @@ class _Behind(NamedTuple):
         return self.held[last] - self.held[first], coming
 
 
-class Worth:
+class ExpectedResultsPolicy:
     def __init__(self, state: Multiway, seed: int) -> None:
         self._state = state
         self._tree = [hop.link for hop in state.paths.hops(state.graph.aliases[0])]

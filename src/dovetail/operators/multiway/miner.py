@@ -35,13 +35,13 @@ from dovetail.errors import InputError
 from dovetail.matching.links import Attribute
 from dovetail.operators.blockwise.regions import Policy, Regions
 from dovetail.operators.multiway.expansion import Partial, Paths, Selectivities, Table
-from dovetail.operators.multiway.expected_results import Worth
+from dovetail.operators.multiway.expected_results import ExpectedResultsPolicy
 from dovetail.operators.multiway.multiway import Multiway
 from dovetail.operators.multiway.residents import Batch, Residents
 from dovetail.operators.protocol import INNER, TWO_AND_MORE, Manifest, Parameters, Usage, Workspace
 
 
-class Benefits:
+class BenefitPolicy:
     def __init__(self, state: Multiway, seed: int) -> None:
         self._state = state
         self._policy = Policy(seed=seed)
@@ -112,7 +112,10 @@ class FlushingPolicy(Protocol):
     def flush(self) -> bool: ...
 
 
-POLICIES: dict[str, Callable[[Multiway, int], FlushingPolicy]] = {"benefit": Benefits, "worth": Worth}
+POLICIES: dict[str, Callable[[Multiway, int], FlushingPolicy]] = {
+    "benefit": BenefitPolicy,
+    "worth": ExpectedResultsPolicy,
+}
 PER = ("resident", "candidate")
 
 

@@ -21,11 +21,11 @@ from dovetail.core.rows import Matches, Rows
 from dovetail.matching.links import coded
 from dovetail.operators.multiway.expansion import Hop, Partial, Paths, Table, Tally, expand
 from dovetail.operators.multiway.residents import Batch, Flags, Residents, extended, extra_bytes
-from dovetail.operators.multiway.spilled_blocks import BlockBoxes
+from dovetail.operators.multiway.spilled_blocks import SpilledBlocks
 from dovetail.storage.blocks import Block, BlockStore
 from dovetail.storage.budget import BUFFER, Budget, Shares
 from dovetail.storage.residence import Clock
-from dovetail.storage.resident_snapshot import SavedRows
+from dovetail.storage.resident_snapshot import ResidentSnapshot
 
 ROW_BYTES = 200  # of a row, where a budget is in rows
 COPIED = 3 / 4  # of the memory for residents is used: when some leave, those of the same input that stay are copied
@@ -53,9 +53,9 @@ class Multiway:
         self._aside = 0
         self._flush = flush
         self._saved = {
-            a: SavedRows(blocks, extended(graph.schemas[a], self.paths.attributes[a]), a) for a in graph.aliases
+            a: ResidentSnapshot(blocks, extended(graph.schemas[a], self.paths.attributes[a]), a) for a in graph.aliases
         }
-        self._left_over = BlockBoxes(self.paths, blocks, budget, self.shares, self._make_room)
+        self._left_over = SpilledBlocks(self.paths, blocks, budget, self.shares, self._make_room)
 
     def take_in(self, alias: str, batch: pa.RecordBatch) -> Batch:
         """The rows that can match at all, with the time of their arrival."""

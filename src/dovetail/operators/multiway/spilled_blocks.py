@@ -50,7 +50,7 @@ class Cell(NamedTuple):
 
 
 @dataclass(slots=True)
-class Box:
+class BlockOdometer:
     """How far the blocks of all inputs have been joined with each other."""
 
     joined: list[int] = field(default_factory=list)  # empty: not started
@@ -103,7 +103,7 @@ class Box:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, fields: dict[str, Any]) -> Box:
+    def from_json(cls, fields: dict[str, Any]) -> BlockOdometer:
         return cls(**fields)
 
 
@@ -126,7 +126,7 @@ class _Loaded(NamedTuple):
     nbytes: int
 
 
-class BlockBoxes:
+class SpilledBlocks:
     def __init__(
         self, paths: Paths, blocks: BlockStore, budget: Budget, shares: Shares, make_room: Callable[[], None]
     ) -> None:
@@ -136,7 +136,7 @@ class BlockBoxes:
         self._budget = budget
         self._shares = shares
         self._make_room = make_room  # is called before blocks are loaded
-        self._boxes: dict[int, tuple[Box, dict[str, list[_Spilled]]]] = {}
+        self._boxes: dict[int, tuple[BlockOdometer, dict[str, list[_Spilled]]]] = {}
         self._cell: tuple[int, Cell] | None = None  # the step that is not done, how many of its pieces are out,
         self._yielded = 0
         self._pieces: Iterator[Matches] = iter(())  # and those still to come
@@ -146,7 +146,7 @@ class BlockBoxes:
     def write(self, box: int, alias: str, rows: pa.RecordBatch, left: int) -> None:
         """Store rows that left memory at that tick."""
         if box not in self._boxes:
-            self._boxes[box] = (Box(), {a: [] for a in self._aliases})
+            self._boxes[box] = (BlockOdometer(), {a: [] for a in self._aliases})
         mine = Batch(self._paths.attributes[alias], rows)
         codes = [mine.codes(attribute) for attribute in self._paths.attributes[alias]]
         zones = [[int(found.min()), int(found.max())] for found in codes]
@@ -303,7 +303,7 @@ class BlockBoxes:
                 alias: [_Spilled(Block.from_json(s["block"]), s["left"], s["zones"]) for s in found]
                 for alias, found in fields["blocks"].items()
             }
-            self._boxes[fields["number"]] = (Box.from_json(fields["box"]), spilled)
+            self._boxes[fields["number"]] = (BlockOdometer.from_json(fields["box"]), spilled)
         if state["cell"] is not None:
             self._cell = (state["cell"][0], Cell.from_json(state["cell"][1]))
             self._yielded = state["yielded"]

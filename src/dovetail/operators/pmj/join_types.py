@@ -79,7 +79,7 @@ Check = Callable[[Rows, Rows], tuple[Rows, Rows]]
 """Those of the pairs that count."""
 
 
-class Giving:
+class JoinTypeEmitter:
     def __init__(self, condition: Condition, how: JoinType, counters: Counters) -> None:
         self.partnered = Partnered(how)
         self._condition = condition

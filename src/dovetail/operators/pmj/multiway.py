@@ -42,7 +42,7 @@ from dovetail.operators.multiway.residents import Batch, Residents, extended
 from dovetail.operators.pmj.memory import arriving
 from dovetail.operators.pmj.merge import Merge
 from dovetail.operators.pmj.runs import Items, Pages, Run, RunGroup, RunWriter
-from dovetail.operators.pmj.scheduler import Merging
+from dovetail.operators.pmj.scheduler import MergeScheduler
 from dovetail.operators.protocol import INNER, TWO_AND_MORE, Manifest, Parameters, Usage, Workspace
 from dovetail.storage.blocks import Block
 from dovetail.storage.budget import BUFFER, Shares
@@ -139,7 +139,7 @@ class MultiPmj:
         fan_in = workspace.parameters.get("fan_in", FAN_IN)
         if fan_in < 2 * len(self._aliases):
             raise InputError(f"fan_in must be at least two runs of each input, {2 * len(self._aliases)}; got {fan_in}.")
-        self._merging: Merging[Matches] = Merging(
+        self._merging: MergeScheduler[Matches] = MergeScheduler(
             _Meets(workspace.graph, self._paths, self._tally),
             self._pages,
             workspace.budget,

@@ -12,7 +12,7 @@ from dovetail.condition import Condition
 from dovetail.core.rows import Matches, Rows, Side, take_rows
 from dovetail.estimation.estimate import Estimator
 from dovetail.kernels.listing import apart
-from dovetail.operators.pmj.join_types import Check, Giving
+from dovetail.operators.pmj.join_types import Check, JoinTypeEmitter
 from dovetail.operators.pmj.merge import Merge, meetings
 from dovetail.operators.pmj.runs import NO_WORDS, Items, Pages, RunGroup, Words
 from dovetail.operators.pmj.sweep_order import SweepOrder
@@ -39,7 +39,7 @@ class InOrder:
 CHUNK = 512  # rows of each side
 
 
-class Tally(NamedTuple):
+class EarlyPairCounts(NamedTuple):
     """Pairs found, and those among the first CHUNK rows of both sides, among the next ones, and so on."""
 
     matches: int
@@ -47,21 +47,21 @@ class Tally(NamedTuple):
     sums: Mapping[str, float] = {}  # over the pairs
 
     @classmethod
-    def none(cls) -> Tally:
+    def none(cls) -> EarlyPairCounts:
         return cls(0, NO_WORDS)
 
     @classmethod
-    def of(cls, lefts: Rows, rights: Rows, sums: Mapping[str, float]) -> Tally:
+    def of(cls, lefts: Rows, rights: Rows, sums: Mapping[str, float]) -> EarlyPairCounts:
         """Of pairs of rows by their arrival."""
         chunks = lefts // CHUNK
         return cls(len(lefts), np.bincount(chunks[chunks == rights // CHUNK]), sums)
 
-    def with_(self, other: Tally) -> Tally:
+    def with_(self, other: EarlyPairCounts) -> EarlyPairCounts:
         total = np.zeros(max(len(self.diagonal), len(other.diagonal)), np.int64)
         for part in (self, other):
             total[: len(part.diagonal)] += part.diagonal
         sums = {name: self.sums.get(name, 0.0) + other.sums.get(name, 0.0) for name in {**self.sums, **other.sums}}
-        return Tally(self.matches + other.matches, total, sums)
+        return EarlyPairCounts(self.matches + other.matches, total, sums)
 
     def complete(self, rows: int) -> list[int]:
         """The diagonal, as far as both sides have so many rows."""
@@ -77,7 +77,7 @@ class MergedPairs:
         self,
         condition: Condition,
         order: SweepOrder,
-        giving: Giving,
+        giving: JoinTypeEmitter,
         pages: Pages,
         budget: Budget,
         estimator: Estimator,

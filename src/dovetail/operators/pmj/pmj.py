@@ -38,12 +38,12 @@ from dovetail.core.rows import Matches, Side, slices, take_rows
 from dovetail.errors import InputError
 from dovetail.estimation.measures import Measures
 from dovetail.matching import build_matcher
-from dovetail.operators.pmj.join_types import Giving
+from dovetail.operators.pmj.join_types import JoinTypeEmitter
 from dovetail.operators.pmj.memory import arriving
-from dovetail.operators.pmj.pairs import CHUNK, MergedPairs, Tally
+from dovetail.operators.pmj.pairs import CHUNK, EarlyPairCounts, MergedPairs
 from dovetail.operators.pmj.run_builder import INDEX_BYTES, write_run
 from dovetail.operators.pmj.runs import NO_WORDS, Pages, RunGroup, Words
-from dovetail.operators.pmj.scheduler import STRICTNESS, Merging
+from dovetail.operators.pmj.scheduler import STRICTNESS, MergeScheduler
 from dovetail.operators.pmj.sweep_order import COPIES, SweepOrder
 from dovetail.operators.protocol import TWO, Manifest, Parameters, Usage, Workspace
 from dovetail.storage.blocks import Block
@@ -80,7 +80,7 @@ class Pmj:
         workspace.shares  # noqa: B018  refuses a budget that is too small
         self._limit = workspace.budget.limit  # from the next run or merge on
         self._order = SweepOrder(workspace.condition, workspace.parameters.get("copies", COPIES))
-        self._giving = Giving(
+        self._giving = JoinTypeEmitter(
             workspace.condition, JoinType.read(workspace.parameters.get("how", "inner")), workspace.counters
         )
         self._measures = Measures(workspace.parameters.get("measures", {}), workspace.condition.schemas)
@@ -104,7 +104,7 @@ class Pmj:
         self._yielded = 0  # and how much of it is out
         # When the first rows meet; None: not before memory is full.
         self._next_meeting: int | None = workspace.parameters.get("first_rows", FIRST_ROWS)
-        self._tally = Tally.none()  # of the meetings of the run that is being made
+        self._tally = EarlyPairCounts.none()  # of the meetings of the run that is being made
         self._first = [0, 0]  # how many rows of each side came before them
         self._dead: list[tuple[Side, pa.RecordBatch]] = []  # rows that match nothing, and are results for that
         meets = MergedPairs(
@@ -117,7 +117,7 @@ class Pmj:
             early=self._strictness == "progressive",
             sorts=self._sorts,
         )
-        self._merging: Merging[Matches] = Merging(
+        self._merging: MergeScheduler[Matches] = MergeScheduler(
             meets,
             self._pages,
             self._budget,
@@ -242,7 +242,7 @@ class Pmj:
         self._estimator.restore(state["estimator"])
         self._before, self._met = list(state["before"]), list(state["met"])
         matches, diagonal, sums = state["tally"]
-        self._tally = Tally(matches, np.array(diagonal, np.int64), sums)
+        self._tally = EarlyPairCounts(matches, np.array(diagonal, np.int64), sums)
         self._yielded = state["yielded"]
         self._meeting = self._counted(self._yielded)
 
@@ -274,7 +274,7 @@ class Pmj:
             self._estimate_early()
         self._before = self._met
 
-    def _new_pairs(self) -> Iterator[tuple[Matches, Tally]]:
+    def _new_pairs(self) -> Iterator[tuple[Matches, EarlyPairCounts]]:
         left, right = (self._rows[side].view().slice(0, self._met[side]) for side in Side)
         old_left, new_left = left.slice(0, self._before[0]), left.slice(self._before[0])
         new_right = right.slice(self._before[1])
@@ -286,20 +286,23 @@ class Pmj:
                 numbers = self._numbers(Side.LEFT)[first_left:], self._numbers(Side.RIGHT)[first_right:]
                 for results in self._giving.meet(mine, theirs, numbers):
                     yield results, self._noted(results, first_left, first_right)
-        yield Matches.none(self._condition.schemas), Tally.none()  # a meeting gives control back once at least
+        yield (
+            Matches.none(self._condition.schemas),
+            EarlyPairCounts.none(),
+        )  # a meeting gives control back once at least
 
     def _numbers(self, side: Side) -> Words:
         """Of the rows of the run that is being made, among all of their side; none where nobody asks."""
         first = self._first[side]
         return np.arange(first, first + len(self._rows[side])) if self._giving.partnered.watches(side) else NO_WORDS
 
-    def _noted(self, results: Matches, first_left: int, first_right: int) -> Tally:
+    def _noted(self, results: Matches, first_left: int, first_right: int) -> EarlyPairCounts:
         if not results.is_complete or not self._giving.pairs_only:
-            return Tally.none()
+            return EarlyPairCounts.none()
         sums = self._measures.of(results)
         if self._next_meeting is None:
-            return Tally(results.size, NO_WORDS, sums)
-        return Tally.of(results.left_rows + first_left, results.right_rows + first_right, sums)
+            return EarlyPairCounts(results.size, NO_WORDS, sums)
+        return EarlyPairCounts.of(results.left_rows + first_left, results.right_rows + first_right, sums)
 
     def _estimate_early(self) -> None:
         """While the first run is made, parts of it say what to expect."""
@@ -333,14 +336,16 @@ class Pmj:
         arrived = len(self._rows[0]), len(self._rows[1])
         self._merging.groups.append(RunGroup((left.run, right.run), arrived))
         if self._sorts:
-            self._tally = Tally(build_matcher(self._condition, *(rows.view() for rows in self._rows)).count(), NO_WORDS)
+            self._tally = EarlyPairCounts(
+                build_matcher(self._condition, *(rows.view() for rows in self._rows)).count(), NO_WORDS
+            )
         if self._giving.pairs_only and (self._sorts or self._strictness == "progressive"):
             keys = None if self._next_meeting is not None else (left.codes, right.codes)
             self._estimator.add(*arrived, self._tally.matches, sums=self._tally.sums, keys=keys)
         self._rows = tuple(RowStore(self._condition.schema(side)) for side in Side)
         self._first = [self._first[side] + arrived[side] for side in Side]
         self._met, self._before = [0, 0], [0, 0]
-        self._tally, self._next_meeting = Tally.none(), None
+        self._tally, self._next_meeting = EarlyPairCounts.none(), None
         self._hold()
         if not self._merging.held:
             self._budget.limit = self._limit

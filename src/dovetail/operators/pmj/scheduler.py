@@ -33,7 +33,7 @@ R = TypeVar("R", bound=Sized)
 R_co = TypeVar("R_co", bound=Sized, covariant=True)
 
 
-class Meets(Protocol[R_co]):
+class MergeCallbacks(Protocol[R_co]):
     """What rows that meet in merges give."""
 
     @property
@@ -67,10 +67,10 @@ class _Open(Generic[R]):
     results: Iterator[R] = field(default_factory=lambda: iter(()))
 
 
-class Merging(Generic[R]):
+class MergeScheduler(Generic[R]):
     def __init__(
         self,
-        meets: Meets[R],
+        meets: MergeCallbacks[R],
         pages: Pages,
         budget: Budget,
         counters: Counters,

@@ -52,7 +52,7 @@ from dovetail.kernels.z_order import (
 )
 from dovetail.matching.kernel_pairs import Flags
 from dovetail.matching.operands import equal_codes
-from dovetail.matching.strategy import choose_drive
+from dovetail.matching.strategy import choose_strategy
 from dovetail.operators.pmj.runs import Items
 
 Words = NDArray[np.int64]
@@ -323,11 +323,11 @@ class SweepOrder:
 
 def _class(condition: Condition, copies: int) -> tuple[_Class | Cubes, tuple[Predicate, ...]] | None:
     """How rows are placed on the line, and by which predicates."""
-    drive = choose_drive(condition)
-    if drive.equal:
-        return _Equal(tuple(drive.equal_keys)), drive.equal
-    chosen = drive.predicates[:1]
-    match drive.predicates:
+    strategy = choose_strategy(condition)
+    if strategy.equal:
+        return _Equal(tuple(strategy.equal_keys)), strategy.equal
+    chosen = strategy.predicates[:1]
+    match strategy.predicates:
         case [Rectangles(x), *_]:
             return _Overlap(x), chosen
         case [Distance() as distance, *_]:

@@ -21,7 +21,7 @@ Flags = NDArray[np.bool_]
 COLUMNS = ("__at", "__own", "__other")
 
 
-class Places(NamedTuple):
+class WindowPositions(NamedTuple):
     """One entry per row in each array."""
 
     at: Words  # number of the arrival, or event time in microseconds
@@ -29,11 +29,11 @@ class Places(NamedTuple):
     other: Words  # how many rows of the other side came before it
 
     @classmethod
-    def none(cls) -> Places:
+    def none(cls) -> WindowPositions:
         return cls(*(np.empty(0, np.int64) for _ in COLUMNS))
 
-    def of(self, rows: Rows) -> Places:
-        return Places(self.at[rows], self.own[rows], self.other[rows])
+    def of(self, rows: Rows) -> WindowPositions:
+        return WindowPositions(self.at[rows], self.own[rows], self.other[rows])
 
     def extent(self) -> Extent:
         ends = [(int(column.min()), int(column.max())) if len(column) else (0, -1) for column in self]
@@ -48,11 +48,11 @@ class Extent(NamedTuple):
     other: tuple[int, int]
 
 
-def joined(places: list[Places]) -> Places:
-    return Places(*(np.concatenate(columns) for columns in zip(*places, strict=True)))
+def joined(places: list[WindowPositions]) -> WindowPositions:
+    return WindowPositions(*(np.concatenate(columns) for columns in zip(*places, strict=True)))
 
 
-def within(window: Window, left: Places, left_rows: Rows, right: Places, right_rows: Rows) -> Flags:
+def within(window: Window, left: WindowPositions, left_rows: Rows, right: WindowPositions, right_rows: Rows) -> Flags:
     """Which pairs of rows are in the window together."""
     together: Flags
     if window.scope == "per_stream" and not window.by_time:
@@ -63,14 +63,14 @@ def within(window: Window, left: Places, left_rows: Rows, right: Places, right_r
     return together
 
 
-def sure_rows(window: Window, probes: Extent, kept: Places) -> Flags:
+def sure_rows(window: Window, probes: Extent, kept: WindowPositions) -> Flags:
     """Which kept rows are in the window together with every probe."""
     if window.scope == "per_stream" and not window.by_time:
         return (kept.own >= probes.other[1] - window.size) & (probes.own[0] >= kept.other - window.size)
     return (probes.at[1] - kept.at < window.size) & (kept.at - probes.at[0] < window.size)
 
 
-def gone_rows(window: Window, probes: Extent, kept: Places) -> Flags:
+def gone_rows(window: Window, probes: Extent, kept: WindowPositions) -> Flags:
     """Which kept rows are in the window with none of the probes."""
     if window.scope == "per_stream" and not window.by_time:
         return (kept.own < probes.other[0] - window.size) | (probes.own[1] < kept.other - window.size)
@@ -84,7 +84,7 @@ class Bound(NamedTuple):
     third: Words  # by kept row
 
 
-def bounds(window: Window, probes: Places, kept: Places) -> tuple[Bound, ...]:
+def bounds(window: Window, probes: WindowPositions, kept: WindowPositions) -> tuple[Bound, ...]:
     """What makes up the window of each left probe, over right rows that came before it."""
     before = Bound(1 - probes.other, -kept.own)
     if window.scope == "per_stream" and not window.by_time:
@@ -109,7 +109,7 @@ def never(window: Window, left: Extent, right: Extent) -> bool:
     return left.at[0] - right.at[1] >= window.size or right.at[0] - left.at[1] >= window.size
 
 
-def closed(window: Window, places: Places, horizon: int, own_count: int) -> Flags:
+def closed(window: Window, places: WindowPositions, horizon: int, own_count: int) -> Flags:
     """Which rows nothing can match any more: rows to come are at `horizon` or later, `own_count` of their side came."""
     if window.scope == "per_stream" and not window.by_time:
         return places.own < own_count - window.size

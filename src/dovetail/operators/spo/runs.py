@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Side, take_rows
-from dovetail.operators.spo.positions import COLUMNS, Extent, Flags, Places, Words, joined
-from dovetail.operators.spo.sorted_part import Keeping, Kept
+from dovetail.operators.spo.positions import COLUMNS, Extent, Flags, WindowPositions, Words, joined
+from dovetail.operators.spo.sorted_part import PartBuilder, SortedPart
 from dovetail.storage.blocks import Block, BlockStore
 from dovetail.window import Window
 
@@ -80,8 +80,8 @@ class RunCosts:
 class Run:
     """Rows of one side that came one after the other."""
 
-    kept: Kept
-    places: Places
+    kept: SortedPart
+    places: WindowPositions
     extent: Extent
     partnered: Flags  # tracked for left rows only
     reported: Flags  # left rows of which all has been said
@@ -96,7 +96,7 @@ class Runs:
     """Oldest first."""
 
     def __init__(
-        self, side: Side, keeping: Keeping, window: Window, delta: int | None, costs: RunCosts, counters: Counters
+        self, side: Side, keeping: PartBuilder, window: Window, delta: int | None, costs: RunCosts, counters: Counters
     ) -> None:
         self._side = side
         self._keeping = keeping
@@ -126,7 +126,7 @@ class Runs:
         return self._runs[-1].kept.batch if self._runs else None
 
     def add(
-        self, batch: pa.RecordBatch, places: Places, flags: tuple[Flags, Flags], probes: pa.RecordBatch | None
+        self, batch: pa.RecordBatch, places: WindowPositions, flags: tuple[Flags, Flags], probes: pa.RecordBatch | None
     ) -> None:
         """New rows, with their `partnered` and `reported`; probes are some rows that will look for them."""
         most = max(self._window.slide, self._window.size // 2)
@@ -150,7 +150,7 @@ class Runs:
         self._runs.extend(self._read(store, schema, run) for run in runs)
 
     def _sorted(
-        self, batch: pa.RecordBatch, places: Places, flags: tuple[Flags, Flags], probes: pa.RecordBatch | None
+        self, batch: pa.RecordBatch, places: WindowPositions, flags: tuple[Flags, Flags], probes: pa.RecordBatch | None
     ) -> Run:
         order = self._keeping.row_order(batch)
         if order is not None:
@@ -185,7 +185,7 @@ class Runs:
         ends = [end for run in (older, newer) for end in _ends(self._window, run.extent)]
         return max(ends) - min(ends)
 
-    def _positions(self, places: Places) -> Words:
+    def _positions(self, places: WindowPositions) -> Words:
         return places.own if _by_own(self._window) else places.at
 
     def _written(self, run: Run, store: BlockStore, with_flags: bool) -> dict[str, Any]:
@@ -208,7 +208,7 @@ class Runs:
         stored = {kind: store.read(block, verify=True) for kind, block in blocks.items()}
         columns = stored["rows"].columns
         width = len(columns) - len(COLUMNS)
-        places = Places(*(np.asarray(column) for column in columns[width:]))
+        places = WindowPositions(*(np.asarray(column) for column in columns[width:]))
         batch = pa.RecordBatch.from_arrays(columns[:width], schema=schema)
         kept = self._keeping.again(batch, stored.get("orders"), fields["way"])
         nothing = np.zeros(batch.num_rows, np.bool_)

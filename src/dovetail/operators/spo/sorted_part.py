@@ -29,14 +29,14 @@ from dovetail.matching.kernel_pairs import Flags, Prepared
 from dovetail.matching.matcher import Part, Parts, build_matcher, most_selective
 from dovetail.matching.operands import Words, equal_codes, read_operands
 from dovetail.matching.preparation import OPERATORS, overlap_operators
-from dovetail.matching.strategy import Drive, choose_drive, keys_of, to_check
+from dovetail.matching.strategy import Strategy, choose_strategy, keys_of, to_check
 
 SAMPLE = 1024  # rows of each side that decide between inequalities
 ORDERS = ("first_order", "first_codes", "second_order", "second_codes", "second_to_first", "first_to_second")
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class SortedPart:
     """Rows of the right side; with a part, if they are sorted by two keys."""
 
     batch: pa.RecordBatch
@@ -44,7 +44,7 @@ class Kept:
     part: OrderedPart | None
     way: int = 0  # which two keys
 
-    def only(self, chosen: Flags) -> Kept:
+    def only(self, chosen: Flags) -> SortedPart:
         """Some of the rows, with the numbers that they have; those of a part."""
         assert self.part is not None
         return replace(self, part=ordered_part.without(self.part, ~chosen[self.rows]))
@@ -63,43 +63,43 @@ class Kept:
 class _Way:
     """Two keys by which rows can be kept."""
 
-    drive: Drive
+    strategy: Strategy
     operators: Operators
 
 
-class Keeping:
+class PartBuilder:
     """How rows of the right side of a condition are kept, and found by those of the left."""
 
     def __init__(self, condition: Condition) -> None:
         self._condition = condition
-        self._drive = choose_drive(condition)
+        self._drive = choose_strategy(condition)
         self._ways = tuple(_ways(self._drive))
 
-    def keep(self, batch: pa.RecordBatch, probes: pa.RecordBatch | None = None) -> Kept:
+    def keep(self, batch: pa.RecordBatch, probes: pa.RecordBatch | None = None) -> SortedPart:
         """Rows as they come; where there are several ways to sort them, some probes tell which is best."""
         if not self._ways:
-            return Kept(batch, np.arange(batch.num_rows), None)
+            return SortedPart(batch, np.arange(batch.num_rows), None)
         return self._sorted(batch, self._best_way(batch, probes))
 
-    def keep_some(self, kept: Kept, rows: Rows) -> Kept:
+    def keep_some(self, kept: SortedPart, rows: Rows) -> SortedPart:
         """Some rows of what is kept, by the same keys."""
         batch = take_rows(kept.batch, rows)
         return self.keep(batch) if kept.part is None else self._sorted(batch, kept.way)
 
-    def _sorted(self, batch: pa.RecordBatch, way: int) -> Kept:
+    def _sorted(self, batch: pa.RecordBatch, way: int) -> SortedPart:
         rows, codes = self._codes(way, Side.RIGHT, batch)
-        return Kept(batch, rows, ordered_part.build(codes, self._ways[way].operators), way)
+        return SortedPart(batch, rows, ordered_part.build(codes, self._ways[way].operators), way)
 
-    def again(self, batch: pa.RecordBatch, orders: pa.RecordBatch | None, way: int) -> Kept:
+    def again(self, batch: pa.RecordBatch, orders: pa.RecordBatch | None, way: int) -> SortedPart:
         """What was kept before, from its rows and orders."""
         if orders is None:
             return self.keep(batch)
         rows, *columns = (np.asarray(column) for column in orders.columns)
         first, second = Sorted(columns[0], columns[1]), Sorted(columns[2], columns[3])
-        return Kept(batch, rows, OrderedPart(first, second, columns[4], columns[5], len(rows)), way)
+        return SortedPart(batch, rows, OrderedPart(first, second, columns[4], columns[5], len(rows)), way)
 
-    def probing(self, batch: pa.RecordBatch) -> Probing:
-        return Probing(self, batch)
+    def probing(self, batch: pa.RecordBatch) -> ProbeBatch:
+        return ProbeBatch(self, batch)
 
     def row_order(self, batch: pa.RecordBatch) -> Rows | None:
         """In which order to keep the rows; None: as they are."""
@@ -120,14 +120,14 @@ class Keeping:
         lost[rows] = False
         return np.concatenate([rows[order], np.flatnonzero(lost)])
 
-    def match(self, probing: Probing, kept: Kept) -> Parts:
+    def match(self, probing: ProbeBatch, kept: SortedPart) -> Parts:
         batches = (probing.batch, kept.batch)
         if kept.part is None:
             return build_matcher(self._condition, *batches)
         way = self._ways[kept.way]
         rows, arranged = probing.arranged(kept.way)
         join = ordered_part.probe(arranged, kept.part, way.operators)
-        checks = to_check(self._condition, way.drive.predicates)
+        checks = to_check(self._condition, way.strategy.predicates)
         return Parts(batches, (Part(Prepared(two_inequalities, join), (rows, kept.rows), checks),))
 
     def arrange(self, batch: pa.RecordBatch, way: int) -> tuple[Rows, Arranged]:
@@ -138,33 +138,33 @@ class Keeping:
     def _best_way(self, batch: pa.RecordBatch, probes: pa.RecordBatch | None) -> int:
         if probes is None or len(self._ways) == 1:
             return 0
-        predicates = tuple(dict.fromkeys(p for way in self._ways for p in way.drive.predicates))
-        drive = replace(self._drive, predicates=predicates)
+        predicates = tuple(dict.fromkeys(p for way in self._ways for p in way.strategy.predicates))
+        strategy = replace(self._drive, predicates=predicates)
         batches = (_some_of(probes), _some_of(batch))
-        operands = read_operands(self._condition, batches, [], drive.ordered_keys, metric=False)
+        operands = read_operands(self._condition, batches, [], strategy.ordered_keys, metric=False)
         best = tuple(predicates[i] for i in most_selective(predicates, operands.ordered))
-        return next(i for i, way in enumerate(self._ways) if way.drive.predicates == best)
+        return next(i for i, way in enumerate(self._ways) if way.strategy.predicates == best)
 
     def _codes(self, way: int, side: Side, batch: pa.RecordBatch) -> tuple[Rows, tuple[Words, Words]]:
-        keys = [pair[side] for pair in self._ways[way].drive.ordered_keys]
+        keys = [pair[side] for pair in self._ways[way].strategy.ordered_keys]
         rows, columns = keyed_rows(self._condition, side, batch, keys)
         first, second = (order_codes(column).values for column in columns)
         return (np.arange(batch.num_rows) if rows is None else rows), (first, second)
 
 
-class Probing:
+class ProbeBatch:
     """A batch of the left side."""
 
-    def __init__(self, keeping: Keeping, batch: pa.RecordBatch) -> None:
+    def __init__(self, keeping: PartBuilder, batch: pa.RecordBatch) -> None:
         self._keeping = keeping
         self._arranged: dict[int, tuple[Rows, Arranged]] = {}
         self.batch = batch
 
-    def match(self, kept: Kept) -> Parts:
+    def match(self, kept: SortedPart) -> Parts:
         """The pairs of this batch and what is kept."""
         return self._keeping.match(self, kept)
 
-    def match_bounded(self, kept: Kept, least: Words, third: Words) -> Parts:
+    def match_bounded(self, kept: SortedPart, least: Words, third: Words) -> Parts:
         """The pairs in which the `third` of the kept row is not less than `least` of the probe; of sorted rows only."""
         (part,) = self.match(kept).parts
         assert isinstance(part.listed, Prepared)
@@ -178,16 +178,16 @@ class Probing:
         return self._arranged[way]
 
 
-def _ways(drive: Drive) -> list[_Way]:
+def _ways(strategy: Strategy) -> list[_Way]:
     """Each two inequalities whose keys have exact codes; none for everything else."""
-    if drive.equal:
+    if strategy.equal:
         return []
-    exact = [p for p in drive.predicates if all(is_fixed(type_of(key)) for pair in keys_of(p) for key in pair)]
+    exact = [p for p in strategy.predicates if all(is_fixed(type_of(key)) for pair in keys_of(p) for key in pair)]
     if exact and isinstance(exact[0], Overlap):
-        return [_Way(drive, overlap_operators(exact[0]))]
+        return [_Way(strategy, overlap_operators(exact[0]))]
     less = [p for p in exact if isinstance(p, Less)]
     return [
-        _Way(replace(drive, predicates=(first, second)), (OPERATORS[first.operator], OPERATORS[second.operator]))
+        _Way(replace(strategy, predicates=(first, second)), (OPERATORS[first.operator], OPERATORS[second.operator]))
         for first, second in combinations(less, 2)
     ]
 

@@ -38,7 +38,7 @@ from dovetail.operators.protocol import TWO, Manifest, Parameters, Usage, Worksp
 from dovetail.operators.spo.positions import (
     Extent,
     Flags,
-    Places,
+    WindowPositions,
     Words,
     closed,
     gone_rows,
@@ -48,7 +48,7 @@ from dovetail.operators.spo.positions import (
     within,
 )
 from dovetail.operators.spo.runs import Run, RunCosts, Runs
-from dovetail.operators.spo.sorted_part import Keeping, Kept, Probing
+from dovetail.operators.spo.sorted_part import PartBuilder, ProbeBatch, SortedPart
 from dovetail.window import Window
 
 MOST_PAIRS = 1 << 20  # in one yield
@@ -61,7 +61,7 @@ TRACKED = (JoinType.LEFT, JoinType.LEFT_SEMI, JoinType.LEFT_ANTI)
 class Mine(NamedTuple):
     """The rows that are probing."""
 
-    places: Places
+    places: WindowPositions
     extent: Extent
     partnered: Flags
 
@@ -84,7 +84,7 @@ class Spo:
         self._counters = workspace.counters
         condition = workspace.condition
         self._conditions = (condition, mirrored(condition))  # the probing side is the left one
-        self._keepings = (Keeping(self._conditions[Side.RIGHT]), Keeping(condition))  # of the rows of each side
+        self._keepings = (PartBuilder(self._conditions[Side.RIGHT]), PartBuilder(condition))  # of the rows of each side
         self.costs = RunCosts()
         delta = workspace.parameters.get("delta")
         self._runs = tuple(
@@ -105,7 +105,7 @@ class Spo:
         own = np.arange(self._arrived[side], self._arrived[side] + batch.num_rows)
         other = np.full(batch.num_rows, self._arrived[side.other])
         self._arrived[side] += batch.num_rows
-        yield from self.admit(side, batch, Places(own + other, own, other))
+        yield from self.admit(side, batch, WindowPositions(own + other, own, other))
         if not self._window.by_time:
             yield from self.expire(sum(self._arrived))
 
@@ -117,12 +117,12 @@ class Spo:
         self._arrived = [first + batch.num_rows] * 2
         numbers = np.arange(first, first + batch.num_rows)
         for role in Side:
-            yield from self.admit(role, batch, Places(numbers, numbers, numbers))
+            yield from self.admit(role, batch, WindowPositions(numbers, numbers, numbers))
         if not self._window.by_time:
             yield from self.expire(self._arrived[0])
 
     def admit(
-        self, side: Side, batch: pa.RecordBatch, places: Places, stores: Flags | None = None
+        self, side: Side, batch: pa.RecordBatch, places: WindowPositions, stores: Flags | None = None
     ) -> Iterator[Matches]:
         """Rows with their places among all arrivals; a window of time reads them from the rows.
 
@@ -157,14 +157,16 @@ class Spo:
     def runs(self, side: Side) -> Runs:
         return self._runs[side]
 
-    def probing(self, side: Side, batch: pa.RecordBatch) -> Probing:
+    def probing(self, side: Side, batch: pa.RecordBatch) -> ProbeBatch:
         return self._keepings[side.other].probing(batch)
 
-    def keep_some(self, side: Side, kept: Kept, rows: Rows) -> Kept:
+    def keep_some(self, side: Side, kept: SortedPart, rows: Rows) -> SortedPart:
         """Some of the rows that are kept, as they are."""
         return self._keepings[side].keep_some(kept, rows)
 
-    def in_time(self, side: Side, batch: pa.RecordBatch, places: Places) -> tuple[pa.RecordBatch, Places]:
+    def in_time(
+        self, side: Side, batch: pa.RecordBatch, places: WindowPositions
+    ) -> tuple[pa.RecordBatch, WindowPositions]:
         """Rows that are not late, placed by the window."""
         return self._on_time(side, batch, places, None)[:2]
 
@@ -226,7 +228,7 @@ class Spo:
 
     # Probing.
 
-    def _probe(self, side: Side, batch: pa.RecordBatch, places: Places, partnered: Flags) -> Iterator[Matches]:
+    def _probe(self, side: Side, batch: pa.RecordBatch, places: WindowPositions, partnered: Flags) -> Iterator[Matches]:
         mine = Mine(places, places.extent(), partnered)
         probing = self.probing(side, batch)
         self._counters.probes += batch.num_rows
@@ -234,7 +236,7 @@ class Spo:
             if not never(self._window, *_oriented(side, mine.extent, run.extent)):
                 yield from self._met(side, probing, mine, run)
 
-    def _met(self, side: Side, probing: Probing, mine: Mine, run: Run) -> Iterator[Matches]:
+    def _met(self, side: Side, probing: ProbeBatch, mine: Mine, run: Run) -> Iterator[Matches]:
         """The pairs of the probes and a run: at the edge of the window, only some of its rows need a closer look."""
         itself = self._self_join and _overlap(mine.extent.own, run.extent.own)
         if surely(self._window, *_oriented(side, mine.extent, run.extent)) and not itself:
@@ -252,7 +254,7 @@ class Spo:
                 yield from self._listed(side, probing, mine, run, run.kept.only(doubtful), all_in=False)
 
     def _listed(
-        self, side: Side, probing: Probing, mine: Mine, run: Run, kept: Kept, all_in: bool
+        self, side: Side, probing: ProbeBatch, mine: Mine, run: Run, kept: SortedPart, all_in: bool
     ) -> Iterator[Matches]:
         started = time.perf_counter()
         matcher = probing.match(kept)
@@ -298,8 +300,8 @@ class Spo:
     # Keeping.
 
     def _on_time(
-        self, side: Side, batch: pa.RecordBatch, places: Places, stores: Flags | None
-    ) -> tuple[pa.RecordBatch, Places, Flags | None]:
+        self, side: Side, batch: pa.RecordBatch, places: WindowPositions, stores: Flags | None
+    ) -> tuple[pa.RecordBatch, WindowPositions, Flags | None]:
         """In a window of time: the rows that are not late, placed by their time."""
         if self._window.on is None:
             return batch, places, stores

@@ -23,8 +23,8 @@ from dovetail.core.rows import Side, take_rows
 from dovetail.matching import Parts
 from dovetail.matching.kernel_pairs import These
 from dovetail.matching.matcher import Part
-from dovetail.operators.spo.positions import Flags, Places, Words, bounds, within
-from dovetail.operators.spo.sorted_part import Kept, Probing
+from dovetail.operators.spo.positions import Flags, WindowPositions, Words, bounds, within
+from dovetail.operators.spo.sorted_part import ProbeBatch, SortedPart
 from dovetail.operators.spo.spo import Spo
 
 FEW = 512  # probes whose doubtful pairs are gone through: fewer cost more in calls than they save in pairs
@@ -39,7 +39,7 @@ class WindowAggregate:
         self._aggregates = tuple(aggregates)
         self._schema = schema  # of the left columns, then the aggregates
 
-    def over(self, batch: pa.RecordBatch, places: Places) -> pa.RecordBatch:
+    def over(self, batch: pa.RecordBatch, places: WindowPositions) -> pa.RecordBatch:
         """The left rows with their aggregates; none is kept."""
         batch, places = self._operator.in_time(Side.LEFT, batch, places)
         started = time.perf_counter()
@@ -58,7 +58,12 @@ class WindowAggregate:
         return pa.RecordBatch.from_arrays([*batch.columns[:width], *answers.columns], schema=self._schema)
 
     def _divided(
-        self, batch: pa.RecordBatch, places: Places, probes: range, kept: Kept, kept_places: Places
+        self,
+        batch: pa.RecordBatch,
+        places: WindowPositions,
+        probes: range,
+        kept: SortedPart,
+        kept_places: WindowPositions,
     ) -> Iterator[pa.RecordBatch]:
         """Partial results of some of the left rows over rows that are kept."""
         mine = places.of(np.arange(probes.start, probes.stop))
@@ -82,7 +87,13 @@ class WindowAggregate:
             yield from self._halved(batch, places, probes, kept, kept_places, np.flatnonzero(rest))
 
     def _halved(
-        self, batch: pa.RecordBatch, places: Places, probes: range, kept: Kept, kept_places: Places, rows: Words
+        self,
+        batch: pa.RecordBatch,
+        places: WindowPositions,
+        probes: range,
+        kept: SortedPart,
+        kept_places: WindowPositions,
+        rows: Words,
     ) -> Iterator[pa.RecordBatch]:
         """Of kept rows in doubt, fewer are so for half of the probes; pairs of a few are gone through one by one."""
         rest, rest_places = self._operator.keep_some(Side.RIGHT, kept, rows), kept_places.of(rows)
@@ -96,7 +107,9 @@ class WindowAggregate:
         for half in (range(probes.start, middle), range(middle, probes.stop)):
             yield from self._divided(batch, places, half, rest, rest_places)
 
-    def _in_window(self, probing: Probing, mine: Places, kept: Kept, kept_places: Places) -> Parts:
+    def _in_window(
+        self, probing: ProbeBatch, mine: WindowPositions, kept: SortedPart, kept_places: WindowPositions
+    ) -> Parts:
         """The pairs that are in the window, one by one."""
         found = []
         for lefts, rights in probing.match(kept).pairs(ROOM):
@@ -125,14 +138,14 @@ class WindowAggregate:
         )
 
 
-def _some(kept: Kept, chosen: Flags) -> Kept:
+def _some(kept: SortedPart, chosen: Flags) -> SortedPart:
     """Some of the rows that are kept; those that are not sorted are numbered anew."""
     if chosen.all():
         return kept
     if kept.part is not None:
         return kept.only(chosen)
     batch = take_rows(kept.batch, np.flatnonzero(chosen))
-    return Kept(batch, np.arange(batch.num_rows), None)
+    return SortedPart(batch, np.arange(batch.num_rows), None)
 
 
 def _shifted(partials: pa.RecordBatch, rows: int) -> pa.RecordBatch:

@@ -100,7 +100,7 @@ def _in_cells(frames: Mapping[str, DataFrame], router: Hypercube) -> DataFrame:
     """Rows of all inputs, brought together by cell."""
     packed = None
     for number, (alias, frame) in enumerate(frames.items()):
-        frame = in_fixed_order(frame) if router.deals(alias) else frame
+        frame = in_fixed_order(frame) if router.needs_spread(alias) else frame
         rows = frame.mapInArrow(multi_packer(router, number), PACKED)
         packed = rows if packed is None else packed.unionAll(rows)
     if packed is None:

@@ -19,7 +19,7 @@ from pyspark.sql.types import GeographyType, GeometryType, MapType, StructField,
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
 from dovetail.execution.tasks import Joining, Work
-from dovetail.matching import choose_drive
+from dovetail.matching import choose_strategy
 from dovetail.operators.registry import operator_class
 from dovetail.planning.plan import Choice, JoinPlan
 from dovetail.planning.planner import with_estimate
@@ -74,8 +74,8 @@ def look_at(bound: Bound, plan: JoinPlan, options: Options, listed: bool = True)
     partitions = shuffle_partitions(bound.frames[0])
     if not options.sample:
         return plan, Look(None, options.cells or min(partitions, FEWEST_TASKS))
-    drive = choose_drive(plan.condition)
-    samples = sample_sides(bound.frames, plan.condition, drive)
+    strategy = choose_strategy(plan.condition)
+    samples = sample_sides(bound.frames, plan.condition, strategy)
     plan = with_estimate(plan, samples)
     return plan, Look(samples, options.cells or tasks_for(bound, plan, partitions, listed), listed)
 
@@ -96,11 +96,11 @@ def tasks_for(bound: Bound, plan: JoinPlan, partitions: int, listed: bool = True
 
 def route(plan: JoinPlan, look: Look) -> Routed:
     """Choose the router for the plan's join type."""
-    condition, drive = plan.condition, choose_drive(plan.condition)
+    condition, strategy = plan.condition, choose_strategy(plan.condition)
     by_operator = not plan.at_rest and plan.operator.name == "nested_loop"
     if look.samples is None or by_operator:
         return _unseen(plan, look, by_operator)
-    task = Task(condition, drive, look.samples, look.tasks, unique_side(plan.how), look.listed)
+    task = Task(condition, strategy, look.samples, look.tasks, unique_side(plan.how), look.listed)
     routing = choose_router(task)
     task_of = in_tasks(routing.loads, look.tasks)
     plan = replace(plan, router=routing.choice, cells=routing.router.cells, tasks=len(set(task_of)))
@@ -136,7 +136,7 @@ def in_cells(bound: Bound, routed: Routed, work: Rewrite, schema: StructType | s
     labels = [task + tasks * cell for cell, task in enumerate(routed.task_of)]
     packed = []
     for side in Side:
-        frame = in_fixed_order(bound.frames[side]) if routed.router.deals else bound.frames[side]
+        frame = in_fixed_order(bound.frames[side]) if routed.router.needs_spread else bound.frames[side]
         pack = packer(side, routed.router, bound.condition.schema(side), labels, side in kept)
         packed.append(frame.mapInArrow(pack, PACKED))
     side_order = F.col("side") if routed.first is Side.LEFT else F.col("side").desc()

@@ -97,7 +97,7 @@ class FrameDiagonals:
         join = DiagonalTables(self._inputs, found, self._output, self._options)
         if not join.is_one_to_many:
             return None, ("not along the diagonal: keys come several times on both sides",)
-        if not asked and not join.pays:
+        if not asked and not join.is_worthwhile:
             return None, ("not along the diagonal: most rows are not beside their partners",)
         self.join = join
         return found.plan, ()
@@ -230,7 +230,7 @@ class DiagonalTables:
         return len(self.sliced.repeated) <= MOST_REPEATED
 
     @property
-    def pays(self) -> bool:
+    def is_worthwhile(self) -> bool:
         """Whether most rows are settled in their slice, as a sample has promised."""
         return 2 * int(self.left_over.sum()) <= self.sliced.scans[self.sliced.many].rows
 

@@ -56,7 +56,7 @@ REPEATED = {
 
 
 @dataclass(frozen=True, slots=True)
-class Scouts:
+class FirstResults:
     side: Side
     below: int  # rows with a smaller hash are scouts
     seed: int
@@ -66,7 +66,7 @@ class Scouts:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, fields: dict[str, Any]) -> Scouts:
+    def from_json(cls, fields: dict[str, Any]) -> FirstResults:
         return cls(Side(fields["side"]), fields["below"], fields["seed"], tuple(fields["others"]))
 
     def without(self, frames: tuple[DataFrame, DataFrame]) -> tuple[DataFrame, DataFrame]:
@@ -93,7 +93,7 @@ def send_scouts(
     pairs: float,
     seed: int,
     work: WaveWork,
-) -> tuple[Scouts, list[Given]] | None:
+) -> tuple[FirstResults, list[Given]] | None:
     """Scouts and what they found; None where it is better to do without."""
     side = Side.LEFT if samples[0].rows >= samples[1].rows else Side.RIGHT
     rows = samples[side].rows
@@ -107,7 +107,7 @@ def send_scouts(
     given = [Given.from_row(row) for row in frames[side.other].mapInArrow(meet, GIVEN).collect()]
     left, right = (sample.rows for sample in samples)
     others = (left - batch.num_rows, right) if side is Side.LEFT else (left, right - batch.num_rows)
-    return Scouts(side, below, seed, others), given
+    return FirstResults(side, below, seed, others), given
 
 
 def is_repeated(frame: DataFrame) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 from dovetail.errors import StateError
 from dovetail.spark.early.blocks import CellBlock
 from dovetail.spark.early.files import WaveFiles
-from dovetail.spark.early.first_results import Scouts
+from dovetail.spark.early.first_results import FirstResults
 from dovetail.spark.early.tasks import Given
 
 PLAN, DONE = "plan.json", "done.json"
@@ -48,7 +48,7 @@ class Drawn:
 @dataclass(slots=True)
 class WaveLog:
     layout: dict[str, Any]  # what must be the same for the work to be the same
-    scouts: Scouts | None = None
+    scouts: FirstResults | None = None
     drawn: Drawn | None = None  # None: not yet
     found: list[Given] = field(default_factory=list)  # by the scouts
     done: list[Given] = field(default_factory=list)  # in the order in which the cells are drawn
@@ -84,7 +84,7 @@ class WaveLog:
             document = json.loads(plan)
             same = document["format"] == FORMAT and document["layout"] == layout
             scouts, drawn = document["scouts"], document["drawn"]
-            log = cls(layout, scouts and Scouts.from_json(scouts), drawn and Drawn.from_json(drawn))
+            log = cls(layout, scouts and FirstResults.from_json(scouts), drawn and Drawn.from_json(drawn))
             done = files.read(DONE)
             if done is not None:
                 given = json.loads(done)

@@ -32,12 +32,12 @@ from dovetail.core.join_types import JoinType
 from dovetail.core.metrics import Estimate
 from dovetail.core.rows import Phase, Side, empty_batch
 from dovetail.errors import InputError, PlanError
-from dovetail.estimation.weighted_sample import Draws
+from dovetail.estimation.weighted_sample import WeightedSample
 from dovetail.execution.chunked import chunk_size
 from dovetail.execution.in_process import Step
 from dovetail.execution.output import output_schema
 from dovetail.execution.tasks import Aggregating, Joining, Work
-from dovetail.matching import choose_drive
+from dovetail.matching import choose_strategy
 from dovetail.planning.plan import JoinPlan
 from dovetail.planning.planner import DIAG, InputFacts, plan_join, with_estimate
 from dovetail.planning.statistics import SAMPLE, Samples, estimated_pairs
@@ -47,7 +47,7 @@ from dovetail.spark.batch.tables import in_fixed_order, shuffle_partitions
 from dovetail.spark.diag.join import plan_early_diagonal, progressive_diagonal
 from dovetail.spark.early.blocks import write_blocks
 from dovetail.spark.early.files import Pages, WaveFiles
-from dovetail.spark.early.first_results import Scouts, send_scouts
+from dovetail.spark.early.first_results import FirstResults, send_scouts
 from dovetail.spark.early.log import Drawn, WaveLog
 from dovetail.spark.early.stop_rule import Until
 from dovetail.spark.early.tasks import ARROW_GIVEN, GIVEN, Given, WaveWork
@@ -251,7 +251,7 @@ class _Waves:
     def _scouted(self, files: WaveFiles) -> WaveLog:
         """Look at both sides, and let a few rows meet a whole side."""
         log, condition, samples = WaveLog(self._layout()), self._bound.condition, self._samples
-        pairs = estimated_pairs(condition, choose_drive(condition), self._few)
+        pairs = estimated_pairs(condition, choose_strategy(condition), self._few)
         sent = send_scouts(
             self._bound.frames, condition, samples, pairs, self._options.seed, self._work_in(files, SCOUTED_BYTES)
         )
@@ -264,9 +264,9 @@ class _Waves:
 
     @cached_property
     def _samples(self) -> Samples:
-        condition, drive = self._bound.condition, choose_drive(self._bound.condition)
-        by_pair = drive.kind == "none" and not drive.equal  # it takes the square of the sample to see anything
-        return sample_sides(self._bound.frames, condition, drive, SAMPLE if by_pair else SAMPLED_ROWS)
+        condition, strategy = self._bound.condition, choose_strategy(self._bound.condition)
+        by_pair = strategy.kind == "none" and not strategy.equal  # it takes the square of the sample to see anything
+        return sample_sides(self._bound.frames, condition, strategy, SAMPLE if by_pair else SAMPLED_ROWS)
 
     @property
     def _few(self) -> Samples:
@@ -276,15 +276,15 @@ class _Waves:
     @property
     def _task(self) -> Task:
         condition = self._bound.condition
-        return Task(condition, choose_drive(condition), self._samples, max(1, self._options.cells // 2))
+        return Task(condition, choose_strategy(condition), self._samples, max(1, self._options.cells // 2))
 
-    def _drawn(self, files: WaveFiles, scouts: Scouts | None) -> Drawn:
+    def _drawn(self, files: WaveFiles, scouts: FirstResults | None) -> Drawn:
         """Write the blocks, and draw the order of the cells."""
         condition, frames, task = self._bound.condition, self._bound.frames, self._task
         router = choose_router(task).router
         if scouts is not None:
             frames = scouts.without(frames)
-        if router.deals:
+        if router.needs_spread:
             frames = (in_fixed_order(frames[0]), in_fixed_order(frames[1]))
         blocks, counted = write_blocks(frames, condition, router, str(files.directory))
         if scouts is not None:
@@ -305,7 +305,7 @@ class _Waves:
             log.drawn = self._drawn(files, log.scouts)
             if self._kept:
                 log.begin(files)
-        drawn, draws = log.drawn, Draws(log.drawn.weights, log.drawn.seed)
+        drawn, draws = log.drawn, WeightedSample(log.drawn.weights, log.drawn.seed)
         size, spent = self._cores(), 0.0
         while True:
             if log.done or not drawn.cells:
@@ -320,7 +320,7 @@ class _Waves:
             if self._kept:
                 log.note(files)
 
-    def _handed_out(self, files: WaveFiles, log: WaveLog, draws: Draws | None) -> Iterator[Step]:
+    def _handed_out(self, files: WaveFiles, log: WaveLog, draws: WeightedSample | None) -> Iterator[Step]:
         """What is done and was not handed out yet, as steps; at least one, once there are cells."""
         estimate, aggregates = self._estimates(log, draws)
         results = sum(given.handed_rows for given in log.given)
@@ -348,7 +348,7 @@ class _Waves:
             yield Step(nothing, Phase.CLEANUP, results, estimate, aggregates, done=share)
 
     def _estimates(
-        self, log: WaveLog, draws: Draws | None
+        self, log: WaveLog, draws: WeightedSample | None
     ) -> tuple[Estimate | None, dict[str, Estimate | None] | None]:
         """Of the number of results, or of each aggregate."""
         if draws is None:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dovetail.core.rows import Side, pieces_of, take_rows
+from dovetail.core.rows import Side, chunk_ranges, take_rows
 from dovetail.execution.output import fitting_rows
 from dovetail.routing.hypercube import Hypercube
 from dovetail.routing.protocol import Router, Spread, Visits
@@ -120,7 +120,7 @@ def by_cell(
     order = np.argsort(visits.cells, kind="stable")
     cells, starts = np.unique(visits.cells[order], return_index=True)
     bounds = np.append(starts, len(order))
-    for first, last, _ in pieces_of(np.diff(bounds), len(order), fitting_rows(batch, most_bytes=most_bytes)):
+    for first, last, _ in chunk_ranges(np.diff(bounds), len(order), fitting_rows(batch, most_bytes=most_bytes)):
         ends = bounds[first : last + 1]
         dealt = take_rows(batch, visits.rows[order[ends[0] : ends[-1]]])
         yield cells[first:last], [to_bytes(dealt.slice(s - ends[0], e - s)) for s, e in pairwise(ends)]

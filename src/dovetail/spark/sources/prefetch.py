@@ -31,7 +31,7 @@ class _Held(NamedTuple):
     after: Offset
 
 
-class Inflow:
+class PrefetchBuffer:
     """The rows behind an offset. With `poll_s` the source is asked again for more after its end, and never ends."""
 
     def __init__(

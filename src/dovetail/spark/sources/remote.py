@@ -21,7 +21,7 @@ from dovetail.sources.protocol import Position, Ranged
 from dovetail.sources.reader import Reader
 from dovetail.spark.sources.columns import Columns, spark_schema
 from dovetail.spark.sources.offsets import Offset
-from dovetail.spark.sources.prefetch import ADVICE, Inflow
+from dovetail.spark.sources.prefetch import ADVICE, PrefetchBuffer
 from dovetail.spark.sources.settings import COMMON, Settings, check_names
 
 FIRST_WAIT_S = 1.0  # for the first rows, so that the first micro-batch is not empty without need
@@ -126,7 +126,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, remote: RemoteFormat, columns: Columns) -> None:
         self._remote = remote
         self._columns = columns
-        self._inflow: Inflow | None = None
+        self._inflow: PrefetchBuffer | None = None
         self._only_now = False
 
     def __getstate__(self) -> dict[str, Any]:
@@ -171,11 +171,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._inflow is not None:
             self._inflow.close()
 
-    def _opened(self, start: Offset) -> Inflow:
+    def _opened(self, start: Offset) -> PrefetchBuffer:
         remote = self._remote
         until = remote.now(start.position) if self._only_now else None
         reader = Reader(remote.source, remote.settings.retry, advice=ADVICE)
-        return Inflow(reader, start, until, None if self._only_now else remote.poll_s)
+        return PrefetchBuffer(reader, start, until, None if self._only_now else remote.poll_s)
 
     def _again(self, wanted: _Range) -> Iterator[pa.RecordBatch]:
         """Rows that came before a restart."""

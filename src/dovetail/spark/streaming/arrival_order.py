@@ -22,7 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dovetail.core.rows import Side, take_rows
-from dovetail.operators.spo.positions import Places
+from dovetail.operators.spo.positions import WindowPositions
 from dovetail.spark.exchange.packing import from_bytes, to_bytes
 
 POSITION_BITS = 40  # of a packed row's seq: the position of its first row; the source partition is above
@@ -107,13 +107,13 @@ def turns(counts: list[int], source: int) -> Words:
     return numbers
 
 
-def placed(side: Side, rows: Ordered, arrived: tuple[int, int], self_join: bool = False) -> Places:
+def placed(side: Side, rows: Ordered, arrived: tuple[int, int], self_join: bool = False) -> WindowPositions:
     """Places of the rows of a side, after `arrived` rows of both sides; in a self-join both sides are the same rows."""
     own = arrived[side] + rows.own
     if self_join:
-        return Places(own, own, own)
+        return WindowPositions(own, own, own)
     at = sum(arrived) + rows.numbers
-    return Places(at, own, at - own)
+    return WindowPositions(at, own, at - own)
 
 
 def packet(rows: pa.RecordBatch, within: Words, tells: NDArray[np.bool_], size: int, newest: int) -> pa.Buffer:

@@ -36,7 +36,7 @@ from dovetail.spark.exchange.packing import PACK_BYTES, Rewrite, collected, from
 from dovetail.spark.exchange.partitions import spread_labels
 from dovetail.spark.session.workers import settle
 from dovetail.spark.streaming.cell_state import SCHEMA, CellState, cell_directory
-from dovetail.storage.allocator import give_back, stay_small
+from dovetail.storage.allocator import stay_small, trim_heap
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget
 
@@ -106,7 +106,7 @@ class StreamJoin(ABC):
 
     @property
     @abstractmethod
-    def meaning(self) -> dict[str, Any]:
+    def state_signature(self) -> dict[str, Any]:
         """What must stay the same for the state to mean the same, besides the setting. Ready for JSON."""
 
     @property
@@ -133,7 +133,11 @@ class StreamJoin(ABC):
     @property
     def layout(self) -> dict[str, Any]:
         fixed = {"format": FORMAT, "algorithm": self.algorithm, "cells": self.cells}
-        return {**fixed, "partitions": self.setting.partitions, **self.meaning}  # partitions decide on the labels
+        return {
+            **fixed,
+            "partitions": self.setting.partitions,
+            **self.state_signature,
+        }  # partitions decide on the labels
 
 
 @dataclass(frozen=True)
@@ -165,7 +169,7 @@ class TwoStreams(StreamJoin):
         return packer(Side(number), self.router, schema, self.labels, most_bytes=self.pack_bytes)
 
     @property
-    def meaning(self) -> dict[str, Any]:
+    def state_signature(self) -> dict[str, Any]:
         condition = self.plan.condition
         return {
             "condition": condition.text,
@@ -214,7 +218,7 @@ class JoinProcessor(StatefulProcessor):
             if join.keeps_to_memory:
                 if self._operator() is not None:  # its parts know each other
                     gc.collect()
-                give_back()  # the next cell of this task needs the memory
+                trim_heap()  # the next cell of this task needs the memory
         else:
             self._set_timer(notes, False, now)
             kept.note(notes.to_json())

@@ -123,7 +123,7 @@ class SeveralStreams(StreamJoin):
         return multi_packer(self.router, number, self.labels, self.pack_bytes)
 
     @property
-    def meaning(self) -> dict[str, Any]:
+    def state_signature(self) -> dict[str, Any]:
         schemas = self.plan.graph.schemas.items()
         columns = [[alias, [[field.name, str(field.type)] for field in schema]] for alias, schema in schemas]
         return {"condition": self.plan.graph.text, "columns": columns}

@@ -77,7 +77,7 @@ def use_rocksdb(spark: SparkSession) -> None:
         spark.conf.set(CHANGELOG, "true")
 
 
-def hand_over_at_most(spark: SparkSession, nbytes: int) -> None:
+def cap_arrow_batch_bytes(spark: SparkSession, nbytes: int) -> None:
     """Let the session hand rows to Python workers in smaller batches, where they are larger: 64 MB unless set.
 
     A worker holds two of them, and a copy: more than the whole memory of a join, if that is small.

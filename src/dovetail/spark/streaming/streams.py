@@ -27,14 +27,14 @@ from dovetail.errors import PlanError
 from dovetail.spark.exchange.packing import ARROW_PACKED, PACKED, Rewrite, from_bytes
 from dovetail.spark.session.workers import settle
 from dovetail.spark.streaming.cell import FIGURES, RESULTS, JoinProcessor, StreamJoin
-from dovetail.spark.streaming.state_dir import hand_over_at_most
-from dovetail.storage.allocator import give_back, stay_small
+from dovetail.spark.streaming.state_dir import cap_arrow_batch_bytes
+from dovetail.storage.allocator import stay_small, trim_heap
 
 
 def join_streams(frames: Sequence[DataFrame], join: StreamJoin, schema: StructType) -> DataFrame:
     """The join as a streaming DataFrame, for any sink. Where inputs tell their end, each has one more column."""
     if join.keeps_to_memory:
-        hand_over_at_most(frames[0].sparkSession, join.pack_bytes)
+        cap_arrow_batch_bytes(frames[0].sparkSession, join.pack_bytes)
     packed = []
     for number, frame in enumerate(frames):
         pack = join.packer(number)
@@ -67,7 +67,7 @@ def _small(rewrite: Rewrite) -> Rewrite:
     def rewritten(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         stay_small()
         yield from rewrite(batches)
-        give_back()
+        trim_heap()
 
     return rewritten
 

@@ -25,7 +25,7 @@ from dovetail.core.metrics import Counters
 from dovetail.core.rows import Side, empty_batch, take_rows
 from dovetail.execution.output import result_batches
 from dovetail.operators.protocol import Workspace
-from dovetail.operators.spo.positions import Places
+from dovetail.operators.spo.positions import WindowPositions
 from dovetail.operators.spo.spo import Spo, event_times
 from dovetail.operators.spo.window_aggregate import WindowAggregate
 from dovetail.spark.exchange.packing import collected, to_bytes
@@ -128,7 +128,7 @@ class WindowProcessor(StatefulProcessor):
 
     def _share(
         self, state: _Progress, cell: int, side: Side, rows: Ordered
-    ) -> tuple[pa.RecordBatch, Places, NDArray[np.bool_] | None]:
+    ) -> tuple[pa.RecordBatch, WindowPositions, NDArray[np.bool_] | None]:
         """The rows that look for partners in this cell, and which of them it keeps (None: all)."""
         batch = rows.batch
         if batch is None:
