@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from dovetail.condition import parse
+from dovetail.condition.graph import Graph
 from dovetail.core.join_types import JoinType
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Side
@@ -67,7 +68,7 @@ def run(scans: Scans, window: float, tables: int = 5) -> Run:
     table_rows = max(1, round(window / tables))
     condition = parse("l.k = r.k", scans[0].schema, scans[1].schema)
     diagonal = Diagonal(Side.LEFT, tables, table_rows, scans[0].rows)
-    plan = JoinPlan(condition, JoinType.INNER, Choice("diag", ""), diagonal=diagonal)
+    plan = JoinPlan(Graph.of(condition), JoinType.INNER, Choice("diag", ""), diagonal=diagonal)
     join = DiagonalJoin(plan, scans, output_schema(scans[0].schema, scans[1].schema, "_right"))
     first: list[int] = []
     for _ in join.results():

@@ -23,13 +23,12 @@ from dovetail.errors import InputError, PlanError
 from dovetail.execution.at_rest import count_at_rest
 from dovetail.execution.in_process import Step, join_along_diagonal, join_progressively, join_tables
 from dovetail.execution.monitor import JoinMonitor
-from dovetail.execution.multiway import join_several, multi_schema
-from dovetail.execution.output import output_schema
+from dovetail.execution.multiway import join_several, matches_of_several
+from dovetail.execution.output import multi_schema, output_schema
 from dovetail.execution.parallel import plan_workers
 from dovetail.monitoring.progress_bar import watched
 from dovetail.monitoring.recording import Recording
 from dovetail.monitoring.snapshot import Heading
-from dovetail.operators.registry import check_parameters, operator_for
 from dovetail.planning.plan import JoinPlan
 from dovetail.planning.planner import InputFacts, TableSize, plan_join, with_estimate
 from dovetail.planning.statistics import sample_table, sampled_columns
@@ -38,86 +37,17 @@ from dovetail.sources.local import Local, as_input, joined_schema
 from dovetail.sources.parquet_files import ParquetSource, parquet_source
 from dovetail.sources.reader import Retry
 from dovetail.sources.scans import Scan, TableScan, as_scan
-from dovetail.storage.budget import Budget, Shares, parse_bytes
-
-FEWEST = 3
-
-
-def multijoin(
-    inputs: Mapping[str, Any],
-    on: str | Sequence[str],
-    *,
-    memory: str | int | None = None,
-    algorithm: str = "auto",
-    **options: Any,
-) -> Any:
-    """The inner join of three and more inputs on any condition that connects them.
-
-        multijoin({"o": orders, "c": customers, "n": nations}, "o.custkey = c.custkey AND c.nationkey = n.nationkey")
-
-    Spark DataFrames give a DataFrame; pyarrow, pandas or Polars tables give a pyarrow.Table. `on` is SQL text with the
-    names of the inputs as aliases. The result has the columns of all inputs in their order; a name that several of them
-    have becomes alias_name.
-
-    In process, `algorithm` is "auto" (kernels that see the inputs complete, two at a time), or "miner", "mjoin" or
-    "pmj", which keep to `memory` by writing rows to disk; their parameters are further options.
-    """
-    _check_names(inputs)
-    memory_bytes = None if memory is None else parse_bytes(memory)
-    spark = [type(table).__module__.startswith("pyspark.sql") for table in inputs.values()]
-    if any(spark):
-        if not all(spark):
-            raise InputError("some inputs are Spark DataFrames and others are not: give all of the same kind.")
-        from dovetail.spark import multijoin_dataframes
-
-        return multijoin_dataframes(inputs, on, memory_bytes=memory_bytes, algorithm=algorithm, **options)
-    if options and algorithm == "auto":
-        raise InputError(f"{', '.join(options)}: not an option of a join of tables in process.")
-    tables = {alias: arrow_table(table) for alias, table in inputs.items()}
-    graph = parse_graph(on, {alias: table.schema for alias, table in tables.items()})
-    schema = multi_schema(graph.schemas)
-    Shares(Budget(memory_bytes), 1, len(tables))  # refuses a budget that is too small, before any work
-    if algorithm != "auto":
-        check_parameters(operator_for(algorithm, graph), options)
-    return pa.Table.from_batches(join_several(graph, tables, schema, algorithm, memory_bytes, options), schema)
-
-
-def _check_names(inputs: Mapping[str, Any]) -> None:
-    if not isinstance(inputs, Mapping):
-        raise InputError(f"the inputs are a dictionary of names and tables; got {type(inputs).__name__}.")
-    if len(inputs) < FEWEST:
-        raise InputError(
-            f"a join of several inputs takes {FEWEST} and more; got {len(inputs)}. For two: dovetail.join."
-        )
-    for alias in inputs:
-        if not re.fullmatch(r"[A-Za-z_]\w*", str(alias)):
-            raise InputError(f"{alias!r} cannot be the name of an input: use letters, digits and underscores.")
-    if len({alias.casefold() for alias in inputs}) < len(inputs):
-        raise InputError(f"names of inputs differ in case only: {', '.join(inputs)}.")
-
+from dovetail.storage.budget import parse_bytes
 
 if TYPE_CHECKING:
     from dovetail.spark import Written
-
-
-def write(frame: Any, path: str | os.PathLike[str], mode: str = "error") -> Written:
-    """Write a Spark DataFrame into a directory of Parquet files, from the tasks that compute it.
-
-    What `dovetail.join` gave goes from the join into the file as it is, without becoming Spark's rows in between; any
-    other DataFrame is written as well. Readers see nothing until everything is written, whatever fails before. `mode`
-    is "error" (if the path is there already), "overwrite" or "append". Gives the number of files and of rows.
-    """
-    if not type(frame).__module__.startswith("pyspark.sql"):
-        raise InputError(f"dovetail.write takes a Spark DataFrame; got {type(frame).__name__}.")
-    from dovetail.spark import write_dataframe
-
-    return write_dataframe(frame, path, mode)
-
 
 On = str | Sequence[Any] | Any
 
 EARLY_MEMORY = "256MB"
 """Of a progressive join, unless another is given."""
+
+FEWEST = 3  # inputs of a join of several
 
 
 def join(
@@ -171,8 +101,8 @@ def join(
 
 def progressive(
     left: Any,
-    right: Any,
-    on: On,
+    right: Any = None,
+    on: On = None,
     how: str = "inner",
     *,
     suffix: str = "_right",
@@ -185,6 +115,8 @@ def progressive(
     **options: Any,
 ) -> Iterator[Step]:
     """Results as they come: an iterator of steps with new rows, the phase and the number of results so far.
+
+    Three and more inputs are a dictionary: progressive({"o": orders, "c": customers, "n": nations}, on="…").
 
     Inputs are tables, Parquet files, pyarrow RecordBatchReaders, iterators of record batches with a `schema`, or
     sources such as `dovetail.sources.flight` and `dovetail.sources.postgres`. Tables arrive in turn; everything else is
@@ -213,6 +145,8 @@ def progressive(
     it stops by itself; `work_dir`, in which a join that was stopped goes on later; `cells` and `seed`.
     """
     recording = record if record is None or isinstance(record, Recording) else Recording(record)
+    if isinstance(left, Mapping):
+        return _progressive_several(left, on, how, memory, algorithm, wait_ms, retry, recording, workers, options)
     if _on_spark(left, right):
         from dovetail.spark import progressive_dataframes
 
@@ -231,21 +165,69 @@ def progressive(
     if plan.diagonal is not None and (scans := _scans(inputs)) is not None:
         steps = join_along_diagonal(plan, scans, suffix)
         return _told_by_steps(steps, _heading(plan, inputs), recording)
+    if workers > 1 and recording is not None:
+        steps = join_progressively(plan, inputs, suffix, aggregates=aggregates, workers=workers)
+        return _told_by_steps(steps, _heading(plan, inputs), recording)
     if recording is None:
-        return join_progressively(
-            plan, inputs[0], inputs[1], suffix, wait_ms, retry, aggregates=aggregates, workers=workers
-        )
+        return join_progressively(plan, inputs, suffix, wait_ms, retry, aggregates=aggregates, workers=workers)
+    return _recorded(plan, inputs, suffix, wait_ms, retry, recording, aggregates)
+
+
+def _progressive_several(
+    inputs: Mapping[str, Any],
+    on: On,
+    how: str,
+    memory: str | int | None,
+    algorithm: str,
+    wait_ms: float,
+    retry: Retry | None,
+    recording: Recording | None,
+    workers: int,
+    options: dict[str, Any],
+) -> Iterator[Step]:
+    """`progressive` of three and more inputs."""
+    if _on_spark(*_named(inputs).values()):
+        raise PlanError("progressive joins of three and more DataFrames are not there yet; dovetail.multijoin is.")
+    if workers != 1:
+        raise PlanError("workers are for joins of two tables.")
+    if "aggregate" in options:
+        raise PlanError("aggregate is for joins of two inputs.")
+    if wait_ms < 0:
+        raise InputError(f"wait_ms must not be negative; got {wait_ms}.")
+    plan, found = _plan_several(inputs, on, how, InputFacts("progressive"), memory, algorithm, options)
+    rows = list(found.values())
+    if recording is None:
+        return join_progressively(plan, rows, "", wait_ms, retry)
+    return _recorded(plan, rows, "", wait_ms, retry, recording)
+
+
+def _recorded(
+    plan: JoinPlan,
+    inputs: Sequence[Any],
+    suffix: str,
+    wait_ms: float,
+    retry: Retry | None,
+    recording: Recording,
+    aggregates: Mapping[str, str] | None = None,
+) -> Iterator[Step]:
+    """A progressive join that tells a recording what it does."""
     heading = _heading(plan, inputs)
-    if workers > 1:
-        steps = join_progressively(plan, inputs[0], inputs[1], suffix, aggregates=aggregates, workers=workers)
-        return _told_by_steps(steps, heading, recording)
-    witness = JoinMonitor(recording.tell, heading.join)
-    running = join_progressively(plan, inputs[0], inputs[1], suffix, wait_ms, retry, witness, aggregates)
+    monitor = JoinMonitor(recording.tell, heading.join)
+    running = join_progressively(plan, inputs, suffix, wait_ms, retry, monitor, aggregates)
     return running.wrapped(lambda steps: recording.of(steps, heading))
 
 
-def count(left: Any, right: Any, on: On, **options: Any) -> int:
-    """How many pairs an inner join has. No pair is enumerated unless a residual has to be checked."""
+def count(left: Any, right: Any = None, on: On = None, **options: Any) -> int:
+    """How many pairs an inner join has. No pair is enumerated unless a residual has to be checked.
+
+    Three and more inputs are a dictionary, as for `multijoin`; their results are found, but no row is put together.
+    """
+    if isinstance(left, Mapping):
+        if _on_spark(*_named(left).values()):
+            return int(multijoin(left, on, **options).count())
+        _refuse(**options)
+        plan, several = _plan_several(left, on, "inner", InputFacts(), None, "auto", {})
+        return sum(results.size for results in matches_of_several(plan, several))
     if _on_spark(left, right):
         from dovetail.spark import count_dataframes
 
@@ -292,8 +274,8 @@ def aggregate(
 
 def explain(
     left: Any,
-    right: Any,
-    on: On,
+    right: Any = None,
+    on: On = None,
     how: str = "inner",
     *,
     suffix: str = "_right",
@@ -311,6 +293,8 @@ def explain(
     """
     if memory == "auto":
         memory = EARLY_MEMORY if progressive else None
+    if isinstance(left, Mapping):
+        return _explain_several(left, on, how, memory, algorithm, progressive, options)
     if _on_spark(left, right):
         from dovetail.spark import explain_dataframes, explain_waves
 
@@ -348,17 +332,76 @@ def explain(
     return with_estimate(plan, (samples[0], samples[1]))
 
 
+def _explain_several(
+    inputs: Mapping[str, Any],
+    on: On,
+    how: str,
+    memory: str | int | None,
+    algorithm: str,
+    progressive: bool,
+    options: dict[str, Any],
+) -> JoinPlan:
+    """`explain` of three and more inputs."""
+    if _on_spark(*_named(inputs).values()):
+        from dovetail.spark import explain_several_dataframes
+
+        return explain_several_dataframes(inputs, on, memory_bytes=_bytes(memory), algorithm=algorithm, **options)
+    facts = InputFacts("progressive" if progressive else "at_rest")
+    return _plan_several(inputs, on, how, facts, memory, algorithm, options)[0]
+
+
+def multijoin(
+    inputs: Mapping[str, Any],
+    on: str | Sequence[str],
+    *,
+    memory: str | int | None = None,
+    algorithm: str = "auto",
+    **options: Any,
+) -> Any:
+    """The inner join of three and more inputs on any condition that connects them.
+
+        multijoin({"o": orders, "c": customers, "n": nations}, "o.custkey = c.custkey AND c.nationkey = n.nationkey")
+
+    Spark DataFrames give a DataFrame; pyarrow, pandas or Polars tables give a pyarrow.Table. `on` is SQL text with the
+    names of the inputs as aliases. The result has the columns of all inputs in their order; a name that several of them
+    have becomes alias_name.
+
+    In process, `algorithm` is "auto" (kernels that see the inputs complete, two at a time), or "miner", "mjoin" or
+    "pmj", which keep to `memory` by writing rows to disk; their parameters are further options.
+    """
+    if _on_spark(*_named(inputs).values()):
+        from dovetail.spark import multijoin_dataframes
+
+        return multijoin_dataframes(inputs, on, memory_bytes=_bytes(memory), algorithm=algorithm, **options)
+    plan, tables = _plan_several(inputs, on, "inner", InputFacts(), memory, algorithm, options)
+    schema = multi_schema(plan.graph.schemas)
+    return pa.Table.from_batches(join_several(plan, tables, schema), schema)
+
+
+def write(frame: Any, path: str | os.PathLike[str], mode: str = "error") -> Written:
+    """Write a Spark DataFrame into a directory of Parquet files, from the tasks that compute it.
+
+    What `dovetail.join` gave goes from the join into the file as it is, without becoming Spark's rows in between; any
+    other DataFrame is written as well. Readers see nothing until everything is written, whatever fails before. `mode`
+    is "error" (if the path is there already), "overwrite" or "append". Gives the number of files and of rows.
+    """
+    if not type(frame).__module__.startswith("pyspark.sql"):
+        raise InputError(f"dovetail.write takes a Spark DataFrame; got {type(frame).__name__}.")
+    from dovetail.spark import write_dataframe
+
+    return write_dataframe(frame, path, mode)
+
+
 def _heading(plan: JoinPlan, inputs: Sequence[Any]) -> Heading:
     """What a recording says of a join in process. Files are called by their names, tables by their sides."""
-    names = [_called(rows, side) for side, rows in zip(Side, inputs, strict=True)]
-    return Heading(
-        plan.condition.text, (names[0], names[1]), plan.operator.name, plan.explain(), memory_bytes=plan.memory_bytes
-    )
+    aliases = [side.name.lower() for side in Side] if len(inputs) == len(Side) else plan.graph.aliases
+    names = tuple(_called(rows, alias) for alias, rows in zip(aliases, inputs, strict=True))
+    return Heading(plan.graph.text, names, plan.operator.name, plan.explain(), memory_bytes=plan.memory_bytes)
 
 
-def _called(rows: Any, side: Side) -> str:
+def _called(rows: Any, alias: str) -> str:
     """A name that is short: of a file without its directory, of a dataset without its server."""
-    name = getattr(rows, "name", side.name.lower())
+    name = getattr(rows, "name", alias)
     quoted = re.search(r"'([^']+)'$", name)
     return quoted[1] if quoted else Path(name).stem if isinstance(rows, ParquetSource) else name
 
@@ -419,6 +462,46 @@ def _plan_early(
     return plan, inputs
 
 
+def _plan_several(
+    inputs: Mapping[str, Any],
+    on: On,
+    how: str,
+    facts: InputFacts,
+    memory: str | int | None,
+    algorithm: str,
+    options: Mapping[str, Any],
+) -> tuple[JoinPlan, dict[str, Any]]:
+    """The plan of a join of several inputs, and the inputs: tables, or sources where rows are still to come."""
+    if facts.kind == "progressive":
+        found = {alias: parquet_source(rows) or as_input(rows) for alias, rows in inputs.items()}
+        if len({id(rows) for rows in inputs.values() if isinstance(as_input(rows), Local)}) < sum(
+            isinstance(rows, Local) for rows in found.values()
+        ):
+            raise InputError("two inputs are the same reader, whose rows come only once: give two, or a table.")
+        schemas = {alias: joined_schema(rows) for alias, rows in found.items()}
+    else:
+        found = {alias: _scan(rows).to_table() for alias, rows in inputs.items()}
+        schemas = {alias: table.schema for alias, table in found.items()}
+    graph = parse_graph(on, schemas)
+    return plan_join(graph, how, facts, algorithm=algorithm, memory_bytes=_bytes(memory), parameters=options), found
+
+
+def _named(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Several inputs by names that a condition can use."""
+    if not isinstance(inputs, Mapping):
+        raise InputError(f"the inputs are a dictionary of names and tables; got {type(inputs).__name__}.")
+    if len(inputs) < FEWEST:
+        raise InputError(
+            f"a join of several inputs takes {FEWEST} and more; got {len(inputs)}. For two: dovetail.join."
+        )
+    for alias in inputs:
+        if not re.fullmatch(r"[A-Za-z_]\w*", str(alias)):
+            raise InputError(f"{alias!r} cannot be the name of an input: use letters, digits and underscores.")
+    if len({alias.casefold() for alias in inputs}) < len(inputs):
+        raise InputError(f"names of inputs differ in case only: {', '.join(inputs)}.")
+    return inputs
+
+
 def _scans(inputs: tuple[Any, Any]) -> tuple[Scan, Scan] | None:
     """Both inputs, if they are at rest."""
     left, right = as_scan(inputs[0]), as_scan(inputs[1])
@@ -449,11 +532,11 @@ def _scan(rows: Any) -> Scan:
     return parquet_source(rows) or TableScan(arrow_table(rows))
 
 
-def _on_spark(left: Any, right: Any) -> bool:
-    """Whether both inputs are Spark DataFrames, told without importing pyspark."""
-    spark = [type(table).__module__.startswith("pyspark.sql") for table in (left, right)]
+def _on_spark(*inputs: Any) -> bool:
+    """Whether all inputs are Spark DataFrames, told without importing pyspark."""
+    spark = [type(table).__module__.startswith("pyspark.sql") for table in inputs]
     if any(spark) and not all(spark):
-        raise InputError("one input is a Spark DataFrame and the other is not: give two of the same kind.")
+        raise InputError("some inputs are Spark DataFrames and others are not: give all of the same kind.")
     return all(spark)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from dovetail.condition.graph import parse_graph
 from dovetail.core.rows import one_batch
-from dovetail.execution.multiway import multi_schema
+from dovetail.execution.output import multi_schema
 from dovetail.routing.hypercube import hypercube
 from dovetail.spark.batch.multi import joined_cells
 from dovetail.spark.exchange.packing import ARROW_PACKED, multi_packer

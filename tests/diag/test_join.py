@@ -12,6 +12,7 @@ import pytest
 
 import dovetail
 from dovetail.condition import parse
+from dovetail.condition.graph import Graph
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
 from dovetail.diag.join import DiagonalJoin
@@ -109,7 +110,7 @@ def run(
     scans: tuple[Scan, Scan] = (TableScan(left), TableScan(right))
     condition = parse("l.k = r.k", left.schema, right.schema)
     diagonal = Diagonal(Side.LEFT, tables, table_rows, left.num_rows)
-    plan = JoinPlan(condition, JoinType(how), Choice("diag", ""), memory_bytes=memory, diagonal=diagonal)
+    plan = JoinPlan(Graph.of(condition), JoinType(how), Choice("diag", ""), memory_bytes=memory, diagonal=diagonal)
     join = DiagonalJoin(plan, scans, output_schema(left.schema, right.schema, "_right", JoinType(how)))
     return join, list(join.results())
 
@@ -141,7 +142,9 @@ def test_the_first_results_need_half_a_window_and_a_batch() -> None:
     one, many = pa.table({"k": keys}), pa.table({"k": np.repeat(keys, 2)})
     scans: tuple[Scan, Scan] = (TableScan(one), TableScan(many))
     condition = parse("l.k = r.k", one.schema, many.schema)
-    plan = JoinPlan(condition, JoinType.INNER, Choice("diag", ""), diagonal=Diagonal(Side.LEFT, 5, 100, one.num_rows))
+    plan = JoinPlan(
+        Graph.of(condition), JoinType.INNER, Choice("diag", ""), diagonal=Diagonal(Side.LEFT, 5, 100, one.num_rows)
+    )
     join = DiagonalJoin(plan, scans, output_schema(one.schema, many.schema, "_right"))
     next(results := join.results())
     assert max(join.tally.passes) <= 1 << 15  # one batch of each

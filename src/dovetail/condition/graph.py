@@ -9,6 +9,7 @@ o ------ c ------ n        conjuncts over two aliases are an edge: an ordinary C
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
@@ -18,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from dovetail.condition import names, parse, passing
+from dovetail.condition import names, parse, passing, text_of
 from dovetail.condition.dialect import refuse
 from dovetail.condition.expression import Expression
 from dovetail.condition.mirror import mirrored_expression
@@ -42,6 +43,12 @@ class Edge:
     @property
     def ends(self) -> frozenset[str]:
         return frozenset((self.left, self.right))
+
+    @property
+    def text(self) -> str:
+        """The condition with the aliases of the graph."""
+        names = {Side.LEFT.alias: self.left, Side.RIGHT.alias: self.right}
+        return re.sub(r"\b([lr])(?=\.)", lambda found: names[found[1]], self.condition.text)
 
     def side(self, alias: str) -> Side:
         return Side.LEFT if alias == self.left else Side.RIGHT
@@ -80,6 +87,17 @@ class Graph:
         """The one edge of a join of two inputs."""
         (edge,) = self.edges
         return edge.condition
+
+    @property
+    def filter_texts(self) -> list[str]:
+        """What rows of one input must satisfy, as people write it."""
+        if len(self.edges) == 1 and len(self.schemas) == len(Side):
+            return [text_of(f) for side in Side for f in self.condition.filters[side]]
+        return [
+            text_of(f).replace(f"{Side.LEFT.alias}.", f"{alias}.")
+            for alias, filters in self.filters.items()
+            for f in filters
+        ]
 
     def matches(self, batches: Mapping[str, pa.RecordBatch], rows: Mapping[str, Rows]) -> Matches:
         """Results by alias, in the order of the inputs, without columns that an operator keeps beside those of rows."""

@@ -8,6 +8,7 @@ from math import ceil
 from typing import Any
 
 from dovetail.condition import Condition, describe
+from dovetail.condition.graph import Graph
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
 from dovetail.diag.clusteredness import Clusteredness, measure
@@ -217,7 +218,7 @@ def _plan(
     expected = None if seen is None else seen.mishits(wish.tables, table_rows)
     driven = condition.equalities
     return JoinPlan(
-        condition,
+        Graph.of(condition),
         JoinType.read(how),
         Choice("diag", why),
         driven=tuple(describe(p) for p in driven),

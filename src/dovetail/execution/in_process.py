@@ -7,7 +7,6 @@ from contextlib import closing
 
 import pyarrow as pa
 
-from dovetail.condition.graph import Graph
 from dovetail.core.metrics import Counters, Observer, Progress
 from dovetail.core.rows import Arrival, End, Event, Phase, Side, one_batch
 from dovetail.diag.join import DiagonalJoin
@@ -16,7 +15,7 @@ from dovetail.execution.at_rest import Watch, join_at_rest
 from dovetail.execution.chunked import Chunked, chunk_size
 from dovetail.execution.driver import Driver
 from dovetail.execution.monitor import JoinMonitor
-from dovetail.execution.output import output_schema
+from dovetail.execution.output import multi_schema, output_schema
 from dovetail.execution.parallel import ParallelJoin, plan_workers
 from dovetail.execution.progressive import ProgressiveJoin
 from dovetail.execution.sampling import Sampling
@@ -71,29 +70,36 @@ def join_tables(
 
 def join_progressively(
     plan: JoinPlan,
-    left: Rows,
-    right: Rows,
+    inputs: Sequence[Rows],
     suffix: str,
     wait_ms: float = WAIT_MS,
     retry: Retry | None = None,
-    witness: JoinMonitor | None = None,
+    monitor: JoinMonitor | None = None,
     aggregates: Mapping[str, str] | None = None,
     workers: int = 1,
 ) -> ProgressiveJoin[Step]:
     """Results as they come, or aggregates over them: rows of tables arrive in turn, those of sources when they come."""
-    schema = output_schema(*plan.condition.schemas, suffix, plan.how)
-    sizes = Sizes.announced(left, right)
-    if isinstance(left, pa.Table) and isinstance(right, pa.Table):
+    schema = plan_schema(plan, suffix)
+    sizes = Sizes.announced(inputs)
+    tables = [rows for rows in inputs if isinstance(rows, pa.Table)]
+    if len(tables) == len(inputs):
         if workers > 1:
-            return in_parallel(plan, (left, right), schema, sizes, aggregates, workers)
-        return run(plan, in_turn((left, right)), schema, STREAM_ROWS, 0, sizes, witness, aggregates)
+            return in_parallel(plan, (tables[0], tables[1]), schema, sizes, aggregates, workers)
+        return run(plan, in_turn(tables), schema, STREAM_ROWS, 0, sizes, monitor, aggregates)
     if workers > 1:
         raise PlanError("workers are for tables: rows of sources cannot be sampled before they come.")
     room_bytes = LINE_BYTES if plan.memory_bytes is None else max(1, plan.memory_bytes // LINE_SHARE)
-    sources = (as_source(left), as_source(right))
+    sources = [as_source(rows) for rows in inputs]
     feed = Feed(sources, room_bytes=room_bytes, batch_rows=STREAM_ROWS, wait_ms=wait_ms, retry=retry)
-    running = run(plan, feed.events(), schema, STREAM_ROWS, len(sources) * room_bytes, sizes, witness, aggregates)
+    running = run(plan, feed.events(), schema, STREAM_ROWS, len(sources) * room_bytes, sizes, monitor, aggregates)
     return running.wrapped(lambda steps: _fed(steps, feed))
+
+
+def plan_schema(plan: JoinPlan, suffix: str) -> pa.Schema:
+    """The schema of the result of a join in process."""
+    if len(plan.graph.aliases) > len(Side):
+        return multi_schema(plan.graph.schemas)
+    return output_schema(*plan.condition.schemas, suffix, plan.how)
 
 
 def in_parallel(
@@ -133,14 +139,14 @@ def run(
     batch_rows: int,
     line_bytes: int = 0,
     sizes: Sizes | None = None,
-    witness: JoinMonitor | None = None,
+    monitor: JoinMonitor | None = None,
     aggregates: Mapping[str, str] | None = None,
 ) -> ProgressiveJoin[Step]:
     """Drive the plan's operator. What is wrong with its parameters is said at once.
 
     `line_bytes`: what rows that have come and wait may take; it is set aside from the budget.
     """
-    is_expected = sizes is not None
+    is_expected = sizes is not None and len(sizes.rows) == len(Side)
     sizes = sizes or Sizes()
     events = sizes.watch(events)
     counters = Counters()
@@ -148,8 +154,8 @@ def run(
     budget.hold("line of arrivals", 0, line_bytes)
     blocks = BlockStore(counters=counters)
     parameters = {**plan.parameters} if plan.how == "inner" else {**plan.parameters, "how": plan.how}
-    workspace = Workspace(Graph.of(plan.condition), budget, blocks, batch_rows, counters, parameters=parameters)
-    kind = operator_class(plan.operator.name)
+    workspace = Workspace(plan.graph, budget, blocks, batch_rows, counters, parameters=parameters)
+    kind = operator_class(plan.operator.name, len(plan.graph.aliases))
     outlook = StepBuilder(workspace, sizes, aggregates or {}, pairs_only=plan.how == "inner")
     if "measures" in kind.parameters:  # it tells the estimator of blocks of its own
         parameters["measures"] = aggregates or {}
@@ -157,7 +163,7 @@ def run(
         rows = (sizes.rows[0], sizes.rows[1])
         events = Sampling(workspace, outlook.measures, rows, owned=line_bytes > 0).watch(events)
     operator = kind(workspace)
-    return ProgressiveJoin(_steps(operator, workspace, events, schema, outlook, witness), operator)
+    return ProgressiveJoin(_steps(operator, workspace, events, schema, outlook, monitor), operator)
 
 
 def _steps(
@@ -166,22 +172,22 @@ def _steps(
     events: Iterable[Event],
     schema: pa.Schema,
     outlook: StepBuilder,
-    witness: JoinMonitor | None,
+    monitor: JoinMonitor | None,
 ) -> Generator[Step, None, None]:
     """Leaving the loop early frees memory and files."""
     counters = workspace.counters
     try:
         driver = Driver(operator, workspace)
-        if witness is not None:
+        if monitor is not None:
             estimator = workspace.estimator
-            witness.meet(
+            monitor.meet(
                 lambda: operator.usage, lambda: outlook.expected(counters.results), lambda: estimator.objection
             )
-            events = witness.events(events)
+            events = monitor.events(events)
         last: Step | None = None  # held back in the end, since all is known after it
         for phase, results in driver.run(events):
-            if witness is not None:
-                witness.found(phase, results.size)
+            if monitor is not None:
+                monitor.found(phase, results.size)
             done = counters.results - results.size
             for batch in outlook.batches(results, schema):
                 done += batch.num_rows
@@ -193,8 +199,8 @@ def _steps(
                     yield step
         if last is not None or outlook.measures:
             yield outlook.last(last, schema, counters.results)
-        if witness is not None:
-            witness.tell()
+        if monitor is not None:
+            monitor.tell()
     finally:
         workspace.blocks.close()
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +21,6 @@ from dovetail.core.rows import (
     one_batch,
     take_rows,
 )
-from dovetail.errors import InputError
 from dovetail.execution.driver import Driver
 from dovetail.execution.in_process import BATCH_ROWS, in_turn, one_after_the_other
 from dovetail.execution.output import result_batches
@@ -30,6 +28,7 @@ from dovetail.kernels.sorted_probe import expand
 from dovetail.matching import build_matcher, choose_strategy
 from dovetail.operators.protocol import Workspace
 from dovetail.operators.registry import operator_class
+from dovetail.planning.plan import JoinPlan
 from dovetail.planning.statistics import estimated_pairs, sample_table
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget
@@ -150,60 +149,32 @@ FEWEST = 1 << 12  # partial results at a time, however small the memory
 ENTRY_BYTES = 64  # of a partial result and input: row numbers before and after, pairs, orders
 
 
-def multi_schema(schemas: Mapping[str, pa.Schema], fold_case: bool = False) -> pa.Schema:
-    """The columns of all inputs in their order; a name that several inputs have becomes alias_name.
-
-    With `fold_case`, names that differ in case only are the same name.
-    """
-    fold = str.casefold if fold_case else str
-    times = Counter(fold(name) for schema in schemas.values() for name in schema.names)
-    fields = [
-        field.with_name(f"{alias}_{field.name}" if times[fold(field.name)] > 1 else field.name)
-        for alias, schema in schemas.items()
-        for field in schema
-    ]
-    again = [name for name, count in Counter(fold(field.name) for field in fields).items() if count > 1]
-    if again:
-        raise InputError(f"the result would have several columns called {', '.join(again)}: rename one of them.")
-    return pa.schema(fields)
-
-
-def join_several(
-    graph: Graph,
-    tables: Mapping[str, pa.Table],
-    schema: pa.Schema,
-    algorithm: str,
-    memory_bytes: int | None,
-    parameters: Mapping[str, Any] | None = None,
-) -> Iterator[pa.RecordBatch]:
+def join_several(plan: JoinPlan, tables: Mapping[str, pa.Table], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The whole join: by kernels that see all inputs complete, or by an operator of several inputs."""
-    if algorithm == "auto":
-        most = PIECE
-        if memory_bytes is not None:
-            most = min(PIECE, max(FEWEST, memory_bytes // (ENTRY_BYTES * len(tables))))
-        found = join_all_at_rest(graph, filtered(graph, tables), most)
-    else:
-        found = _driven(graph, tables, algorithm, memory_bytes, parameters or {})
-    for results in found:
+    for results in matches_of_several(plan, tables):
         yield from result_batches(results, schema)
 
 
-def _driven(
-    graph: Graph,
-    tables: Mapping[str, pa.Table],
-    algorithm: str,
-    memory_bytes: int | None,
-    parameters: Mapping[str, Any],
-) -> Iterator[Matches]:
+def matches_of_several(plan: JoinPlan, tables: Mapping[str, pa.Table]) -> Iterator[Matches]:
+    """All results, by row number."""
+    if not plan.at_rest:
+        return _driven(plan, tables)
+    most = PIECE
+    if plan.memory_bytes is not None:
+        most = min(PIECE, max(FEWEST, plan.memory_bytes // (ENTRY_BYTES * len(tables))))
+    return join_all_at_rest(plan.graph, filtered(plan.graph, tables), most)
+
+
+def _driven(plan: JoinPlan, tables: Mapping[str, pa.Table]) -> Iterator[Matches]:
     counters = Counters()
     blocks = BlockStore(counters=counters)
-    budget = Budget(memory_bytes, "bytes", counters)
-    workspace = Workspace(graph, budget, blocks, BATCH_ROWS, counters, parameters=dict(parameters))
-    kind = operator_class(algorithm, len(tables))
+    budget = Budget(plan.memory_bytes, "bytes", counters)
+    workspace = Workspace(plan.graph, budget, blocks, BATCH_ROWS, counters, parameters=dict(plan.parameters))
+    kind = operator_class(plan.operator.name, len(tables))
     events = in_turn if kind.takes_turns else one_after_the_other
     try:
         driver = Driver(kind(workspace), workspace)
-        for _, results in driver.run(events([tables[alias] for alias in graph.aliases])):
+        for _, results in driver.run(events([tables[alias] for alias in plan.graph.aliases])):
             if results.size:
                 yield results
     finally:

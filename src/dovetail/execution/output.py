@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -30,6 +31,24 @@ def output_schema(left: pa.Schema, right: pa.Schema, suffix: str, how: JoinType 
             )
         taken.add(name)
         fields.append(field.with_name(name).with_nullable(field.nullable or Side.RIGHT in nullable))
+    return pa.schema(fields)
+
+
+def multi_schema(schemas: Mapping[str, pa.Schema], fold_case: bool = False) -> pa.Schema:
+    """The columns of all inputs in their order; a name that several inputs have becomes alias_name.
+
+    With `fold_case`, names that differ in case only are the same name.
+    """
+    fold = str.casefold if fold_case else str
+    times = Counter(fold(name) for schema in schemas.values() for name in schema.names)
+    fields = [
+        field.with_name(f"{alias}_{field.name}" if times[fold(field.name)] > 1 else field.name)
+        for alias, schema in schemas.items()
+        for field in schema
+    ]
+    again = [name for name, count in Counter(fold(field.name) for field in fields).items() if count > 1]
+    if again:
+        raise InputError(f"the result would have several columns called {', '.join(again)}: rename one of them.")
     return pa.schema(fields)
 
 

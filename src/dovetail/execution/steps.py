@@ -9,7 +9,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from dovetail.core.metrics import Estimate
-from dovetail.core.rows import Arrival, End, Event, Matches, Phase, empty_batch
+from dovetail.core.rows import Arrival, End, Event, Matches, Phase, Side, empty_batch
 from dovetail.estimation.estimate import CONFIDENCE
 from dovetail.estimation.measures import Measures
 from dovetail.execution.output import result_batches
@@ -34,26 +34,32 @@ class Step:
 
 @dataclass(slots=True)
 class Sizes:
-    """How many rows each side has, where that is known: from the start, or when it has ended."""
+    """How many rows each input has, where that is known: from the start, or when it has ended."""
 
     rows: list[int | None] = field(default_factory=lambda: [None, None])
 
     @classmethod
-    def announced(cls, left: Rows, right: Rows) -> Sizes:
+    def announced(cls, inputs: Iterable[Rows]) -> Sizes:
         """Tables know it, and so do sources with a number of `rows`."""
-        return cls([_row_count(left), _row_count(right)])
+        return cls([_row_count(rows) for rows in inputs])
+
+    @property
+    def of_two(self) -> tuple[int, int] | None:
+        """Those of both inputs, if there are two and both are known: what estimates need."""
+        known = [count for count in self.rows if count is not None]
+        return (known[0], known[1]) if len(known) == len(self.rows) == len(Side) else None
 
     def watch(self, events: Iterable[Event]) -> Iterator[Event]:
         """The events, while their rows are counted: what came in the end counts, whatever was announced."""
-        came = [0, 0]
+        came = [0] * len(self.rows)
         for event in events:
             match event:
-                case Arrival(side, batch):
-                    came[side] += batch.num_rows
-                    if came[side] > (self.rows[side] or 0):
-                        self.rows[side] = None
-                case End(side):
-                    self.rows[side] = came[side]
+                case Arrival(number, batch):
+                    came[number] += batch.num_rows
+                    if came[number] > (self.rows[number] or 0):
+                        self.rows[number] = None
+                case End(number):
+                    self.rows[number] = came[number]
             yield event
 
 
@@ -69,7 +75,7 @@ class StepBuilder:
         self._pairs_only = pairs_only
         self._estimator = workspace.estimator
         self._sizes = sizes
-        self.measures = Measures(aggregates, workspace.condition.schemas)
+        self.measures = Measures(aggregates, tuple(workspace.graph.schemas.values()))
         self._sums: dict[str, float] = {}
 
     def batches(self, results: Matches, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -86,13 +92,11 @@ class StepBuilder:
             self._sums[name] = self._sums.get(name, 0.0) + value
 
     def step(self, batch: pa.RecordBatch, phase: Phase, results: int) -> Step:
-        estimate = self.expected(results)
-        left_rows, right_rows = self._sizes.rows
-        is_known = left_rows is not None and right_rows is not None
-        objection = self._estimator.objection if estimate is None and is_known else None
+        estimate, sizes = self.expected(results), self._sizes.of_two
+        objection = self._estimator.objection if estimate is None and sizes is not None else None
         aggregates: Mapping[str, Estimate | None] | None = None
-        if self.measures and left_rows is not None and right_rows is not None:
-            aggregates = self.measures.expected(self._estimator, left_rows, right_rows)
+        if self.measures and sizes is not None:
+            aggregates = self.measures.expected(self._estimator, *sizes)
         elif self.measures:
             aggregates = dict.fromkeys(self.measures.names)
         return Step(batch, phase, results, estimate, aggregates, objection)
@@ -108,10 +112,8 @@ class StepBuilder:
 
     def expected(self, results: int) -> Estimate | None:
         """What is known of the total: it is no less than what there is already."""
-        left_rows, right_rows = self._sizes.rows
-        if left_rows is None or right_rows is None:
-            return None
-        estimate = self._estimator.estimate(left_rows, right_rows)
+        sizes = self._sizes.of_two
+        estimate = None if sizes is None else self._estimator.estimate(*sizes)
         if estimate is None:
             return None
         total, low, high, confidence = estimate

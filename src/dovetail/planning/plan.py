@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dovetail.condition import Condition, text_of
+from dovetail.condition import Condition
+from dovetail.condition.graph import Graph
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
 
@@ -49,7 +50,9 @@ class Diagonal:
 
 @dataclass(frozen=True, slots=True)
 class JoinPlan:
-    condition: Condition
+    """What a join will do: which operator, which router, by which predicates, within which memory."""
+
+    graph: Graph
     how: JoinType
     operator: Choice
     driven: tuple[str, ...] = ()  # what finds candidates
@@ -66,10 +69,17 @@ class JoinPlan:
     delays: tuple[str, ...] = ()  # windows of time: how late rows may be
     parameters: Mapping[str, Any] = field(default_factory=dict)  # of the operator, as they were given
 
+    @property
+    def condition(self) -> Condition:
+        """The condition of a join of two inputs."""
+        return self.graph.condition
+
     def explain(self) -> str:
-        lines = [("join", self.how), ("condition", self.condition.text)]
-        for side in (0, 1):
-            lines += [("filter", f"{text_of(f)}, before the join") for f in self.condition.filters[side]]
+        """The plan as text, a line for each decision."""
+        lines = [("join", str(self.how)), ("condition", self.graph.text)]
+        if len(self.graph.aliases) > len(Side):
+            lines[0] = ("join", f"{self.how}, {', '.join(self.graph.aliases)}")
+        lines += [("filter", f"{text}, before the join") for text in self.graph.filter_texts]
         lines += [("driven by", by) for by in self.driven]
         lines += [("checked", f"{what}, on every candidate pair") for what in self.checked]
         lines.append(("kernel" if self.at_rest else "operator", f"{self.operator.name}: {self.operator.why}"))

@@ -16,7 +16,7 @@ from dovetail.errors import InputError, PlanError
 from dovetail.matching import PLANE_AND_SPACE, Strategy, choose_strategy
 from dovetail.operators.diner.keys import ordering_predicate
 from dovetail.operators.pmj.sweep_order import SweepOrder
-from dovetail.operators.registry import check_join_type, check_parameters, operator_class, operator_spec
+from dovetail.operators.registry import check_join_type, check_parameters, operator_class, operator_for, operator_spec
 from dovetail.planning.plan import Choice, JoinPlan
 from dovetail.planning.statistics import Samples, estimated_pairs
 from dovetail.storage.budget import Budget, Shares
@@ -36,6 +36,7 @@ KERNELS = {
 }
 
 DIAG, WAVES = "diag", "waves"  # algorithms that are no operators
+KERNELS_BY_TWOS = "kernels"
 NESTED_LOOP = Choice("nested_loop", "nothing to hash on or to order by")
 SPARE = 4  # times what tables and their indexes should take: nothing is known of what else will be held
 INDEX_BYTES = 48  # most that an index takes for a row
@@ -76,7 +77,9 @@ class Unseen:
         *,
         asked: bool,
     ) -> tuple[JoinPlan | None, tuple[str, ...]]:
-        return (JoinPlan(condition, how, Choice(DIAG, "asked for"), memory_bytes=memory_bytes) if asked else None), ()
+        return (
+            JoinPlan(Graph.of(condition), how, Choice(DIAG, "asked for"), memory_bytes=memory_bytes) if asked else None
+        ), ()
 
 
 class TableSize(NamedTuple):
@@ -106,7 +109,7 @@ AT_REST = InputFacts()
 
 
 def plan_join(
-    condition: Condition,
+    joined: Condition | Graph,
     how: str = JoinType.INNER,
     facts: InputFacts = AT_REST,
     *,
@@ -119,6 +122,9 @@ def plan_join(
     On Spark it is the plan of one cell; a look at the data then adds a router to it.
     """
     how, given = JoinType.read(how), dict(parameters or {})
+    if isinstance(joined, Graph):
+        return _of_several(joined, how, facts, algorithm, memory_bytes, given)
+    condition = joined
     if facts.window is not None:
         return _within_window(condition, how, facts.window, algorithm, memory_bytes)
     if facts.on_spark and how is not JoinType.INNER:
@@ -148,6 +154,40 @@ def plan_join(
     else:
         plan = _by_kernel(condition, how, memory_bytes)
     return replace(plan, advice=(*plan.advice, *advice))
+
+
+def _of_several(
+    graph: Graph,
+    how: JoinType,
+    facts: InputFacts,
+    algorithm: str,
+    memory_bytes: int | None,
+    parameters: Mapping[str, Any],
+) -> JoinPlan:
+    """The plan of a join of several inputs: kernels, two inputs at a time, or an operator as rows come."""
+    if how is not JoinType.INNER:
+        raise PlanError(f"how={how!r}: three and more inputs are joined by inner joins only.")
+    inputs = len(graph.aliases)
+    Shares(Budget(memory_bytes), 1, inputs)  # refuses a budget that is too small, before any work
+    driven = tuple(edge.text for edge in graph.edges)
+    checked = ("what reads three and more inputs",) if graph.residual else ()
+    if algorithm == "auto" and facts.kind == "at_rest":
+        if parameters:
+            raise InputError(f"{', '.join(parameters)}: not an option of a join of tables in process.")
+        kernels = Choice(KERNELS_BY_TWOS, "two inputs at a time, those with the fewest partial results first")
+        return JoinPlan(graph, how, kernels, driven, checked, at_rest=True, memory_bytes=memory_bytes)
+    why = "asked for"
+    if algorithm == "auto":
+        found = spilling_operator(graph, how)
+        if found is None:
+            raise PlanError(
+                f"no algorithm joins {graph.text} as rows come: every input needs an equality, a band or an inequality "
+                "with another. Tables at rest are joined on any condition by dovetail.multijoin."
+            )
+        algorithm, why = found, "joins all inputs as rows come; spills what gives the fewest results"
+    check_parameters(operator_for(algorithm, graph), parameters)
+    operator = Choice(algorithm, why)
+    return JoinPlan(graph, how, operator, driven, checked, memory_bytes=memory_bytes, parameters=dict(parameters))
 
 
 def _check_outer(how: JoinType, facts: InputFacts, algorithm: str) -> None:
@@ -186,7 +226,7 @@ def _by_kernel(condition: Condition, how: JoinType, memory_bytes: int | None) ->
     strategy = choose_strategy(condition)
     kernel = _kernel(strategy)
     return JoinPlan(
-        condition,
+        Graph.of(condition),
         how,
         kernel,
         driven=_driven(strategy),
@@ -248,7 +288,7 @@ def _within_window(
             )
     strategy = choose_strategy(condition)
     return JoinPlan(
-        condition,
+        Graph.of(condition),
         how,
         Choice("spo", f"sorted runs of both streams, within {window.text}"),
         driven=_driven(strategy),
@@ -289,7 +329,7 @@ def _by_operator(
     check_parameters(operator_class(operator.name), parameters or {})
     driven = _finders(operator, condition)
     return JoinPlan(
-        condition,
+        Graph.of(condition),
         how,
         operator,
         driven=tuple(describe(p) for p in driven),

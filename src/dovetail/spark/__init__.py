@@ -2,7 +2,7 @@
 
 from dovetail.core.lazy import lazy_modules
 from dovetail.spark.batch.aggregates import aggregate_dataframes, count_dataframes
-from dovetail.spark.batch.multi import multijoin_dataframes
+from dovetail.spark.batch.multi import explain_several_dataframes, multijoin_dataframes
 from dovetail.spark.early.waves import explain_waves, progressive_dataframes
 from dovetail.spark.exchange.sink import Written, write_dataframe
 from dovetail.spark.joins import explain_dataframes, join_dataframes
@@ -12,6 +12,7 @@ __all__ = [
     "aggregate_dataframes",
     "count_dataframes",
     "explain_dataframes",
+    "explain_several_dataframes",
     "explain_waves",
     "join_dataframes",
     "multijoin_dataframes",

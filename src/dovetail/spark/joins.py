@@ -30,7 +30,7 @@ from dovetail.spark.frames.schemas import carried_schema, result_fields
 from dovetail.spark.session.options import AVAILABLE, SOURCE, Options, check_told
 from dovetail.spark.session.worker_python import prepare_workers
 from dovetail.spark.sources.columns import END
-from dovetail.spark.streaming.cell import Setting, TwoStreams
+from dovetail.spark.streaming.cell import Setting, StreamJoin
 from dovetail.spark.streaming.state_dir import state_directory, use_rocksdb
 from dovetail.spark.streaming.streams import join_streams
 from dovetail.spark.streaming.watermarks import other_watermarks, with_delays
@@ -204,7 +204,7 @@ def _join_streams(
     partitions = shuffle_partitions(inputs[0])
     ends = options.ends is not None, options.end == AVAILABLE
     setting = Setting(partitions, directory, options.metrics, *ends)
-    join = TwoStreams(plan, router, bound.extra, output, setting)
+    join = StreamJoin(plan, router, bound.extra, output, setting)
     fields = result_fields(inputs, output)
     frames = bound.frames
     if options.ends is not None:

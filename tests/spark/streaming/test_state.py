@@ -18,19 +18,17 @@ import pytest
 
 import dovetail
 from dovetail.condition import parse
-from dovetail.condition.graph import parse_graph
+from dovetail.condition.graph import Graph, parse_graph
 from dovetail.core.rows import Side
 from dovetail.errors import StateError
-from dovetail.execution.multiway import multi_schema
-from dovetail.execution.output import output_schema
+from dovetail.execution.output import multi_schema, output_schema
 from dovetail.operators.registry import operator_class
 from dovetail.planning.planner import InputFacts, plan_join
 from dovetail.routing.hash import HashRouter
 from dovetail.routing.hypercube import hypercube
 from dovetail.spark.exchange.packing import from_bytes, multi_packer, packer
 from dovetail.spark.streaming import cell_state
-from dovetail.spark.streaming.cell import JoinProcessor, Setting, StreamJoin, TwoStreams, _Notes, _Step
-from dovetail.spark.streaming.multi_streams import SeveralPlan, SeveralStreams
+from dovetail.spark.streaming.cell import JoinProcessor, Setting, StreamJoin, _Notes, _Step
 
 SCHEMAS = (
     pa.schema([("k", pa.int64()), ("a", pa.int64()), ("s", pa.string())]),
@@ -51,10 +49,10 @@ class CrashError(Exception):
 
 def stream_join(
     state_dir: Path, on: str = "l.k = r.k", algorithm: str = "auto", memory_bytes: int | None = None
-) -> TwoStreams:
+) -> StreamJoin:
     condition = parse(on, *SCHEMAS)
     plan = replace(plan_join(condition, facts=ENDING, algorithm=algorithm, memory_bytes=memory_bytes), cells=1)
-    return TwoStreams(
+    return StreamJoin(
         plan, HashRouter(condition, 1), (0, 0), output_schema(*SCHEMAS, "_r"), Setting(1, str(state_dir), "join")
     )
 
@@ -91,7 +89,7 @@ def task(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.fsync", lambda handle: None)  # slow, and no power is lost here
 
 
-def packed(join: TwoStreams, rows: Rows) -> list[pd.DataFrame]:
+def packed(join: StreamJoin, rows: Rows) -> list[pd.DataFrame]:
     """A micro-batch of rows as the stateful operator gets it."""
     frames = []
     for side in Side:
@@ -100,7 +98,7 @@ def packed(join: TwoStreams, rows: Rows) -> list[pd.DataFrame]:
     return frames
 
 
-def attempt(join: TwoStreams, stored: str | None, rows: Rows, crash: int | None = None) -> tuple[str, Results]:
+def attempt(join: StreamJoin, stored: str | None, rows: Rows, crash: int | None = None) -> tuple[str, Results]:
     """One attempt at a micro-batch; the new manifest and the results. `crash` is the number of the step that fails."""
     frames = packed(join, rows)
     handle = Handle(stored, crash == len(frames) + 1)
@@ -344,8 +342,8 @@ def test_several_streams_between_micro_batches(tmp_path: Path, algorithm: str, o
     }
     graph = parse_graph(on, {alias: table.schema for alias, table in tables.items()})
     router = hypercube(graph, dict.fromkeys(tables, 1), 1)
-    plan = SeveralPlan(graph, algorithm, 1 << 17, multi_schema(graph.schemas))
-    join = SeveralStreams(plan, router, Setting(1, str(tmp_path), "join"))
+    plan = plan_join(graph, algorithm=algorithm, memory_bytes=1 << 17)
+    join = StreamJoin(plan, router, (), multi_schema(graph.schemas), Setting(1, str(tmp_path), "join"))
     cell = Cell(join, rng)
     done = dict.fromkeys(tables, 0)
     while any(done[alias] < table.num_rows for alias, table in tables.items()):
@@ -379,8 +377,8 @@ def test_nothing_is_left_of_an_operator(tmp_path: Path, algorithm: str) -> None:
     rows = {x: pa.record_batch({"k": np.arange(10), of: np.arange(10)}) for x, of in zip("xyz", "amb", strict=True)}
     graph = parse_graph("x.k = y.k AND y.k = z.k", {alias: batch.schema for alias, batch in rows.items()})
     router = hypercube(graph, dict.fromkeys(rows, 1), 1)
-    plan = SeveralPlan(graph, algorithm, 1 << 17, multi_schema(graph.schemas))
-    join = SeveralStreams(plan, router, Setting(1, str(tmp_path), "join"))
+    plan = plan_join(graph, algorithm=algorithm, memory_bytes=1 << 17)
+    join = StreamJoin(plan, router, (), multi_schema(graph.schemas), Setting(1, str(tmp_path), "join"))
     frames = []
     for number, batch in enumerate(rows.values()):
         frames += [b.to_pandas().drop(columns="cell") for b in multi_packer(router, number)(iter([batch]))]
@@ -402,7 +400,7 @@ def started(tmp_path: Path) -> tuple[Path, str]:
     return tmp_path, stored
 
 
-def fails(state_dir: Path, stored: str, join: TwoStreams | None = None) -> str:
+def fails(state_dir: Path, stored: str, join: StreamJoin | None = None) -> str:
     with pytest.raises(StateError) as failure:
         attempt(join or stream_join(state_dir), stored, Source(1).next())
     return str(failure.value)
@@ -442,10 +440,10 @@ def test_damaged_layout(started: tuple[Path, str]) -> None:
     assert "layout.json is damaged" in fails(state_dir, stored)
 
 
-def changed(state_dir: Path) -> dict[str, TwoStreams]:
+def changed(state_dir: Path) -> dict[str, StreamJoin]:
     join = stream_join(state_dir)
     renamed = (SCHEMAS[0].set(1, pa.field("c", pa.int64())), SCHEMAS[1])
-    other_columns = replace(join.plan, condition=parse("l.k = r.k", *renamed))
+    other_columns = replace(join.plan, graph=Graph.of(parse("l.k = r.k", *renamed)))
     return {
         "condition was 'l.k = r.k' and is now 'l.k = r.b'": stream_join(state_dir, "l.k = r.b"),
         "cells was 1 and is now 2": replace(join, router=HashRouter(join.plan.condition, 2)),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -20,8 +21,10 @@ from pyspark.sql.types import StructField
 from dovetail.condition import columns_of
 from dovetail.condition.graph import Graph, parse_graph
 from dovetail.errors import InputError, PlanError
-from dovetail.execution.multiway import join_several, multi_schema
-from dovetail.operators.registry import operator_for
+from dovetail.execution.multiway import join_several
+from dovetail.execution.output import multi_schema
+from dovetail.planning.plan import Choice, JoinPlan
+from dovetail.planning.planner import InputFacts, plan_join
 from dovetail.routing.hypercube import Hypercube, hypercube
 from dovetail.spark.batch.tables import FEWEST_TASKS, ROWS_PER_TASK, in_fixed_order, shuffle_partitions
 from dovetail.spark.exchange.packing import PACKED, Rewrite, from_bytes, multi_packer
@@ -32,8 +35,7 @@ from dovetail.spark.session.options import SOURCE, Options
 from dovetail.spark.session.worker_python import prepare_workers
 from dovetail.spark.session.workers import settle
 from dovetail.spark.sources.columns import END
-from dovetail.spark.streaming.multi_streams import SeveralPlan, join_several_streams
-from dovetail.storage.budget import Budget, Shares
+from dovetail.spark.streaming.multi_streams import join_several_streams
 
 
 def multijoin_dataframes(
@@ -42,37 +44,57 @@ def multijoin_dataframes(
     """The join as a DataFrame."""
     end = given.pop("end", None)
     options = Options.read(given)
-    streaming = any(frame.isStreaming for frame in inputs.values())
-    if streaming and algorithm == "auto":
-        algorithm = "miner"
     first = next(iter(inputs.values()))
     prepare_workers(first.sparkSession)
-    schemas = {alias: arrow_schema(frame) for alias, frame in inputs.items()}
-    graph = parse_graph(on, schemas, zone=session_zone(first))
-    _check_compared(graph, inputs)
-    Shares(Budget(memory_bytes), 1, len(inputs))  # refuses a budget that is too small, before any work
-    if algorithm != "auto":
-        operator_for(algorithm, graph)  # refuses what it cannot run
+    plan = _plan(inputs, on, memory_bytes, algorithm)
+    schemas = plan.graph.schemas
     output = multi_schema(schemas, fold_case=first.sparkSession.conf.get("spark.sql.caseSensitive") != "true")
     fields = [
         StructField(out.name, field.dataType, field.nullable, field.metadata)
         for out, field in zip(output, (f for frame in inputs.values() for f in frame.schema.fields), strict=True)
     ]
     frames = {alias: encoded(by_position(frame)) for alias, frame in inputs.items()}
-    if streaming:
-        planned = SeveralPlan(graph, algorithm, memory_bytes, output)
-        joined = join_several_streams(inputs, frames, planned, end, options, carried_schema(fields))
+    if _streaming(inputs):
+        joined = join_several_streams(inputs, frames, plan, end, options, output, carried_schema(fields))
     else:
         if end is not None:
             raise InputError("end= is for streams; DataFrames at rest have one.")
-        router = _router(graph, frames, options)
-        cells = joined_cells(graph, output, algorithm, memory_bytes)
-        joined = map_in_arrow(_in_cells(frames, router), cells, carried_schema(fields))
+        router = _router(plan.graph, frames, options)
+        joined = map_in_arrow(_in_cells(frames, router), joined_cells(plan, output), carried_schema(fields))
     result = decoded(joined, fields).toDF(*output.names)
     if end != SOURCE:
         return result
     ends = [name == END for schema in schemas.values() for name in schema.names]  # the marks of the sources
     return result.drop(*(name for name, is_end in zip(output.names, ends, strict=True) if is_end))
+
+
+def explain_several_dataframes(
+    inputs: Mapping[str, DataFrame], on: Any, *, memory_bytes: int | None, algorithm: str, **given: Any
+) -> JoinPlan:
+    """The plan of a join of several DataFrames; those at rest are counted for it, as the join does."""
+    given.pop("end", None)
+    options = Options.read(given)
+    plan = _plan(inputs, on, memory_bytes, algorithm)
+    if _streaming(inputs):
+        cells = options.cells or shuffle_partitions(next(iter(inputs.values())))
+        router = hypercube(plan.graph, dict.fromkeys(inputs, 1), cells)
+    else:
+        router = _router(plan.graph, inputs, options)
+    choice = Choice("hypercube", "rows that match share exactly one cell of a grid of many dimensions")
+    return replace(plan, router=choice, cells=router.cells, tasks=router.cells)
+
+
+def _plan(inputs: Mapping[str, DataFrame], on: Any, memory_bytes: int | None, algorithm: str) -> JoinPlan:
+    """The plan of one cell."""
+    schemas = {alias: arrow_schema(frame) for alias, frame in inputs.items()}
+    graph = parse_graph(on, schemas, zone=session_zone(next(iter(inputs.values()))))
+    _check_compared(graph, inputs)
+    facts = InputFacts("stream" if _streaming(inputs) else "at_rest", on_spark=True)
+    return plan_join(graph, facts=facts, algorithm=algorithm, memory_bytes=memory_bytes)
+
+
+def _streaming(inputs: Mapping[str, DataFrame]) -> bool:
+    return any(frame.isStreaming for frame in inputs.values())
 
 
 def _check_compared(graph: Graph, inputs: Mapping[str, DataFrame]) -> None:
@@ -108,8 +130,9 @@ def _in_cells(frames: Mapping[str, DataFrame], router: Hypercube) -> DataFrame:
     return packed.repartitionById(router.cells, F.col("cell")).sortWithinPartitions("cell", "side", "seq")
 
 
-def joined_cells(graph: Graph, output: pa.Schema, algorithm: str, memory_bytes: int | None) -> Rewrite:
+def joined_cells(plan: JoinPlan, output: pa.Schema) -> Rewrite:
     """A function for mapInArrow that joins one cell after the other."""
+    graph = plan.graph
 
     def join(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _, rows in groupby(_unpacked(batches), key=lambda packed: packed[0]):
@@ -118,7 +141,7 @@ def joined_cells(graph: Graph, output: pa.Schema, algorithm: str, memory_bytes: 
                 found[graph.aliases[number]].append(batch)
             if all(found.values()):
                 tables = {a: pa.Table.from_batches(mine, graph.schemas[a]) for a, mine in found.items()}
-                yield from join_several(graph, tables, output, algorithm, memory_bytes)
+                yield from join_several(plan, tables, output)
         settle()
 
     return join

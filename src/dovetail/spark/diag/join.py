@@ -23,6 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 from pyspark.sql.types import StructField, StructType
 
 from dovetail.condition import Condition
+from dovetail.condition.graph import Graph
 from dovetail.condition.mirror import mirrored_expression
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side, take_rows
@@ -204,7 +205,7 @@ def _in_slices(plan: JoinPlan, bound: Bound, scans: Scans, memory_bytes: int | N
     rows = (scans[0].rows, scans[1].rows)
     plan = replace(
         plan,
-        condition=bound.condition,
+        graph=Graph.of(bound.condition),
         router=router,
         cells=len(slices),
         tasks=len(slices),

@@ -14,7 +14,6 @@ from __future__ import annotations
 import gc
 import time
 import weakref
-from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -23,7 +22,6 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, TimerValues
 
-from dovetail.condition.graph import Graph
 from dovetail.core.metrics import HEARTBEAT_S, Counters
 from dovetail.core.rows import Arrival, Side, Stall
 from dovetail.execution.driver import Driver, Found
@@ -31,8 +29,9 @@ from dovetail.execution.output import result_batches
 from dovetail.operators.protocol import Workspace
 from dovetail.operators.registry import OperatorSpec, operator_class, operator_spec
 from dovetail.planning.plan import JoinPlan
+from dovetail.routing.hypercube import Hypercube
 from dovetail.routing.protocol import Router
-from dovetail.spark.exchange.packing import PACK_BYTES, Rewrite, collected, from_bytes, packer, to_bytes
+from dovetail.spark.exchange.packing import PACK_BYTES, Rewrite, collected, from_bytes, multi_packer, packer, to_bytes
 from dovetail.spark.exchange.partitions import spread_labels
 from dovetail.spark.session.workers import settle
 from dovetail.spark.streaming.cell_state import SCHEMA, CellState, cell_directory
@@ -65,39 +64,29 @@ class Setting:
     ends_when_idle: bool = False  # the first micro-batch without input is the end of all inputs
 
 
-class StreamJoin(ABC):
-    """All that the workers need to know; travels with the query."""
+@dataclass(frozen=True, slots=True)
+class StreamJoin:
+    """All that the workers need to know of a join of two streams or of several; travels with the query."""
 
-    setting: Setting
-    schema: pa.Schema  # of the result
+    plan: JoinPlan
+    router: Router | Hypercube
     drop: tuple[int, ...]  # key columns at the end of each input that are not part of the result
+    schema: pa.Schema  # of the result
+    setting: Setting
 
     @property
-    @abstractmethod
-    def algorithm(self) -> str: ...
+    def algorithm(self) -> str:
+        return self.plan.operator.name
 
     @property
-    @abstractmethod
-    def cells(self) -> int: ...
-
-    @property
-    @abstractmethod
     def memory_bytes(self) -> int | None:
         """Of each cell; None: no limit."""
-
-    @abstractmethod
-    def packer(self, number: int) -> Rewrite:
-        """A function for mapInArrow that routes and packs the rows of an input."""
-
-    @property
-    @abstractmethod
-    def graph(self) -> Graph:
-        """The condition."""
+        return self.plan.memory_bytes
 
     @property
     def inputs(self) -> int:
         """How many there are; they go by number."""
-        return len(self.graph.aliases)
+        return len(self.plan.graph.aliases)
 
     @property
     def spec(self) -> OperatorSpec:
@@ -105,13 +94,8 @@ class StreamJoin(ABC):
         return operator_spec(self.algorithm, self.inputs)
 
     @property
-    @abstractmethod
-    def state_signature(self) -> dict[str, Any]:
-        """What must stay the same for the state to mean the same, besides the setting. Ready for JSON."""
-
-    @property
     def keeps_to_memory(self) -> bool:
-        """Whether what does not fit is left on disk."""
+        """Whether what does not fit is spilled."""
         return self.memory_bytes is not None and not self.spec.emits_at_arrival
 
     @property
@@ -124,58 +108,36 @@ class StreamJoin(ABC):
     @property
     def labels(self) -> list[int]:
         """One per cell, such that Spark spreads them evenly."""
-        return spread_labels(self.cells, self.setting.partitions)
+        return spread_labels(self.router.cells, self.setting.partitions)
 
     @property
     def has_timers(self) -> bool:
         return not self.spec.emits_at_arrival or self.setting.has_ends or self.setting.ends_when_idle
 
-    @property
-    def layout(self) -> dict[str, Any]:
-        fixed = {"format": FORMAT, "algorithm": self.algorithm, "cells": self.cells}
-        return {
-            **fixed,
-            "partitions": self.setting.partitions,
-            **self.state_signature,
-        }  # partitions decide on the labels
-
-
-@dataclass(frozen=True)
-class TwoStreams(StreamJoin):
-    plan: JoinPlan
-    router: Router
-    drop: tuple[int, ...]
-    schema: pa.Schema
-    setting: Setting
-
-    @property
-    def graph(self) -> Graph:
-        return Graph.of(self.plan.condition)
-
-    @property
-    def algorithm(self) -> str:
-        return self.plan.operator.name
-
-    @property
-    def cells(self) -> int:
-        return self.router.cells
-
-    @property
-    def memory_bytes(self) -> int | None:
-        return self.plan.memory_bytes
-
     def packer(self, number: int) -> Rewrite:
+        """A function for mapInArrow that routes and packs the rows of an input."""
+        if isinstance(self.router, Hypercube):
+            return multi_packer(self.router, number, self.labels, self.pack_bytes)
         schema = self.plan.condition.schema(Side(number))
         return packer(Side(number), self.router, schema, self.labels, most_bytes=self.pack_bytes)
 
     @property
+    def layout(self) -> dict[str, Any]:
+        """How state is laid out, ready for JSON. The number of partitions decides on the labels of cells."""
+        fixed = {"format": FORMAT, "algorithm": self.algorithm, "cells": self.router.cells}
+        return {**fixed, "partitions": self.setting.partitions, **self.state_signature}
+
+    @property
     def state_signature(self) -> dict[str, Any]:
-        condition = self.plan.condition
-        return {
-            "condition": condition.text,
-            "keys": [str(equality.left.type) for equality in condition.equalities],  # with the session's time zone
-            "columns": [[[field.name, str(field.type)] for field in condition.schema(side)] for side in Side],
+        """What must stay the same for the state to mean the same, besides the setting."""
+        columns = {
+            alias: [[field.name, str(field.type)] for field in schema]
+            for alias, schema in self.plan.graph.schemas.items()
         }
+        if self.inputs > len(Side):
+            return {"condition": self.plan.graph.text, "columns": [[alias, found] for alias, found in columns.items()]}
+        keys = [str(equality.left.type) for equality in self.plan.condition.equalities]  # with the session's time zone
+        return {"condition": self.plan.graph.text, "keys": keys, "columns": list(columns.values())}
 
 
 class JoinProcessor(StatefulProcessor):
@@ -277,7 +239,7 @@ class _Step:
         self._notes = notes
         self.counters = Counters()
         budget = _row_budget(join.memory_bytes, self.counters)
-        workspace = Workspace(join.graph, budget, blocks, BATCH_ROWS, self.counters)
+        workspace = Workspace(join.plan.graph, budget, blocks, BATCH_ROWS, self.counters)
         self.operator = operator_class(join.algorithm, join.inputs)(workspace)
         self._driver = Driver(self.operator, workspace, notes.ended)
 

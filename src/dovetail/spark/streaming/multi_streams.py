@@ -7,8 +7,6 @@ to disk, what is on disk is joined while nothing arrives, and the rest when all 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
@@ -18,9 +16,9 @@ from pyspark.sql.types import StructType
 
 from dovetail.condition.graph import Graph
 from dovetail.errors import InputError, PlanError
-from dovetail.routing.hypercube import Hypercube, hypercube
+from dovetail.planning.plan import JoinPlan
+from dovetail.routing.hypercube import hypercube
 from dovetail.spark.batch.tables import shuffle_partitions
-from dovetail.spark.exchange.packing import Rewrite, multi_packer
 from dovetail.spark.session.options import AVAILABLE, SOURCE, Options, check_told
 from dovetail.spark.sources.columns import END
 from dovetail.spark.streaming.cell import Setting, StreamJoin
@@ -33,21 +31,13 @@ Ends = str | Mapping[str, str] | None
 """As `end=` takes it: SQL that is true of the row that ends an input, one for all or one for each; or as in Options."""
 
 
-class SeveralPlan(NamedTuple):
-    """What is joined, and by what."""
-
-    graph: Graph
-    algorithm: str
-    memory_bytes: int | None  # of each cell
-    schema: pa.Schema  # of the result
-
-
 def join_several_streams(
     inputs: Mapping[str, DataFrame],
     frames: Mapping[str, DataFrame],
-    plan: SeveralPlan,
+    plan: JoinPlan,
     end: Ends,
     options: Options,
+    output: pa.Schema,
     schema: StructType,
 ) -> DataFrame:
     """The join as a streaming DataFrame. `frames` are the inputs with their columns named by position."""
@@ -64,7 +54,7 @@ def join_several_streams(
     marked = [
         frame if ends is None else _marked(alias, inputs[alias], frame, ends[alias]) for alias, frame in frames.items()
     ]
-    return join_streams(marked, SeveralStreams(plan, router, setting), schema)
+    return join_streams(marked, StreamJoin(plan, router, (), output, setting), schema)
 
 
 def _ends(graph: Graph, end: Ends) -> Mapping[str, str] | None:
@@ -89,41 +79,3 @@ def _marked(alias: str, given: DataFrame, frame: DataFrame, ends: str) -> DataFr
         return frame.toDF(*given.columns).withColumn(MARK, F.expr(ends)).toDF(*frame.columns, MARK)
     except AnalysisException as error:
         raise InputError(f"end={ends!r} cannot be told of {alias} ({', '.join(given.columns)}): {error}") from error
-
-
-@dataclass(frozen=True)
-class SeveralStreams(StreamJoin):
-    plan: SeveralPlan
-    router: Hypercube
-    setting: Setting
-
-    drop = ()
-
-    @property
-    def algorithm(self) -> str:
-        return self.plan.algorithm
-
-    @property
-    def graph(self) -> Graph:
-        return self.plan.graph
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.plan.schema
-
-    @property
-    def cells(self) -> int:
-        return self.router.cells
-
-    @property
-    def memory_bytes(self) -> int | None:
-        return self.plan.memory_bytes
-
-    def packer(self, number: int) -> Rewrite:
-        return multi_packer(self.router, number, self.labels, self.pack_bytes)
-
-    @property
-    def state_signature(self) -> dict[str, Any]:
-        schemas = self.plan.graph.schemas.items()
-        columns = [[alias, [[field.name, str(field.type)] for field in schema]] for alias, schema in schemas]
-        return {"condition": self.plan.graph.text, "columns": columns}
