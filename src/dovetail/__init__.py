@@ -1,21 +1,23 @@
 """Dovetail: joins that answer while the data is still arriving."""
 
-from dovetail.api import aggregate, count, explain, join, multijoin, progressive, write
-from dovetail.core.lazy import lazy_modules
-from dovetail.core.metrics import Estimate
+from typing import TYPE_CHECKING
+
+from dovetail.core.lazy import lazy_attributes
 from dovetail.errors import DovetailError
-from dovetail.monitoring.follow_query import finish, follow
-from dovetail.monitoring.recording import Recording
-from dovetail.monitoring.report import report
-from dovetail.monitoring.server import watch
-from dovetail.monitoring.spark_streams import listen
-from dovetail.monitoring.terminal import show
-from dovetail.simulation.laboratory import simulate, simulate_multi
 from dovetail.window import window
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    from dovetail.api import aggregate, count, explain, join, multijoin, progressive, write
+    from dovetail.core.metrics import Estimate
+    from dovetail.monitoring.follow_query import finish, follow
+    from dovetail.monitoring.recording import Recording
+    from dovetail.monitoring.report import report
+    from dovetail.monitoring.server import watch
+    from dovetail.monitoring.spark_streams import listen
+    from dovetail.monitoring.terminal import show
+    from dovetail.simulation.laboratory import simulate, simulate_multi
 
-__getattr__ = lazy_modules(__name__, "spark", "testing")
+__version__ = "0.1.0"
 
 __all__ = [
     "DovetailError",
@@ -39,3 +41,20 @@ __all__ = [
     "window",
     "write",
 ]
+
+# Numba, Arrow and the parser take a second or two to import: that is left to the first call that needs them.
+__getattr__ = lazy_attributes(
+    __name__,
+    modules=("simulation", "sources", "spark", "testing"),
+    names={
+        **dict.fromkeys(("aggregate", "count", "explain", "join", "multijoin", "progressive", "write"), "api"),
+        **dict.fromkeys(("finish", "follow"), "monitoring.follow_query"),
+        **dict.fromkeys(("simulate", "simulate_multi"), "simulation.laboratory"),
+        "Estimate": "core.metrics",
+        "Recording": "monitoring.recording",
+        "listen": "monitoring.spark_streams",
+        "report": "monitoring.report",
+        "show": "monitoring.terminal",
+        "watch": "monitoring.server",
+    },
+)

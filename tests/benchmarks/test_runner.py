@@ -82,7 +82,7 @@ def test_wrong_requests(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_installed_package_has_no_benchmarks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "__file__", str(tmp_path / "lib" / "dovetail" / "cli.py"))
+    monkeypatch.setattr(cli, "__file__", str(tmp_path / "lib" / "dovetail" / "cli" / "__init__.py"))
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match="not part of the installed package"):
         cli._benchmarks()

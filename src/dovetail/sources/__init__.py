@@ -13,14 +13,14 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dovetail.core.lazy import lazy_modules
+from dovetail.core.lazy import lazy_attributes
 from dovetail.errors import InputError
 from dovetail.sources.protocol import Piece, Reading, Source
 from dovetail.sources.reader import Retry
 
 __all__ = ["Piece", "Reading", "Retry", "Source", "flight", "parquet", "postgres"]
 
-__getattr__ = lazy_modules(__name__, "arrow_flight", "flight_server", "pace", "values", "workload")
+__getattr__ = lazy_attributes(__name__, modules=("arrow_flight", "flight_server", "pace", "values", "workload"))
 
 
 def parquet(path: str | os.PathLike[str], columns: Sequence[str] | None = None) -> Source:

@@ -1,6 +1,6 @@
 """Joins on Spark. The only package that imports pyspark."""
 
-from dovetail.core.lazy import lazy_modules
+from dovetail.core.lazy import lazy_attributes
 from dovetail.spark.batch.aggregates import aggregate_dataframes, count_dataframes
 from dovetail.spark.batch.multi import explain_several_dataframes, multijoin_dataframes
 from dovetail.spark.early.waves import explain_waves, progressive_dataframes
@@ -20,4 +20,4 @@ __all__ = [
     "write_dataframe",
 ]
 
-__getattr__ = lazy_modules(__name__, "session")
+__getattr__ = lazy_attributes(__name__, modules=("session", "sources"))

@@ -1,0 +1,199 @@
+"""Joins that answer while the data is still arriving.
+
+Exit codes: 0 it worked, 1 it failed on the way (bench: a floor is missed), 2 the request itself is wrong (nothing was
+done).
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from dovetail.errors import DovetailError, InputError
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+console = Console()
+errors = Console(stderr=True)
+
+Left = Annotated[
+    str,
+    typer.Option(
+        help="The left input: a parquet, CSV, JSON or ORC file, a directory of them, or a dataset of an Arrow Flight "
+        "server, grpc://host:port/name, which is joined as it comes, in this process."
+    ),
+]
+Right = Annotated[str, typer.Option(help="The right input.")]
+On = Annotated[str, typer.Option(help='The condition, with the aliases l and r: "l.id = r.id AND l.t < r.t".')]
+How = Annotated[str, typer.Option(help="inner, left, right, full, left_semi or left_anti.")]
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        help="Memory of each cell, such as 64MB. By default 256MB if files are joined as they are read, else no limit."
+    ),
+]
+Algorithm = Annotated[str, typer.Option(help="The algorithm; auto lets the planner choose.")]
+
+
+WARM_UP = (
+    "l.k = r.k",
+    "l.s = r.s AND l.k = r.k",
+    "l.k < r.k",
+    "l.k < r.k AND l.x > r.x",
+    "abs(l.k - r.k) <= 1",
+    "abs(l.x - r.x) <= 1",
+    "l.k != r.k",
+)
+"""A condition for each kernel."""
+
+InProcess = Annotated[bool, typer.Option(help="Join in this process, without Spark.")]
+
+
+@app.command()
+def join(
+    left: Left,
+    right: Right,
+    on: On,
+    out: Annotated[Path, typer.Option(help="The directory for the results, as parquet.")],
+    how: How = "inner",
+    suffix: Annotated[str, typer.Option(help="Appended to right column names that clash.")] = "_right",
+    memory: Memory = None,
+    algorithm: Algorithm = "auto",
+    overwrite: Annotated[bool, typer.Option(help="Replace what is in the output directory.")] = False,
+    in_process: InProcess = False,
+    progress: Annotated[
+        bool | None,
+        typer.Option(help="A bar on the terminal, or lines of plain text elsewhere. By default: on a terminal only."),
+    ] = None,
+    live: Annotated[
+        bool, typer.Option("--live", help="Show what the join does while it runs, in the terminal.")
+    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="The same in a browser on this machine.")] = False,
+    port: Annotated[int, typer.Option(help="For --watch; 0 is any that is free.")] = 0,
+    record: Annotated[Path | None, typer.Option(help="Where to keep what it did, for `dovetail watch`.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Where to write what it did, as an HTML file.")] = None,
+) -> None:
+    """Join two files.
+
+    With --live, --watch, --record or --report they are joined in this process as they are read, by an algorithm that
+    answers early.
+    """
+    from dovetail.cli.request import Request, any_remote, run_join
+    from dovetail.monitoring.options import MonitorOptions
+
+    options = MonitorOptions(live, watch, port, record, report)
+    as_it_comes = options.wanted or any_remote(left, right)
+    request = Request(left, right, on, how, suffix, memory, algorithm, in_process or as_it_comes, as_it_comes)
+    started = time.perf_counter()
+    rows = run_join(request, out, options, overwrite=overwrite, progress=progress)
+    console.print(f"{rows:,} rows in {time.perf_counter() - started:.1f} s, written to {out}", highlight=False)
+
+
+@app.command("watch")
+def watch_recordings(
+    path: Annotated[Path, typer.Argument(help="A recording (--record, record=), or a directory of them.")],
+    port: Annotated[int, typer.Option(help="0 is any that is free.")] = 0,
+) -> None:
+    """Show recorded joins in a browser on this machine, also while they run. Ctrl-C ends it."""
+    from dovetail.monitoring.options import announce
+    from dovetail.monitoring.server import watch
+
+    with watch(path, port) as server:
+        announce(server.url)
+        with suppress(KeyboardInterrupt):
+            threading.Event().wait()
+
+
+@app.command()
+def explain(
+    left: Left,
+    right: Right,
+    on: On,
+    how: How = "inner",
+    memory: Memory = None,
+    algorithm: Algorithm = "auto",
+    in_process: InProcess = False,
+    progressive: Annotated[
+        bool, typer.Option("--progressive", help="A join with --live, --watch, --record or --report.")
+    ] = False,
+) -> None:
+    """Say what a join of these files would do, and why; nothing is joined or written.
+
+    It looks at the data as the join does: on Spark, which it starts, by a sample and, of Parquet files that are
+    clustered alike, by their keys; in process by the columns of the condition. A wrong request is refused before that.
+    """
+    from dovetail.cli.request import Request, any_remote, explain_join
+
+    as_it_comes = progressive or any_remote(left, right)
+    request = Request(left, right, on, how, "_right", memory, algorithm, in_process or as_it_comes, as_it_comes)
+    plan = explain_join(request)
+    console.print(plan.explain(), highlight=False, markup=False, soft_wrap=True)
+
+
+@app.command()
+def demo(
+    compare: Annotated[bool, typer.Option(help="Once more with XJoin, then both side by side.")] = False,
+) -> None:
+    """Join two remote sources that fall silent, on a local Spark, and watch the answer grow. Takes about a minute."""
+    from dovetail.demo import run
+
+    if not run(console, compare):
+        raise typer.Exit(1)
+
+
+@app.command()
+def bench(
+    names: Annotated[list[str] | None, typer.Argument(help="Scenarios to run; all, if none is named.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Where the figures go; by default benchmarks/results/.")] = None,
+    only_list: Annotated[bool, typer.Option("--list", help="Say which scenarios there are.")] = False,
+) -> None:
+    """Run the benchmarks against other systems: what we take, what they take, and whether we keep what we promise."""
+    suite = _benchmarks()
+    if only_list:
+        suite.list_scenarios(console)
+    elif not suite.bench(names or [], json, console):
+        raise typer.Exit(1)
+
+
+@app.command("warm-up")
+def warm_up() -> None:
+    """Compile the kernels now, so that the first join does not have to. Once per machine and version."""
+    started = time.perf_counter()
+    import pyarrow as pa
+
+    from dovetail import api
+
+    table = pa.table({"k": [1, 2, 3], "x": [-0.5, 1.5, 2.5], "s": ["a", "b", "c"]})
+    for on in WARM_UP:
+        for algorithm in ("auto", "nested_loop", *(["shj", "diag"] if " = " in on else [])):
+            api.join(table, table, on, algorithm=algorithm)
+        api.count(table, table, on)
+    console.print(f"kernels are ready, {time.perf_counter() - started:.1f} s", highlight=False)
+
+
+def _benchmarks() -> Any:
+    """The benchmarks of the checkout that this is installed from, or that it is run in."""
+    for root in (Path(__file__).parents[3], Path.cwd()):
+        if (root / "benchmarks" / "suite.py").is_file():
+            sys.path.insert(0, str(root))
+            return importlib.import_module("benchmarks.suite")
+    raise InputError(
+        "the benchmarks are not part of the installed package: run `dovetail bench` in a checkout of the repository."
+    )
+
+
+def main() -> None:
+    """Run the command line; an error of ours becomes one line and exit code 2."""
+    try:
+        app()
+    except DovetailError as error:
+        errors.print(Text.assemble(("error: ", "bold red"), str(error)), soft_wrap=True)
+        sys.exit(2)
