@@ -1,7 +1,7 @@
 """The claims of the Diag-Join paper beside what comes out here.
 
 Mishits, lookups and rows read are counted in runs on data like the paper's, at a tenth of its size; pages follow from
-them by the model of `dovetail.diagonal.costs`, with the sizes in print. Times in print belong to another century.
+them by the model of `dovetail.diag.choice`, with the sizes in print. Times in print belong to another century.
 """
 
 from __future__ import annotations

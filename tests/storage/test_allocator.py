@@ -12,13 +12,13 @@ GLIBC = hasattr(ctypes.CDLL(None), "mallopt")
 
 PIECES = """\
 import numpy as np, pyarrow as pa
-from dovetail.state import freeing
+from dovetail.storage import allocator
 
 def size():
     with open("/proc/self/statm") as file:
         return 4096 * int(file.read().split()[1])
 
-freeing.stay_small()
+allocator.stay_small()
 before = size()
 kept = []
 for round in range(8):  # of growing size, each time with something small that stays between them

@@ -5,7 +5,7 @@ r"""Join on one inequality: sort both sides; the partners of a left row are the 
     right, ascending    4 4   6 7   9                      first = 0, 2, 2, 4
 
 With > and >= the codes are flipped, and it is < and <= again. Strict and not strict differ in where equal codes are
-skipped, and nowhere else. Codes come from `dovetail.keys`, without nulls; rows are positions in the arrays that were
+skipped, and nowhere else. Codes come from `core/codes.py`, without nulls; rows are positions in the arrays that were
 given. Only `pairs` enumerates, one chunk at a time; all else is linear once the sides are sorted.
 
 Aggregates over the whole join follow from the ones per row: the total sum is the sum of `row_sums`, the smallest value

@@ -9,7 +9,7 @@ next 1 is, it is found in a few steps. A right row is added once, a left row cos
 
 `prepare` turns codes into positions, per operator, so that no key is compared and no tie met later. It leaves out left
 rows without and right rows beyond any partner by the first attribute, counts the candidates by each, and puts the more
-selective one into the bits, where the 1s then stand closer together. Codes come from `dovetail.keys`, without nulls;
+selective one into the bits, where the 1s then stand closer together. Codes come from `core/codes.py`, without nulls;
 rows are positions in the arrays that were given. Only `pairs` enumerates, chunk by chunk; the rest takes O(n log n).
 Totals follow from the rows: the sum of `row_sums`, the smallest of the right rows that `right_exists` marks.
 

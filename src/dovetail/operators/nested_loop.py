@@ -2,11 +2,11 @@
 
     arriving   batch --> compare with all residents of the other side --> results
                      \\-> keep; when full, the oldest residents of the larger side leave as one block
-    reactive   blocks x blocks, one inner block per step, re-entrant (state/ordered/rectangle.py)
+    reactive   blocks x blocks, one inner block per step, re-entrant (operators/blockwise/block_join.py)
     cleanup    flush all residents, then blocks x blocks to the end
 
 Guarantee: every matching pair exactly once. Pairs whose rows met in memory are recognised by the residence rule
-(state/residence.py) and left out of the block work. Memory: residents take what the input buffer (one block), the
+(storage/residence.py) and left out of the block work. Memory: residents take what the input buffer (one block), the
 outer blocks and one inner block leave.
 
 The arriving side is the symmetric form of the nested loop; the block work is DINER's ReactiveNL (TKDE 2010, section

@@ -1,7 +1,7 @@
 """The work on blocks that two operators share: rows that left memory, joined block against block, a step at a time.
 
     spill(side, …)     a block more on that side
-    run(most_outer)    steps of the rectangle (rectangle.py): outer blocks x one inner block, results in pieces
+    run(most_outer)    steps of the schedule: outer blocks x one inner block, results in pieces
 
 A step is open until its last piece is out. Dropping the generator leaves it open, and the next `run` goes on with the
 piece that follows; `let_go` also gives up what is loaded, so that the step is loaded again when it goes on. Steps that

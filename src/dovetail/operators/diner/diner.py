@@ -2,11 +2,11 @@
 
     arriving   batch --> probe the other side's residents --> results, credited to regions of values and to rows
                      \\-> when full, a block of the least useful region leaves (ordered/regions.py); then keep the batch
-    reactive   residents make room; blocks x blocks, one inner block per step, re-entrant (state/ordered/rectangle.py)
+    reactive   residents make room; blocks x blocks, one inner block per step, re-entrant (blockwise/block_join.py)
     cleanup    all residents leave, then blocks x blocks with all memory
 
 Guarantee: every matching pair exactly once. Pairs whose rows met in memory are recognised by the residence rule
-(state/residence.py). When rows arrive, at most one inner block is between them and their turn, whatever is on disk.
+(storage/residence.py). When rows arrive, at most one inner block is between them and their turn, whatever is on disk.
 
 Bornea, Vassalos, Kotidis, Deligiannakis, Adaptive join operators for result rate optimization on streaming inputs,
 TKDE 2010, sections 3.1 to 3.5: Algorithms 1 to 4.

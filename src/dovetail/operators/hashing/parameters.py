@@ -65,7 +65,7 @@ HANDOVERS = ("merge", "bucket", "all")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HashParameters:
-    flush: str  # a policy of state/hashing/flushing.py
+    flush: str  # a policy of operators/hashing/flushing.py
     partitions: int | None = None  # None: 20, or fewer where memory is small
     n_flush: float | None = 0.0  # share of the resident rows that a flush lets go at least; None: RPJ's own choice
     handover: str = "merge"  # what reactive work finishes before arrivals are taken: a merge, a partition, everything

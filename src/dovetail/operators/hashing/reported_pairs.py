@@ -1,9 +1,9 @@
 """Which pairs of a partition are out already, and how many may still be missing.
 
 Rows of both sides that are (or were) on disk have been reported together if
-    they were in memory together                                                     (state/residence.py)
+    they were in memory together                                                     (storage/residence.py)
     or one was in memory, the other on disk, when memory and disk were joined        (an md-task, at one tick)
-Pairs of runs that were merged with each other are known to the runs themselves (state/hashing/runs.py).
+Pairs of runs that were merged with each other are known to the runs themselves (operators/hashing/runs.py).
 
 Missing pairs are counted by rows, whatever their keys: a row that arrives may match all rows that are on disk by then;
 a memory-disk task settles that; a row that leaves without one takes its count along to the disk (RPJ section 5.3,

@@ -20,7 +20,7 @@ is kept. Fig. 4 loops on the rows to flush and sorts every run; Fig. 7 compares 
 a reactive stage without a promising task waits for data. A leaving row takes along the pairs with rows that were on
 disk when it arrived. Merge passes are computed from runs, and are at least one. A dd-task can make way for arrivals
 between two merges (`handover`). The last merge of the cleanup writes nothing. Beyond the paper: bands and distances
-(state/hashing/cell_keys.py), and load shedding that counts what it costs (`shed`).
+(operators/hashing/cell_keys.py), and load shedding that counts what it costs (`shed`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The state that XJoin, HMJ, DPHJ and RPJ share: partitions of both sides, in memory and on disk.
 
     arrive     batch --> probe the other side's residents --> pairs      then make room by a flush, then keep the batch
-    flush      a policy's victims leave, sorted, as one match of runs per partition         (state/hashing/flushing.py)
+    flush      a policy's victims leave, sorted, as one match of runs per partition                   (flushing.py)
     meet_disk  the residents of a partition x the other side's runs                         memory-disk task
-    merge      some matches of a partition become one, pairs across matches are found       (state/hashing/merge.py)
+    merge      some matches of a partition become one, pairs across matches are found                    (merge.py)
     finish     everything still missing of a partition; nothing is written
 
 The operators decide when which of these runs. A task is never left half done: `react` may be dropped at any yield, but

@@ -2,7 +2,7 @@
 
     arriving   batch --> probe one input after the other, most selective first --> results
                      \\-> keep, in an index per join attribute; when full, a block of the least use leaves
-    reactive   blocks x blocks x … as an odometer over all inputs, re-entrant (state/several/box.py)
+    reactive   blocks x blocks x … as an odometer over all inputs, re-entrant (spilled_blocks.py)
     cleanup    flush all residents, then blocks x blocks x … to the end
 
 Guarantee: every matching combination exactly once. Those whose rows were all in memory when the last of them came are
@@ -10,7 +10,7 @@ recognised by the residence rule, max(arrived) < min(left), and left out of the 
 
 Which rows are of the least use (`policy`):
     benefit    as published: of the largest input, the area of an attribute with the fewest results per row
-    worth      rows by the results that they can be expected to be part of, over the whole join (state/several/worth.py)
+    worth      rows by the results that they can be expected to be part of, over the whole join (expected_results.py)
 
 Bornea, Vassalos, Kotidis, Deligiannakis, Adaptive Join Operators for Result Rate Optimization on Streaming Inputs,
 TKDE 2010, section 4.

@@ -2,7 +2,7 @@
 
     arriving   batch --> probe the other inputs, most selective first --> results
                      \\-> keep, in a bucket; when full, the largest bucket leaves, from all inputs at once
-    reactive   per bucket: blocks x blocks x … as an odometer over all inputs, re-entrant (state/several/box.py)
+    reactive   per bucket: blocks x blocks x … as an odometer over all inputs, re-entrant (spilled_blocks.py)
     cleanup    flush all residents, then the same to the end
 
 Guarantee: every matching combination exactly once, within the budget. Rows of one bucket leave together (coordinated

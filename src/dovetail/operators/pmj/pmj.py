@@ -11,8 +11,8 @@
                  (not written: the last)        the rest
 
 Guarantee: every matching pair exactly once, at the lowest node of the merge tree that has both rows; no result is
-remembered. The sweep order (matchers/sweep_order.py) covers equalities, bands, overlaps, rectangles, distances and
-inequalities. Merges stream (state/merging/merge.py); sweep areas that outgrow memory spill (sweep_area.py). A merge
+remembered. The sweep order (operators/pmj/sweep_order.py) covers equalities, bands, overlaps, rectangles, distances and
+inequalities. Merges stream (operators/pmj/merge.py); sweep areas that outgrow memory spill (merge.py). A merge
 makes way for arrivals between two steps: what it has in memory goes to disk when they need the room.
 
 Dittrich, Seeger, Taylor, Widmayer, Progressive merge join, VLDB 2002, sections 3.1-3.6.

@@ -2,7 +2,7 @@
 
     [ slide 1 ][ slide 2 ] … [ slide k ] [new][n]
     immutable parts, sorted once          small runs, merged as they grow
-    forgotten as a whole                  up to a slide, or less where that costs less (state/run_costs.py)
+    forgotten as a whole                  up to a slide, or less where that costs less (operators/spo/runs.py)
 
 What arrives at once is a run, even if it spans more than a slide; but never more than half a window, so that what is
 kept does not become much longer than the window.

@@ -2,7 +2,7 @@
 
     left  batch --> probe right runs --> in the window? --> results
                 \\-> a new left run
-    runs of a side     [ slide 1 ][ slide 2 ] … [ slide k ] [new][n]        (matchers/runs.py)
+    runs of a side     [ slide 1 ][ slide 2 ] … [ slide k ] [new][n]        (operators/spo/runs.py)
                        immutable parts, sorted once          mutable: small runs, merged as they grow
                        forgotten as a whole                  merged into a part when they make up a slide, or less
 

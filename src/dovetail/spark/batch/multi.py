@@ -2,7 +2,7 @@
 
 every input --route, pack--> one task for some cells each, join, unpack --> DataFrame
 
-Rows visit the cells of a hypercube (routers/hypercube.py): each result is found in exactly one of them.
+Rows visit the cells of a hypercube (routing/hypercube.py): each result is found in exactly one of them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Early results from tables at rest: small jobs, the promising first, with an estimate after each of them.
 
-    scouts    a few rows and all that match them, at once (scouts.py)
-    blocks    all other rows, once, in files; which cells read which (wave_blocks.py)
+    scouts    a few rows and all that match them, at once (first_results.py)
+    blocks    all other rows, once, in files; which cells read which (blocks.py)
     waves     a few cells, then more at a time --> their results, from files --> steps with an estimate
 
 A wave is a Spark job over some cells, drawn at random in proportion to the results that a sample lets expect: so

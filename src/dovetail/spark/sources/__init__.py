@@ -7,7 +7,7 @@
 
 Rows of a stream are read by a thread beside the driver as they come, and a micro-batch gets what is there:
 
-    server --thread--> inflow.py --what has come--> micro-batch --Arrow--> rows
+    server --thread--> prefetch.py --what has come--> micro-batch --Arrow--> rows
                                  \\-- after a restart, ranges are read again --/
 """
 

@@ -1,7 +1,7 @@
 """What all remote formats have in common: a table of partitions read by tasks, a stream of what has come.
 
 A stream's offset is a position in the source. A micro-batch takes its rows from memory, where they have come by
-themselves (inflow.py); one that is run again after a restart asks the source for the same range.
+themselves (prefetch.py); one that is run again after a restart asks the source for the same range.
 """
 
 from __future__ import annotations

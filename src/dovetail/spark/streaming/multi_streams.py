@@ -1,6 +1,6 @@
 """Joins of several streams that end: rows visit the cells of a hypercube, each of which runs an operator of its own.
 
-As joins of two streams (streaming.py, stream_cell.py): arriving rows give results at once, a budget is held by writing
+As joins of two streams (streams.py, cell.py): arriving rows give results at once, a budget is held by writing
 to disk, what is on disk is joined while nothing arrives, and the rest when all inputs have ended.
 """
 

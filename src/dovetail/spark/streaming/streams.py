@@ -7,8 +7,8 @@
                                   +-- state_dir:   segments, written before the manifest that names them
 
 A micro-batch restores the operator from the manifest, lets the new rows arrive, freezes what is new into segments and
-stores the next manifest (cell_state.py). What a cell does is in stream_cell.py. Rows that are told apart by `end=` are
-none: they tell all cells that their input has ended.
+stores the next manifest (cell_state.py). What a cell does is in cell.py. `end` recognises each input's
+end-of-stream marker row; marker rows are not joined, they tell all cells that their input has ended.
 """
 
 from __future__ import annotations
