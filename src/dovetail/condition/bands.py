@@ -16,6 +16,7 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from dovetail.condition import types
@@ -111,6 +112,7 @@ def _exactly(literal: Literal, type_: pa.DataType) -> Literal:
 
 
 FLOAT_STEP = 2.0**-22  # relative error of a float32 difference, with room to spare
+LARGEST_FLOAT = float(np.finfo(np.float32).max)
 INEQUALITIES = ("<", "<=", ">", ">=")
 
 Edge = tuple[Expression, Expression, bool]  # left - right, and whether from above
@@ -351,9 +353,13 @@ def _float_difference(expression: Expression) -> tuple[Expression, Expression, i
 
 
 def _widened(bound: float, difference: Expression) -> float:
-    """A float32 difference is rounded to 24 bits before it is compared: look that much further."""
-    widened = bound * (1 + FLOAT_STEP) if t.is_float32(type_of(difference)) else bound
-    return widened if math.isfinite(widened) else bound  # already beyond every float32
+    """A float32 difference is rounded to 24 bits before it is compared: look that much further, but not beyond floats.
+
+    A difference that is no float32 any more is infinite, and so above every bound.
+    """
+    if not t.is_float32(type_of(difference)):
+        return bound
+    return max(-LARGEST_FLOAT, min(bound, LARGEST_FLOAT)) * (1 + FLOAT_STEP)
 
 
 def as_double(expression: Expression) -> Expression:

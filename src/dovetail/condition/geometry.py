@@ -1,7 +1,12 @@
-"""Distances: sqrt((l.x - r.x)² + (l.y - r.y)² + …) <= e in its usual spellings.
+"""Distances, overlaps and rectangles.
 
-A square may be written pow(d, 2) or d * d, the root may be left out (the radius is then the root of the constant), and
-distance(l.x, l.y, r.x, r.y) is the short form. In one dimension the same is a band.
+Distances: sqrt((l.x - r.x)² + (l.y - r.y)² + …) <= e in its usual spellings. A square may be written pow(d, 2) or d * d,
+the root may be left out (the radius is then the root of the constant), and distance(l.x, l.y, r.x, r.y) is the short
+form. In one dimension the same is a band, unless the radius is so large or so small that its square overflows or
+vanishes, and with it those of differences which are not that far or near.
+
+Overlaps: two inequalities that say "these intervals meet", recognised by what the columns are called. Two overlaps of
+the same rows are rectangles.
 """
 
 from __future__ import annotations
@@ -10,9 +15,11 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+import pyarrow as pa
+
 from dovetail.condition import types
 from dovetail.condition.bands import INEQUALITIES, as_double, bare, offset
-from dovetail.condition.expression import Call, Column, Expression, Literal, sides_of, type_of
+from dovetail.condition.expression import Call, Column, Expression, Literal, columns_of, sides_of, type_of
 from dovetail.condition.linear import LEFT, RIGHT, flipped
 from dovetail.condition.predicates import Band, Distance, Interval, Less, Overlap, Predicate, Rectangles
 
@@ -136,9 +143,18 @@ def distance(conjunct: Expression) -> Distance | Band | None:
     left, right = points
     closed = operator == "<="
     if len(left) == 1 and not types.is_list(type_of(left[0])):
+        if not _can_square(radius, conjunct):
+            return None
         low, high = Literal(-radius, types.DOUBLE), Literal(radius, types.DOUBLE)
         return Band(left[0], right[0], low, high, closed, closed, (conjunct,))
     return Distance(left, right, Literal(radius, types.DOUBLE), closed, (conjunct,))
+
+
+def _can_square(radius: float, conjunct: Expression) -> bool:
+    """Whether the square of the radius, and of what is near it, is an ordinary number where it is taken."""
+    is_single = any(types.plain(type_of(column)) == pa.float32() for column in columns_of(conjunct))
+    most = 2.0**60 if is_single else 2.0**500
+    return 1 / most <= radius <= most
 
 
 def _uncast(expression: Expression) -> Expression:
