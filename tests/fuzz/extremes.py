@@ -66,7 +66,7 @@ def _pool(type_: pa.DataType) -> list[Any]:
         info = np.finfo(width)
         least = float(info.smallest_subnormal)
         ends = [float(info.max), float(info.tiny), least, float(np.nextafter(info.max, width(0))), 2048.0, 1.0, 0.0]
-        return [*ends, *(-value for value in ends), math.inf, -math.inf, NAN, 0.5, 1.5]
+        return [*ends, *(-value for value in ends), math.inf, -math.inf, NAN, math.copysign(NAN, -1.0), 0.5, 1.5]
     if t.is_decimal(type_):
         most = 10**type_.precision - 1
         ends = [most, most - 1, 10**type_.scale % most, 10 ** max(0, type_.scale - 1), 1, 0]

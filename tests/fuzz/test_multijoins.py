@@ -24,8 +24,8 @@ from dovetail.errors import PlanError
 
 SHARDS = 10
 ALIASES = "wxyz"
-ROWS = (0, 1, 3, 8, 8, 15, 15)
-MOST = ((1, 2), (2, 3), (3, 6), (99,))  # different values of a column
+ROWS = (0, 1, 3, *[8, 15] * 5)
+MOST = ((1,), (1, 2), (1, 2), (2, 3), (3, 6), (99,))  # different values of a column
 
 
 @dataclass(frozen=True, slots=True)

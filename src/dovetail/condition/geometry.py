@@ -1,7 +1,7 @@
 """Distances, overlaps and rectangles.
 
-Distances: sqrt((l.x - r.x)² + (l.y - r.y)² + …) <= e in its usual spellings. A square may be written pow(d, 2) or d * d,
-the root may be left out (the radius is then the root of the constant), and distance(l.x, l.y, r.x, r.y) is the short
+Distances: sqrt((l.x - r.x)² + (l.y - r.y)² + …) <= e in its usual spellings. A square may be written pow(d, 2) or d *
+d, the root may be left out (the radius is then the root of the constant), and distance(l.x, l.y, r.x, r.y) is the short
 form. In one dimension the same is a band, unless the radius is so large or so small that its square overflows or
 vanishes, and with it those of differences which are not that far or near.
 
