@@ -103,3 +103,19 @@ def test_a_join_is_finished_when_nobody_waits(steps: list[dict[str, Any]], after
     query = Endless(*steps)
     finish(query, file=io.StringIO())
     assert query.stopped_after == after
+
+
+def test_a_connect_session_tells_it_in_other_words() -> None:
+    """Figures as names and values apart, rows of sources only. Nulls are no figures: the join has ended."""
+
+    def told(batch: int, second: float, rows: int, results: int | None) -> dict[str, Any]:
+        figures = Figures(values=[results], schema={"type": "struct", "fields": [{"name": "results"}]})
+        sources = {"numInputRows": None, "sources": [{"numInputRows": rows}, {"numInputRows": 1 if rows else 0}]}
+        return step(batch, 0, second=second) | sources | {"observedMetrics": {"dovetail": figures}}
+
+    query = Endless(told(0, 0, 10, 7), told(1, 1, 0, None), told(2, 3, 0, None))
+    out = io.StringIO()
+    finish(query, file=out)
+    _, *lines = out.getvalue().splitlines()
+    assert [line.split()[:4] for line in lines] == [["0", "11", "22", "7"]]
+    assert query.stopped_after == 3

@@ -71,7 +71,7 @@ class Silence:
         """Take note of a micro-batch, in the order of their numbers."""
         at = datetime.fromisoformat(progress["timestamp"])
         cells = sum(operator["numRowsTotal"] for operator in progress["stateOperators"])
-        if known or progress["numInputRows"] or not cells or self._heard is None:
+        if known or rows_in(progress) or not cells or self._heard is None:
             self._heard = at
             return False
         return at - self._heard > timedelta(seconds=HEARTBEAT_S)
@@ -80,16 +80,26 @@ class Silence:
 def known_figures(progress: Any, metrics: str) -> dict[str, Any]:
     """What the cells have said of a micro-batch; nothing, if none of them did anything."""
     ours = (progress["observedMetrics"] or {}).get(metrics)
-    return {name: value for name, value in (ours.asDict() if ours is not None else {}).items() if value is not None}
+    figures = {} if ours is None else ours.asDict()
+    if figures.keys() == {"values", "schema"}:  # a Connect session gives the parts of Spark's row
+        names = [field["name"] for field in figures["schema"]["fields"]]
+        figures = dict(zip(names, figures["values"], strict=True))
+    return {name: value for name, value in figures.items() if value is not None}
+
+
+def rows_in(progress: Any) -> int:
+    """How many rows came with a micro-batch; in a Connect session only the sources know."""
+    rows = progress["numInputRows"]
+    return sum(source["numInputRows"] for source in progress["sources"]) if rows is None else int(rows)
 
 
 def _figures(progress: Any, known: dict[str, Any]) -> dict[str, Any]:
     """All that is known of a micro-batch by the name of its column; nothing, if nothing came and nothing was found."""
     results = known.get("matches", known.get("results", 0))
-    if not progress["numInputRows"] and not results:
+    rows = rows_in(progress)
+    if not rows and not results:
         return {}
     took = progress["durationMs"].get("triggerExecution", 0) / 1000
-    rows = progress["numInputRows"]
     return known | {"batch": progress["batchId"], "rows": rows, "took": took, "found": results}
 
 
