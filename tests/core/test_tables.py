@@ -6,12 +6,11 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from dovetail.tables import arrow_table, plain_schema
 
 import dovetail
-from dovetail.core.tables import arrow_table
+from dovetail.core.tables import arrow_table, plain_schema
 from dovetail.errors import InputError
-from dovetail.operators import MULTI_REGISTRY
+from dovetail.operators import operator_names(3)
 
 
 def test_views_and_run_ends_are_undone() -> None:
@@ -113,7 +112,7 @@ def test_columns_of_any_type_go_through_joins(name: str) -> None:
     check(dovetail.join(table, table, ["k"], "left_anti"), "")
     for algorithm in ("pmj", "xjoin", "diner", "shj"):
         check(dovetail.join(table, table, ["k"], algorithm=algorithm), "", "_right")
-    for algorithm in ("auto", *MULTI_REGISTRY):
+    for algorithm in ("auto", *operator_names(3)):
         several = {"x": table, "y": table, "z": table}
         triples = dovetail.multijoin(several, "x.i = y.i AND y.i = z.i", algorithm=algorithm)
         assert repr(triples["y_a"].to_pylist()) == repr([expected[i] for i in triples["y_i"].to_pylist()])
