@@ -10,7 +10,7 @@ import pytest
 import dovetail
 from dovetail.core.tables import arrow_table, plain_schema
 from dovetail.errors import InputError
-from dovetail.operators import operator_names(3)
+from dovetail.operators.registry import operator_names
 
 
 def test_views_and_run_ends_are_undone() -> None:
