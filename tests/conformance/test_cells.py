@@ -33,7 +33,7 @@ from dovetail.matching import matcher as build
 from dovetail.planning.planner import InputFacts, plan_join, with_estimate
 from dovetail.planning.statistics import Sample, measure
 from dovetail.spark.batch.cell import cells_at_rest, operator_cells
-from dovetail.spark.batch.tables import KEPT, Look, Routed, is_both_unique, route
+from dovetail.spark.batch.tables import Look, Routed, is_both_unique, route
 from dovetail.spark.exchange.packing import ARROW_PACKED, Rewrite, packer
 
 CASES = int(os.environ.get("DOVETAIL_FUZZ_CASES", "2000")) // 5
@@ -135,8 +135,8 @@ def in_cells(
     work: Rewrite,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[pa.RecordBatch]:
-    """As `dovetail.spark.tables.in_cells`: rows of both sides, brought together by cell and worked on."""
-    tasks, kept = routed.plan.tasks, KEPT.get(routed.plan.how, ())
+    """As `in_cells` of spark/batch/tables.py: rows of both sides, brought together by cell and worked on."""
+    tasks, kept = routed.plan.tasks, routed.plan.how.preserved
     labels = [task + tasks * cell for cell, task in enumerate(routed.task_of)]
     packed: list[pa.RecordBatch] = []
     for side in Side:

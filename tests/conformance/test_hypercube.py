@@ -11,6 +11,7 @@ import pytest
 from dovetail.condition.graph import parse_graph
 from dovetail.core.rows import one_batch
 from dovetail.execution.output import multi_schema
+from dovetail.planning.planner import plan_join
 from dovetail.routing.hypercube import hypercube
 from dovetail.spark.batch.multi import joined_cells
 from dovetail.spark.exchange.packing import ARROW_PACKED, multi_packer
@@ -43,7 +44,7 @@ def test_every_result_is_in_exactly_one_cell(seed: int, monkeypatch: pytest.Monk
             [("cell", "ascending"), ("side", "ascending"), ("seq", "ascending")]
         )
         output = multi_schema(graph.schemas)
-        joined = joined_cells(graph, output, "auto", None)
+        joined = joined_cells(plan_join(graph), output)
         results = pa.Table.from_batches(joined(iter(gathered.to_batches())), output)
         found = Counter(zip(*(results[f"{alias}_row"].to_pylist() for alias in aliases), strict=True))
         assert found == expected, on

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from dovetail.condition import parse
+from dovetail.condition.graph import Graph
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
 from dovetail.diag.clusteredness import counted_mishits, measure
@@ -28,7 +29,7 @@ def related(deviations: np.ndarray) -> tuple[Scan, Scan]:
 def run(scans: tuple[Scan, Scan], tables: int, table_rows: int) -> Tally:
     condition = parse("l.k = r.k", scans[0].schema, scans[1].schema)
     plan = JoinPlan(
-        condition, JoinType.INNER, Choice("diag", ""), diagonal=Diagonal(Side.LEFT, tables, table_rows, ONES)
+        Graph.of(condition), JoinType.INNER, Choice("diag", ""), diagonal=Diagonal(Side.LEFT, tables, table_rows, ONES)
     )
     join = DiagonalJoin(plan, scans, output_schema(scans[0].schema, scans[1].schema, "_right"))
     for _ in join.results():

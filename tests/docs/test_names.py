@@ -69,5 +69,5 @@ def test_arguments_that_errors_advise() -> None:
     taken = {name for call in functions if inspect.isfunction(call) for name in inspect.signature(call).parameters}
     taken |= {field.name for options in (Options, WaveOptions) for field in fields(options)}
     advised = {name for module in MODULES for text in messages(module) for name in KEYWORD.findall(text)}
-    assert "state_dir" in advised
+    assert "end" in advised
     assert advised - taken == set()

@@ -7,7 +7,6 @@ from dovetail.condition import parse
 from dovetail.core.metrics import Progress
 from dovetail.core.rows import one_batch
 from dovetail.execution import at_rest
-from dovetail.execution import at_rest as watching
 
 LEFT = pa.table({"x": np.arange(2000), "y": np.arange(2000) % 10})
 RIGHT = pa.table({"x": np.arange(1000, 3000), "z": np.arange(2000) % 10})
@@ -16,8 +15,9 @@ RIGHT = pa.table({"x": np.arange(1000, 3000), "z": np.arange(2000) % 10})
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Totals at once, and chunks small enough to see them grow."""
-    monkeypatch.setattr(watching, "PATIENCE_S", 0.0)
-    monkeypatch.setattr(at_rest, "Watch", lambda observer: watching.Watch(observer, lambda: 0.0))
+    watch = at_rest.Watch
+    monkeypatch.setattr(at_rest, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(at_rest, "Watch", lambda observer: watch(observer, lambda: 0.0))
     monkeypatch.setattr(at_rest, "ROOM", 1 << 16)
 
 
@@ -77,7 +77,7 @@ def test_an_operator_has_no_total() -> None:
 def test_pairs_are_counted_after_longer_than_was_prepared() -> None:
     times = iter([0.0, 20.0, 20.0, 79.0, 80.0])
     told: list[Progress] = []
-    watch = watching.Watch(told.append, lambda: next(times))
+    watch = at_rest.Watch(told.append, lambda: next(times))
     batch = one_batch(LEFT, LEFT.schema)
     matcher = at_rest.build_matcher(parse("l.x = r.x", LEFT.schema, LEFT.schema), batch, batch)
     watch.prepared(matcher, pairs_only=True)

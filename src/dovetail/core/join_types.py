@@ -20,6 +20,9 @@ class JoinType(StrEnum):
     RIGHT_ANTI = "right_anti"
     """Not for users: what a full join has beyond a left join, with nulls for the left columns."""
 
+    def __repr__(self) -> str:
+        return repr(self.value)
+
     @classmethod
     def read(cls, how: str) -> JoinType:
         """The join type by any of Spark's names for it."""

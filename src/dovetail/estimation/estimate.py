@@ -203,10 +203,17 @@ class Estimator:
         """Go on where another estimator was; what was growing there will be reported again."""
         self.blocks = [Block(*block) for block in fields["blocks"]]
         self._parts = [Block(*block) for block in fields["parts"]]
-        self._known = _Region(*fields["known"])
+        self._known = _Region(*fields["known"]) if "found" not in fields else self._read_first_release(fields)
         self._forget()
         for histogram, state in zip(self._keys, fields["keys"], strict=True):
             histogram.restore(state)
+
+    def _read_first_release(self, fields: Mapping[str, Any]) -> _Region:
+        """State of 0.1.0 has numbers of pairs and matches only; the rest is as if blocks had been looked at alone."""
+        known = _Region()
+        for block in self.blocks:
+            known = known.plus(_Region.of(block.left_rows, block.right_rows, block.matches))
+        return known._replace(pairs=fields["known"], matches=fields["found"])
 
     @property
     def objection(self) -> str | None:

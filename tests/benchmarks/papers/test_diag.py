@@ -26,7 +26,7 @@ def test_the_window_has_to_cover_the_days_until_shipping() -> None:
 
 def joined(directory: Path, scale: float, share: float) -> None:
     try:
-        orders, items = tpch.orders_and_items(directory, scale)
+        orders, items = tpch.orders_and_items(scale)
     except SkipTest as reason:
         pytest.skip(str(reason))
     on = "l.o_orderkey = r.l_orderkey"

@@ -83,8 +83,8 @@ class Lab:
     def handle(self, event: Event) -> None:
         for found in self.driver.handle(event):
             assert found.results.is_complete
-            left, left_rows, right, right_rows = found.results
-            rows = (np.asarray(left["row"])[left_rows], np.asarray(right["row"])[right_rows])
+            both = zip(found.results.batches, found.results.rows, strict=True)
+            rows = [np.asarray(batch["row"])[taken] for batch, taken in both]
             self.pairs += zip(*(r.tolist() for r in rows), strict=True)
 
     def restart(self) -> None:

@@ -1,13 +1,14 @@
 import numpy as np
 import pytest
 
+from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
 from dovetail.errors import InputError
 from dovetail.operators.pmj.join_types import Partnered
 
 
 def test_marks_are_kept_while_sides_grow() -> None:
-    partnered = Partnered("full")
+    partnered = Partnered(JoinType.FULL)
     rng = np.random.default_rng(0)
     marked: set[int] = set()
     for rows in (1, 9, 70, 1000):
@@ -21,7 +22,7 @@ def test_marks_are_kept_while_sides_grow() -> None:
 
 
 def test_a_row_is_first_once() -> None:
-    partnered = Partnered("left_semi")
+    partnered = Partnered(JoinType.LEFT_SEMI)
     partnered.grow(Side.LEFT, 10)
     assert partnered.first(Side.LEFT, np.array([3, 5, 3, 1])).tolist() == [0, 1, 3]
     assert partnered.first(Side.LEFT, np.array([5, 2])).tolist() == [1]
@@ -30,4 +31,4 @@ def test_a_row_is_first_once() -> None:
 
 def test_join_types_must_be_known() -> None:
     with pytest.raises(InputError, match="left_semi"):
-        Partnered("cross")
+        JoinType.read("cross")

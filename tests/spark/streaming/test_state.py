@@ -19,7 +19,7 @@ import pytest
 import dovetail
 from dovetail.condition import parse
 from dovetail.condition.graph import Graph, parse_graph
-from dovetail.core.rows import Side
+from dovetail.core.rows import Matches, Side
 from dovetail.errors import StateError
 from dovetail.execution.output import multi_schema, output_schema
 from dovetail.operators.registry import operator_class
@@ -29,6 +29,7 @@ from dovetail.routing.hypercube import hypercube
 from dovetail.spark.exchange.packing import from_bytes, multi_packer, packer
 from dovetail.spark.streaming import cell_state
 from dovetail.spark.streaming.cell import JoinProcessor, Setting, StreamJoin, _Notes, _Step
+from dovetail.storage.blocks import BlockStore
 
 SCHEMAS = (
     pa.schema([("k", pa.int64()), ("a", pa.int64()), ("s", pa.string())]),
@@ -298,19 +299,27 @@ def test_work_makes_way_for_arrivals_only_while_some_can_come(tmp_path: Path, mo
     monkeypatch.setattr("dovetail.spark.streaming.cell.REACT_S", 0.0)
     monkeypatch.setattr("dovetail.spark.streaming.cell.REST_S", 1000.0)
 
-    class FourUnits:
-        def react(self) -> Iterator[list[int]]:
-            return iter([[1], [2], [3], [4]])
+    unit = Matches.none(SCHEMAS)
 
-        def clean_up(self) -> Iterator[int]:
-            return iter([5])
-
-    def found(ended: list[bool]) -> tuple[list[int], bool]:
+    def found(ended: list[bool]) -> tuple[int, bool]:
+        """How many units of work there were, of four that are left and one to clean up."""
         notes = _Notes(ended)
-        return list(_Step(stream_join(tmp_path), FourUnits(), notes).left_over()), notes.finished  # type: ignore[arg-type]
+        step = _Step(stream_join(tmp_path, algorithm="diner", memory_bytes=1 << 20), BlockStore(tmp_path), notes)
+        units: list[int] = []
 
-    assert found([True, False]) == ([1], False)
-    assert found([True, True]) == ([1, 2, 3, 4, 5], True)
+        def work(count: int) -> Iterator[Matches]:
+            for _ in range(count):
+                units.append(1)
+                yield unit
+
+        monkeypatch.setattr(step.operator, "react", lambda: work(4))
+        monkeypatch.setattr(step.operator, "clean_up", lambda: work(1))
+        for _ in step.left_over():
+            pass
+        return len(units), notes.finished
+
+    assert found([True, False]) == (1, False)
+    assert found([True, True]) == (5, True)
 
 
 @pytest.mark.parametrize("memory_bytes", [1 << 16, MEMORY_BYTES])

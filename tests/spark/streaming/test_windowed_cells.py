@@ -21,6 +21,7 @@ from tests.spark.streaming.window_cells import Handle, Query, played, query
 from tests.spark.streaming.window_oracle import Source, WindowOracle
 
 from dovetail.condition.aggregates import parse_aggregates
+from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
 from dovetail.errors import StateError
 from dovetail.routing.streams import StripeRouter
@@ -239,7 +240,7 @@ def test_event_time_goes_on_by_the_clock_after_a_pause(tmp_path: Path, task: Any
             closed.append(now)
     assert closed == [13_000]  # pauses of 4 s since the row came at 1 s, until 10 s have passed
     assert run.join.has_timers
-    assert not replace(run.join, plan=replace(run.join.plan, how="inner")).has_timers
+    assert not replace(run.join, plan=replace(run.join.plan, how=JoinType.INNER)).has_timers
 
 
 def test_late_rows_are_counted_once_whatever_the_cells(tmp_path: Path, task: Any) -> None:
