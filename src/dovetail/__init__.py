@@ -45,7 +45,7 @@ __all__ = [
 # Numba, Arrow and the parser take a second or two to import: that is left to the first call that needs them.
 __getattr__ = lazy_attributes(
     __name__,
-    modules=("cli", "core", "simulation", "sources", "spark", "testing"),
+    modules=("cli", "kernels", "simulation", "sources", "spark", "testing"),
     names={
         **dict.fromkeys(("aggregate", "count", "explain", "join", "multijoin", "progressive", "write"), "api"),
         **dict.fromkeys(("finish", "follow"), "monitoring.follow_query"),

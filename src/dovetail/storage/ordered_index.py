@@ -4,7 +4,7 @@ Keys live in a few sorted runs whose sizes grow geometrically, as in a log-struc
 and runs of similar size are merged. Insertion costs O(log n) copies per row over its life, a look-up one binary search
 per run. Deleted rows are marked and leave at the next merge.
 
-Keys are int64 order codes (see `dovetail.core.codes`), or Python objects for types that have none.
+Keys are int64 order codes (see core/codes.py), or Python objects for types that have none.
 """
 
 from __future__ import annotations
