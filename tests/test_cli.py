@@ -7,6 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 from tests.patience import PATIENCE_S
 
+from dovetail.cli.request import _writer
+
 
 def dovetail(*arguments: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "dovetail.cli", *map(str, arguments)]
@@ -32,6 +34,27 @@ def test_join_in_process(inputs: list[object], tmp_path: Path) -> None:
     replaced = dovetail("join", *inputs, "--on", "l.id < r.id", "--out", out, "--in-process", "--overwrite")
     assert replaced.returncode == 0, replaced.stderr
     assert pq.read_table(out).num_rows == sum(sum(x < y for x in range(100)) for y in range(0, 200, 2))
+
+
+@pytest.mark.parametrize("live", [[], ["--live"]], ids=str)
+def test_overwriting_leaves_other_files_alone(inputs: list[object], tmp_path: Path, live: list[str]) -> None:
+    """Here the inputs themselves: --out names the directory that they are in."""
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    request = ["join", *inputs, "--on", "l.id = r.id", "--out", tmp_path, "--in-process", "--overwrite", *live]
+    run = dovetail(*request)
+    assert run.returncode == 2
+    assert "no result of a join: a.parquet, b.parquet." in run.stderr
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_files_that_come_while_a_join_is_written_stay(tmp_path: Path) -> None:
+    for name in ("part-0.parquet", "part-1.parquet", "_SUCCESS"):
+        (tmp_path / name).write_text("of an earlier run")
+    with _writer(tmp_path, pa.schema({"k": pa.int64()})) as file:
+        (tmp_path / "notes.txt").write_text("of somebody else")
+        file.write_table(pa.table({"k": [1]}))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["notes.txt", "part-0.parquet"]
+    assert pq.read_table(tmp_path / "part-0.parquet").to_pydict() == {"k": [1]}
 
 
 def test_warm_up() -> None:

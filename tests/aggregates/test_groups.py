@@ -6,7 +6,9 @@ from collections import defaultdict
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from tests.nans import NANS
 
 from dovetail.aggregates.groups import group, one_group
 from dovetail.matching.kernel_pairs import NONE
@@ -47,3 +49,12 @@ def test_one_group_may_be_empty() -> None:
 def test_limbs_are_carried_before_they_overflow() -> None:
     limbs = one_group(3).sum_limbs([np.array([2**62, 2**62, 2**62])])
     assert sum(int(limb[0]) << 32 * k for k, limb in enumerate(limbs)) == 3 * 2**62
+
+
+@pytest.mark.parametrize("type_", NANS, ids=str)
+def test_nans_of_any_bits_are_one_group(type_: pa.DataType) -> None:
+    numbers = pa.concat_arrays([pa.array(NANS[type_]), pa.array([None, 1.0], pa.float64()).cast(type_)])
+    assert sorted(group([numbers]).sizes.tolist()) == [1, 1, len(NANS[type_])]
+    lists = pa.ListArray.from_arrays(list(range(len(numbers) + 1)), numbers)
+    for nested in (pa.StructArray.from_arrays([numbers], ["x"]), lists):
+        assert sorted(group([nested]).sizes.tolist()) == [1, 1, len(NANS[type_])]

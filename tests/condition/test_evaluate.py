@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from decimal import Decimal
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -255,6 +256,39 @@ def test_times_that_do_not_exist_or_exist_twice() -> None:
     instants = [None if s is None else dt.datetime.fromtimestamp(s, dt.UTC) for s in seconds]
     hours = [(3, 31, 1), (10, 27, 0), None, (7, 1, 0)]
     assert instants == [h and dt.datetime(2024, h[0], h[1], h[2], 30, tzinfo=dt.UTC) for h in hours]
+
+
+TRANSITIONS = [
+    ("Europe/Berlin", dt.datetime(2024, 3, 31, 2, 30)),  # a gap of an hour
+    ("Europe/Berlin", dt.datetime(2024, 3, 31, 2)),
+    ("Europe/Berlin", dt.datetime(2024, 3, 31, 3)),
+    ("Europe/Berlin", dt.datetime(2024, 10, 27, 2, 30)),  # twice
+    ("Europe/Berlin", dt.datetime(2024, 10, 27, 3)),
+    ("Australia/Lord_Howe", dt.datetime(2024, 10, 6, 2, 10)),  # a gap of half an hour
+    ("Australia/Lord_Howe", dt.datetime(2024, 4, 7, 1, 50)),
+    ("America/Sao_Paulo", dt.datetime(2018, 11, 4)),  # a day that begins at one o'clock
+    ("Pacific/Apia", dt.datetime(2011, 12, 30)),  # a day that was left out
+]
+
+
+@pytest.mark.parametrize(("zone", "clock"), TRANSITIONS, ids=str)
+def test_transitions_of_a_zone_by_every_path(zone: str, clock: dt.datetime) -> None:
+    """As in Java, and so in Spark: over a gap by its length, and the earlier of two. Fold 0 says the same in Python."""
+    ordinary = dt.datetime(2024, 7, 1, 2, 30)
+    instant, other = (time.replace(tzinfo=ZoneInfo(zone), fold=0).astimezone(dt.UTC) for time in (clock, ordinary))
+    for unit in ("s", "ms", "us", "ns"):
+        column = pa.array([clock, None, ordinary], pa.timestamp(unit))
+        exact = pa.array([instant, None, other], pa.timestamp(unit, "UTC"))
+        assert value_of("a = b", zone, a=column, b=exact) == [True, None, True]
+        assert value_of("CAST(a AS TIMESTAMP) = b", zone, a=column, b=exact) == [True, None, True]
+    text, seconds = str(clock), int(instant.timestamp())
+    to_seconds = "CAST(CAST(a AS TIMESTAMP) AS BIGINT)"
+    assert value_of(to_seconds, zone, a=pa.array([text, None])) == [seconds, None]
+    assert value_of(to_seconds, zone, a=pa.array(["2024-07-01 12:00:00+02:00", text]))[1] == seconds
+    assert value_of(to_seconds, "UTC", a=pa.array([f"{text} {zone}"])) == [seconds]
+    assert value_of(f"a = '{text}'", zone, a=pa.array([instant], pa.timestamp("us", "UTC"))) == [True]
+    if clock.time() == dt.time():
+        assert value_of(to_seconds, zone, a=pa.array([clock.date()])) == [seconds]
 
 
 def test_nanoseconds_survive() -> None:

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, note
 from hypothesis import strategies as st
+from tests.nans import NANS
 
 from dovetail.condition import parse
 from dovetail.condition.graph import Graph
@@ -90,3 +92,14 @@ def test_the_definition_agrees_with_duckdb(on: str) -> None:
 def test_it_has_a_page(name: str) -> None:
     page = Path(__file__).parents[2] / "docs" / "operators" / f"{name}.md"
     assert page.read_text().startswith(f"# {name}: ")
+
+
+@pytest.mark.parametrize("name", sorted(REGISTRY))
+@pytest.mark.parametrize("type_", NANS, ids=str)
+def test_nans_of_any_bits_are_equal(name: str, type_: pa.DataType) -> None:
+    """Five NaNs and a number below them; the counts are given, because the definition has the same codes."""
+    table = pa.table({"x": np.append(NANS[type_], type_.to_pandas_dtype()(1))})
+    for on, pairs in (("l.x = r.x", 26), ("l.x <= r.x", 31), ("l.x < r.x", 5)):
+        if operator_class(name).refuses(Graph.of(parse(on, table.schema, table.schema))) is None:
+            run = check_run(name, table, table, on, [("l", 3), ("r", 3)], memory_rows=6, block_rows=1)
+            assert len(run.pairs) == pairs

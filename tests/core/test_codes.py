@@ -3,10 +3,12 @@ import itertools
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.nans import NANS
 
 from dovetail.core.codes import BLOCK, float_codes, order_codes
 
 NEGATIVE_NAN = np.copysign(np.nan, -1.0)
+LARGEST = float_codes(np.array([np.nan]))[0]
 NUMBERS = [-np.inf, -1e300, -1.5, -5e-324, 0.0, 5e-324, 1.0, 1.5, 1e300, np.inf, np.nan]
 
 
@@ -20,6 +22,17 @@ def test_codes_of_floats_are_in_order() -> None:
 def test_equal_floats_have_equal_codes(numbers: list[float]) -> None:
     assert len(set(float_codes(np.array(numbers[:2])).tolist())) == 1
     assert len(set(float_codes(np.array(numbers)).tolist()[:2])) == 1
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("type_", NANS, ids=str)
+def test_a_nan_has_one_code_whatever_its_bits(type_: pa.DataType) -> None:
+    numbers = NANS[type_]
+    assert np.isnan(numbers).all()
+    assert set(order_codes(pa.array(numbers)).values.tolist()) == {LARGEST}
+    for number in numbers:  # alone, and beside positive numbers only: negative ones take another path
+        assert order_codes(pa.array(np.array([number]))).values.tolist() == [LARGEST]
+        assert order_codes(pa.array(np.array([1, number], numbers.dtype))).values.tolist()[1] == LARGEST
 
 
 @pytest.mark.parametrize("rest", [[], [-1.0], [np.nan], [-0.0], [NEGATIVE_NAN]])

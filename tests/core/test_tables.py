@@ -1,3 +1,4 @@
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import pyarrow.compute as pc
 import pytest
 
 import dovetail
-from dovetail.core.tables import arrow_table, plain_schema
+from dovetail.core.tables import arrow_table, check_output, plain_schema
 from dovetail.errors import InputError
 from dovetail.operators.registry import operator_names
 
@@ -147,3 +148,39 @@ def test_what_is_no_table_is_refused() -> None:
 def test_a_column_is_no_table(column: Any) -> None:
     with pytest.raises(InputError, match=r"it is a column, not a table\. Give series\.to_frame\(\)"):
         dovetail.join(column, pa.table({"a": [1]}), ["a"])
+
+
+OURS = [
+    "part-0.parquet",
+    "part-00000-5f1c-c000.snappy.parquet",
+    ".part-00000-5f1c.parquet.crc",
+    "_SUCCESS",
+    ".part-0.tmp",
+]
+FOREIGN = ["notes.txt", "orders.parquet", "part-0.csv", ".bashrc", "src/part-0.parquet", "part-1.parquet/notes.txt"]
+
+
+def fill(directory: Path, names: list[str]) -> None:
+    for name in names:
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_text(name)
+
+
+def test_a_result_is_overwritten_only_where_asked_for(tmp_path: Path) -> None:
+    check_output(tmp_path / "new" / "one", overwrite=False)
+    fill(tmp_path, OURS[:1])
+    with pytest.raises(InputError, match="is not empty"):
+        check_output(tmp_path, overwrite=False)
+    fill(tmp_path, OURS)
+    (tmp_path / "new" / "one").rmdir()
+    (tmp_path / "new").rmdir()
+    check_output(tmp_path, overwrite=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(OURS)  # nothing is removed before the join
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_other_files_than_results_are_not_overwritten(name: str, tmp_path: Path) -> None:
+    fill(tmp_path, [*OURS, name])
+    with pytest.raises(InputError, match=rf"no result of a join: {Path(name).parts[0]}\."):
+        check_output(tmp_path, overwrite=True)
+    assert (tmp_path / name).read_text() == name

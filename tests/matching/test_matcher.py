@@ -6,6 +6,7 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.nans import NANS
 from tests.random_rows import MORE_CONDITIONS, random_rows
 
 from dovetail.condition import parse
@@ -31,6 +32,18 @@ def test_finds_what_the_definition_finds(on: str, large_group: int, monkeypatch:
         for side in Side:
             partnered = {pair[side] for pair in expected}
             assert matcher.partnered(side).tolist() == [row in partnered for row in range(batches[side].num_rows)]
+
+
+@pytest.mark.parametrize("type_", NANS, ids=str)
+@pytest.mark.parametrize(
+    ("on", "pairs"),
+    [("l.x = r.x", 26), ("l.x = r.x AND l.i = r.i", 6), ("l.x <=> r.x", 26), ("l.x <= r.x", 31), ("l.x < r.x", 5)],
+)
+def test_nans_of_any_bits_are_equal(type_: pa.DataType, on: str, pairs: int) -> None:
+    """Five NaNs and a number below them."""
+    numbers = pa.array(np.append(NANS[type_], type_.to_pandas_dtype()(1)))
+    batch = pa.record_batch({"x": numbers, "i": range(6)})
+    assert build_matcher(parse(on, batch.schema, batch.schema), batch, batch).count() == pairs
 
 
 def test_keys_that_share_a_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:

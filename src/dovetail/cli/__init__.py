@@ -67,7 +67,9 @@ def join(
     suffix: Annotated[str, typer.Option(help="Appended to right column names that clash.")] = "_right",
     memory: Memory = None,
     algorithm: Algorithm = "auto",
-    overwrite: Annotated[bool, typer.Option(help="Replace what is in the output directory.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option(help="Replace the result that is in the output directory; other files are refused.")
+    ] = False,
     in_process: InProcess = False,
     progress: Annotated[
         bool | None,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +15,7 @@ from dovetail import api
 from dovetail.condition import parse
 from dovetail.core.join_types import JoinType
 from dovetail.core.metrics import Observer, Progress
-from dovetail.core.tables import check_output, dataset_of, format_of, plain_schema
+from dovetail.core.tables import check_output, dataset_of, format_of, is_part_of_result, plain_schema
 from dovetail.execution.in_process import Step
 from dovetail.execution.output import output_schema
 from dovetail.monitoring.options import MonitorOptions
@@ -175,12 +174,12 @@ def _join_watched(request: Request, out: Path, options: MonitorOptions) -> int:
 
 @contextmanager
 def _writer(out: Path, schema: pa.Schema) -> Iterator[Any]:
-    """A Parquet file that takes the place of everything in the directory when it is whole."""
+    """A Parquet file that takes the place of an earlier result in the directory when it is whole."""
     unfinished = out / ".part-0.tmp"
     try:
         with pq.ParquetWriter(unfinished, schema) as file:
             yield file
-        _clear(out, except_for=unfinished)
+        _remove_result(out, except_for=unfinished)
         unfinished.rename(out / "part-0.parquet")
     finally:
         unfinished.unlink(missing_ok=True)
@@ -221,7 +220,7 @@ def _options(path: Path) -> dict[str, str]:
     return {"header": "true", "inferSchema": "true"} if format_of(path) == "csv" else {}
 
 
-def _clear(directory: Path, *, except_for: Path) -> None:
+def _remove_result(directory: Path, *, except_for: Path) -> None:
     for path in directory.iterdir():
-        if path != except_for:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if path != except_for and is_part_of_result(path):
+            path.unlink()

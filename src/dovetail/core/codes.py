@@ -82,7 +82,8 @@ def float_codes(numbers: NDArray[np.float64]) -> NDArray[np.int64]:
     codes = np.empty(len(numbers))
     for start in range(0, len(numbers), BLOCK):
         clean = codes[start : start + BLOCK]
-        np.add(numbers[start : start + BLOCK], 0.0, out=clean)  # -0.0 becomes 0.0
+        with np.errstate(invalid="ignore"):  # what a signalling NaN would warn of
+            np.add(numbers[start : start + BLOCK], 0.0, out=clean)  # -0.0 becomes 0.0
         clean[np.isnan(clean)] = np.nan  # one NaN, positive: the largest code
         bits = clean.view(np.int64)
         bits ^= (bits >> 63) & ALL_BUT_SIGN

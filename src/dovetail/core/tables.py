@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -22,6 +23,8 @@ FORMATS = {
     ".ndjson": "json",
     ".orc": "orc",
 }
+PART_OF_RESULT = re.compile(r"part-.*\.parquet|_SUCCESS|\.part-.*\.(crc|tmp)|\._SUCCESS\.crc")  # ours, and Spark's
+NAMED = 5  # foreign files in a message
 
 
 def format_of(path: Path) -> str:
@@ -45,12 +48,24 @@ def dataset_of(path: Path) -> ds.Dataset:
         raise InputError(f"{path} cannot be read as {name}: {error}") from error
 
 
+def is_part_of_result(path: Path) -> bool:
+    """Whether a join has written this file, by its name: --overwrite may remove it."""
+    return path.is_file() and PART_OF_RESULT.fullmatch(path.name) is not None
+
+
 def check_output(path: Path, *, overwrite: bool) -> None:
     """See that results can be written there, before any work is done."""
     if path.exists() and not path.is_dir():
         raise InputError(f"{path} is a file; --out takes a directory.")
     if path.is_dir() and any(path.iterdir()) and not overwrite:
         raise InputError(f"{path} is not empty. Give another directory, or --overwrite.")
+    foreign = sorted(file.name for file in path.iterdir() if not is_part_of_result(file)) if path.is_dir() else []
+    if foreign:
+        more = f" and {len(foreign) - NAMED:,} more" if len(foreign) > NAMED else ""
+        raise InputError(
+            f"{path} has what is no result of a join: {', '.join(foreign[:NAMED])}{more}. --overwrite replaces results"
+            " only. Give another directory, or remove that."
+        )
     try:
         path.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=path).close()

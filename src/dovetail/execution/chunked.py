@@ -27,7 +27,7 @@ MOST_BYTES = 1 << 30  # of a chunk, budget or not: offsets of strings have 32 bi
 class _Chunk:
     """Rows in memory or on disk, and which of them have found a partner."""
 
-    held: pa.RecordBatch | Block
+    held: list[pa.RecordBatch] | Block
     partnered: Flags
 
 
@@ -42,13 +42,14 @@ class Chunked:
 
     def run(self, arrivals: Iterable[tuple[Side, pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
         kept: list[_Chunk] = []
-        for side, chunk, is_last in self._chunks(arrivals):
-            flags = np.zeros(chunk.num_rows, np.bool_)
+        for side, batches, is_last in self._chunks(arrivals):
+            flags = np.zeros(sum(batch.num_rows for batch in batches), np.bool_)
             if side is self.first:
                 alone = is_last and not kept
-                held = chunk if alone or self.store is None else self.store.write(chunk, "kept")
+                held = batches if alone or self.store is None else self.store.write(batches[0], "kept")
                 kept.append(_Chunk(held, flags))
                 continue
+            (chunk,) = batches
             for mine in kept:
                 yield from self._meet((self._rows(mine), mine.partnered), (chunk, flags))
             yield from self.work.leave(side, chunk, flags)
@@ -59,7 +60,7 @@ class Chunked:
         if isinstance(chunk.held, Block):
             assert self.store is not None
             return self.store.read(chunk.held)
-        return chunk.held
+        return one_batch(chunk.held, chunk.held[0].schema)
 
     def _meet(
         self, kept: tuple[pa.RecordBatch, Flags], passing: tuple[pa.RecordBatch, Flags]
@@ -67,19 +68,25 @@ class Chunked:
         left, right = (kept, passing) if self.first is Side.LEFT else (passing, kept)
         return self.work.meet((left[0], right[0]), (left[1], right[1]))
 
-    def _chunks(self, arrivals: Iterable[tuple[Side, pa.RecordBatch]]) -> Iterator[tuple[Side, pa.RecordBatch, bool]]:
-        """Batches of a side put together, and whether they are its last."""
+    def _chunks(
+        self, arrivals: Iterable[tuple[Side, pa.RecordBatch]]
+    ) -> Iterator[tuple[Side, list[pa.RecordBatch], bool]]:
+        """Chunks of a side, and whether they are its last."""
         waiting: list[pa.RecordBatch] = []
         size, side = 0, self.first
         for of, batch in arrivals:
             if waiting and (of is not side or size + batch.nbytes > self.chunk_bytes):
-                yield side, one_batch(waiting, waiting[0].schema), of is not side
+                yield side, self._together(side, waiting), of is not side
                 waiting, size = [], 0
             side = of
             waiting.append(batch)
             size += batch.nbytes
         if waiting:
-            yield side, one_batch(waiting, waiting[0].schema), True
+            yield side, self._together(side, waiting), True
+
+    def _together(self, side: Side, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        """One batch, except for rows kept in memory that the caller holds anyway: one batch of them would be a copy."""
+        return batches if self.store is None and side is self.first else [one_batch(batches, batches[0].schema)]
 
 
 def chunk_size(memory_bytes: int | None) -> int:

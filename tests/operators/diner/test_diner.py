@@ -306,6 +306,27 @@ def test_once_all_has_come_more_blocks_are_loaded_at_once() -> None:
     assert reads[1] < reads[0] / 2
 
 
+@pytest.mark.parametrize("useful", ["smallest", "middle", "largest"])
+def test_values_that_give_results_stay_in_memory(useful: str) -> None:
+    """A tenth of the values gives all results, the rest of both sides have nothing in common."""
+    rng = random.Random(0)
+    first = {"smallest": 0, "middle": 450, "largest": 900}[useful]
+    shared = range(first, first + 100)
+    alone = [key for key in range(1000) if key not in shared]
+
+    def keys(parity: int) -> pa.Table:
+        others = [key for key in alone if key % 2 == parity]
+        return pa.table({"k": [rng.choice(shared if row % 4 == 0 else others) for row in range(2000)]})
+
+    lab = Lab(keys(0), keys(1), "l.k = r.k", 400, "rows", 20)
+    for side in list(Side) * 40:
+        lab.arrive(side, 50)
+    resident = np.concatenate([side.codes[side.living()] for side in lab.operator._sides])
+    assert np.isin(resident, shared).mean() > 0.5  # of a quarter that arrived
+    assert len(lab.pairs) > 0.3 * len(definition(lab.tables[0], lab.tables[1], lab.on))  # with a tenth of the rows
+    lab.finish()
+
+
 def test_blocks_that_cannot_match_are_not_read() -> None:
     """Values that only grow: early blocks of one side have nothing in common with late ones of the other."""
     grow = pa.table({"k": pa.array(range(400), pa.int64())})

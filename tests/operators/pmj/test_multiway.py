@@ -118,3 +118,20 @@ def test_bounds_add_up_along_the_graph() -> None:
     # b - a <= 1, and c <= b; a - b <= 3; a - c <= 3 + 7.
     assert [int(reach.ends(alias, codes)[0]) for alias in "abc"] == [1, 3, 10]
     assert [int(reach.ends(alias, codes)[1]) for alias in "abc"] == [2**63 - 3, 2**63 - 1, 2**63 - 1]
+
+
+@pytest.mark.parametrize("keys", [[-(2**63), 1 - 2**63, 2 - 2**63], [2**63 - 3, 2**63 - 2, 2**63 - 1]])
+@pytest.mark.parametrize("on", ["a.k = b.k AND b.k = c.k", "abs(a.k - b.k) <= 1 AND c.k - b.k BETWEEN -1 AND 0"])
+def test_keys_at_the_ends_of_64_bits(keys: list[int], on: str) -> None:
+    tables = {alias: pa.table({"k": pa.array(keys * 3, pa.int64())}) for alias in "abc"}
+    for schedule in ([], [("a", 9), ("b", 9), ("c", 9)]):
+        run = check_multi_run("pmj", tables, on, schedule, memory_rows=10, block_rows=2)
+        assert run.counters.merges
+
+
+def test_bands_that_together_are_wider_than_64_bits() -> None:
+    tables = {alias: pa.table({"k": pa.array([0, 1, 2**62, 2**63 - 1] * 2, pa.int64())}) for alias in "abc"}
+    on = f"abs(a.k - b.k) <= {2**63 - 1} AND abs(b.k - c.k) <= {2**63 - 1}"
+    run = check_multi_run("pmj", tables, on, [], memory_rows=10, block_rows=2)
+    assert run.counters.merges
+    assert len(run.tuples) == 8**3

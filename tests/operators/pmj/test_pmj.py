@@ -378,3 +378,25 @@ def test_merges_are_interrupted_at_every_yield(
         assert Counter(run.pairs) == Counter(pairs if how in ("inner", "full") else [])
         assert Counter(run.alone) == Counter(alone[how])
         assert run.counters.peak_rows_in_memory <= memory_rows
+
+
+ENDS = [-(2**63), -(2**63) + 1, -(2**63) + 2], [2**63 - 3, 2**63 - 2, 2**63 - 1]
+
+
+@pytest.mark.parametrize("keys", ENDS, ids=["least", "most"])
+@pytest.mark.parametrize("on", ["l.k = r.k", "l.k - r.k BETWEEN -1 AND 1", "l.k - r.k BETWEEN 0 AND 2", "l.k <= r.k"])
+def test_keys_at_the_ends_of_64_bits(keys: list[int], on: str) -> None:
+    """An interval that would reach beyond the end of the line is cut off there, and does not start over."""
+    table = pa.table({"k": pa.array(keys * 4, pa.int64())})
+    for schedule in ([], [("l", 12), ("r", 12)], [("r", 12), ("l", 12), ("stall", 3)]):
+        run = check_run("pmj", table, table, on, schedule, memory_rows=8, block_rows=2)
+        assert run.counters.merges
+        assert Phase.CLEANUP in run.phases
+
+
+def test_bands_as_wide_as_64_bits() -> None:
+    table = pa.table({"k": pa.array([0, 1, 2**62, 2**63 - 1] * 3, pa.int64())})
+    for bound in (2**62, 2**63 - 1):
+        on = f"l.k - r.k BETWEEN -{bound} AND {bound}"
+        run = check_run("pmj", table, table, on, [], memory_rows=8, block_rows=2)
+        assert run.counters.merges

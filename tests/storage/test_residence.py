@@ -1,0 +1,24 @@
+"""The residence rule against its definition: a stay lasts from the tick of arrival up to the one before it left."""
+
+from itertools import product
+
+import numpy as np
+
+from dovetail.storage.residence import NEVER, Clock, met_in_memory
+
+TICKS = 6
+
+
+def test_rows_met_if_they_were_in_memory_at_one_tick() -> None:
+    """Borders are what counts: a row that arrives with the other, or just before and just after it leaves."""
+    stays = [(came, left) for came in range(TICKS) for left in (*range(came + 1, TICKS + 1), NEVER)]
+    pairs = list(product(stays, repeat=2))
+    ticks = (np.array(column) for column in zip(*((*a, *b) for a, b in pairs), strict=True))
+    expected = [any(a[0] <= tick < a[1] and b[0] <= tick < b[1] for tick in range(TICKS)) for a, b in pairs]
+    assert met_in_memory(*ticks).tolist() == expected
+
+
+def test_no_two_events_have_one_tick() -> None:
+    clock = Clock(3)
+    assert [clock.tick() for _ in range(3)] == [4, 5, 6]
+    assert Clock(clock.now).tick() == 7
