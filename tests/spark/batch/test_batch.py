@@ -462,5 +462,5 @@ def test_two_columns_of_one_name(spark: SparkSession, right: DataFrame) -> None:
 
 
 def test_a_dataframe_and_a_table(left: DataFrame) -> None:
-    with pytest.raises(InputError, match="the other is not"):
+    with pytest.raises(InputError, match="others are not"):
         dovetail.join(left, RIGHT, "l.k = r.k")

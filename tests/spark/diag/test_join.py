@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 
 import dovetail
+from dovetail.core.join_types import JoinType
 from dovetail.errors import InputError, PlanError
 from dovetail.spark.diag import clusteredness
 from dovetail.spark.diag import join as diagonal
@@ -184,7 +185,7 @@ def test_columns_without_nulls_are_known_to_be_so(clustered: tuple[DataFrame, Da
     scans = (plain_read(left).rows, plain_read(right).rows)
     for how, nullable in nulls.items():
         fields = left.join(right, F.expr("id = order_id"), how).schema.fields
-        known = diagonal._known_whole(fields, scans, how)
+        known = diagonal._known_whole(fields, scans, JoinType(how))
         assert {field.name for field in known if field.nullable} == nullable
 
 
