@@ -123,3 +123,48 @@ def test_what_is_wrong_is_said() -> None:
         dovetail.multijoin(INPUTS, ON, memory="40KB")
     with pytest.raises(InputError, match="several columns called o_custkey"):
         dovetail.multijoin({**INPUTS, "n": NATIONS.append_column("o_custkey", pa.array([1, 2]))}, ON)
+
+
+SEVERAL = {alias: pa.table({"k": np.arange(200) * 7 % 31, f"row_{alias}": np.arange(200)}) for alias in "xyz"}
+ALONG = "x.k = y.k AND y.k = z.k AND x.row_x < 150"
+
+
+def reader(table: pa.Table) -> pa.RecordBatchReader:
+    return pa.RecordBatchReader.from_batches(table.schema, table.to_batches(max_chunksize=17))
+
+
+def rows_found(batches: list[pa.RecordBatch]) -> Counter[tuple[int, ...]]:
+    table = pa.Table.from_batches(batches)
+    return Counter(zip(*(table[f"row_{alias}"].to_pylist() for alias in "xyz"), strict=True))
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "miner", "mjoin", "pmj"])
+@pytest.mark.parametrize("arriving", [False, True])
+def test_results_of_several_inputs_as_they_come(algorithm: str, arriving: bool) -> None:
+    """From tables and from readers, within a budget that does not hold them, and recorded."""
+    inputs = {alias: reader(table) if arriving else table for alias, table in SEVERAL.items()}
+    recording = dovetail.Recording()
+    steps = list(dovetail.progressive(inputs, on=ALONG, memory="100KB", algorithm=algorithm, record=recording))
+    expected = rows_found(dovetail.multijoin(SEVERAL, ALONG).to_batches())
+    assert rows_found([step.batch for step in steps]) == expected
+    assert steps[-1].results == expected.total() == dovetail.count(SEVERAL, on=ALONG) == recording.latest.results
+    assert recording.heading.title == "x ⋈ y ⋈ z"
+
+
+def test_plans_of_several_inputs() -> None:
+    at_rest, early = dovetail.explain(SEVERAL, on=ALONG), dovetail.explain(SEVERAL, on=ALONG, progressive=True)
+    assert (at_rest.operator.name, early.operator.name) == ("kernels", "miner")
+    assert "driven by  x.k = y.k" in str(at_rest)
+    assert "filter     x.row_x < 150" in str(early)
+
+
+def test_what_several_inputs_cannot_do_is_said() -> None:
+    same = reader(SEVERAL["x"])
+    with pytest.raises(InputError, match="the same reader"):
+        dovetail.progressive({"x": same, "y": same, "z": SEVERAL["z"]}, on="x.k = y.k AND y.k = z.k")
+    with pytest.raises(PlanError, match="inner joins only"):
+        dovetail.progressive(SEVERAL, on=ALONG, how="left")
+    with pytest.raises(PlanError, match="workers"):
+        dovetail.progressive(SEVERAL, on=ALONG, workers=2)
+    with pytest.raises(PlanError, match="as rows come"):
+        dovetail.progressive(SEVERAL, on="x.k != y.k AND y.k = z.k")

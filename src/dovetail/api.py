@@ -394,8 +394,9 @@ def write(frame: Any, path: str | os.PathLike[str], mode: str = "error") -> Writ
 
 def _heading(plan: JoinPlan, inputs: Sequence[Any]) -> Heading:
     """What a recording says of a join in process. Files are called by their names, tables by their sides."""
-    aliases = [side.name.lower() for side in Side] if len(inputs) == len(Side) else plan.graph.aliases
-    names = tuple(_called(rows, alias) for alias, rows in zip(aliases, inputs, strict=True))
+    names = plan.graph.aliases  # several inputs were named by whoever asked
+    if len(inputs) == len(Side):
+        names = tuple(_called(rows, side.name.lower()) for side, rows in zip(Side, inputs, strict=True))
     return Heading(plan.graph.text, names, plan.operator.name, plan.explain(), memory_bytes=plan.memory_bytes)
 
 
@@ -474,9 +475,8 @@ def _plan_several(
     """The plan of a join of several inputs, and the inputs: tables, or sources where rows are still to come."""
     if facts.kind == "progressive":
         found = {alias: parquet_source(rows) or as_input(rows) for alias, rows in inputs.items()}
-        if len({id(rows) for rows in inputs.values() if isinstance(as_input(rows), Local)}) < sum(
-            isinstance(rows, Local) for rows in found.values()
-        ):
+        readers = [id(inputs[alias]) for alias, rows in found.items() if isinstance(rows, Local)]
+        if len(set(readers)) < len(readers):
             raise InputError("two inputs are the same reader, whose rows come only once: give two, or a table.")
         schemas = {alias: joined_schema(rows) for alias, rows in found.items()}
     else:

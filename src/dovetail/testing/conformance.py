@@ -26,22 +26,8 @@ from dovetail.errors import BudgetError
 from dovetail.operators.registry import operator_class
 from dovetail.routing.protocol import Router
 from dovetail.simulation.laboratory import Run, simulate
-from dovetail.testing.random_tables import COLUMNS, random_table
-from dovetail.testing.several import check_multi_operator
-from dovetail.testing.sweep import check_sweep
-
-__all__ = [
-    "COLUMNS",
-    "CONDITIONS",
-    "check_multi_operator",
-    "check_operator",
-    "check_router",
-    "check_run",
-    "check_sweep",
-    "definition",
-    "random_schedule",
-    "random_table",
-]
+from dovetail.testing.random_tables import random_table
+from dovetail.testing.several import random_multi_schedule
 
 Schedule = list[tuple[Any, ...]]
 
@@ -163,23 +149,4 @@ def definition(left: pa.Table, right: pa.Table, on: Any) -> list[tuple[int, int]
 
 def random_schedule(rng: random.Random, left_rows: int, right_rows: int) -> Schedule:
     """Arrivals in random portions, stalls that break off reactive work, early ends, restarts."""
-    left = {"l": left_rows, "r": right_rows}
-    schedule: Schedule = []
-    while any(left.values()) and rng.random() < 0.97:
-        event = rng.random()
-        if event < 0.65:
-            side = rng.choice([name for name, rows in left.items() if rows])
-            rows = min(left[side], rng.choice([1, 1, 2, 3, 5, 8]))
-            left[side] -= rows
-            schedule.append((side, rows))
-        elif event < 0.92:
-            schedule.append(("stall", rng.choice([1, 1, 2, 3, 7])))
-            if rng.random() < 0.3:  # in the middle of reactive work
-                schedule.append(("restart",))
-        elif event < 0.96:
-            schedule.append(("restart",))
-        else:
-            side = rng.choice(["l", "r"])
-            left[side] = 0
-            schedule.append(("end", side))
-    return schedule
+    return random_multi_schedule(rng, {"l": left_rows, "r": right_rows})
