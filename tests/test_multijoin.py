@@ -14,8 +14,7 @@ from dovetail.condition.graph import parse_graph
 from dovetail.core.rows import one_batch
 from dovetail.errors import BudgetError, InputError, PlanError
 from dovetail.execution.multiway import join_all_at_rest, join_order
-from dovetail.testing.random_tables import random_table
-from dovetail.testing.several import ALIASES, multi_definition, random_condition
+from dovetail.testing import definition, random_condition, random_table
 
 ORDERS = pa.table({"id": [1, 2, 3, 4], "custkey": [10, 20, 10, 30]})
 CUSTOMERS = pa.table({"custkey": [10, 20, 30], "nationkey": [1, 2, 3]})
@@ -37,10 +36,10 @@ def test_random_trees_of_three_to_six_inputs(seed: int) -> None:
     rng = random.Random(seed)
     for case in range(12):
         count = rng.choice([3, 3, 4, 5, 6])
-        aliases, most = ALIASES[:count], {3: 20, 4: 12, 5: 7, 6: 5}[count]
+        aliases, most = tuple("abcdef")[:count], {3: 20, 4: 12, 5: 7, 6: 5}[count]
         tables = {alias: random_table(rng, rng.choice([0, 1, most, most])) for alias in aliases}
         on = random_condition(rng, aliases)
-        expected = Counter(multi_definition(tables, on))
+        expected = Counter(definition(tables, on=on))
         inputs = {alias: numbered(table) for alias, table in tables.items()}
         memory = rng.choice([None, "200KB"])
         found = rows_of(dovetail.multijoin(inputs, on, memory=memory), aliases)
@@ -57,7 +56,7 @@ def test_pieces_of_any_size_give_the_same() -> None:
         found: Counter[tuple[int, ...]] = Counter()
         for tuples in join_all_at_rest(graph, batches, most):
             found.update(zip(*(rows.tolist() for rows in tuples.rows), strict=True))
-        assert found == Counter(multi_definition(tables, on))
+        assert found == Counter(definition(tables, on=on))
 
 
 @pytest.mark.parametrize("algorithm", ["auto", "miner"])

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dovetail.monitoring.server import watch
     from dovetail.monitoring.spark_streams import listen
     from dovetail.monitoring.terminal import show
-    from dovetail.simulation.laboratory import simulate, simulate_multi
+    from dovetail.simulation.laboratory import simulate
 
 __version__ = "0.1.0"
 
@@ -36,7 +36,6 @@ __all__ = [
     "report",
     "show",
     "simulate",
-    "simulate_multi",
     "watch",
     "window",
     "write",
@@ -49,7 +48,7 @@ __getattr__ = lazy_attributes(
     names={
         **dict.fromkeys(("aggregate", "count", "explain", "join", "multijoin", "progressive", "write"), "api"),
         **dict.fromkeys(("finish", "follow"), "monitoring.follow_query"),
-        **dict.fromkeys(("simulate", "simulate_multi"), "simulation.laboratory"),
+        "simulate": "simulation.laboratory",
         "Estimate": "core.metrics",
         "Recording": "monitoring.recording",
         "listen": "monitoring.spark_streams",

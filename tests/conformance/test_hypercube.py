@@ -15,8 +15,7 @@ from dovetail.planning.planner import plan_join
 from dovetail.routing.hypercube import hypercube
 from dovetail.spark.batch.multi import joined_cells
 from dovetail.spark.exchange.packing import ARROW_PACKED, multi_packer
-from dovetail.testing.random_tables import random_table
-from dovetail.testing.several import ALIASES, multi_definition, random_condition
+from dovetail.testing import definition, random_condition, random_table
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -24,11 +23,11 @@ def test_every_result_is_in_exactly_one_cell(seed: int, monkeypatch: pytest.Monk
     monkeypatch.setattr("dovetail.spark.batch.multi.settle", lambda: None)
     rng = random.Random(seed)
     for _ in range(8):
-        aliases = ALIASES[: rng.choice([3, 3, 4, 5])]
+        aliases = tuple("abcdef")[: rng.choice([3, 3, 4, 5])]
         most = {3: 20, 4: 10, 5: 6}[len(aliases)]
         tables = {alias: random_table(rng, rng.choice([1, most, most])) for alias in aliases}
         on = random_condition(rng, aliases)
-        expected = Counter(multi_definition(tables, on))
+        expected = Counter(definition(tables, on=on))
         inputs = {a: t.append_column("row", pa.array(np.arange(t.num_rows))) for a, t in tables.items()}
         graph = parse_graph(on, {alias: table.schema for alias, table in inputs.items()})
         cells = rng.choice([1, 4, 7, 12])

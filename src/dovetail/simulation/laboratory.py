@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dovetail.condition import parse
+from dovetail.condition import Condition, parse
 from dovetail.condition.graph import Graph, parse_graph
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Arrival, End, Event, Matches, Phase, Side, Stall, Watermark, one_batch
@@ -38,7 +38,7 @@ class Run:
 
     tuples: list[tuple[int, ...]] = field(default_factory=list)
     phases: list[Phase] = field(default_factory=list)  # in which each of them was emitted
-    alone: list[tuple[Side, int]] = field(default_factory=list)  # rows that are results by themselves
+    alone: list[tuple[int, int]] = field(default_factory=list)  # rows that are results by themselves: input, number
     online: int = 0  # results emitted up to the last arrival
     counters: Counters = field(default_factory=Counters)
 
@@ -59,8 +59,8 @@ class Run:
             self.tuples.extend(zip(*numbers, strict=True))
             self.phases.extend([found.phase] * results.size)
         else:
-            side = Side.LEFT if results.rows[Side.LEFT] is not None else Side.RIGHT
-            self.alone.extend((side, row) for row in numbers[0])
+            (number,) = (n for n, rows in enumerate(results.rows) if rows is not None)
+            self.alone.extend((number, row) for row in numbers[0])
 
 
 def simulate(
@@ -82,7 +82,7 @@ def simulate(
         simulate("miner", {"a": a, "b": b, "c": c}, on="a.k = b.k AND b.k = c.k", schedule=[("a", 3), ("b", 2)])
 
     A schedule is a list of
-        ("l", 3)  ("r", 2)    so many rows of that input arrive; several inputs go by their names
+        ("l", 3)  ("r", 2)    so many rows of that input arrive; inputs of a mapping go by their names
         ("stall", 4)          nothing arrives while react() yields four times
         ("end", "l")          an input ends; rows it has left arrive first
         ("watermark", 100)    nothing older arrives any more
@@ -91,14 +91,9 @@ def simulate(
     """
     if (memory_rows is not None and memory_rows < 1) or block_rows < 1:
         raise InputError(f"memory_rows and block_rows must be positive; got {memory_rows} and {block_rows}.")
-    inputs = left if isinstance(left, Mapping) else {"l": left, "r": right}
-    tables = {alias: _numbered(arrow_table(table)) for alias, table in inputs.items()}
-    names: Mapping[str, int] = {alias: number for number, alias in enumerate(tables)}
-    if isinstance(left, Mapping):
-        graph = parse_graph(on, {alias: table.schema for alias, table in tables.items()})
-    else:
-        graph = Graph.of(parse(on, tables["l"].schema, tables["r"].schema, in_process=True))
-        names = SIDES
+    tables = {alias: _numbered(table) for alias, table in name_inputs(left, right).items()}
+    graph = bind_condition(on, {alias: table.schema for alias, table in tables.items()})
+    names = SIDES if _are_two_sides(tables) else {alias: number for number, alias in enumerate(tables)}
     kind = operator_for(operator, graph)
     check_join_type(operator, parameters.get("how", "inner"), len(tables))
     check_parameters(kind, {name: value for name, value in parameters.items() if name != "how"})
@@ -129,9 +124,23 @@ def simulate(
     return run
 
 
-def simulate_multi(operator: str, inputs: Mapping[str, Any], on: Any, *arguments: Any, **setting: Any) -> Run:
-    """`simulate` of several inputs, by its earlier name."""
-    return simulate(operator, inputs, None, on, *arguments, **setting)
+def name_inputs(left: Any, right: Any = None) -> dict[str, pa.Table]:
+    """The inputs by the names that conditions use: those of a mapping, or l and r."""
+    inputs = left if isinstance(left, Mapping) else {"l": left, "r": right}
+    return {alias: arrow_table(table) for alias, table in inputs.items()}
+
+
+def bind_condition(on: Any, schemas: Mapping[str, pa.Schema]) -> Graph:
+    """The condition of two sides, l and r, or of any inputs by their names."""
+    if isinstance(on, Condition):
+        return Graph.of(on)
+    if _are_two_sides(schemas):
+        return Graph.of(parse(on, schemas["l"], schemas["r"], in_process=True))
+    return parse_graph(on, schemas)
+
+
+def _are_two_sides(inputs: Mapping[str, Any]) -> bool:
+    return tuple(inputs) == tuple(side.alias for side in Side)
 
 
 def _events(

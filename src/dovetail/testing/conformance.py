@@ -1,104 +1,173 @@
-"""Prove an operator or a router right: exactly once, against the definition of a join.
+"""Prove an operator or a router right: exactly once, against the definition of a join and against DuckDB.
 
     check_operator("diner")                            random tables, conditions, schedules, budgets, restarts
-    check_multi_operator("miner")                      the same for several inputs
+    check_operator("miner", inputs=[4])                the same for four inputs only
     check_router(router, left, right, on="l.k = r.k")  every matching pair meets in exactly one cell
     check_sweep(left, right, on="l.x < r.x")           a sweep finds every pair; also for predicates of your own
 
-The definition is the cross product, filtered. Rows are compared by identity, never by value.
+The definition is the cross product, filtered. Rows are compared by identity, never by value. oracles.py says what
+DuckDB is asked about, and what not.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import cycle, repeat
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
+from sqlglot import exp
 
-from dovetail.condition import Condition, matching, parse, passing
-from dovetail.condition.graph import Graph
+from dovetail.condition.sql import parse_text
+from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side, one_batch
 from dovetail.core.tables import arrow_table
 from dovetail.errors import BudgetError
-from dovetail.operators.registry import operator_class
+from dovetail.operators.protocol import JoinOperator
+from dovetail.operators.registry import operator_class, operator_names
 from dovetail.routing.protocol import Router
-from dovetail.simulation.laboratory import Run, simulate
-from dovetail.testing.random_tables import random_table
-from dovetail.testing.several import random_multi_schedule
-
-Schedule = list[tuple[Any, ...]]
-
-CONDITIONS = (
-    "l.k = r.k",
-    "l.k = r.k AND l.x < r.x",
-    "l.k = r.k AND l.s = r.s",
-    "l.s = r.s",
-    "l.x = r.x",
-    "l.d = r.d AND l.b = r.b",
-    "l.t = r.t",
-    "l.n = r.n",
-    "l.w = r.w",
-    "l.k = r.x",
-    "l.k + 1 = r.k AND l.x <> 0",
-    "l.x < r.x",
-    "l.x <= r.x AND l.k > r.k",
-    "l.s < r.s AND l.t >= r.t",
-    "l.k != r.k",
-    "abs(l.x - r.x) <= 1",
-    "l.k BETWEEN r.k - 1 AND r.k + 1",
-    "l.k < r.n AND r.n <= l.n",
-    "l.k = r.k OR l.s = r.s",
-    "l.k <=> r.k",
-    "l.k IS NULL OR r.x > 0",
-    "l.x > 1 AND r.x < 1",
+from dovetail.simulation.laboratory import Run, bind_condition, name_inputs, simulate
+from dovetail.testing.oracles import (
+    Result,
+    choose_oracles,
+    definition,
+    duckdb_sql,
+    results_by_definition,
+    results_by_duckdb,
 )
-"""What `check_operator` tries; an operator sees those that it does not refuse."""
+from dovetail.testing.random_joins import CONDITIONS, SEVERAL, TWO, random_condition, random_schedule, random_table
+
+MOST_INPUTS = len(SEVERAL)
+MOST_ROWS = {2: 20, 3: 14, 4: 8, 5: 5, 6: 4}  # of each input: the definition tries every combination
+MOST_REFUSED = 200  # conditions in a row, of which an operator must carry one
 
 
-def check_operator(name: str, *, cases: int = 200, seed: int = 0, on: Sequence[str] = CONDITIONS) -> None:
-    """Run an operator over random cases; raise AssertionError with everything needed to repeat the first that fails."""
+def check_operator(
+    name: str,
+    *,
+    inputs: Sequence[int] | None = None,
+    cases: int = 200,
+    seed: int = 0,
+    on: Sequence[str] | None = None,
+    oracle: str | None = None,
+) -> None:
+    """Run an operator over random cases; the first that fails raises AssertionError with all that repeats it.
+
+    `inputs` says how many there may be: by default all numbers from two to six that the operator takes, in turn. Two
+    inputs are joined in each of its join types. `on` gives conditions of your own, over l and r, or over a, b, c, … for
+    more inputs; conditions that the operator refuses are left out. `oracle` is "definition" or "duckdb"; by default
+    every run is compared with the definition, and with DuckDB, too, if it is installed and the condition means the same
+    there. With oracle="duckdb" all other conditions are left out.
+    """
     rng = random.Random(seed)
-    schemas = [random_table(rng, 0).schema for _ in Side]
-    usable = [c for c in on if operator_class(name).refuses(Graph.of(parse(c, *schemas))) is None]
-    assert usable, f"{name} refuses every condition"
+    counts = [n for n in inputs or range(2, MOST_INPUTS + 1) if inputs or name in operator_names(n)]
+    texts = {n: None if on is None else [text for text in on if len(_aliases_in(text)) == n] for n in counts}
+    counts = [n for n in counts if texts[n] != []]
+    assert counts, f"no condition for a number of inputs that {name} takes"
+    draws = {n: _conditions(rng, operator_class(name, n), n, texts[n], oracle) for n in counts}
     for case in range(cases):
-        left, right = random_table(rng), random_table(rng)
-        schedule = random_schedule(rng, left.num_rows, right.num_rows)
+        count = counts[case % len(counts)]
+        kind = operator_class(name, count)
+        condition = next(draws[count])
+        most = MOST_ROWS[count]
+        rows = [rng.choice([0, 1, 2, most // 2, most, most]) for _ in range(count)]
+        tables = {alias: random_table(rng, n) for alias, n in zip(_aliases(count), rows, strict=True)}
+        schedule = random_schedule(rng, dict(zip(tables, rows, strict=True)))
         block_rows = rng.choice([1, 2, 3, 5])
-        # An operator that does not spill is never given a budget that it must exceed: that is another test.
-        memory_rows = rng.choice([4, 5, 8, 16]) * block_rows if rng.random() < 0.8 else None
-        condition = usable[case % len(usable)]
-        setting = {"memory_rows": memory_rows, "block_rows": block_rows, "seed": case}
-        check_run(name, left, right, condition, schedule, **setting)
+        # The smallest budget that an operator must accept is two blocks and one of each input.
+        memory_rows = (count + rng.choice([2, 3, 6, 14])) * block_rows if rng.random() < 0.8 else None
+        setting: dict[str, Any] = {"memory_rows": memory_rows, "block_rows": block_rows, "seed": case}
+        others = [how for how in kind.join_types if how != JoinType.INNER]
+        if count == len(Side) and others and rng.random() < 0.5:
+            setting["how"] = str(rng.choice(others))
+        check_run(name, tables, on=condition, schedule=schedule, oracle=oracle, **setting)
 
 
 def check_run(
-    name: str, left: pa.Table, right: pa.Table, on: Any, schedule: Iterable[Sequence[Any]], **setting: Any
+    name: str,
+    left: Any,
+    right: Any = None,
+    on: Any = None,
+    schedule: Iterable[Sequence[Any]] = (),
+    *,
+    oracle: str | None = "definition",
+    **setting: Any,
 ) -> Run:
-    """Simulate one run and compare it with the definition."""
+    """Simulate one run and compare its results with those of the oracle; takes inputs and settings as `simulate` does.
+
+    DuckDB is asked only about conditions that mean the same there.
+    """
     schedule = list(schedule)
-    repeat = f"simulate({name!r}, left, right, on={on!r}, schedule={schedule}, **{setting})"
+    tables = name_inputs(left, right)
+    schemas = {alias: table.schema for alias, table in tables.items()}
+    shown = {key: value for key, value in setting.items() if key != "watch"}
+    repeated = f"simulate({name!r}, tables, on={on!r}, schedule={schedule}, **{shown})"
+    spills = operator_class(name, len(tables)).spills
     try:
-        run = simulate(name, left, right, on, schedule, **setting)
-    except BudgetError:
-        if operator_class(name).spills:
+        run = simulate(name, tables, None, on, schedule, **setting)
+    except Exception as error:
+        if spills or not isinstance(error, BudgetError):
+            error.add_note(repeated)
             raise
-        run = simulate(name, left, right, on, schedule, **{**setting, "memory_rows": None})
-    expected = Counter(definition(left, right, on))
-    found = Counter(run.pairs)
-    assert found == expected, (
-        f"{repeat}\nmissing: {sorted((expected - found).elements())}\n"
-        f"too many: {sorted((found - expected).elements())}\n"
-        f"left = pa.table({left.to_pydict()})\nright = pa.table({right.to_pydict()})"
-    )
-    assert len(run.phases) == len(run.pairs), repeat
+        # An operator that does not spill may refuse a budget: that is another test.
+        run = simulate(name, tables, None, on, schedule, **{**setting, "memory_rows": None})
+    how = JoinType.read(setting.get("how", "inner"))
+    found = Counter(_results(run, len(tables)))
+    for asked in choose_oracles(oracle):
+        if asked == "definition":
+            expected = Counter(results_by_definition(tables, on, how))
+        elif duckdb_sql(on, schemas) is not None:
+            expected = Counter(results_by_duckdb(tables, on, how))
+        else:
+            continue
+        assert found == expected, (
+            f"{repeated}\ncompared with {asked}\nmissing: {list((expected - found).elements())[:20]}\n"
+            f"too many: {list((found - expected).elements())[:20]}\n"
+            + "\n".join(f"{alias} = pa.table({table.to_pydict()})" for alias, table in tables.items())
+        )
+    assert len(run.phases) == len(run.tuples), repeated
     memory_rows = setting.get("memory_rows")
-    if memory_rows is not None and operator_class(name).spills:
-        assert run.counters.peak_rows_in_memory <= memory_rows, f"{repeat}: over its budget"
+    if memory_rows is not None and spills:
+        assert run.counters.peak_rows_in_memory <= memory_rows, f"{repeated}: over its budget"
     return run
+
+
+def _results(run: Run, inputs: int) -> list[Result]:
+    """All that a run emitted; rows that are results by themselves have None for the other inputs."""
+    alone = [tuple(row if number == n else None for n in range(inputs)) for number, row in run.alone]
+    return [*run.tuples, *alone]
+
+
+def _conditions(
+    rng: random.Random, kind: type[JoinOperator], inputs: int, on: Sequence[str] | None, oracle: str | None
+) -> Iterator[str]:
+    """Conditions for so many inputs that the operator carries and the oracle can answer, without end."""
+    aliases = _aliases(inputs)
+    schemas = dict.fromkeys(aliases, random_table(rng, 0).schema)
+    candidates: Iterator[str] = cycle(CONDITIONS if on is None else on)
+    if on is None and inputs > len(Side):
+        candidates = (random_condition(rng, aliases) for _ in repeat(None))
+    refused = 0
+    for text in candidates:
+        answered = oracle != "duckdb" or duckdb_sql(text, schemas) is not None
+        if answered and kind.refuses(bind_condition(text, schemas)) is None:
+            refused = 0
+            yield text
+        else:
+            refused += 1
+            assert refused < MOST_REFUSED, f"{kind.name} refuses every condition for {inputs} inputs"
+
+
+def _aliases(inputs: int) -> tuple[str, ...]:
+    return TWO if inputs == len(TWO) else SEVERAL[:inputs]
+
+
+def _aliases_in(on: str) -> tuple[str, ...]:
+    """The aliases of the inputs that a condition is for."""
+    named = {column.table for column in parse_text(on).find_all(exp.Column)}
+    return TWO if named <= set(TWO) else SEVERAL[: 1 + max(map(SEVERAL.index, named))]
 
 
 def check_router(
@@ -131,22 +200,3 @@ def check_router(
     for left_row, right_row in definition(tables[0], tables[1], on):
         ours = set(cells_of[0].get(left_row, [])) & set(cells_of[1].get(right_row, []))
         assert len(ours) == 1, f"rows {left_row} and {right_row} match and meet in {len(ours)} cells: {sorted(ours)}"
-
-
-def definition(left: pa.Table, right: pa.Table, on: Any) -> list[tuple[int, int]]:
-    """Cross join + filter: the pairs of row numbers that a join must give."""
-    condition = on if isinstance(on, Condition) else parse(on, left.schema, right.schema)
-    batches = [one_batch(table, table.schema) for table in (left, right)]
-    left_rows = np.repeat(np.arange(left.num_rows), right.num_rows)
-    right_rows = np.tile(np.arange(right.num_rows), left.num_rows)
-    good = matching(condition.conjuncts, batches[0], left_rows, batches[1], right_rows)
-    for side, rows in ((Side.LEFT, left_rows), (Side.RIGHT, right_rows)):
-        alive = passing(condition.filters[side], side, batches[side])
-        if alive is not None:
-            good &= alive[rows]
-    return list(zip(left_rows[good].tolist(), right_rows[good].tolist(), strict=True))
-
-
-def random_schedule(rng: random.Random, left_rows: int, right_rows: int) -> Schedule:
-    """Arrivals in random portions, stalls that break off reactive work, early ends, restarts."""
-    return random_multi_schedule(rng, {"l": left_rows, "r": right_rows})

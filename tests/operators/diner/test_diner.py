@@ -162,7 +162,7 @@ def test_every_variant_is_exact(parameters: dict[str, Any]) -> None:
     rng = random.Random(str(parameters))
     for case in range(2 * len(CONDITIONS)):
         left, right = random_table(rng), random_table(rng)
-        schedule = random_schedule(rng, left.num_rows, right.num_rows)
+        schedule = random_schedule(rng, {"l": left.num_rows, "r": right.num_rows})
         block_rows = rng.choice([1, 2, 3])
         memory_rows = rng.choice([4, 5, 8]) * block_rows
         on = CONDITIONS[case % len(CONDITIONS)]
@@ -232,7 +232,7 @@ def test_strings_that_begin_alike(on: str) -> None:
     outliers = ["", "a", "zz", "customer#", "customer#0001x"]
     tables = [pa.table({"s": rng.choices(words, k=35) + outliers, "k": rng.choices([0, 1], k=40)}) for _ in range(2)]
     for _ in range(3):
-        schedule = random_schedule(rng, 40, 40)
+        schedule = random_schedule(rng, {"l": 40, "r": 40})
         check_run("diner", tables[0], tables[1], on, schedule, memory_rows=16, block_rows=2)
     lab = Lab(tables[0], tables[1], on, 16, "rows", 2)
     for _ in range(20):

@@ -21,11 +21,10 @@ from dovetail.operators.multiway.expected_results import ExpectedResultsPolicy
 from dovetail.operators.multiway.miner import BenefitPolicy, Miner
 from dovetail.operators.protocol import Manifest, Workspace
 from dovetail.operators.registry import operator_class
-from dovetail.simulation.laboratory import simulate_multi
+from dovetail.simulation.laboratory import simulate
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget
-from dovetail.testing.random_tables import random_table
-from dovetail.testing.several import check_multi_run, random_multi_schedule
+from dovetail.testing import check_run, random_schedule, random_table
 
 CHAIN = "a.k = b.k AND b.x = c.x AND c.s = d.s"
 
@@ -95,7 +94,7 @@ def test_statistics_are_what_they_are_from_scratch(seed: int) -> None:
     rng = random.Random(seed)
     tables = {alias: random_table(rng, rng.choice([8, 14, 20])) for alias in "abcd"}
     rows = {alias: table.num_rows for alias, table in tables.items()}
-    schedule = [event for event in random_multi_schedule(rng, rows) if event[0] != "restart"]
+    schedule = [event for event in random_schedule(rng, rows) if event[0] != "restart"]
     ledgers: dict[int, ReportedPairs] = {}
 
     def watch(miner: Any) -> None:
@@ -110,9 +109,8 @@ def test_statistics_are_what_they_are_from_scratch(seed: int) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Miner, "__init__", watched)
-        run = check_multi_run(
-            "miner", tables, CHAIN, schedule, memory_rows=12, block_rows=2, policy="benefit", watch=watch
-        )
+        setting = {"memory_rows": 12, "block_rows": 2, "policy": "benefit"}
+        run = check_run("miner", tables, on=CHAIN, schedule=schedule, watch=watch, **setting)
     assert run.counters.pages_written > 0
     assert next(iter(ledgers.values())).flushes > 0
 
@@ -192,7 +190,7 @@ def test_worth_is_the_number_of_results_to_expect() -> None:
 def test_unknown_policies_are_refused() -> None:
     tables = {alias: pa.table({"k": [1]}) for alias in "abc"}
     with pytest.raises(InputError, match="policies benefit, worth"):
-        simulate_multi("miner", tables, "a.k = b.k AND b.k = c.k", policy="luck")
+        simulate("miner", tables, on="a.k = b.k AND b.k = c.k", policy="luck")
 
 
 @pytest.mark.parametrize("name", ["miner", "mjoin"])

@@ -13,7 +13,7 @@ from dovetail.core.rows import Phase
 from dovetail.errors import InputError, PlanError
 from dovetail.matching.links import links_of
 from dovetail.operators.pmj.multiway import SweepReach
-from dovetail.testing.several import check_multi_run, random_multi_schedule
+from dovetail.testing import check_run, random_schedule
 
 CONDITIONS = (
     "a.k = b.k AND b.k = c.k",
@@ -45,8 +45,8 @@ def check(rng: random.Random, on: str, rows: int, **setting: Any) -> Any:
     tables = {alias: table(rng, rng.choice([1, rows // 2, rows]), rng.choice([2, 5, 20])) for alias in aliases}
     block_rows = rng.choice([1, 2, 4])
     memory_rows = (len(aliases) + rng.choice([2, 4, 9])) * block_rows
-    schedule = random_multi_schedule(rng, {alias: rows.num_rows for alias, rows in tables.items()})
-    return check_multi_run("pmj", tables, on, schedule, memory_rows=memory_rows, block_rows=block_rows, **setting)
+    schedule = random_schedule(rng, {alias: rows.num_rows for alias, rows in tables.items()})
+    return check_run("pmj", tables, on=on, schedule=schedule, memory_rows=memory_rows, block_rows=block_rows, **setting)
 
 
 @pytest.mark.parametrize("on", CONDITIONS)
@@ -67,10 +67,10 @@ def test_equalities_and_bands_for_long(on: str) -> None:
 def test_deep_merges_and_all_keys_equal() -> None:
     rng = random.Random(0)
     tables = {alias: table(rng, 30, 12) for alias in "abc"}
-    run = check_multi_run("pmj", tables, CONDITIONS[1], [], memory_rows=20, block_rows=2, fan_in=6)
+    run = check_run("pmj", tables, on=CONDITIONS[1], schedule=[], memory_rows=20, block_rows=2, fan_in=6)
     assert run.counters.merges >= 4
     equal = {alias: pa.table({"k": [1] * 14}) for alias in "abc"}
-    run = check_multi_run("pmj", equal, CONDITIONS[0], [], memory_rows=10, block_rows=2)
+    run = check_run("pmj", equal, on=CONDITIONS[0], schedule=[], memory_rows=10, block_rows=2)
     assert len(run.tuples) == 14**3
 
 
@@ -80,7 +80,7 @@ def test_results_come_early_and_while_sources_stall() -> None:
     arrivals = [(alias, 4) for _ in range(9) for alias in "abc"]
     shares = []
     for stall in ([], [("stall", 10_000)]):
-        run = check_multi_run("pmj", tables, CONDITIONS[0], [*arrivals, *stall], memory_rows=40, block_rows=2)
+        run = check_run("pmj", tables, on=CONDITIONS[0], schedule=[*arrivals, *stall], memory_rows=40, block_rows=2)
         shares.append(sum(phase is not Phase.CLEANUP for phase in run.phases) / len(run.phases))
     assert 0.05 < shares[0] < 0.5
     assert shares[1] > 0.7
@@ -125,13 +125,13 @@ def test_bounds_add_up_along_the_graph() -> None:
 def test_keys_at_the_ends_of_64_bits(keys: list[int], on: str) -> None:
     tables = {alias: pa.table({"k": pa.array(keys * 3, pa.int64())}) for alias in "abc"}
     for schedule in ([], [("a", 9), ("b", 9), ("c", 9)]):
-        run = check_multi_run("pmj", tables, on, schedule, memory_rows=10, block_rows=2)
+        run = check_run("pmj", tables, on=on, schedule=schedule, memory_rows=10, block_rows=2)
         assert run.counters.merges
 
 
 def test_bands_that_together_are_wider_than_64_bits() -> None:
     tables = {alias: pa.table({"k": pa.array([0, 1, 2**62, 2**63 - 1] * 2, pa.int64())}) for alias in "abc"}
     on = f"abs(a.k - b.k) <= {2**63 - 1} AND abs(b.k - c.k) <= {2**63 - 1}"
-    run = check_multi_run("pmj", tables, on, [], memory_rows=10, block_rows=2)
+    run = check_run("pmj", tables, on=on, schedule=[], memory_rows=10, block_rows=2)
     assert run.counters.merges
     assert len(run.tuples) == 8**3

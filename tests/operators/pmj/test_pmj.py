@@ -65,7 +65,7 @@ def check_merge_tree(rng: random.Random, on: str, fan_in: int, strictness: str, 
     block_rows = rng.choice([1, 3, 8])
     setting: dict[str, Any] = {"fan_in": fan_in, "strictness": strictness, "block_rows": block_rows}
     setting["memory_rows"] = rng.choice([4, 6, 12]) * block_rows
-    check_run("pmj", left, right, on, random_schedule(rng, left.num_rows, right.num_rows), **setting)
+    check_run("pmj", left, right, on, random_schedule(rng, {"l": left.num_rows, "r": right.num_rows}), **setting)
 
 
 @pytest.mark.parametrize("on", CONDITIONS)
@@ -102,7 +102,7 @@ def test_points_on_borders_and_at_the_radius(dimensions: int, copies: int) -> No
         left, right = (points(rng, 16, dimensions, places if dimensions < 8 else 3) for _ in range(2))
         for operator in ("<", "<="):
             on = f"sqrt({squares}) {operator} {radius}"
-            schedule = random_schedule(rng, 16, 16)
+            schedule = random_schedule(rng, {"l": 16, "r": 16})
             check_run("pmj", left, right, on, schedule, memory_rows=12, block_rows=3, copies=copies)
 
 
@@ -188,7 +188,7 @@ def test_join_types(how: str, on: str) -> None:
     rng = random.Random(f"{how}{on}")
     for memory_rows in (None, 16):
         left, right = numbers(rng, 30, 40), numbers(rng, 24, 40)
-        schedule = random_schedule(rng, 30, 24)
+        schedule = random_schedule(rng, {"l": 30, "r": 24})
         run = simulate("pmj", left, right, on, schedule, memory_rows=memory_rows, block_rows=3, how=how, fan_in=4)
         pairs = definition(left, right, on)
         partnered = [{pair[side] for pair in pairs} for side in Side]

@@ -74,7 +74,7 @@ def test_windows_of_rows(on: str, scope: Any, how: str) -> None:
     rng = random.Random(f"{on}{scope}{how}")
     for _ in range(5):
         left, right = random_table(rng), random_table(rng)
-        schedule = random_schedule(rng, left.num_rows, right.num_rows)
+        schedule = random_schedule(rng, {"l": left.num_rows, "r": right.num_rows})
         size = rng.choice([1, 2, 5, 9, 100])
         bounds = window(rows=size, slide=rng.randint(1, size), scope=scope)
         run = simulate("spo", left, right, on, schedule, window=bounds, how=how, block_rows=rng.choice([1, 3, 50]))

@@ -1,0 +1,69 @@
+"""Operators with one fault each, which the conformance check has to find."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from dovetail.core.rows import Matches, Side
+from dovetail.operators.multiway.miner import Miner
+from dovetail.operators.pmj.pmj import Pmj
+from dovetail.operators.protocol import INNER, Manifest
+
+
+class LosesARow(Miner):
+    """The first result of each arrival is missing."""
+
+    def arrive(self, number: int, batch: pa.RecordBatch) -> Iterator[Matches]:
+        for found in super().arrive(number, batch):
+            yield found.only(np.arange(found.size) > 0)
+
+
+class DoublesARow(Miner):
+    """The first result of each arrival is yielded twice."""
+
+    def arrive(self, number: int, batch: pa.RecordBatch) -> Iterator[Matches]:
+        for found in super().arrive(number, batch):
+            yield found
+            yield found.only(np.arange(found.size) < 1)
+
+
+class EmitsAnOuterRow(Miner):
+    """An inner join that emits the first row of each batch by itself."""
+
+    def arrive(self, number: int, batch: pa.RecordBatch) -> Iterator[Matches]:
+        yield from super().arrive(number, batch)
+        inputs = range(len(self._state.graph.aliases))
+        first = np.arange(min(1, batch.num_rows))
+        yield Matches(
+            tuple(batch if n == number else None for n in inputs), tuple(first if n == number else None for n in inputs)
+        )
+
+
+class LosesRowsAtRestore(Miner):
+    """The residents of the last input are not restored."""
+
+    def restore(self, manifest: Manifest) -> None:
+        super().restore(manifest)
+        residents = list(self._state.residents.values())[-1]
+        residents.remove(np.arange(len(residents)))
+
+
+class PadsTheWrongSide(Pmj):
+    """Of a full join, the left rows without a partner are missing."""
+
+    join_types: ClassVar[tuple[str, ...]] = (*INNER, "full")
+
+    def clean_up(self) -> Iterator[Matches]:
+        return (found for found in super().clean_up() if found.is_complete or found.rows[Side.LEFT] is None)
+
+
+class ExceedsItsBudget(Miner):
+    """It never evicts."""
+
+    def __init__(self, workspace: Any) -> None:
+        super().__init__(workspace)
+        self._state.make_room = lambda alias, arriving: None  # type: ignore[method-assign]
