@@ -133,7 +133,7 @@ def test_what_duckdb_is_asked() -> None:
 def test_without_duckdb_the_definition_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "duckdb", None)
     check_operator("shj", cases=2)
-    with pytest.raises(InputError, match="needs the package duckdb, which is not installed"):
+    with pytest.raises(InputError, match="the oracle duckdb needs the package of that name"):
         check_operator("shj", oracle="duckdb")
 
 

@@ -63,7 +63,7 @@ def choose_oracles(oracle: str | None) -> tuple[str, ...]:
     if oracle not in ORACLES:
         raise InputError(f"oracle must be one of {', '.join(ORACLES)}, or None for all there are; got {oracle!r}.")
     if oracle == "duckdb" and find_spec("duckdb") is None:
-        raise InputError("oracle='duckdb' needs the package duckdb, which is not installed. Run pip install duckdb.")
+        raise InputError("the oracle duckdb needs the package of that name: pip install duckdb, or ask the definition.")
     return (oracle,)
 
 

@@ -101,7 +101,7 @@ def test_what_it_refuses() -> None:
     for on in ("a.k = b.k AND b.x = c.x", "a.k = b.k AND b.k < c.k", "a.k = b.k AND b.k = c.x"):
         with pytest.raises(PlanError, match="along one attribute"):
             dovetail.multijoin(tables, on, algorithm="pmj")
-    with pytest.raises(InputError, match="at least two runs of each input, 6; got 5"):
+    with pytest.raises(InputError, match="at least 6, two runs of each input; got 5"):
         dovetail.multijoin(tables, CONDITIONS[0], algorithm="pmj", fan_in=5)
     with pytest.raises(InputError, match=r"bukets: not a parameter of algorithm='mjoin'\. There are buckets"):
         dovetail.multijoin(tables, CONDITIONS[0], algorithm="mjoin", bukets=5)

@@ -36,9 +36,9 @@ from dovetail.matching.links import Attribute
 from dovetail.operators.blockwise.regions import Policy, Regions
 from dovetail.operators.multiway.expansion import Partial, Paths, Selectivities, Table
 from dovetail.operators.multiway.expected_results import ExpectedResultsPolicy
-from dovetail.operators.multiway.multiway import Multiway
+from dovetail.operators.multiway.multiway import Multiway, MultiwayOperator
 from dovetail.operators.multiway.residents import Batch, Residents
-from dovetail.operators.protocol import INNER, TWO_AND_MORE, Manifest, Parameters, Usage, Workspace
+from dovetail.operators.protocol import Parameters, Workspace
 
 
 class BenefitPolicy:
@@ -119,24 +119,12 @@ POLICIES: dict[str, Callable[[Multiway, int], FlushingPolicy]] = {
 PER = ("resident", "candidate")
 
 
-class Miner:
+class Miner(MultiwayOperator):
     name: ClassVar[str] = "miner"
-    inputs: ClassVar[range] = TWO_AND_MORE
-    spills: ClassVar[bool] = True
-    emits_at_arrival: ClassVar[bool] = False
-    takes_turns: ClassVar[bool] = False
-    join_types: ClassVar[tuple[str, ...]] = INNER
     parameters: ClassVar[Parameters] = {"policy": str, "selectivity": str}
 
     def __init__(self, workspace: Workspace) -> None:
-        self._state = Multiway(
-            workspace.graph,
-            workspace.budget,
-            workspace.blocks,
-            workspace.block_rows,
-            workspace.counters,
-            self._flush,
-        )
+        super().__init__(workspace)
         policy = workspace.parameters.get("policy", "worth")
         per = workspace.parameters.get("selectivity", "resident")
         if policy not in POLICIES or per not in PER:
@@ -146,7 +134,6 @@ class Miner:
             )
         self._policy = POLICIES[policy](self._state, workspace.seed)
         self._selectivities = Selectivities(self._state.paths.links, per)
-        self._version = 0
 
     @staticmethod
     def refuses(graph: Graph) -> str | None:
@@ -182,35 +169,14 @@ class Miner:
 
     def end(self, number: int) -> None:
         before = self._sizes()
-        self._state.end(self._state.graph.aliases[number])
+        super().end(number)
         for other, rows in self._sizes().items():
             if before[other] and not rows:
                 self._policy.forgotten(other)
 
-    def react(self) -> Iterator[Matches]:
-        return self._state.left_over()
-
-    def clean_up(self) -> Iterator[Matches]:
-        self._flush_all()
-        return self._state.left_over(at_end=True)
-
-    def expire(self, watermark: int) -> Iterator[Matches]:
-        return iter(())  # there are no windows
-
-    def snapshot(self) -> Manifest:
-        self._version += 1
-        return Manifest(self._version, self._state.save(), tuple(self._state.names))
-
-    def restore(self, manifest: Manifest) -> None:
-        self._version = manifest.version
-        for alias, batch in self._state.restore(manifest.state):
-            self._policy.arrived(alias, batch)  # it knows of no others that came
-            self._policy.kept(alias, batch)
-        self._state.fit()
-
-    @property
-    def usage(self) -> Usage:
-        return Usage(*self._state.usage)
+    def _note_restored(self, alias: str, batch: Batch) -> None:
+        self._policy.arrived(alias, batch)  # it knows of no others that came
+        self._policy.kept(alias, batch)
 
     def _flush(self) -> bool:
         sizes = self._sizes()
@@ -226,6 +192,3 @@ class Miner:
                 order = np.argsort(residents.codes(residents.attributes[0]), kind="stable")
                 self._state.evict({alias: order})
                 self._policy.forgotten(alias)
-
-    def _sizes(self) -> dict[str, int]:
-        return {alias: len(residents) for alias, residents in self._state.residents.items()}

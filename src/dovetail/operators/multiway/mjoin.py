@@ -29,36 +29,23 @@ from dovetail.core.rows import Matches
 from dovetail.kernels.hashing import hash_codes
 from dovetail.matching.links import links_of, shared_attribute
 from dovetail.operators.multiway.expansion import Selectivities
-from dovetail.operators.multiway.multiway import Multiway
-from dovetail.operators.protocol import INNER, TWO_AND_MORE, Manifest, Parameters, Usage, Workspace
+from dovetail.operators.multiway.multiway import MultiwayOperator
+from dovetail.operators.protocol import Parameters, Workspace
 
 BUCKETS = 20
 
 
-class Mjoin:
+class Mjoin(MultiwayOperator):
     name: ClassVar[str] = "mjoin"
-    inputs: ClassVar[range] = TWO_AND_MORE
-    spills: ClassVar[bool] = True
-    emits_at_arrival: ClassVar[bool] = False
-    takes_turns: ClassVar[bool] = False
-    join_types: ClassVar[tuple[str, ...]] = INNER
     parameters: ClassVar[Parameters] = {"buckets": int}
 
     def __init__(self, workspace: Workspace) -> None:
-        self._state = Multiway(
-            workspace.graph,
-            workspace.budget,
-            workspace.blocks,
-            workspace.block_rows,
-            workspace.counters,
-            self._flush,
-        )
+        super().__init__(workspace)
         shared = shared_attribute(self._state.paths.links, workspace.graph.aliases)
         assert shared is not None
         self._attributes = shared
         self._buckets = int(workspace.parameters.get("buckets", BUCKETS))
         self._selectivities = Selectivities(self._state.paths.links)
-        self._version = 0
 
     @staticmethod
     def refuses(graph: Graph) -> str | None:
@@ -70,7 +57,7 @@ class Mjoin:
         alias = self._state.graph.aliases[number]
         state = self._state
         arriving = state.take_in(alias, batch)
-        sizes = {a: len(residents) for a, residents in state.residents.items()}
+        sizes = self._sizes()
         hops = state.paths.hops(alias, lambda link: self._selectivities.of(link, sizes))
         for rows in state.probe(alias, arriving, hops, self._selectivities.tally):
             yield state.results(alias, arriving, rows)
@@ -78,34 +65,6 @@ class Mjoin:
             return
         state.make_room(alias, arriving)
         state.keep(alias, arriving, np.zeros(len(arriving), np.bool_))
-
-    def end(self, number: int) -> None:
-        self._state.end(self._state.graph.aliases[number])
-
-    def react(self) -> Iterator[Matches]:
-        return self._state.left_over()
-
-    def clean_up(self) -> Iterator[Matches]:
-        while self._flush():
-            pass
-        return self._state.left_over(at_end=True)
-
-    def expire(self, watermark: int) -> Iterator[Matches]:
-        return iter(())  # there are no windows
-
-    def snapshot(self) -> Manifest:
-        self._version += 1
-        return Manifest(self._version, self._state.save(), tuple(self._state.names))
-
-    def restore(self, manifest: Manifest) -> None:
-        self._version = manifest.version
-        for _ in self._state.restore(manifest.state):
-            pass
-        self._state.fit()
-
-    @property
-    def usage(self) -> Usage:
-        return Usage(*self._state.usage)
 
     def _flush(self) -> bool:
         """The bucket with the most rows leaves memory, from every input; False where there are none."""

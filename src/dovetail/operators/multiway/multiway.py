@@ -10,20 +10,19 @@ by its own arrival; so a result was found online if and only if all stays of its
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from dovetail.condition.graph import Graph
-from dovetail.core.metrics import Counters
 from dovetail.core.rows import Matches, Rows
 from dovetail.matching.links import coded
 from dovetail.operators.multiway.expansion import Hop, Partial, Paths, Table, Tally, expand
 from dovetail.operators.multiway.residents import Batch, Flags, Residents, extended, extra_bytes
 from dovetail.operators.multiway.spilled_blocks import SpilledBlocks
-from dovetail.storage.blocks import Block, BlockStore
-from dovetail.storage.budget import BUFFER, Budget, Shares
+from dovetail.operators.protocol import INNER, TWO_AND_MORE, Manifest, Usage, Workspace
+from dovetail.storage.blocks import Block
+from dovetail.storage.budget import BUFFER
 from dovetail.storage.residence import Clock
 from dovetail.storage.resident_snapshot import ResidentSnapshot
 
@@ -32,23 +31,16 @@ COPIED = 3 / 4  # of the memory for residents is used: when some leave, those of
 
 
 class Multiway:
-    def __init__(
-        self,
-        graph: Graph,
-        budget: Budget,
-        blocks: BlockStore,
-        block_rows: int,
-        counters: Counters,
-        flush: Callable[[], bool],
-    ) -> None:
+    def __init__(self, workspace: Workspace, flush: Callable[[], bool]) -> None:
         """`flush` evicts some rows, and says whether there were any."""
+        graph, budget, blocks = workspace.graph, workspace.budget, workspace.blocks
         self.graph = graph
         self.paths = Paths(graph)
-        self.shares = Shares(budget, block_rows, len(graph.aliases))
+        self.shares = workspace.shares
         self.residents = {a: Residents(graph.schemas[a], self.paths.attributes[a]) for a in graph.aliases}
         self.ended = dict.fromkeys(graph.aliases, False)
         self._budget = budget
-        self._counters = counters
+        self._counters = workspace.counters
         self._clock = Clock()
         self._aside = 0
         self._flush = flush
@@ -206,10 +198,9 @@ class Multiway:
         return [*(name for saved in self._saved.values() for name in saved.names), *(b.name for b in self.blocks)]
 
     @property
-    def usage(self) -> tuple[int, int, int, int]:
-        """Resident rows and bytes, spilled rows and bytes."""
+    def usage(self) -> Usage:
         residents, blocks = self.residents.values(), self.blocks
-        return (
+        return Usage(
             sum(map(len, residents)),
             sum(found.nbytes for found in residents),
             sum(block.rows for block in blocks),
@@ -219,3 +210,59 @@ class Multiway:
     def hold(self) -> None:
         residents = self.residents.values()
         self._budget.hold("residents", sum(map(len, residents)), sum(found.nbytes for found in residents))
+
+
+class MultiwayOperator:
+    """What the operators on this state share: all but which rows are probed first, and which are evicted."""
+
+    inputs: ClassVar[range] = TWO_AND_MORE
+    spills: ClassVar[bool] = True
+    emits_at_arrival: ClassVar[bool] = False
+    takes_turns: ClassVar[bool] = False
+    join_types: ClassVar[tuple[str, ...]] = INNER
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._state = Multiway(workspace, self._flush)
+        self._version = 0
+
+    def end(self, number: int) -> None:
+        self._state.end(self._state.graph.aliases[number])
+
+    def react(self) -> Iterator[Matches]:
+        return self._state.left_over()
+
+    def clean_up(self) -> Iterator[Matches]:
+        self._flush_all()
+        return self._state.left_over(at_end=True)
+
+    def expire(self, watermark: int) -> Iterator[Matches]:
+        return iter(())  # there are no windows
+
+    def snapshot(self) -> Manifest:
+        self._version += 1
+        return Manifest(self._version, self._state.save(), tuple(self._state.names))
+
+    def restore(self, manifest: Manifest) -> None:
+        self._version = manifest.version
+        for alias, batch in self._state.restore(manifest.state):
+            self._note_restored(alias, batch)
+        self._state.fit()
+
+    @property
+    def usage(self) -> Usage:
+        return self._state.usage
+
+    def _flush(self) -> bool:
+        """Evict some rows; False where there are none."""
+        raise NotImplementedError
+
+    def _flush_all(self) -> None:
+        """Evict all rows."""
+        while self._flush():
+            pass
+
+    def _note_restored(self, alias: str, batch: Batch) -> None:
+        """Rows are resident again."""
+
+    def _sizes(self) -> dict[str, int]:
+        return {alias: len(residents) for alias, residents in self._state.residents.items()}

@@ -33,7 +33,6 @@ import pyarrow as pa
 from dovetail.condition.graph import Graph
 from dovetail.core.codes import float_codes
 from dovetail.core.rows import Matches, slices
-from dovetail.errors import InputError
 from dovetail.kernels.band import SINGLE_STEP, code_floats
 from dovetail.kernels.sorting import sort_codes
 from dovetail.matching.links import MOST, Attribute, Codes, Link, coded, links_of
@@ -45,7 +44,7 @@ from dovetail.operators.pmj.runs import Items, Pages, Run, RunGroup, RunWriter
 from dovetail.operators.pmj.scheduler import MergeScheduler
 from dovetail.operators.protocol import INNER, TWO_AND_MORE, Manifest, Parameters, Usage, Workspace
 from dovetail.storage.blocks import Block
-from dovetail.storage.budget import BUFFER, Shares
+from dovetail.storage.budget import BUFFER
 
 Number = int | float
 
@@ -108,7 +107,6 @@ def _reaches(attributes: Mapping[str, Attribute], links: Sequence[Link]) -> dict
     return {a: max(bound for (start, end), bound in most.items() if start == a != end) for a in attributes}
 
 
-FAN_IN = 40  # runs of all inputs together that are merged at once
 SORT_BYTES = 20  # of a row whose run is sorted: its interval and its place
 
 
@@ -128,7 +126,6 @@ class MultiPmj:
         self._store = workspace.blocks
         self._block_rows = workspace.block_rows
         self._counters = workspace.counters
-        Shares(workspace.budget, workspace.block_rows, len(self._aliases))  # refuses a budget that is too small
         self._paths = Paths(workspace.graph)
         reach = SweepReach.along(self._paths.links, self._aliases)
         assert reach is not None
@@ -136,17 +133,8 @@ class MultiPmj:
         schemas = {a: extended(workspace.graph.schemas[a], self._paths.attributes[a]) for a in self._aliases}
         self._pages = Pages(workspace.blocks, workspace.budget, schemas)
         self._residents = self._empty()
-        fan_in = workspace.parameters.get("fan_in", FAN_IN)
-        if fan_in < 2 * len(self._aliases):
-            raise InputError(f"fan_in must be at least two runs of each input, {2 * len(self._aliases)}; got {fan_in}.")
-        self._merging: MergeScheduler[Matches] = MergeScheduler(
-            _Meets(workspace.graph, self._paths, self._tally),
-            self._pages,
-            workspace.budget,
-            workspace.counters,
-            block_rows=workspace.block_rows,
-            fan_in=fan_in,
-        )
+        meets = _Meets(workspace.graph, self._paths, self._tally)
+        self._merging: MergeScheduler[Matches] = MergeScheduler(workspace, meets, self._pages)
         self._version = 0
 
     @staticmethod

@@ -50,7 +50,6 @@ from dovetail.storage.blocks import Block
 from dovetail.storage.budget import BUFFER, Budget, Shares
 from dovetail.storage.row_store import RowStore
 
-FAN_IN = 40  # runs that are merged at once, of both sides together; fewer where memory is short
 FIRST_ROWS = 1 << 12  # that meet before memory is full; then twice as many, and so on, while the first run is made
 
 
@@ -73,11 +72,9 @@ class Pmj:
     def __init__(self, workspace: Workspace) -> None:
         self._condition = workspace.condition
         self._budget = workspace.budget
-        self._counters = workspace.counters
         self._estimator = workspace.estimator
         self._store = workspace.blocks
         self._block_rows = workspace.block_rows
-        workspace.shares  # noqa: B018  refuses a budget that is too small
         self._limit = workspace.budget.limit  # from the next run or merge on
         self._order = SweepOrder(workspace.condition, workspace.parameters.get("copies", COPIES))
         self._giving = JoinTypeEmitter(
@@ -86,10 +83,7 @@ class Pmj:
         self._measures = Measures(workspace.parameters.get("measures", {}), workspace.condition.schemas)
         schemas = dict(zip("lr", workspace.condition.schemas, strict=True))
         self._pages = Pages(workspace.blocks, workspace.budget, schemas)
-        fan_in: int = workspace.parameters.get("fan_in", FAN_IN)
         self._strictness: str = workspace.parameters.get("strictness", STRICTNESS[0])
-        if fan_in < 4:
-            raise InputError(f"fan_in must be at least 4, two runs of each side; got {fan_in}.")
         if self._strictness not in STRICTNESS:
             raise InputError(f"strictness must be one of {', '.join(STRICTNESS)}; got {self._strictness!r}.")
         self._sorts: bool = workspace.parameters.get("sorted_output", False)
@@ -117,15 +111,7 @@ class Pmj:
             early=self._strictness == "progressive",
             sorts=self._sorts,
         )
-        self._merging: MergeScheduler[Matches] = MergeScheduler(
-            meets,
-            self._pages,
-            self._budget,
-            self._counters,
-            block_rows=self._block_rows,
-            fan_in=fan_in,
-            strictness=self._strictness,
-        )
+        self._merging: MergeScheduler[Matches] = MergeScheduler(workspace, meets, self._pages, self._strictness)
         self._version = 0
 
     @staticmethod

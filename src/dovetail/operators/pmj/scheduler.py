@@ -13,13 +13,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
-from dovetail.core.metrics import Counters
+from dovetail.errors import InputError
 from dovetail.operators.pmj.memory import Room, arriving, beside, divide, refuse_large_pages
 from dovetail.operators.pmj.merge import Merge
 from dovetail.operators.pmj.runs import Items, Pages, RunGroup
+from dovetail.operators.protocol import Workspace
 from dovetail.storage.blocks import Block
 from dovetail.storage.budget import Budget
 
+FAN_IN = 40  # runs of all inputs together that are merged at once; fewer where memory is short
 STRICTNESS = ("progressive", "semi_strict", "strict")
 """When results may come: always; in the last merge; after it (the sort-merge joins that PMJ is compared with)."""
 
@@ -69,25 +71,21 @@ class _Open(Generic[R]):
 
 class MergeScheduler(Generic[R]):
     def __init__(
-        self,
-        meets: MergeCallbacks[R],
-        pages: Pages,
-        budget: Budget,
-        counters: Counters,
-        *,
-        block_rows: int,
-        fan_in: int,
-        strictness: str = STRICTNESS[0],
+        self, workspace: Workspace, meets: MergeCallbacks[R], pages: Pages, strictness: str = STRICTNESS[0]
     ) -> None:
+        workspace.shares  # noqa: B018  refuses a budget that is too small
         self._meets = meets
         self._pages = pages
-        self._budget = budget
-        self._counters = counters
-        self._block_rows = block_rows
-        self._fan_in = fan_in
+        self._budget = workspace.budget
+        self._counters = workspace.counters
+        self._block_rows = workspace.block_rows
+        self._fan_in: int = workspace.parameters.get("fan_in", FAN_IN)
+        fewest = 2 * len(pages.names)
+        if self._fan_in < fewest:
+            raise InputError(f"fan_in must be at least {fewest}, two runs of each input; got {self._fan_in}.")
         self._early = strictness == "progressive"
         self._strictness = strictness
-        self.limit = budget.limit  # of memory, from the next merge on
+        self.limit = workspace.budget.limit  # of memory, from the next merge on
         self.groups: list[RunGroup] = []
         self._open: _Open[R] | None = None
 
