@@ -22,11 +22,12 @@ PYTEST := $(PY) -m pytest
 PIP := $(PY) -m pip --quiet --no-input
 SOURCES := $(wildcard src tests tools benchmarks)
 
-.PHONY: help demo test test-core test-kernels test-spark check lint format types contract import lock bench fuzz clean
+.PHONY: help demo test test-all test-core test-kernels test-spark test-slow check lint format types contract import lock bench fuzz clean
 
 help:
 	@echo "make demo      a join that answers while its data arrives"
-	@echo "make test      all tests"
+	@echo "make test      all tests but the slow ones"
+	@echo "make test-all  all tests: without Spark, kernels, on Spark, and the slow ones of each"
 	@echo "make check     what CI runs: test, lint, types, contract, import"
 	@echo "make lint      ruff; 'make format' repairs what it can"
 	@echo "make types     mypy, strict"
@@ -60,7 +61,7 @@ $(RUN): $(MADE) locks/build.txt locks/run.txt
 	$(INSTALL) --requirement locks/run.txt
 	touch $@
 
-$(SELF): $(RUN) pyproject.toml
+$(SELF): $(RUN) pyproject.toml src/dovetail/__init__.py
 	$(PIP) install --no-build-isolation --no-deps --editable .
 	touch $@
 
@@ -92,6 +93,15 @@ test-kernels: $(DEV) $(SELF)
 test-spark: $(DEV) $(SELF)
 	@echo "==> tests on Spark"
 	$(PYTEST) --numprocesses 2 --dist loadfile -m "spark and not slow"
+
+# Everything: what takes minutes, too.
+test-all: test test-slow
+
+test-slow: $(DEV) $(SELF)
+	@echo "==> slow tests without Spark"
+	$(PYTEST) $(PARALLEL) -m "slow and not spark"
+	@echo "==> slow tests on Spark"
+	$(PYTEST) --numprocesses 2 --dist loadfile -m "slow and spark"
 
 # Another seed each time; set DOVETAIL_FUZZ_SEED to have one again.
 fuzz: $(DEV) $(SELF)

@@ -6,13 +6,19 @@ A change on purpose is written into the golden file by `python -m tests.test_pub
 from __future__ import annotations
 
 import dataclasses
+import importlib
+import importlib.metadata
 import inspect
 import json
+import re
 import tempfile
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from tests.test_state_upgrade import write_state
 
 import dovetail
@@ -79,6 +85,57 @@ def test_the_public_surface_is_as_it_was() -> None:
     # A new operator changes nothing for anybody; its manifest is added before it is released.
     now["manifests"] = {name: now["manifests"].get(name) for name in before["manifests"]}
     assert now == before
+
+
+PUBLIC_MODULES = (
+    "dovetail",
+    "dovetail.errors",
+    "dovetail.operators.protocol",
+    "dovetail.operators.registry",
+    "dovetail.simulation",
+    "dovetail.sources",
+    "dovetail.testing",
+)
+"""What users import, and what authors of operators and sources build on."""
+
+
+def public_things(module: str) -> Iterator[tuple[str, Any]]:
+    """A public module's functions, classes, and their methods and properties."""
+    home = importlib.import_module(module)
+    names = getattr(home, "__all__", None) or [
+        name
+        for name, value in vars(home).items()
+        if not name.startswith("_") and getattr(value, "__module__", None) == module
+    ]
+    yield module, home
+    for name in names:
+        value = getattr(home, name)
+        if inspect.isfunction(value) or inspect.isclass(value):
+            yield f"{module}.{name}", value
+        if inspect.isclass(value):
+            for member, given in vars(value).items():
+                function = given.fget if isinstance(given, property) else getattr(given, "__func__", given)
+                if not member.startswith("_") and inspect.isfunction(function):
+                    yield f"{module}.{name}.{member}", function
+
+
+@pytest.mark.parametrize("module", PUBLIC_MODULES)
+def test_everything_public_is_documented(module: str) -> None:
+    things = list(public_things(module))
+    assert len(things) > 1
+    # A dataclass without a docstring gets its signature for one.
+    bare = [name for name, thing in things if not thing.__doc__ or thing.__doc__.startswith(f"{name.split('.')[-1]}(")]
+    assert bare == []
+
+
+def test_one_place_says_the_version() -> None:
+    root = Path(__file__).parents[1]
+    project = tomllib.loads((root / "pyproject.toml").read_text())
+    assert "version" not in project["project"]
+    assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "dovetail.__version__"}
+    assert importlib.metadata.version("dovetail") == dovetail.__version__
+    releases = re.findall(r"^## \[(\d[^\]]*)\]", (root / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert releases[:1] in ([], [dovetail.__version__])
 
 
 if __name__ == "__main__":

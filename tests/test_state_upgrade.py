@@ -21,8 +21,13 @@ from dovetail.condition import parse
 from dovetail.condition.graph import Graph, parse_graph
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Matches, Side
+from dovetail.errors import StateError
+from dovetail.monitoring import recording
 from dovetail.operators.protocol import JoinOperator, Manifest, Workspace
 from dovetail.operators.registry import operator_class, operator_names
+from dovetail.spark.early import log
+from dovetail.spark.streaming import cell, window_plan
+from dovetail.spark.streaming.state_dir import check_layout
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget
 
@@ -105,6 +110,27 @@ def test_state_of_an_earlier_release_is_restored(release: str, name: str, inputs
     for results in operator.clean_up():
         found += rows_of(results)
     assert Counter(found) == definition(inputs)
+
+
+def test_the_upgrade_note_has_the_formats_of_today() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "upgrading.md").read_text()
+    rows = [[cell.strip() for cell in line.split("|")] for line in page.splitlines() if line.startswith("| ")]
+    formats = {row[1]: row[3] for row in rows[1:]}
+    assert formats == {
+        "streams without a window": str(cell.FORMAT),
+        "streams with a window": str(window_plan.FORMAT),
+        "waves": str(log.FORMAT),
+        "recordings": str(recording.FORMAT),
+    }
+
+
+def test_state_of_another_format_is_refused_and_stays(tmp_path: Path) -> None:
+    layout = {"format": cell.FORMAT, "algorithm": "shj", "cells": 4}
+    check_layout(tmp_path, {**layout, "format": cell.FORMAT - 1})
+    stored = (tmp_path / "layout.json").read_bytes()
+    with pytest.raises(StateError, match=rf"format was {cell.FORMAT - 1} and is now {cell.FORMAT}\."):
+        check_layout(tmp_path, layout)
+    assert (tmp_path / "layout.json").read_bytes() == stored
 
 
 def write_state(root: Path) -> None:

@@ -147,6 +147,7 @@ class Recording:
             self._write(to_line(now, moment))
 
     def finish(self, outcome: str = DONE, error: str = "") -> None:
+        """Write down how the join ended, and stop recording."""
         self._over.set()
         if self._noting is not None:
             self._noting.join()

@@ -121,4 +121,5 @@ class JoinOperator(Protocol):
         """Continue from a snapshot. Called at most once, before anything else."""
 
     @property
-    def usage(self) -> Usage: ...
+    def usage(self) -> Usage:
+        """What it holds right now."""

@@ -51,12 +51,15 @@ class Source(Protocol):
     """Whether `open` can go on at a position: the same rows as before, in the same order, from there on."""
 
     @property
-    def schema(self) -> pa.Schema: ...
+    def schema(self) -> pa.Schema:
+        """The columns of its rows."""
 
-    def open(self, position: Position = None) -> Reading: ...
+    def open(self, position: Position = None) -> Reading:
+        """Read from the start, or from a position that an earlier reading has told."""
 
 
 class Ranged(Source, Protocol):
     """A source that can also be read up to a position, so that rows which came before can be had again."""
 
-    def open(self, position: Position = None, until: Position = None) -> Reading: ...
+    def open(self, position: Position = None, until: Position = None) -> Reading:
+        """Read from a position up to another; without them from the start, or to the end."""
