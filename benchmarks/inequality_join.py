@@ -177,10 +177,8 @@ def duckdb_chunks(tables: Tables) -> tuple[Answer, float]:
 
 
 def _prepared(tables: Tables, swap: bool | None = None) -> two_inequalities.TwoInequalities:
-    left, right = (
-        tuple(order_codes(table.column(name).chunk(0)).values for name in ("a", "b")) for table in tables[:2]
-    )
-    return two_inequalities.prepare(left, right, (LESS, GREATER), swap)
+    (a, b), (c, d) = ([order_codes(table.column(name).chunk(0)).values for name in ("a", "b")] for table in tables[:2])
+    return two_inequalities.prepare((a, b), (c, d), (LESS, GREATER), swap)
 
 
 def _numbers(batch: pa.RecordBatch) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

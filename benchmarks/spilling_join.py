@@ -32,8 +32,8 @@ def wide_rows(rows: int, width: int, memory: str) -> Tables:
         return pa.table({"k": rng.permutation(rows), number: np.arange(rows), "s": text})
 
     tables = Tables(table(1, "a"), table(2, "b"), memory)
-    few = [side.slice(0, 1000) for side in tables[:2]]
-    for _ in dovetail.progressive(*few, "l.k = r.k", memory="100kB", algorithm="rpj"):  # loads the kernels
+    left, right = (side.slice(0, 1000) for side in tables[:2])
+    for _ in dovetail.progressive(left, right, "l.k = r.k", memory="100kB", algorithm="rpj"):  # loads the kernels
         pass
     return tables
 

@@ -107,7 +107,7 @@ def duckdb_batches(data: Streams) -> Timed:
     connection.register("r", stored)
     query = f"SELECT l.at, r.at AS other FROM l JOIN r ON {ON} WHERE l.at - r.at < {data.rows}"
     started = time.process_time()
-    found = connection.execute(query).to_arrow_table()
+    found: pa.Table = connection.execute(query).to_arrow_table()
     seconds = time.process_time() - started
     rows = np.asarray(found["at"]) - number * size
     return int((rows < FIRST).sum()), seconds / size

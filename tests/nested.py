@@ -59,7 +59,7 @@ def compare(left: Any, right: Any) -> int:
     if left != left or right != right:
         return int(left != left) - int(right != right)
     left, right = _midnight(left), _midnight(right)
-    return (left > right) - (left < right)
+    return int(left > right) - int(left < right)
 
 
 def _midnight(value: Any) -> Any:

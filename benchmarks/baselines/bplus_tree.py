@@ -349,7 +349,10 @@ class Trees:
         """The rows that satisfy the predicates; all lie within `size` positions from `first` on."""
         if not len(self):
             return np.empty(0, np.int64)
-        parts = [tree.probe(*test, counts) for tree, *test in zip(self.trees, *tests, keys, strict=False)]
+        parts = [
+            tree.probe(operator, width, key, counts)
+            for tree, operator, width, key in zip(self.trees, *tests, keys, strict=False)
+        ]
         return self._intersect(parts, first, size, counts)
 
 

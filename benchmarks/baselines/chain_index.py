@@ -10,6 +10,7 @@ has covered the archive period, here a number of positions.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -33,7 +34,7 @@ class Chain:
         if period < 1:
             raise ValueError(f"an archive period needs at least one row, not {period}")
         self.period = period
-        self._new_trees = lambda: Trees(query, order, intersection)
+        self._new_trees: Callable[[], Trees] = lambda: Trees(query, order, intersection)
         self.links = deque([Link(0, self._new_trees())])
 
     @property

@@ -132,7 +132,10 @@ class CssBatch:
     def probe(self, keys: Floats, tests: Tests, counts: Counts) -> Words:
         if not len(self._trees[0]):
             return np.empty(0, np.int64)
-        parts = [tree.probe(*test, counts) for tree, *test in zip(self._trees, *tests, keys, strict=False)]
+        parts = [
+            tree.probe(operator, width, key, counts)
+            for tree, operator, width, key in zip(self._trees, *tests, keys, strict=False)
+        ]
         return self._intersect(parts, self.span.first, self.span.end - self.span.first, counts)
 
 

@@ -71,7 +71,8 @@ def simulate_predicates(
     # The definition: both predicates, in the order of the router.
     order = np.arange(size)
     right = np.logical_and(*(_bits(query, k, sides, keys[:, k], order, window) for k in range(2)))
-    expected = _pairs(*np.nonzero(right), sides)
+    rows, others = np.nonzero(right)
+    expected = _pairs(rows, others, sides)
     good = len(expected & found)
     combined = float(np.mean((first[1] == second[1]) & (first[0] != second[0])))
     return Outcome(len(expected), len(expected) - good, len(found) - good, combined)

@@ -91,7 +91,10 @@ class PimTrees:
             tree.insert(key, position, counts)
 
     def probe(self, position: int, keys: Floats, tests: Tests, counts: Counts) -> Words:
-        parts = [tree.probe(*test, counts) for tree, *test in zip(self.trees, *tests, keys, strict=False)]
+        parts = [
+            tree.probe(operator, width, key, counts)
+            for tree, operator, width, key in zip(self.trees, *tests, keys, strict=False)
+        ]
         return self._intersect(parts, self._first, position - self._first, counts)
 
 

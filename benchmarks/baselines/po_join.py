@@ -16,7 +16,7 @@ One thread; Algorithm 4 divides the list of batches among several.
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,7 +82,8 @@ class PoBatch:
 
     @property
     def declared_bytes(self) -> int:
-        return sum(array.nbytes for array in (*self.orders, *self.offsets, self._bits))
+        arrays: list[NDArray[Any]] = [*self.orders, *self.offsets, self._bits]
+        return sum(array.nbytes for array in arrays)
 
     def probe(self, keys: Floats, tests: Tests, counts: Counts) -> Words:
         if len(keys) == 1:
@@ -162,6 +163,8 @@ class PoJoin(TwoPartJoin):
         left, right = (index.unpublished for index in self.indexes)
         if left is right:
             return  # a self-join: a batch's own positions
+        assert isinstance(left, PoBatch)
+        assert isinstance(right, PoBatch)
         for name in ("a", "b")[: len(self.query.predicates)]:
             mine, theirs = getattr(left.orders, name), getattr(right.orders, name)
             left.offsets.append(offset(mine, theirs, self.merging.counts))

@@ -59,7 +59,7 @@ class TwoPart:
         self.largest_merge = 0  # keys moved in one
         self.mutable_work = Work()
         self._build = build
-        self._new_trees = lambda: Trees(query, order, intersection)
+        self._new_trees: Callable[[], Trees] = lambda: Trees(query, order, intersection)
         self._trees = self._new_trees()
         self._first = 0
 
@@ -153,7 +153,7 @@ class TwoPartJoin(WindowJoin):
         """New batches have just been built on both sides."""
 
     def _publish(self) -> Pairs:
-        ready = [index.publish() for index in self._structures()]
+        ready = [index.publish() for index in self.indexes[: len(self._structures())]]
         found = []
         for role, position, keys in self._queue:
             batch = ready[role.other if len(ready) == 2 else 0]

@@ -7,6 +7,7 @@ RPJ lets go a tenth of memory at once where nothing else is said; its paper does
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 from unittest import SkipTest
 
@@ -52,7 +53,7 @@ def claims() -> Iterator[Claim]:
 
 
 def _skew() -> Iterator[Claim]:
-    hmj = {skew: _over_seeds(lambda seed, skew=skew: skewed(skew, seed), [HMJ])[0] for skew in (1, 2, 3, 4, 5)}
+    hmj = {skew: _over_seeds(partial(skewed, skew), [HMJ])[0] for skew in (1, 2, 3, 4, 5)}
     yield Claim(
         "Fig. 10: Zipf, skew 1 to 5, DINER over HMJ",
         "larger gains than on real data",
@@ -61,7 +62,7 @@ def _skew() -> Iterator[Claim]:
     )
     flushes = [("rpj", one_block(TENTH)), RPJ, ("rpj", {"n_flush": 0.5})]
     for skew in (1, 3):
-        rpj = _over_seeds(lambda seed, skew=skew: skewed(skew, seed), flushes)
+        rpj = _over_seeds(partial(skewed, skew), flushes)
         yield Claim(
             f"Fig. 10: Zipf, skew {skew}, DINER over RPJ that flushes a block, 10 %, 50 %",
             "larger gains than on real data",

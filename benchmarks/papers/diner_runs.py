@@ -219,7 +219,8 @@ def with_outer_blocks(outer_blocks: int, silence: float, seed: int, setting: Set
 def victims(line: Workload, setting: Setting = TENTH) -> Words:
     """How many blocks left the lower, the middle and the upper regions of both sides."""
     counters = Counters()
-    condition = parse("l.k = r.k", *(table.schema for table in line.tables), in_process=True)
+    left, right = (table.schema for table in line.tables)
+    condition = parse("l.k = r.k", left, right, in_process=True)
     store = BlockStore(counters=counters)
     workspace = Workspace(
         Graph.of(condition), Budget(setting.memory_rows, "rows", counters), store, setting.block_rows, counters

@@ -39,9 +39,11 @@ def claims() -> Iterator[Claim]:
         yield from _rectangles("rivers and borders of the United States, shuffled", rivers_and_borders())
     except SkipTest as reason:
         yield Claim("Fig. 7 on real rectangles", "", f"skipped: {reason}", None)
-    yield from _points("synthetic clusters", *(clusters(10_000, 40, shuffled=s) for s in (False, True)), 0.05)
+    clustered, shuffled = (clusters(10_000, 40, shuffled=s) for s in (False, True))
+    yield from _points("synthetic clusters", clustered, shuffled, 0.05)
     try:
-        yield from _points("images of clothes, by kind", *(fashion(6000, shuffled=s) for s in (False, True)), 0.134)
+        clustered, shuffled = (fashion(6000, shuffled=s) for s in (False, True))
+        yield from _points("images of clothes, by kind", clustered, shuffled, 0.134)
     except SkipTest as reason:
         yield Claim("Figs. 8, 9 on real points", "", f"skipped: {reason}", None)
     yield from _memory(200_000)

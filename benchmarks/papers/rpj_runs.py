@@ -74,7 +74,11 @@ def workload(kind: Kind, ratio: float, rows: int, seed: int = 0, reliable: bool 
 
 def _play(operator: str, line: Workload, rows: int, block_rows: int | None, **parameters: Any) -> ClockedRun:
     block = block_rows or max(1, rows // MEMORY_SHARE // BATCHES)
-    limit = {"memory_rows": memory_rows(rows // MEMORY_SHARE, block), "block_rows": block, "batch_rows": block}
+    limit: dict[str, Any] = {
+        "memory_rows": memory_rows(rows // MEMORY_SHARE, block),
+        "block_rows": block,
+        "batch_rows": block,
+    }
     return play(operator, line, "l.k = r.k", partitions=PARTITIONS, **limit, **parameters)
 
 
@@ -139,7 +143,8 @@ def watched(line: Workload, residents: int, stall_every: int | None = None, **pa
     """Let all rows arrive in turn, with a stall after every so many batches; the operator knows what it saw."""
     block = max(1, residents // BATCHES)
     counters = Counters()
-    condition = parse("l.k = r.k", *(table.schema for table in line.tables), in_process=True)
+    left, right = (table.schema for table in line.tables)
+    condition = parse("l.k = r.k", left, right, in_process=True)
     budget = Budget(memory_rows(residents, block), "rows", counters)
     blocks = BlockStore(counters=counters)
     parameters = {"partitions": PARTITIONS, "domain": PARTITIONS * VALUES, **parameters}

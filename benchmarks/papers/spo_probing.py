@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -29,7 +30,7 @@ from dovetail.core.rows import Side
 ROUNDS = 3
 
 
-def _seconds(contenders: dict[str, Callable[[], object]]) -> dict[str, float]:
+def _seconds(contenders: Mapping[str, Callable[[], object]]) -> dict[str, float]:
     """CPU seconds of each, in turn; a first round warms up."""
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(ROUNDS + 1):
@@ -110,8 +111,8 @@ def probe_ratios(workload: Workload, batches: int, probes: int) -> Ratios:
 
     if not probe_batches("po") == probe_batches("css bit") == probe_batches("css hash"):
         raise AssertionError("the immutable parts find different partners")
-    seconds = _seconds({name: (lambda name=name: probe_batches(name)) for name in parts})
-    mutable = _seconds({name: (lambda name=name: probe_trees(name)) for name in trees})
+    seconds = _seconds({name: partial(probe_batches, name) for name in parts})
+    mutable = _seconds({name: partial(probe_trees, name) for name in trees})
     return Ratios(
         seconds["css hash"] / seconds["po"], seconds["css bit"] / seconds["po"], mutable["hash"] / mutable["bit"]
     )

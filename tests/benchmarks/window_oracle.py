@@ -61,9 +61,10 @@ def expected(names: tuple[str, ...], stream: Stream, window: int, self_join: boo
 
 
 def matches(names: Sequence[str], left: Row, right: Row) -> bool:
-    if any(value is None or math.isnan(value) for value in (*left, *right)):
-        return False
-    return all(HOLDS[name](x, y) for name, x, y in zip(names, left, right, strict=True))
+    return all(
+        x is not None and y is not None and not math.isnan(x) and not math.isnan(y) and HOLDS[name](x, y)
+        for name, x, y in zip(names, left, right, strict=True)
+    )
 
 
 def results(join: StreamJoin, stream: Iterable[tuple[Side, Row]]) -> list[tuple[int, int]]:

@@ -71,7 +71,8 @@ def view(predicate: Predicate, pairs: Aligned) -> tuple[Mask, bool]:
 
 def _holds(operator: str, left: Expression, right: Expression, pairs: Aligned) -> Mask:
     assert left.type == right.type
-    assert (sides_of(left), sides_of(right)) == ({Side.LEFT}, {Side.RIGHT})
+    assert sides_of(left) == {Side.LEFT}
+    assert sides_of(right) == {Side.RIGHT}
     return np.asarray(evaluate(Call(operator, (left, right), pa.bool_()), *pairs).fill_null(False))
 
 
@@ -119,4 +120,5 @@ def _near(distance: Distance, pairs: Aligned) -> Mask:
     radius = distance.radius.value * (1 + 1e-9) + 1e-9
     call = Call("distance", (*distance.left, *distance.right), pa.float64())
     values = np.asarray(evaluate(call, *pairs).fill_null(np.inf))
-    return values <= radius
+    near: Mask = values <= radius
+    return near

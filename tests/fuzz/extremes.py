@@ -62,7 +62,7 @@ def random_column(rng: random.Random, type_: pa.DataType, rows: int) -> Column:
 
 def _pool(type_: pa.DataType) -> list[Any]:
     if t.is_floating(type_):
-        width = {16: np.float16, 32: np.float32, 64: np.float64}[type_.bit_width]
+        width: Any = {16: np.float16, 32: np.float32, 64: np.float64}[type_.bit_width]
         info = np.finfo(width)
         least = float(info.smallest_subnormal)
         ends = [float(info.max), float(info.tiny), least, float(np.nextafter(info.max, width(0))), 2048.0, 1.0, 0.0]
@@ -173,11 +173,11 @@ def fits(value: Any, left: pa.DataType, right: pa.DataType) -> bool:
     if t.is_decimal256(left) or t.is_decimal256(right):
         left, right = types.as_decimal(left), types.as_decimal(right)
         whole = max(left.precision - left.scale, right.precision - right.scale)
-        return whole + 2 + max(left.scale, right.scale) <= types.WIDEST  # with room for what is added
+        return bool(whole + 2 + max(left.scale, right.scale) <= types.WIDEST)  # with room for what is added
     if not (t.is_timestamp(left) or t.is_duration(left)):
         return True
     limit = 2**63 * _tick(left, right)
-    return -limit <= value < limit
+    return bool(-limit <= value < limit)
 
 
 def _decimal_function(

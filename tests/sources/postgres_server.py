@@ -93,10 +93,13 @@ class PostgresServer:
         shutil.rmtree(self._home, ignore_errors=True)
 
     def _run(self, program: str, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
-        command = [*self._as_user, self._programs / program, "-D", self._home / "data", *arguments]
+        command: list[str | Path] = [*self._as_user, self._programs / program, "-D", self._home / "data", *arguments]
         environment = {**os.environ, "LC_ALL": "C", "HOME": str(self._home)}
-        output = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
-        return subprocess.Popen(command, cwd=self._home, env=environment, **output, **options)
+        output: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+        process: subprocess.Popen[bytes] = subprocess.Popen(
+            command, cwd=self._home, env=environment, **output, **options
+        )
+        return process
 
 
 def _programs() -> Path:

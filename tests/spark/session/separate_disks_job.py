@@ -109,7 +109,7 @@ def write(at: Tables, path: Path, seen_at: Path) -> None:
 
 
 def streams(at: Tables, files: Path, state: Path | None) -> None:
-    options = {} if state is None else {"state_dir": str(state)}
+    options: dict[str, Any] = {} if state is None else {"state_dir": str(state)}
     left, right, third = at.streams(files)
     assert at.run(dovetail.join(left, right, ON, **options), files / "joined") == at.truth
     windowed = dovetail.join(left, right, ON, window=dovetail.window(rows=10_000), **options)
@@ -121,6 +121,7 @@ def streams(at: Tables, files: Path, state: Path | None) -> None:
 
 def on_a_cluster(place: Path) -> None:
     with cluster(place) as master:
+        settings: dict[str, bool | float | int | str | None]
         settings = {"spark.driver.host": HOST, "spark.driver.bindAddress": HOST, "spark.executor.memory": "512m"}
         settings |= {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
         with stopping(SparkSession.builder.master(master).config(map=settings).getOrCreate()) as spark:
@@ -174,15 +175,14 @@ def along_the_diagonal(at: Tables) -> None:
         pq.write_table(pa.table(columns), shared / f"{name}.parquet")
         for place in (copies, behind):
             shutil.copyfile(shared / f"{name}.parquet", place / f"{name}.parquet")
-    read = {
-        place: [at.spark.read.parquet(str(place / f"{n}.parquet")) for n in ("one", "many")]
-        for place in (shared, copies)
-    }
-    assert dovetail.explain(*read[shared], ["id"], algorithm="diag").operator.name == "diag"
-    assert dovetail.join(*read[shared], ["id"], algorithm="diag").count() == len(ids)
+    one, many, one_copy, many_copy = (
+        at.spark.read.parquet(str(place / f"{n}.parquet")) for place in (shared, copies) for n in ("one", "many")
+    )
+    assert dovetail.explain(one, many, ["id"], algorithm="diag").operator.name == "diag"
+    assert dovetail.join(one, many, ["id"], algorithm="diag").count() == len(ids)
     with pytest.raises(PlanError, match=r"at their paths, workers find other files or none.*leave the algorithm to us"):
-        dovetail.join(*read[copies], ["id"], algorithm="diag")
-    assert dovetail.join(*read[copies], ["id"]).count() == len(ids)
+        dovetail.join(one_copy, many_copy, ["id"], algorithm="diag")
+    assert dovetail.join(one_copy, many_copy, ["id"]).count() == len(ids)
 
 
 def over_connect(place: Path) -> None:

@@ -33,19 +33,20 @@ def micro_batches(place: Path, names: tuple[str, str]) -> Iterator[list[Source]]
 
 
 def rows(path: Path, name: str) -> list[int]:
-    return pq.read_table(path, columns=[name])[name].to_pylist()
+    numbers: list[int] = pq.read_table(path, columns=[name])[name].to_pylist()
+    return numbers
 
 
 def read_sources(checkpoint: Path) -> list[dict[int, list[Path]]]:
     """The files of each source by the offset at which they come."""
-    found = []
+    found: list[dict[int, list[Path]]] = []
     for source in sorted((checkpoint / "sources").iterdir(), key=lambda path: int(path.name)):
         noted: dict[Path, int] = {}
         for log in source.glob("[0-9]*"):  # some of them repeat what is in others
             for line in log.read_text().splitlines()[1:]:
                 entry = json.loads(line)
                 noted[Path(unquote(urlparse(entry["path"]).path))] = entry["batchId"]
-        by_offset = defaultdict(list)
+        by_offset: dict[int, list[Path]] = defaultdict(list)
         for path, offset in sorted(noted.items()):
             by_offset[offset].append(path)
         found.append(by_offset)

@@ -30,7 +30,10 @@ def main(place: Path, master: str) -> None:
         .parquet(str(place / name))
         for name in several or ("left", "right")
     }
-    joined = dovetail.multijoin(streams, **options) if several else dovetail.join(*streams.values(), **options)
+    if several:
+        joined = dovetail.multijoin(streams, **options)
+    else:
+        joined = dovetail.join(streams["left"], streams["right"], **options)
     writer = (
         joined.writeStream.format("parquet")
         .option("path", str(place / "results"))

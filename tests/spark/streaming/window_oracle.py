@@ -69,7 +69,7 @@ class WindowOracle:
         self.seen[side].append(row)
         others = self._in_window(side, row)
         matching = others[self.holds(row, others) if side == 0 else self.holds(others, row)]
-        pairs = [(row, int(o)) if side == 0 else (int(o), row) for o in matching]
+        pairs: list[tuple[int, int | None]] = [(row, int(o)) if side == 0 else (int(o), row) for o in matching]
         self.partnered.update(left for left, _ in pairs)
         return pairs
 
