@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
 
+from dovetail.condition.condition import Condition
 from dovetail.condition.graph import Graph
-from dovetail.condition.predicates import Condition
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Matches
 from dovetail.estimation.estimate import Estimator

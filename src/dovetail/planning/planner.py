@@ -8,12 +8,12 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from dovetail.condition import Call, Condition, Distance, Predicate, describe, text_of
+from dovetail.condition import Call, Condition, Distance, Predicate, Strategy, describe, text_of
 from dovetail.condition.graph import Graph
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
 from dovetail.errors import InputError, PlanError
-from dovetail.matching import PLANE_AND_SPACE, Strategy, choose_strategy
+from dovetail.matching import PLANE_AND_SPACE
 from dovetail.operators.diner.keys import ordering_predicate
 from dovetail.operators.pmj.sweep_order import SweepOrder
 from dovetail.operators.registry import check_join_type, check_parameters, operator_class, operator_for, operator_spec
@@ -147,9 +147,7 @@ def plan_join(
         plan = _by_operator(condition, how, _named(condition, name), memory_bytes, given)
     elif facts.kind == "progressive":
         plan = _by_operator(condition, how, _as_rows_come(condition, how, memory_bytes, facts.size), memory_bytes)
-    elif (
-        facts.on_spark and how is JoinType.INNER and condition.equalities and choose_strategy(condition).kind == "none"
-    ):
+    elif facts.on_spark and how is JoinType.INNER and condition.equalities and condition.strategy.kind == "none":
         plan = _by_operator(condition, how, _symmetric_hash(condition), memory_bytes)  # no row waits for the others
     else:
         plan = _by_kernel(condition, how, memory_bytes)
@@ -223,7 +221,7 @@ def _along_diagonal(
 
 def _by_kernel(condition: Condition, how: JoinType, memory_bytes: int | None) -> JoinPlan:
     """By the kernel of the condition's class, which sees both sides complete."""
-    strategy = choose_strategy(condition)
+    strategy = condition.strategy
     kernel = _kernel(strategy)
     return JoinPlan(
         Graph.of(condition),
@@ -286,7 +284,7 @@ def _within_window(
             raise InputError(
                 f"the window is of time on {name!r}, which is not a timestamp of the {Side(side).name.lower()} side."
             )
-    strategy = choose_strategy(condition)
+    strategy = condition.strategy
     return JoinPlan(
         Graph.of(condition),
         how,
@@ -300,7 +298,7 @@ def _within_window(
 
 def with_estimate(plan: JoinPlan, samples: Samples) -> JoinPlan:
     """The plan with what samples of both sides tell."""
-    pairs = estimated_pairs(plan.condition, choose_strategy(plan.condition), samples)
+    pairs = estimated_pairs(plan.condition, samples)
     return replace(plan, rows=(samples[0].rows, samples[1].rows), pairs=pairs)
 
 
@@ -347,7 +345,7 @@ def _finders(operator: Choice, condition: Condition) -> tuple[Predicate, ...]:
     if operator.name == "pmj":
         return SweepOrder(condition).predicates
     if operator.name == "spo":
-        strategy = choose_strategy(condition)
+        strategy = condition.strategy
         return (*strategy.equal, *strategy.predicates)
     if operator.name == "diner" and not condition.equalities:
         return tuple(p for p in (ordering_predicate(condition),) if p is not None and p in condition.predicates)
@@ -386,7 +384,7 @@ def spilling_operator(graph: Graph, how: str, *, in_batches: bool = False) -> st
     names: tuple[str, ...] = ("miner", "pmj")
     if inputs == len(Side):
         condition = graph.condition
-        kind = choose_strategy(condition).kind
+        kind = condition.strategy.kind
         by_one_key = bool(condition.equalities) or (in_batches and kind in ("band", "one_inequality"))
         names = ("diner", "pmj") if by_one_key else ("pmj",)
     for name in names:
@@ -412,7 +410,7 @@ def _as_rows_come(condition: Condition, how: JoinType, memory_bytes: int | None,
     if found is not None:
         return found
     if how in operator_class("spo").join_types and (
-        how is not JoinType.INNER or (fits and choose_strategy(condition).predicates)
+        how is not JoinType.INNER or (fits and condition.strategy.predicates)
     ):
         return Choice(
             "spo", "sorted runs of both sides, kept in memory" + ("" if how is JoinType.INNER else f", for {how}")
