@@ -30,7 +30,7 @@ from dovetail.kernels.hashing import hash_codes
 from dovetail.matching.links import links_of, shared_attribute
 from dovetail.operators.multiway.expansion import Selectivities
 from dovetail.operators.multiway.multiway import Multiway
-from dovetail.operators.protocol import INNER, TWO_AND_MORE, Manifest, Parameters, Usage, Workspace
+from dovetail.operators.protocol import INNER, TWO_AND_MORE, Approach, Manifest, Parameters, Usage, Workspace
 
 BUCKETS = 20
 
@@ -65,6 +65,10 @@ class Mjoin:
         if shared_attribute(links_of(graph), graph.aliases) is not None:
             return None
         return "all inputs must be joined by equality of one attribute"
+
+    @staticmethod
+    def approach(graph: Graph) -> Approach:
+        return Approach("hash tables of all inputs on one attribute; spills partitions of it", graph.predicates)
 
     def arrive(self, number: int, batch: pa.RecordBatch) -> Iterator[Matches]:
         alias = self._state.graph.aliases[number]

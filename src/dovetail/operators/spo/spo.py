@@ -34,7 +34,7 @@ from dovetail.condition.graph import Graph
 from dovetail.condition.mirror import mirrored
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Matches, Rows, Side, take_rows
-from dovetail.operators.protocol import TWO, Manifest, Parameters, Usage, Workspace
+from dovetail.operators.protocol import TWO, Approach, Manifest, Parameters, Usage, Workspace
 from dovetail.operators.spo.positions import (
     Extent,
     Flags,
@@ -97,6 +97,11 @@ class Spo:
     @staticmethod
     def refuses(graph: Graph) -> str | None:
         return None
+
+    @staticmethod
+    def approach(graph: Graph) -> Approach:
+        strategy = graph.condition.strategy
+        return Approach("sorted runs of both sides, kept in memory", (*strategy.equal, *strategy.predicates))
 
     def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Matches]:
         if self._self_join:

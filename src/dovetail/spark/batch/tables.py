@@ -94,9 +94,9 @@ def tasks_for(bound: Bound, plan: JoinPlan, partitions: int, listed: bool = True
 
 def route(plan: JoinPlan, look: Look) -> Routed:
     """Choose the router for the plan's join type."""
-    by_operator = not plan.at_rest and plan.operator.name == "nested_loop"
-    if look.samples is None or by_operator:
-        return _unseen(plan, look, by_operator)
+    any_pair = not plan.at_rest and not plan.driven  # the operator compares every row with every other
+    if look.samples is None or any_pair:
+        return _unseen(plan, look, any_pair)
     task = Task(plan.condition, look.samples, look.tasks, unique_side(plan.how), look.listed)
     routing = choose_router(task)
     task_of = in_tasks(routing.loads, look.tasks)
@@ -104,10 +104,10 @@ def route(plan: JoinPlan, look: Look) -> Routed:
     return Routed(plan, routing.router, task_of, _smaller(plan))
 
 
-def _unseen(plan: JoinPlan, look: Look, by_operator: bool) -> Routed:
+def _unseen(plan: JoinPlan, look: Look, any_pair: bool) -> Routed:
     """By hash, or any row with any other."""
     router: Router
-    if plan.condition.equalities and not by_operator:
+    if plan.condition.equalities and not any_pair:
         router = HashRouter(plan.condition, look.tasks)
         choice = Choice("hash", "equal keys share a cell")
     else:
