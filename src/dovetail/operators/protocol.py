@@ -17,8 +17,6 @@ from dovetail.estimation.estimate import Estimator
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget, Shares
 
-__all__ = ["INNER", "TWO", "TWO_AND_MORE", "Approach", "JoinOperator", "Manifest", "Parameters", "Usage", "Workspace"]
-
 
 @dataclass(frozen=True, slots=True)
 class Usage:
@@ -134,3 +132,11 @@ class JoinOperator(Protocol):
 
     @property
     def usage(self) -> Usage: ...
+
+
+class PlacedOperator(JoinOperator, Protocol):
+    """An operator that can also run on a part of all arrivals, and is told where its rows are among them."""
+
+    def arrive(self, number: Any, batch: pa.RecordBatch, placement: Any = None, /) -> Iterator[Matches]: ...
+
+    def expire(self, watermark: int, arrived: tuple[int, int] | None = None) -> Iterator[Matches]: ...
