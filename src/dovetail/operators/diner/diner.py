@@ -94,7 +94,7 @@ class Diner:
         self._clock = Clock()
         self._ended = [False, False]
         self._learned = not self._keys.is_text
-        self._reloaded = Reloaded(self._work, self._keys, self._clock) if parameters.get("reload") else None
+        self._reloaded = Reloaded(self._work, self._keys, self._clock) if parameters.get("reload", True) else None
         self._version = 0
 
     @staticmethod
