@@ -69,7 +69,7 @@ def test_explain(inputs: list[object]) -> None:
     alone = dovetail("explain", *inputs, "--on", "l.id < r.id", "--how", "left", "--in-process")
     assert "kernel     one_inequality" in alone.stdout
     early = dovetail("explain", *inputs, "--on", "abs(l.id - r.id) <= 1", "--how", "left", "--progressive")
-    assert "operator   pmj: progressive merge join, for left" in early.stdout
+    assert "operator   pmj: progressive merge join; " in early.stdout
     assert "memory     256,000,000 bytes per cell" in early.stdout
 
 

@@ -111,7 +111,7 @@ def test_what_is_wrong_is_said_at_the_call(setting: dict[str, Any], error: type[
 def test_explain_tells_parameters_and_what_pmj_sweeps_along() -> None:
     on = "abs(l.x - r.x) <= 1 AND l.k < r.k"
     text = str(dovetail.explain(LEFT, RIGHT, on, "left", algorithm="pmj", fan_in=8))
-    assert "operator   pmj: asked for; sweeps along l.x and r.x" in text
+    assert "operator   pmj: asked for; progressive merge join; sweeps along l.x and r.x" in text
     assert "driven by  -1.0 <= l.x - r.x <= 1.0" in text
     assert "checked    l.k < r.k" in text
     assert "parameter  fan_in = 8" in text

@@ -26,7 +26,7 @@ from dovetail.monitoring import recording
 from dovetail.operators.protocol import JoinOperator, Manifest, Workspace
 from dovetail.operators.registry import operator_class, operator_names
 from dovetail.spark.early import log
-from dovetail.spark.streaming import cell, window_plan
+from dovetail.spark.streaming import stream_join, window_join
 from dovetail.spark.streaming.state_dir import check_layout
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget
@@ -117,18 +117,18 @@ def test_the_upgrade_note_has_the_formats_of_today() -> None:
     rows = [[cell.strip() for cell in line.split("|")] for line in page.splitlines() if line.startswith("| ")]
     formats = {row[1]: row[3] for row in rows[1:]}
     assert formats == {
-        "streams without a window": str(cell.FORMAT),
-        "streams with a window": str(window_plan.FORMAT),
+        "streams without a window": str(stream_join.FORMAT),
+        "streams with a window": str(window_join.FORMAT),
         "waves": str(log.FORMAT),
         "recordings": str(recording.FORMAT),
     }
 
 
 def test_state_of_another_format_is_refused_and_stays(tmp_path: Path) -> None:
-    layout = {"format": cell.FORMAT, "algorithm": "shj", "cells": 4}
-    check_layout(tmp_path, {**layout, "format": cell.FORMAT - 1})
+    layout = {"format": stream_join.FORMAT, "algorithm": "shj", "cells": 4}
+    check_layout(tmp_path, {**layout, "format": stream_join.FORMAT - 1})
     stored = (tmp_path / "layout.json").read_bytes()
-    with pytest.raises(StateError, match=rf"format was {cell.FORMAT - 1} and is now {cell.FORMAT}\."):
+    with pytest.raises(StateError, match=rf"format was {stream_join.FORMAT - 1} and is now {stream_join.FORMAT}\."):
         check_layout(tmp_path, layout)
     assert (tmp_path / "layout.json").read_bytes() == stored
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,31 +11,34 @@ import pyarrow as pa
 from dovetail.aggregates import finish, partial_aggregates
 from dovetail.condition import parse
 from dovetail.condition.aggregates import check_names, parse_aggregates, parse_by
-from dovetail.condition.graph import parse_graph
 from dovetail.core.join_types import JoinType
 from dovetail.core.metrics import Observer
 from dovetail.core.rows import Side, one_batch
-from dovetail.core.tables import arrow_table
-from dovetail.diag.choice import ScanDiagonals
 from dovetail.errors import InputError, PlanError
 from dovetail.execution.at_rest import count_at_rest
 from dovetail.execution.in_process import Step, join_along_diagonal, join_progressively, join_tables
-from dovetail.execution.monitor import JoinMonitor
+from dovetail.execution.inputs import (
+    both_scans,
+    bytes_of,
+    named_inputs,
+    plan_progressive,
+    plan_several,
+    plan_tables,
+    scan,
+)
 from dovetail.execution.multiway import join_several, matches_of_several
 from dovetail.execution.output import multi_schema, output_schema
 from dovetail.execution.parallel import plan_workers
 from dovetail.monitoring.progress_bar import watched
+from dovetail.monitoring.recorded_joins import heading_of, join_recorded, record_steps
 from dovetail.monitoring.recording import Recording
 from dovetail.monitoring.snapshot import Heading
 from dovetail.planning.plan import JoinPlan
-from dovetail.planning.planner import InputFacts, TableSize, plan_join, with_estimate
+from dovetail.planning.planner import InputFacts, with_estimate
 from dovetail.planning.statistics import sample_table, sampled_columns
 from dovetail.sources.feed import WAIT_MS
-from dovetail.sources.local import Local, as_input, joined_schema
-from dovetail.sources.parquet_files import ParquetSource, parquet_source
 from dovetail.sources.reader import Retry
-from dovetail.sources.scans import Scan, TableScan, as_scan
-from dovetail.storage.budget import parse_bytes
+from dovetail.sources.scans import Scan
 
 if TYPE_CHECKING:
     from dovetail.spark import Written
@@ -46,8 +47,6 @@ On = str | Sequence[Any] | Any
 
 EARLY_MEMORY = "256MB"
 """Of a progressive join, unless another is given."""
-
-FEWEST = 3  # inputs of a join of several
 
 
 def join(
@@ -85,12 +84,12 @@ def join(
             how,
             suffix=suffix,
             window=window,
-            memory_bytes=_bytes(memory),
+            memory_bytes=bytes_of(memory),
             algorithm=algorithm,
             **options,
         )
     _refuse(window=window)
-    plan, scans = _plan_tables(left, right, on, how, memory, algorithm, options)
+    plan, scans = plan_tables(left, right, on, how, memory, algorithm, options)
     with watched(progress) as observer:
         if plan.diagonal is not None:
             schema = output_schema(*plan.condition.schemas, suffix, plan.how)
@@ -153,24 +152,24 @@ def progressive(
         if workers != 1:
             raise PlanError("workers are for tables in process; Spark has its own.")
         waves = progressive_dataframes(
-            left, right, on, how, suffix=suffix, memory_bytes=_bytes(memory), algorithm=algorithm, **options
+            left, right, on, how, suffix=suffix, memory_bytes=bytes_of(memory), algorithm=algorithm, **options
         )
-        return _told_by_steps(waves, Heading(str(on), algorithm="waves", where="on Spark"), recording)
+        return record_steps(waves, Heading(str(on), algorithm="waves", where="on Spark"), recording)
     if wait_ms < 0:
         raise InputError(f"wait_ms must not be negative; got {wait_ms}.")
     aggregates = options.pop("aggregate", None)
     if aggregates is not None and (JoinType.read(how) != "inner" or algorithm == "diag"):
         raise PlanError("aggregate is for inner joins, by another algorithm than diag.")
-    plan, inputs = _plan_early(left, right, on, how, memory, algorithm, workers, options)
-    if plan.diagonal is not None and (scans := _scans(inputs)) is not None:
+    plan, inputs = plan_progressive(left, right, on, how, memory, algorithm, workers, options)
+    if plan.diagonal is not None and (scans := both_scans(inputs)) is not None:
         steps = join_along_diagonal(plan, scans, suffix)
-        return _told_by_steps(steps, _heading(plan, inputs), recording)
+        return record_steps(steps, heading_of(plan, inputs), recording)
     if workers > 1 and recording is not None:
         steps = join_progressively(plan, inputs, suffix, aggregates=aggregates, workers=workers)
-        return _told_by_steps(steps, _heading(plan, inputs), recording)
+        return record_steps(steps, heading_of(plan, inputs), recording)
     if recording is None:
         return join_progressively(plan, inputs, suffix, wait_ms, retry, aggregates=aggregates, workers=workers)
-    return _recorded(plan, inputs, suffix, wait_ms, retry, recording, aggregates)
+    return join_recorded(plan, inputs, suffix, wait_ms, retry, recording, aggregates)
 
 
 def _progressive_several(
@@ -186,7 +185,7 @@ def _progressive_several(
     options: dict[str, Any],
 ) -> Iterator[Step]:
     """`progressive` of three and more inputs."""
-    if _on_spark(*_named(inputs).values()):
+    if _on_spark(*named_inputs(inputs).values()):
         raise PlanError("progressive joins of three and more DataFrames are not there yet; dovetail.multijoin is.")
     if workers != 1:
         raise PlanError("workers are for joins of two tables.")
@@ -194,27 +193,11 @@ def _progressive_several(
         raise PlanError("aggregate is for joins of two inputs.")
     if wait_ms < 0:
         raise InputError(f"wait_ms must not be negative; got {wait_ms}.")
-    plan, found = _plan_several(inputs, on, how, InputFacts("progressive"), memory, algorithm, options)
+    plan, found = plan_several(inputs, on, how, InputFacts("progressive"), memory, algorithm, options)
     rows = list(found.values())
     if recording is None:
         return join_progressively(plan, rows, "", wait_ms, retry)
-    return _recorded(plan, rows, "", wait_ms, retry, recording)
-
-
-def _recorded(
-    plan: JoinPlan,
-    inputs: Sequence[Any],
-    suffix: str,
-    wait_ms: float,
-    retry: Retry | None,
-    recording: Recording,
-    aggregates: Mapping[str, str] | None = None,
-) -> Iterator[Step]:
-    """A progressive join that tells a recording what it does."""
-    heading = _heading(plan, inputs)
-    monitor = JoinMonitor(recording.tell, heading.join)
-    running = join_progressively(plan, inputs, suffix, wait_ms, retry, monitor, aggregates)
-    return running.wrapped(lambda steps: recording.of(steps, heading))
+    return join_recorded(plan, rows, "", wait_ms, retry, recording)
 
 
 def count(left: Any, right: Any = None, on: On = None, **options: Any) -> int:
@@ -223,17 +206,17 @@ def count(left: Any, right: Any = None, on: On = None, **options: Any) -> int:
     Three and more inputs are a dictionary, as for `multijoin`; their results are found, but no row is put together.
     """
     if isinstance(left, Mapping):
-        if _on_spark(*_named(left).values()):
+        if _on_spark(*named_inputs(left).values()):
             return int(multijoin(left, on, **options).count())
         _refuse(**options)
-        plan, several = _plan_several(left, on, "inner", InputFacts(), None, "auto", {})
+        plan, several = plan_several(left, on, "inner", InputFacts(), None, "auto", {})
         return sum(results.size for results in matches_of_several(plan, several))
     if _on_spark(left, right):
         from dovetail.spark import count_dataframes
 
         return count_dataframes(left, right, on, **options)
     _refuse(**options)
-    tables = [_scan(rows).to_table() for rows in (left, right)]
+    tables = [scan(rows).to_table() for rows in (left, right)]
     condition = parse(on, tables[0].schema, tables[1].schema, in_process=True)
     batches = [one_batch(table, table.schema) for table in tables]
     return count_at_rest(condition, batches[0], batches[1])
@@ -262,7 +245,7 @@ def aggregate(
 
         return aggregate_dataframes(left, right, on, aggregates, by, window, **options)
     _refuse(window=window, **options)
-    tables = [_scan(rows).to_table() for rows in (left, right)]
+    tables = [scan(rows).to_table() for rows in (left, right)]
     schemas = (tables[0].schema, tables[1].schema)
     condition = parse(on, *schemas, in_process=True)
     wanted, groups = parse_aggregates(aggregates, *schemas), parse_by(by, *schemas)
@@ -301,7 +284,7 @@ def explain(
         if progressive:
             _refuse(window=window)
             return explain_waves(
-                left, right, on, how, suffix=suffix, memory_bytes=_bytes(memory), algorithm=algorithm, **options
+                left, right, on, how, suffix=suffix, memory_bytes=bytes_of(memory), algorithm=algorithm, **options
             )
         return explain_dataframes(
             left,
@@ -310,7 +293,7 @@ def explain(
             how,
             suffix=suffix,
             window=window,
-            memory_bytes=_bytes(memory),
+            memory_bytes=bytes_of(memory),
             algorithm=algorithm,
             **options,
         )
@@ -318,12 +301,12 @@ def explain(
     scans: tuple[Scan, Scan] | None
     if progressive:
         workers = options.pop("workers", 1)
-        plan, inputs = _plan_early(left, right, on, how, memory, algorithm, workers, options, look=True)
+        plan, inputs = plan_progressive(left, right, on, how, memory, algorithm, workers, options, look=True)
         if workers > 1:
             plan, _ = plan_workers(plan, inputs, workers)
-        scans = _scans(inputs)
+        scans = both_scans(inputs)
     else:
-        plan, scans = _plan_tables(left, right, on, how, memory, algorithm, options, look=True)
+        plan, scans = plan_tables(left, right, on, how, memory, algorithm, options, look=True)
     output_schema(*plan.condition.schemas, suffix, plan.how)  # refuses names that clash
     if scans is None:  # rows that come once are left to the join
         return plan
@@ -342,12 +325,12 @@ def _explain_several(
     options: dict[str, Any],
 ) -> JoinPlan:
     """`explain` of three and more inputs."""
-    if _on_spark(*_named(inputs).values()):
+    if _on_spark(*named_inputs(inputs).values()):
         from dovetail.spark import explain_several_dataframes
 
-        return explain_several_dataframes(inputs, on, memory_bytes=_bytes(memory), algorithm=algorithm, **options)
+        return explain_several_dataframes(inputs, on, memory_bytes=bytes_of(memory), algorithm=algorithm, **options)
     facts = InputFacts("progressive" if progressive else "at_rest")
-    return _plan_several(inputs, on, how, facts, memory, algorithm, options)[0]
+    return plan_several(inputs, on, how, facts, memory, algorithm, options)[0]
 
 
 def multijoin(
@@ -369,11 +352,11 @@ def multijoin(
     In process, `algorithm` is "auto" (kernels that see the inputs complete, two at a time), or "miner", "mjoin" or
     "pmj", which keep to `memory` by writing rows to disk; their parameters are further options.
     """
-    if _on_spark(*_named(inputs).values()):
+    if _on_spark(*named_inputs(inputs).values()):
         from dovetail.spark import multijoin_dataframes
 
-        return multijoin_dataframes(inputs, on, memory_bytes=_bytes(memory), algorithm=algorithm, **options)
-    plan, tables = _plan_several(inputs, on, "inner", InputFacts(), memory, algorithm, options)
+        return multijoin_dataframes(inputs, on, memory_bytes=bytes_of(memory), algorithm=algorithm, **options)
+    plan, tables = plan_several(inputs, on, "inner", InputFacts(), memory, algorithm, options)
     schema = multi_schema(plan.graph.schemas)
     return pa.Table.from_batches(join_several(plan, tables, schema), schema)
 
@@ -390,146 +373,6 @@ def write(frame: Any, path: str | os.PathLike[str], mode: str = "error") -> Writ
     from dovetail.spark import write_dataframe
 
     return write_dataframe(frame, path, mode)
-
-
-def _heading(plan: JoinPlan, inputs: Sequence[Any]) -> Heading:
-    """What a recording says of a join in process. Files are called by their names, tables by their sides."""
-    names = plan.graph.aliases  # several inputs were named by whoever asked
-    if len(inputs) == len(Side):
-        names = tuple(_called(rows, side.name.lower()) for side, rows in zip(Side, inputs, strict=True))
-    return Heading(plan.graph.text, names, plan.operator.name, plan.explain(), memory_bytes=plan.memory_bytes)
-
-
-def _called(rows: Any, alias: str) -> str:
-    """A name that is short: of a file without its directory, of a dataset without its server."""
-    name = getattr(rows, "name", alias)
-    quoted = re.search(r"'([^']+)'$", name)
-    return quoted[1] if quoted else Path(name).stem if isinstance(rows, ParquetSource) else name
-
-
-def _told_by_steps(steps: Iterator[Step], heading: Heading, recording: Recording | None) -> Iterator[Step]:
-    """Joins of which no more is known than their steps tell."""
-    return steps if recording is None else recording.of(JoinMonitor(recording.tell).steps(steps), heading)
-
-
-def _plan_tables(
-    left: Any,
-    right: Any,
-    on: On,
-    how: str,
-    memory: str | int | None,
-    algorithm: str,
-    options: dict[str, Any],
-    *,
-    look: bool = False,
-) -> tuple[JoinPlan, tuple[Scan, Scan]]:
-    """The plan of a join of tables, and both inputs. Files are looked at: clustered alike, they need not be loaded."""
-    scans = (_scan(left), _scan(right))
-    condition = parse(on, scans[0].schema, scans[1].schema, in_process=True)
-    facts = InputFacts(diagonal=ScanDiagonals(scans, look))
-    plan = plan_join(condition, how, facts, algorithm=algorithm, memory_bytes=_bytes(memory), parameters=options)
-    return plan, scans
-
-
-def _plan_early(
-    left: Any,
-    right: Any,
-    on: On,
-    how: str,
-    memory: str | int | None,
-    algorithm: str,
-    workers: int,
-    options: dict[str, Any],
-    *,
-    look: bool = False,
-) -> tuple[JoinPlan, tuple[Any, Any]]:
-    """The plan of a progressive join, and both inputs: tables, or sources of rows that are still to come."""
-    if workers < 1:
-        raise InputError(f"workers must be 1 or more; got {workers}.")
-    if workers > 1 and algorithm == "diag":
-        raise PlanError("diag has one worker only.")
-    inputs = (parquet_source(left) or as_input(left), parquet_source(right) or as_input(right))
-    if left is right and isinstance(inputs[0], Local):
-        raise InputError("both sides are the same reader, whose rows come only once: give two, or a table.")
-    schemas = [joined_schema(rows) for rows in inputs]
-    condition = parse(on, schemas[0], schemas[1], in_process=True)
-    scans = _scans(inputs)
-    facts = InputFacts(
-        "progressive",
-        size=_size(inputs) if workers == 1 else None,  # the part of a worker is not known
-        diagonal=None if scans is None else ScanDiagonals(scans, look),
-    )
-    plan = plan_join(condition, how, facts, algorithm=algorithm, memory_bytes=_bytes(memory), parameters=options)
-    return plan, inputs
-
-
-def _plan_several(
-    inputs: Mapping[str, Any],
-    on: On,
-    how: str,
-    facts: InputFacts,
-    memory: str | int | None,
-    algorithm: str,
-    options: Mapping[str, Any],
-) -> tuple[JoinPlan, dict[str, Any]]:
-    """The plan of a join of several inputs, and the inputs: tables, or sources where rows are still to come."""
-    if facts.kind == "progressive":
-        found = {alias: parquet_source(rows) or as_input(rows) for alias, rows in inputs.items()}
-        readers = [id(inputs[alias]) for alias, rows in found.items() if isinstance(rows, Local)]
-        if len(set(readers)) < len(readers):
-            raise InputError("two inputs are the same reader, whose rows come only once: give two, or a table.")
-        schemas = {alias: joined_schema(rows) for alias, rows in found.items()}
-    else:
-        found = {alias: _scan(rows).to_table() for alias, rows in inputs.items()}
-        schemas = {alias: table.schema for alias, table in found.items()}
-    graph = parse_graph(on, schemas)
-    return plan_join(graph, how, facts, algorithm=algorithm, memory_bytes=_bytes(memory), parameters=options), found
-
-
-def _named(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Several inputs by names that a condition can use."""
-    if not isinstance(inputs, Mapping):
-        raise InputError(f"the inputs are a dictionary of names and tables; got {type(inputs).__name__}.")
-    if len(inputs) < FEWEST:
-        raise InputError(
-            f"a join of several inputs takes {FEWEST} and more; got {len(inputs)}. For two: dovetail.join."
-        )
-    for alias in inputs:
-        if not re.fullmatch(r"[A-Za-z_]\w*", str(alias)):
-            raise InputError(f"{alias!r} cannot be the name of an input: use letters, digits and underscores.")
-    if len({alias.casefold() for alias in inputs}) < len(inputs):
-        raise InputError(f"names of inputs differ in case only: {', '.join(inputs)}.")
-    return inputs
-
-
-def _scans(inputs: tuple[Any, Any]) -> tuple[Scan, Scan] | None:
-    """Both inputs, if they are at rest."""
-    left, right = as_scan(inputs[0]), as_scan(inputs[1])
-    return None if left is None or right is None else (left, right)
-
-
-def _size(inputs: tuple[Any, Any]) -> TableSize | None:
-    """What both tables take in memory; None, if rows are still to come, or copies of them may take more."""
-    if not all(isinstance(rows, pa.Table) and not any(map(_is_encoded, rows.schema.types)) for rows in inputs):
-        return None
-    return TableSize(sum(rows.num_rows for rows in inputs), sum(rows.nbytes for rows in inputs))
-
-
-def _is_encoded(type_: pa.DataType) -> bool:
-    """Whether values are in a dictionary, which every batch of rows has for itself."""
-    inner = (type_.field(number).type for number in range(type_.num_fields))
-    return pa.types.is_dictionary(type_) or any(map(_is_encoded, inner))
-
-
-def _bytes(memory: str | int | None) -> int | None:
-    return None if memory is None else parse_bytes(memory)
-
-
-def _scan(rows: Any) -> Scan:
-    """Tables, and Parquet files by path or as a dataset."""
-    if isinstance(rows, Scan):
-        return rows
-    return parquet_source(rows) or TableScan(arrow_table(rows))
 
 
 def _on_spark(*inputs: Any) -> bool:

@@ -28,7 +28,6 @@ from dovetail.core.tables import arrow_table
 from dovetail.execution import chunked
 from dovetail.execution.output import output_schema
 from dovetail.execution.tasks import Counting, Joining
-from dovetail.matching import choose_strategy
 from dovetail.matching import matcher as build
 from dovetail.planning.planner import InputFacts, plan_join, with_estimate
 from dovetail.planning.statistics import Sample, measure
@@ -119,9 +118,8 @@ def partitions(rng: random.Random, table: pa.Table) -> Partitions:
 
 def sample(rng: random.Random, condition: Condition, side: Side, rows: Partitions) -> Sample:
     """What one look at all partitions tells; some rows of the table, or all, or none."""
-    strategy = choose_strategy(condition)
     batches = [batch for partition in rows for batch in partition]
-    reached = [reach for batch in batches if (reach := measure(condition, strategy, side, batch)) is not None]
+    reached = [reach for batch in batches if (reach := measure(condition, side, batch)) is not None]
     whole = one_batch(batches, condition.schema(side))
     some = rng.sample(range(whole.num_rows), min(whole.num_rows, rng.choice((0, 3, 10, 4096))))
     seen = whole.take(pa.array(sorted(some), pa.int64()))

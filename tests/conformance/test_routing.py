@@ -9,7 +9,6 @@ from tests.random_rows import MORE_CONDITIONS, random_rows
 
 from dovetail.condition import Condition, parse, text_of
 from dovetail.core.rows import Side, one_batch
-from dovetail.matching import choose_strategy
 from dovetail.planning.statistics import Sample, measure
 from dovetail.routing import Task, choose_router, window_router
 from dovetail.routing.blocks import BlockRouter
@@ -21,7 +20,7 @@ from dovetail.testing import CONDITIONS, check_router
 
 def sample_of(condition: Condition, side: Side, table: pa.Table, sampled: int) -> Sample:
     batch = one_batch(table, table.schema)
-    reach = measure(condition, choose_strategy(condition), side, batch)
+    reach = measure(condition, side, batch)
     return Sample(table.num_rows, batch.slice(0, sampled), reach)
 
 
@@ -34,7 +33,7 @@ def test_every_matching_pair_meets_once(on: str, unique: Side | None) -> None:
         condition = parse(on, left.schema, right.schema)
         sampled = rng.choice([0, 3, 20])
         samples = (sample_of(condition, Side.LEFT, left, sampled), sample_of(condition, Side.RIGHT, right, sampled))
-        task = Task(condition, choose_strategy(condition), samples, rng.choice([1, 2, 4, 9]), unique)
+        task = Task(condition, samples, rng.choice([1, 2, 4, 9]), unique)
         for router, _ in candidates(task):
             check_router(router, left, right, on, unique=unique)
         check_router(choose_router(task).router, left, right, on, unique=unique)
@@ -47,7 +46,7 @@ def test_unsigned_numbers_are_told_apart(unique: Side | None, first: int) -> Non
     on = "l.n BETWEEN r.n - 2 AND r.n - 1"
     condition = parse(on, table.schema, table.schema)
     samples = (sample_of(condition, Side.LEFT, table, 0), sample_of(condition, Side.RIGHT, table, 10))
-    for router, _ in candidates(Task(condition, choose_strategy(condition), samples, 4, unique)):
+    for router, _ in candidates(Task(condition, samples, 4, unique)):
         check_router(router, table, table, on, unique=unique)
 
 
@@ -81,9 +80,9 @@ def test_crowded_cells_are_split() -> None:
     condition = parse(on, left.schema, right.schema)
     samples = (sample_of(condition, Side.LEFT, left, 600), sample_of(condition, Side.RIGHT, right, 110))
     for unique in (None, *Side):
-        routing = choose_router(Task(condition, choose_strategy(condition), samples, 8, unique))
+        routing = choose_router(Task(condition, samples, 8, unique))
         check_router(routing.router, left, right, on, unique=unique)
-    routing = choose_router(Task(condition, choose_strategy(condition), samples, 8))
+    routing = choose_router(Task(condition, samples, 8))
     assert "split" in routing.choice.why or routing.choice.name == "one_bucket"
 
 
@@ -97,7 +96,7 @@ def test_blocks_are_cut_along_columns_that_rise_together_where_the_inequalities_
     on = "l.a < r.a AND l.c < r.c AND l.b > r.b"
     condition = parse(on, left.schema, right.schema)
     samples = (sample_of(condition, Side.LEFT, left, 500), sample_of(condition, Side.RIGHT, right, 500))
-    router = choose_router(Task(condition, choose_strategy(condition), samples, 8)).router
+    router = choose_router(Task(condition, samples, 8)).router
     assert isinstance(router, BlockRouter)
     assert {text_of(comparison.left) for comparison in router.comparisons[:2]} == {"l.a", "l.b"}
     check_router(router, left, right, on)

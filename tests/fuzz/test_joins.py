@@ -23,10 +23,9 @@ from tests.fuzz.pairs import check_pairs, check_values, pair_width, pairs_of
 
 import dovetail
 from dovetail.condition import parse
+from dovetail.condition.strategy import KINDS
 from dovetail.execution import chunked
-from dovetail.matching import choose_strategy
 from dovetail.matching import matcher as build
-from dovetail.matching.strategy import KINDS
 
 CASES = int(os.environ.get("DOVETAIL_FUZZ_CASES", "2000"))
 SEED = int(os.environ.get("DOVETAIL_FUZZ_SEED", "0"))
@@ -68,7 +67,7 @@ def test_every_class_of_predicate_is_drawn() -> None:
     drawn = set()
     for seed in range(400):
         case = draw(seed)
-        strategy = choose_strategy(parse(case.on.spark, case.left.schema, case.right.schema, in_process=True))
+        strategy = parse(case.on.spark, case.left.schema, case.right.schema, in_process=True).strategy
         drawn.add((strategy.kind, bool(strategy.equal)))
     assert drawn == {(kind, equal) for kind in KINDS for equal in (False, True)}
 

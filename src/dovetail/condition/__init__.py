@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from dovetail.condition.bands import closed_bounds
 from dovetail.condition.bind import Binder, bind
+from dovetail.condition.condition import Condition
 from dovetail.condition.evaluate import evaluate, keyed_rows, matching, passing
 from dovetail.condition.expression import (
     Call,
@@ -26,7 +27,6 @@ from dovetail.condition.names import quoted, resolve
 from dovetail.condition.normalise import normalise
 from dovetail.condition.predicates import (
     Band,
-    Condition,
     Distance,
     Equal,
     Interval,
@@ -38,6 +38,7 @@ from dovetail.condition.predicates import (
 )
 from dovetail.condition.render import condition_text, describe, spark_sql, text_of
 from dovetail.condition.sql import read_sql, too_deep
+from dovetail.condition.strategy import Strategy
 from dovetail.core.rows import Side, empty_batch
 from dovetail.errors import ConditionError
 
@@ -139,6 +140,7 @@ __all__ = [
     "Overlap",
     "Predicate",
     "Rectangles",
+    "Strategy",
     "bind",
     "closed_bounds",
     "columns_of",

@@ -13,9 +13,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dovetail.condition import casts, literals, types
+from dovetail.condition.condition import Condition
 from dovetail.condition.expression import Call, Column, Expression, Literal, Opaque, columns_of
 from dovetail.condition.functions import FUNCTION_TABLE
-from dovetail.condition.predicates import Condition
 from dovetail.condition.render import text_of
 from dovetail.core.rows import Rows, Side
 from dovetail.errors import ConditionError

@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from dovetail.condition import names, parse, passing, text_of
+from dovetail.condition.condition import Condition
 from dovetail.condition.dialect import refuse
 from dovetail.condition.expression import Expression
 from dovetail.condition.mirror import mirrored_expression
-from dovetail.condition.predicates import Condition
+from dovetail.condition.predicates import Predicate
 from dovetail.condition.sql import parse_text
 from dovetail.condition.translate import Translator
 from dovetail.core.rows import Matches, Rows, Side
@@ -87,6 +88,11 @@ class Graph:
         """The one edge of a join of two inputs."""
         (edge,) = self.edges
         return edge.condition
+
+    @property
+    def predicates(self) -> tuple[Predicate, ...]:
+        """Those of all edges."""
+        return tuple(predicate for edge in self.edges for predicate in edge.condition.predicates)
 
     @property
     def filter_texts(self) -> list[str]:

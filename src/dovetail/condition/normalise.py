@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dovetail.condition.bands import bands, less_of
 from dovetail.condition.bind import Binder
+from dovetail.condition.condition import Condition
 from dovetail.condition.expression import Call, Expression, sides_of
 from dovetail.condition.geometry import distance, overlaps
 from dovetail.condition.linear import FALSE, FLIPPED, conjuncts, separated, simplified
-from dovetail.condition.predicates import Condition, Equal, Less, NotEqual, Predicate
+from dovetail.condition.predicates import Equal, Less, NotEqual, Predicate
 from dovetail.core.rows import Side
 
 

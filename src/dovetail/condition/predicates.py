@@ -7,13 +7,10 @@ bands and distances), a kernel widens its search a little and lets the source de
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal as OneOf
 
-import pyarrow as pa
-
 from dovetail.condition.expression import Expression
-from dovetail.core.rows import Side
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,30 +94,3 @@ class Distance:
 
 
 Predicate = Equal | NotEqual | Less | Band | Overlap | Rectangles | Distance
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """A conjunction, bound to two schemas.
-
-    `filters[side]` are conjuncts that read one side only (or none): a row that fails them matches nothing.
-    `residual` are conjuncts over both sides that no predicate covers.
-    """
-
-    predicates: tuple[Predicate, ...]
-    filters: tuple[tuple[Expression, ...], tuple[Expression, ...]]
-    residual: tuple[Expression, ...]
-    schemas: tuple[pa.Schema, pa.Schema]
-    text: str = field(compare=False, default="")
-
-    @property
-    def equalities(self) -> tuple[Equal, ...]:
-        return tuple(p for p in self.predicates if isinstance(p, Equal))
-
-    @property
-    def conjuncts(self) -> tuple[Expression, ...]:
-        """Everything that both rows together must satisfy, as it was written."""
-        return tuple(s for p in self.predicates for s in p.source) + self.residual
-
-    def schema(self, side: Side) -> pa.Schema:
-        return self.schemas[side]

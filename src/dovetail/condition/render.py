@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -12,12 +12,12 @@ import pyarrow as pa
 
 from dovetail.condition import types
 from dovetail.condition.casts import PER_SECOND
+from dovetail.condition.condition import Condition
 from dovetail.condition.expression import COMPARISONS, Call, Column, Expression, Literal, Opaque, type_of
 from dovetail.condition.literals import natural_type
 from dovetail.condition.names import quoted
 from dovetail.condition.predicates import (
     Band,
-    Condition,
     Distance,
     Equal,
     Less,
@@ -319,6 +319,11 @@ def describe(predicate: Predicate) -> str:
         case Distance(left, right, radius, closed):
             points = ", ".join(f"({', '.join(text_of(c) for c in point)})" for point in (left, right))
             return f"distance({points}) {'<=' if closed else '<'} {text_of(radius)}"
+
+
+def conjunction(predicates: Iterable[Predicate]) -> str:
+    """Several predicates, for explain."""
+    return " AND ".join(map(describe, predicates))
 
 
 def _overlap(overlap: Overlap) -> str:

@@ -126,10 +126,11 @@ class Matches(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """Rows of an input."""
+    """Rows of an input. `placement`: where they are among all arrivals, for an operator that sees some of them only."""
 
     input: int
     batch: pa.RecordBatch
+    placement: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +146,10 @@ class Stall:
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """No row older than `value` arrives any more."""
+    """No row older than `value` arrives any more. `arrived`: how many rows of each side have arrived anywhere."""
 
     value: int
+    arrived: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

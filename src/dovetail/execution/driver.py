@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import pyarrow as pa
 
 from dovetail.core.rows import Arrival, End, Event, Matches, Phase, Side, Stall, Watermark, slices
 from dovetail.errors import BudgetError, InputError
-from dovetail.operators.protocol import JoinOperator, Workspace
+from dovetail.operators.protocol import JoinOperator, PlacedOperator, Workspace
 from dovetail.planning.planner import spilling_operator
 from dovetail.storage.budget import BUFFER, Budget
 
@@ -64,12 +64,17 @@ class Driver:
     def handle(self, event: Event) -> Iterator[Found]:
         """What one event leads to."""
         match event:
-            case Arrival(number, batch):
+            case Arrival(number, batch, None):
                 return self._arrive(self._inputs[number], batch)
+            case Arrival(number, batch, placement):
+                placed = cast(PlacedOperator, self.operator).arrive(self._inputs[number], batch, placement)
+                return self._found(Phase.ARRIVING, placed)
             case Stall(steps, over):
                 return self._react(steps, over)
-            case Watermark(value):
+            case Watermark(value, None):
                 return self._found(Phase.ARRIVING, self.operator.expire(value))
+            case Watermark(value, arrived):
+                return self._found(Phase.ARRIVING, cast(PlacedOperator, self.operator).expire(value, arrived))
             case End(number):
                 return self._end(number)
 

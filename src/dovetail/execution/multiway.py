@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from dovetail.condition import columns_of, matching
+from dovetail.condition.condition import Condition
 from dovetail.condition.graph import Edge, Graph
 from dovetail.condition.mirror import mirrored
-from dovetail.condition.predicates import Condition
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import (
     Matches,
@@ -25,7 +25,7 @@ from dovetail.execution.driver import Driver
 from dovetail.execution.in_process import BATCH_ROWS, in_turn, one_after_the_other
 from dovetail.execution.output import result_batches
 from dovetail.kernels.sorted_probe import expand
-from dovetail.matching import build_matcher, choose_strategy
+from dovetail.matching import build_matcher
 from dovetail.operators.protocol import Workspace
 from dovetail.operators.registry import operator_class
 from dovetail.planning.plan import JoinPlan
@@ -96,7 +96,7 @@ def join_order(graph: Graph, inputs: Inputs) -> tuple[str, list[Step]]:
 def _pairs(edge: Edge, inputs: Inputs) -> float:
     tables = [pa.Table.from_batches([inputs[alias]]) for alias in (edge.left, edge.right)]
     samples = [sample_table(edge.condition, side, tables[side]) for side in Side]
-    return estimated_pairs(edge.condition, choose_strategy(edge.condition), (samples[0], samples[1]))
+    return estimated_pairs(edge.condition, (samples[0], samples[1]))
 
 
 def _extended(steps: Sequence[Step], inputs: Inputs, partial: Partial, most: int) -> Iterator[Partial]:

@@ -33,7 +33,6 @@ from dovetail.execution.driver import Driver
 from dovetail.execution.output import result_batches
 from dovetail.execution.sampling import Sampling
 from dovetail.execution.steps import Sizes, Step, StepBuilder
-from dovetail.matching import choose_strategy
 from dovetail.operators.protocol import Workspace
 from dovetail.operators.registry import operator_class
 from dovetail.planning.plan import JoinPlan
@@ -76,10 +75,9 @@ def plan_workers(plan: JoinPlan, tables: tuple[pa.Table, pa.Table], workers: int
     if plan.how != "inner":
         raise PlanError(f"workers are for inner joins; how is {plan.how!r}.")
     samples = [sample_table(plan.condition, side, tables[side]) for side in Side]
-    strategy = choose_strategy(plan.condition)
     # Grids are cut finer anyway; of hashes, too, a worker needs some, so that work can be evened out.
-    tasks = FINER * workers if strategy.equal else workers
-    task = Task(plan.condition, strategy, (samples[0], samples[1]), tasks)
+    tasks = FINER * workers if plan.condition.equalities else workers
+    task = Task(plan.condition, (samples[0], samples[1]), tasks)
     routing = choose_router(task)
     cells = Cells(routing.router, in_tasks(routing.loads, workers))
     memory = None if plan.memory_bytes is None else plan.memory_bytes // routing.router.cells

@@ -3,14 +3,11 @@
 from dovetail.matching.kernel_pairs import Matcher
 from dovetail.matching.matcher import Parts, build_matcher, most_selective
 from dovetail.matching.preparation import PLANE_AND_SPACE
-from dovetail.matching.strategy import Strategy, choose_strategy
 
 __all__ = [
     "PLANE_AND_SPACE",
     "Matcher",
     "Parts",
-    "Strategy",
     "build_matcher",
-    "choose_strategy",
     "most_selective",
 ]

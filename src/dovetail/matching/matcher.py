@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from dovetail.condition import Condition, Expression, Less, Predicate, matching
 from dovetail.condition.expression import type_of
+from dovetail.condition.strategy import Strategy
 from dovetail.core.codes import is_fixed
 from dovetail.core.rows import Rows, Side
 from dovetail.kernels import band, two_inequalities, windows
@@ -27,7 +28,6 @@ from dovetail.kernels.windows import Windows
 from dovetail.matching.kernel_pairs import Flags, Listed, Prepared
 from dovetail.matching.operands import Batches, CodePair, Operands, read_operands
 from dovetail.matching.preparation import OPERATORS, listed
-from dovetail.matching.strategy import Strategy, choose_strategy, to_check
 
 ROOM = 1 << 18  # candidates that are checked at a time
 
@@ -100,19 +100,19 @@ LARGE_GROUP = 1 << 14  # pairs of equal keys from which on a kernel is worth its
 def build_matcher(condition: Condition, left: pa.RecordBatch, right: pa.RecordBatch) -> Parts:
     """A matcher for two complete sides."""
     batches = (left, right)
-    strategy = choose_strategy(condition)
+    strategy = condition.strategy
     operands = read_operands(condition, batches, strategy.equal_keys, strategy.ordered_keys, strategy.is_metric)
     if not operands.complete:  # decimals too long to subtract: every pair is a candidate
         strategy = replace(strategy, kind="none", predicates=())
     if operands.equal is None:
         strategy, operands = _narrowed(strategy, operands, _driving(strategy, operands))
-        part = Part(listed(strategy, operands, batches), operands.rows, to_check(condition, strategy.predicates))
+        part = Part(listed(strategy, operands, batches), operands.rows, condition.conjuncts_beside(strategy.predicates))
         return Parts(batches, (part,))
     equal = band.prepare(*operands.equal, 0, 0)
     exact = _same_keys(strategy, equal, operands, batches)
     covered = strategy.equal if exact else ()
     if strategy.kind == "none":
-        return Parts(batches, (Part(Prepared(windows, equal), operands.rows, to_check(condition, covered)),))
+        return Parts(batches, (Part(Prepared(windows, equal), operands.rows, condition.conjuncts_beside(covered)),))
     return Parts(batches, tuple(_groups(condition, strategy, equal, operands, batches, exact)))
 
 
@@ -186,7 +186,7 @@ def _groups(
     small = partnered[np.repeat(~large, lengths)]
     rest = Windows(equal.left[small], equal.right, equal.starts[small], equal.ends[small])
     covered = strategy.equal if exact else ()
-    parts = [Part(Prepared(windows, rest), operands.rows, to_check(condition, covered))]
+    parts = [Part(Prepared(windows, rest), operands.rows, condition.conjuncts_beside(covered))]
     if not large.any():
         return parts
 
@@ -202,6 +202,6 @@ def _groups(
         mine = inside(group)
         chosen = _driving(strategy, mine) if pairs[group] >= OWN_CHOICE else of_largest
         driving, mine = _narrowed(strategy, mine, chosen)
-        checks = to_check(condition, (*covered, *driving.predicates))
+        checks = condition.conjuncts_beside((*covered, *driving.predicates))
         parts.append(Part(listed(driving, mine, batches), mine.rows, checks))
     return parts

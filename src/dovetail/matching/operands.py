@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dovetail.condition import Condition, Expression, keyed_rows, types
+from dovetail.condition import Condition, keyed_rows, types
+from dovetail.condition.strategy import KeyPair
 from dovetail.core.codes import is_fixed, list_lengths, order_codes, short_decimals
 from dovetail.core.rows import Rows, Side
 from dovetail.kernels.hashing import combine
@@ -18,7 +19,6 @@ from dovetail.matching.hash_keys import hash_column
 
 Words = NDArray[np.int64]
 Batches = tuple[pa.RecordBatch, pa.RecordBatch]
-KeyPair = tuple[Expression, Expression]
 CodePair = tuple[NDArray[Any], NDArray[Any]]  # one int64 per row; or one line of doubles, where keys are lists
 
 FEWEST_COORDINATES = 2  # that the kernels take

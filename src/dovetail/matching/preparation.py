@@ -22,6 +22,7 @@ from dovetail.condition import (
     types,
 )
 from dovetail.condition.expression import type_of
+from dovetail.condition.strategy import Strategy
 from dovetail.core.rows import Rows, Side
 from dovetail.kernels import (
     band,
@@ -39,7 +40,6 @@ from dovetail.kernels.listing import Check
 from dovetail.kernels.windows import Windows
 from dovetail.matching.kernel_pairs import All, Flags, Listed, Others, Prepared
 from dovetail.matching.operands import Batches, CodePair, Operands
-from dovetail.matching.strategy import Strategy
 
 OPERATORS = {"<": cross.LESS, "<=": cross.LESS_EQUAL, ">": cross.GREATER, ">=": cross.GREATER_EQUAL}
 PLANE_AND_SPACE = (2, 3)  # dimensions

@@ -34,7 +34,7 @@ from dovetail.core.metrics import Counters
 from dovetail.core.rows import Matches, Rows, Side
 from dovetail.kernels import cross as kernels
 from dovetail.operators.blockwise.block_join import BlockWork
-from dovetail.operators.protocol import INNER, TWO, Manifest, Parameters, Usage, Workspace
+from dovetail.operators.protocol import INNER, TWO, Approach, Manifest, Parameters, Usage, Workspace
 from dovetail.storage.blocks import Block
 from dovetail.storage.budget import BUFFER
 from dovetail.storage.residence import Clock
@@ -180,6 +180,10 @@ class NestedLoop:
     @staticmethod
     def refuses(graph: Graph) -> str | None:
         return None
+
+    @staticmethod
+    def approach(graph: Graph) -> Approach:
+        return Approach("every pair is a candidate", ())
 
     def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Matches]:
         chunk = _Chunk(self._comparing.comparable(side, batch), self._clock.tick())

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import pyarrow as pa
 
+from dovetail.condition.condition import Condition
 from dovetail.condition.graph import Graph
-from dovetail.condition.predicates import Condition
+from dovetail.condition.predicates import Predicate
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Matches
 from dovetail.estimation.estimate import Estimator
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget, Shares
-
-__all__ = ["INNER", "TWO", "TWO_AND_MORE", "JoinOperator", "Manifest", "Parameters", "Usage", "Workspace"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +35,13 @@ class Manifest:
     version: int
     state: dict[str, Any]
     segments: tuple[str, ...]  # names, relative to the block store's directory
+
+
+class Approach(NamedTuple):
+    """How an operator runs a condition, for plans."""
+
+    text: str
+    driving: tuple[Predicate, ...]  # find candidates; all others are checked. None: every pair is a candidate
 
 
 Parameters = Mapping[str, Any]
@@ -99,6 +105,10 @@ class JoinOperator(Protocol):
     def refuses(graph: Graph) -> str | None:
         """Why this operator cannot run the condition, or None."""
 
+    @staticmethod
+    def approach(graph: Graph) -> Approach:
+        """How it runs a condition that it does not refuse."""
+
     def arrive(self, number: Any, batch: pa.RecordBatch, /) -> Iterator[Matches]:
         """Probe what is resident of the other inputs with the batch, then keep it."""
 
@@ -123,3 +133,13 @@ class JoinOperator(Protocol):
     @property
     def usage(self) -> Usage:
         """What it holds right now."""
+
+
+class PlacedOperator(JoinOperator, Protocol):
+    """An operator that can also run on a part of all arrivals, and is told where its rows are among them."""
+
+    def arrive(self, number: Any, batch: pa.RecordBatch, placement: Any = None, /) -> Iterator[Matches]:
+        """As `JoinOperator.arrive`, with the places of the batch's rows among all arrivals."""
+
+    def expire(self, watermark: int, arrived: tuple[int, int] | None = None) -> Iterator[Matches]:
+        """As `JoinOperator.expire`, with the numbers of rows that have arrived anywhere."""

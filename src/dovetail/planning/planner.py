@@ -8,14 +8,13 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from dovetail.condition import Call, Condition, Distance, Predicate, describe, text_of
+from dovetail.condition import Call, Condition, Distance, Predicate, Strategy, describe, text_of
 from dovetail.condition.graph import Graph
+from dovetail.condition.render import conjunction
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
 from dovetail.errors import InputError, PlanError
-from dovetail.matching import PLANE_AND_SPACE, Strategy, choose_strategy
-from dovetail.operators.diner.keys import ordering_predicate
-from dovetail.operators.pmj.sweep_order import SweepOrder
+from dovetail.matching import PLANE_AND_SPACE
 from dovetail.operators.registry import check_join_type, check_parameters, operator_class, operator_for, operator_spec
 from dovetail.planning.plan import Choice, JoinPlan
 from dovetail.planning.statistics import Samples, estimated_pairs
@@ -37,7 +36,7 @@ KERNELS = {
 
 DIAG, WAVES = "diag", "waves"  # algorithms that are no operators
 KERNELS_BY_TWOS = "kernels"
-NESTED_LOOP = Choice("nested_loop", "nothing to hash on or to order by")
+NESTED_LOOP = ("nested_loop", "nothing to hash on or to order by")
 SPARE = 4  # times what tables and their indexes should take: nothing is known of what else will be held
 INDEX_BYTES = 48  # most that an index takes for a row
 
@@ -47,6 +46,7 @@ NESTED_LOOP_ADVICE = (
     "every row is compared with every row of the other side, because nothing orders or hashes both: "
     "a conjunct such as l.key = r.key, l.x < r.x or abs(l.x - r.x) <= 1 (joined by AND) would avoid that"
 )
+UNORDERED = ("none", "unequal")  # classes of conditions that no operator can spill and find candidates by
 OR_ADVICE = "one join for each alternative, without what the earlier ones have found, would avoid that"
 
 
@@ -144,13 +144,11 @@ def plan_join(
     elif facts.kind == "stream":
         plan = _of_streams(condition, how, facts, name, memory_bytes)
     elif name != "auto":
-        plan = _by_operator(condition, how, _named(condition, name), memory_bytes, given)
+        plan = _by_operator(condition, how, _asked_for(condition, name), memory_bytes, given)
     elif facts.kind == "progressive":
         plan = _by_operator(condition, how, _as_rows_come(condition, how, memory_bytes, facts.size), memory_bytes)
-    elif (
-        facts.on_spark and how is JoinType.INNER and condition.equalities and choose_strategy(condition).kind == "none"
-    ):
-        plan = _by_operator(condition, how, _symmetric_hash(condition), memory_bytes)  # no row waits for the others
+    elif facts.on_spark and how is JoinType.INNER and condition.equalities and condition.strategy.kind == "none":
+        plan = _by_operator(condition, how, _chosen(condition, "shj"), memory_bytes)  # no row waits for the others
     else:
         plan = _by_kernel(condition, how, memory_bytes)
     return replace(plan, advice=(*plan.advice, *advice))
@@ -176,17 +174,18 @@ def _of_several(
             raise InputError(f"{', '.join(parameters)}: not an option of a join of tables in process.")
         kernels = Choice(KERNELS_BY_TWOS, "two inputs at a time, those with the fewest partial results first")
         return JoinPlan(graph, how, kernels, driven, checked, at_rest=True, memory_bytes=memory_bytes)
-    why = "asked for"
-    if algorithm == "auto":
+    asked = algorithm != "auto"
+    if not asked:
         found = spilling_operator(graph, how)
         if found is None:
             raise PlanError(
                 f"no algorithm joins {graph.text} as rows come: every input needs an equality, a band or an inequality "
                 "with another. Tables at rest are joined on any condition by dovetail.multijoin."
             )
-        algorithm, why = found, "joins all inputs as rows come; spills what gives the fewest results"
-    check_parameters(operator_for(algorithm, graph), parameters)
-    operator = Choice(algorithm, why)
+        algorithm = found
+    kind = operator_for(algorithm, graph)
+    check_parameters(kind, parameters)
+    operator = Choice(algorithm, ("asked for; " if asked else "") + kind.approach(graph).text)
     return JoinPlan(graph, how, operator, driven, checked, memory_bytes=memory_bytes, parameters=dict(parameters))
 
 
@@ -223,7 +222,7 @@ def _along_diagonal(
 
 def _by_kernel(condition: Condition, how: JoinType, memory_bytes: int | None) -> JoinPlan:
     """By the kernel of the condition's class, which sees both sides complete."""
-    strategy = choose_strategy(condition)
+    strategy = condition.strategy
     kernel = _kernel(strategy)
     return JoinPlan(
         Graph.of(condition),
@@ -233,7 +232,7 @@ def _by_kernel(condition: Condition, how: JoinType, memory_bytes: int | None) ->
         checked=checked_beside(condition, (*strategy.equal, *strategy.predicates)),
         at_rest=True,
         memory_bytes=memory_bytes,
-        advice=_advice(condition) if kernel.name == "nested_loop" else (),
+        advice=_advice(condition, strategy.predicates),
     )
 
 
@@ -258,11 +257,12 @@ def _of_streams(
             "algorithm='diner'."
         )
     if algorithm != "auto":
-        operator = _named(condition, algorithm)
+        operator = _asked_for(condition, algorithm)
     elif condition.equalities and (memory_bytes is None or not facts.ends):
-        operator = _symmetric_hash(condition)
+        operator = _chosen(condition, "shj")
     else:
-        operator = _spilling(condition, how, in_batches=True) or NESTED_LOOP
+        spilling = spilling_operator(Graph.of(condition), how, in_batches=True)
+        operator = _chosen(condition, *NESTED_LOOP) if spilling is None else _chosen(condition, spilling)
     if not operator_spec(operator.name).emits_at_arrival and not facts.ends:
         raise PlanError(
             f"algorithm={operator.name!r} emits part of its output only when the inputs end, so it cannot run on "
@@ -286,7 +286,7 @@ def _within_window(
             raise InputError(
                 f"the window is of time on {name!r}, which is not a timestamp of the {Side(side).name.lower()} side."
             )
-    strategy = choose_strategy(condition)
+    strategy = condition.strategy
     return JoinPlan(
         Graph.of(condition),
         how,
@@ -300,14 +300,14 @@ def _within_window(
 
 def with_estimate(plan: JoinPlan, samples: Samples) -> JoinPlan:
     """The plan with what samples of both sides tell."""
-    pairs = estimated_pairs(plan.condition, choose_strategy(plan.condition), samples)
+    pairs = estimated_pairs(plan.condition, samples)
     return replace(plan, rows=(samples[0].rows, samples[1].rows), pairs=pairs)
 
 
 def _kernel(strategy: Strategy) -> Choice:
-    what = " AND ".join(describe(p) for p in strategy.predicates)
+    what = conjunction(strategy.predicates)
     if strategy.equal:
-        keys = " AND ".join(describe(p) for p in strategy.equal)
+        keys = conjunction(strategy.equal)
         if strategy.kind == "none":
             return Choice("equality", f"both sides sorted by {keys} and merged")
         return Choice(f"equality, {strategy.kind}", f"groups of equal {keys}, joined by {what} within")
@@ -326,32 +326,19 @@ def _by_operator(
 ) -> JoinPlan:
     """By an operator that takes rows as they come."""
     check_join_type(operator.name, how)
-    check_parameters(operator_class(operator.name), parameters or {})
-    driven = _finders(operator, condition)
+    graph, kind = Graph.of(condition), operator_class(operator.name)
+    check_parameters(kind, parameters or {})
+    driving = kind.approach(graph).driving
     return JoinPlan(
-        Graph.of(condition),
+        graph,
         how,
         operator,
-        driven=tuple(describe(p) for p in driven),
-        checked=checked_beside(condition, driven),
+        driven=tuple(describe(p) for p in driving),
+        checked=checked_beside(condition, driving),
         memory_bytes=memory_bytes,
-        advice=_advice(condition) if operator is NESTED_LOOP else (),
+        advice=_advice(condition, driving),
         parameters=dict(parameters or {}),
     )
-
-
-def _finders(operator: Choice, condition: Condition) -> tuple[Predicate, ...]:
-    """The predicates by which an operator finds candidates."""
-    if operator.name == "nested_loop":
-        return ()
-    if operator.name == "pmj":
-        return SweepOrder(condition).predicates
-    if operator.name == "spo":
-        strategy = choose_strategy(condition)
-        return (*strategy.equal, *strategy.predicates)
-    if operator.name == "diner" and not condition.equalities:
-        return tuple(p for p in (ordering_predicate(condition),) if p is not None and p in condition.predicates)
-    return condition.equalities
 
 
 def _driven(strategy: Strategy) -> tuple[str, ...]:
@@ -367,8 +354,10 @@ def checked_beside(condition: Condition, driven: Sequence[Predicate]) -> tuple[s
     return (*others, *(text_of(part) for part in condition.residual))
 
 
-def _advice(condition: Condition) -> tuple[str, ...]:
-    """What would avoid the nested loop."""
+def _advice(condition: Condition, driving: Sequence[Predicate]) -> tuple[str, ...]:
+    """What would avoid a nested loop, where nothing better can be done with the condition."""
+    if driving or condition.equalities or condition.strategy.kind not in UNORDERED:
+        return ()
     alternatives = [part for part in condition.residual if isinstance(part, Call) and part.function == "or"]
     return (NESTED_LOOP_ADVICE, *(f"{text_of(part)}: {OR_ADVICE}" for part in alternatives))
 
@@ -386,7 +375,7 @@ def spilling_operator(graph: Graph, how: str, *, in_batches: bool = False) -> st
     names: tuple[str, ...] = ("miner", "pmj")
     if inputs == len(Side):
         condition = graph.condition
-        kind = choose_strategy(condition).kind
+        kind = condition.strategy.kind
         by_one_key = bool(condition.equalities) or (in_batches and kind in ("band", "one_inequality"))
         names = ("diner", "pmj") if by_one_key else ("pmj",)
     for name in names:
@@ -396,48 +385,29 @@ def spilling_operator(graph: Graph, how: str, *, in_batches: bool = False) -> st
     return None
 
 
-def _named(condition: Condition, algorithm: str) -> Choice:
-    refusal = operator_class(algorithm).refuses(Graph.of(condition))
-    if refusal is not None:
+def _asked_for(condition: Condition, algorithm: str) -> Choice:
+    """The operator of that name, unless it cannot run the condition."""
+    kind, graph = operator_class(algorithm), Graph.of(condition)
+    if (refusal := kind.refuses(graph)) is not None:
         raise PlanError(f"algorithm={algorithm!r} cannot run {condition.text}: {refusal}.")
-    return Choice(algorithm, "asked for" + (f"; {SweepOrder(condition).text}" if algorithm == "pmj" else ""))
+    return Choice(algorithm, f"asked for; {kind.approach(graph).text}")
 
 
 def _as_rows_come(condition: Condition, how: JoinType, memory_bytes: int | None, size: TableSize | None) -> Choice:
     """For a progressive join in process: what spills, unless everything fits for sure."""
     fits = memory_bytes is None or (size is not None and size.fits(memory_bytes))
     if condition.equalities and how is JoinType.INNER and fits:
-        return _symmetric_hash(condition, "no limit of memory" if memory_bytes is None else "both tables fit in memory")
-    found = _spilling(condition, how)
-    if found is not None:
-        return found
+        return _chosen(condition, "shj", "no limit of memory" if memory_bytes is None else "both tables fit in memory")
+    spilling = spilling_operator(Graph.of(condition), how)
+    if spilling is not None:
+        return _chosen(condition, spilling)
     if how in operator_class("spo").join_types and (
-        how is not JoinType.INNER or (fits and choose_strategy(condition).predicates)
+        how is not JoinType.INNER or (fits and condition.strategy.predicates)
     ):
-        return Choice(
-            "spo", "sorted runs of both sides, kept in memory" + ("" if how is JoinType.INNER else f", for {how}")
-        )
-    return NESTED_LOOP
+        return _chosen(condition, "spo")
+    return _chosen(condition, *NESTED_LOOP)
 
 
-def _spilling(condition: Condition, how: JoinType, *, in_batches: bool = False) -> Choice | None:
-    name = spilling_operator(Graph.of(condition), how, in_batches=in_batches)
-    wanted = "" if how is JoinType.INNER else f", for {how}"
-    match name:
-        case "pmj":
-            return Choice(
-                name, f"progressive merge join{wanted}; {SweepOrder(condition).text}; spills what does not fit"
-            )
-        case "diner" if condition.equalities:
-            return Choice(name, f"hash join on {_equal_keys(condition)}; spills what gives the fewest results")
-        case "diner":
-            return Choice(name, "ordered by one key; spills what gives the fewest results")
-    return None
-
-
-def _symmetric_hash(condition: Condition, why: str = "") -> Choice:
-    return Choice("shj", f"symmetric hash join on {_equal_keys(condition)}" + (why and f"; {why}"))
-
-
-def _equal_keys(condition: Condition) -> str:
-    return " AND ".join(describe(p) for p in condition.equalities)
+def _chosen(condition: Condition, algorithm: str, why: str = "") -> Choice:
+    """An operator that was left to us, and why it is this one."""
+    return Choice(algorithm, operator_class(algorithm).approach(Graph.of(condition)).text + (why and f"; {why}"))

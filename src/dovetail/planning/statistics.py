@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dovetail.condition import Condition, columns_of, keyed_rows
+from dovetail.condition import Condition, Strategy, columns_of, keyed_rows
 from dovetail.core.codes import Words, is_fixed, numbers, rough_codes
 from dovetail.core.rows import Side, empty_batch, take_rows
-from dovetail.matching import Strategy, build_matcher
+from dovetail.matching import build_matcher
 
 SAMPLE = 4096  # rows of a side
 CROSS = 1024  # rows of a side, where every pair of them has to be looked at
@@ -76,8 +76,9 @@ def sample_table(condition: Condition, side: Side, table: pa.Table) -> Sample:
     return Sample(table.num_rows, batch)
 
 
-def measure(condition: Condition, strategy: Strategy, side: Side, batch: pa.RecordBatch) -> Reach | None:
+def measure(condition: Condition, side: Side, batch: pa.RecordBatch) -> Reach | None:
     """How far the keys of a batch reach; None if there are none, or if nobody needs to know."""
+    strategy = condition.strategy
     if strategy.kind not in ORDERED or strategy.equal:
         return None
     _, columns = keyed_rows(condition, side, batch, [pair[side] for pair in strategy.ordered_keys])
@@ -112,11 +113,11 @@ def _longest(strategy: Strategy, side: Side, columns: list[pa.Array]) -> list[fl
     return lengths
 
 
-def estimated_pairs(condition: Condition, strategy: Strategy, samples: Samples) -> float:
+def estimated_pairs(condition: Condition, samples: Samples) -> float:
     """About how many pairs match."""
     if not all(sample.batch.num_rows for sample in samples):
         return 0.0
-    if strategy.kind == "none" and not strategy.equal:
+    if condition.strategy.kind == "none" and not condition.equalities:
         samples = (samples[0].thinned(CROSS, Side.LEFT), samples[1].thinned(CROSS, Side.RIGHT))
     found = build_matcher(condition, samples[0].batch, samples[1].batch).count()
     return found * samples[0].weight * samples[1].weight

@@ -31,7 +31,7 @@ from dovetail.condition import (
 )
 from dovetail.core.codes import Floats, Words, list_lengths, rough_codes
 from dovetail.core.rows import Side
-from dovetail.matching import Strategy, most_selective
+from dovetail.matching import most_selective
 from dovetail.planning.plan import Choice
 from dovetail.planning.statistics import Samples
 from dovetail.routing.blocks import BlockRouter, Comparison, cut_blocks, meeting, number_cells
@@ -53,7 +53,6 @@ class Task:
     """What is to be routed."""
 
     condition: Condition
-    strategy: Strategy
     samples: Samples
     tasks: int  # beside each other, or one after the other
     unique: Side | None = None  # the side whose rows may visit one cell only, because the join type preserves them
@@ -61,10 +60,10 @@ class Task:
 
 
 def candidates(task: Task) -> Iterator[Candidate]:
-    if task.strategy.equal:
+    if task.condition.strategy.equal:
         yield _hash(task)
         return
-    match task.strategy.kind:
+    match task.condition.strategy.kind:
         case "band" | "two_bands" | "distance":
             for home in Side if task.unique is None else [task.unique]:
                 yield _grid(task, _windows(task, home))
@@ -84,7 +83,7 @@ def _hash(task: Task) -> Candidate:
     weighted = [(sample.batch, sample.weight) for sample in task.samples]
     heavy = heavy_keys(task.condition, weighted, task.tasks, task.unique)
     split = f"; heavy keys that are split: {len(heavy)}" if heavy else ""
-    keys = " AND ".join(describe(p) for p in task.strategy.equal)
+    keys = " AND ".join(describe(p) for p in task.condition.strategy.equal)
     return HashRouter(task.condition, task.tasks, heavy), Choice("hash", f"rows meet by {keys}{split}")
 
 
@@ -134,7 +133,7 @@ def _comparisons(task: Task) -> Iterator[tuple[tuple[Comparison, ...], list[int]
         order = [*range(0, 2 * len(overlaps), 2), *range(1, 2 * len(overlaps), 2)]
         yield tuple(Comparison(*pair) for pair in pairs), order
         return
-    less = [p for p in task.strategy.predicates if isinstance(p, Less)]
+    less = [p for p in task.condition.strategy.predicates if isinstance(p, Less)]
     for order in _orders(task, less):
         yield tuple(Comparison(less[i].left, less[i].operator, less[i].right) for i in order), order
 
@@ -162,7 +161,7 @@ def _share(predicate: Less, left: Words, right: Words) -> float:
 
 
 def _overlaps(task: Task) -> list[Overlap]:
-    match task.strategy.predicates:
+    match task.condition.strategy.predicates:
         case [Rectangles(x, y)]:
             return [x, y]
         case [Overlap() as overlap]:
@@ -204,7 +203,7 @@ def _with_cuts(task: Task, axis: Axis, slabs: int) -> Axis:
 def _windows(task: Task, home: Side) -> list[Axis]:
     """One axis for each band; of a distance, the dimensions along which rows spread most."""
     axes: list[Axis] = []
-    for predicate in task.strategy.predicates:
+    for predicate in task.condition.strategy.predicates:
         match predicate:
             case Band():
                 axes.append(band_axis(predicate, home))

@@ -22,7 +22,6 @@ from dovetail.condition.types import is_list
 from dovetail.core.codes import Floats
 from dovetail.core.rows import Side
 from dovetail.kernels.hashing import hash_codes
-from dovetail.matching import choose_strategy
 from dovetail.planning.plan import Choice
 from dovetail.routing.grid import Slabs, Window, band_axis, distance_axis
 from dovetail.routing.hash import HashRouter, home_cells
@@ -94,7 +93,7 @@ def window_router(condition: Condition, how: str, cells: int) -> tuple[Router | 
 
 
 def _axis(condition: Condition) -> Window | None:
-    for predicate in choose_strategy(condition).predicates:
+    for predicate in condition.strategy.predicates:
         match predicate:
             case Band():
                 return band_axis(predicate, Side.LEFT)

@@ -30,12 +30,12 @@ from dovetail.spark.frames.schemas import carried_schema, result_fields
 from dovetail.spark.session.options import AVAILABLE, SOURCE, Options, check_told
 from dovetail.spark.session.worker_python import prepare_workers
 from dovetail.spark.sources.columns import END
-from dovetail.spark.streaming.cell import Setting, StreamJoin
+from dovetail.spark.streaming.late_rows import warn_of_late_rows
 from dovetail.spark.streaming.state_dir import state_directory, use_rocksdb
+from dovetail.spark.streaming.stream_join import Setting, StreamJoin
 from dovetail.spark.streaming.streams import join_streams
 from dovetail.spark.streaming.watermarks import other_watermarks, with_delays
-from dovetail.spark.streaming.window_plan import WindowJoin
-from dovetail.spark.streaming.windowed import join_windowed
+from dovetail.spark.streaming.window_join import WindowJoin, window_inputs
 from dovetail.window import Window
 
 MARK = "__dovetail_end"
@@ -237,7 +237,7 @@ def _plan_windowed(
     def joined() -> DataFrame:
         join = window_join(inputs, bound, plan, window, options, output)
         fields = result_fields(inputs, output)
-        return after_join(join_windowed(bound.frames, join, carried_schema(fields)), bound, fields)
+        return after_join(join_streams(window_inputs(bound.frames, join), join, carried_schema(fields)), bound, fields)
 
     cells = options.cells or shuffle_partitions(inputs[0])
     _, choice = window_router(bound.condition, plan.how, cells)
@@ -256,9 +256,10 @@ def window_join(
     cells, directory = options.cells or partitions, state_directory(options.state_dir, spark)
     self_join = inputs[0] is inputs[1]
     router, _ = window_router(bound.condition, plan.how, cells)
-    return WindowJoin(
-        plan, window, cells, partitions, directory, bound.extra, output, options.metrics, self_join, router
-    )
+    if window.by_time:
+        warn_of_late_rows(spark)
+    setting = Setting(partitions, directory, options.metrics)
+    return WindowJoin(plan, window, cells, bound.extra, output, setting, self_join, router)
 
 
 def checked_window(window: Any, left: DataFrame, right: DataFrame) -> Window:

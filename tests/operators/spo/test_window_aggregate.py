@@ -14,7 +14,7 @@ from dovetail.core.metrics import Counters
 from dovetail.core.rows import Side
 from dovetail.operators.protocol import Workspace
 from dovetail.operators.spo import window_aggregate
-from dovetail.operators.spo.positions import WindowPositions
+from dovetail.operators.spo.positions import Placement, WindowPositions
 from dovetail.operators.spo.spo import Spo
 from dovetail.operators.spo.window_aggregate import WindowAggregate
 from dovetail.storage.blocks import BlockStore
@@ -63,9 +63,9 @@ def test_each_row_at_its_arrival(on: str, scope: Any, monkeypatch: pytest.Monkey
         for start in range(0, 60, 20):  # rows of both sides in turn: l0 r0 l1 r1 …
             own = np.arange(start, start + 20)
             rights, lefts = WindowPositions(2 * own + 1, own, own + 1), WindowPositions(2 * own, own, own)
-            assert not list(operator.admit(Side.RIGHT, right.slice(start, 20).to_batches()[0], rights))
+            assert not list(operator.arrive(Side.RIGHT, right.slice(start, 20).to_batches()[0], Placement(rights)))
             found += aggregate.over(left.slice(start, 20).to_batches()[0], lefts).to_pylist()
-            list(operator.advance((start + 20, start + 20), 2 * (start + 20)))
+            list(operator.expire(2 * (start + 20), (start + 20, start + 20)))
         store.close()
         for row, line in enumerate(found):
             reach = range(max(0, row - size), row) if scope == "per_stream" else range(row)

@@ -28,7 +28,8 @@ from dovetail.routing.hash import HashRouter
 from dovetail.routing.hypercube import hypercube
 from dovetail.spark.exchange.packing import from_bytes, multi_packer, packer
 from dovetail.spark.streaming import cell_state
-from dovetail.spark.streaming.cell import JoinProcessor, Setting, StreamJoin, _Notes, _Step
+from dovetail.spark.streaming.cell import JoinProcessor, _Notes, _Step
+from dovetail.spark.streaming.stream_join import Setting, StreamJoin
 from dovetail.storage.blocks import BlockStore
 
 SCHEMAS = (

@@ -25,7 +25,6 @@ from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
 from dovetail.errors import StateError
 from dovetail.routing.streams import StripeRouter
-from dovetail.spark.streaming import windowed
 from dovetail.spark.streaming.window_cell import WindowProcessor
 from dovetail.testing import definition, random_table
 from dovetail.window import Window, window
@@ -226,7 +225,7 @@ def test_event_time_goes_on_by_the_clock_after_a_pause(tmp_path: Path, task: Any
     packed = [
         row
         for side in Side
-        for batch in windowed._to_cells(side, run.join)(iter(tables[side].to_batches()))
+        for batch in run.join.packer(side)(iter(tables[side].to_batches()))
         for row in batch.to_pylist()
         if row["cell"] == label
     ]

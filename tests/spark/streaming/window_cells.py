@@ -17,14 +17,14 @@ from tests.spark.streaming.window_oracle import Results, Source
 
 from dovetail.condition import parse
 from dovetail.core.join_types import JoinType
-from dovetail.core.rows import Side
 from dovetail.execution.output import output_schema
 from dovetail.planning.planner import InputFacts, plan_join
 from dovetail.routing import window_router
 from dovetail.spark.exchange.packing import from_bytes
-from dovetail.spark.streaming import cell_state, window_cell, windowed
+from dovetail.spark.streaming import cell_state, window_cell, window_join
+from dovetail.spark.streaming.stream_join import Setting
 from dovetail.spark.streaming.window_cell import WindowProcessor
-from dovetail.spark.streaming.window_plan import FIGURES, WindowJoin
+from dovetail.spark.streaming.window_join import FIGURES, WindowJoin
 from dovetail.storage import segments
 from dovetail.window import Window
 
@@ -35,7 +35,7 @@ Tables = tuple[pa.Table, pa.Table]
 def played(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Spark's part, to be given the `query` whose tasks run."""
     running = SimpleNamespace(query=None)
-    for module in (windowed, window_cell, cell_state):
+    for module in (window_join, window_cell, cell_state):
         monkeypatch.setattr(module, "TaskContext", SimpleNamespace(get=lambda: running.query))
     monkeypatch.setattr(segments, "_mapped", OrderedDict())
     monkeypatch.setattr(segments, "_verified", set())
@@ -88,7 +88,7 @@ class Query:
         for self.partition, (side, rows) in enumerate(sources):
             table = self.tables[side].take(np.array(rows, np.int64)).combine_chunks()
             batches = table.to_batches(max_chunksize=rng.choice([1, 4, 100]))
-            pack = windowed._to_cells(Side(side), self.join)
+            pack = self.join.packer(side)
             packed += [row for batch in pack(iter(batches)) for row in batch.to_pylist()]
         rng.shuffle(packed)  # a shuffle keeps no order
         found: Results = Counter()
@@ -112,7 +112,7 @@ class Query:
         return found, figures
 
     def files(self) -> list[Path]:
-        return [*Path(self.join.state_dir).glob("query/dovetail/cell-*/*")]
+        return [*Path(self.join.setting.state_dir).glob("query/dovetail/cell-*/*")]
 
 
 def _pairs(batch: pa.RecordBatch) -> Iterator[tuple[int, int | None]]:
@@ -128,5 +128,7 @@ def query(
     plan = plan_join(condition, how, InputFacts("stream", on_spark=True, window=bounds))
     output = output_schema(*schemas, "_r", JoinType(how))
     router, _ = window_router(condition, how, cells)
-    join = WindowJoin(plan, bounds, cells, partitions, str(state_dir), (0, 0), output, "dovetail", router=router)
+    join = WindowJoin(
+        plan, bounds, cells, (0, 0), output, Setting(partitions, str(state_dir), "dovetail"), router=router
+    )
     return Query(tables, join)

@@ -30,6 +30,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dovetail.condition.graph import Graph
+from dovetail.condition.render import conjunction
 from dovetail.core.rows import Matches, Rows, Side, take_rows
 from dovetail.kernels.sorting import sort_codes
 from dovetail.operators.blockwise.block_join import BlockWork
@@ -37,7 +38,7 @@ from dovetail.operators.blockwise.regions import Policy, Regions
 from dovetail.operators.diner.blocks import EXTRA_ROW_BYTES, Reloaded, SortedBlocks
 from dovetail.operators.diner.keys import Keyed, OrderKeys, ordering_predicate
 from dovetail.operators.diner.residents import OrderedSide, with_arrival
-from dovetail.operators.protocol import INNER, TWO, Manifest, Parameters, Usage, Workspace
+from dovetail.operators.protocol import INNER, TWO, Approach, Manifest, Parameters, Usage, Workspace
 from dovetail.storage.budget import BUFFER
 from dovetail.storage.residence import Clock
 from dovetail.storage.resident_snapshot import ResidentSnapshot
@@ -93,7 +94,7 @@ class Diner:
         self._clock = Clock()
         self._ended = [False, False]
         self._learned = not self._keys.is_text
-        self._reloaded = Reloaded(self._work, self._keys, self._clock) if parameters.get("reload") else None
+        self._reloaded = Reloaded(self._work, self._keys, self._clock) if parameters.get("reload", True) else None
         self._version = 0
 
     @staticmethod
@@ -102,6 +103,14 @@ class Diner:
         if ordering_predicate(condition) is not None:
             return None
         return "diner needs an equality, a band or an inequality between the two sides to order values by"
+
+    @staticmethod
+    def approach(graph: Graph) -> Approach:
+        condition, spills = graph.condition, "spills what gives the fewest results"
+        if condition.equalities:
+            return Approach(f"hash join on {conjunction(condition.equalities)}; {spills}", condition.equalities)
+        key = ordering_predicate(condition)
+        return Approach(f"ordered by one key; {spills}", tuple(p for p in condition.predicates if p == key))
 
     def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Matches]:
         """Algorithm 1, l. 4-15."""

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dovetail.condition import Band, Condition, Distance, Expression, Literal, closed_bounds, keyed_rows
+from dovetail.condition import Band, Condition, Distance, Expression, Literal, Predicate, closed_bounds, keyed_rows
 from dovetail.condition.expression import type_of
 from dovetail.core.codes import is_fixed, order_codes
 from dovetail.core.rows import Side
@@ -85,20 +85,30 @@ class CellKeys:
 
 def axes_of(condition: Condition) -> list[Axis]:
     """The axes of a condition's cells; none if it has no band or distance that can have cells."""
-    axes: list[Axis] = []
+    return [axis for predicate in condition.predicates for axis in _axes(predicate)][:MOST_DIMENSIONS]
+
+
+def predicates_with_axes(condition: Condition) -> tuple[Predicate, ...]:
+    """The predicates that the axes are of."""
+    used: list[Predicate] = []
+    axes = 0
     for predicate in condition.predicates:
-        match predicate:
-            case Band(left, right) if is_fixed(type_of(left)):
-                low, high = closed_bounds(predicate)
-                if np.isfinite(low) and np.isfinite(high) and low <= high:
-                    whole = not pa.types.is_floating(type_of(left))
-                    axes.append(Axis((left, right), low, high - low, whole))
-            case Distance(left, right, Literal(radius)) if len(left) == MOST_DIMENSIONS:
-                reach = float(radius)
-                axes += [Axis(keys, -reach, 2 * reach, False) for keys in zip(left, right, strict=True)]
-            case _:
-                pass
-    return axes[:MOST_DIMENSIONS]
+        if axes < MOST_DIMENSIONS and (more := len(_axes(predicate))):
+            used.append(predicate)
+            axes += more
+    return tuple(used)
+
+
+def _axes(predicate: Predicate) -> list[Axis]:
+    match predicate:
+        case Band(left, right) if is_fixed(type_of(left)):
+            low, high = closed_bounds(predicate)
+            if np.isfinite(low) and np.isfinite(high) and low <= high:
+                return [Axis((left, right), low, high - low, not pa.types.is_floating(type_of(left)))]
+        case Distance(left, right, Literal(radius)) if len(left) == MOST_DIMENSIONS:
+            reach = float(radius)
+            return [Axis(keys, -reach, 2 * reach, False) for keys in zip(left, right, strict=True)]
+    return []
 
 
 def spilling_keys(condition: Condition) -> HashKeys | CellKeys:

@@ -27,10 +27,11 @@ from numpy.typing import NDArray
 
 from dovetail.condition import matching
 from dovetail.condition.graph import Graph
+from dovetail.condition.render import conjunction
 from dovetail.core.rows import Matches, Rows, Side, chunk_ranges, take_rows
 from dovetail.kernels.sorted_probe import expand, find_hashes
 from dovetail.matching.hash_keys import HashKeys
-from dovetail.operators.protocol import INNER, TWO, Manifest, Parameters, Usage, Workspace
+from dovetail.operators.protocol import INNER, TWO, Approach, Manifest, Parameters, Usage, Workspace
 from dovetail.storage.blocks import Block, BlockStore
 from dovetail.storage.budget import BUFFER
 from dovetail.storage.hash_table import HashTable
@@ -160,6 +161,11 @@ class Shj:
         if condition.equalities:
             return None
         return "a hash join needs at least one equality between the two sides"
+
+    @staticmethod
+    def approach(graph: Graph) -> Approach:
+        equal = graph.condition.equalities
+        return Approach(f"symmetric hash join on {conjunction(equal)}", equal)
 
     def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Matches]:
         rows, hashes = self._keys.hash(side, batch)

@@ -23,16 +23,17 @@ from numpy.typing import NDArray
 
 from dovetail.condition import matching
 from dovetail.condition.graph import Graph
+from dovetail.condition.render import conjunction
 from dovetail.core.rows import Matches, Side, take_rows
 from dovetail.operators.hashing.arrival_rates import Arrivals, DistinctKeys
-from dovetail.operators.hashing.cell_keys import axes_of, spilling_keys
+from dovetail.operators.hashing.cell_keys import axes_of, predicates_with_axes, spilling_keys
 from dovetail.operators.hashing.flushing import Dropped, Held, Policy, Victim, flush_all, policy
 from dovetail.operators.hashing.merge import Loaded, Merge
 from dovetail.operators.hashing.parameters import HashParameters, Room
 from dovetail.operators.hashing.partitions import Hashes, HashPartitions, Stayed, joined, partitions_of
 from dovetail.operators.hashing.reported_pairs import ReportedPairs
 from dovetail.operators.hashing.runs import HashRun, HashRunWriter, Match, PartitionSnapshot, read_run
-from dovetail.operators.protocol import Manifest, Usage, Workspace
+from dovetail.operators.protocol import Approach, Manifest, Usage, Workspace
 from dovetail.storage.allocator import trim_heap
 from dovetail.storage.blocks import Block
 from dovetail.storage.budget import BUFFER
@@ -90,6 +91,14 @@ class SpillingHash:
         if condition.equalities or axes_of(condition):
             return None
         return "it needs an equality, a band or a distance in the plane between the two sides"
+
+    @staticmethod
+    def approach(graph: Graph) -> Approach:
+        condition = graph.condition
+        if condition.equalities:
+            return Approach(f"hash partitions by {conjunction(condition.equalities)}", condition.equalities)
+        driving = predicates_with_axes(condition)
+        return Approach(f"hash partitions by the cells of a grid of {conjunction(driving)}", driving)
 
     # Arriving
 

@@ -38,7 +38,7 @@ from dovetail.operators.multiway.expansion import Partial, Paths, Selectivities,
 from dovetail.operators.multiway.expected_results import ExpectedResultsPolicy
 from dovetail.operators.multiway.multiway import Multiway, MultiwayOperator
 from dovetail.operators.multiway.residents import Batch, Residents
-from dovetail.operators.protocol import Parameters, Workspace
+from dovetail.operators.protocol import Approach, Parameters, Workspace
 
 
 class BenefitPolicy:
@@ -144,6 +144,10 @@ class Miner(MultiwayOperator):
             f"every input needs an equality, a band or an inequality of numbers or times with another; {unreached[0]} "
             f"has none that leads to {graph.aliases[0]}"
         )
+
+    @staticmethod
+    def approach(graph: Graph) -> Approach:
+        return Approach("probes one input after the other; spills what gives the fewest results", graph.predicates)
 
     def arrive(self, number: int, batch: pa.RecordBatch) -> Iterator[Matches]:
         alias = self._state.graph.aliases[number]

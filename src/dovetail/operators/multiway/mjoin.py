@@ -30,7 +30,7 @@ from dovetail.kernels.hashing import hash_codes
 from dovetail.matching.links import links_of, shared_attribute
 from dovetail.operators.multiway.expansion import Selectivities
 from dovetail.operators.multiway.multiway import MultiwayOperator
-from dovetail.operators.protocol import Parameters, Workspace
+from dovetail.operators.protocol import Approach, Parameters, Workspace
 
 BUCKETS = 20
 
@@ -52,6 +52,10 @@ class Mjoin(MultiwayOperator):
         if shared_attribute(links_of(graph), graph.aliases) is not None:
             return None
         return "all inputs must be joined by equality of one attribute"
+
+    @staticmethod
+    def approach(graph: Graph) -> Approach:
+        return Approach("hash tables of all inputs on one attribute; spills partitions of it", graph.predicates)
 
     def arrive(self, number: int, batch: pa.RecordBatch) -> Iterator[Matches]:
         alias = self._state.graph.aliases[number]

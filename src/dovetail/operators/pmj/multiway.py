@@ -42,7 +42,7 @@ from dovetail.operators.pmj.memory import arriving
 from dovetail.operators.pmj.merge import Merge
 from dovetail.operators.pmj.runs import Items, Pages, Run, RunGroup, RunWriter
 from dovetail.operators.pmj.scheduler import MergeScheduler
-from dovetail.operators.protocol import INNER, TWO_AND_MORE, Manifest, Parameters, Usage, Workspace
+from dovetail.operators.protocol import INNER, TWO_AND_MORE, Approach, Manifest, Parameters, Usage, Workspace
 from dovetail.storage.blocks import Block
 from dovetail.storage.budget import BUFFER
 
@@ -142,6 +142,12 @@ class MultiPmj:
         if SweepReach.along(links_of(graph), graph.aliases) is not None:
             return None
         return "all inputs must be joined along one attribute, by equalities and bands"
+
+    @staticmethod
+    def approach(graph: Graph) -> Approach:
+        return Approach(
+            "progressive merge join of all inputs along one attribute; spills what does not fit", graph.predicates
+        )
 
     def arrive(self, number: int, batch: pa.RecordBatch) -> Iterator[Matches]:
         alias = self._graph.aliases[number]

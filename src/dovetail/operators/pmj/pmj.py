@@ -45,7 +45,7 @@ from dovetail.operators.pmj.run_builder import INDEX_BYTES, write_run
 from dovetail.operators.pmj.runs import NO_WORDS, Pages, RunGroup, Words
 from dovetail.operators.pmj.scheduler import STRICTNESS, MergeScheduler
 from dovetail.operators.pmj.sweep_order import COPIES, SweepOrder
-from dovetail.operators.protocol import TWO, Manifest, Parameters, Usage, Workspace
+from dovetail.operators.protocol import TWO, Approach, Manifest, Parameters, Usage, Workspace
 from dovetail.storage.blocks import Block
 from dovetail.storage.budget import BUFFER, Budget, Shares
 from dovetail.storage.row_store import RowStore
@@ -120,6 +120,11 @@ class Pmj:
         if SweepOrder.exists(condition):
             return None
         return "a merge join needs an order: an equality, inequality, band, overlap or distance between the sides"
+
+    @staticmethod
+    def approach(graph: Graph) -> Approach:
+        order = SweepOrder(graph.condition)
+        return Approach(f"progressive merge join; {order.text}; spills what does not fit", order.predicates)
 
     def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Matches]:
         yield from self._meeting

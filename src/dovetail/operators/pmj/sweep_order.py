@@ -52,7 +52,6 @@ from dovetail.kernels.z_order import (
 )
 from dovetail.matching.kernel_pairs import Flags
 from dovetail.matching.operands import equal_codes
-from dovetail.matching.strategy import choose_strategy
 from dovetail.operators.pmj.runs import Items
 
 Words = NDArray[np.int64]
@@ -323,7 +322,7 @@ class SweepOrder:
 
 def _class(condition: Condition, copies: int) -> tuple[_Class | Cubes, tuple[Predicate, ...]] | None:
     """How rows are placed on the line, and by which predicates."""
-    strategy = choose_strategy(condition)
+    strategy = condition.strategy
     if strategy.equal:
         return _Equal(tuple(strategy.equal_keys)), strategy.equal
     chosen = strategy.predicates[:1]

@@ -40,6 +40,13 @@ class WindowPositions(NamedTuple):
         return Extent(*ends)
 
 
+class Placement(NamedTuple):
+    """Where a batch is among all arrivals, for an operator that stores only some of them."""
+
+    positions: WindowPositions
+    stores: Flags | None = None  # which rows are stored, besides probing; None: all
+
+
 class Extent(NamedTuple):
     """The least and the greatest of each."""
 

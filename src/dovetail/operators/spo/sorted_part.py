@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from dovetail.condition import Condition, Less, Overlap, keyed_rows
 from dovetail.condition.expression import type_of
+from dovetail.condition.strategy import Strategy, keys_of
 from dovetail.core.codes import is_fixed, order_codes
 from dovetail.core.rows import Rows, Side, take_rows
 from dovetail.kernels import ordered_part, three_inequalities, two_inequalities
@@ -29,7 +30,6 @@ from dovetail.matching.kernel_pairs import Flags, Prepared
 from dovetail.matching.matcher import Part, Parts, build_matcher, most_selective
 from dovetail.matching.operands import Words, equal_codes, read_operands
 from dovetail.matching.preparation import OPERATORS, overlap_operators
-from dovetail.matching.strategy import Strategy, choose_strategy, keys_of, to_check
 
 SAMPLE = 1024  # rows of each side that decide between inequalities
 ORDERS = ("first_order", "first_codes", "second_order", "second_codes", "second_to_first", "first_to_second")
@@ -72,7 +72,7 @@ class PartBuilder:
 
     def __init__(self, condition: Condition) -> None:
         self._condition = condition
-        self._drive = choose_strategy(condition)
+        self._drive = condition.strategy
         self._ways = tuple(_ways(self._drive))
 
     def keep(self, batch: pa.RecordBatch, probes: pa.RecordBatch | None = None) -> SortedPart:
@@ -127,7 +127,7 @@ class PartBuilder:
         way = self._ways[kept.way]
         rows, arranged = probing.arranged(kept.way)
         join = ordered_part.probe(arranged, kept.part, way.operators)
-        checks = to_check(self._condition, way.strategy.predicates)
+        checks = self._condition.conjuncts_beside(way.strategy.predicates)
         return Parts(batches, (Part(Prepared(two_inequalities, join), (rows, kept.rows), checks),))
 
     def arrange(self, batch: pa.RecordBatch, way: int) -> tuple[Rows, Arranged]:

@@ -34,10 +34,11 @@ from dovetail.condition.graph import Graph
 from dovetail.condition.mirror import mirrored
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Matches, Rows, Side, take_rows
-from dovetail.operators.protocol import TWO, Manifest, Parameters, Usage, Workspace
+from dovetail.operators.protocol import TWO, Approach, Manifest, Parameters, Usage, Workspace
 from dovetail.operators.spo.positions import (
     Extent,
     Flags,
+    Placement,
     WindowPositions,
     Words,
     closed,
@@ -98,14 +99,26 @@ class Spo:
     def refuses(graph: Graph) -> str | None:
         return None
 
-    def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Matches]:
+    @staticmethod
+    def approach(graph: Graph) -> Approach:
+        strategy = graph.condition.strategy
+        return Approach("sorted runs of both sides, kept in memory", (*strategy.equal, *strategy.predicates))
+
+    def arrive(self, side: Side, batch: pa.RecordBatch, placement: Placement | None = None) -> Iterator[Matches]:
+        """Rows arrive next, or at a placement among arrivals that this operator does not see all of.
+
+        Nothing that was placed expires before `expire`.
+        """
+        if placement is not None:
+            yield from self._admit(side, batch, *placement)
+            return
         if self._self_join:
             yield from self._arrive_twice(side, batch)
             return
         own = np.arange(self._arrived[side], self._arrived[side] + batch.num_rows)
         other = np.full(batch.num_rows, self._arrived[side.other])
         self._arrived[side] += batch.num_rows
-        yield from self.admit(side, batch, WindowPositions(own + other, own, other))
+        yield from self._admit(side, batch, WindowPositions(own + other, own, other))
         if not self._window.by_time:
             yield from self.expire(sum(self._arrived))
 
@@ -117,18 +130,14 @@ class Spo:
         self._arrived = [first + batch.num_rows] * 2
         numbers = np.arange(first, first + batch.num_rows)
         for role in Side:
-            yield from self.admit(role, batch, WindowPositions(numbers, numbers, numbers))
+            yield from self._admit(role, batch, WindowPositions(numbers, numbers, numbers))
         if not self._window.by_time:
             yield from self.expire(self._arrived[0])
 
-    def admit(
+    def _admit(
         self, side: Side, batch: pa.RecordBatch, places: WindowPositions, stores: Flags | None = None
     ) -> Iterator[Matches]:
-        """Rows with their places among all arrivals; a window of time reads them from the rows.
-
-        Where rows are dealt out to several operators, only those flagged by `stores` are kept here. Nothing expires
-        before `expire` or `advance`.
-        """
+        """Probe with rows, then store them. A window of time reads their positions from the rows."""
         yield from self._timeless(side, batch)
         batch, places, stores = self._on_time(side, batch, places, stores)
         if not batch.num_rows:
@@ -170,11 +179,6 @@ class Spo:
         """Rows that are not late, placed by the window."""
         return self._on_time(side, batch, places, None)[:2]
 
-    def advance(self, arrived: tuple[int, int], horizon: int) -> Iterator[Matches]:
-        """So many rows of each side have arrived anywhere, and those to come are not before the horizon."""
-        self._arrived = list(arrived)
-        return self.expire(horizon)
-
     def end(self, side: Side) -> None:
         return
 
@@ -186,8 +190,13 @@ class Spo:
         for run in self._runs[Side.LEFT]:
             yield from self._closed(run, np.ones(run.rows, np.bool_))
 
-    def expire(self, watermark: int) -> Iterator[Matches]:
-        """Rows to come are at the watermark or behind it: arrivals, or microseconds."""
+    def expire(self, watermark: int, arrived: tuple[int, int] | None = None) -> Iterator[Matches]:
+        """Rows to come are at the watermark or behind it: arrivals, or microseconds.
+
+        `arrived` is how many rows of each side there have been anywhere, if some of them were not seen here.
+        """
+        if arrived is not None:
+            self._arrived = list(arrived)
         self._horizon = max(self._horizon, watermark)
         for side in Side:
             runs = self._runs[side]

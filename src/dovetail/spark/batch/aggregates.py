@@ -32,7 +32,8 @@ from dovetail.spark.joins import checked_window, join_bound, window_join
 from dovetail.spark.session.options import Options
 from dovetail.spark.session.worker_python import prepare_workers
 from dovetail.spark.session.workers import settle
-from dovetail.spark.streaming.windowed import join_windowed
+from dovetail.spark.streaming.streams import join_streams
+from dovetail.spark.streaming.window_join import window_inputs
 
 Wanted = tuple[tuple[Aggregate, ...], tuple[GroupColumn, ...]]
 
@@ -110,7 +111,7 @@ def _windowed(
     fields = [*left.schema.fields, *answers.fields]
     plan = plan_join(bound.condition, facts=InputFacts("stream", on_spark=True, window=window))
     join = window_join((left, right), bound, plan, window, options, output)
-    joined = join_windowed(bound.frames, replace(join, aggregates=wanted), carried_schema(fields))
+    joined = join_streams(window_inputs(bound.frames, join), replace(join, aggregates=wanted), carried_schema(fields))
     return after_join(joined, bound, fields)
 
 

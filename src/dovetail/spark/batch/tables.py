@@ -19,7 +19,6 @@ from pyspark.sql.types import GeographyType, GeometryType, MapType, StructField,
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
 from dovetail.execution.tasks import Joining, Work
-from dovetail.matching import choose_strategy
 from dovetail.operators.registry import operator_class
 from dovetail.planning.plan import Choice, JoinPlan
 from dovetail.planning.planner import with_estimate
@@ -74,8 +73,7 @@ def look_at(bound: Bound, plan: JoinPlan, options: Options, listed: bool = True)
     partitions = shuffle_partitions(bound.frames[0])
     if not options.sample:
         return plan, Look(None, options.cells or min(partitions, FEWEST_TASKS))
-    strategy = choose_strategy(plan.condition)
-    samples = sample_sides(bound.frames, plan.condition, strategy)
+    samples = sample_sides(bound.frames, plan.condition)
     plan = with_estimate(plan, samples)
     return plan, Look(samples, options.cells or tasks_for(bound, plan, partitions, listed), listed)
 
@@ -96,21 +94,20 @@ def tasks_for(bound: Bound, plan: JoinPlan, partitions: int, listed: bool = True
 
 def route(plan: JoinPlan, look: Look) -> Routed:
     """Choose the router for the plan's join type."""
-    condition, strategy = plan.condition, choose_strategy(plan.condition)
-    by_operator = not plan.at_rest and plan.operator.name == "nested_loop"
-    if look.samples is None or by_operator:
-        return _unseen(plan, look, by_operator)
-    task = Task(condition, strategy, look.samples, look.tasks, unique_side(plan.how), look.listed)
+    any_pair = not plan.at_rest and not plan.driven  # the operator compares every row with every other
+    if look.samples is None or any_pair:
+        return _unseen(plan, look, any_pair)
+    task = Task(plan.condition, look.samples, look.tasks, unique_side(plan.how), look.listed)
     routing = choose_router(task)
     task_of = in_tasks(routing.loads, look.tasks)
     plan = replace(plan, router=routing.choice, cells=routing.router.cells, tasks=len(set(task_of)))
     return Routed(plan, routing.router, task_of, _smaller(plan))
 
 
-def _unseen(plan: JoinPlan, look: Look, by_operator: bool) -> Routed:
+def _unseen(plan: JoinPlan, look: Look, any_pair: bool) -> Routed:
     """By hash, or any row with any other."""
     router: Router
-    if plan.condition.equalities and not by_operator:
+    if plan.condition.equalities and not any_pair:
         router = HashRouter(plan.condition, look.tasks)
         choice = Choice("hash", "equal keys share a cell")
     else:

@@ -37,7 +37,6 @@ from dovetail.execution.chunked import chunk_size
 from dovetail.execution.in_process import Step
 from dovetail.execution.output import output_schema
 from dovetail.execution.tasks import Aggregating, Joining, Work
-from dovetail.matching import choose_strategy
 from dovetail.planning.plan import JoinPlan
 from dovetail.planning.planner import DIAG, InputFacts, plan_join, with_estimate
 from dovetail.planning.statistics import SAMPLE, Samples, estimated_pairs
@@ -251,7 +250,7 @@ class _Waves:
     def _scouted(self, files: WaveFiles) -> WaveLog:
         """Look at both sides, and let a few rows meet a whole side."""
         log, condition, samples = WaveLog(self._layout()), self._bound.condition, self._samples
-        pairs = estimated_pairs(condition, choose_strategy(condition), self._few)
+        pairs = estimated_pairs(condition, self._few)
         sent = send_scouts(
             self._bound.frames, condition, samples, pairs, self._options.seed, self._work_in(files, SCOUTED_BYTES)
         )
@@ -264,9 +263,11 @@ class _Waves:
 
     @cached_property
     def _samples(self) -> Samples:
-        condition, strategy = self._bound.condition, choose_strategy(self._bound.condition)
-        by_pair = strategy.kind == "none" and not strategy.equal  # it takes the square of the sample to see anything
-        return sample_sides(self._bound.frames, condition, strategy, SAMPLE if by_pair else SAMPLED_ROWS)
+        condition = self._bound.condition
+        by_pair = (
+            condition.strategy.kind == "none" and not condition.equalities
+        )  # it takes the square of the sample to see anything
+        return sample_sides(self._bound.frames, condition, SAMPLE if by_pair else SAMPLED_ROWS)
 
     @property
     def _few(self) -> Samples:
@@ -276,7 +277,7 @@ class _Waves:
     @property
     def _task(self) -> Task:
         condition = self._bound.condition
-        return Task(condition, choose_strategy(condition), self._samples, max(1, self._options.cells // 2))
+        return Task(condition, self._samples, max(1, self._options.cells // 2))
 
     def _drawn(self, files: WaveFiles, scouts: FirstResults | None) -> Drawn:
         """Write the blocks, and draw the order of the cells."""

@@ -17,7 +17,6 @@ from pyspark.sql import DataFrame, Row
 
 from dovetail.condition import Condition
 from dovetail.core.rows import Side, empty_batch, take_rows
-from dovetail.matching import Strategy
 from dovetail.planning.statistics import SAMPLE, Reach, Sample, Samples, measure, sampled_columns
 from dovetail.spark.exchange.packing import Rewrite, as_planned, collected, from_bytes, to_bytes
 from dovetail.spark.session.workers import settle
@@ -26,9 +25,7 @@ SAMPLED = "side tinyint, rows bigint, sample binary, boxes binary, longest array
 MEASURED_ROWS = 1000
 
 
-def sample_sides(
-    frames: tuple[DataFrame, DataFrame], condition: Condition, strategy: Strategy, size: int = SAMPLE
-) -> Samples:
+def sample_sides(frames: tuple[DataFrame, DataFrame], condition: Condition, size: int = SAMPLE) -> Samples:
     """What one pass over both sides shows, as one Spark job; `size` rows of either at most."""
     keys, sampled = [], []
     for side in Side:
@@ -37,14 +34,14 @@ def sample_sides(
         positions = [schema.names.index(name) for name in names]
         keys.append(pa.schema([schema.field(i) for i in positions]))
         selected = frames[side].select(*(frames[side].columns[i] for i in positions))
-        sampled.append(selected.mapInArrow(sampler(condition, strategy, side, keys[side], size), SAMPLED))
+        sampled.append(selected.mapInArrow(sampler(condition, side, keys[side], size), SAMPLED))
     found = sampled[0].unionAll(sampled[1]).collect()
-    ordered = len(strategy.ordered_keys)
+    ordered = len(condition.strategy.ordered_keys)
     left, right = (_one_sample([row for row in found if row.side == side], keys[side], ordered, size) for side in Side)
     return left, right
 
 
-def sampler(condition: Condition, strategy: Strategy, side: Side, schema: pa.Schema, size: int) -> Rewrite:
+def sampler(condition: Condition, side: Side, schema: pa.Schema, size: int) -> Rewrite:
     def sample(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         # Seeds differ: two samples of one table must not be the same rows.
@@ -55,7 +52,7 @@ def sampler(condition: Condition, strategy: Strategy, side: Side, schema: pa.Sch
         for batch in collected(batches):
             new = as_planned(batch, schema)
             rows += new.num_rows
-            measured = measure(condition, strategy, side, new)
+            measured = measure(condition, side, new)
             reached = measured if reached is None else reached if measured is None else reached + measured
             drawn = rng.random(new.num_rows)
             low = np.flatnonzero(drawn < ranks.max()) if len(ranks) == size else np.arange(new.num_rows)

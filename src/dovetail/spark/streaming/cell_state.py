@@ -10,13 +10,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
+import pandas as pd
+import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from dovetail.operators.protocol import JoinOperator, Manifest
+from dovetail.spark.exchange.packing import to_bytes
+from dovetail.spark.session.workers import settle
 from dovetail.spark.streaming.state_dir import check_layout
+from dovetail.spark.streaming.stream_join import CellJoin
 from dovetail.storage.segments import SegmentStore
 
 SCHEMA = "manifest string"
@@ -63,6 +69,39 @@ class CellState:
     def note(self, notes: Any) -> None:
         """Keep other notes, with the operator as it was."""
         self._value.update((json.dumps({**(self._stored or {}), "notes": notes}),))
+
+
+Join = TypeVar("Join", bound=CellJoin)
+
+
+class CellProcessor(StatefulProcessor, Generic[Join]):
+    """Runs the cells of one Spark task, one micro-batch at a time. Rows out are packed results, and figures."""
+
+    def __init__(self, join: Join) -> None:
+        self._join = join
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._handle = handle
+        self._manifest = handle.getValueState("manifest", SCHEMA)
+
+    def close(self) -> None:
+        settle()
+
+    def _state(self, cell: int) -> CellState:
+        """What the last micro-batch has left of a cell."""
+        join, setting = self._join, self._join.setting
+        directory = cell_directory(setting.state_dir, setting.metrics, join.layout, cell)
+        return CellState(self._manifest, directory, stay_mapped=not join.keeps_to_memory)
+
+    def _packed(self, batch: pa.RecordBatch) -> pd.DataFrame:
+        return self._row(to_bytes(batch).to_pybytes(), *(0 for _ in self._join.figures))
+
+    def _figures(self, *values: int) -> pd.DataFrame:
+        return self._row(None, *values)
+
+    def _row(self, payload: bytes | None, *values: int) -> pd.DataFrame:
+        figures = zip(self._join.figures, values, strict=True)
+        return pd.DataFrame({"payload": [payload], **{name: [value] for name, value in figures}})
 
 
 def cell_directory(state_dir: str, name: str, layout: dict[str, Any], cell: int) -> Path:

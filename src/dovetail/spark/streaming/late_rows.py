@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from dovetail.spark.streaming.listening import add_listener
-from dovetail.spark.streaming.window_plan import FIGURES
+from dovetail.spark.streaming.window_join import FIGURES
 
 log = logging.getLogger("dovetail.spark")
 

@@ -21,8 +21,8 @@ from dovetail.routing.hypercube import hypercube
 from dovetail.spark.batch.tables import shuffle_partitions
 from dovetail.spark.session.options import AVAILABLE, SOURCE, Options, check_told
 from dovetail.spark.sources.columns import END
-from dovetail.spark.streaming.cell import Setting, StreamJoin
 from dovetail.spark.streaming.state_dir import state_directory, use_rocksdb
+from dovetail.spark.streaming.stream_join import Setting, StreamJoin
 from dovetail.spark.streaming.streams import join_streams
 
 MARK = "__end"

@@ -7,8 +7,10 @@
                                   +-- state_dir:   segments, written before the manifest that names them
 
 A micro-batch restores the operator from the manifest, lets the new rows arrive, freezes what is new into segments and
-stores the next manifest (cell_state.py). What a cell does is in cell.py. `end` recognises each input's
-end-of-stream marker row; marker rows are not joined, they tell all cells that their input has ended.
+stores the next manifest (cell_state.py). What a cell does is in cell.py, within windows in window_cell.py.
+
+`end` recognises each input's end-of-stream marker row; marker rows are not joined, they tell all cells that their input
+has ended.
 """
 
 from __future__ import annotations
@@ -26,13 +28,17 @@ from pyspark.sql.types import StructType
 from dovetail.errors import PlanError
 from dovetail.spark.exchange.packing import ARROW_PACKED, PACKED, Rewrite, from_bytes
 from dovetail.spark.session.workers import settle
-from dovetail.spark.streaming.cell import FIGURES, RESULTS, JoinProcessor, StreamJoin
+from dovetail.spark.streaming.cell import JoinProcessor
 from dovetail.spark.streaming.state_dir import cap_arrow_batch_bytes
+from dovetail.spark.streaming.stream_join import StreamJoin
+from dovetail.spark.streaming.window_cell import WindowProcessor
+from dovetail.spark.streaming.window_join import WindowJoin
 from dovetail.storage.allocator import stay_small, trim_heap
 
 
-def join_streams(frames: Sequence[DataFrame], join: StreamJoin, schema: StructType) -> DataFrame:
+def join_streams(frames: Sequence[DataFrame], join: StreamJoin | WindowJoin, schema: StructType) -> DataFrame:
     """The join as a streaming DataFrame, for any sink. Where inputs tell their end, each has one more column."""
+    processor = WindowProcessor(join) if isinstance(join, WindowJoin) else JoinProcessor(join)
     if join.keeps_to_memory:
         cap_arrow_batch_bytes(frames[0].sparkSession, join.pack_bytes)
     packed = []
@@ -45,15 +51,15 @@ def join_streams(frames: Sequence[DataFrame], join: StreamJoin, schema: StructTy
         reduce(DataFrame.unionAll, packed)
         .groupBy("cell")
         .transformWithStateInPandas(
-            statefulProcessor=JoinProcessor(join),
-            outputStructType=RESULTS,
+            statefulProcessor=processor,
+            outputStructType="payload binary, " + ", ".join(f"{figure} bigint" for figure in join.figures),
             outputMode="Append",
             timeMode="ProcessingTime" if join.has_timers else "None",
         )
     )
     name = join.setting.metrics
     try:
-        watched = joined.observe(name, *(F.sum(figure).alias(figure) for figure in FIGURES))
+        watched = joined.observe(name, *(F.sum(figure).alias(figure) for figure in join.figures))
     except AnalysisException as error:  # its name is also the name of its state, so that it must be unique
         raise PlanError(
             f"a query has two joins called {name!r}: give one of them another name, as in metrics='second'."

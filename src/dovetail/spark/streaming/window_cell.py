@@ -16,39 +16,29 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from numpy.typing import NDArray
 from pyspark import TaskContext
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, TimerValues
+from pyspark.sql.streaming.stateful_processor import TimerValues
 
-from dovetail.condition.graph import Graph
 from dovetail.core.metrics import Counters
-from dovetail.core.rows import Side, empty_batch, take_rows
+from dovetail.core.rows import Arrival, Side, Watermark, empty_batch, take_rows
+from dovetail.execution.driver import Driver, Found
 from dovetail.execution.output import result_batches
 from dovetail.operators.protocol import Workspace
-from dovetail.operators.spo.positions import WindowPositions
+from dovetail.operators.spo.positions import Placement
 from dovetail.operators.spo.spo import Spo, event_times
 from dovetail.operators.spo.window_aggregate import WindowAggregate
-from dovetail.spark.exchange.packing import collected, to_bytes
-from dovetail.spark.session.workers import settle
+from dovetail.spark.exchange.packing import collected
 from dovetail.spark.streaming.arrival_order import NEVER, Ordered, in_order, packets, placed
-from dovetail.spark.streaming.cell_state import SCHEMA, CellState, cell_directory
-from dovetail.spark.streaming.window_plan import FIGURES, WindowJoin
+from dovetail.spark.streaming.cell_state import CellProcessor
+from dovetail.spark.streaming.window_join import WindowJoin, newest_time
 from dovetail.storage.budget import Budget
 from dovetail.storage.segments import SegmentStore
-from dovetail.window import Window
 
 Arrived = tuple[Ordered, Ordered]
 
 
-class WindowProcessor(StatefulProcessor):
+class WindowProcessor(CellProcessor[WindowJoin]):
     """Runs `spo` on one cell, one micro-batch at a time."""
-
-    def __init__(self, join: WindowJoin) -> None:
-        self._join = join
-
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        self._handle = handle
-        self._manifest = handle.getValueState("manifest", SCHEMA)
 
     def handleInputRows(
         self, key: Any, rows: Iterator[pd.DataFrame], timerValues: TimerValues
@@ -65,21 +55,23 @@ class WindowProcessor(StatefulProcessor):
 
     def _step(self, label: int, sides: Arrived, now: int) -> Iterator[pd.DataFrame]:
         """One micro-batch: from the manifest of the last one to the next."""
-        cell = self._join.labels.index(label)
-        join = self._join
-        kept = CellState(self._manifest, cell_directory(join.state_dir, join.metrics, join.layout, label))
-        counters = Counters()
-        operator = Spo(self._workspace(kept.segments, counters))
+        cell, kept = self._join.labels.index(label), self._state(label)
+        workspace = self._workspace(kept.segments)
+        operator = Spo(workspace)
         state = _Progress.read(kept.notes)
         kept.restore(operator)
         started = time.perf_counter()
         late = late_rows(self._join, sides, operator.horizon)
         timer, idle = self._timer(state), state.hear(sides, now)
-        work = self._aggregates if self._join.aggregates else self._results
+        driver = Driver(operator, workspace)
+        if self._join.aggregates:
+            batches = self._aggregates(driver, operator, state, cell, sides)
+        else:
+            batches = self._results(driver, state, cell, sides)
         matches = 0
-        for batch in collected(work(operator, state, cell, sides)):
+        for batch in collected(batches):
             matches += batch.num_rows
-            yield _row(to_bytes(batch).to_pybytes())
+            yield self._packed(batch)
         if self._join.has_timers:
             if not idle and not kept.is_new:
                 self._handle.deleteTimer(timer)
@@ -89,61 +81,60 @@ class WindowProcessor(StatefulProcessor):
         costs = operator.costs
         spent = (costs.probe_seconds, costs.merge_seconds, time.perf_counter() - started)
         micros = (int(1e6 * seconds) for seconds in spent)
-        yield _row(None, matches, operator.usage.resident_rows, late, counters.merges, *micros)
+        yield self._figures(matches, operator.usage.resident_rows, late, workspace.counters.merges, *micros)
 
     def _timer(self, state: _Progress) -> int:
         """When it expires: a pause after the last news."""
         return state.heard_ms + max(1, (self._join.window.idle or 0) // 1000)
 
-    def close(self) -> None:
-        settle()
-
-    def _workspace(self, segments: SegmentStore, counters: Counters) -> Workspace:
-        plan = self._join.plan
+    def _workspace(self, segments: SegmentStore) -> Workspace:
+        plan, counters = self._join.plan, Counters()
         parameters = {"window": self._join.window, "how": plan.how, "self_join": self._join.self_join}
         budget = Budget(plan.memory_bytes, "bytes", counters)
-        return Workspace(Graph.of(plan.condition), budget, segments, 1 << 16, counters, parameters=parameters)
+        return Workspace(plan.graph, budget, segments, 1 << 16, counters, parameters=parameters)
 
-    def _results(self, operator: Spo, state: _Progress, cell: int, sides: Arrived) -> Iterator[pa.RecordBatch]:
+    def _results(self, driver: Driver, state: _Progress, cell: int, sides: Arrived) -> Iterator[pa.RecordBatch]:
         """The join's results."""
         for side in Side:
-            batch, places, stores = self._share(state, cell, side, sides[side])
-            for results in operator.admit(side, batch, places, stores):
-                yield from result_batches(results, self._join.schema, drop=self._join.drop)
+            batch, placement = self._share(state, cell, side, sides[side])
+            yield from self._rows(driver.handle(Arrival(side, batch, placement)))
         state.count(sides)
-        for results in operator.advance(state.arrived, state.horizon(self._join)):
+        yield from self._rows(driver.handle(Watermark(state.horizon(self._join), state.arrived)))
+
+    def _rows(self, found: Iterator[Found]) -> Iterator[pa.RecordBatch]:
+        for _, results in found:
             yield from result_batches(results, self._join.schema, drop=self._join.drop)
 
-    def _aggregates(self, operator: Spo, state: _Progress, cell: int, sides: Arrived) -> Iterator[pa.RecordBatch]:
+    def _aggregates(
+        self, driver: Driver, operator: Spo, state: _Progress, cell: int, sides: Arrived
+    ) -> Iterator[pa.RecordBatch]:
         """Left rows with aggregates over the right rows that came before them. Only right rows are kept."""
-        batch, places, _ = self._share(state, cell, Side.RIGHT, sides[Side.RIGHT])
-        for _ in operator.admit(Side.RIGHT, batch, places):
-            pass  # there are no left rows to meet
+        batch, placement = self._share(state, cell, Side.RIGHT, sides[Side.RIGHT])
+        for _ in driver.handle(Arrival(Side.RIGHT, batch, placement)):
+            pass  # no left rows are resident
         aggregate = WindowAggregate(operator, self._join.aggregates, self._join.schema)
-        batch, places, _ = self._share(state, cell, Side.LEFT, sides[Side.LEFT])
-        yield aggregate.over(batch, places)
+        batch, placement = self._share(state, cell, Side.LEFT, sides[Side.LEFT])
+        yield aggregate.over(batch, placement.positions)
         state.count(sides)
-        for _ in operator.advance(state.arrived, state.horizon(self._join)):
+        for _ in driver.handle(Watermark(state.horizon(self._join), state.arrived)):
             pass
 
-    def _share(
-        self, state: _Progress, cell: int, side: Side, rows: Ordered
-    ) -> tuple[pa.RecordBatch, WindowPositions, NDArray[np.bool_] | None]:
-        """The rows that look for partners in this cell, and which of them it keeps (None: all)."""
+    def _share(self, state: _Progress, cell: int, side: Side, rows: Ordered) -> tuple[pa.RecordBatch, Placement]:
+        """The rows that probe in this cell, and which of them it stores."""
         batch = rows.batch
         if batch is None:
             batch = empty_batch(self._join.plan.condition.schema(side))
         places = placed(side, rows, state.arrived, self._join.self_join)
         if self._join.router is not None:
-            return batch, places, None
+            return batch, Placement(places)
         if self._join.in_turns:
-            return batch, places, (rows.numbers + _batch_id()) % self._join.cells == cell
+            return batch, Placement(places, (rows.numbers + _batch_id()) % self._join.cells == cell)
         if side is Side.RIGHT:
-            return batch, places, None
+            return batch, Placement(places)
         # Neighbours by arrival: then fewer of the right rows are before some of them and behind others.
         homes = rows.own * self._join.cells // max(1, rows.size)
         chosen = np.flatnonzero((homes + _batch_id()) % self._join.cells == cell)
-        return take_rows(batch, chosen), places.of(chosen), None
+        return take_rows(batch, chosen), Placement(places.of(chosen))
 
 
 class _Progress:
@@ -190,13 +181,6 @@ class _Progress:
         return [*self.arrived, list(self.newest), self.heard_ms]
 
 
-def newest_time(window: Window, side: Side, batch: pa.RecordBatch | None) -> int:
-    """The newest event time of rows in the role of a side."""
-    if window.on is None or batch is None:
-        return NEVER
-    return int(event_times(batch.column(window.on[side])).max(initial=NEVER))
-
-
 def late_rows(join: WindowJoin, sides: Arrived, horizon: int) -> int:
     """How many rows come behind the horizon. Those of a self-join are on both sides, and are counted once."""
     late = 0
@@ -205,11 +189,6 @@ def late_rows(join: WindowJoin, sides: Arrived, horizon: int) -> int:
             times = event_times(rows.batch.column(join.window.on[side]))
             late += int((rows.tells & (times < horizon) & (times > NEVER)).sum())
     return late
-
-
-def _row(payload: bytes | None, *figures: int) -> pd.DataFrame:
-    values = figures or (0,) * len(FIGURES)
-    return pd.DataFrame({"payload": [payload], **{n: [v] for n, v in zip(FIGURES, values, strict=True)}})
 
 
 def _batch_id() -> int:

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dovetail.condition import (
+from dovetail.condition.expression import Expression, type_of
+from dovetail.condition.predicates import (
     Band,
-    Condition,
     Distance,
     Equal,
-    Expression,
     Less,
     NotEqual,
     Overlap,
     Predicate,
     Rectangles,
 )
-from dovetail.condition.expression import type_of
 from dovetail.core.codes import is_fixed
-from dovetail.matching.operands import KeyPair
+
+KeyPair = tuple[Expression, Expression]
+"""What is compared with what: of the left side, of the right side."""
 
 KINDS = (
     "rectangles",
@@ -68,10 +68,10 @@ def keys_of(predicate: Predicate) -> list[KeyPair]:
     return [(predicate.left, predicate.right)]
 
 
-def choose_strategy(condition: Condition) -> Strategy:
+def choose_strategy(predicates: Sequence[Predicate]) -> Strategy:
     """The class of predicate with the best kernel, beside all equalities."""
-    kind, predicates = _class([p for p in condition.predicates if not isinstance(p, Equal)])
-    return Strategy(kind, condition.equalities, predicates)
+    kind, driving = _class([p for p in predicates if not isinstance(p, Equal)])
+    return Strategy(kind, tuple(p for p in predicates if isinstance(p, Equal)), driving)
 
 
 def _class(predicates: Sequence[Predicate]) -> tuple[str, tuple[Predicate, ...]]:
@@ -102,9 +102,3 @@ def _is_plain(overlap: Overlap) -> bool:
     """Whether all four borders have codes that can be compared with each other."""
     borders = {type_of(e) for e in (overlap.left.low, overlap.left.high, overlap.right.low, overlap.right.high)}
     return len(borders) == 1 and is_fixed(borders.pop())
-
-
-def to_check(condition: Condition, covered: Sequence[Predicate]) -> tuple[Expression, ...]:
-    """What remains to be checked on candidates that satisfy the covered predicates."""
-    sources = {source for predicate in covered for source in predicate.source}
-    return tuple(conjunct for conjunct in condition.conjuncts if conjunct not in sources)

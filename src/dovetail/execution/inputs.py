@@ -1,0 +1,143 @@
+"""From what users give as inputs to the inputs of a join in process, and to its plan."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from dovetail.condition import On, parse
+from dovetail.condition.graph import parse_graph
+from dovetail.core.tables import arrow_table
+from dovetail.diag.choice import ScanDiagonals
+from dovetail.errors import InputError, PlanError
+from dovetail.planning.plan import JoinPlan
+from dovetail.planning.planner import InputFacts, TableSize, plan_join
+from dovetail.sources.local import Local, as_input, joined_schema
+from dovetail.sources.parquet_files import parquet_source
+from dovetail.sources.scans import Scan, TableScan, as_scan
+from dovetail.storage.budget import parse_bytes
+
+FEWEST = 3  # inputs of a join of several
+
+
+def plan_tables(
+    left: Any,
+    right: Any,
+    on: On,
+    how: str,
+    memory: str | int | None,
+    algorithm: str,
+    options: dict[str, Any],
+    *,
+    look: bool = False,
+) -> tuple[JoinPlan, tuple[Scan, Scan]]:
+    """The plan of a join of tables, and both inputs. Files are looked at: clustered alike, they need not be loaded."""
+    scans = (scan(left), scan(right))
+    condition = parse(on, scans[0].schema, scans[1].schema, in_process=True)
+    facts = InputFacts(diagonal=ScanDiagonals(scans, look))
+    plan = plan_join(condition, how, facts, algorithm=algorithm, memory_bytes=bytes_of(memory), parameters=options)
+    return plan, scans
+
+
+def plan_progressive(
+    left: Any,
+    right: Any,
+    on: On,
+    how: str,
+    memory: str | int | None,
+    algorithm: str,
+    workers: int,
+    options: dict[str, Any],
+    *,
+    look: bool = False,
+) -> tuple[JoinPlan, tuple[Any, Any]]:
+    """The plan of a progressive join, and both inputs: tables, or sources of rows that are still to come."""
+    if workers < 1:
+        raise InputError(f"workers must be 1 or more; got {workers}.")
+    if workers > 1 and algorithm == "diag":
+        raise PlanError("diag has one worker only.")
+    inputs = (parquet_source(left) or as_input(left), parquet_source(right) or as_input(right))
+    if left is right and isinstance(inputs[0], Local):
+        raise InputError("both sides are the same reader, whose rows come only once: give two, or a table.")
+    schemas = [joined_schema(rows) for rows in inputs]
+    condition = parse(on, schemas[0], schemas[1], in_process=True)
+    scans = both_scans(inputs)
+    facts = InputFacts(
+        "progressive",
+        size=_size(inputs) if workers == 1 else None,  # the part of a worker is not known
+        diagonal=None if scans is None else ScanDiagonals(scans, look),
+    )
+    plan = plan_join(condition, how, facts, algorithm=algorithm, memory_bytes=bytes_of(memory), parameters=options)
+    return plan, inputs
+
+
+def plan_several(
+    inputs: Mapping[str, Any],
+    on: str | Sequence[str],
+    how: str,
+    facts: InputFacts,
+    memory: str | int | None,
+    algorithm: str,
+    options: Mapping[str, Any],
+) -> tuple[JoinPlan, dict[str, Any]]:
+    """The plan of a join of several inputs, and the inputs: tables, or sources where rows are still to come."""
+    if facts.kind == "progressive":
+        found = {alias: parquet_source(rows) or as_input(rows) for alias, rows in inputs.items()}
+        readers = [id(inputs[alias]) for alias, rows in found.items() if isinstance(rows, Local)]
+        if len(set(readers)) < len(readers):
+            raise InputError("two inputs are the same reader, whose rows come only once: give two, or a table.")
+        schemas = {alias: joined_schema(rows) for alias, rows in found.items()}
+    else:
+        found = {alias: scan(rows).to_table() for alias, rows in inputs.items()}
+        schemas = {alias: table.schema for alias, table in found.items()}
+    graph = parse_graph(on, schemas)
+    return plan_join(graph, how, facts, algorithm=algorithm, memory_bytes=bytes_of(memory), parameters=options), found
+
+
+def named_inputs(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Several inputs by names that a condition can use."""
+    if not isinstance(inputs, Mapping):
+        raise InputError(f"the inputs are a dictionary of names and tables; got {type(inputs).__name__}.")
+    if len(inputs) < FEWEST:
+        raise InputError(
+            f"a join of several inputs takes {FEWEST} and more; got {len(inputs)}. For two: dovetail.join."
+        )
+    for alias in inputs:
+        if not re.fullmatch(r"[A-Za-z_]\w*", str(alias)):
+            raise InputError(f"{alias!r} cannot be the name of an input: use letters, digits and underscores.")
+    if len({alias.casefold() for alias in inputs}) < len(inputs):
+        raise InputError(f"names of inputs differ in case only: {', '.join(inputs)}.")
+    return inputs
+
+
+def both_scans(inputs: tuple[Any, Any]) -> tuple[Scan, Scan] | None:
+    """Both inputs, if they are at rest."""
+    left, right = as_scan(inputs[0]), as_scan(inputs[1])
+    return None if left is None or right is None else (left, right)
+
+
+def _size(inputs: tuple[Any, Any]) -> TableSize | None:
+    """What both tables take in memory; None, if rows are still to come, or copies of them may take more."""
+    if not all(isinstance(rows, pa.Table) and not any(map(_is_encoded, rows.schema.types)) for rows in inputs):
+        return None
+    return TableSize(sum(rows.num_rows for rows in inputs), sum(rows.nbytes for rows in inputs))
+
+
+def _is_encoded(type_: pa.DataType) -> bool:
+    """Whether values are in a dictionary, which every batch of rows has for itself."""
+    inner = (type_.field(number).type for number in range(type_.num_fields))
+    return pa.types.is_dictionary(type_) or any(map(_is_encoded, inner))
+
+
+def bytes_of(memory: str | int | None) -> int | None:
+    return None if memory is None else parse_bytes(memory)
+
+
+def scan(rows: Any) -> Scan:
+    """Tables, and Parquet files by path or as a dataset."""
+    if isinstance(rows, Scan):
+        return rows
+    return parquet_source(rows) or TableScan(arrow_table(rows))

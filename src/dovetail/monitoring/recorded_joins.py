@@ -1,0 +1,53 @@
+"""Progressive joins that a recording is told of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dovetail.core.rows import Side
+from dovetail.execution.in_process import Step, join_progressively
+from dovetail.execution.monitor import JoinMonitor
+from dovetail.monitoring.recording import Recording
+from dovetail.monitoring.snapshot import Heading
+from dovetail.planning.plan import JoinPlan
+from dovetail.sources.parquet_files import ParquetSource
+from dovetail.sources.reader import Retry
+
+
+def join_recorded(
+    plan: JoinPlan,
+    inputs: Sequence[Any],
+    suffix: str,
+    wait_ms: float,
+    retry: Retry | None,
+    recording: Recording,
+    aggregates: Mapping[str, str] | None = None,
+) -> Iterator[Step]:
+    """A progressive join that tells a recording what it does."""
+    heading = heading_of(plan, inputs)
+    monitor = JoinMonitor(recording.tell, heading.join)
+    running = join_progressively(plan, inputs, suffix, wait_ms, retry, monitor, aggregates)
+    return running.wrapped(lambda steps: recording.of(steps, heading))
+
+
+def heading_of(plan: JoinPlan, inputs: Sequence[Any]) -> Heading:
+    """What a recording says of a join in process. Files are called by their names, tables by their sides."""
+    names = plan.graph.aliases  # several inputs were named by whoever asked
+    if len(inputs) == len(Side):
+        names = tuple(_called(rows, side.name.lower()) for side, rows in zip(Side, inputs, strict=True))
+    return Heading(plan.graph.text, names, plan.operator.name, plan.explain(), memory_bytes=plan.memory_bytes)
+
+
+def _called(rows: Any, alias: str) -> str:
+    """A name that is short: of a file without its directory, of a dataset without its server."""
+    name = getattr(rows, "name", alias)
+    quoted = re.search(r"'([^']+)'$", name)
+    return quoted[1] if quoted else Path(name).stem if isinstance(rows, ParquetSource) else name
+
+
+def record_steps(steps: Iterator[Step], heading: Heading, recording: Recording | None) -> Iterator[Step]:
+    """Joins of which no more is known than their steps tell."""
+    return steps if recording is None else recording.of(JoinMonitor(recording.tell).steps(steps), heading)

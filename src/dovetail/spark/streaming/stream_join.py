@@ -1,0 +1,133 @@
+"""What the workers need to know of a join of streams."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from dovetail.core.rows import Side
+from dovetail.operators.registry import OperatorSpec, operator_spec
+from dovetail.planning.plan import JoinPlan
+from dovetail.routing.hypercube import Hypercube
+from dovetail.routing.protocol import Router
+from dovetail.spark.exchange.packing import PACK_BYTES, Rewrite, multi_packer, packer
+from dovetail.spark.exchange.partitions import spread_labels
+
+FORMAT = 4  # of the segments, with the hashes in them: to be raised when a release writes others
+FIGURES = ("results", "resident_rows", "spilled_rows", "reactive", "finished")
+PACKS = 32  # that a budget holds at least
+SMALLEST_PACK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Where and how a join of streams runs, whatever it joins."""
+
+    partitions: int  # of Spark's state store
+    state_dir: str
+    metrics: str  # the name of our figures in the query's progress, and of the join in the state directory
+    has_ends: bool = False  # the last column of each input tells rows that are none, but say that it has ended
+    ends_when_idle: bool = False  # the first micro-batch without input is the end of all inputs
+
+
+class CellJoin(Protocol):
+    """A join of streams whose rows come to cells, within a window or not. It travels with the query."""
+
+    @property
+    def setting(self) -> Setting: ...
+    @property
+    def figures(self) -> tuple[str, ...]: ...
+    @property
+    def labels(self) -> list[int]: ...
+    @property
+    def layout(self) -> dict[str, Any]: ...
+    @property
+    def has_timers(self) -> bool: ...
+    @property
+    def keeps_to_memory(self) -> bool: ...
+    @property
+    def pack_bytes(self) -> int: ...
+    def packer(self, number: int) -> Rewrite: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StreamJoin:
+    """A join of two streams or of several, without a window: all that its workers need to know."""
+
+    plan: JoinPlan
+    router: Router | Hypercube
+    drop: tuple[int, ...]  # key columns at the end of each input that are not part of the result
+    schema: pa.Schema  # of the result
+    setting: Setting
+
+    @property
+    def figures(self) -> tuple[str, ...]:
+        """What its cells count in each micro-batch."""
+        return FIGURES
+
+    @property
+    def algorithm(self) -> str:
+        return self.plan.operator.name
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """Of each cell; None: no limit."""
+        return self.plan.memory_bytes
+
+    @property
+    def inputs(self) -> int:
+        """How many there are; they go by number."""
+        return len(self.plan.graph.aliases)
+
+    @property
+    def spec(self) -> OperatorSpec:
+        """What the operator can do."""
+        return operator_spec(self.algorithm, self.inputs)
+
+    @property
+    def keeps_to_memory(self) -> bool:
+        """Whether what does not fit is spilled."""
+        return self.memory_bytes is not None and not self.spec.emits_at_arrival
+
+    @property
+    def pack_bytes(self) -> int:
+        """Rows that travel as one. There are several copies of them for a moment, so that a budget allows for few."""
+        if self.memory_bytes is None or not self.keeps_to_memory:
+            return PACK_BYTES
+        return min(PACK_BYTES, max(SMALLEST_PACK, self.memory_bytes // PACKS))
+
+    @property
+    def labels(self) -> list[int]:
+        """One per cell, such that Spark spreads them evenly."""
+        return spread_labels(self.router.cells, self.setting.partitions)
+
+    @property
+    def has_timers(self) -> bool:
+        return not self.spec.emits_at_arrival or self.setting.has_ends or self.setting.ends_when_idle
+
+    def packer(self, number: int) -> Rewrite:
+        """A function for mapInArrow that routes and packs the rows of an input."""
+        if isinstance(self.router, Hypercube):
+            return multi_packer(self.router, number, self.labels, self.pack_bytes)
+        schema = self.plan.condition.schema(Side(number))
+        return packer(Side(number), self.router, schema, self.labels, most_bytes=self.pack_bytes)
+
+    @property
+    def layout(self) -> dict[str, Any]:
+        """How state is laid out, ready for JSON. The number of partitions decides on the labels of cells."""
+        fixed = {"format": FORMAT, "algorithm": self.algorithm, "cells": self.router.cells}
+        return {**fixed, "partitions": self.setting.partitions, **self.state_signature}
+
+    @property
+    def state_signature(self) -> dict[str, Any]:
+        """What must stay the same for the state to mean the same, besides the setting."""
+        columns = {
+            alias: [[field.name, str(field.type)] for field in schema]
+            for alias, schema in self.plan.graph.schemas.items()
+        }
+        if self.inputs > len(Side):
+            return {"condition": self.plan.graph.text, "columns": [[alias, found] for alias, found in columns.items()]}
+        keys = [str(equality.left.type) for equality in self.plan.condition.equalities]  # with the session's time zone
+        return {"condition": self.plan.graph.text, "keys": keys, "columns": list(columns.values())}
