@@ -44,6 +44,8 @@ CASES = {
     "similarity": ("distance(l.v, r.v) <= 0.5", "left_anti"),
     "text": ("l.s < r.s", "inner"),
     "disjunction": ("l.k = r.k OR l.x < r.x - 99", "inner"),
+    "disjunction_left": ("(l.k = r.k OR l.g <=> r.g) AND l.x < r.x", "left"),
+    "disjunction_without_kernel": ("l.k = r.k OR l.x * r.y > 9000", "inner"),
     "no_condition": ("TRUE", "right"),
 }
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import operator
 import os
 import random
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -17,6 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from pyspark import TaskContext
+from tests.disjunctions import CONDITIONS as DISJUNCTIONS
+from tests.disjunctions import table as disjunctive_rows
 from tests.fuzz.cases import Case, draw
 from tests.fuzz.pairs import check_pairs, check_values, pairs_of
 
@@ -31,6 +34,8 @@ from dovetail.execution.tasks import Counting, Joining
 from dovetail.matching import matcher as build
 from dovetail.planning.planner import InputFacts, plan_join, with_estimate
 from dovetail.planning.statistics import Sample, measure
+from dovetail.routing import Task, choose_router
+from dovetail.routing.union import UnionRouter
 from dovetail.spark.batch.cell import cells_at_rest, operator_cells
 from dovetail.spark.batch.tables import Look, Routed, is_both_unique, route
 from dovetail.spark.exchange.packing import ARROW_PACKED, Rewrite, packer
@@ -93,7 +98,7 @@ def check(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     batches: list[pa.RecordBatch] = []
     for one in passes:
         work = Joining(condition, one.plan.how, output)
-        cells = cells_at_rest(work, one.first, plan.memory_bytes)
+        cells = cells_at_rest(one.work_in(work), one.first, plan.memory_bytes)
         if not plan.at_rest:
             cells = operator_cells(one.plan, one.first, (0, 0), output)
         batches += in_cells(sides, one, condition, cells, monkeypatch)
@@ -102,10 +107,29 @@ def check(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     check_pairs(pairs_of(case, found), pairs_of(case, expected))
     check_values(case, found)
     if case.how == "inner":
-        counted = in_cells(
-            sides, routed, condition, cells_at_rest(Counting(condition), routed.first, None), monkeypatch
-        )
+        counting = cells_at_rest(routed.work_in(Counting(condition)), routed.first, None)
+        counted = in_cells(sides, routed, condition, counting, monkeypatch)
         assert sum(batch["pairs"][0].as_py() for batch in counted) == expected.num_rows
+
+
+@pytest.mark.parametrize("on", [on for on in DISJUNCTIONS if "r.y = 3" not in on])
+def test_every_pair_of_a_union_is_found_in_one_cell(on: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(on)
+    left, right = (disjunctive_rows(rng, 60), disjunctive_rows(rng, 50))
+    condition = parse(on, left.schema, right.schema)
+    sides = (partitions(rng, left), partitions(rng, right))
+    samples = sample(rng, condition, Side.LEFT, sides[0]), sample(rng, condition, Side.RIGHT, sides[1])
+    branches = condition.branches
+    routers = [choose_router(Task(branch, samples, rng.choice((1, 3, 5)))).router for branch in branches]
+    router = UnionRouter(branches, tuple(routers))
+    tasks = [cell % 3 for cell in range(router.cells)]
+    plan = replace(plan_join(condition, facts=InputFacts(on_spark=True)), tasks=len(set(tasks)))
+    routed = Routed(plan, router, tasks, Side.LEFT)
+    output = output_schema(left.schema, right.schema, "_right")
+    joining = cells_at_rest(routed.work_in(Joining(condition, JoinType.INNER, output)), Side.LEFT, None)
+    found = pa.Table.from_batches(in_cells(sides, routed, condition, joining, monkeypatch), output)
+    expected = dovetail.join(left, right, on)
+    assert Counter(map(str, found.to_pylist())) == Counter(map(str, expected.to_pylist()))
 
 
 def partitions(rng: random.Random, table: pa.Table) -> Partitions:
@@ -135,10 +159,9 @@ def in_cells(
 ) -> Iterator[pa.RecordBatch]:
     """As `in_cells` of spark/batch/tables.py: rows of both sides, brought together by cell and worked on."""
     tasks, kept = routed.plan.tasks, routed.plan.how.preserved
-    labels = [task + tasks * cell for cell, task in enumerate(routed.task_of)]
     packed: list[pa.RecordBatch] = []
     for side in Side:
-        pack = packer(side, routed.router, condition.schema(side), labels, side in kept)
+        pack = packer(side, routed.router, condition.schema(side), routed.labels, side in kept)
         for number, partition in enumerate(sides[side]):
             monkeypatch.setattr(TaskContext, "get", lambda number=number: Partition(number))
             packed += pack(iter(partition))

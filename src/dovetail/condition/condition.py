@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -26,6 +26,9 @@ class Condition:
     residual: tuple[Expression, ...]
     schemas: tuple[pa.Schema, pa.Schema]
     text: str = field(compare=False, default="")
+    alternatives: tuple[Condition, ...] = field(compare=False, default=(), repr=False)
+    """Of a disjunction: conditions that find candidates by themselves. A pair satisfies at most one of them; whatever
+    passes the filters and satisfies one is a result. Empty where the conjunction drives the join, or nothing does."""
     strategy: Strategy = field(init=False, compare=False, repr=False)
     """How candidates are found. It follows from the predicates and is chosen once."""
 
@@ -45,6 +48,23 @@ class Condition:
         """What remains to be checked on candidates that satisfy the covered predicates."""
         sources = {source for predicate in covered for source in predicate.source}
         return tuple(conjunct for conjunct in self.conjuncts if conjunct not in sources)
+
+    @property
+    def finds_candidates(self) -> bool:
+        """Whether anything but a look at every pair does."""
+        return bool(self.equalities or self.strategy.predicates or self.alternatives)
+
+    @property
+    def branches(self) -> tuple[Condition, ...]:
+        """The alternatives, with the filters of the whole."""
+        return tuple(
+            replace(
+                one,
+                filters=(self.filters[0] + one.filters[0], self.filters[1] + one.filters[1]),
+                schemas=self.schemas,
+            )
+            for one in self.alternatives
+        )
 
     def schema(self, side: Side) -> pa.Schema:
         return self.schemas[side]

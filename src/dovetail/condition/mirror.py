@@ -30,6 +30,7 @@ def mirrored(condition: Condition) -> Condition:
         filters=(_all(condition.filters[1]), _all(condition.filters[0])),
         residual=_all(condition.residual),
         schemas=(condition.schemas[1], condition.schemas[0]),
+        alternatives=tuple(mirrored(one) for one in condition.alternatives),
     )
 
 

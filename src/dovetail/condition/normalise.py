@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dovetail.condition import types
+from dovetail.condition.alternatives import alternatives
 from dovetail.condition.bands import bands, less_of
 from dovetail.condition.bind import Binder
 from dovetail.condition.condition import Condition
-from dovetail.condition.expression import Call, Expression, sides_of
+from dovetail.condition.expression import Call, Expression, joined, sides_of
 from dovetail.condition.geometry import distance, overlaps
 from dovetail.condition.linear import FALSE, FLIPPED, conjuncts, separated, simplified
 from dovetail.condition.predicates import Equal, Less, NotEqual, Predicate
@@ -13,10 +18,16 @@ from dovetail.core.rows import Side
 
 
 def normalise(expression: Expression, binder: Binder) -> Condition:
-    """The typed predicates, filters and residual of a condition."""
+    """The typed predicates, filters and residual of a condition, and its alternatives, if it is a disjunction."""
+    condition = _conjunction([expression], binder)
+    found = alternatives(condition, binder, lambda parts: _conjunction(parts, binder))
+    return replace(condition, alternatives=found) if found else condition
+
+
+def _conjunction(parts: Sequence[Expression], binder: Binder) -> Condition:
     filters: tuple[list[Expression], list[Expression]] = ([], [])
     between: list[Expression] = []
-    for conjunct in _conjuncts(expression, binder):
+    for conjunct in _conjuncts(joined("and", parts, types.BOOLEAN), binder):
         sides = sides_of(conjunct)
         if conjunct == FALSE:
             for side in Side:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -87,7 +88,8 @@ def join_order(graph: Graph, inputs: Inputs) -> tuple[str, list[Step]]:
         new = first.other(start) if len(joined) == 1 else min(rows.keys() - joined, key=lambda a: (growth(a), a))
         closing = sorted((e for e in graph.edges if new in e.ends and e.other(new) in joined), key=share.__getitem__)
         best, known = closing[0], closing[0].other(new)
-        condition = best.condition if best.left == known else mirrored(best.condition)
+        condition = replace(best.condition, filters=((), ()))  # the rows that fail them are gone
+        condition = condition if best.left == known else mirrored(condition)
         steps.append(Step(known, new, condition, tuple(closing[1:])))
         joined.add(new)
     return start, steps

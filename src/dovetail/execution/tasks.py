@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -25,6 +25,9 @@ Batches = tuple[pa.RecordBatch, pa.RecordBatch]
 class Work(Protocol):
     """What to do with two chunks that meet, and with one that has met all of the other side."""
 
+    def on(self, condition: Condition) -> Work:
+        """The same, on another condition."""
+
     def meet(self, batches: Batches, partnered: tuple[Flags, Flags]) -> Iterator[pa.RecordBatch]: ...
     def leave(self, side: Side, batch: pa.RecordBatch, partnered: Flags) -> Iterator[pa.RecordBatch]: ...
 
@@ -39,6 +42,9 @@ class Joining:
     drop: tuple[int, int] = (0, 0)
     rows: int | None = None  # as many as make a batch of a good size
     room: int = 1 << 20  # pairs found at a time
+
+    def on(self, condition: Condition) -> Joining:
+        return replace(self, condition=condition)
 
     def meet(self, batches: Batches, partnered: tuple[Flags, Flags]) -> Iterator[pa.RecordBatch]:
         return self.listed(build_matcher(self.condition, *batches), batches, partnered)
@@ -73,6 +79,9 @@ class Counting:
 
     condition: Condition
 
+    def on(self, condition: Condition) -> Counting:
+        return replace(self, condition=condition)
+
     def meet(self, batches: Batches, partnered: tuple[Flags, Flags]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pydict({"pairs": [build_matcher(self.condition, *batches).count()]})
 
@@ -87,6 +96,9 @@ class Aggregating:
     condition: Condition
     aggregates: tuple[Aggregate, ...]
     by: tuple[GroupColumn, ...]
+
+    def on(self, condition: Condition) -> Aggregating:
+        return replace(self, condition=condition)
 
     def meet(self, batches: Batches, partnered: tuple[Flags, Flags]) -> Iterator[pa.RecordBatch]:
         yield partial_aggregates(self.condition, self.aggregates, self.by, *batches)

@@ -98,8 +98,13 @@ LARGE_GROUP = 1 << 14  # pairs of equal keys from which on a kernel is worth its
 
 
 def build_matcher(condition: Condition, left: pa.RecordBatch, right: pa.RecordBatch) -> Parts:
-    """A matcher for two complete sides."""
+    """A matcher for two complete sides. Of a disjunction, the alternatives are parts; no pair satisfies two of them."""
     batches = (left, right)
+    conditions = condition.branches or (condition,)
+    return Parts(batches, tuple(part for one in conditions for part in _parts(one, batches)))
+
+
+def _parts(condition: Condition, batches: Batches) -> list[Part]:
     strategy = condition.strategy
     operands = read_operands(condition, batches, strategy.equal_keys, strategy.ordered_keys, strategy.is_metric)
     if not operands.complete:  # decimals too long to subtract: every pair is a candidate
@@ -107,13 +112,13 @@ def build_matcher(condition: Condition, left: pa.RecordBatch, right: pa.RecordBa
     if operands.equal is None:
         strategy, operands = _narrowed(strategy, operands, _driving(strategy, operands))
         part = Part(listed(strategy, operands, batches), operands.rows, condition.conjuncts_beside(strategy.predicates))
-        return Parts(batches, (part,))
+        return [part]
     equal = band.prepare(*operands.equal, 0, 0)
     exact = _same_keys(strategy, equal, operands, batches)
     covered = strategy.equal if exact else ()
     if strategy.kind == "none":
-        return Parts(batches, (Part(Prepared(windows, equal), operands.rows, condition.conjuncts_beside(covered)),))
-    return Parts(batches, tuple(_groups(condition, strategy, equal, operands, batches, exact)))
+        return [Part(Prepared(windows, equal), operands.rows, condition.conjuncts_beside(covered))]
+    return _groups(condition, strategy, equal, operands, batches, exact)
 
 
 def _driving(strategy: Strategy, operands: Operands) -> tuple[int, ...]:

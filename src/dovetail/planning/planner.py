@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import pyarrow as pa
 
 from dovetail.condition import Call, Condition, Distance, Predicate, Strategy, describe, text_of
+from dovetail.condition.alternatives import MOST as MOST_ALTERNATIVES
 from dovetail.condition.graph import Graph
 from dovetail.condition.render import conjunction
 from dovetail.core.join_types import JoinType
@@ -47,7 +48,7 @@ NESTED_LOOP_ADVICE = (
     "a conjunct such as l.key = r.key, l.x < r.x or abs(l.x - r.x) <= 1 (joined by AND) would avoid that"
 )
 UNORDERED = ("none", "unequal")  # classes of conditions that no operator can spill and find candidates by
-OR_ADVICE = "one join for each alternative, without what the earlier ones have found, would avoid that"
+OR_ADVICE = f"it is joined by a union, if it has at most {MOST_ALTERNATIVES} alternatives and each has such a conjunct"
 
 
 class Diagonals(Protocol):
@@ -223,17 +224,23 @@ def _along_diagonal(
 def _by_kernel(condition: Condition, how: JoinType, memory_bytes: int | None) -> JoinPlan:
     """By the kernel of the condition's class, which sees both sides complete."""
     strategy = condition.strategy
-    kernel = _kernel(strategy)
+    if condition.alternatives:
+        return JoinPlan(Graph.of(condition), how, _union(condition), at_rest=True, memory_bytes=memory_bytes)
     return JoinPlan(
         Graph.of(condition),
         how,
-        kernel,
+        _kernel(strategy),
         driven=_driven(strategy),
         checked=checked_beside(condition, (*strategy.equal, *strategy.predicates)),
         at_rest=True,
         memory_bytes=memory_bytes,
         advice=_advice(condition, strategy.predicates),
     )
+
+
+def _union(condition: Condition) -> Choice:
+    first, *later = (alternative.text for alternative in condition.alternatives)
+    return Choice("union", f"{', then '.join((first, *later))} without what earlier alternatives have found")
 
 
 def _in_waves(condition: Condition, how: JoinType, algorithm: str, memory_bytes: int | None) -> JoinPlan:
@@ -401,9 +408,7 @@ def _as_rows_come(condition: Condition, how: JoinType, memory_bytes: int | None,
     spilling = spilling_operator(Graph.of(condition), how)
     if spilling is not None:
         return _chosen(condition, spilling)
-    if how in operator_class("spo").join_types and (
-        how is not JoinType.INNER or (fits and condition.strategy.predicates)
-    ):
+    if how in operator_class("spo").join_types and (how is not JoinType.INNER or (fits and condition.finds_candidates)):
         return _chosen(condition, "spo")
     return _chosen(condition, *NESTED_LOOP)
 

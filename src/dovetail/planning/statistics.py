@@ -117,7 +117,7 @@ def estimated_pairs(condition: Condition, samples: Samples) -> float:
     """About how many pairs match."""
     if not all(sample.batch.num_rows for sample in samples):
         return 0.0
-    if condition.strategy.kind == "none" and not condition.equalities:
+    if not condition.finds_candidates:
         samples = (samples[0].thinned(CROSS, Side.LEFT), samples[1].thinned(CROSS, Side.RIGHT))
     found = build_matcher(condition, samples[0].batch, samples[1].batch).count()
     return found * samples[0].weight * samples[1].weight

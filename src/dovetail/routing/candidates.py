@@ -57,6 +57,7 @@ class Task:
     tasks: int  # beside each other, or one after the other
     unique: Side | None = None  # the side whose rows may visit one cell only, because the join type preserves them
     listed: bool = True  # whether pairs are listed, which is work
+    by_branch: bool = False  # whether a cell can join one alternative of a disjunction and leave out the others
 
 
 def candidates(task: Task) -> Iterator[Candidate]:

@@ -19,6 +19,7 @@ from dovetail.planning.statistics import Sample
 from dovetail.routing.candidates import Task, candidates
 from dovetail.routing.grid import GridRouter
 from dovetail.routing.protocol import Router, Visits
+from dovetail.routing.union import UnionRouter
 
 PAIR = 0.2  # the work of a result, in rows
 FEW = 1024  # rows of a sample whose pairs are listed
@@ -41,7 +42,19 @@ def choose_router(task: Task) -> Routing:
     """The candidate with the least work."""
     pairs = _sample_pairs(task)
     routings = [_measured(task, pairs, router, choice) for router, choice in candidates(task)]
+    if task.by_branch and task.unique is None and task.condition.alternatives:
+        routings.append(_union(task))
     return min(routings, key=lambda routing: _work(task, routing.loads))
+
+
+def _union(task: Task) -> Routing:
+    """Every alternative by its own router."""
+    branches = task.condition.branches
+    samples = replace(task.samples[0], reach=None), replace(task.samples[1], reach=None)  # it is that of the whole
+    parts = [choose_router(replace(task, condition=one, samples=samples, by_branch=False)) for one in branches]
+    names = "; ".join(f"{one.text} by {part.choice.name}" for one, part in zip(branches, parts, strict=True))
+    router = UnionRouter(branches, tuple(part.router for part in parts))
+    return Routing(router, np.concatenate([part.loads for part in parts]), Choice("union", f"rows meet for {names}"))
 
 
 def in_tasks(loads: Loads, tasks: int) -> list[int]:

@@ -30,6 +30,9 @@ CONDITIONS = {
     "distance": "sqrt(pow(l.x - r.x, 2) + pow(l.y - r.y, 2)) <= 2",
     "unequal": "l.g != r.g",
     "nested_loop": "l.k = r.k OR l.x + r.x < -30",
+    "union": "l.k = r.k AND l.y > 0 OR abs(l.x - r.x) <= 0.1",
+    "null_safe": "l.k <=> r.k AND l.y < 0",
+    "union_checked": "(l.k = r.k OR l.s = r.s OR l.x > r.x + 45) AND l.x * r.y > 10",
     "spark_only": "levenshtein(l.s, r.s) < 2 AND l.x > r.x",
 }
 
@@ -86,7 +89,7 @@ def test_the_same_rows_as_spark(frames: tuple[DataFrame, DataFrame], name: str) 
     assert dovetail.count(left, right, on) == ours[0].total()
 
 
-@pytest.mark.parametrize("name", ["two_inequalities", "hash", "band", "spark_only", "nested_loop"])
+@pytest.mark.parametrize("name", ["two_inequalities", "hash", "band", "spark_only", "nested_loop", "union"])
 @pytest.mark.parametrize("by", [None, "l.h", ["r.g", "r.s"]])
 def test_aggregates_are_spark_aggregates(frames: tuple[DataFrame, DataFrame], name: str, by: Any) -> None:
     left, right = frames

@@ -101,8 +101,10 @@ class Spo:
 
     @staticmethod
     def approach(graph: Graph) -> Approach:
-        strategy = graph.condition.strategy
-        return Approach("sorted runs of both sides, kept in memory", (*strategy.equal, *strategy.predicates))
+        condition = graph.condition
+        strategies = [one.strategy for one in (*condition.alternatives, condition)]
+        driving = [p for strategy in strategies for p in (*strategy.equal, *strategy.predicates)]
+        return Approach("sorted runs of both sides, kept in memory", tuple(dict.fromkeys(driving)))
 
     def arrive(self, side: Side, batch: pa.RecordBatch, placement: Placement | None = None) -> Iterator[Matches]:
         """Rows arrive next, or at a placement among arrivals that this operator does not see all of.

@@ -126,7 +126,7 @@ def _bound(left: DataFrame, right: DataFrame, on: Any, given: dict[str, Any]) ->
 def _work(bound: Bound, work: Work, options: Options, schema: Any) -> DataFrame:
     plan, look = look_at(bound, plan_join(bound.condition), options, listed=False)
     routed = route(plan, look)
-    return in_cells(bound, routed, cells_at_rest(work, routed.first, None), schema)
+    return in_cells(bound, routed, cells_at_rest(routed.work_in(work), routed.first, None), schema)
 
 
 def _columns(bound: Bound, wanted: Wanted) -> tuple[set[str], set[str]]:

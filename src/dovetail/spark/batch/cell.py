@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import groupby
 
 import pyarrow as pa
@@ -50,14 +50,14 @@ def operator_cells(plan: JoinPlan, first: Side, drop: tuple[int, int], schema: p
     return join
 
 
-def cells_at_rest(work: Work, first: Side, memory_bytes: int | None) -> Rewrite:
+def cells_at_rest(work_in: Callable[[int], Work], first: Side, memory_bytes: int | None) -> Rewrite:
     """A function for mapInArrow that does the work on one cell after the other."""
 
     def join(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for _, rows in groupby(unpacked(batches), key=lambda packed: packed[0]):
+        for label, rows in groupby(unpacked(batches), key=lambda packed: packed[0]):
             blocks = BlockStore()
             try:
-                cell = Chunked(work, first, blocks, chunk_size(memory_bytes))
+                cell = Chunked(work_in(label), first, blocks, chunk_size(memory_bytes))
                 yield from cell.run((side, batch) for _, side, batch in rows)
             finally:
                 blocks.close()

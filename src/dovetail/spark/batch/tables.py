@@ -8,6 +8,7 @@ right --route, pack--+                                                    +--> S
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -26,6 +27,7 @@ from dovetail.planning.statistics import Samples
 from dovetail.routing import Task, choose_router, in_tasks, one_bucket
 from dovetail.routing.hash import HashRouter
 from dovetail.routing.protocol import Router
+from dovetail.routing.union import UnionRouter
 from dovetail.spark.batch.cell import cells_at_rest, operator_cells
 from dovetail.spark.exchange.packing import PACKED, Rewrite, packer
 from dovetail.spark.frames.binding import Bound, after_join
@@ -67,6 +69,18 @@ class Routed:
     task_of: list[int]
     first: Side  # the smaller side: it comes first and is kept
 
+    @property
+    def labels(self) -> list[int]:
+        """For each cell a number from which Spark reads its task, and which still tells cells of one task apart."""
+        return [task + self.plan.tasks * cell for cell, task in enumerate(self.task_of)]
+
+    def work_in(self, work: Work) -> Callable[[int], Work]:
+        """The work in the cell of a label: of a union, on one of the alternatives."""
+        router, tasks = self.router, self.plan.tasks
+        if isinstance(router, UnionRouter):
+            return lambda label: work.on(router.branch(label // tasks))
+        return lambda label: work
+
 
 def look_at(bound: Bound, plan: JoinPlan, options: Options, listed: bool = True) -> tuple[JoinPlan, Look]:
     """Sample both sides, and decide on the number of tasks. `listed`: pairs are listed, not only counted."""
@@ -97,7 +111,8 @@ def route(plan: JoinPlan, look: Look) -> Routed:
     any_pair = not plan.at_rest and not plan.driven  # the operator compares every row with every other
     if look.samples is None or any_pair:
         return _unseen(plan, look, any_pair)
-    task = Task(plan.condition, look.samples, look.tasks, unique_side(plan.how), look.listed)
+    unique, by_branch = unique_side(plan.how), plan.how is JoinType.INNER
+    task = Task(plan.condition, look.samples, look.tasks, unique, look.listed, by_branch)
     routing = choose_router(task)
     task_of = in_tasks(routing.loads, look.tasks)
     plan = replace(plan, router=routing.choice, cells=routing.router.cells, tasks=len(set(task_of)))
@@ -129,12 +144,10 @@ def is_both_unique(routed: Routed) -> bool:
 def in_cells(bound: Bound, routed: Routed, work: Rewrite, schema: StructType | str) -> DataFrame:
     """Rows of both sides, brought together by cell and worked on."""
     tasks, kept = routed.plan.tasks, routed.plan.how.preserved
-    # A number from which Spark reads the task, and which still tells cells of one task apart.
-    labels = [task + tasks * cell for cell, task in enumerate(routed.task_of)]
     packed = []
     for side in Side:
         frame = in_fixed_order(bound.frames[side]) if routed.router.needs_spread else bound.frames[side]
-        pack = packer(side, routed.router, bound.condition.schema(side), labels, side in kept)
+        pack = packer(side, routed.router, bound.condition.schema(side), routed.labels, side in kept)
         packed.append(frame.mapInArrow(pack, PACKED))
     side_order = F.col("side") if routed.first is Side.LEFT else F.col("side").desc()
     gathered = packed[0].unionAll(packed[1]).repartitionById(tasks, F.col("cell") % tasks)
@@ -152,7 +165,7 @@ def _join_cells(bound: Bound, routed: Routed, work: Work, output: pa.Schema, sch
     """The join's results, before Spark's own filters."""
     plan = routed.plan
     if plan.at_rest:
-        return in_cells(bound, routed, cells_at_rest(work, routed.first, plan.memory_bytes), schema)
+        return in_cells(bound, routed, cells_at_rest(routed.work_in(work), routed.first, plan.memory_bytes), schema)
     return in_cells(bound, routed, operator_cells(plan, routed.first, bound.extra, output), schema)
 
 

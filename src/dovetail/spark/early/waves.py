@@ -264,9 +264,7 @@ class _Waves:
     @cached_property
     def _samples(self) -> Samples:
         condition = self._bound.condition
-        by_pair = (
-            condition.strategy.kind == "none" and not condition.equalities
-        )  # it takes the square of the sample to see anything
+        by_pair = not condition.finds_candidates  # it takes the square of the sample to see anything
         return sample_sides(self._bound.frames, condition, SAMPLE if by_pair else SAMPLED_ROWS)
 
     @property
