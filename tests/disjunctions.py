@@ -24,7 +24,7 @@ CONDITIONS = (
     "NOT (l.a != r.a AND l.b != r.b)",
     "(l.a = r.a OR l.b = r.b) AND (l.x < r.x OR l.y < r.y)",
     "l.a != r.a AND (l.b = r.b OR l.s = r.s) AND l.x < 3",
-    "l.a = r.a OR l.x * r.y = 3",  # joined by the nested loop: the second has no kernel
+    "l.a = r.a OR l.x + r.y = 3",  # joined by the nested loop: the second has no kernel
 )
 
 

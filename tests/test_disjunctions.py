@@ -87,7 +87,7 @@ def test_counts_and_aggregates(on: str) -> None:
     (answer,) = dovetail.aggregate(left, right, on, wanted).to_pylist()
     lefts, rights = left["a"].to_pylist(), right["b"].to_pylist()
     numbers = [rights[r] for _, r in pairs if r is not None and rights[r] is not None]
-    least = min((lefts[l] for l, _ in pairs if l is not None and lefts[l] is not None), default=None)
+    least = min((lefts[row] for row, _ in pairs if row is not None and lefts[row] is not None), default=None)
     assert answer == {"n": len(pairs), "total": sum(numbers) if numbers else None, "least": least}
     groups = dovetail.aggregate(left, right, on, {"n": "count(*)"}, by="r.s").to_pylist()
     strings = right["s"].to_pylist()
@@ -125,7 +125,7 @@ def test_edges_of_a_join_of_three(on: str) -> None:
 def test_alternatives_that_kernels_drive_leave_no_nested_loop() -> None:
     schema = table(random.Random(0), 0).schema
     driven = {on: bool(parse(on, schema, schema).alternatives) for on in CONDITIONS}
-    assert [on for on in CONDITIONS if not driven[on]] == ["l.a = r.a OR l.x * r.y = 3"]
+    assert [on for on in CONDITIONS if not driven[on]] == ["l.a = r.a OR l.x + r.y = 3"]
 
 
 @pytest.mark.parametrize("on", CONDITIONS[:-1])
