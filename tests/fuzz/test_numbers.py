@@ -46,7 +46,7 @@ def duck() -> Iterator[duckdb.DuckDBPyConnection]:
 
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_no_difference(duck: duckdb.DuckDBPyConnection, shard: int) -> None:
-    for number in range(shard, CASES // 2, SHARDS):
+    for number in range(shard, CASES // 4, SHARDS):
         case = draw(SEED * 1_000_003 + number)
         try:
             check(case, duck)
@@ -59,11 +59,11 @@ def check(case: Case, duck: duckdb.DuckDBPyConnection) -> None:
     expected = case.results()
     assert expected == results_by_duckdb(case, duck)
     rng = random.Random(case.seed)
-    for way in rng.sample((joined, progressively, simulated), 2):
-        try:
-            assert way(case, rng) == expected, way.__name__
-        except ConditionError:
-            assert case.overflows()
+    way = rng.choice((joined, joined, joined, progressively, simulated))
+    try:
+        assert way(case, rng) == expected, way.__name__
+    except ConditionError:
+        assert case.overflows()
 
 
 def results_by_duckdb(case: Case, duck: duckdb.DuckDBPyConnection) -> list[tuple[int, ...]]:
@@ -81,6 +81,8 @@ def joined(case: Case, rng: random.Random) -> list[tuple[int, ...]]:
         found = dovetail.multijoin(inputs, case.on, algorithm=rng.choice(ALGORITHMS))
     except PlanError:  # not for conditions of this kind
         found = dovetail.multijoin(inputs, case.on)
+    if rng.random() < 0.2:
+        assert dovetail.count(inputs, on=case.on) == found.num_rows
     return _rows(case, found)
 
 
