@@ -136,7 +136,7 @@ def test_keys(frames: tuple[DataFrame, DataFrame]) -> None:
     """Every type by equality, in a full join, which has the rows of all others; and by order, two types at a time."""
     names = [*KEYS, *NESTED]
     joins = [Join((name,), f"l.{name} = r.{name}", "full") for name in names]
-    for i, (one, other) in enumerate(zip(names[::2], names[1::2], strict=False)):
+    for i, (one, other) in enumerate(zip(names[::2], [*names[1::2], names[0]], strict=True)):
         joins.append(Join((one, other), f"l.{one} < r.{one} AND l.{other} >= r.{other}", HOW[i % len(HOW)]))
     matching = pairs_by_spark(frames, [join.on for join in joins])
     with ThreadPoolExecutor(3) as pool:  # small jobs keep no core busy
