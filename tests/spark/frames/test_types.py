@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import cycle
 from typing import NamedTuple
 
 import pytest
@@ -65,6 +66,7 @@ NESTED = {
     "list": "array(single, CAST(middle AS FLOAT))",
     "deep": "array(named_struct('d', day, 'n', CAST(price AS DECIMAL(12,4)), 'f', array(flag)))",
 }
+TOGETHER = ("middle", "large", "flag")  # keys that are hashed together
 PAYLOAD = {
     "entries": "map('k', day)",
     "nothing": "NULL",
@@ -133,11 +135,14 @@ def pairs_by_spark(frames: tuple[DataFrame, DataFrame], conditions: list[str]) -
 
 
 def test_keys(frames: tuple[DataFrame, DataFrame]) -> None:
-    """Every type by equality, in a full join, which has the rows of all others; and by order, two types at a time."""
+    """Every type by equality, in a full join, which has the rows of all others; and by order, three types at a time."""
     names = [*KEYS, *NESTED]
-    joins = [Join((name,), f"l.{name} = r.{name}", "full") for name in names]
-    for i, (one, other) in enumerate(zip(names[::2], [*names[1::2], names[0]], strict=True)):
-        joins.append(Join((one, other), f"l.{one} < r.{one} AND l.{other} >= r.{other}", HOW[i % len(HOW)]))
+    joins = [Join((name,), f"l.{name} = r.{name}", "full") for name in names if name not in TOGETHER]
+    joins.append(Join(TOGETHER, " AND ".join(f"l.{name} = r.{name}" for name in TOGETHER), "full"))
+    for how, start in zip(cycle(HOW), range(0, len(names), 3), strict=False):
+        columns = tuple(names[start : start + 3])
+        compared = [f"l.{name} {operator} r.{name}" for name, operator in zip(columns, ("<", ">=", "<="), strict=False)]
+        joins.append(Join(columns, " AND ".join(compared), how))
     matching = pairs_by_spark(frames, [join.on for join in joins])
     with ThreadPoolExecutor(3) as pool:  # small jobs keep no core busy
         found = list(pool.map(lambda join: join.pairs(frames), joins))
