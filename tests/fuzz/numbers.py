@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from itertools import product
+from itertools import cycle, islice, product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -142,7 +142,7 @@ def draw(seed: int) -> Case:
     rng = random.Random(seed)
     aliases = ALIASES[: rng.choice((3, 3, 4))]
     tables = _tables(rng, aliases)
-    numbers = _Numbers(rng, tables)
+    numbers = Numbers(rng, tables)
     edges = [(rng.choice(aliases[:i]), aliases[i]) for i in range(1, len(aliases))]
     edges += [tuple(rng.sample(aliases, 2)) for _ in range(rng.choice((0, 0, 1, 2)))]
     same = rng.choice(NAMES) if rng.random() < 0.3 else None  # one column joins all inputs
@@ -153,6 +153,22 @@ def draw(seed: int) -> Case:
         predicates.append(numbers.of_one(rng.choice(aliases)))
     rng.shuffle(predicates)
     return Case(seed, tables, tuple(predicates), numbers.limits)
+
+
+def every_value(left: pa.DataType, right: pa.DataType) -> Case:
+    """abs(z.v - x.v) <= 1 AND x.h = y.h over all values of both types, null included, beside halffloats."""
+    types = {"x": {"v": left, "h": pa.float16()}, "y": {"h": right}, "z": {"v": right}}
+    tables = {}
+    for alias, columns in types.items():
+        rows = max(len(POOLS[type_]) for type_ in columns.values()) + 1
+        cycles = {name: cycle((*POOLS[type_], None)) for name, type_ in columns.items()}
+        arrays = {name: typed(list(islice(cycles[name], rows)), type_) for name, type_ in columns.items()}
+        tables[alias] = pa.table({"row": pa.array(range(rows), pa.int64()), **arrays})
+    numbers = Numbers(random.Random(0), tables)
+    difference = numbers.arithmetic("-", numbers.column("z", "v"), numbers.column("x", "v"))
+    near = numbers.compared(absolute(difference), "<=", numbers.literal("1"))
+    same = numbers.compared(numbers.column("x", "h"), "=", numbers.column("y", "h"))
+    return Case(0, tables, (near, same), numbers.limits)
 
 
 def _tables(rng: random.Random, aliases: str) -> dict[str, pa.Table]:
@@ -172,7 +188,7 @@ def _tables(rng: random.Random, aliases: str) -> dict[str, pa.Table]:
     return tables
 
 
-class _Numbers:
+class Numbers:
     """Expressions and predicates over the columns of tables."""
 
     def __init__(self, rng: random.Random, tables: Mapping[str, pa.Table]) -> None:
@@ -189,8 +205,8 @@ class _Numbers:
         duck = f"CAST({raw} AS {EXACT_IN_DUCKDB})" if kind in EXACT else raw
         return Number(raw, duck, double, kind, frozenset(alias), lambda rows: values[rows[alias]])
 
-    def literal(self) -> Number:
-        text = self.rng.choice(LITERALS)
+    def literal(self, text: str | None = None) -> Number:
+        text = text or self.rng.choice(LITERALS)
         value = Fraction(text)
         kind = "decimal" if "." in text else "whole"
         duck = f"CAST({text} AS {EXACT_IN_DUCKDB})"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from itertools import cycle
 from typing import Any
 
 import duckdb
@@ -17,7 +18,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from tests.fuzz.columns import for_duckdb
-from tests.fuzz.numbers import Case, draw
+from tests.fuzz.numbers import POOLS, Case, draw, every_value
 from tests.fuzz.test_joins import CASES, SEED
 
 import dovetail
@@ -53,6 +54,22 @@ def test_no_difference(duck: duckdb.DuckDBPyConnection, shard: int) -> None:
         except Exception as error:
             error.add_note(str(case))
             raise
+
+
+@pytest.mark.parametrize("left", POOLS, ids=str)
+def test_every_value_of_every_type(left: pa.DataType) -> None:
+    for right, algorithm in zip(POOLS, cycle(("auto", "miner")), strict=False):
+        case = every_value(left, right)
+        expected = case.results()
+        try:
+            found = dovetail.multijoin(case.tables, case.on, algorithm=algorithm)
+        except PlanError:  # the difference is a decimal of more than 18 digits
+            found = dovetail.multijoin(case.tables, case.on)
+        except ConditionError:
+            assert case.overflows()
+            continue
+        assert expected
+        assert _rows(case, found) == expected, str(case)
 
 
 def check(case: Case, duck: duckdb.DuckDBPyConnection) -> None:
