@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dovetail.core.codes import is_fixed, order_codes
+from dovetail.core.codes import decimal_words, is_fixed, order_codes
 
 Words = NDArray[np.int64]
 
@@ -39,7 +39,7 @@ def split(array: pa.Array, times: int) -> list[Words]:
 
 
 def _split_decimals(array: pa.Array) -> list[Words]:
-    words = np.frombuffer(array.buffers()[1], np.int64)[2 * array.offset : 2 * (array.offset + len(array))]
+    words = decimal_words(array)
     if array.null_count:
         words = np.where(np.repeat(np.asarray(array.is_valid()), 2), words, 0)
     low, high = words[::2], words[1::2]

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.types import DecimalType, LongType, StructField, StructType
 
+from dovetail.core.codes import decimal_words
 from dovetail.spark.exchange.packing import Rewrite
 
 MOST_DIGITS = 18  # that fit in 64 bits
@@ -55,8 +56,7 @@ def _unscaling(rewrite: Rewrite, small: list[bool]) -> Rewrite:
 
 def unscaled(column: pa.Array) -> pa.Array:
     """The whole numbers of small decimals: the lower half of each 128 bits."""
-    halves = np.frombuffer(column.buffers()[1] or b"", np.int64)
-    lower = halves[2 * column.offset : 2 * (column.offset + len(column)) : 2]
+    lower = decimal_words(column)[::2]
     return pa.array(lower, mask=np.asarray(column.is_null()) if column.null_count else None)
 
 
