@@ -98,7 +98,7 @@ def test_every_frame_fits_and_has_the_same_height(scene: Scene, width: int, phas
 def test_the_comparison_reads_off_both_runs(scene: Scene) -> None:
     table = "\n".join(drawn(demo.side_by_side([scene, scene]), 80))
     end = silences(ORDERS, PAYMENTS)[0][1]
-    assert "at the end of silence 2" in table
+    assert "at the end of stall 2" in table
     assert f"{scene.results_at(end):,}" in table
     assert "complete after" in table
 

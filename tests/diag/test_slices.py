@@ -141,5 +141,5 @@ def test_memory_is_bounded_by_the_window(tmp_path: Path, monkeypatch: pytest.Mon
 def test_changed_files_are_noticed(tmp_path: Path) -> None:
     join = sliced(tmp_path)
     pq.write_table(pa.table({"k": [1], "i": [2]}), join.scans[0].files[0].path)
-    with pytest.raises(SourceError, match="not what it was when the join was planned"):
+    with pytest.raises(SourceError, match="has changed since the join was planned"):
         list(SliceJoin(join, join.slices[0]).results())

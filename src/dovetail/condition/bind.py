@@ -110,7 +110,7 @@ class Binder:
 
     def _case(self, function: str, args: Args) -> Expression:
         if len(args) % 2 == 0:
-            raise ConditionError("case takes conditions and values in turn, and a default at the end.")
+            raise ConditionError("case takes alternating conditions and values, and a default at the end.")
         whens = [_boolean(arg, "case") for arg in args[:-1:2]]
         values = unified((*args[1:-1:2], args[-1]), self.zone, "combined")
         branches = (part for pair in zip(whens, values[:-1], strict=True) for part in pair)

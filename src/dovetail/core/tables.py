@@ -63,8 +63,9 @@ def check_output(path: Path, *, overwrite: bool) -> None:
     if foreign:
         more = f" and {len(foreign) - NAMED:,} more" if len(foreign) > NAMED else ""
         raise InputError(
-            f"{path} has what is no result of a join: {', '.join(foreign[:NAMED])}{more}. --overwrite replaces results"
-            " only. Give another directory, or remove that."
+            f"{path} contains files that are not results of a join: {', '.join(foreign[:NAMED])}{more}. "
+            f"--overwrite replaces results"
+            " only. Give another directory, or remove them."
         )
     try:
         path.mkdir(parents=True, exist_ok=True)

@@ -174,8 +174,8 @@ class DiagonalJoin:
         if not len(self._repeats):
             return error
         return BudgetError(
-            f"{error} {len(self._repeats):,} keys of the {self._one.name.lower()} side came several times, and each "
-            "has to be remembered: give it more memory, or choose another algorithm."
+            f"{error} {len(self._repeats):,} keys of the {self._one.name.lower()} side repeat, and each is "
+            "registered in memory: give it more memory, or choose another algorithm."
         )
 
     # Phase 1: along the diagonal.

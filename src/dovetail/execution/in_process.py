@@ -87,7 +87,7 @@ def join_progressively(
             return in_parallel(plan, (tables[0], tables[1]), schema, sizes, aggregates, workers)
         return run(plan, in_turn(tables), schema, STREAM_ROWS, 0, sizes, monitor, aggregates)
     if workers > 1:
-        raise PlanError("workers are for tables: rows of sources cannot be sampled before they come.")
+        raise PlanError("workers= needs tables: rows of a source cannot be sampled before they arrive.")
     room_bytes = LINE_BYTES if plan.memory_bytes is None else max(1, plan.memory_bytes // LINE_SHARE)
     sources = [as_source(rows) for rows in inputs]
     feed = Feed(sources, room_bytes=room_bytes, batch_rows=STREAM_ROWS, wait_ms=wait_ms, retry=retry)

@@ -74,7 +74,7 @@ class Cells:
 def plan_workers(plan: JoinPlan, tables: tuple[pa.Table, pa.Table], workers: int) -> tuple[JoinPlan, Cells]:
     """Cells for so many workers, by samples of both tables."""
     if plan.how != "inner":
-        raise PlanError(f"workers are for inner joins; how is {plan.how!r}.")
+        raise PlanError(f"workers= supports inner joins only; how is {plan.how!r}.")
     samples = [sample_table(plan.condition, side, tables[side]) for side in Side]
     strategy = choose_strategy(plan.condition)
     # Grids are cut finer anyway; of hashes, too, a worker needs some, so that work can be evened out.

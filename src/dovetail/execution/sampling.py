@@ -1,4 +1,4 @@
-"""Blocks for the estimator of a join whose operator tells of none: some of the arriving rows meet by the way.
+"""Blocks for the estimator of a join whose operator tells of none: some of the arriving rows are routed by the way.
 
     left   --4096 rows--> \\
                             a block: all its pairs are counted by the kernel of the condition --> Estimator

@@ -69,7 +69,7 @@ def _count(value: Any) -> int | None:
 def _number(value: Any) -> float:
     number = float(value)
     if not math.isfinite(number):
-        raise ValueError(f"{value} is no number")
+        raise ValueError(f"{value} is not a number")
     return number
 
 
@@ -280,7 +280,7 @@ def _opened(path: Path) -> int:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and not is_recording(path):
-            raise InputError(f"{path} is there already and is no recording: give another file.")
+            raise InputError(f"{path} exists and is not a recording: give another file.")
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
     except OSError as error:
         raise InputError(f"{path} cannot be written to: {error.strerror}.") from error

@@ -14,11 +14,11 @@ from dovetail.monitoring.snapshot import DONE, FAILED, STOPPED, Noted, RunSnapsh
 PHASES = {
     "preparing": "not yet begun",
     "arriving": "rows arrive and are joined at once",
-    "reactive": "nothing arrives; rows that were set aside are joined meanwhile",
-    "waiting": "nothing arrives, and nothing is left to do",
-    "cleanup": "all rows are there; what is missing is found",
+    "reactive": "the inputs are idle; spilled rows are joined",
+    "waiting": "the inputs are idle, and there is no pending work",
+    "cleanup": "all inputs have ended; the remaining results are emitted",
 }
-OUTCOMES = {DONE: "done", STOPPED: "left before the end", FAILED: "failed"}
+OUTCOMES = {DONE: "done", STOPPED: "stopped before the end", FAILED: "failed"}
 RECENT_S = 2.0  # over which a rate is taken
 SILENT_S = 10.0  # without a line: the process may be gone
 
@@ -155,7 +155,7 @@ def missing(glance: RunSnapshot) -> str:
     if glance.outcome == FAILED:
         return glance.error or "the join failed"
     if glance.outcome == STOPPED:
-        return "The join was left before its end: there may be more results."
+        return "The join was stopped before its end: there may be more results."
     if glance.silent_s > SILENT_S:
-        return f"No word for {glance.silent_s:,.0f} s: the process may be gone."
+        return f"No update for {glance.silent_s:,.0f} s: the process may have been killed."
     return ""

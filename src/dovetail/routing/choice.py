@@ -97,7 +97,7 @@ def _measured(task: Task, pairs: _Pairs, router: Router, choice: Choice) -> Rout
         larger = Side.LEFT if task.samples[0].rows >= task.samples[1].rows else Side.RIGHT
         router = replace(router, pieces=pieces, dealt=larger if task.unique is None else task.unique)
         loads = _loads(task, pairs, router)
-        choice = Choice(choice.name, f"{choice.why}; crowded cells that are split: {int((pieces > 1).sum())}")
+        choice = Choice(choice.name, f"{choice.why}; overloaded cells that are split: {int((pieces > 1).sum())}")
     return Routing(router, loads, choice)
 
 

@@ -136,7 +136,7 @@ class FlightReading:
                     if position == until:
                         return
             if source.offsets and not self._ended(client, position, until):
-                raise ConnectionError(f"the stream ended at row {position:,}, and there are more")
+                raise ConnectionError(f"the stream ended at row {position:,}, before the last row")
 
     def _ended(self, client: Any, position: int, until: int | None) -> bool:
         """Whether this is the end, or a break that looks like it."""

@@ -126,5 +126,7 @@ def parquet_source(rows: Any, columns: Sequence[str] | None = None) -> ParquetSo
         return None
     path = Path(rows)
     if format_of(path) != "parquet":
-        raise InputError(f"{path}: of files, only Parquet is read as it is joined. Read others into a table first.")
+        raise InputError(
+            f"{path}: only Parquet files can be joined while they are read. Read other formats into a table first."
+        )
     return ParquetSource(dataset_of(path), str(path), columns)

@@ -125,7 +125,7 @@ def _read(file: File, names: list[str], most_rows: int, start: int, stop: int) -
         raise SourceError(f"{file.path} cannot be read any more: {error}") from error
     with opened:
         if stamp != file.stamp:
-            raise SourceError(f"{file.path} is not what it was when the join was planned: join the new files again.")
+            raise SourceError(f"{file.path} has changed since the join was planned: join the new files again.")
         yield from read_rows(opened, names, most_rows, start, stop, use_threads=False)
 
 

@@ -66,7 +66,7 @@ class Reader:
                 pause_s = self._retry.pause_s(failures)
                 if not self._closed.is_set():
                     told = (self._who, self._source.name, self.rows, pause_s, cause_of(error))
-                    log.warning("%s (%s) broke after %d rows, going on in %.1f s: %s", *told)
+                    log.warning("%s (%s) failed after %d rows, retrying in %.1f s: %s", *told)
                 self._closed.wait(pause_s)
 
     def close(self) -> None:
@@ -91,12 +91,12 @@ class Reader:
     def _broken(self, failures: int, error: BaseException) -> SourceError:
         tries = f"after {failures} tries" if failures > 1 else "at the first try"
         if isinstance(error, DovetailError):
-            hope = "Trying again would not help."
+            hope = "A retry cannot fix this."
         elif self._source.resumable:
             hope = f"It could not be resumed: no batch {tries}."
         else:
-            hope = "It cannot be resumed: nothing says where to go on."
-        told = f"{self._who} ({self._source.name}) broke after {self.rows:,} rows: {cause_of(error)}. {hope}"
+            hope = "It cannot be resumed: it has no positions."
+        told = f"{self._who} ({self._source.name}) failed after {self.rows:,} rows: {cause_of(error)}. {hope}"
         return SourceError(f"{told} {self._advice}".rstrip())
 
 

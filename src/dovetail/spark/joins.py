@@ -222,7 +222,7 @@ def _marked(bound: Bound, side: Side, ends: str) -> DataFrame:
     try:
         return readable.withColumn(MARK, F.expr(ends)).toDF(*frame.columns, MARK)
     except AnalysisException as error:
-        raise InputError(f"end={ends!r} cannot be told of {', '.join(names)}: {error}") from error
+        raise InputError(f"end={ends!r} cannot be evaluated on {', '.join(names)}: {error}") from error
 
 
 def _plan_windowed(
@@ -231,7 +231,7 @@ def _plan_windowed(
     if bound.after and plan.how is not JoinType.INNER:
         parts = " AND ".join(text_of(part) for part in bound.after)
         raise PlanError(
-            f"how={plan.how!r} on streams cannot be checked by Spark afterwards, as {parts} would have to be."
+            f"how={plan.how!r} on streams does not support {parts}: only Spark can evaluate it, after the join."
         )
 
     def joined() -> DataFrame:

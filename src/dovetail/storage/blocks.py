@@ -71,7 +71,7 @@ class BlockStore:
                 self._directory.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise InputError(
-                    f"cannot make the directory {self._directory} for join state: {error.strerror}. "
+                    f"cannot create the directory {self._directory} for join state: {error.strerror}. "
                     "Give a directory that can be written to."
                 ) from error
         return self._directory
@@ -127,7 +127,7 @@ class BlockStore:
         try:
             file = pa.memory_map(str(path)) if mapped else pa.OSFile(str(path))
             if file.size() != block.nbytes or (verify and zlib.crc32(file.read_buffer()) != block.checksum):
-                raise StateError(f"{path} is damaged: its content is not what was written. {RECOVERY}")
+                raise StateError(f"{path} is damaged: its checksum does not match. {RECOVERY}")
             file.seek(0)
             return pa.ipc.open_file(file)
         except FileNotFoundError as error:

@@ -24,10 +24,10 @@ from dovetail.storage.blocks import Block, BlockStore, PagedBlock
 MOST_MAPPED = 4096  # far below what Linux allows, and enough for hundreds of cells
 
 _mapped: OrderedDict[Path, pa.RecordBatch] = OrderedDict()
-"""Segments that this process has mapped, latest used last. Only an accelerator: cells move between processes."""
+"""Segments that this process has mapped, most recently used last. A cache only: cells move between processes."""
 
 _verified: set[Path] = set()
-"""Segments whose checksum this process has compared."""
+"""Segments whose checksum this process has verified."""
 
 
 class SegmentStore(BlockStore):

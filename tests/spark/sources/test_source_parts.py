@@ -100,7 +100,7 @@ def test_what_came_before_a_break_is_given_before_the_error() -> None:
     while reached.rows < 14:
         reached = rows.latest(reached, None, wait_s=PATIENCE_S)
         assert not reached.ended
-    with pytest.raises(SourceError, match="broke after 14 rows: the line is dead"):
+    with pytest.raises(SourceError, match="failed after 14 rows: the line is dead"):
         rows.latest(reached, None, wait_s=PATIENCE_S)
 
 
@@ -190,7 +190,7 @@ def test_rows_that_have_changed_are_not_taken_for_the_same(location: str) -> Non
     made = FlightFormat({"location": location, "dataset": "t"})
     reader = made.streamReader(made.schema())
     (part,) = reader.partitions(Offset(10, 10).to_json(), Offset(40, 30).to_json())
-    with pytest.raises(SourceError, match="has other rows than before: 20 instead of 30 between 10 and 30"):
+    with pytest.raises(SourceError, match="has changed its rows: 20 instead of 30 between 10 and 30"):
         list(reader.read(part))
 
 

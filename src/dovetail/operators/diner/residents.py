@@ -1,8 +1,8 @@
-"""The rows of one side that are in memory, of which some leave every now and then, by key.
+"""The resident rows of one side, of which some are evicted from time to time, by key.
 
     position      0   1   2   3   4   5   6  …       in the order of arrival
-    alive         x   x       x           x          rows that left are holes
-    code, arrived, marks, serial                     per position; a serial number is a row's for ever
+    alive         x   x       x           x          evicted rows are holes
+    code, arrived, marks, serial                     per position; a row's serial number never changes
     rows          [ part ][ part ][ part …           a part is packed by itself, those with most holes first
 
 Partners are found by hash where keys must be equal, else by the order of the codes. Positions stay the same when a part
@@ -35,7 +35,7 @@ Number = TypeVar("Number", np.int64, np.int32, np.bool_)
 PER_POSITION = 8 + 8 + 8 + 4 + 1  # bytes: code, arrived, serial, marks, alive
 PER_ENTRY = 24  # bytes of an index for a row; of an ordered one with room to mark it as deleted
 FEW = 64  # holes that are not worth anything
-WORTH_A_PART = 1024  # rows that are worth being handed on by themselves
+WORTH_A_PART = 1024  # rows that are worth a batch of their own
 
 
 @dataclass(slots=True)
@@ -265,7 +265,7 @@ class OrderedSide:
         self.positions += count
 
     def code_again(self) -> None:
-        """The keys are coded in another way than when the rows came."""
+        """The codes of the keys have changed since the rows arrived."""
         whole = self.all_rows()
         if whole.num_rows:
             self.codes[: self.positions] = self._keys.read(self.side, whole).codes

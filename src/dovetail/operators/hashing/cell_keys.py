@@ -1,11 +1,11 @@
-"""Bands and distances as equality of cells: a left row stands in every cell in which a partner can be.
+"""Bands and distances as equality of cells: a left row is replicated to every cell that can hold a partner.
 
     band      low <= l - r <= high    right rows, moved by low, in cells of the width high - low; left rows in two each
     distance  of points <= radius     right rows in squares of four times that side; left rows in nine each
 
-A pair meets in one cell only, that of the right row, and is checked there as it was written. So a hash join can carry
-such a condition as it is, with copies of the left rows. Doubles get cells of twice the width and one more neighbour, so
-that rounding can move no partner out of reach.
+A pair shares one cell only, that of the right row, where the original condition is checked. So a hash join can run such
+a condition on copies of the left rows. Doubles get cells of twice the width and one more neighbour, so that rounding
+can move no partner out of reach.
 """
 
 from __future__ import annotations

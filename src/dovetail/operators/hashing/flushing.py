@@ -1,14 +1,14 @@
-"""Which resident rows leave for disk when memory is full: the policies of XJoin, HMJ, DPHJ and RPJ, exchangeable.
+"""Which resident rows are spilled when memory is full: the policies of XJoin, HMJ, DPHJ and RPJ, interchangeable.
 
     all         everything                                                          (RPJ section 2.2)
     largest     the largest partition, or pair of partitions                        (XJoin)
     smallest    the smallest
     adaptive    a large pair that leaves both sides balanced                        (HMJ)
     symmetric   pairs that were flushed before, then the largest                    (DPHJ)
-    optimal     what the fewest arrivals are expected to match                      (RPJ Fig. 4)
+    optimal     the rows that the fewest arrivals are expected to match                      (RPJ Fig. 4)
 
-A paired policy lets both sides of a partition go together. A policy is asked for a number of rows; it names at least
-as many, where there are.
+A paired policy evicts both sides of a partition together. A policy selects at least the requested number of rows, if
+there are that many.
 """
 
 from __future__ import annotations
@@ -46,14 +46,15 @@ class Dropped:
         self._counts = np.bincount(places, counts, len(self._hashes)).astype(np.int64)
 
     def missed(self, hashes: Hashes) -> int:
-        """With how many dropped rows these would have met."""
+        """The number of dropped rows that these would have been joined with."""
         if not len(self._hashes):
             return 0
         places = np.searchsorted(self._hashes, hashes).clip(max=len(self._hashes) - 1)
         return int(self._counts[places][self._hashes[places] == hashes].sum())
 
     def expected(self, rows: int, shares: Shares, keys: Shares) -> float:
-        """With how many dropped rows so many would meet: which share of them is in each partition, and its keys."""
+        """The expected number of dropped rows that these would be joined with, by the share and the keys of each
+        partition."""
         return float(rows * (self._by_partition * shares / keys).sum())
 
     def to_json(self) -> dict[str, Any]:

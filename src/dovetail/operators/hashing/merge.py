@@ -1,12 +1,12 @@
-"""Merge sorted runs of both sides of a partition at once, joining what meets (PSMJ, RPJ section 2.2).
+"""Merge sorted runs of both sides of a partition at once, and join them (PSMJ, RPJ section 2.2).
 
     left runs   ▁▂▃ ▁▃▅ …  --\\                        /--> meetings: left rows and right rows of one range of hashes
                               >-- ranges of hashes --<
     right runs  ▁▂▄ ▂▃▆ …  --/                        \\--> one merged run of each side, if there is a writer
 
 Pages are read in the order of their first hashes, as many as fit. All rows below the first hash of the next page that
-does not fit are complete: they are one range. Where the rows of a single hash do not fit, chunks of them meet chunks.
-There must be room for one page of each run.
+does not fit are complete: they are one range. Where the rows of a single hash do not fit, they are joined chunk by
+chunk. There must be room for one page of each run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LAST = 2**63 - 1  # the largest hash
 
 
 class Loaded(NamedTuple):
-    """Rows of one side, and the match that each came from."""
+    """Rows of one side, and the match that each belongs to."""
 
     rows: Stayed
     matches: NDArray[np.int64]
@@ -36,11 +36,11 @@ class Loaded(NamedTuple):
 
 Meeting = tuple[Loaded, Loaded]
 Weigh = Callable[[int, float], float]
-"""What so many rows, of so many bytes, take of the room."""
+"""What a number of rows, of a number of bytes, takes of the budget."""
 
 
 class Merge:
-    """Matches that are merged. `meetings` is run to its end, then `close` gives the match they have become."""
+    """Matches that are merged. Run `meetings` to its end; then `close` returns the merged match."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Merge:
                 self._write(side, rows)
             if parts[Side.LEFT] and parts[Side.RIGHT]:
                 meeting = _loaded(parts[Side.LEFT]), _loaded(parts[Side.RIGHT])
-                del parts, rows  # the pages: what meets is a copy of them
+                del parts, rows  # the pages: joined rows are copies of them
                 yield meeting
                 del meeting
 
@@ -193,7 +193,7 @@ class _Cursor:
         return taken
 
     def unload(self) -> None:
-        """Forget what is loaded and not taken."""
+        """Drop the loaded rows that were not consumed."""
         self._parts = []
         self._next = int(np.searchsorted(self.run.starts, self._taken, side="right")) - 1
 
@@ -220,7 +220,7 @@ class _Cursor:
         return int(self.run.starts[last]) + int(np.searchsorted(page.hashes, hash_, side="right")) - self._taken
 
     def skip(self, hash_: int) -> None:
-        """Go on behind this hash. A page that has begun is loaded: its first hash says nothing any more."""
+        """Resume after this hash. The page that contains it is already loaded: its first hash is no longer relevant."""
         self._taken += self.rows_of(hash_)
         self.unload()
         if self._taken > self.run.starts[self._next]:

@@ -1,8 +1,8 @@
 """Runs of a hash join on disk, sorted by hash: what a flush or a merge writes, page by page.
 
-All runs of a side that one flush writes are in one block. Each row carries its hash and the ticks at which it came and
-left; the first hash of each page is kept in memory, so that a merge knows which pages to read next. Runs that have met
-each other stand together as a match: no pair within one has to be looked at again.
+All runs of a side that one flush writes are in one block. Each row has its hash and its ticks of arrival and eviction;
+the first hash of each page is kept in memory, so that a merge knows which pages to read next. Runs that were joined
+with each other form a match: pairs within a match are not compared again.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class HashRun:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Match:
-    """At most one run of each side that have met: flushed together, or written by one merge."""
+    """At most one run of each side, joined with each other: flushed together, or written by one merge."""
 
     left: HashRun | None
     right: HashRun | None
@@ -178,7 +178,7 @@ class PartitionSnapshot:
         return {block.name for block in (self._settled, *self._young) if block is not None}
 
     def save(self, side: HashPartitions) -> dict[str, Any]:
-        """Write what is new; says where everything is, ready for JSON."""
+        """Write new rows; returns the location of all rows, as JSON values."""
         if side.settling != self._settling:
             self._settling = side.settling
             self._settled, self._young = self._written(side.settled), []

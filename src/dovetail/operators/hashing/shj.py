@@ -1,13 +1,13 @@
-"""Symmetric hash join: both inputs build, both probe, every pair appears when its later row arrives.
+"""Symmetric hash join: both inputs build, both probe, every pair is emitted when its later row arrives.
 
     left  batch --> probe right rows --> results        arrive: probe, then insert
                 \\-> insert in left rows
-    right batch --> probe left rows  --> results        react, clean_up: nothing is ever left over
+    right batch --> probe left rows  --> results        react, clean_up: never any pending work
                 \\-> insert in right rows
 
 Guarantee: every matching pair exactly once, at the arrival of its later row. Nothing is spilled: a budget that cannot
-hold both inputs is an error that says so. Once a side has ended, rows of the other side are not kept any more, so that
-with one side first it is an ordinary hash join.
+hold both inputs raises BudgetError. Once a side has ended, rows of the other side are not kept any more, so that with
+one side first it is an ordinary hash join.
 
 Wilschut and Apers, Dataflow query execution in a parallel main-memory environment, PDIS 1991.
 

@@ -1,4 +1,4 @@
-"""Partial results that grow by one input after the other: arrays of row numbers, one per input joined so far.
+"""Partial results that are extended by one input after the other: arrays of row numbers, one per input joined so far.
 
     {o: [0, 0, 1]}  --c-->  {o: [0, 0, 0, 1], c: [4, 7, 7, 2]}  --n-->  …
 
@@ -25,7 +25,7 @@ MOST = 1 << 18  # partial results in one piece
 
 Partial = dict[str, Rows]
 Tally = Callable[["Hop", int, int, int], None]
-"""Is told of every hop how many partial results probed how many rows, and how many pairs it found."""
+"""Called for every hop with the number of partial results, of rows probed and of pairs found."""
 
 
 class Table(Protocol):
@@ -72,7 +72,7 @@ class Paths:
         return [alias for alias in self.graph.aliases if alias not in reached]
 
     def hops(self, start: str, rank: Callable[[Link], float] = lambda _: 0.0) -> tuple[Hop, ...]:
-        """The next hop always takes the best link that leads from what is joined to what is not."""
+        """Each hop takes the best link from a joined input to one that is not joined yet."""
         joined, order = {start}, []
         links = sorted(self.links, key=rank)  # stable: ties keep the order of the condition
         while (best := next((k for k in links if len(k.ends & joined) == 1), None)) is not None:

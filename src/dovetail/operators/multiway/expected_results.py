@@ -1,19 +1,19 @@
-"""Rows by what they are worth: the results that each can be expected to be part of from now on, over the whole join.
+"""Rows by their worth: the expected number of future results of each row, over the whole join.
 
-A resident row earns a result when rows of the other inputs complete it: one that arrives, all others resident by then.
-The condition's links are taken as a tree; for every link two sums run through it, over the input behind it and all that
-is behind that (as in counting the results of a tree-shaped join without listing them):
+A resident row yields a result when rows of the other inputs complete it: one that arrives, all others resident at that
+time. The condition's links are taken as a tree; two sums are propagated along every link, over the input behind it and
+all inputs behind that (as in counting the results of a tree-shaped join without enumerating them):
 
     held(key)     combinations of resident rows behind the link that match the key
-    coming(key)   the same with one row of them still to come, from what has come so far
+    coming(key)   the same with one row of them still to arrive, predicted from arrivals so far
 
     worth of a row = sum over its links of coming(link) x the product of held over its other links
 
-A block of the rows with the least worth leaves; the input whose block is worth the least is the victim. Inputs are not
-kept at equal numbers: a few rows of an input that all others need can be worth more than many of another.
+A block of the rows with the least worth is evicted; the input whose block is worth the least is the victim. Inputs are
+not kept at equal numbers: a few rows of an input that all others need can be worth more than many of another.
 
-How often a key comes is counted for equalities; for ranges a sample of what came is asked. What an arriving row meets
-behind its other links is taken as the mean over the sample. Both take a share of the memory.
+The frequency of a key is counted for equalities; for ranges it is estimated from a sample of arrivals. The matches of
+an arriving row behind its other links are estimated by the mean over the sample. Both take a share of the memory.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from dovetail.operators.multiway.residents import Batch
 LINES = 2
 BYTES = 2  # of a counter
 FULL = 2**15
-UNSEEN = 0.5  # times that a key is taken to have come which has not
+UNSEEN = 0.5  # the assumed count of a key that has not arrived yet
 
 
 class KeyCounts:
@@ -55,7 +55,7 @@ class KeyCounts:
             self._total //= 2
 
     def share(self, codes: Codes) -> NDArray[np.float64]:
-        """The share of rows to come that each code can be expected to have."""
+        """The expected share of future rows for each code."""
         found = np.min([line[places] for line, places in zip(self._counts, self._places(codes), strict=True)], axis=0)
         share: NDArray[np.float64] = (found + UNSEEN) / (self._total + 1)
         return share
@@ -66,7 +66,7 @@ class KeyCounts:
         return [(half % width).astype(np.int64) for half in (hashes >> np.uint64(32), hashes & np.uint64(0xFFFFFFFF))]
 
 
-DECAY = 0.9  # how much of the past a flush leaves in the rate
+DECAY = 0.9  # the weight of the past in the rate after a flush
 CODE_BYTES = 8
 
 
@@ -94,7 +94,7 @@ class Arrivals:
         for attribute, counts in self.counts.items():
             counts.add(batch.codes(attribute))
         rows, room = len(batch), max(0, min(len(batch), self._rows - self._seen))
-        # A reservoir: each row that has come is in it with the same chance (Vitter, 1985).
+        # A reservoir: each arrived row is in it with the same probability (Vitter, 1985).
         late = np.arange(room, rows)
         places = self._rng.integers(0, self._seen + late + 1)
         chosen = np.flatnonzero(places < self._rows)
@@ -124,7 +124,7 @@ class _Behind(NamedTuple):
     codes: Codes
     held: Weights
     coming: Weights
-    counts: KeyCounts | None  # how often keys come, where they are not among the codes;
+    counts: KeyCounts | None  # the frequency of keys that are not among the codes;
     rate: float  # times this
 
     @classmethod
@@ -161,14 +161,14 @@ class ExpectedResultsPolicy:
         self._arrivals[alias].add(batch)
 
     def found(self, rows: Partial, tables: Mapping[str, Table]) -> None:
-        """What was found says less than what is expected."""
+        """Expected results predict better than past ones."""
 
     def kept(self, alias: str, batch: Batch) -> None: ...
 
     def forgotten(self, alias: str) -> None: ...
 
     def flush(self) -> bool:
-        """Evict a block; False where nothing is left."""
+        """Evict a block; False if there is none."""
         state = self._state
         best: tuple[float, str, Rows] | None = None
         for alias, worth in self.of_all().items():

@@ -1,16 +1,16 @@
 """MINER: the adaptive join of three and more inputs, along chains, stars and trees, by equality and by range.
 
     arriving   batch --> probe one input after the other, most selective first --> results
-                     \\-> keep, in an index per join attribute; when full, a block of the least use leaves
+                     \\-> keep, in an index per join attribute; when full, evict a block of the least useful rows
     reactive   blocks x blocks x … as an odometer over all inputs, re-entrant (spilled_blocks.py)
     cleanup    flush all residents, then blocks x blocks x … to the end
 
-Guarantee: every matching combination exactly once. Those whose rows were all in memory when the last of them came are
-recognised by the residence rule, max(arrived) < min(left), and left out of the block work. The budget is held.
+Guarantee: every matching combination exactly once. Those whose rows were all in memory when the last of them arrived
+are recognised by the residence rule, max(arrived) < min(left), and skipped by the block join. The budget is kept.
 
-Which rows are of the least use (`policy`):
+Which rows are the least useful (`policy`):
     benefit    as published: of the largest input, the area of an attribute with the fewest results per row
-    worth      rows by the results that they can be expected to be part of, over the whole join (expected_results.py)
+    worth      the rows with the fewest expected results over the whole join (expected_results.py)
 
 Bornea, Vassalos, Kotidis, Deligiannakis, Adaptive Join Operators for Result Rate Optimization on Streaming Inputs,
 TKDE 2010, section 4.
@@ -48,7 +48,7 @@ class BenefitPolicy:
         self.regions = {a: Regions(self._policy) for found in state.residents.values() for a in found.attributes}
 
     def arrived(self, alias: str, batch: Batch) -> None:
-        """Rows that arrive say nothing yet."""
+        """Arriving rows carry no information yet."""
 
     def found(self, rows: Partial, tables: Mapping[str, Table]) -> None:
         for alias, taken in rows.items():
@@ -60,7 +60,7 @@ class BenefitPolicy:
             self.regions[attribute].add(batch.codes(attribute))
 
     def flush(self) -> bool:
-        """Evict a block; False where nothing is left."""
+        """Evict a block; False if there is none."""
         residents = self._state.residents
         alias = max(residents, key=lambda a: len(residents[a]))
         mine = residents[alias]
@@ -80,7 +80,7 @@ class BenefitPolicy:
             self.regions[attribute] = Regions(self._policy)
 
     def _choose(self, mine: Residents, need: int) -> tuple[Rows, Attribute]:
-        """The rows that leave, and by which attribute first."""
+        """The rows to evict, and the attribute that orders them."""
         order = sorted(
             (benefit, rank, place, region)
             for place, attribute in enumerate(mine.attributes)
@@ -103,7 +103,7 @@ class BenefitPolicy:
 
 
 class FlushingPolicy(Protocol):
-    """Says which rows leave, from what it is told."""
+    """Chooses the rows to evict, from the observed results."""
 
     def arrived(self, alias: str, batch: Batch) -> None: ...
     def found(self, rows: Partial, tables: Mapping[str, Table]) -> None: ...
@@ -155,7 +155,7 @@ class Miner:
             return None
         return (
             f"every input needs an equality, a band or an inequality of numbers or times with another; {unreached[0]} "
-            f"has none that leads to {graph.aliases[0]}"
+            f"has none that connects it to {graph.aliases[0]}"
         )
 
     def arrive(self, number: int, batch: pa.RecordBatch) -> Iterator[Matches]:

@@ -28,7 +28,7 @@ from dovetail.storage.residence import Clock
 from dovetail.storage.resident_snapshot import ResidentSnapshot
 
 ROW_BYTES = 200  # of a row, where a budget is in rows
-COPIED = 3 / 4  # of the memory for residents is used: when some leave, those of the same input that stay are copied
+COPIED = 3 / 4  # of the memory for residents is used: an eviction copies the remaining rows of the same input
 
 
 class Multiway:
@@ -86,7 +86,7 @@ class Multiway:
         return self.graph.matches({a: table.batch for a, table in self.tables(alias, arriving).items()}, rows)
 
     def is_wanted(self, alias: str) -> bool:
-        """Whether rows of an input can still be met by others: by some that come, or by some on disk."""
+        """Whether rows of an input can still be joined with others: with future arrivals, or with rows on disk."""
         others = [a for a in self.graph.aliases if a != alias]
         return not all(self.ended[a] for a in others) or any(self._left_over.has(a) for a in others)
 
@@ -135,7 +135,7 @@ class Multiway:
         return max(1, self._budget.measure(1, -(-residents.nbytes // max(1, len(residents)))))
 
     def evict(self, chosen: Mapping[str, Rows], box: int = 0) -> None:
-        """Write rows of inputs to disk; they all leave memory at one tick."""
+        """Spill rows of inputs; all of them are evicted at one tick."""
         left = self._clock.tick()
         for alias, rows in chosen.items():
             gone = self.residents[alias].remove(rows)
@@ -160,7 +160,7 @@ class Multiway:
         self.ended[alias] = True
         for other, residents in self.residents.items():
             if len(residents) and not self.is_wanted(other):
-                residents.remove(np.arange(len(residents)))  # they waited for rows that cannot come any more
+                residents.remove(np.arange(len(residents)))  # their partners cannot arrive any more
         self.hold()
 
     def left_over(self, at_end: bool = False) -> Iterator[Matches]:

@@ -1,6 +1,6 @@
-"""Rows of one input of several in memory: what they are, when they came, and an ordered index for each attribute.
+"""Resident rows of one of several inputs: the rows, their ticks of arrival, and an ordered index for each attribute.
 
-A row is in all indexes of its input or in none. Rows are numbered without gaps; when some leave, the others move up.
+A row is in all indexes of its input or in none. Rows are numbered without gaps; after an eviction the others move up.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Residents:
         self.next_serial = int(self._serials[rows[-1]]) + 1
 
     def remove(self, rows: Rows) -> pa.RecordBatch:
-        """Take rows out of memory and of all indexes; they come back in the order asked for."""
+        """Remove rows from memory and from all indexes; returns them in the given order."""
         gone = take_rows(self.batch, rows)
         stay = np.ones(len(self), np.bool_)
         stay[rows] = False
@@ -144,7 +144,7 @@ class Residents:
 
 
 def extra_bytes(rows: int, attributes: int) -> int:
-    """What rows take besides themselves."""
+    """The size of the indexes of a row."""
     return rows * (PER_ROW + INDEX_BYTES * attributes)
 
 

@@ -1,8 +1,8 @@
 """Progressive merge join of three and more inputs that are joined along one attribute: one sweep over all of them.
 
     arriving   batch --> probe the other inputs in memory --> results
-                     \\-> keep; when full, all inputs leave memory as a group of sorted runs
-    reactive   groups are merged, the smallest first: rows of different groups meet on the way
+                     \\-> keep; when full, spill all inputs as a group of sorted runs
+    reactive   groups are merged, the smallest first: rows of different groups are joined
     cleanup    the same, until one group is left
 
         (A1 B1 C1) (A2 B2 C2) (A3 B3 C3)       found in memory: results within one group
@@ -10,15 +10,15 @@
                (not written: the last)         all others: A1 B1 C2, A1 B2 C1, …
 
 Guarantee: every matching combination exactly once, within the budget: at the lowest node of the merge tree that has all
-its rows. In a merge, combinations whose rows are all from one group are left out, and no others.
+its rows. A merge skips exactly the combinations whose rows are all from one group.
 
 Dittrich, Seeger, Taylor, Widmayer, Progressive merge join, VLDB 2002, section 5, which names joins of more than two
 inputs on common attributes as an extension.
 
 Deviations: the paper gives no algorithm. Attributes are joined by equalities and bands; a row stays in its area as long
-as any chain of them reaches (sweep_reach.py). Rows meet as they arrive, through ordered indexes, instead of when a run
-is made. New rows of a step meet areas input by input: rows of an input with the areas of those before it, and
-with areas and new rows of those behind it, so that no combination is seen twice.
+as any chain of them reaches (sweep_reach.py). Rows are joined as they arrive, by ordered indexes, instead of when a run
+is built. New rows of a step are joined with areas input by input: rows of an input with the areas of the inputs before
+it, and with areas and new rows of those after it, so that no combination is found twice.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ class MultiPmj:
         return self._merging.share is not None
 
     def _close_run(self) -> None:
-        """What is in memory has met and becomes a group of runs."""
+        """Write the resident rows, which have been joined, as a group of runs."""
         arrived = tuple(len(rows) for rows in self._residents.values())
         if any(arrived):
             page = self._merging.room.page
@@ -259,7 +259,7 @@ class MultiPmj:
     # Memory.
 
     def _fits(self, held: int, more: Batch | None = None) -> bool:
-        """Whether the run that is being made can grow beside something else and the rows that arrive."""
+        """Whether the current run can grow in addition to other memory and the arriving rows."""
         limit = self._budget.limit
         if limit is None:
             return True
@@ -278,7 +278,7 @@ class MultiPmj:
 
 
 class _Meets:
-    """What rows of several inputs give that meet in merges."""
+    """The results of rows of several inputs that are joined in merges."""
 
     repeats = False
 

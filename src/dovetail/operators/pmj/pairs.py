@@ -1,4 +1,4 @@
-"""What rows of two sides give that meet in merges."""
+"""The results of rows of two sides that are joined in merges."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ class EarlyPairCounts(NamedTuple):
         return EarlyPairCounts(self.matches + other.matches, total, sums)
 
     def complete(self, rows: int) -> list[int]:
-        """The diagonal, as far as both sides have so many rows."""
+        """The diagonal, up to the number of rows of both sides."""
         counts = np.zeros(rows // CHUNK, np.int64)
         counts[: len(self.diagonal)] = self.diagonal[: len(counts)]
         return counts.tolist()
 
 
 class MergedPairs:
-    """`early`: rows of one group have met. `sorts`: in the order of the sweep."""
+    """`early`: rows of one group have been joined. `sorts`: emit in the order of the sweep."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class MergedPairs:
 
     @property
     def repeats(self) -> bool:
-        """Who has a partner is not given again, and may be gone from the step."""
+        """Rows with a partner are not emitted again, and may be missing from a repeated step."""
         return self._giving.partnered.one_sided
 
     def needed(self, number: int, items: Items) -> Items:
@@ -114,7 +114,7 @@ class MergedPairs:
         yield from in_order.given()
 
     def _check(self, left: Items, right: Items) -> Check:
-        """Of the pairs of two parts: if results came early, those from one group have been found."""
+        """Drops the pairs of two parts that are from one group, if these were emitted early."""
 
         def check(lefts: Rows, rights: Rows) -> tuple[Rows, Rows]:
             if self._early:
@@ -125,7 +125,7 @@ class MergedPairs:
         return check
 
     def left_over(self, groups: Sequence[RunGroup]) -> Iterator[Matches]:
-        """Everybody has met: rows of the last runs without a partner, read once more."""
+        """All rows have been joined: emits the rows of the last runs without a partner, which are read once more."""
         for side in Side:
             if self._giving.partnered.watches(side) and self._giving.partnered.gives_alone:
                 for run in (group.runs[side] for group in groups):

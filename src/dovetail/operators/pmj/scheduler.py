@@ -1,10 +1,10 @@
 """The merges of a progressive merge join: which groups of runs are merged, and when.
 
     while sources stall    the smallest groups become one, in half of the memory where that is enough
-    in the end             the oldest groups, so many that all merges but the first are full; the last is not written
+    in the end             the oldest groups, so that all merges but the first are full; the last is not written
 
-A merge that was begun while sources stalled is kept open: it can be left after any result, put to sleep, stored and
-restored, and goes on where it was. What rows that meet give is for the join to say.
+A merge that was started while sources stalled is kept open: it can be interrupted after any result, suspended, stored
+and restored, and resumes where it stopped. Callbacks of the join define the results.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from dovetail.storage.blocks import Block
 from dovetail.storage.budget import Budget
 
 STRICTNESS = ("progressive", "semi_strict", "strict")
-"""When results may come: always; in the last merge; after it (the sort-merge joins that PMJ is compared with)."""
+"""When results may be emitted: always; in the last merge; after it (the sort-merge joins that PMJ is compared
+with)."""
 
 
 class Sized(Protocol):
@@ -34,7 +35,7 @@ R_co = TypeVar("R_co", bound=Sized, covariant=True)
 
 
 class MergeCallbacks(Protocol[R_co]):
-    """What rows that meet in merges give."""
+    """Callbacks that produce the results of a merge."""
 
     @property
     def nothing(self) -> R_co:
@@ -42,19 +43,20 @@ class MergeCallbacks(Protocol[R_co]):
 
     @property
     def repeats(self) -> bool:
-        """Whether a step that is taken again gives nothing again, and may have fewer rows than before."""
+        """Whether a repeated step emits nothing twice by itself, and may have fewer rows than before."""
 
     def needed(self, number: int, items: Items) -> Items:
-        """The rows of an input that are worth keeping; it is asked again and again."""
+        """The rows of an input that are still needed; called repeatedly."""
 
     def step(self, merge: Merge, new: tuple[Items, ...]) -> Iterator[R_co]:
-        """New rows meet each other and the areas, rows of one group excepted if they have met. Always in one order."""
+        """Join new rows with each other and the areas, except rows of one group that were joined before. The order is
+        deterministic."""
 
     def left_over(self, groups: Sequence[RunGroup]) -> Iterator[R_co]:
-        """Everybody has met."""
+        """All rows have been joined."""
 
     def over(self, merge: Merge, found: int) -> None:
-        """A merge has come to its end, with so many results."""
+        """A merge has completed, with its number of results."""
 
 
 @dataclass(slots=True)
@@ -112,7 +114,7 @@ class MergeScheduler(Generic[R]):
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing has left memory."""
+        """Whether nothing has been spilled."""
         return not self.groups and self._open is None
 
     @property
@@ -123,7 +125,7 @@ class MergeScheduler(Generic[R]):
 
     @property
     def spilled(self) -> tuple[int, int]:
-        """Rows and bytes that are on disk, without what is being written."""
+        """Rows and bytes on disk, without the run that is being written."""
         groups = [*self.groups, *([] if self._open is None else self._open.merge.groups)]
         blocks = [block for group in groups for block in group.blocks]
         return sum(block.rows for block in blocks), sum(block.nbytes for block in blocks)
@@ -158,7 +160,7 @@ class MergeScheduler(Generic[R]):
             yield results
 
     def sleep(self) -> None:
-        """An open merge lets go of its memory, and will take its step from the beginning, without what is out."""
+        """Suspend an open merge: it releases its memory, and repeats its step without the results already emitted."""
         if self._open is not None:
             self._open.merge.sleep()
             self._begin(self._open)
@@ -175,7 +177,7 @@ class MergeScheduler(Generic[R]):
         merging.results = self._reactive(merging, merging.yielded)
 
     def _settle(self, needed: int = 0) -> None:
-        """The limit of memory counts from now on; a merge that was begun with more goes on with more."""
+        """Apply the memory limit from now on; an open merge keeps the memory that it started with."""
         spare = arriving(self._budget, self._block_rows)
         self._budget.limit = None if self.limit is None else max(self.limit, needed + spare)
 
@@ -192,7 +194,7 @@ class MergeScheduler(Generic[R]):
                     yield results
             merge.end_step()
             done = merging.yielded = 0
-            yield self._meets.nothing  # every step gives control back
+            yield self._meets.nothing  # every step yields
         assert merge.merged is not None
         self.groups.append(merge.merged)
         self._close(merge, merging.found)
@@ -201,7 +203,7 @@ class MergeScheduler(Generic[R]):
     # In the end.
 
     def finish(self) -> Iterator[R]:
-        """All that is still to come."""
+        """All remaining results."""
         if self._open is not None:
             yield from self._open.results
         while len(self.groups) > 1:
@@ -215,7 +217,7 @@ class MergeScheduler(Generic[R]):
             yield from self._joined(merge, joins=joins, last=last and joins)
             if merge.merged is not None:
                 self.groups.append(merge.merged)
-        if self.groups and self._early:  # all its rows have met
+        if self.groups and self._early:  # all its rows have been joined
             yield from self._meets.left_over(self.groups)
         elif self.groups:
             yield from self._joined(self._merge(self.groups, self.room, writes=False), joins=True, last=True)
@@ -225,7 +227,7 @@ class MergeScheduler(Generic[R]):
         return Merge(self._pages, self._budget, group, room, writes=writes, needed=self._meets.needed)
 
     def _joined(self, merge: Merge, *, joins: bool, last: bool) -> Iterator[R]:
-        """The results of a merge; the last one knows who has no partner."""
+        """The results of a merge; the last merge also emits rows without a partner."""
         found = 0
         for new in merge.steps():
             for results in self._meets.step(merge, new) if joins else ():
@@ -246,7 +248,7 @@ class MergeScheduler(Generic[R]):
     # Restarts.
 
     def to_json(self) -> dict[str, Any]:
-        """An open merge is put to sleep for it."""
+        """Suspends an open merge."""
         self.sleep()
         groups = [group.to_json() for group in self.groups]
         if self._open is None:

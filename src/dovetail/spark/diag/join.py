@@ -51,8 +51,8 @@ MOST_REPEATED = 1 << 16  # keys that tasks are told of
 SLICE_BYTES = 1 << 28  # of RN
 MOST_BYTES = 1 << 32  # for a task where there is no limit: offsets of texts have 32 bits
 SLICES_PER_CORE = 2
-NOT_REACHED = "at their paths, workers find other files or none"
-WHY = "consecutive rows of {} with those of {} beside them, read by the tasks themselves; mishits by hash at the end"
+NOT_REACHED = "workers do not find the same files at these paths"
+WHY = "slices of {} with the rows of {} at the same relative positions, read by the tasks; mishits by hash at the end"
 
 SURVEYED = "part int, slice int, left_over bigint, low bigint, bits binary, hashes binary"
 ARROW_SURVEYED = pa.schema(
@@ -97,9 +97,9 @@ class FrameDiagonals:
             return None, ("not along the diagonal: a side is empty",)
         join = DiagonalTables(self._inputs, found, self._output, self._options)
         if not join.is_one_to_many:
-            return None, ("not along the diagonal: keys come several times on both sides",)
+            return None, ("not along the diagonal: keys repeat on both sides",)
         if not asked and not join.is_worthwhile:
-            return None, ("not along the diagonal: most rows are not beside their partners",)
+            return None, ("not along the diagonal: most rows are mishits",)
         self.join = join
         return found.plan, ()
 
@@ -112,8 +112,8 @@ def _wanted(
     spark = inputs[0].sparkSession
     if not _are_reached(spark, scans):
         raise PlanError(
-            f"algorithm='diag' on Spark needs files that the driver and all workers share: {NOT_REACHED}. Put them "
-            "where all mount them under the same path, or leave the algorithm to us."
+            f"algorithm='diag' on Spark needs files that the driver and all workers share: {NOT_REACHED}. Put "
+            f"them where all mount them under the same path, or use algorithm='auto'."
         )
     wish = Wish.of(share=options.share, one=options.one, tables=options.tables)
     look = measured_by(spark, _slices(bound, options))
@@ -128,7 +128,7 @@ def wanted_scans(bound: Bound, inputs: Inputs, how: str) -> tuple[Bound, Scans]:
     except NotPlainError as reason:
         raise PlanError(
             f"algorithm='diag' on Spark needs plain reads of Parquet files on both sides: {reason}. "
-            "Read the files, select columns and filter, or leave the algorithm to us."
+            "Read the files, select columns and filter, or use algorithm='auto'."
         ) from None
 
 

@@ -52,7 +52,7 @@ REPEATED = {
     "Union",
     "View",
 }
-"""Operators of Spark that give the same rows each time, in any order; a limit, for one, does not."""
+"""Spark operators that are deterministic up to order; a limit is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +81,8 @@ class FirstResults:
         """Whether the other rows are as many as they were."""
         if rows != self.others:
             raise StateError(
-                f"The tables have changed while they were joined: {rows} rows instead of {self.others}. Results may be "
-                "lost or doubled: start again, from tables that stay as they are."
+                f"The tables changed during the join: {rows} rows instead of {self.others}. Results may be lost "
+                f"or duplicated: start again with tables that do not change."
             )
 
 

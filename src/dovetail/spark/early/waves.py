@@ -132,7 +132,9 @@ def explain_waves(
 
 def _check_at_rest(left: DataFrame, right: DataFrame) -> None:
     if left.isStreaming or right.isStreaming:
-        raise PlanError("progressive joins take tables at rest; dovetail.join of streams gives results as they come.")
+        raise PlanError(
+            "progressive joins need tables at rest; for streams, dovetail.join emits results as rows arrive."
+        )
 
 
 def _waves(
@@ -150,7 +152,7 @@ def _waves(
     facts = InputFacts("progressive", on_spark=True)
     plan = plan_join(bound.condition, how, facts, algorithm=algorithm, memory_bytes=memory_bytes)
     if bound.after:
-        raise PlanError(f"only Spark can evaluate {text_of(bound.after[0])}: join the tables as a whole.")
+        raise PlanError(f"only Spark can evaluate {text_of(bound.after[0])}: use dovetail.join.")
     schemas = (bound.visible(Side.LEFT), bound.visible(Side.RIGHT))
     output = output_schema(*schemas, suffix)
     wanted = parse_aggregates(options.aggregate, *schemas, session_zone(left)) if options.aggregate else ()
@@ -173,7 +175,7 @@ def _check_bounded(wanted: Sequence[Aggregate]) -> None:
     for aggregate in wanted:
         if aggregate.function not in BOUNDED:
             raise PlanError(
-                f"{aggregate.text} has no bounds before everything is seen; give {', '.join(BOUNDED)}, or use "
+                f"{aggregate.text} has no bounds before all rows are read; give {', '.join(BOUNDED)}, or use "
                 "dovetail.aggregate."
             )
 

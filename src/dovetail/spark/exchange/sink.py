@@ -44,7 +44,7 @@ from dovetail.spark.session.worker_python import prepare_workers
 from dovetail.spark.session.workers import settle
 
 MODES = ("error", "overwrite", "append")
-ADVICE = SHARED.format("Give") + " For other storage there is frame.write."
+ADVICE = SHARED.format("Give") + " For other storage use frame.write."
 GROUP_ROWS = 1 << 18  # of a row group, or
 GROUP_BYTES = 1 << 26
 MANIFEST = "file string, rows bigint"
@@ -81,7 +81,7 @@ def write_dataframe(frame: DataFrame, path: str | os.PathLike[str], mode: str) -
     if mode not in MODES:
         raise InputError(f"mode must be one of {', '.join(MODES)}; got {mode!r}.")
     if frame.isStreaming:
-        raise InputError("a stream is written by its query: frame.writeStream.")
+        raise InputError("a stream is written by its query: use frame.writeStream.")
     _check_types(frame.schema)
     prepare_workers(frame.sparkSession)
     target = local_path(os.fspath(path), ADVICE)
@@ -173,9 +173,9 @@ def _grouped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 def _staged(target: Path, mode: str, name: str) -> Path:
     """A directory beside the target, or inside if that is to stay, which readers pass over."""
     if mode == "error" and target.exists():
-        raise InputError(f"{target} is there already: give another path, or mode='overwrite' or 'append'.")
+        raise InputError(f"{target} exists: give another path, or mode='overwrite' or 'append'.")
     if target.exists() and not target.is_dir():
-        raise InputError(f"{target} is a file, and results are a directory of files.")
+        raise InputError(f"{target} is a file; results are written to a directory of files.")
     stays = mode == "append" and target.exists()
     stage = (target if stays else target.parent) / name
     try:

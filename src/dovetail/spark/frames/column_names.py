@@ -249,7 +249,7 @@ class Names:
 
 def ambiguous(name: str) -> ConditionError:
     return ConditionError(
-        f"{name}: both sides come from the same DataFrame, so that the side cannot be told. Give them aliases "
+        f"{name}: both sides come from the same DataFrame, so that the side is ambiguous. Give them aliases "
         f"(left.alias('x'), right.alias('y'), and F.col('x.{name}') in the condition), "
         f"or write l.{name} or r.{name} as SQL text."
     )

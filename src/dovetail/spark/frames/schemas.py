@@ -55,8 +55,8 @@ def _field(field: StructField, zone: str) -> pa.Field:
         return pa.field(field.name, type_, field.nullable)
     except PySparkException as error:
         raise InputError(
-            f"column {field.name} is of the Spark type {field.dataType.simpleString()}, which cannot pass through "
-            "Arrow. Cast it before the join."
+            f"column {field.name} is of the Spark type {field.dataType.simpleString()}, which Arrow does not "
+            f"support. Cast it before the join."
         ) from error
 
 

@@ -23,7 +23,7 @@ from dovetail.sources.reader import Reader
 from dovetail.spark.sources.offsets import Offset
 
 ROOM_BYTES = 64 << 20
-ADVICE = "Start the query again when it is back: it goes on where it was."
+ADVICE = "Restart the query when the source is available: it resumes where it stopped."
 
 
 class _Held(NamedTuple):

@@ -57,13 +57,13 @@ class RemoteFormat(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         if self.settings.marks_end:
-            raise InputError("the option end is for streams; a table ends by itself.")
+            raise InputError("the option end is for streams only.")
         return TableReader(self, self._checked(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         if not self.source.resumable:
             raise InputError(
-                f"{self.source.name} cannot be a stream of Spark: nothing says where to go on after a restart. "
+                f"{self.source.name} cannot be a Spark stream: it has no position to resume at after a restart. "
                 f"{self.remedy()}"
             )
         return StreamReader(self, self._checked(schema))
@@ -79,7 +79,7 @@ class RemoteFormat(DataSource):
     def _checked(self, schema: StructType) -> Columns:
         told = self.schema()
         if [(f.name, f.dataType) for f in schema] != [(f.name, f.dataType) for f in told]:
-            raise InputError(f"the source has the schema {told.simpleString()}. Leave it to tell: no .schema(…).")
+            raise InputError(f"the schema of the source is {told.simpleString()}. Remove .schema(…).")
         return Columns(told)
 
 
@@ -186,6 +186,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 yield batch
         if rows != wanted.rows:
             raise SourceError(
-                f"{self._remote.source.name} has other rows than before: {rows:,} instead of {wanted.rows:,} between "
-                f"{wanted.start} and {wanted.until}. The micro-batch that was interrupted cannot be run again."
+                f"{self._remote.source.name} has changed its rows: {rows:,} instead of {wanted.rows:,} between "
+                f"{wanted.start} and {wanted.until}. The interrupted micro-batch cannot be repeated."
             )
