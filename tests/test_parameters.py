@@ -93,7 +93,7 @@ def test_rows_that_meet_early_give_results_early() -> None:
         ({"algorithm": "diner", "regions": 1}, InputError, "regions must be at least 2"),
         ({"algorithm": "diner", "regions": True}, InputError, "regions must be int; got True"),
         ({"n_flush": 0.1}, InputError, "n_flush: not an option .* algorithm='pmj'"),
-        ({"algorithm": "rpj", "how": "left"}, PlanError, "algorithm='rpj' gives inner joins only; pmj and spo"),
+        ({"algorithm": "rpj", "how": "left"}, PlanError, "algorithm='rpj' supports inner joins only; pmj and spo"),
         ({"how": "sideways"}, InputError, "how must be one of"),
     ],
 )

@@ -135,7 +135,7 @@ def test_what_it_refuses() -> None:
         dovetail.progressive(LEFT, RIGHT, "l.k = r.k", workers=0)
     with pytest.raises(PlanError, match="workers= supports inner joins only"):
         dovetail.progressive(LEFT, RIGHT, "l.k = r.k", "left", workers=2)
-    with pytest.raises(PlanError, match="workers are for tables"):
+    with pytest.raises(PlanError, match="workers= needs tables"):
         dovetail.progressive(LEFT.to_reader(), RIGHT, "l.k = r.k", workers=2)
     with pytest.raises(BudgetError, match="65,536 bytes or more"):
         dovetail.progressive(LEFT, RIGHT, "l.k = r.k", algorithm="pmj", memory="100KB", workers=2)

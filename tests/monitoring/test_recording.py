@@ -123,7 +123,7 @@ def test_a_new_run_in_the_same_file(tmp_path: Path) -> None:
 def test_other_files_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "data.csv").write_text("a,b\n")
     refused = Recording(tmp_path / "data.csv")
-    with pytest.raises(InputError, match="is no recording"):
+    with pytest.raises(InputError, match="is not a recording"):
         refused.begin(HEADING)
     assert refused.heading is None
     assert (tmp_path / "data.csv").read_text() == "a,b\n"

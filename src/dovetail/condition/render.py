@@ -14,7 +14,7 @@ from dovetail.condition import types
 from dovetail.condition.casts import PER_SECOND
 from dovetail.condition.expression import COMPARISONS, Call, Column, Expression, Literal, Opaque, type_of
 from dovetail.condition.literals import natural_type
-from dovetail.condition.names import quoted
+from dovetail.condition.names import quote_name
 from dovetail.condition.predicates import (
     Band,
     Condition,
@@ -48,12 +48,12 @@ UNIT_NAMES = (("day", 86_400_000_000), ("hour", 3_600_000_000), ("minute", 60_00
 WORD = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 
 
-def qualified(column: Column) -> str:
+def qualify(column: Column) -> str:
     """The default spelling: l.`name` or r.`name`."""
-    return f"{column.side.alias}.{quoted(column.name)}"
+    return f"{column.side.alias}.{quote_name(column.name)}"
 
 
-def spark_sql(expression: Expression, column: ColumnName = qualified) -> str:
+def spark_sql(expression: Expression, column: ColumnName = qualify) -> str:
     """Spark SQL. `column` says what a column is called where the text will be used."""
     return _Spark(column).render(expression)
 
@@ -68,7 +68,7 @@ def _short(column: Column) -> str:
 
 
 def _readable(name: str) -> str:
-    return name if WORD.fullmatch(name) else quoted(name)
+    return name if WORD.fullmatch(name) else quote_name(name)
 
 
 class _Spark:
@@ -134,7 +134,7 @@ class _Spark:
         return f"{function.upper()}({self.listed(args)})"
 
     def name(self, name: str) -> str:
-        return quoted(name)
+        return quote_name(name)
 
     def listed(self, args: tuple[Expression, ...]) -> str:
         return ", ".join(self.render(arg) for arg in args)

@@ -38,7 +38,7 @@ from dovetail.diag.partitions import EXTRA, Aside, Partitions, set_aside
 from dovetail.diag.repeated_keys import Met, Repeats
 from dovetail.diag.ring import Keyed, Positions, Ring, Table, cut_tables
 from dovetail.errors import BudgetError
-from dovetail.execution.output import result_batches, row_batches, without
+from dovetail.execution.output import drop_last_columns, result_batches, row_batches
 from dovetail.execution.tasks import Joining
 from dovetail.matching.hash_keys import HashKeys
 from dovetail.planning.plan import JoinPlan
@@ -93,7 +93,7 @@ class Partners:
             self.partnered[met.one_positions] = True
             if self._how is JoinType.LEFT_SEMI:
                 rows = np.unique(met.one_rows[new])
-                yield from row_batches(self._one, without(met.one, drop[1]), rows, self._schema)
+                yield from row_batches(self._one, drop_last_columns(met.one, drop[1]), rows, self._schema)
         if self._lists:
             mine = drop if self._many is Side.LEFT else drop[::-1]
             yield from result_batches(self._pairs(met), self._schema, None, mine)
@@ -166,11 +166,11 @@ class DiagonalJoin:
                     self.counters.results += batch.num_rows
                     yield Found(phase, batch)
         except BudgetError as error:
-            raise self._explained(error) from None
+            raise self._explain_budget(error) from None
         finally:
             self._store.close()
 
-    def _explained(self, error: BudgetError) -> BudgetError:
+    def _explain_budget(self, error: BudgetError) -> BudgetError:
         if not len(self._repeats):
             return error
         return BudgetError(

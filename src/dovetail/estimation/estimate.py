@@ -219,10 +219,10 @@ class Estimator:
     def objection(self) -> str | None:
         """Why there cannot be an honest estimate, or None."""
         if self._objection == UNASKED:
-            self._objection = self._tested()
+            self._objection = self._test_order()
         return self._objection
 
-    def _tested(self) -> str | None:
+    def _test_order(self) -> str | None:
         for name, histogram in zip(("left", "right"), self._keys, strict=True):
             if histogram.probability < DOUBT:
                 return (

@@ -56,10 +56,10 @@ class Watch:
 
     def _tell(self, phase: str, total: int | None = None) -> None:
         if self._observer is not None:
-            known = self._expected() if total is None else total
+            known = self._estimate_total() if total is None else total
             self._observer(Progress(phase, self._results, known, total is not None or self._exact))
 
-    def _expected(self) -> int | None:
+    def _estimate_total(self) -> int | None:
         matcher = self._matcher
         if matcher is None:
             return None

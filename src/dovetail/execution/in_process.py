@@ -92,7 +92,7 @@ def join_progressively(
     sources = [as_source(rows) for rows in inputs]
     feed = Feed(sources, room_bytes=room_bytes, batch_rows=STREAM_ROWS, wait_ms=wait_ms, retry=retry)
     running = run(plan, feed.events(), schema, STREAM_ROWS, len(sources) * room_bytes, sizes, monitor, aggregates)
-    return running.wrapped(lambda steps: _fed(steps, feed))
+    return running.wrapped(lambda steps: _close_after(steps, feed))
 
 
 def plan_schema(plan: JoinPlan, suffix: str) -> pa.Schema:
@@ -127,7 +127,7 @@ def join_along_diagonal(
             observer(Progress("joining", join.counters.results))
 
 
-def _fed(steps: Iterator[Step], feed: Feed) -> Iterator[Step]:
+def _close_after(steps: Iterator[Step], feed: Feed) -> Iterator[Step]:
     with closing(feed):
         yield from steps
 

@@ -126,7 +126,7 @@ class ParallelJoin:
         for thread in threads:
             thread.start()
         try:
-            yield from self._taken()
+            yield from self._take_steps()
         finally:
             self._found.close()
             for line in self._lines:
@@ -134,7 +134,7 @@ class ParallelJoin:
             for thread in threads:
                 thread.join()
 
-    def _taken(self) -> Iterator[Step]:
+    def _take_steps(self) -> Iterator[Step]:
         results, working = 0, len(self._lines)
         last: Step | None = None  # held back, since all is known after it
         while working:
@@ -193,7 +193,7 @@ class ParallelJoin:
                     cell, event = self._lines[worker].take()
                     ends += isinstance(event, End)
                     for phase, results in drivers[cell].handle(event):
-                        for given in self._given(phase, results, measures):
+                        for given in self._emit_results(phase, results, measures):
                             self._found.put(given)
                 self._found.put(_Done())
             except Exception as error:
@@ -201,7 +201,7 @@ class ParallelJoin:
             finally:
                 blocks.close()
 
-    def _given(self, phase: Phase, results: Matches, measures: Measures) -> Iterator[_Given]:
+    def _emit_results(self, phase: Phase, results: Matches, measures: Measures) -> Iterator[_Given]:
         if not measures:
             for batch in result_batches(results, self._schema):
                 yield _Given(phase, batch.num_rows, batch, {})

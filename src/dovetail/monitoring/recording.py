@@ -120,7 +120,7 @@ class Recording:
         """It begins now, or began some time ago."""
         if self.heading is not None:
             raise InputError("a recording is of one run: give each its own.")
-        self._file = None if self.path is None else _opened(self.path)
+        self._file = None if self.path is None else _open_recording(self.path)
         self._began = self._clock() - ago_s
         began = heading.began or (datetime.now(UTC) - timedelta(seconds=ago_s)).isoformat(timespec="milliseconds")
         self.heading = Heading(**{**asdict(heading), "began": began})
@@ -275,7 +275,7 @@ class Followed(Recording):
             return
 
 
-def _opened(path: Path) -> int:
+def _open_recording(path: Path) -> int:
     """A file for a new recording, in place of an older one at most."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -96,7 +96,7 @@ def check_join_type(name: str, how: str, inputs: int = TWO) -> None:
     known = operator_class(name, inputs).join_types
     if how not in known:
         others = [other for other in operator_names(inputs) if how in operator_class(other, inputs).join_types]
-        instead = f"; {' and '.join(others)} can, for arriving inputs" if others else ""
+        instead = f"; {' and '.join(others)} support it, for arriving inputs" if others else ""
         raise PlanError(
             f"how={how!r}: algorithm={name!r} supports {', '.join(known)} joins only{instead}. For "
             f"tables"

@@ -98,14 +98,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     named = dict(entry.split("=", 1) for entry in given.tables)
     tables = {name: dataset_of(Path(path)).to_table() for name, path in named.items()}
     if given.rows_per_second:
-        tables = {name: _paced(table, given.rows_per_second) for name, table in tables.items()}
+        tables = {name: _build_paced(table, given.rows_per_second) for name, table in tables.items()}
     server = TableServer(tables, f"grpc://{given.host}:{given.port}", given.batch_rows)
     sys.stdout.write(f"grpc://{given.host}:{server.port}\n")
     sys.stdout.flush()
     server.serve()
 
 
-def _paced(table: pa.Table, rows_per_second: float) -> Paced:
+def _build_paced(table: pa.Table, rows_per_second: float) -> Paced:
     paced = Paced(table, steady(table.num_rows, 1 / rows_per_second))
     paced.begin()
     return paced

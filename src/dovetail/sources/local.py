@@ -62,7 +62,7 @@ def joined_schema(source: pa.Table | Source) -> pa.Schema:
     return plain_schema(source.schema)
 
 
-def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def conform_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The batch with exactly this schema, which may differ from its own in what does not change values."""
     if batch.schema.equals(schema, check_metadata=True):
         return batch

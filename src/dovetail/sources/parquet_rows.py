@@ -111,7 +111,7 @@ class ParquetRows:
         for file, low in zip(self.files, self._starts, strict=False):
             if low < stop and start < low + file.rows:
                 for position, batch in _read(file, names, most_rows, start - low, stop - low):
-                    yield Place(low + position, _called(batch, names, schema))
+                    yield Place(low + position, _rename_columns(batch, names, schema))
 
     def to_table(self, columns: Sequence[str] | None = None) -> pa.Table:
         schema = pa.schema([field for field in self.schema if columns is None or field.name in columns])
@@ -134,7 +134,7 @@ def _stamp(path: str) -> tuple[int, int]:
     return found.st_size, found.st_mtime_ns
 
 
-def _called(batch: pa.RecordBatch, names: list[str], schema: pa.Schema) -> pa.RecordBatch:
+def _rename_columns(batch: pa.RecordBatch, names: list[str], schema: pa.Schema) -> pa.RecordBatch:
     """The columns under the names and of the types of the schema."""
     if not names:
         return batch

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from dovetail.errors import DovetailError, SourceError
-from dovetail.sources.local import conformed, joined_schema
+from dovetail.sources.local import conform_schema, joined_schema
 from dovetail.sources.protocol import Piece, Position, Reading, Source, cause_of
 
 log = logging.getLogger("dovetail.sources")
@@ -62,7 +62,7 @@ class Reader:
                 failures += 1
                 final = isinstance(error, DovetailError) or not isinstance(error, Exception)
                 if final or not self._source.resumable or failures >= self._retry.tries:
-                    raise self._broken(failures, error) from error
+                    raise self._source_error(failures, error) from error
                 pause_s = self._retry.pause_s(failures)
                 if not self._closed.is_set():
                     told = (self._who, self._source.name, self.rows, pause_s, cause_of(error))
@@ -81,14 +81,14 @@ class Reader:
         self._reading = reading = self._source.open(position, *ends)
         try:
             while not self._closed.is_set() and (piece := next(reading, None)) is not None:
-                yield Piece(self._checked(piece.batch), piece.position)
+                yield Piece(self._check_batch(piece.batch), piece.position)
         finally:
             _close(reading)
 
-    def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        return conformed(batch, self.schema)
+    def _check_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return conform_schema(batch, self.schema)
 
-    def _broken(self, failures: int, error: BaseException) -> SourceError:
+    def _source_error(self, failures: int, error: BaseException) -> SourceError:
         tries = f"after {failures} tries" if failures > 1 else "at the first try"
         if isinstance(error, DovetailError):
             hope = "A retry cannot fix this."

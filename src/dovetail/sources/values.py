@@ -18,7 +18,7 @@ PARTITIONS = 20
 
 def zipf_shares(size: int, skew: float) -> Shares:
     """How often each of `size` values comes, the first most often: 1 / rank ** skew, scaled to 1."""
-    return _scaled(np.arange(1.0, size + 1) ** -skew)
+    return _normalise_shares(np.arange(1.0, size + 1) ** -skew)
 
 
 def drawn(rows: int, shares: Shares, rng: Random) -> Values:
@@ -54,7 +54,7 @@ def partially_sorted(values: Values, order: NDArray[np.integer]) -> Values:
 
 def harmony(partitions: int = PARTITIONS) -> Shares:
     """RPJ: partition j of both relations has 1 % + (8/19) % (j - 1), for 20 partitions; from small to large."""
-    return _scaled(1.0 + 8.0 * np.arange(partitions) / max(1, partitions - 1))
+    return _normalise_shares(1.0 + 8.0 * np.arange(partitions) / max(1, partitions - 1))
 
 
 def reverse(partitions: int = PARTITIONS) -> Shares:
@@ -71,6 +71,6 @@ def partitioned(rows: int, rng: Random, shares: Shares, *, domain: int = 10_000)
     return 1 + partition + len(shares) * rng.integers(0, domain // len(shares), rows)
 
 
-def _scaled(weights: NDArray[np.float64]) -> Shares:
+def _normalise_shares(weights: NDArray[np.float64]) -> Shares:
     shares: Shares = weights / weights.sum()
     return shares

@@ -48,8 +48,8 @@ class SegmentStore(BlockStore):
     def remove(self, blocks: Iterable[Block]) -> None:
         """Nothing yet: another attempt may start from a manifest that names them."""
 
-    def _written(self, name: str, pages: int) -> None:
-        super()._written(name, pages)
+    def _record_block(self, name: str, pages: int) -> None:
+        super()._record_block(name, pages)
         sync_directory(self.directory)  # the name must be as durable as the bytes: the manifest relies on it
 
     def read(self, block: Block, *, verify: bool = False) -> pa.RecordBatch:

@@ -156,8 +156,8 @@ class Watched(BlockStore):
 
     most = 0
 
-    def _written(self, name: str, pages: int) -> None:
-        super()._written(name, pages)
+    def _record_block(self, name: str, pages: int) -> None:
+        super()._record_block(name, pages)
         self.most = max(self.most, pa.total_allocated_bytes())
 
 

@@ -58,20 +58,22 @@ class BlockSchedule:
             self._set(self.outer.other, blocks(self.outer.other))
         while True:
             outer = self.outer
-            if self._joined(outer) == blocks(outer):
-                if self._joined(outer.other) == blocks(outer.other):
+            if self._joined_blocks(outer) == blocks(outer):
+                if self._joined_blocks(outer.other) == blocks(outer.other):
                     return None
                 self.outer = outer = outer.other
                 self.next_inner = 0
             if self.next_inner == 0:
-                self.batch_size = min(most_outer, blocks(outer) - self._joined(outer))
-            if self._joined(outer.other) > 0:
+                self.batch_size = min(most_outer, blocks(outer) - self._joined_blocks(outer))
+            if self._joined_blocks(outer.other) > 0:
                 break
-            self._set(outer, self._joined(outer) + self.batch_size)  # no blocks to join yet: an empty rectangle grows
-        first = self._joined(outer)
+            self._set(
+                outer, self._joined_blocks(outer) + self.batch_size
+            )  # no blocks to join yet: an empty rectangle grows
+        first = self._joined_blocks(outer)
         step = Step(outer, range(first, first + self.batch_size), self.next_inner)
         self.next_inner += 1
-        if self.next_inner == self._joined(outer.other):
+        if self.next_inner == self._joined_blocks(outer.other):
             self._set(outer, first + self.batch_size)
             self.next_inner = 0
         return step
@@ -90,7 +92,7 @@ class BlockSchedule:
         left, right = fields["joined"]
         return cls(outer, left, right, fields["next_inner"], fields["batch_size"])
 
-    def _joined(self, side: Side) -> int:
+    def _joined_blocks(self, side: Side) -> int:
         return self.joined_left if side is Side.LEFT else self.joined_right
 
     def _set(self, side: Side, joined: int) -> None:
@@ -266,7 +268,7 @@ class BlockWork:
         inner = self.load(step.outer.other, range(step.inner_block, step.inner_block + 1))
         batches = [self._joining.batch_of(loaded.rows) for loaded in (outer, inner)]
         for mine, theirs in self._joining.candidates(step.outer, outer.rows, inner.rows, self._yielded):
-            new = ~_met(outer, mine, inner, theirs)
+            new = ~_joined_in_memory(outer, mine, inner, theirs)
             if not new.all():
                 mine, theirs = mine[new], theirs[new]
             good = self._joining.check(step.outer, outer.rows, mine, inner.rows, theirs)
@@ -303,7 +305,7 @@ class BlockWork:
         return Matches.none(self._schemas)
 
 
-def _met(mine: Loaded, my_rows: Rows, theirs: Loaded, their_rows: Rows) -> Flags:
+def _joined_in_memory(mine: Loaded, my_rows: Rows, theirs: Loaded, their_rows: Rows) -> Flags:
     """Which candidates were joined in memory: during the first residence of both, or when one arrived while the other
     was reloaded."""
     my_arrival, their_arrival = mine.arrived[my_rows], theirs.arrived[their_rows]

@@ -246,18 +246,18 @@ class Diner:
     def _make_room(self, rows: int, nbytes: int) -> Iterator[None]:
         """Flush until the given rows and bytes fit in addition to the residents; one block per yield."""
         need = self._budget.measure(rows, nbytes)
-        if self._reloaded is not None and rows and self._used() + need > self._room:
+        if self._reloaded is not None and rows and self._used_units() + need > self._room:
             self._reloaded.drop()
-        while self._used() - self._wasted() + need > self._room - self._slack and self._flush():
+        while self._used_units() - self._wasted_bytes() + need > self._room - self._slack and self._flush():
             yield None
         for side in self._sides:
-            side.free(self._used() + need - self._room)
+            side.free(self._used_units() + need - self._room)
         self._hold()
 
-    def _used(self) -> int:
+    def _used_units(self) -> int:
         return self._budget.measure(*self._resident())
 
-    def _wasted(self) -> int:
+    def _wasted_bytes(self) -> int:
         return sum(side.wasted_bytes for side in self._sides) if self._slack else 0
 
     def _flush(self) -> bool:
@@ -361,7 +361,7 @@ class Diner:
     def _reload(self, side: Side) -> None:
         assert self._reloaded is not None
         spare = 2 * self._shares.block  # for rows that still arrive
-        free = self._room - self._used() - spare
+        free = self._room - self._used_units() - spare
         if self._reloaded.rows is None and free > self._shares.block:
             self._reloaded.load(side, self._empty(side), free, self._budget)
             self._hold()

@@ -172,7 +172,7 @@ class OrderedSide:
         if len(self._parts) < 2 or len(positions) >= WORTH_A_PART * len(self._parts):
             yield from self.located(positions)
         elif len(positions):
-            order, rows = self._copied(positions)
+            order, rows = self._copy_rows(positions)
             yield order, rows, np.arange(len(order))
 
     def living(self) -> Rows:
@@ -196,10 +196,10 @@ class OrderedSide:
             return take_rows(self._parts[0].view(), self._parts[0].local(positions))
         if not len(positions):
             return self._none()
-        order, rows = self._copied(positions)
+        order, rows = self._copy_rows(positions)
         return take_rows(rows, invert(order))
 
-    def _copied(self, positions: Rows) -> tuple[Rows, pa.RecordBatch]:
+    def _copy_rows(self, positions: Rows) -> tuple[Rows, pa.RecordBatch]:
         """The rows at these positions, part by part, and in which order they now are."""
         found = list(self.located(positions))
         rows = pa.concat_batches([take_rows(batch, numbers) for _, batch, numbers in found])

@@ -138,16 +138,16 @@ def adaptive_pair(rows: Counts, acceptable: int | None, tolerance: float) -> int
     candidates = whole > 0
     large = candidates & (left >= acceptable) & (right >= acceptable)
     if abs(surplus) < tolerance * total:
-        candidates = _narrowed(candidates, large)
+        candidates = _narrow_candidates(candidates, large)
         still_balanced = np.abs(surplus - (left - right)) < tolerance * total  # of the old total
-        candidates = _narrowed(candidates, still_balanced)
+        candidates = _narrow_candidates(candidates, still_balanced)
     else:
-        candidates = _narrowed(candidates, left >= right if surplus >= 0 else right >= left)
-        candidates = _narrowed(candidates, large)
+        candidates = _narrow_candidates(candidates, left >= right if surplus >= 0 else right >= left)
+        candidates = _narrow_candidates(candidates, large)
     return int(np.argmax(np.where(candidates, whole, -1)))
 
 
-def _narrowed(candidates: NDArray[np.bool_], wanted: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _narrow_candidates(candidates: NDArray[np.bool_], wanted: NDArray[np.bool_]) -> NDArray[np.bool_]:
     both = candidates & wanted
     return both if both.any() else candidates
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from dovetail.core.rows import Side
 from dovetail.kernels.sorting import sort_codes
-from dovetail.operators.hashing.partitions import Stayed, joined
+from dovetail.operators.hashing.partitions import Stayed, concat_rows
 from dovetail.operators.hashing.runs import HashRun, HashRunWriter, Match, read_run
 from dovetail.storage.blocks import BlockStore
 
@@ -84,7 +84,7 @@ class Merge:
             for side, rows in parts.items():
                 self._write(side, rows)
             if parts[Side.LEFT] and parts[Side.RIGHT]:
-                meeting = _loaded(parts[Side.LEFT]), _loaded(parts[Side.RIGHT])
+                meeting = _concat_loaded(parts[Side.LEFT]), _concat_loaded(parts[Side.RIGHT])
                 del parts, rows  # the pages: joined rows are copies of them
                 yield meeting
                 del meeting
@@ -115,7 +115,7 @@ class Merge:
 
     def _write(self, side: Side, parts: list[Loaded]) -> None:
         if self._writers and parts:
-            rows = joined([part.rows for part in parts])
+            rows = concat_rows([part.rows for part in parts])
             order = sort_codes(np.ascontiguousarray(rows.hashes)).order
             self._writers[side].write(rows.take(order))
 
@@ -185,7 +185,7 @@ class _Cursor:
         for part in self._parts:
             cut = int(np.searchsorted(part.hashes, up_to, side="right"))
             if cut:
-                taken.append(self._tagged(part.slice(0, cut)))
+                taken.append(self._tag_match(part.slice(0, cut)))
             if cut < len(part.hashes):
                 rest.append(part.slice(cut, len(part.hashes)))
             self._taken += cut
@@ -204,11 +204,11 @@ class _Cursor:
         while page < stop:
             sizes = np.cumsum(np.diff(self.run.starts[page : stop + 1])) * weigh(1, self.run.row_bytes)
             pages = max(1, int(np.searchsorted(sizes, room, side="right")))
-            rows = joined(self._read(page, page + pages))
+            rows = concat_rows(self._read(page, page + pages))
             start = max(0, self._taken - int(self.run.starts[page]))
             end = int(np.searchsorted(rows.hashes, hash_, side="right"))
             if end > start:
-                yield self._tagged(rows.slice(start, end))
+                yield self._tag_match(rows.slice(start, end))
             page += pages
 
     def rows_of(self, hash_: int) -> int:
@@ -233,11 +233,11 @@ class _Cursor:
     def _read(self, first: int, stop: int) -> list[Stayed]:
         return read_run(self._store, self.run, self._schema, first, stop)
 
-    def _tagged(self, rows: Stayed) -> Loaded:
+    def _tag_match(self, rows: Stayed) -> Loaded:
         return Loaded(rows, np.full(len(rows.hashes), self._match))
 
 
-def _loaded(parts: list[Loaded]) -> Loaded:
+def _concat_loaded(parts: list[Loaded]) -> Loaded:
     if len(parts) == 1:
         return parts[0]
-    return Loaded(joined([part.rows for part in parts]), np.concatenate([part.matches for part in parts]))
+    return Loaded(concat_rows([part.rows for part in parts]), np.concatenate([part.matches for part in parts]))

@@ -43,7 +43,7 @@ class Stayed(NamedTuple):
         return Stayed(take_rows(self.batch, rows), *(column[rows] for column in self[1:]))
 
 
-def joined(parts: list[Stayed]) -> Stayed:
+def concat_rows(parts: list[Stayed]) -> Stayed:
     if len(parts) == 1:
         return parts[0]
     columns = (np.concatenate(column) for column in zip(*(part[1:] for part in parts), strict=True))
@@ -106,7 +106,7 @@ class HashPartitions:
         parts = [self.settled.slice(start, stop)]
         if len(young_rows):
             parts.append(young.take(young_rows))
-        return joined([part for part in parts if len(part.hashes)] or parts)
+        return concat_rows([part for part in parts if len(part.hashes)] or parts)
 
     def evict(self, counts: Mapping[int, int], tick: int) -> Iterator[tuple[int, Stayed]]:
         """Evict the oldest rows of some partitions, the given number of each. The rest is compacted once all are
@@ -129,7 +129,7 @@ class HashPartitions:
                 if stop > cut:
                     kept.append(rows.slice(cut, stop))
             if out:
-                gone = joined(out)
+                gone = concat_rows(out)
                 self.sizes[number] -= len(gone.hashes)
                 yield number, gone._replace(left=np.full(len(gone.hashes), tick))
                 del gone, out
@@ -170,7 +170,7 @@ class HashPartitions:
         """Hold exactly these rows. The list is emptied, so that nothing else is held while the table is built."""
         self.settling += 1
         if kept:
-            rows = joined(kept)
+            rows = concat_rows(kept)
             kept.clear()
             self._settled, hashes, self._settled_arrived = rows.batch, rows.hashes, rows.arrived
         else:

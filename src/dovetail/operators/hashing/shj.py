@@ -99,7 +99,7 @@ class HashSide:
         for part in self._parts:
             self.runs.append(self._write(part.rows.view(), part.table.hashes))
         self._parts = []
-        while (crowd := _crowded(self.runs)) is not None:
+        while (crowd := _runs_to_merge(self.runs)) is not None:
             mapped = [self._map(run) for run in crowd]
             batch = pa.concat_batches([b for b, _ in mapped])
             merged = self._write(batch, np.concatenate([h for _, h in mapped]))
@@ -124,7 +124,7 @@ class HashSide:
         return self._mapped[run.name]
 
 
-def _crowded(runs: list[Block]) -> list[Block] | None:
+def _runs_to_merge(runs: list[Block]) -> list[Block] | None:
     """Runs of one size class that should become one; None when no class has that many."""
     classes: dict[int, list[Block]] = {}
     for run in runs:
@@ -168,7 +168,7 @@ class Shj:
         self._counters.probes += len(hashes)
         for their_rows, probing, theirs in self._sides[side.other].probe(hashes, MOST_PAIRS):
             self._counters.pairs_tested += len(probing)
-            yield self._checked(Matches.oriented(side, batch, probing, their_rows, theirs))
+            yield self._check_pairs(Matches.oriented(side, batch, probing, their_rows, theirs))
         if not self._ended[side.other]:
             self._sides[side].insert(batch, hashes)
             self._budget.release(BUFFER)
@@ -207,7 +207,7 @@ class Shj:
         frozen = [run for side in self._sides for run in side.runs]
         return Usage(rows, nbytes, sum(run.rows for run in frozen), sum(run.nbytes for run in frozen))
 
-    def _checked(self, pairs: Matches) -> Matches:
+    def _check_pairs(self, pairs: Matches) -> Matches:
         if not self._checks:
             return pairs
         return pairs.only(matching(self._checks, pairs.left, pairs.left_rows, pairs.right, pairs.right_rows))

@@ -29,7 +29,7 @@ from dovetail.operators.hashing.cell_keys import axes_of, spilling_keys
 from dovetail.operators.hashing.flushing import Dropped, Held, Policy, Victim, flush_all, policy
 from dovetail.operators.hashing.merge import Loaded, Merge
 from dovetail.operators.hashing.parameters import HashParameters, Room
-from dovetail.operators.hashing.partitions import Hashes, HashPartitions, Stayed, joined, partitions_of
+from dovetail.operators.hashing.partitions import Hashes, HashPartitions, Stayed, concat_rows, partitions_of
 from dovetail.operators.hashing.reported_pairs import ReportedPairs
 from dovetail.operators.hashing.runs import HashRun, HashRunWriter, Match, PartitionSnapshot, read_run
 from dovetail.operators.protocol import Manifest, Usage, Workspace
@@ -104,7 +104,7 @@ class SpillingHash:
         tick = self._clock.tick()
         self._counters.probes += len(hashes)
         self._count_missed(side, hashes)
-        yield from self._met(side, batch, hashes)
+        yield from self._probe_residents(side, batch, hashes)
         numbers = partitions_of(hashes, self._partitions)
         self._arrivals.arrived(side, np.bincount(numbers, minlength=self._partitions))
         if self._parameters.sketched:
@@ -118,11 +118,11 @@ class SpillingHash:
         self._residents[side].insert(batch, hashes, numbers, tick)
         self._hold()
 
-    def _met(self, side: Side, batch: pa.RecordBatch, hashes: Hashes) -> Iterator[Matches]:
+    def _probe_residents(self, side: Side, batch: pa.RecordBatch, hashes: Hashes) -> Iterator[Matches]:
         """The residents that a batch probes. A separate function, so that no reference to them survives it."""
         for their_rows, probing, theirs in self._residents[side.other].probe(hashes, MOST_PAIRS):
             self._counters.pairs_tested += len(probing)
-            yield self._checked(Matches.oriented(side, batch, probing, their_rows, theirs))
+            yield self._check_pairs(Matches.oriented(side, batch, probing, their_rows, theirs))
 
     def _count_missed(self, side: Side, hashes: Hashes) -> None:
         dropped = self._dropped[side.other]
@@ -266,7 +266,7 @@ class SpillingHash:
             pages = max(1, int(np.searchsorted(np.cumsum(weights[page:]), self._room.tasks, side="right")))
             rows = int(run.starts[page + pages] - run.starts[page])
             self._hold_loaded(rows, int(rows * run.row_bytes))
-            yield joined(read_run(self._store, run, self._schemas[side], page, page + pages))
+            yield concat_rows(read_run(self._store, run, self._schemas[side], page, page + pages))
             page += pages
 
     def _can_merge(self, partition: int) -> bool:
@@ -359,11 +359,11 @@ class SpillingHash:
             )
             if loaded is not None:
                 new &= loaded[0].matches[lefts] != loaded[1].matches[rights]
-            pairs = self._checked(Matches.pairs(left.batch, lefts[new], right.batch, rights[new]))
+            pairs = self._check_pairs(Matches.pairs(left.batch, lefts[new], right.batch, rights[new]))
             if pairs.size:
                 yield pairs
 
-    def _checked(self, pairs: Matches) -> Matches:
+    def _check_pairs(self, pairs: Matches) -> Matches:
         if not self._checks or not pairs.size:
             return pairs
         return pairs.only(matching(self._checks, pairs.left, pairs.left_rows, pairs.right, pairs.right_rows))

@@ -129,13 +129,13 @@ def _one_hop(hop: Hop, tables: Mapping[str, Table], partial: Partial, tally: Tal
         extended = {alias: taken[probing] for alias, taken in partial.items()}
         extended[hop.new] = rows
         for check in hop.checks:
-            extended = _checked(check, tables, extended)
+            extended = _check_partial(check, tables, extended)
         if len(extended[hop.new]):
             yield extended
     tally(hop, probes, len(new), found)
 
 
-def _checked(check: Check, tables: Mapping[str, Table], partial: Partial) -> Partial:
+def _check_partial(check: Check, tables: Mapping[str, Table], partial: Partial) -> Partial:
     ends = (check.edge.left, check.edge.right)
     if check.equal is not None:
         left, right = (tables[alias].codes(check.equal.attribute(alias))[partial[alias]] for alias in ends)

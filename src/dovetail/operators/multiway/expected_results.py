@@ -192,11 +192,11 @@ class ExpectedResultsPolicy:
         """The worth of every resident row."""
         behind: dict[tuple[str, Link], _Behind] = {}
         return {
-            alias: self._combined(alias, None, residents.codes, behind)[1]
+            alias: self._combine_links(alias, None, residents.codes, behind)[1]
             for alias, residents in self._state.residents.items()
         }
 
-    def _combined(
+    def _combine_links(
         self, alias: str, towards: Link | None, codes: CodesOf, known: dict[tuple[str, Link], _Behind]
     ) -> tuple[Weights, Weights]:
         """For rows of an input: held and coming over all its links but one."""
@@ -204,11 +204,11 @@ class ExpectedResultsPolicy:
         coming: Weights = np.zeros(1)
         for link in self._tree:
             if alias in link.ends and link is not towards:
-                more = self._behind(alias, link, known).between(link, alias, codes(link.attribute(alias)))
+                more = self._sums_behind(alias, link, known).between(link, alias, codes(link.attribute(alias)))
                 held, coming = held * more[0], held * more[1] + coming * more[0]
         return held, coming
 
-    def _behind(self, alias: str, link: Link, known: dict[tuple[str, Link], _Behind]) -> _Behind:
+    def _sums_behind(self, alias: str, link: Link, known: dict[tuple[str, Link], _Behind]) -> _Behind:
         """What lies behind a link, seen from an input."""
         (other,) = link.ends - {alias}
         if (other, link) not in known:
@@ -216,10 +216,10 @@ class ExpectedResultsPolicy:
             attribute = link.attribute(other)
             held, coming = (
                 np.broadcast_to(weights, len(residents))
-                for weights in self._combined(other, link, residents.codes, known)
+                for weights in self._combine_links(other, link, residents.codes, known)
             )
             rate = 0.0 if self._state.ended[other] else arrivals.rate
-            meets = np.broadcast_to(self._combined(other, link, arrivals.codes, known)[0], len(arrivals))
+            meets = np.broadcast_to(self._combine_links(other, link, arrivals.codes, known)[0], len(arrivals))
             codes = residents.codes(attribute)
             if link.is_equality:
                 mean = float(meets.mean()) if len(meets) else 0.0

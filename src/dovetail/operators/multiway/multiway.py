@@ -18,9 +18,9 @@ import pyarrow as pa
 from dovetail.condition.graph import Graph
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Matches, Rows
-from dovetail.matching.links import coded
+from dovetail.matching.links import encode_keys
 from dovetail.operators.multiway.expansion import Hop, Partial, Paths, Table, Tally, expand
-from dovetail.operators.multiway.residents import Batch, Flags, Residents, extended, extra_bytes
+from dovetail.operators.multiway.residents import Batch, Flags, Residents, extra_bytes, resident_schema
 from dovetail.operators.multiway.spilled_blocks import SpilledBlocks
 from dovetail.storage.blocks import Block, BlockStore
 from dovetail.storage.budget import BUFFER, Budget, Shares
@@ -53,14 +53,15 @@ class Multiway:
         self._aside = 0
         self._flush = flush
         self._saved = {
-            a: ResidentSnapshot(blocks, extended(graph.schemas[a], self.paths.attributes[a]), a) for a in graph.aliases
+            a: ResidentSnapshot(blocks, resident_schema(graph.schemas[a], self.paths.attributes[a]), a)
+            for a in graph.aliases
         }
         self._left_over = SpilledBlocks(self.paths, blocks, budget, self.shares, self._make_room)
 
     def take_in(self, alias: str, batch: pa.RecordBatch) -> Batch:
         """The rows that can match at all, with the time of their arrival."""
         attributes = self.paths.attributes[alias]
-        return Batch.arriving(attributes, coded(self.graph, alias, attributes, batch), self._clock.tick())
+        return Batch.arriving(attributes, encode_keys(self.graph, alias, attributes, batch), self._clock.tick())
 
     def probe(self, alias: str, arriving: Batch, hops: Sequence[Hop], tally: Tally) -> Iterator[Partial]:
         """Results of arriving rows with residents, as row numbers; those of `alias` are rows of the batch."""

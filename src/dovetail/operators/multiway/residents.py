@@ -39,7 +39,9 @@ class Batch:
     def arriving(cls, attributes: Sequence[Attribute], rows: Coded, tick: int) -> Batch:
         ticks = np.full(rows.batch.num_rows, tick, np.int64)
         columns = [*rows.batch.columns, *(pa.array(extra) for extra in (ticks, *rows.codes))]
-        return cls(attributes, pa.RecordBatch.from_arrays(columns, schema=extended(rows.batch.schema, attributes)))
+        return cls(
+            attributes, pa.RecordBatch.from_arrays(columns, schema=resident_schema(rows.batch.schema, attributes))
+        )
 
     def __len__(self) -> int:
         return int(self.batch.num_rows)
@@ -66,7 +68,7 @@ class Batch:
 class Residents:
     def __init__(self, schema: pa.Schema, attributes: Sequence[Attribute]) -> None:
         self.attributes = tuple(attributes)
-        self._schema = extended(schema, attributes)
+        self._schema = resident_schema(schema, attributes)
         self._rows = RowStore(self._schema)
         self._indexes = {attribute: OrderedIndex() for attribute in self.attributes}
         self._used = np.zeros(64, np.int32)
@@ -148,7 +150,7 @@ def extra_bytes(rows: int, attributes: int) -> int:
     return rows * (PER_ROW + INDEX_BYTES * attributes)
 
 
-def extended(schema: pa.Schema, attributes: Sequence[Attribute]) -> pa.Schema:
+def resident_schema(schema: pa.Schema, attributes: Sequence[Attribute]) -> pa.Schema:
     """The schema of kept rows."""
     extra = [ARRIVED, *(f"{CODE}{i}" for i in range(len(attributes)))]
     return pa.schema([*schema, *(pa.field(name, pa.int64()) for name in extra)])

@@ -210,7 +210,7 @@ class SpilledBlocks:
         hops = self._paths.hops_in_order(outer, order)
         depth = self._promising(number, cell, hops)
         if depth == len(hops):
-            depth = yield from self._joined(number, cell, hops)
+            depth = yield from self._join_blocks(number, cell, hops)
         if depth < len(hops):
             self._boxes[number][0].skip(cell, depth + 1)  # no matches in the next input, so none in the others
         self._cell = None
@@ -233,7 +233,7 @@ class SpilledBlocks:
         zones = [spilled[i].zones[place] for i in cell.blocks[self._aliases.index(alias)]]
         return min(low for low, _ in zones), max(high for _, high in zones)
 
-    def _joined(self, number: int, cell: Cell, hops: Sequence[Hop]) -> Generator[Matches, None, int]:
+    def _join_blocks(self, number: int, cell: Cell, hops: Sequence[Hop]) -> Generator[Matches, None, int]:
         """Results of the blocks; and how many hops were made with some partial result left over."""
         tables = self._load(number, cell)
         outer = self._aliases[cell.order[0]]

@@ -46,7 +46,7 @@ def divide(budget: Budget, block_rows: int, fan_in: int, inputs: int = 2, larges
     return _with_large_pages(room, inputs, largest)
 
 
-def beside(budget: Budget, whole: Room, inputs: int = 2) -> Room | None:
+def halve_room(budget: Budget, whole: Room, inputs: int = 2) -> Room | None:
     """The same pages, merged in half of the memory, so that a run can be built at the same time; None if that is too
     little."""
     if budget.limit is None:

@@ -22,7 +22,7 @@ import numpy as np
 from dovetail.core.rows import Side
 from dovetail.kernels.sorting import sort_codes
 from dovetail.operators.pmj.memory import Room
-from dovetail.operators.pmj.runs import Items, Pages, Run, RunGroup, RunWriter, Zone, joined, nothing
+from dovetail.operators.pmj.runs import Items, Pages, Run, RunGroup, RunWriter, Zone, concat_items, nothing
 from dovetail.storage.blocks import Block
 from dovetail.storage.budget import Budget
 
@@ -47,12 +47,12 @@ class SweepArea:
         self._parts.append(items)
         while len(self._parts) > 1 and self._parts[-2].size <= 2 * self._parts[-1].size:
             newer, older = self._parts.pop(), self._parts.pop()
-            self._parts.append(joined([older, newer]))
+            self._parts.append(concat_items([older, newer]))
 
     def gather(self) -> None:
         """What is in memory becomes one part."""
         if len(self._parts) > 1:
-            self._parts = [joined(self._parts)]
+            self._parts = [concat_items(self._parts)]
 
     def spill(self) -> None:
         """Write the largest parts to disk until the others keep to their share of memory."""
@@ -212,7 +212,7 @@ class Merge:
             self.in_step = True
         self._place = self._entries[self._loaded].zone.start if self._loaded < len(self._entries) else MOST
         self._cuts = [int(np.searchsorted(w.items.starts, self._place, side="right")) for w in self._waiting]
-        self._new = tuple(self._passed(number) for number in self._inputs)
+        self._new = tuple(self._new_rows(number) for number in self._inputs)
         return self._new
 
     def end_step(self) -> None:
@@ -257,7 +257,7 @@ class Merge:
     def _read(self, entry: _Entry) -> Items:
         return self._pages.read(entry.number, self.groups[entry.source].runs[entry.number], entry.page, entry.source)
 
-    def _passed(self, number: int) -> Items:
+    def _new_rows(self, number: int) -> Items:
         """Rows that start no later than all that is still on disk."""
         new = [
             waiting.items.slice(0, cut)
@@ -267,7 +267,7 @@ class Merge:
         pages = len(new)
         if not pages:
             return nothing(self._pages.schemas[number])
-        together = joined(new)
+        together = concat_items(new)
         del new
         self._let_go(number)
         together = self._needed(number, together)

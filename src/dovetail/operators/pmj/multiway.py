@@ -36,9 +36,9 @@ from dovetail.core.rows import Matches, slices
 from dovetail.errors import InputError
 from dovetail.kernels.band import SINGLE_STEP, code_floats
 from dovetail.kernels.sorting import sort_codes
-from dovetail.matching.links import MOST, Attribute, Codes, Link, coded, links_of
+from dovetail.matching.links import MOST, Attribute, Codes, Link, encode_keys, links_of
 from dovetail.operators.multiway.expansion import Hop, Paths, Table, expand
-from dovetail.operators.multiway.residents import Batch, Residents, extended
+from dovetail.operators.multiway.residents import Batch, Residents, resident_schema
 from dovetail.operators.pmj.memory import arriving
 from dovetail.operators.pmj.merge import Merge
 from dovetail.operators.pmj.runs import Items, Pages, Run, RunGroup, RunWriter
@@ -133,7 +133,7 @@ class MultiPmj:
         reach = SweepReach.along(self._paths.links, self._aliases)
         assert reach is not None
         self._reach = reach
-        schemas = {a: extended(workspace.graph.schemas[a], self._paths.attributes[a]) for a in self._aliases}
+        schemas = {a: resident_schema(workspace.graph.schemas[a], self._paths.attributes[a]) for a in self._aliases}
         self._pages = Pages(workspace.blocks, workspace.budget, schemas)
         self._residents = self._empty()
         fan_in = workspace.parameters.get("fan_in", FAN_IN)
@@ -158,7 +158,7 @@ class MultiPmj:
     def arrive(self, number: int, batch: pa.RecordBatch) -> Iterator[Matches]:
         alias = self._graph.aliases[number]
         attributes = self._paths.attributes[alias]
-        rows = Batch.arriving(attributes, coded(self._graph, alias, attributes, batch), 0)
+        rows = Batch.arriving(attributes, encode_keys(self._graph, alias, attributes, batch), 0)
         if self._merging.held and not self._fits(self._merging.held, rows):
             yield from self._merging.rest_of_step()
             self._merging.sleep()
@@ -233,12 +233,12 @@ class MultiPmj:
         arrived = tuple(len(rows) for rows in self._residents.values())
         if any(arrived):
             page = self._merging.room.page
-            runs = tuple(self._written(number, page) for number in range(len(self._aliases)))
+            runs = tuple(self._write_run(number, page) for number in range(len(self._aliases)))
             self._merging.groups.append(RunGroup(runs, arrived))
             self._residents = self._empty()
             self._hold()
 
-    def _written(self, number: int, page: int) -> Run:
+    def _write_run(self, number: int, page: int) -> Run:
         alias = self._aliases[number]
         rows = self._residents[alias]
         starts = rows.codes(self._reach.attributes[alias])
@@ -303,7 +303,7 @@ class _Meets:
         for number, items in enumerate(new):
             if items.size:
                 for parts in self._combinations(merge, new, number, ()):
-                    yield from self._joined(number, parts)
+                    yield from self._join_parts(number, parts)
 
     def _combinations(
         self, merge: Merge, new: tuple[Items, ...], number: int, chosen: tuple[Items, ...]
@@ -321,7 +321,7 @@ class _Meets:
             if part.size:
                 yield from self._combinations(merge, new, number, (*chosen, part))
 
-    def _joined(self, number: int, parts: tuple[Items, ...]) -> Iterator[Matches]:
+    def _join_parts(self, number: int, parts: tuple[Items, ...]) -> Iterator[Matches]:
         """Results of which not all rows are from one group."""
         aliases = self._graph.aliases
         tables = {a: Batch(self._paths.attributes[a], part.batch) for a, part in zip(aliases, parts, strict=True)}

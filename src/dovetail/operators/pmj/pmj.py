@@ -244,7 +244,7 @@ class Pmj:
         matches, diagonal, sums = state["tally"]
         self._tally = EarlyPairCounts(matches, np.array(diagonal, np.int64), sums)
         self._yielded = state["yielded"]
-        self._meeting = self._counted(self._yielded)
+        self._meeting = self._join_run(self._yielded)
 
     @property
     def usage(self) -> Usage:
@@ -256,10 +256,10 @@ class Pmj:
     def _meet(self) -> Iterator[Matches]:
         """Join the rows of the current run with each other, except those that were joined before."""
         self._before, self._met = self._met, [len(rows) for rows in self._rows]
-        self._meeting, self._yielded = self._counted(0), 0
+        self._meeting, self._yielded = self._join_run(0), 0
         return self._meeting
 
-    def _counted(self, done: int) -> Iterator[Matches]:
+    def _join_run(self, done: int) -> Iterator[Matches]:
         """The join of the run from a given chunk on, so that it can be interrupted and resumed."""
         if self._strictness != "progressive" or self._before == self._met:
             return
@@ -285,7 +285,7 @@ class Pmj:
             if mine.num_rows and theirs.num_rows:
                 numbers = self._numbers(Side.LEFT)[first_left:], self._numbers(Side.RIGHT)[first_right:]
                 for results in self._giving.meet(mine, theirs, numbers):
-                    yield results, self._noted(results, first_left, first_right)
+                    yield results, self._count_early(results, first_left, first_right)
         yield (
             Matches.none(self._condition.schemas),
             EarlyPairCounts.none(),
@@ -296,7 +296,7 @@ class Pmj:
         first = self._first[side]
         return np.arange(first, first + len(self._rows[side])) if self._giving.partnered.watches(side) else NO_WORDS
 
-    def _noted(self, results: Matches, first_left: int, first_right: int) -> EarlyPairCounts:
+    def _count_early(self, results: Matches, first_left: int, first_right: int) -> EarlyPairCounts:
         if not results.is_complete or not self._giving.pairs_only:
             return EarlyPairCounts.none()
         sums = self._measures.of(results)

@@ -75,7 +75,7 @@ class Items:
         return Items(take_rows(self.batch, rows), *columns)
 
 
-def joined(parts: list[Items]) -> Items:
+def concat_items(parts: list[Items]) -> Items:
     """All rows of the parts, one part after the other."""
     if len(parts) == 1:
         return parts[0]
@@ -231,7 +231,9 @@ class RunWriter:
             return
         # The origin of a row among the merged runs is no longer needed.
         items = replace(items, sources=NO_SOURCES)
-        pieces = list(self._pages.cut(joined([self.waiting, items]) if self.waiting is not None else items, self._most))
+        pieces = list(
+            self._pages.cut(concat_items([self.waiting, items]) if self.waiting is not None else items, self._most)
+        )
         for piece in pieces[:-1]:
             self._write(piece)
         last = pieces[-1]

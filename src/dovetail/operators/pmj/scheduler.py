@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from dovetail.core.metrics import Counters
-from dovetail.operators.pmj.memory import Room, arriving, beside, divide, refuse_large_pages
+from dovetail.operators.pmj.memory import Room, arriving, divide, halve_room, refuse_large_pages
 from dovetail.operators.pmj.merge import Merge
 from dovetail.operators.pmj.runs import Items, Pages, RunGroup
 from dovetail.storage.blocks import Block
@@ -109,8 +109,8 @@ class MergeScheduler(Generic[R]):
         largest = max((self._budget.measure(zone.rows, zone.nbytes) for zone in zones), default=0)
         return divide(budget, self._block_rows, self._fan_in, len(self._pages.names), largest)
 
-    def _beside(self) -> Room | None:
-        return beside(self._budget, self.room, len(self._pages.names))
+    def _half_room(self) -> Room | None:
+        return halve_room(self._budget, self.room, len(self._pages.names))
 
     @property
     def is_done(self) -> bool:
@@ -139,7 +139,7 @@ class MergeScheduler(Generic[R]):
             return self._open.merge.room.total
         if not self._early or len(self.groups) < 2:
             return None
-        return (self._beside() or self.room).total
+        return (self._half_room() or self.room).total
 
     @property
     def held(self) -> int:
@@ -150,7 +150,7 @@ class MergeScheduler(Generic[R]):
         """One merge of the smallest groups; may be dropped at any yield and called again."""
         if self._open is None:
             self._settle()
-            room = self._beside() or self.room
+            room = self._half_room() or self.room
             self.groups.sort(key=lambda group: group.rows)
             group, self.groups = self.groups[: room.groups], self.groups[room.groups :]
             self._begin(_Open(self._merge(group, room, writes=True)))
@@ -214,19 +214,19 @@ class MergeScheduler(Generic[R]):
             last = not self.groups
             merge = self._merge(group, room, writes=not last or self._strictness == "strict")
             joins = self._early or (last and self._strictness == "semi_strict")
-            yield from self._joined(merge, joins=joins, last=last and joins)
+            yield from self._run_merge(merge, joins=joins, last=last and joins)
             if merge.merged is not None:
                 self.groups.append(merge.merged)
         if self.groups and self._early:  # all its rows have been joined
             yield from self._meets.left_over(self.groups)
         elif self.groups:
-            yield from self._joined(self._merge(self.groups, self.room, writes=False), joins=True, last=True)
+            yield from self._run_merge(self._merge(self.groups, self.room, writes=False), joins=True, last=True)
         self.groups = []
 
     def _merge(self, group: list[RunGroup], room: Room, *, writes: bool) -> Merge:
         return Merge(self._pages, self._budget, group, room, writes=writes, needed=self._meets.needed)
 
-    def _joined(self, merge: Merge, *, joins: bool, last: bool) -> Iterator[R]:
+    def _run_merge(self, merge: Merge, *, joins: bool, last: bool) -> Iterator[R]:
         """The results of a merge; the last merge also emits rows without a partner."""
         found = 0
         for new in merge.steps():

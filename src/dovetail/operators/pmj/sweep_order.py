@@ -208,8 +208,8 @@ class _Band:
             codes = rough_codes(columns[0])
             if side is Side.LEFT:
                 return codes, codes
-            starts = _shifted(codes, int(min(low, MOST))) if low > LEAST else np.full_like(codes, LEAST)
-            ends = _shifted(codes, int(max(high, -MOST))) if high <= MOST else np.full_like(codes, MOST)
+            starts = _add_saturating(codes, int(min(low, MOST))) if low > LEAST else np.full_like(codes, LEAST)
+            ends = _add_saturating(codes, int(max(high, -MOST))) if high <= MOST else np.full_like(codes, MOST)
             return np.minimum(starts, ends), ends
         values = numbers(columns[0])
         if side is Side.LEFT:
@@ -345,7 +345,7 @@ def _class(condition: Condition, copies: int) -> tuple[_Class | Cubes, tuple[Pre
     return None
 
 
-def _shifted(codes: Words, amount: int) -> Words:
+def _add_saturating(codes: Words, amount: int) -> Words:
     """codes + amount, cut off at the ends of the line."""
     if amount >= 0:
         return np.minimum(codes, MOST - amount) + np.int64(amount)

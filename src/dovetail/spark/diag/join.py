@@ -89,7 +89,7 @@ class FrameDiagonals:
     def plan(
         self, condition: Condition, how: str, memory_bytes: int | None, parameters: Mapping[str, Any], *, asked: bool
     ) -> tuple[JoinPlan | None, tuple[str, ...]]:
-        make = _wanted if asked else _chosen
+        make = _plan_requested if asked else _plan_if_cheaper
         found, why_not = make(self._bound, self._inputs, how, memory_bytes, self._options)
         if found is None:
             return None, why_not
@@ -104,7 +104,7 @@ class FrameDiagonals:
         return found.plan, ()
 
 
-def _wanted(
+def _plan_requested(
     bound: Bound, inputs: Inputs, how: str, memory_bytes: int | None, options: Options
 ) -> tuple[DiagonalPlan, tuple[str, ...]]:
     """The plan of a join along the diagonal that was asked for; an error where it is not possible."""
@@ -132,7 +132,7 @@ def wanted_scans(bound: Bound, inputs: Inputs, how: str) -> tuple[Bound, Scans]:
         ) from None
 
 
-def _chosen(
+def _plan_if_cheaper(
     bound: Bound, inputs: Inputs, how: str, memory_bytes: int | None, options: Options
 ) -> tuple[DiagonalPlan | None, tuple[str, ...]]:
     """The plan where a look at the files says that it pays; else None, and why not."""
@@ -376,7 +376,7 @@ def survey(spark: SparkSession, sliced: Sliced) -> tuple[NDArray[np.int64], Hash
     ones = sliced.scans[sliced.one].rows
     parts = max(1, min(len(sliced.slices), ones >> 19))
     looked = in_tasks(spark, len(sliced.slices), _surveyor(sliced, parts), SURVEYED)
-    found = looked.repartitionById(parts, "part").mapInArrow(_repeated, SURVEYED).collect()
+    found = looked.repartitionById(parts, "part").mapInArrow(_find_repeats, SURVEYED).collect()
     left_over = np.zeros(len(sliced.slices), np.int64)
     repeated = [np.empty(0, np.int64)]
     partnered = np.zeros(ones if sliced.asks(sliced.one) else 0, np.bool_)
@@ -398,13 +398,13 @@ def _surveyor(sliced: Sliced, parts: int) -> Part:
         rows: list[dict[str, Any]] = [
             {"part": part, "slice": number, "hashes": found.hashes[of == part].tobytes()} for part in range(parts)
         ]
-        rows.append(_counted(number, found, parts))
+        rows.append(_survey_row(number, found, parts))
         yield pa.RecordBatch.from_pylist(rows, ARROW_SURVEYED)
 
     return look
 
 
-def _counted(number: int, found: Survey, parts: int) -> dict[str, Any]:
+def _survey_row(number: int, found: Survey, parts: int) -> dict[str, Any]:
     return {
         "part": number % parts,
         "slice": number,
@@ -414,7 +414,7 @@ def _counted(number: int, found: Survey, parts: int) -> dict[str, Any]:
     }
 
 
-def _repeated(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _find_repeats(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Counts as they are; of the hashes of one part, those that come several times."""
     hashes = [np.empty(0, np.int64)]
     for batch in batches:

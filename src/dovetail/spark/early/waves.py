@@ -25,7 +25,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from dovetail.aggregates import partial_columns
-from dovetail.aggregates.columns import needed
+from dovetail.aggregates.columns import columns_of
 from dovetail.condition import text_of
 from dovetail.condition.aggregates import Aggregate, parse_aggregates
 from dovetail.core.join_types import JoinType
@@ -214,7 +214,7 @@ class _Waves:
         until = self._options.until.begun()
         files = WaveFiles(self._directory(shared))
         try:
-            log = WaveLog.read(files, self._layout()) or self._scouted(files)
+            log = WaveLog.read(files, self._layout()) or self._run_first_results(files)
             for step in self._run(files, log):
                 yield step
                 if until.reached(step):
@@ -250,7 +250,7 @@ class _Waves:
 
     # Scouts and blocks.
 
-    def _scouted(self, files: WaveFiles) -> WaveLog:
+    def _run_first_results(self, files: WaveFiles) -> WaveLog:
         """Look at both sides, and let a few rows meet a whole side."""
         log, condition, samples = WaveLog(self._layout()), self._bound.condition, self._samples
         pairs = estimated_pairs(condition, choose_strategy(condition), self._few)
@@ -280,7 +280,7 @@ class _Waves:
         condition = self._bound.condition
         return Task(condition, choose_strategy(condition), self._samples, max(1, self._options.cells // 2))
 
-    def _drawn(self, files: WaveFiles, scouts: FirstResults | None) -> Drawn:
+    def _draw_cells(self, files: WaveFiles, scouts: FirstResults | None) -> Drawn:
         """Write the blocks, and draw the order of the cells."""
         condition, frames, task = self._bound.condition, self._bound.frames, self._task
         router = choose_router(task).router
@@ -304,7 +304,7 @@ class _Waves:
     def _run(self, files: WaveFiles, log: WaveLog) -> Iterator[Step]:
         if log.drawn is None:
             yield from self._handed_out(files, log, None)
-            log.drawn = self._drawn(files, log.scouts)
+            log.drawn = self._draw_cells(files, log.scouts)
             if self._kept:
                 log.begin(files)
         drawn, draws = log.drawn, WeightedSample(log.drawn.weights, log.drawn.seed)
@@ -364,7 +364,10 @@ class _Waves:
             return draws.count(values["matches"], known=known["matches"].sum()), None
         answers = {}
         for aggregate in self._wanted:
-            given, besides = [values[c] for c in needed(aggregate)], [float(known[c].sum()) for c in needed(aggregate)]
+            given, besides = (
+                [values[c] for c in columns_of(aggregate)],
+                [float(known[c].sum()) for c in columns_of(aggregate)],
+            )
             match aggregate.function:
                 case "count":
                     answers[aggregate.name] = draws.count(given[0], known=besides[0])

@@ -77,7 +77,7 @@ def _columns(frame: DataFrame, schema: pa.Schema) -> tuple[list[str], list[Expre
     while True:
         match kind := str(plan.getClass().getSimpleName()):
             case "Project":
-                made = dict(_projected(item) for item in _each(plan.projectList()))
+                made = dict(_projected_column(item) for item in _each(plan.projectList()))
                 wanted = [made[number] for number in wanted]
                 plan = plan.child()
             case "Filter":
@@ -94,7 +94,7 @@ def _columns(frame: DataFrame, schema: pa.Schema) -> tuple[list[str], list[Expre
                 raise NotPlainError(f"it is not a plain read of files, but has a {kind}")
 
 
-def _projected(item: Any) -> tuple[int, int]:
+def _projected_column(item: Any) -> tuple[int, int]:
     kind = str(item.getClass().getSimpleName())
     number = item.exprId().id()
     if kind == "Alias":

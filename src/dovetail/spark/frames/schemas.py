@@ -71,7 +71,7 @@ def result_fields(inputs: tuple[DataFrame, DataFrame], output: pa.Schema) -> lis
 
 def carried_schema(fields: list[StructField]) -> StructType:
     """The schema of rows as they leave Arrow."""
-    return StructType([StructField(f.name, _carried(f.dataType), f.nullable, f.metadata) for f in fields])
+    return StructType([StructField(f.name, _arrow_type(f.dataType), f.nullable, f.metadata) for f in fields])
 
 
 def encoding(type_: DataType) -> Encoding | None:
@@ -94,7 +94,7 @@ def only_spark_compares(field: StructField) -> bool:
     )
 
 
-def _carried(type_: DataType) -> DataType:
+def _arrow_type(type_: DataType) -> DataType:
     return StringType() if encoding(type_) is not None else _with_nullable_voids(type_)
 
 

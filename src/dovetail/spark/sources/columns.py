@@ -42,7 +42,7 @@ class Columns:
         self._schema = to_arrow_schema(schema, timezone="UTC")
         self._marks_end = END in schema.names
 
-    def fitted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def fit_batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             columns = [*batch.columns, *([pa.nulls(batch.num_rows, pa.bool_())] if self._marks_end else [])]
             cast = [c.cast(field.type) for c, field in zip(columns, self._schema, strict=True)]
