@@ -46,7 +46,7 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
         for _ in range(60):
             clock[0] += 0.5
             arrived = sum(sender.sent for sender in both) - scene.joined
-            scene.found(10, arrived)
+            scene.record_results(10, arrived)
             scene.look()
         yield scene
 
@@ -64,7 +64,7 @@ def test_a_silence_begins_when_spark_has_caught_up(monkeypatch: pytest.MonkeyPat
         assert scene.phase == "arriving"
         assert scene.elapsed == 20.0
         assert start <= both[0].rows.elapsed() < start + 1
-        scene.found(0, sum(sender.sent for sender in both))
+        scene.record_results(0, sum(sender.sent for sender in both))
         scene.look()
         assert scene.phase == "silent"
         clock[0] += end - start + 1

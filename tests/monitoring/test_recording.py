@@ -201,8 +201,8 @@ def test_sources_that_say_how_many_rows_they_have(tmp_path: Path) -> None:
     pq.write_table(ROWS, tmp_path / "l.parquet")
     file = parquet_source(tmp_path / "l.parquet")
     assert file is not None
-    assert Sizes.announced([ROWS, file]).rows == [40, 40]
-    assert Sizes.announced([file, Scripted(ROWS)]).rows == [40, None]
+    assert Sizes.from_inputs([ROWS, file]).rows == [40, 40]
+    assert Sizes.from_inputs([file, Scripted(ROWS)]).rows == [40, None]
     batch = ROWS.to_batches()[0]
     sizes = Sizes([50, 30])
     seen = [

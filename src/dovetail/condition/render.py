@@ -131,12 +131,12 @@ class _Spark:
                 return f"{start} < {other_end} AND {end} > {other_start}"
             case "distance":
                 return self.distance(args)
-        return f"{function.upper()}({self.listed(args)})"
+        return f"{function.upper()}({self.render_list(args)})"
 
     def name(self, name: str) -> str:
         return quote_name(name)
 
-    def listed(self, args: tuple[Expression, ...]) -> str:
+    def render_list(self, args: tuple[Expression, ...]) -> str:
         return ", ".join(self.render(arg) for arg in args)
 
     def _not(self, arg: Expression) -> str:
@@ -207,7 +207,7 @@ class _Human(_Spark):
 
     def call(self, call: Call) -> str:
         result = super().call(call)
-        return result if call.function in PLAIN else f"{call.function}({self.listed(call.args)})"
+        return result if call.function in PLAIN else f"{call.function}({self.render_list(call.args)})"
 
     def name(self, name: str) -> str:
         return _readable(name)

@@ -88,7 +88,7 @@ def _watch(query: Any, scene: Scene, show: Any) -> None:
             last = progress.batchId
             figures = known_figures(progress, METRICS)
             if figures or progress.numInputRows:
-                scene.found(figures.get("results", 0), progress.numInputRows)
+                scene.record_results(figures.get("results", 0), progress.numInputRows)
                 scene.keeps(figures.get("resident_rows", 0), figures.get("spilled_rows", 0))
             elif scene.joined >= scene.all_rows:
                 scene.ended = time.monotonic()

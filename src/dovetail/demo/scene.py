@@ -110,7 +110,7 @@ class Scene:
         if self.began is not None:
             self.history.append(Moment(self.elapsed, self.senders[0].rows.elapsed(), self.results, self.phase))
 
-    def found(self, results: int, arrived: int) -> None:
+    def record_results(self, results: int, arrived: int) -> None:
         """A micro-batch is done."""
         self.micro_batches += 1
         self.joined += arrived

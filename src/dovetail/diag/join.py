@@ -79,7 +79,7 @@ class Partners:
         self.asks_one, self.asks_many = one in plan.how.tracked, one.other in plan.how.tracked
         self.partnered: Flags = np.zeros(one_rows if self.asks_one else 0, np.bool_)
 
-    def checked(self, met: Meeting) -> Meeting:
+    def check_pairs(self, met: Meeting) -> Meeting:
         """Those that satisfy the whole condition."""
         if not self._checks:
             return met
@@ -147,7 +147,7 @@ class DiagonalJoin:
         self.tally = Tally()
         self.counters = Counters()
         self._budget = Budget(plan.memory_bytes, "bytes", self.counters)
-        self._room = Room.of(plan.memory_bytes, plan.diagonal, scans[self._one], scans[self._many])
+        self._room = Room.divide(plan.memory_bytes, plan.diagonal, scans[self._one], scans[self._many])
         self._store = BlockStore(counters=self.counters)
         self._partners = Partners(plan, self._one, scans[self._one].rows, schema)
         self._repeats = Repeats(scans[self._one].rows)
@@ -207,7 +207,7 @@ class DiagonalJoin:
         self.tally.lookups = self.counters.probes = self.ring.searched
         partnered = np.zeros(len(keyed.hashes), np.bool_)
         for table, probing, rows in hits:
-            met = self._partners.checked(Meeting(keyed.batch, probing, table.batch, rows, table.positions[rows]))
+            met = self._partners.check_pairs(Meeting(keyed.batch, probing, table.batch, rows, table.positions[rows]))
             partnered[met.many_rows] = True
             yield from self._partners.results(met)
         if self._partners.asks_many:  # no verdict yet on a row that fails: its key may come again
@@ -261,9 +261,9 @@ class DiagonalJoin:
             return again, Met.nothing()
         for _, keyed in self._read(0):
             self._repeats.look(keyed.hashes, keyed.positions)
-        met = self._repeats.met(self.ring.stays)
+        met = self._repeats.settled_probes(self.ring.stays)
         for _, keyed in self._read(1, start=met.earliest):
-            again.add(_aside(keyed, np.flatnonzero(met.of(keyed.hashes, keyed.positions) >= 0)))
+            again.add(_aside(keyed, np.flatnonzero(met.position_of(keyed.hashes, keyed.positions) >= 0)))
             self._budget.hold("again", again.buffered_rows, again.nbytes)
         return again, met
 
@@ -289,7 +289,7 @@ class DiagonalJoin:
                 self.counters.probes += len(page.hashes)
                 for their, mine in table.find(page.hashes, MOST_PAIRS):
                     found = Meeting(rows.batch, mine, page.batch, their, page.positions[their])
-                    found = self._partners.checked(found)
+                    found = self._partners.check_pairs(found)
                     partnered[found.many_rows] = True
                     known = has_met[found.many_rows] == found.one_positions
                     settled[found.many_rows[known]] = True
@@ -314,7 +314,7 @@ class DiagonalJoin:
         nbytes = 0
         for partitions in (self._mishits, again):
             for page in partitions.pages(number):
-                marked = met.of(page.hashes, page.positions)
+                marked = met.position_of(page.hashes, page.positions)
                 batch = page.batch
                 if partitions is self._mishits and (marked >= 0).any():
                     batch = take_rows(batch, np.flatnonzero(marked < 0))

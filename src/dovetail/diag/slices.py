@@ -81,21 +81,21 @@ class Sliced:
         """Whether it matters which rows of the side have a partner."""
         return side in self.plan.how.tracked
 
-    def owned(self, part: Range) -> Range:
+    def owned_rows(self, part: Range) -> Range:
         """The rows of R1 that are beside a slice and no other."""
         ones, many = self.scans[self.one].rows, self.scans[self.many].rows
         return Range(part.start * ones // many, part.stop * ones // many)
 
-    def beside(self, step: Range) -> Range:
+    def window_rows(self, step: Range) -> Range:
         """The rows of R1 in which rows of a step look for partners."""
         ones, reach = self.scans[self.one].rows, max(1, self.window.tables // 2 * self.window.table_rows)
-        owned = self.owned(step)
+        owned = self.owned_rows(step)
         return Range(max(0, owned.start - reach), min(ones, owned.stop + 1 + reach))
 
-    def around(self, part: Range) -> Range:
+    def slice_rows(self, part: Range) -> Range:
         """The rows of R1 that a slice reads."""
         steps = self.steps(part)
-        return Range(self.beside(steps[0]).start, self.beside(steps[-1]).stop)
+        return Range(self.window_rows(steps[0]).start, self.window_rows(steps[-1]).stop)
 
     def steps(self, part: Range) -> list[Range]:
         ones, many = self.scans[self.one].rows, self.scans[self.many].rows
@@ -162,7 +162,7 @@ class SliceJoin:
 
     def survey(self) -> Survey:
         left_over = 0
-        asks, (low, high) = self._sliced.asks(self._sliced.one), self._sliced.around(self._part)
+        asks, (low, high) = self._sliced.asks(self._sliced.one), self._sliced.slice_rows(self._part)
         partnered = np.zeros(high - low if asks else 0, np.bool_)
         noted: list[Hashes] = []
         for looked in self._probe_steps(all_columns=False, noted=noted):
@@ -203,7 +203,7 @@ class SliceJoin:
             while start < position + batch.num_rows:
                 if number < 0 or start >= steps[number].stop:
                     number += 1
-                    window.move(sliced.beside(steps[number]))
+                    window.move(sliced.window_rows(steps[number]))
                 stop = min(steps[number].stop, position + batch.num_rows)
                 yield self._look_up(batch.slice(start - position, stop - start), window)
                 start = stop
@@ -221,9 +221,9 @@ class SliceJoin:
     def _ones(self, all_columns: bool, noted: list[Hashes] | None) -> Iterator[Keyed]:
         """Rows of R1 around the slice that have a key; hashes of those that are owned are noted."""
         side = self._sliced.one
-        scan, owned = self._sliced.scans[side], self._sliced.owned(self._part)
+        scan, owned = self._sliced.scans[side], self._sliced.owned_rows(self._part)
         columns = None if all_columns else read_columns(self._sliced.plan.condition, side)
-        for position, batch in scan.places(_batch_rows(scan), columns, *self._sliced.around(self._part)):
+        for position, batch in scan.places(_batch_rows(scan), columns, *self._sliced.slice_rows(self._part)):
             rows, hashes = self._all_keys.hash(side, batch)
             positions = position + (np.arange(batch.num_rows) if rows is None else rows)
             if noted is not None:

@@ -59,7 +59,7 @@ def join_tables(
         arrivals = (
             (side, batch) for side in (first, first.other) for batch in small_batches(tables[side], chunk_bytes)
         )
-        return pa.Table.from_batches(Watch(observer).counted(chunks.run(arrivals)), schema)
+        return pa.Table.from_batches(Watch(observer).count_batches(chunks.run(arrivals)), schema)
     batches = []
     for step in run(plan, one_after_the_other(tables), schema, BATCH_ROWS):
         batches.append(step.batch)
@@ -80,7 +80,7 @@ def join_progressively(
 ) -> ProgressiveJoin[Step]:
     """Results as they come, or aggregates over them: rows of tables arrive in turn, those of sources when they come."""
     schema = plan_schema(plan, suffix)
-    sizes = Sizes.announced(inputs)
+    sizes = Sizes.from_inputs(inputs)
     tables = [rows for rows in inputs if isinstance(rows, pa.Table)]
     if len(tables) == len(inputs):
         if workers > 1:
@@ -181,13 +181,13 @@ def _steps(
         if monitor is not None:
             estimator = workspace.estimator
             monitor.meet(
-                lambda: operator.usage, lambda: outlook.expected(counters.results), lambda: estimator.objection
+                lambda: operator.usage, lambda: outlook.estimate_results(counters.results), lambda: estimator.objection
             )
             events = monitor.events(events)
         last: Step | None = None  # held back in the end, since all is known after it
         for phase, results in driver.run(events):
             if monitor is not None:
-                monitor.found(phase, results.size)
+                monitor.record_results(phase, results.size)
             done = counters.results - results.size
             for batch in outlook.batches(results, schema):
                 done += batch.num_rows

@@ -206,7 +206,7 @@ class ParallelJoin:
             for batch in result_batches(results, self._schema):
                 yield _Given(phase, batch.num_rows, batch, {})
         elif results.size and results.is_complete:
-            yield _Given(phase, results.size, self._nothing, measures.of(results))
+            yield _Given(phase, results.size, self._nothing, measures.sum_pairs(results))
 
     def _driver(self, blocks: BlockStore) -> Driver:
         workspace = self._workspace(blocks)

@@ -41,9 +41,11 @@ class Joining:
     room: int = 1 << 20  # pairs found at a time
 
     def meet(self, batches: Batches, partnered: tuple[Flags, Flags]) -> Iterator[pa.RecordBatch]:
-        return self.listed(build_matcher(self.condition, *batches), batches, partnered)
+        return self.emit_pairs(build_matcher(self.condition, *batches), batches, partnered)
 
-    def listed(self, matcher: Matcher, batches: Batches, partnered: tuple[Flags, Flags]) -> Iterator[pa.RecordBatch]:
+    def emit_pairs(
+        self, matcher: Matcher, batches: Batches, partnered: tuple[Flags, Flags]
+    ) -> Iterator[pa.RecordBatch]:
         """The pairs of a matcher, or, where only they matter, the rows that have a partner."""
         only = self.how.only
         if only is not None:

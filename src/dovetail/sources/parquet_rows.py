@@ -57,7 +57,7 @@ class File:
     stamp: tuple[int, int]  # its size, and when it was written
 
     @classmethod
-    def of(cls, path: str, metadata: pq.FileMetaData) -> File:
+    def from_metadata(cls, path: str, metadata: pq.FileMetaData) -> File:
         return cls(path, group_sizes(metadata), _stamp(path))
 
     @property

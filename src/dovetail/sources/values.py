@@ -21,7 +21,7 @@ def zipf_shares(size: int, skew: float) -> Shares:
     return _normalise_shares(np.arange(1.0, size + 1) ** -skew)
 
 
-def drawn(rows: int, shares: Shares, rng: Random) -> Values:
+def draw_positions(rows: int, shares: Shares, rng: Random) -> Values:
     """Positions in `shares`, each as often as its share says."""
     ends = np.cumsum(shares)
     found: Values = np.searchsorted(ends, rng.random(rows) * ends[-1], side="right")
@@ -30,7 +30,7 @@ def drawn(rows: int, shares: Shares, rng: Random) -> Values:
 
 def zipf(rows: int, rng: Random, *, skew: float = 1.0, low: int = 1, high: int = 999) -> Values:
     """Zipf values on [low, high], low the most frequent."""
-    return low + drawn(rows, zipf_shares(high - low + 1, skew), rng)
+    return low + draw_positions(rows, zipf_shares(high - low + 1, skew), rng)
 
 
 def normal(rows: int, rng: Random, *, mean: float = 500.0, variance: float = 50.0) -> Values:
@@ -67,7 +67,7 @@ def reverse(partitions: int = PARTITIONS) -> Shares:
 
 def partitioned(rows: int, rng: Random, shares: Shares, *, domain: int = 10_000) -> Values:
     """RPJ: values on [1, domain], the partition (value mod partitions) by its share, uniform within it."""
-    partition = drawn(rows, shares, rng)
+    partition = draw_positions(rows, shares, rng)
     return 1 + partition + len(shares) * rng.integers(0, domain // len(shares), rows)
 
 

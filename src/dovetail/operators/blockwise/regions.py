@@ -69,7 +69,7 @@ class Regions:
         self.flushed_from = np.zeros(policy.regions, np.int64)  # blocks whose first victim was each region
         self._hand: tuple[int, int] | None = None  # the code and the arrival of the row that is next
 
-    def of(self, codes: Words) -> Rows:
+    def region_of(self, codes: Words) -> Rows:
         """The region of each code."""
         if self.bounds is None:
             return np.full(len(codes), min(1, self.policy.regions - 2))
@@ -82,16 +82,16 @@ class Regions:
         """Credit rows with these codes with one result each, or with the given numbers."""
         if self.bounds is None:
             return  # the first flush ignores benefits
-        self.joins += np.bincount(self.of(codes), results, self.policy.regions).astype(np.int64)
+        self.joins += np.bincount(self.region_of(codes), results, self.policy.regions).astype(np.int64)
 
     def add(self, codes: Words) -> None:
         """Rows with these codes are now in memory."""
-        self.tups += np.bincount(self.of(codes), minlength=self.policy.regions)
+        self.tups += np.bincount(self.region_of(codes), minlength=self.policy.regions)
 
     def choose(self, codes: Words, marks: Marks, arrivals: Words, need: int) -> Victims:
         """Algorithm 2, l. 1-16: which `need` rows are evicted, or all of them if there are fewer."""
         left = np.ones(len(codes), np.bool_)
-        region_of = self.of(codes)
+        region_of = self.region_of(codes)
         touched: set[int] = set()
         spared: list[Rows] = []
         order = [region for *_, region in sorted(self.benefits())]
@@ -123,7 +123,7 @@ class Regions:
 
     def recount(self, codes: Words) -> None:
         """Count the rows anew: they are all that is in memory."""
-        self.tups = np.bincount(self.of(codes), minlength=self.policy.regions)
+        self.tups = np.bincount(self.region_of(codes), minlength=self.policy.regions)
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -213,7 +213,7 @@ class Diner:
             if not len(positions):
                 continue
             self._counters.pairs_tested += len(positions)
-            for chosen, rows_of_part, their_rows in theirs.gathered(positions):
+            for chosen, rows_of_part, their_rows in theirs.gather(positions):
                 mine, places = probing[chosen], positions[chosen]
                 if self._keys.has_checks:
                     their_codes = theirs.codes[places]

@@ -154,7 +154,7 @@ class OrderedSide:
                 alive = self.alive[positions]
                 yield probing[alive], positions[alive]
 
-    def located(self, positions: Rows) -> Iterator[tuple[slice | Rows, pa.RecordBatch, Rows]]:
+    def locate(self, positions: Rows) -> Iterator[tuple[slice | Rows, pa.RecordBatch, Rows]]:
         """Where the rows are: (which of `positions`, rows of a part, their numbers in it)."""
         if len(self._parts) == 1:
             yield slice(None), self._parts[0].view(), self._parts[0].local(positions)
@@ -167,10 +167,10 @@ class OrderedSide:
         for part, chosen in zip(found.tolist(), np.split(order, starts[1:]), strict=True):
             yield chosen, self._parts[part].view(), self._parts[part].local(positions[chosen])
 
-    def gathered(self, positions: Rows) -> Iterator[tuple[slice | Rows, pa.RecordBatch, Rows]]:
+    def gather(self, positions: Rows) -> Iterator[tuple[slice | Rows, pa.RecordBatch, Rows]]:
         """As `located`; but a few rows of many parts are copied together."""
         if len(self._parts) < 2 or len(positions) >= WORTH_A_PART * len(self._parts):
-            yield from self.located(positions)
+            yield from self.locate(positions)
         elif len(positions):
             order, rows = self._copy_rows(positions)
             yield order, rows, np.arange(len(order))
@@ -201,7 +201,7 @@ class OrderedSide:
 
     def _copy_rows(self, positions: Rows) -> tuple[Rows, pa.RecordBatch]:
         """The rows at these positions, part by part, and in which order they now are."""
-        found = list(self.located(positions))
+        found = list(self.locate(positions))
         rows = pa.concat_batches([take_rows(batch, numbers) for _, batch, numbers in found])
         return np.concatenate([chosen for chosen, _, _ in found]), rows
 

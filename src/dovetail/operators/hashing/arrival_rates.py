@@ -31,7 +31,7 @@ class Arrivals:
         self._recent: NDArray[np.float64] | None = None  # None in the first unit
         self._unit = np.zeros(2)
 
-    def arrived(self, side: Side, counts: NDArray[np.int64]) -> None:
+    def record_arrivals(self, side: Side, counts: NDArray[np.int64]) -> None:
         """Record the number of rows of each partition that have arrived."""
         self.total[side] += counts
         self._unit[side] += counts.sum()

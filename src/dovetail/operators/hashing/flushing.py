@@ -45,14 +45,14 @@ class Dropped:
         self._hashes, places = np.unique(merged, return_inverse=True)
         self._counts = np.bincount(places, counts, len(self._hashes)).astype(np.int64)
 
-    def missed(self, hashes: Hashes) -> int:
+    def count_missed(self, hashes: Hashes) -> int:
         """The number of dropped rows that these would have been joined with."""
         if not len(self._hashes):
             return 0
         places = np.searchsorted(self._hashes, hashes).clip(max=len(self._hashes) - 1)
         return int(self._counts[places][self._hashes[places] == hashes].sum())
 
-    def expected(self, rows: int, shares: Shares, keys: Shares) -> float:
+    def expect_missed(self, rows: int, shares: Shares, keys: Shares) -> float:
         """The expected number of dropped rows that these would be joined with, by the share and the keys of each
         partition."""
         return float(rows * (self._by_partition * shares / keys).sum())

@@ -56,7 +56,7 @@ class Merge:
             _Cursor(store, schemas[side], side, run, number)
             for number, match in enumerate(matches)
             for side in Side
-            if (run := match.of(side)) is not None
+            if (run := match.run_of(side)) is not None
         ]
         self._schemas = schemas
         self._room = room

@@ -36,11 +36,11 @@ class ReportedPairs:
         self._flush_ticks = _lists(partitions)
         self._flushed_rows = _lists(partitions)  # up to and with each flush
 
-    def arrived(self, side: Side, counts: Counts) -> None:
+    def record_arrivals(self, side: Side, counts: Counts) -> None:
         """So many rows of each partition arrive and are kept."""
         self.memory_pairs[side] += counts * self.spilled[side.other]
 
-    def flushed(self, side: Side, partition: int, arrived: Ticks, tick: int) -> None:
+    def record_flush(self, side: Side, partition: int, arrived: Ticks, tick: int) -> None:
         """Record the eviction of rows of a partition; `arrived` has their ticks of arrival."""
         unsettled = arrived[arrived > self._last_task(side, partition)]
         pairs = int(self._spilled_before(side.other, partition, unsettled).sum())
@@ -59,7 +59,7 @@ class ReportedPairs:
         """Everything on disk has been joined."""
         self.disk_pairs[partition] = 0
 
-    def reported(
+    def find_reported(
         self, partition: int, arrived_l: Ticks, left_l: Ticks, arrived_r: Ticks, left_r: Ticks
     ) -> NDArray[np.bool_]:
         """Which of the aligned pairs are out. Rows in memory have left NEVER."""

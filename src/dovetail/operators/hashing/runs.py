@@ -60,7 +60,7 @@ class Match:
     left: HashRun | None
     right: HashRun | None
 
-    def of(self, side: Side) -> HashRun | None:
+    def run_of(self, side: Side) -> HashRun | None:
         return self.left if side is Side.LEFT else self.right
 
     @property

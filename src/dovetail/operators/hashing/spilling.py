@@ -106,14 +106,14 @@ class SpillingHash:
         self._count_missed(side, hashes)
         yield from self._probe_residents(side, batch, hashes)
         numbers = partitions_of(hashes, self._partitions)
-        self._arrivals.arrived(side, np.bincount(numbers, minlength=self._partitions))
+        self._arrivals.record_arrivals(side, np.bincount(numbers, minlength=self._partitions))
         if self._parameters.sketched:
             self._distinct.add(hashes, numbers)
         if self._arrivals.ended[side.other]:
             waiting = self._ledger.spilled[side.other][numbers] > 0  # the others have probed all possible partners
             if not waiting.all():
                 batch, hashes, numbers = take_rows(batch, np.flatnonzero(waiting)), hashes[waiting], numbers[waiting]
-        self._ledger.arrived(side, np.bincount(numbers, minlength=self._partitions))
+        self._ledger.record_arrivals(side, np.bincount(numbers, minlength=self._partitions))
         self._make_room(side, batch)
         self._residents[side].insert(batch, hashes, numbers, tick)
         self._hold()
@@ -127,9 +127,9 @@ class SpillingHash:
     def _count_missed(self, side: Side, hashes: Hashes) -> None:
         dropped = self._dropped[side.other]
         if dropped.nbytes:
-            self._counters.results_missed += dropped.missed(hashes)
+            self._counters.results_missed += dropped.count_missed(hashes)
             shares, keys = self._arrivals.shares[side], self._keys_of_partitions()
-            self._missed_expected += dropped.expected(len(hashes), shares, keys)
+            self._missed_expected += dropped.expect_missed(len(hashes), shares, keys)
             self._counters.results_missed_expected = round(self._missed_expected)
 
     def _keys_of_partitions(self) -> NDArray[np.float64]:
@@ -183,7 +183,7 @@ class SpillingHash:
             writer = HashRunWriter(self._store, self._schemas[side], side.alias, page_rows)
             written = []
             for j, rows in self._residents[side].evict(counts, tick):
-                self._ledger.flushed(side, j, rows.arrived, tick)
+                self._ledger.record_flush(side, j, rows.arrived, tick)
                 writer.write_sorted(rows)
                 written.append(j)
                 del rows  # before the others settle
@@ -354,7 +354,7 @@ class SpillingHash:
         table.insert(right.hashes)
         for lefts, rights in table.find(left.hashes, MOST_PAIRS):
             self._counters.pairs_tested += len(lefts)
-            new = ~self._ledger.reported(
+            new = ~self._ledger.find_reported(
                 partition, left.arrived[lefts], left.left[lefts], right.arrived[rights], right.left[rights]
             )
             if loaded is not None:
@@ -386,7 +386,7 @@ class SpillingHash:
         return [run for matches in self._matches for match in matches for run in match.runs]
 
     def _runs_of(self, side: Side, partition: int) -> list[HashRun]:
-        return [run for match in self._matches[partition] if (run := match.of(side)) is not None]
+        return [run for match in self._matches[partition] if (run := match.run_of(side)) is not None]
 
     @property
     def usage(self) -> Usage:

@@ -171,7 +171,7 @@ class Selectivities:
         self.matches[hop.link] += found
         self._candidates[hop.link] += probes * candidates
 
-    def of(self, link: Link, sizes: Mapping[str, int]) -> float:
+    def selectivity_of(self, link: Link, sizes: Mapping[str, int]) -> float:
         """The share of pairs that match; `sizes` are the residents of each input."""
         if self.probes[link] < FEWEST_PROBES:
             return self._before[link]
@@ -180,9 +180,9 @@ class Selectivities:
             pairs = sizes[link.left.alias] * sizes[link.right.alias]
         return self.matches[link] / max(1, pairs)
 
-    def flushed(self, sizes: Mapping[str, int]) -> None:
+    def reset_counts(self, sizes: Mapping[str, int]) -> None:
         """Count anew; `sizes` are from before the flush."""
-        self._before = {link: self.of(link, sizes) for link in self.links}
+        self._before = {link: self.selectivity_of(link, sizes) for link in self.links}
         self.matches = dict.fromkeys(self.links, 0)
         self.probes = dict.fromkeys(self.links, 0)
         self._candidates = dict.fromkeys(self.links, 0)

@@ -128,12 +128,12 @@ class _Behind(NamedTuple):
     rate: float  # times this
 
     @classmethod
-    def of(cls, codes: Codes, held: Weights, coming: Weights, counts: KeyCounts | None, rate: float) -> _Behind:
+    def from_codes(cls, codes: Codes, held: Weights, coming: Weights, counts: KeyCounts | None, rate: float) -> _Behind:
         order = np.argsort(codes, kind="stable")
         sums = [np.concatenate([[0.0], np.cumsum(weights[order])]) for weights in (held, coming)]
         return cls(codes[order], sums[0], sums[1], counts, rate)
 
-    def between(self, link: Link, known: str, codes: Codes) -> tuple[Weights, Weights]:
+    def weigh_codes(self, link: Link, known: str, codes: Codes) -> tuple[Weights, Weights]:
         """What each code of the input `known` has behind the link: held, coming."""
         low, high, low_closed, high_closed = link.bounds(known, codes)
         first, last = np.zeros(len(codes), np.int64), np.full(len(codes), len(self.codes))
@@ -157,13 +157,13 @@ class ExpectedResultsPolicy:
         rng = np.random.default_rng(seed)
         self._arrivals = {alias: Arrivals(found, nbytes, rng) for alias, found in attributes.items()}
 
-    def arrived(self, alias: str, batch: Batch) -> None:
+    def on_arrival(self, alias: str, batch: Batch) -> None:
         self._arrivals[alias].add(batch)
 
-    def found(self, rows: Partial, tables: Mapping[str, Table]) -> None:
+    def on_results(self, rows: Partial, tables: Mapping[str, Table]) -> None:
         """Expected results predict better than past ones."""
 
-    def kept(self, alias: str, batch: Batch) -> None: ...
+    def on_kept(self, alias: str, batch: Batch) -> None: ...
 
     def forgotten(self, alias: str) -> None: ...
 
@@ -204,7 +204,7 @@ class ExpectedResultsPolicy:
         coming: Weights = np.zeros(1)
         for link in self._tree:
             if alias in link.ends and link is not towards:
-                more = self._sums_behind(alias, link, known).between(link, alias, codes(link.attribute(alias)))
+                more = self._sums_behind(alias, link, known).weigh_codes(link, alias, codes(link.attribute(alias)))
                 held, coming = held * more[0], held * more[1] + coming * more[0]
         return held, coming
 
@@ -223,11 +223,11 @@ class ExpectedResultsPolicy:
             codes = residents.codes(attribute)
             if link.is_equality:
                 mean = float(meets.mean()) if len(meets) else 0.0
-                found = _Behind.of(codes, held, coming, arrivals.counts[attribute], rate * mean)
+                found = _Behind.from_codes(codes, held, coming, arrivals.counts[attribute], rate * mean)
             else:
                 codes = np.concatenate([codes, arrivals.codes(attribute)])
                 held = np.concatenate([held, np.zeros(len(meets))])
                 coming = np.concatenate([coming, rate * meets / max(1, len(meets))])
-                found = _Behind.of(codes, held, coming, None, 0.0)
+                found = _Behind.from_codes(codes, held, coming, None, 0.0)
             known[other, link] = found
         return known[other, link]

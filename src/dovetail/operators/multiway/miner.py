@@ -47,15 +47,15 @@ class BenefitPolicy:
         self._policy = Policy(seed=seed)
         self.regions = {a: Regions(self._policy) for found in state.residents.values() for a in found.attributes}
 
-    def arrived(self, alias: str, batch: Batch) -> None:
+    def on_arrival(self, alias: str, batch: Batch) -> None:
         """Arriving rows carry no information yet."""
 
-    def found(self, rows: Partial, tables: Mapping[str, Table]) -> None:
+    def on_results(self, rows: Partial, tables: Mapping[str, Table]) -> None:
         for alias, taken in rows.items():
             for attribute in self._state.residents[alias].attributes:
                 self.regions[attribute].credit(tables[alias].codes(attribute)[taken])
 
-    def kept(self, alias: str, batch: Batch) -> None:
+    def on_kept(self, alias: str, batch: Batch) -> None:
         for attribute in self._state.residents[alias].attributes:
             self.regions[attribute].add(batch.codes(attribute))
 
@@ -93,7 +93,7 @@ class BenefitPolicy:
                 break
             attribute = mine.attributes[place]
             regions, codes = self.regions[attribute], mine.codes(attribute)
-            inside = np.flatnonzero(staying & (regions.of(codes) == region))
+            inside = np.flatnonzero(staying & (regions.region_of(codes) == region))
             if len(inside):
                 rows, spared = regions.take(region, codes, mine.used, mine.arrived, inside, missing)
                 mine.used[spared] = 0
@@ -105,9 +105,9 @@ class BenefitPolicy:
 class FlushingPolicy(Protocol):
     """Chooses the rows to evict, from the observed results."""
 
-    def arrived(self, alias: str, batch: Batch) -> None: ...
-    def found(self, rows: Partial, tables: Mapping[str, Table]) -> None: ...
-    def kept(self, alias: str, batch: Batch) -> None: ...
+    def on_arrival(self, alias: str, batch: Batch) -> None: ...
+    def on_results(self, rows: Partial, tables: Mapping[str, Table]) -> None: ...
+    def on_kept(self, alias: str, batch: Batch) -> None: ...
     def forgotten(self, alias: str) -> None: ...
     def flush(self) -> bool: ...
 
@@ -162,13 +162,13 @@ class Miner:
         alias = self._state.graph.aliases[number]
         state = self._state
         arriving = state.take_in(alias, batch)
-        self._policy.arrived(alias, arriving)
+        self._policy.on_arrival(alias, arriving)
         sizes = self._sizes()
-        hops = state.paths.hops(alias, lambda link: self._selectivities.of(link, sizes))
+        hops = state.paths.hops(alias, lambda link: self._selectivities.selectivity_of(link, sizes))
         used = np.zeros(len(arriving), np.bool_)
         tables = state.tables(alias, arriving)
         for rows in state.probe(alias, arriving, hops, self._selectivities.tally):
-            self._policy.found(rows, tables)
+            self._policy.on_results(rows, tables)
             used[rows[alias]] = True
             for other, residents in state.residents.items():
                 if other != alias:
@@ -178,7 +178,7 @@ class Miner:
             return
         state.make_room(alias, arriving)
         state.keep(alias, arriving, used)
-        self._policy.kept(alias, arriving)
+        self._policy.on_kept(alias, arriving)
 
     def end(self, number: int) -> None:
         before = self._sizes()
@@ -204,8 +204,8 @@ class Miner:
     def restore(self, manifest: Manifest) -> None:
         self._version = manifest.version
         for alias, batch in self._state.restore(manifest.state):
-            self._policy.arrived(alias, batch)  # it knows of no others that came
-            self._policy.kept(alias, batch)
+            self._policy.on_arrival(alias, batch)  # it knows of no others that came
+            self._policy.on_kept(alias, batch)
         self._state.fit()
 
     @property
@@ -216,7 +216,7 @@ class Miner:
         sizes = self._sizes()
         if not self._policy.flush():
             return False
-        self._selectivities.flushed(sizes)
+        self._selectivities.reset_counts(sizes)
         return True
 
     def _flush_all(self) -> None:

@@ -71,7 +71,7 @@ class Mjoin:
         state = self._state
         arriving = state.take_in(alias, batch)
         sizes = {a: len(residents) for a, residents in state.residents.items()}
-        hops = state.paths.hops(alias, lambda link: self._selectivities.of(link, sizes))
+        hops = state.paths.hops(alias, lambda link: self._selectivities.selectivity_of(link, sizes))
         for rows in state.probe(alias, arriving, hops, self._selectivities.tally):
             yield state.results(alias, arriving, rows)
         if not state.is_wanted(alias):

@@ -125,6 +125,6 @@ class JoinTypeEmitter:
             return None
         return np.flatnonzero(~self.partnered.has(side, numbers))
 
-    def needed(self, number: int, items: Items) -> Items:
+    def select_needed(self, number: int, items: Items) -> Items:
         rows = self.needed_rows(Side(number), items.numbers)
         return items if rows is None or len(rows) == items.size else items.take(rows)

@@ -204,7 +204,7 @@ class Merge:
         if not self.in_step and self._loaded == len(self._entries) and not self._waiting:
             if self._writes:
                 self._finish_writing()
-                self.merged = RunGroup(tuple(Run.of(parts) for parts in self._written), self.arrived)
+                self.merged = RunGroup(tuple(Run.concat(parts) for parts in self._written), self.arrived)
             self._budget.release(HELD)
             return None
         if not self.in_step:
@@ -370,7 +370,7 @@ def meetings(merge: Merge, new: tuple[Items, ...]) -> Iterator[tuple[Items, Item
             continue
         for part in merge.areas[side].query(int(mine.starts.min())):
             merge.hold(part)
-            reached = mine.upto(int(part.ends.max()))
+            reached = mine.take_until(int(part.ends.max()))
             yield (reached, part) if side is Side.RIGHT else (part, reached)
 
 

@@ -288,13 +288,13 @@ class _Meets:
         self._tally = tally
         self.nothing = Matches.none(tuple(graph.schemas.values()))
 
-    def needed(self, number: int, items: Items) -> Items:
+    def select_needed(self, number: int, items: Items) -> Items:
         return items
 
     def left_over(self, groups: Sequence[RunGroup]) -> Iterator[Matches]:
         return iter(())
 
-    def over(self, merge: Merge, found: int) -> None:
+    def on_merged(self, merge: Merge, found: int) -> None:
         pass
 
     def step(self, merge: Merge, new: tuple[Items, ...]) -> Iterator[Matches]:

@@ -28,7 +28,7 @@ class InOrder:
         self._pairs.append(pairs)
         self._places.append(np.maximum(left_starts[pairs.left_rows], right_starts[pairs.right_rows]))
 
-    def given(self) -> Iterator[Matches]:
+    def emit_sorted(self) -> Iterator[Matches]:
         if self._pairs:
             left = pa.concat_batches([take_rows(pairs.left, pairs.left_rows) for pairs in self._pairs])
             right = pa.concat_batches([take_rows(pairs.right, pairs.right_rows) for pairs in self._pairs])
@@ -51,7 +51,7 @@ class EarlyPairCounts(NamedTuple):
         return cls(0, NO_WORDS)
 
     @classmethod
-    def of(cls, lefts: Rows, rights: Rows, sums: Mapping[str, float]) -> EarlyPairCounts:
+    def from_pairs(cls, lefts: Rows, rights: Rows, sums: Mapping[str, float]) -> EarlyPairCounts:
         """Of pairs of rows by their arrival."""
         chunks = lefts // CHUNK
         return cls(len(lefts), np.bincount(chunks[chunks == rights // CHUNK]), sums)
@@ -99,8 +99,8 @@ class MergedPairs:
         """Rows with a partner are not emitted again, and may be missing from a repeated step."""
         return self._giving.partnered.one_sided
 
-    def needed(self, number: int, items: Items) -> Items:
-        return self._giving.needed(number, items)
+    def select_needed(self, number: int, items: Items) -> Items:
+        return self._giving.select_needed(number, items)
 
     def step(self, merge: Merge, new: tuple[Items, ...]) -> Iterator[Matches]:
         in_order = InOrder()
@@ -111,7 +111,7 @@ class MergedPairs:
                     in_order.add(results, left.starts, right.starts)
                 else:
                     yield results
-        yield from in_order.given()
+        yield from in_order.emit_sorted()
 
     def _check(self, left: Items, right: Items) -> Check:
         """Drops the pairs of two parts that are from one group, if these were emitted early."""
@@ -135,6 +135,6 @@ class MergedPairs:
                         yield from self._giving.alone(side, items.batch, items.numbers)
                 self._budget.release("left over")
 
-    def over(self, merge: Merge, found: int) -> None:
+    def on_merged(self, merge: Merge, found: int) -> None:
         if self._early and self._giving.pairs_only:
             self._estimator.merge([(group.arrived[0], group.arrived[1]) for group in merge.groups], found)

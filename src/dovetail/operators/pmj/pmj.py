@@ -299,10 +299,10 @@ class Pmj:
     def _count_early(self, results: Matches, first_left: int, first_right: int) -> EarlyPairCounts:
         if not results.is_complete or not self._giving.pairs_only:
             return EarlyPairCounts.none()
-        sums = self._measures.of(results)
+        sums = self._measures.sum_pairs(results)
         if self._next_meeting is None:
             return EarlyPairCounts(results.size, NO_WORDS, sums)
-        return EarlyPairCounts.of(results.left_rows + first_left, results.right_rows + first_right, sums)
+        return EarlyPairCounts.from_pairs(results.left_rows + first_left, results.right_rows + first_right, sums)
 
     def _estimate_early(self) -> None:
         """While the first run is made, parts of it say what to expect."""

@@ -65,7 +65,7 @@ class Items:
         rest._nbytes = self.nbytes * rest.size // self.size
         return rest
 
-    def upto(self, place: int) -> Items:
+    def take_until(self, place: int) -> Items:
         """The rows that start no later."""
         rows = np.flatnonzero(self.starts <= place)
         return self if len(rows) == self.size else self.take(rows)
@@ -105,7 +105,7 @@ class Run:
     zones: tuple[Zone, ...] = ()  # of all pages
 
     @classmethod
-    def of(cls, parts: Sequence[Run]) -> Run:
+    def concat(cls, parts: Sequence[Run]) -> Run:
         """Runs that follow each other, as one."""
         blocks, pages, zones = zip(*((part.blocks, part.pages, part.zones) for part in parts), strict=True)
         return cls(sum(blocks, ()), sum(pages, ()), sum(zones, ()))

@@ -45,7 +45,7 @@ class MergeCallbacks(Protocol[R_co]):
     def repeats(self) -> bool:
         """Whether a repeated step emits nothing twice by itself, and may have fewer rows than before."""
 
-    def needed(self, number: int, items: Items) -> Items:
+    def select_needed(self, number: int, items: Items) -> Items:
         """The rows of an input that are still needed; called repeatedly."""
 
     def step(self, merge: Merge, new: tuple[Items, ...]) -> Iterator[R_co]:
@@ -55,7 +55,7 @@ class MergeCallbacks(Protocol[R_co]):
     def left_over(self, groups: Sequence[RunGroup]) -> Iterator[R_co]:
         """All rows have been joined."""
 
-    def over(self, merge: Merge, found: int) -> None:
+    def on_merged(self, merge: Merge, found: int) -> None:
         """A merge has completed, with its number of results."""
 
 
@@ -224,7 +224,7 @@ class MergeScheduler(Generic[R]):
         self.groups = []
 
     def _merge(self, group: list[RunGroup], room: Room, *, writes: bool) -> Merge:
-        return Merge(self._pages, self._budget, group, room, writes=writes, needed=self._meets.needed)
+        return Merge(self._pages, self._budget, group, room, writes=writes, needed=self._meets.select_needed)
 
     def _run_merge(self, merge: Merge, *, joins: bool, last: bool) -> Iterator[R]:
         """The results of a merge; the last merge also emits rows without a partner."""
@@ -241,7 +241,7 @@ class MergeScheduler(Generic[R]):
 
     def _close(self, merge: Merge, found: int) -> None:
         self._counters.merges += 1
-        self._meets.over(merge, found)
+        self._meets.on_merged(merge, found)
         for group in merge.groups:
             self._pages.store.remove(group.blocks)
 
@@ -259,7 +259,7 @@ class MergeScheduler(Generic[R]):
     def restore(self, fields: Mapping[str, Any]) -> None:
         self.groups = [RunGroup.from_json(group) for group in fields["groups"]]
         if (merging := fields["open"]) is not None:
-            merge = Merge.from_json(self._pages, self._budget, merging["merge"], self._meets.needed)
+            merge = Merge.from_json(self._pages, self._budget, merging["merge"], self._meets.select_needed)
             self._begin(_Open(merge, merging["found"], merging["yielded"]))
 
 

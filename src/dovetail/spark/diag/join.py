@@ -357,7 +357,7 @@ def _ones(sliced: Sliced, chosen: Flags, names: list[str]) -> Part:
     bits = np.packbits(chosen)
 
     def rows(number: int) -> Iterator[pa.RecordBatch]:
-        owned = sliced.owned(sliced.slices[number])
+        owned = sliced.owned_rows(sliced.slices[number])
         wanted = np.unpackbits(bits)[: sliced.scans[sliced.one].rows].view(np.bool_)
         if wanted[owned.start : owned.stop].any():
             for position, batch in sliced.scans[sliced.one].places(1 << 16, None, *owned):

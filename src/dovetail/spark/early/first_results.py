@@ -69,7 +69,7 @@ class FirstResults:
     def from_json(cls, fields: dict[str, Any]) -> FirstResults:
         return cls(Side(fields["side"]), fields["below"], fields["seed"], tuple(fields["others"]))
 
-    def without(self, frames: tuple[DataFrame, DataFrame]) -> tuple[DataFrame, DataFrame]:
+    def exclude_sampled(self, frames: tuple[DataFrame, DataFrame]) -> tuple[DataFrame, DataFrame]:
         """Both sides without scouts."""
         left, right = (
             frames[side].where(~is_scout(frames[side], self.below, self.seed)) if side is self.side else frames[side]

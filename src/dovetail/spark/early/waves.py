@@ -127,7 +127,7 @@ def explain_waves(
     prepare_workers(left.sparkSession)
     if algorithm == DIAG:
         return plan_early_diagonal(left, right, on, how, memory_bytes, given)[0]
-    return _waves(left, right, on, how, suffix, memory_bytes, algorithm, given).explained()
+    return _waves(left, right, on, how, suffix, memory_bytes, algorithm, given).explain_plan()
 
 
 def _check_at_rest(left: DataFrame, right: DataFrame) -> None:
@@ -211,13 +211,13 @@ class _Waves:
         return self._steps(_work_directory(self._options.work_dir, self._spark))
 
     def _steps(self, shared: SharedDirectory) -> Iterator[Step]:
-        until = self._options.until.begun()
+        until = self._options.until.start_clock()
         files = WaveFiles(self._directory(shared))
         try:
             log = WaveLog.read(files, self._layout()) or self._run_first_results(files)
             for step in self._run(files, log):
                 yield step
-                if until.reached(step):
+                if until.is_reached(step):
                     return
         finally:
             if self._kept:
@@ -242,7 +242,7 @@ class _Waves:
             "aggregates": [[aggregate.name, aggregate.text] for aggregate in self._wanted],
         }
 
-    def explained(self) -> JoinPlan:
+    def explain_plan(self) -> JoinPlan:
         """The plan with what the samples tell."""
         routing = choose_router(self._task)
         plan = with_estimate(self._plan, self._few)
@@ -285,7 +285,7 @@ class _Waves:
         condition, frames, task = self._bound.condition, self._bound.frames, self._task
         router = choose_router(task).router
         if scouts is not None:
-            frames = scouts.without(frames)
+            frames = scouts.exclude_sampled(frames)
         if router.needs_spread:
             frames = (in_fixed_order(frames[0]), in_fixed_order(frames[1]))
         blocks, counted = write_blocks(frames, condition, router, str(files.directory))

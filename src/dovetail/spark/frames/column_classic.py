@@ -75,7 +75,7 @@ class ClassicReader:
         """A column taken from a DataFrame, which Spark has looked up already."""
         match kind := _kind(expression):
             case "AttributeReference":
-                return self.names.of(self._side(expression), [expression.name()])
+                return self.names.column_of(self._side(expression), [expression.name()])
             case "Alias":
                 return self._resolve_column(expression.child())
             case "GetStructField":

@@ -88,7 +88,7 @@ class ConnectReader:
         parts = name_parts(node._unparsed_identifier)
         if node._plan_id is None:
             return self.names.anywhere(parts)
-        return self.names.of(self._side(node), parts)
+        return self.names.column_of(self._side(node), parts)
 
     def _side(self, node: e.ColumnReference) -> Side:
         """The DataFrame that the column was taken from; else the one made from that DataFrame."""

@@ -169,7 +169,7 @@ class Names:
     def __init__(self, left: DataFrame, right: DataFrame) -> None:
         self.frames = (left, right)
 
-    def of(self, side: Side, parts: Sequence[str]) -> Sql:
+    def column_of(self, side: Side, parts: Sequence[str]) -> Sql:
         """A column that is known to be of this side."""
         path = self._path(side, parts)
         if path is None:
@@ -183,7 +183,7 @@ class Names:
         """A column given by name alone, perhaps with the alias of a DataFrame (then l and r are aliases, too)."""
         found = [(side, path) for side in Side if (path := self._path(side, parts)) is not None]
         if not found and len(parts) > 1 and parts[0].lower() in OWN_ALIASES:
-            return self.of(OWN_ALIASES[parts[0].lower()], parts[1:])
+            return self.column_of(OWN_ALIASES[parts[0].lower()], parts[1:])
         if len(found) == 1:
             return self._spell_column(*found[0])
         name = ".".join(parts)

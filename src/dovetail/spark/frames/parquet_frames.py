@@ -51,7 +51,7 @@ def plain_read(frame: DataFrame) -> PlainRead:
     footers = [_footer(path) for path in paths]
     for path, footer in zip(paths, footers, strict=True):
         _check(path, footer, columns, schema)
-    files = [File.of(path, footer) for path, footer in zip(paths, footers, strict=True)]
+    files = [File.from_metadata(path, footer) for path, footer in zip(paths, footers, strict=True)]
     stored = pa.schema([field.with_name(name) for field, name in zip(schema, columns, strict=True)])
     whole = [all(_is_whole(footer, name) for footer in footers) for name in columns]
     return PlainRead(ParquetRows(files, columns, schema, row_bytes(footers, stored), whole), tuple(filters))

@@ -67,7 +67,7 @@ class PrefetchBuffer:
             ended = self._finished and self._error is None and self._until is None
             return replace(reached, ended=reached.ended or ended)
 
-    def between(self, start: Offset, end: Offset) -> list[pa.RecordBatch] | None:
+    def rows_between(self, start: Offset, end: Offset) -> list[pa.RecordBatch] | None:
         """The rows of a micro-batch; None if they came at another time, and are not here."""
         with self._changed:
             found = [held for held in self._held if start.rows < held.after.rows <= end.rows]

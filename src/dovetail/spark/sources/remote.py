@@ -155,7 +155,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if before == after:
             return []
         ended = self._remote.settings.marks_end and after.ended and not before.ended
-        batches = self._inflow.between(before, after) if self._inflow is not None else None
+        batches = self._inflow.rows_between(before, after) if self._inflow is not None else None
         if batches is not None:
             return [_Rows(batches, ended)]
         return [_Range(before.position, after.position, after.rows - before.rows, ended)]
