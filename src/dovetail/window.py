@@ -150,5 +150,5 @@ def microseconds(duration: object, least: int = 1) -> int:
             raise InputError(f"a duration is a timedelta or text such as '10 minutes'; got {duration!r}.")
         length = int(found[1]) * unit
     if length < least:
-        raise InputError(f"a window must be longer than nothing; got {duration!r}.")
+        raise InputError(f"a window must be longer than 0; got {duration!r}.")
     return length

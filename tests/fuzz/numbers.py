@@ -144,9 +144,11 @@ def draw(seed: int) -> Case:
     tables = _tables(rng, aliases)
     numbers = Numbers(rng, tables)
     edges = [(rng.choice(aliases[:i]), aliases[i]) for i in range(1, len(aliases))]
-    edges += [tuple(rng.sample(aliases, 2)) for _ in range(rng.choice((0, 0, 1, 2)))]
+    for _ in range(rng.choice((0, 0, 1, 2))):
+        one, other = rng.sample(aliases, 2)
+        edges.append((one, other))
     same = rng.choice(NAMES) if rng.random() < 0.3 else None  # one column joins all inputs
-    predicates = [numbers.edge(*rng.sample(edge, 2), same) for edge in edges]
+    predicates = [numbers.edge(*(edge if rng.random() < 0.5 else edge[::-1]), same) for edge in edges]
     if rng.random() < 0.15:
         predicates.append(numbers.of_three(*rng.sample(aliases, 3)))
     if rng.random() < 0.15:
@@ -251,7 +253,12 @@ class Numbers:
     def arithmetic(self, operator: str, a: Number, b: Number) -> Number:
         sign = 1 if operator == "+" else -1
         kind = _common_kind(a, b)
-        compute = {"whole": self._whole, "decimal": _plain, "single": _single, "double": _double}[kind]
+        compute: Callable[[Any, int, Any], Any] = {
+            "whole": self._whole,
+            "decimal": _plain,
+            "single": _single,
+            "double": _double,
+        }[kind]
         a_duck, b_duck = (_spelled(number, kind) for number in (a, b))
 
         def value(rows: Rows) -> Any:

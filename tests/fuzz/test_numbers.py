@@ -17,13 +17,13 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from dovetail.testing.several import random_multi_schedule
 from tests.fuzz.columns import for_duckdb
 from tests.fuzz.numbers import POOLS, Case, draw, every_value
 from tests.fuzz.test_joins import CASES, SEED
 
 import dovetail
 from dovetail.errors import ConditionError, PlanError
-from dovetail.testing.several import random_multi_schedule
 
 SHARDS = 10
 ALGORITHMS = ("auto", "mjoin", "miner", "pmj")

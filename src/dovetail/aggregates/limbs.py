@@ -52,7 +52,7 @@ def fits(limbs: Sequence[Words], times: int) -> bool:
     return largest * times < ROOM
 
 
-def carried(limbs: Sequence[Words]) -> list[Words]:
+def propagate_carries(limbs: Sequence[Words]) -> list[Words]:
     """The same numbers with one more limb, in which all but the last are from 0 to 2^32 - 1."""
     tidy = []
     carry = np.zeros(len(limbs[0]), np.int64)
@@ -65,7 +65,7 @@ def carried(limbs: Sequence[Words]) -> list[Words]:
 
 def decimals(limbs: Sequence[Words], scale: int, valid: NDArray[np.bool_]) -> pa.Array | None:
     """The numbers as decimal128(38, scale), null where not valid; None if one has more than 38 digits."""
-    tidy = carried(limbs)
+    tidy = propagate_carries(limbs)
     while len(tidy) <= DECIMAL_LIMBS:
         *others, last = tidy
         tidy = [*others, last & MASK, last >> SIGN_BIT]

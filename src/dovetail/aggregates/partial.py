@@ -90,15 +90,17 @@ def partial_aggregates(
     """One row per group that has a pair, with the columns of `partial_schema`; without `by` always one row."""
     keys = [column.value for column in by]
     columns = list(partial_columns(aggregates))
-    batches = [_used(side, condition, keys, columns, batch) for side, batch in zip(Side, (left, right), strict=True)]
+    batches = [
+        _select_rows(side, condition, keys, columns, batch) for side, batch in zip(Side, (left, right), strict=True)
+    ]
     condition = replace(condition, filters=((), ()))  # the rows that fail them are gone
     if _groups_side(columns, by) is Side.RIGHT:
         condition, batches = mirrored(condition), batches[::-1]
         keys = [mirrored_expression(key) for key in keys]
-        columns = [_mirrored(column) for column in columns]
+        columns = [_mirror_column(column) for column in columns]
     matcher = build_matcher(condition, batches[0], batches[1])
     taken = [evaluate(key, batches[0], None) for key in keys]
-    return pa.RecordBatch.from_arrays(_aggregated(matcher, columns, taken), schema=partial_schema(aggregates, by))
+    return pa.RecordBatch.from_arrays(_aggregate_groups(matcher, columns, taken), schema=partial_schema(aggregates, by))
 
 
 def partials_by_row(matcher: Parts, aggregates: Sequence[Aggregate]) -> pa.RecordBatch:
@@ -106,7 +108,7 @@ def partials_by_row(matcher: Parts, aggregates: Sequence[Aggregate]) -> pa.Recor
     columns = partial_columns(aggregates)
     numbers = pa.array(np.arange(matcher.batches[0].num_rows))
     schema = partial_schema(aggregates, ())
-    arrays = _aggregated(matcher, columns, [numbers])
+    arrays = _aggregate_groups(matcher, columns, [numbers])
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([pa.field(ROW, pa.int64()), *schema]))
 
 
@@ -119,11 +121,11 @@ def _groups_side(columns: Sequence[PartialColumn], by: Sequence[GroupColumn]) ->
     return Side.RIGHT if 2 * rights > len(values) else Side.LEFT
 
 
-def _mirrored(column: PartialColumn) -> PartialColumn:
+def _mirror_column(column: PartialColumn) -> PartialColumn:
     return column if column.value is None else replace(column, value=mirrored_expression(column.value))
 
 
-def _used(
+def _select_rows(
     side: Side, condition: Condition, keys: list[Expression], columns: list[PartialColumn], batch: pa.RecordBatch
 ) -> pa.RecordBatch:
     """The rows that pass the filters, with the columns that somebody reads."""
@@ -134,9 +136,9 @@ def _used(
     return batch if alive is None else take_rows(batch, np.flatnonzero(alive))
 
 
-def _aggregated(matcher: Parts, columns: Sequence[PartialColumn], keys: Sequence[pa.Array]) -> list[pa.Array]:
+def _aggregate_groups(matcher: Parts, columns: Sequence[PartialColumn], keys: Sequence[pa.Array]) -> list[pa.Array]:
     """The keys of each group of left rows that have a partner, then the partial columns."""
-    measures = [_measured(column, *matcher.batches) for column in columns]
+    measures = [_build_measure(column, *matcher.batches) for column in columns]
     rights = [m for m in measures if m.side is Side.RIGHT]
     found = over_partners(matcher, [n for m in rights for n in m.numbers], [r for m in rights for r in m.ranks])
     rows = np.flatnonzero(found.counts)
@@ -157,7 +159,7 @@ def _aggregated(matcher: Parts, columns: Sequence[PartialColumn], keys: Sequence
     return [*(key.take(pa.array(groups.first_rows)) for key in taken), *answers]
 
 
-def _measured(column: PartialColumn, left: pa.RecordBatch, right: pa.RecordBatch) -> Measure:
+def _build_measure(column: PartialColumn, left: pa.RecordBatch, right: pa.RecordBatch) -> Measure:
     if column.value is None:
         return measure(column, Side.LEFT, None, left.num_rows, right.num_rows)
     side = Side.RIGHT if Side.RIGHT in sides_of(column.value) else Side.LEFT

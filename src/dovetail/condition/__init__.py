@@ -19,11 +19,11 @@ from dovetail.condition.expression import (
     Literal,
     Opaque,
     columns_of,
+    connect,
     is_opaque,
-    joined,
     sides_of,
 )
-from dovetail.condition.names import quoted, resolve
+from dovetail.condition.names import quote_name, resolve
 from dovetail.condition.normalise import normalise
 from dovetail.condition.predicates import (
     Band,
@@ -66,7 +66,7 @@ def parse(
 
 def _parse(on: On, schemas: tuple[pa.Schema, pa.Schema], zone: str | None, in_process: bool) -> Condition:
     binder = Binder(schemas, zone)
-    bound = binder.bind(joined("and", conjuncts_of(on, schemas)))
+    bound = binder.bind(connect("and", conjuncts_of(on, schemas)))
     if bound.type is not None and not pa.types.is_boolean(bound.type) and not pa.types.is_null(bound.type):
         raise ConditionError(f"{text_of(bound)} is not a condition: it is {bound.type}, not true or false.")
     condition = normalise(bound, binder)
@@ -104,7 +104,7 @@ def _item(item: str | Expression, schemas: tuple[pa.Schema, pa.Schema]) -> Expre
 def expression_of_names(columns: Sequence[str], schemas: tuple[pa.Schema, pa.Schema]) -> Expression:
     """Equality of columns that have the same name on both sides."""
     equalities = [Call("=", tuple(resolve(side, name, schemas) for side in Side)) for name in columns]
-    return joined("and", equalities)
+    return connect("and", equalities)
 
 
 def _is_text(item: str, schemas: tuple[pa.Schema, pa.Schema]) -> bool:
@@ -153,7 +153,7 @@ __all__ = [
     "matching",
     "parse",
     "passing",
-    "quoted",
+    "quote_name",
     "read_sql",
     "sides_of",
     "spark_sql",

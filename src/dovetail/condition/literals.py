@@ -147,7 +147,7 @@ def _decimal_type(value: Decimal) -> pa.DataType:
     return pa.decimal128(precision, scale)
 
 
-def negated(literal: Literal) -> Literal:
+def negate(literal: Literal) -> Literal:
     """With all digits: a minus sign would round a long decimal."""
     value = literal.value
     return Literal(value.copy_negate() if isinstance(value, Decimal) else -value, literal.type)
@@ -161,12 +161,12 @@ def scalar(literal: Literal) -> pa.Scalar:
         raise ConditionError(f"{literal.value!r} is not a value of type {type_}: {error}") from error
 
 
-def converted(literal: Literal, target: pa.DataType) -> Literal:
+def convert_literal(literal: Literal, target: pa.DataType) -> Literal:
     """The constant cast to another type, as a column would be."""
     return Literal(python_value(cast(pa.array([literal.value], literal.type), target)[0]), target)
 
 
-def retyped(literal: Literal, target: pa.DataType) -> Literal | None:
+def retype_literal(literal: Literal, target: pa.DataType) -> Literal | None:
     """The same value as a constant of another type; None if that would change the value."""
     array = pa.array([literal.value], literal.type)
     if not can_cast(array.type, target):

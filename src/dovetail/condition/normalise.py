@@ -7,7 +7,7 @@ from dovetail.condition.bind import Binder
 from dovetail.condition.condition import Condition
 from dovetail.condition.expression import Call, Expression, sides_of
 from dovetail.condition.geometry import distance, overlaps
-from dovetail.condition.linear import FALSE, FLIPPED, conjuncts, separated, simplified
+from dovetail.condition.linear import FALSE, FLIPPED, conjuncts, separate_sides, simplify_comparison
 from dovetail.condition.predicates import Equal, Less, NotEqual, Predicate
 from dovetail.core.rows import Side
 
@@ -30,7 +30,7 @@ def normalise(expression: Expression, binder: Binder) -> Condition:
 
 
 def _conjuncts(expression: Expression, binder: Binder) -> list[Expression]:
-    simple = [simplified(c, binder) if isinstance(c, Call) else c for c in conjuncts(expression)]
+    simple = [simplify_comparison(c, binder) if isinstance(c, Call) else c for c in conjuncts(expression)]
     return [FALSE] if FALSE in simple else simple
 
 
@@ -50,7 +50,7 @@ def _predicates(between: list[Expression], binder: Binder) -> tuple[tuple[Predic
 def _comparison(conjunct: Expression, binder: Binder) -> Equal | NotEqual | Less | None:
     if not isinstance(conjunct, Call) or conjunct.function not in FLIPPED:
         return None
-    comparison = separated(conjunct, binder)
+    comparison = separate_sides(conjunct, binder)
     if comparison is None:
         return None
     left, right = comparison.args

@@ -71,7 +71,7 @@ def check_contents(directory: Path) -> None:
                 foreign = found.st_uid != os.geteuid()
                 if foreign or stat.S_ISLNK(found.st_mode):
                     reason = _owner(found) if foreign else "is a link"
-                    raise InputError(f"{path} {reason}. Remove {directory}; it is made again.")
+                    raise InputError(f"{path} {reason}. Remove {directory}; it will be created again.")
 
 
 def _status(path: Path) -> os.stat_result:

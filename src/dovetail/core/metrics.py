@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
 HEARTBEAT_S = 1.0
-"""How often a cell of a join of streams that end says that it is not finished, if it has nothing else to say."""
+"""The interval at which an idle cell of a join of bounded streams reports that it is not finished."""
 
 
 class Estimate(NamedTuple):
@@ -63,7 +63,7 @@ class Progress:
 
 
 Observer = Callable[[Progress], None]
-"""Is told of progress, often: it should not take long."""
+"""Called with progress, often: it must return quickly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,4 +94,4 @@ class Moment:
 
 
 Watcher = Callable[[Moment], None]
-"""Is told of moments by the thread of the join: it should not take long."""
+"""Called with snapshots on the thread of the join: it must return quickly."""

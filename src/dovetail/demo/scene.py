@@ -30,8 +30,8 @@ COLUMNS = 60  # seconds that are shown
 PHASES = {
     "starting": ("cyan", "Spark's workers start with the first rows; the clock waits for them"),
     "arriving": ("green", "rows arrive"),
-    "silent": ("yellow", "both are silent: {} joins what is on disk"),
-    "rest": ("cyan", "all has arrived: {} finds the rest"),
+    "silent": ("yellow", "both are idle: {} joins the rows on disk"),
+    "rest": ("cyan", "all rows have arrived: {} emits the remaining results"),
     "complete": ("bold green", "complete"),
 }
 
@@ -110,7 +110,7 @@ class Scene:
         if self.began is not None:
             self.history.append(Moment(self.elapsed, self.senders[0].rows.elapsed(), self.results, self.phase))
 
-    def found(self, results: int, arrived: int) -> None:
+    def record_results(self, results: int, arrived: int) -> None:
         """A micro-batch is done."""
         self.micro_batches += 1
         self.joined += arrived
@@ -145,7 +145,7 @@ class Scene:
         lines = [_row(f"{self.elapsed:.1f} s", Text(words.format(self.algorithm), style=colour))]
         lines += [_row(sender.name, self._sender(sender, width)) for sender in self.senders]
         lines.append(_row("kept", Text(f"{self.in_memory:,} rows in memory, {self.on_disk:,} on disk")))
-        silent = f", {self.in_silence:,} of them while both were silent" if self.in_silence else ""
+        silent = f", {self.in_silence:,} of them while both were idle" if self.in_silence else ""
         lines.append(_row("results", Text.assemble((f"{self.results:,}", "bold"), silent)))
         return [*lines, Text(), *self._chart(min(COLUMNS, width - LABEL - 3))]
 

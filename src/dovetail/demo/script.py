@@ -16,10 +16,10 @@ from dovetail.sources.values import Seconds
 ROWS = 90_000
 FIRST = 2_000  # rows that are there at once: Spark's workers start and load with them, before the clock does
 GRAIN_S = 0.02
-"""Rows come in handfuls."""
+"""Rows arrive in small batches."""
 
 Burst = tuple[float, float]
-"""Seconds of sending, and of silence after it."""
+"""Seconds of sending, and of the stall after it."""
 
 ORDERS: tuple[Burst, ...] = ((6.0, 8.0), (6.0, 8.0), (5.0, 0.0))
 PAYMENTS: tuple[Burst, ...] = ((5.0, 9.5), (7.0, 7.5), (5.0, 0.0))

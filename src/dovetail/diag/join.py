@@ -38,7 +38,7 @@ from dovetail.diag.partitions import EXTRA, Aside, Partitions, set_aside
 from dovetail.diag.repeated_keys import Met, Repeats
 from dovetail.diag.ring import Keyed, Positions, Ring, Table, cut_tables
 from dovetail.errors import BudgetError
-from dovetail.execution.output import result_batches, row_batches, without
+from dovetail.execution.output import drop_last_columns, result_batches, row_batches
 from dovetail.execution.tasks import Joining
 from dovetail.matching.hash_keys import HashKeys
 from dovetail.planning.plan import JoinPlan
@@ -79,7 +79,7 @@ class Partners:
         self.asks_one, self.asks_many = one in plan.how.tracked, one.other in plan.how.tracked
         self.partnered: Flags = np.zeros(one_rows if self.asks_one else 0, np.bool_)
 
-    def checked(self, met: Meeting) -> Meeting:
+    def check_pairs(self, met: Meeting) -> Meeting:
         """Those that satisfy the whole condition."""
         if not self._checks:
             return met
@@ -93,7 +93,7 @@ class Partners:
             self.partnered[met.one_positions] = True
             if self._how is JoinType.LEFT_SEMI:
                 rows = np.unique(met.one_rows[new])
-                yield from row_batches(self._one, without(met.one, drop[1]), rows, self._schema)
+                yield from row_batches(self._one, drop_last_columns(met.one, drop[1]), rows, self._schema)
         if self._lists:
             mine = drop if self._many is Side.LEFT else drop[::-1]
             yield from result_batches(self._pairs(met), self._schema, None, mine)
@@ -147,7 +147,7 @@ class DiagonalJoin:
         self.tally = Tally()
         self.counters = Counters()
         self._budget = Budget(plan.memory_bytes, "bytes", self.counters)
-        self._room = Room.of(plan.memory_bytes, plan.diagonal, scans[self._one], scans[self._many])
+        self._room = Room.divide(plan.memory_bytes, plan.diagonal, scans[self._one], scans[self._many])
         self._store = BlockStore(counters=self.counters)
         self._partners = Partners(plan, self._one, scans[self._one].rows, schema)
         self._repeats = Repeats(scans[self._one].rows)
@@ -166,16 +166,16 @@ class DiagonalJoin:
                     self.counters.results += batch.num_rows
                     yield Found(phase, batch)
         except BudgetError as error:
-            raise self._explained(error) from None
+            raise self._explain_budget(error) from None
         finally:
             self._store.close()
 
-    def _explained(self, error: BudgetError) -> BudgetError:
+    def _explain_budget(self, error: BudgetError) -> BudgetError:
         if not len(self._repeats):
             return error
         return BudgetError(
-            f"{error} {len(self._repeats):,} keys of the {self._one.name.lower()} side came several times, and each "
-            "has to be remembered: give it more memory, or choose another algorithm."
+            f"{error} {len(self._repeats):,} keys of the {self._one.name.lower()} side repeat, and each is "
+            "registered in memory: give it more memory, or choose another algorithm."
         )
 
     # Phase 1: along the diagonal.
@@ -207,7 +207,7 @@ class DiagonalJoin:
         self.tally.lookups = self.counters.probes = self.ring.searched
         partnered = np.zeros(len(keyed.hashes), np.bool_)
         for table, probing, rows in hits:
-            met = self._partners.checked(Meeting(keyed.batch, probing, table.batch, rows, table.positions[rows]))
+            met = self._partners.check_pairs(Meeting(keyed.batch, probing, table.batch, rows, table.positions[rows]))
             partnered[met.many_rows] = True
             yield from self._partners.results(met)
         if self._partners.asks_many:  # no verdict yet on a row that fails: its key may come again
@@ -261,9 +261,9 @@ class DiagonalJoin:
             return again, Met.nothing()
         for _, keyed in self._read(0):
             self._repeats.look(keyed.hashes, keyed.positions)
-        met = self._repeats.met(self.ring.stays)
+        met = self._repeats.settled_probes(self.ring.stays)
         for _, keyed in self._read(1, start=met.earliest):
-            again.add(_aside(keyed, np.flatnonzero(met.of(keyed.hashes, keyed.positions) >= 0)))
+            again.add(_aside(keyed, np.flatnonzero(met.position_of(keyed.hashes, keyed.positions) >= 0)))
             self._budget.hold("again", again.buffered_rows, again.nbytes)
         return again, met
 
@@ -289,7 +289,7 @@ class DiagonalJoin:
                 self.counters.probes += len(page.hashes)
                 for their, mine in table.find(page.hashes, MOST_PAIRS):
                     found = Meeting(rows.batch, mine, page.batch, their, page.positions[their])
-                    found = self._partners.checked(found)
+                    found = self._partners.check_pairs(found)
                     partnered[found.many_rows] = True
                     known = has_met[found.many_rows] == found.one_positions
                     settled[found.many_rows[known]] = True
@@ -314,7 +314,7 @@ class DiagonalJoin:
         nbytes = 0
         for partitions in (self._mishits, again):
             for page in partitions.pages(number):
-                marked = met.of(page.hashes, page.positions)
+                marked = met.position_of(page.hashes, page.positions)
                 batch = page.batch
                 if partitions is self._mishits and (marked >= 0).any():
                     batch = take_rows(batch, np.flatnonzero(marked < 0))

@@ -39,7 +39,7 @@ class Met(NamedTuple):
         """The first position of a row that has met anything; far away, if there is none."""
         return int(self.since[self.since < self.until].min(initial=FOREVER))
 
-    def of(self, hashes: Hashes, positions: Positions) -> Positions:
+    def position_of(self, hashes: Hashes, positions: Positions) -> Positions:
         """The position of the row that each has met, or -1."""
         if not len(self.hashes):
             return np.full(len(hashes), -1)
@@ -87,7 +87,7 @@ class Repeats:
         new = self._first[suspects] < 0
         self._first[suspects[new]] = positions[rows[first[new]]]
 
-    def met(self, stays: Sequence[Stay]) -> Met:
+    def settled_probes(self, stays: Sequence[Stay]) -> Met:
         """What has been met already, once the second look is over."""
         lows, since, until = (np.array(column, np.int64) for column in zip(*stays, strict=True))
         table = np.searchsorted(lows, self._first, "right") - 1

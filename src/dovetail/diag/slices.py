@@ -81,21 +81,21 @@ class Sliced:
         """Whether it matters which rows of the side have a partner."""
         return side in self.plan.how.tracked
 
-    def owned(self, part: Range) -> Range:
+    def owned_rows(self, part: Range) -> Range:
         """The rows of R1 that are beside a slice and no other."""
         ones, many = self.scans[self.one].rows, self.scans[self.many].rows
         return Range(part.start * ones // many, part.stop * ones // many)
 
-    def beside(self, step: Range) -> Range:
+    def window_rows(self, step: Range) -> Range:
         """The rows of R1 in which rows of a step look for partners."""
         ones, reach = self.scans[self.one].rows, max(1, self.window.tables // 2 * self.window.table_rows)
-        owned = self.owned(step)
+        owned = self.owned_rows(step)
         return Range(max(0, owned.start - reach), min(ones, owned.stop + 1 + reach))
 
-    def around(self, part: Range) -> Range:
+    def slice_rows(self, part: Range) -> Range:
         """The rows of R1 that a slice reads."""
         steps = self.steps(part)
-        return Range(self.beside(steps[0]).start, self.beside(steps[-1]).stop)
+        return Range(self.window_rows(steps[0]).start, self.window_rows(steps[-1]).stop)
 
     def steps(self, part: Range) -> list[Range]:
         ones, many = self.scans[self.one].rows, self.scans[self.many].rows
@@ -141,10 +141,10 @@ class SliceJoin:
     def results(self) -> Iterator[pa.RecordBatch]:
         """Pairs of settled rows, and rows of RN about which the join type wants to know, as far as they are settled."""
         lists, asks = self._sliced.plan.how.emits_pairs, self._sliced.asks(self._sliced.many)
-        for looked in self._looked(all_columns=True):
-            many, ones = self._met(looked)
+        for looked in self._probe_steps(all_columns=True):
+            many, ones = self._check_pairs(looked)
             if lists and len(many):
-                yield self._joined(looked, many, ones)
+                yield self._combine_rows(looked, many, ones)
             if asks:
                 partnered = np.zeros(looked.batch.num_rows, np.bool_)
                 partnered[many] = True
@@ -155,26 +155,26 @@ class SliceJoin:
 
     def left_over(self) -> Iterator[pa.RecordBatch]:
         """Rows of RN that are not settled."""
-        for looked in self._looked(all_columns=True):
+        for looked in self._probe_steps(all_columns=True):
             rows = looked.rows(np.flatnonzero(~looked.settled))
             if len(rows):
                 yield take_rows(looked.batch, rows)
 
     def survey(self) -> Survey:
         left_over = 0
-        asks, (low, high) = self._sliced.asks(self._sliced.one), self._sliced.around(self._part)
+        asks, (low, high) = self._sliced.asks(self._sliced.one), self._sliced.slice_rows(self._part)
         partnered = np.zeros(high - low if asks else 0, np.bool_)
         noted: list[Hashes] = []
-        for looked in self._looked(all_columns=False, noted=noted):
+        for looked in self._probe_steps(all_columns=False, noted=noted):
             left_over += int((~looked.settled).sum())
             if asks:
-                _, ones = self._met(looked)
+                _, ones = self._check_pairs(looked)
                 partnered[looked.window.positions[ones] - low] = True
         known = np.flatnonzero(partnered)
         bits = np.packbits(partnered[: known[-1] + 1 if len(known) else 0])
         return Survey(left_over, np.concatenate([np.empty(0, np.int64), *noted]), low, bits)
 
-    def _met(self, looked: Looked) -> tuple[Rows, Rows]:
+    def _check_pairs(self, looked: Looked) -> tuple[Rows, Rows]:
         """Rows of RN, and of the window, that satisfy the whole condition."""
         many, ones = looked.rows(np.flatnonzero(looked.settled)), looked.ones
         if not self._checks or not len(many):
@@ -183,7 +183,7 @@ class SliceJoin:
         chosen = matching(self._checks, pairs.left, pairs.left_rows, pairs.right, pairs.right_rows)
         return many[chosen], ones[chosen]
 
-    def _joined(self, looked: Looked, many: Rows, ones: Rows) -> pa.RecordBatch:
+    def _combine_rows(self, looked: Looked, many: Rows, ones: Rows) -> pa.RecordBatch:
         """Rows of RN stay as they are where all of them have a partner."""
         whole = len(many) == looked.batch.num_rows
         mine = looked.batch.columns if whole else take_columns(looked.batch, many)
@@ -191,7 +191,7 @@ class SliceJoin:
         columns = mine + theirs if self._sliced.many is Side.LEFT else theirs + mine
         return pa.RecordBatch.from_arrays(columns, schema=self._sliced.output)
 
-    def _looked(self, all_columns: bool, noted: list[Hashes] | None = None) -> Iterator[Looked]:
+    def _probe_steps(self, all_columns: bool, noted: list[Hashes] | None = None) -> Iterator[Looked]:
         sliced = self._sliced
         scan, condition = sliced.scans[sliced.many], sliced.plan.condition
         columns = None if all_columns else read_columns(condition, sliced.many)
@@ -203,7 +203,7 @@ class SliceJoin:
             while start < position + batch.num_rows:
                 if number < 0 or start >= steps[number].stop:
                     number += 1
-                    window.move(sliced.beside(steps[number]))
+                    window.move(sliced.window_rows(steps[number]))
                 stop = min(steps[number].stop, position + batch.num_rows)
                 yield self._look_up(batch.slice(start - position, stop - start), window)
                 start = stop
@@ -221,9 +221,9 @@ class SliceJoin:
     def _ones(self, all_columns: bool, noted: list[Hashes] | None) -> Iterator[Keyed]:
         """Rows of R1 around the slice that have a key; hashes of those that are owned are noted."""
         side = self._sliced.one
-        scan, owned = self._sliced.scans[side], self._sliced.owned(self._part)
+        scan, owned = self._sliced.scans[side], self._sliced.owned_rows(self._part)
         columns = None if all_columns else read_columns(self._sliced.plan.condition, side)
-        for position, batch in scan.places(_batch_rows(scan), columns, *self._sliced.around(self._part)):
+        for position, batch in scan.places(_batch_rows(scan), columns, *self._sliced.slice_rows(self._part)):
             rows, hashes = self._all_keys.hash(side, batch)
             positions = position + (np.arange(batch.num_rows) if rows is None else rows)
             if noted is not None:

@@ -71,7 +71,7 @@ class _Region(NamedTuple):
     right_squares: int = 0
 
     @classmethod
-    def of(cls, left_rows: int, right_rows: int, matches: int = 0) -> _Region:
+    def from_rows(cls, left_rows: int, right_rows: int, matches: int = 0) -> _Region:
         pairs = left_rows * right_rows
         return cls(pairs, matches, pairs * right_rows, pairs * left_rows)
 
@@ -151,7 +151,7 @@ class Estimator:
         if left_rows and right_rows:
             self.blocks.append(Block(left_rows, right_rows, matches, sums or {}))
             if looked_at:
-                self._known = self._known.plus(_Region.of(left_rows, right_rows, matches))
+                self._known = self._known.plus(_Region.from_rows(left_rows, right_rows, matches))
 
     def grow(
         self,
@@ -169,7 +169,7 @@ class Estimator:
         and so on. They stand in for blocks while there are few, with an interval that is rather wide.
         """
         self._parts = [Block(chunk, chunk, count) for count in diagonal]
-        self._growing = _Region.of(left_rows, right_rows, matches)
+        self._growing = _Region.from_rows(left_rows, right_rows, matches)
         self._forget()
         if keys is not None:
             for histogram, codes in zip(self._keys, keys, strict=True):
@@ -179,13 +179,13 @@ class Estimator:
     def merge(self, groups: Sequence[tuple[int, int]], matches: int) -> None:
         """Groups of so many rows have met: all that those of one have with those of another, of which so many match."""
         for left_rows, right_rows in groups:
-            self._known = self._known.minus(_Region.of(left_rows, right_rows))
+            self._known = self._known.minus(_Region.from_rows(left_rows, right_rows))
         lefts, rights = zip(*groups, strict=True)
-        self._known = self._known.plus(_Region.of(sum(lefts), sum(rights), matches))
+        self._known = self._known.plus(_Region.from_rows(sum(lefts), sum(rights), matches))
 
     def know(self, left_rows: int, right_rows: int, matches: int) -> None:
         """So many rows have met altogether."""
-        self._known = _Region.of(left_rows, right_rows, matches)
+        self._known = _Region.from_rows(left_rows, right_rows, matches)
 
     def _forget(self) -> None:
         self._objection = UNASKED
@@ -212,17 +212,17 @@ class Estimator:
         """State of 0.1.0 has numbers of pairs and matches only; the rest is as if blocks had been looked at alone."""
         known = _Region()
         for block in self.blocks:
-            known = known.plus(_Region.of(block.left_rows, block.right_rows, block.matches))
+            known = known.plus(_Region.from_rows(block.left_rows, block.right_rows, block.matches))
         return known._replace(pairs=fields["known"], matches=fields["found"])
 
     @property
     def objection(self) -> str | None:
         """Why there cannot be an honest estimate, or None."""
         if self._objection == UNASKED:
-            self._objection = self._tested()
+            self._objection = self._test_order()
         return self._objection
 
-    def _tested(self) -> str | None:
+    def _test_order(self) -> str | None:
         for name, histogram in zip(("left", "right"), self._keys, strict=True):
             if histogram.probability < DOUBT:
                 return (
@@ -293,7 +293,7 @@ class Estimator:
         """None while it cannot be honest. Blocks of unequal sizes count by their pairs."""
         count, region = len(blocks), _Region()
         for block in blocks:
-            region = region.plus(_Region.of(block.left_rows, block.right_rows, block.matches))
+            region = region.plus(_Region.from_rows(block.left_rows, block.right_rows, block.matches))
         if count < 2 or region.matches < FEWEST_MATCHES or self.objection is not None:
             return None
         mean = sum(values) / region.pairs

@@ -36,7 +36,7 @@ class WeightedSample:
     def __init__(self, weights: Sequence[float] | Numbers, seed: int = 0) -> None:
         self.weights = np.asarray(weights, np.float64)
         if not (self.weights > 0).all():
-            raise ValueError("a unit that is never drawn would never be done: weights must be positive")
+            raise ValueError("weights must be positive: a unit of weight 0 would never be drawn")
         # The least of exponential times whose rates are the weights: that is a draw, and so is the next one.
         times = np.random.default_rng(seed).exponential(size=len(self.weights)) / self.weights
         self.order = np.argsort(times, kind="stable")

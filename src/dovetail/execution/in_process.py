@@ -59,7 +59,7 @@ def join_tables(
         arrivals = (
             (side, batch) for side in (first, first.other) for batch in small_batches(tables[side], chunk_bytes)
         )
-        return pa.Table.from_batches(Watch(observer).counted(chunks.run(arrivals)), schema)
+        return pa.Table.from_batches(Watch(observer).count_batches(chunks.run(arrivals)), schema)
     batches = []
     for step in run(plan, one_after_the_other(tables), schema, BATCH_ROWS):
         batches.append(step.batch)
@@ -80,19 +80,19 @@ def join_progressively(
 ) -> ProgressiveJoin[Step]:
     """Results as they come, or aggregates over them: rows of tables arrive in turn, those of sources when they come."""
     schema = plan_schema(plan, suffix)
-    sizes = Sizes.announced(inputs)
+    sizes = Sizes.from_inputs(inputs)
     tables = [rows for rows in inputs if isinstance(rows, pa.Table)]
     if len(tables) == len(inputs):
         if workers > 1:
             return in_parallel(plan, (tables[0], tables[1]), schema, sizes, aggregates, workers)
         return run(plan, in_turn(tables), schema, STREAM_ROWS, 0, sizes, monitor, aggregates)
     if workers > 1:
-        raise PlanError("workers are for tables: rows of sources cannot be sampled before they come.")
+        raise PlanError("workers= needs tables: rows of a source cannot be sampled before they arrive.")
     room_bytes = LINE_BYTES if plan.memory_bytes is None else max(1, plan.memory_bytes // LINE_SHARE)
     sources = [as_source(rows) for rows in inputs]
     feed = Feed(sources, room_bytes=room_bytes, batch_rows=STREAM_ROWS, wait_ms=wait_ms, retry=retry)
     running = run(plan, feed.events(), schema, STREAM_ROWS, len(sources) * room_bytes, sizes, monitor, aggregates)
-    return running.wrapped(lambda steps: _fed(steps, feed))
+    return running.wrapped(lambda steps: _close_after(steps, feed))
 
 
 def plan_schema(plan: JoinPlan, suffix: str) -> pa.Schema:
@@ -127,7 +127,7 @@ def join_along_diagonal(
             observer(Progress("joining", join.counters.results))
 
 
-def _fed(steps: Iterator[Step], feed: Feed) -> Iterator[Step]:
+def _close_after(steps: Iterator[Step], feed: Feed) -> Iterator[Step]:
     with closing(feed):
         yield from steps
 
@@ -181,13 +181,13 @@ def _steps(
         if monitor is not None:
             estimator = workspace.estimator
             monitor.meet(
-                lambda: operator.usage, lambda: outlook.expected(counters.results), lambda: estimator.objection
+                lambda: operator.usage, lambda: outlook.estimate_results(counters.results), lambda: estimator.objection
             )
             events = monitor.events(events)
         last: Step | None = None  # held back in the end, since all is known after it
         for phase, results in driver.run(events):
             if monitor is not None:
-                monitor.found(phase, results.size)
+                monitor.record_results(phase, results.size)
             done = counters.results - results.size
             for batch in outlook.batches(results, schema):
                 done += batch.num_rows

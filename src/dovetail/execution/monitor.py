@@ -78,7 +78,7 @@ class JoinMonitor:
                 self._enter(WAITING)
                 self.tell()
 
-    def found(self, phase: Phase, results: int) -> None:
+    def record_results(self, phase: Phase, results: int) -> None:
         self._enter(phase.value)
         self._found[phase.value] = self._found.get(phase.value, 0) + results
         if self._clock() >= self._due:
@@ -89,7 +89,7 @@ class JoinMonitor:
         self._begin()
         for step in steps:
             self._estimate, self._objection = step.estimate, step.objection
-            self.found(step.phase, step.results - sum(self._found.values()))
+            self.record_results(step.phase, step.results - sum(self._found.values()))
             yield step
         self.tell()
 

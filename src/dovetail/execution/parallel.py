@@ -73,7 +73,7 @@ class Cells:
 def plan_workers(plan: JoinPlan, tables: tuple[pa.Table, pa.Table], workers: int) -> tuple[JoinPlan, Cells]:
     """Cells for so many workers, by samples of both tables."""
     if plan.how != "inner":
-        raise PlanError(f"workers are for inner joins; how is {plan.how!r}.")
+        raise PlanError(f"workers= supports inner joins only; how is {plan.how!r}.")
     samples = [sample_table(plan.condition, side, tables[side]) for side in Side]
     # Grids are cut finer anyway; of hashes, too, a worker needs some, so that work can be evened out.
     tasks = FINER * workers if plan.condition.equalities else workers
@@ -124,7 +124,7 @@ class ParallelJoin:
         for thread in threads:
             thread.start()
         try:
-            yield from self._taken()
+            yield from self._take_steps()
         finally:
             self._found.close()
             for line in self._lines:
@@ -132,7 +132,7 @@ class ParallelJoin:
             for thread in threads:
                 thread.join()
 
-    def _taken(self) -> Iterator[Step]:
+    def _take_steps(self) -> Iterator[Step]:
         results, working = 0, len(self._lines)
         last: Step | None = None  # held back, since all is known after it
         while working:
@@ -191,7 +191,7 @@ class ParallelJoin:
                     cell, event = self._lines[worker].take()
                     ends += isinstance(event, End)
                     for phase, results in drivers[cell].handle(event):
-                        for given in self._given(phase, results, measures):
+                        for given in self._emit_results(phase, results, measures):
                             self._found.put(given)
                 self._found.put(_Done())
             except Exception as error:
@@ -199,12 +199,12 @@ class ParallelJoin:
             finally:
                 blocks.close()
 
-    def _given(self, phase: Phase, results: Matches, measures: Measures) -> Iterator[_Given]:
+    def _emit_results(self, phase: Phase, results: Matches, measures: Measures) -> Iterator[_Given]:
         if not measures:
             for batch in result_batches(results, self._schema):
                 yield _Given(phase, batch.num_rows, batch, {})
         elif results.size and results.is_complete:
-            yield _Given(phase, results.size, self._nothing, measures.of(results))
+            yield _Given(phase, results.size, self._nothing, measures.sum_pairs(results))
 
     def _driver(self, blocks: BlockStore) -> Driver:
         workspace = self._workspace(blocks)

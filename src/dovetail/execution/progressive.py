@@ -24,12 +24,11 @@ class ProgressiveJoin(Iterator[S], Generic[S]):
         return next(self._steps)
 
     def memory(self, memory: str | int | None) -> None:
-        """Give it more memory from now on, or less as soon as it can do with less (None: as much as it likes)."""
+        """Resize the memory budget: an increase takes effect at once, a decrease when memory is freed. None: no
+        limit."""
         resize: Callable[[int | None], None] | None = getattr(self._operator, "resize", None)
         if resize is None:
-            raise PlanError(
-                f"{self._operator.name} keeps the memory that it was given; pmj in one worker can do with another."
-            )
+            raise PlanError(f"the memory of {self._operator.name} is fixed; only pmj in one worker can be resized.")
         resize(None if memory is None else parse_bytes(memory))
 
     def wrapped(self, wrap: Callable[[Iterator[S]], Iterator[S]]) -> ProgressiveJoin[S]:

@@ -1,4 +1,4 @@
-"""Blocks for the estimator of a join whose operator tells of none: some of the arriving rows meet by the way.
+"""Blocks for the estimator of a join whose operator tells of none: some of the arriving rows are routed by the way.
 
     left   --4096 rows--> \\
                             a block: all its pairs are counted by the kernel of the condition --> Estimator
@@ -123,11 +123,11 @@ class Sampling:
             matches = 0
             for lefts, rights in matcher.pairs(ROOM):
                 matches += len(lefts)
-                for name, value in self._measures.of(Matches.pairs(left, lefts, right, rights)).items():
+                for name, value in self._measures.sum_pairs(Matches.pairs(left, lefts, right, rights)).items():
                     sums[name] = sums.get(name, 0.0) + value
         else:
             matches = matcher.count()
-        keys = self._codes.of(left, right)
+        keys = self._codes.codes_of(left, right)
         self._estimator.add(left.num_rows, right.num_rows, matches, sums=sums, keys=keys, looked_at=self._spilled)
 
 
@@ -138,7 +138,7 @@ class _Codes:
         self._order = SweepOrder(condition) if SweepOrder.exists(condition) else None
         self._columns = [_read(condition, side) for side in Side]
 
-    def of(self, left: pa.RecordBatch, right: pa.RecordBatch) -> tuple[Words, Words]:
+    def codes_of(self, left: pa.RecordBatch, right: pa.RecordBatch) -> tuple[Words, Words]:
         if self._order is not None:
             self._order.learn(left, right)
             return self._order.lines(Side.LEFT, left).codes, self._order.lines(Side.RIGHT, right).codes

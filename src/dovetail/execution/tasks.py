@@ -15,7 +15,7 @@ from dovetail.condition import Condition
 from dovetail.condition.aggregates import Aggregate, GroupColumn
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Matches, Rows, Side
-from dovetail.execution.output import result_batches, row_batches, without
+from dovetail.execution.output import drop_last_columns, result_batches, row_batches
 from dovetail.matching import Matcher, build_matcher
 
 Flags = NDArray[np.bool_]
@@ -41,9 +41,11 @@ class Joining:
     room: int = 1 << 20  # pairs found at a time
 
     def meet(self, batches: Batches, partnered: tuple[Flags, Flags]) -> Iterator[pa.RecordBatch]:
-        return self.listed(build_matcher(self.condition, *batches), batches, partnered)
+        return self.emit_pairs(build_matcher(self.condition, *batches), batches, partnered)
 
-    def listed(self, matcher: Matcher, batches: Batches, partnered: tuple[Flags, Flags]) -> Iterator[pa.RecordBatch]:
+    def emit_pairs(
+        self, matcher: Matcher, batches: Batches, partnered: tuple[Flags, Flags]
+    ) -> Iterator[pa.RecordBatch]:
         """The pairs of a matcher, or, where only they matter, the rows that have a partner."""
         only = self.how.only
         if only is not None:
@@ -58,7 +60,7 @@ class Joining:
 
     def leave(self, side: Side, batch: pa.RecordBatch, partnered: Flags) -> Iterator[pa.RecordBatch]:
         rows = self.rows_alone(side, partnered)
-        yield from row_batches(side, without(batch, self.drop[side]), rows, self.schema, self.rows)
+        yield from row_batches(side, drop_last_columns(batch, self.drop[side]), rows, self.schema, self.rows)
 
     def rows_alone(self, side: Side, partnered: Flags) -> Rows:
         """Rows that the join type gives by themselves, once no partner can come any more."""

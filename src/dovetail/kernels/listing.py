@@ -24,7 +24,7 @@ CHUNK = 1 << 20  # pairs
 STRIDE = np.uint64(8)  # rows
 
 
-def padded(rows: Rows) -> Rows:
+def pad_rows(rows: Rows) -> Rows:
     """The rows with room for a stride behind their end."""
     return np.concatenate([rows, np.zeros(int(STRIDE), rows.dtype)])
 

@@ -111,7 +111,7 @@ def _time(name: str) -> Cell:
     return lambda figures: f"{figures[name] / 1000:,.0f} ms" if name in figures else "-"
 
 
-def _kept(figures: Mapping[str, Any]) -> str:
+def _format_kept(figures: Mapping[str, Any]) -> str:
     """Rows of the window, or those in memory and on disk."""
     kept = [figures[name] for name in ("window_rows", "resident_rows", "spilled_rows") if name in figures]
     return f"{sum(kept):,}" if kept else "-"
@@ -126,7 +126,7 @@ COLUMNS: tuple[tuple[str, int, Cell], ...] = (
     ("rows in", 12, _count("rows")),
     ("rows/s", 11, _rate),
     ("results", 13, _count("found")),
-    ("kept rows", 12, _kept),
+    ("kept rows", 12, _format_kept),
     ("late", 8, _count("late_rows")),
     ("probe", 11, _time("probe_us")),
     ("merge", 11, _time("merge_us")),

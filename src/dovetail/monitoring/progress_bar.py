@@ -47,7 +47,7 @@ def watched(wanted: bool | Observer | None) -> Iterator[Observer | None]:
         yield None
         return
     bar = Bar(screen, delay_s=0.0 if wanted else DELAY_S)
-    with bar.drawn():
+    with bar.draw_in_thread():
         yield bar
 
 
@@ -157,7 +157,7 @@ class Bar:
         self._meter.progress = progress
 
     @contextmanager
-    def drawn(self) -> Iterator[None]:
+    def draw_in_thread(self) -> Iterator[None]:
         """Draw in a thread of its own, so that it goes on while the run is busy in a kernel."""
         stop = threading.Event()
 

@@ -69,7 +69,7 @@ def _count(value: Any) -> int | None:
 def _number(value: Any) -> float:
     number = float(value)
     if not math.isfinite(number):
-        raise ValueError(f"{value} is no number")
+        raise ValueError(f"{value} is not a number")
     return number
 
 
@@ -120,7 +120,7 @@ class Recording:
         """It begins now, or began some time ago."""
         if self.heading is not None:
             raise InputError("a recording is of one run: give each its own.")
-        self._file = None if self.path is None else _opened(self.path)
+        self._file = None if self.path is None else _open_recording(self.path)
         self._began = self._clock() - ago_s
         began = heading.began or (datetime.now(UTC) - timedelta(seconds=ago_s)).isoformat(timespec="milliseconds")
         self.heading = Heading(**{**asdict(heading), "began": began})
@@ -276,12 +276,12 @@ class Followed(Recording):
             return
 
 
-def _opened(path: Path) -> int:
+def _open_recording(path: Path) -> int:
     """A file for a new recording, in place of an older one at most."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and not is_recording(path):
-            raise InputError(f"{path} is there already and is no recording: give another file.")
+            raise InputError(f"{path} exists and is not a recording: give another file.")
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
     except OSError as error:
         raise InputError(f"{path} cannot be written to: {error.strerror}.") from error

@@ -68,7 +68,7 @@ def list_content(runs: Mapping[str, Recording]) -> Html:
                 tag(
                     "li",
                     tag("a", glance.heading.title, href=f"/run/{quote(name, safe='')}"),
-                    tag("span", state, class_=f"state {plot.known(state)}"),
+                    tag("span", state, class_=f"state {plot.class_name(state)}"),
                     tag("span", plot.seconds(glance.seconds)),
                     tag("span", f"{glance.latest.results:,} results", class_="count"),
                     tag("code", glance.heading.on),

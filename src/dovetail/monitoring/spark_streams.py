@@ -58,7 +58,7 @@ class Listening:
     def progressed(self, progress: Any) -> None:
         run = str(progress["runId"])
         for name in self._names(progress):
-            join = self._joins.get((run, name)) or self._begun(run, name, progress)
+            join = self._joins.get((run, name)) or self._start_join(run, name, progress)
             join.progressed(progress, known_figures(progress, name))
 
     def ended(self, run: str, error: str | None) -> None:
@@ -72,7 +72,7 @@ class Listening:
         before = [name for run, name in self._joins if run == str(progress["runId"])]
         return list(dict.fromkeys([*before, *now]))
 
-    def _begun(self, run: str, name: str, progress: Any) -> Join:
+    def _start_join(self, run: str, name: str, progress: Any) -> Join:
         query = progress["name"] or str(progress["id"])[:8]
         path = None
         if self._directory is not None:

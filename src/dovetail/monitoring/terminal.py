@@ -59,7 +59,7 @@ def _rows(glance: RunSnapshot, width: int) -> Iterator[RenderableType]:
     if glance.running and glance.latest.objection is not None:
         yield _row((f"not known: {glance.latest.objection}", "bright_black"), label="expected")
     yield from _spark(glance.moments, max(10, width - LABELS))
-    yield from _held(glance)
+    yield from _render_held(glance)
     for source in figures.sources(glance):
         state = source.state.ljust(8)
         yield _row((state, COLOURS.get(source.state, "")), (f"{source.rows:,} rows", ""), label=source.name)
@@ -97,7 +97,7 @@ def _results(glance: RunSnapshot) -> Text:
     return _row(*parts, label="results")
 
 
-def _held(glance: RunSnapshot) -> Iterator[Text]:
+def _render_held(glance: RunSnapshot) -> Iterator[Text]:
     resident, spilled = glance.latest.resident_rows, glance.latest.spilled_rows
     if resident is not None:
         parts = [(f"{resident:,} rows in memory", "")]

@@ -74,21 +74,25 @@ class StripeRouter:
 
 
 MANY = 8
-"""Cells from which on stripes pay: a row visits three at most. Values may be crowded, while turns are always even."""
+"""The number of cells from which stripes are cheaper: a row is sent to three at most. Stripes may be skewed, round-
+robin never is."""
 
 
 def window_router(condition: Condition, how: str, cells: int) -> tuple[Router | None, Choice]:
     if condition.equalities:
-        why = "equal keys share a cell; the others are told that a row came"
+        why = "equal keys share a cell; the other cells only receive the arrival"
         return HashRouter(condition, cells), Choice("hash", why)
     axis = _axis(condition) if cells >= MANY else None
     if axis is not None:
-        why = f"of {text_of(axis.at)}; a right row visits those that can hold its partners, the other cells are told"
+        why = (
+            f"of {text_of(axis.at)}; a right row is sent to those that can hold its partners, the other cells "
+            f"only receive the arrival"
+        )
         return StripeRouter(condition, axis, cells), Choice("stripes", why)
     if how == "inner":
-        why = "cells take turns keeping rows; a row visits all of them to find its partners"
+        why = "rows are stored round-robin; every row probes all cells"
     else:
-        why = "left rows in one cell each, which knows whether they have a partner; right rows in all of them"
+        why = "left rows are stored in one cell each, which knows whether they have a partner; right rows in all cells"
     return None, Choice("round_robin", why)
 
 

@@ -47,7 +47,7 @@ class Costs:
     pages_read_random: float = 1e-2
     pages_written: float = 1e-3
 
-    def of(self, counters: Counters) -> float:
+    def total_cost(self, counters: Counters) -> float:
         """What all that was counted has cost."""
         return float(sum(map(mul, CHARGED(self), CHARGED(counters))))
 
@@ -210,7 +210,7 @@ class _Player:
         self._advance()
 
     def _advance(self) -> None:
-        cost = self._costs.of(self._run.counters)
+        cost = self._costs.total_cost(self._run.counters)
         self.now += cost - self._paid
         self._paid = cost
         waiting = self._backlog()

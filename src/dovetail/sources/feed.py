@@ -25,7 +25,7 @@ from dovetail.sources.protocol import Source
 from dovetail.sources.reader import Reader, Retry
 
 WAIT_MS = 25.0  # DINER, section 5, and RPJ, section 6
-ADVICE = "The results so far are valid; rows that did not arrive may have more."
+ADVICE = "The results so far are valid; results of rows that did not arrive are missing."
 LEAVING_S = 0.5  # how long to wait for threads when a join is left; one stuck in a source ends when that lets it go
 
 

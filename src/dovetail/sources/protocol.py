@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import pyarrow as pa
 
 NOISE = re.compile(r"\.? (Detail: Python exception|gRPC client debug context|Client context):.*")
-"""What gRPC adds to what a server said."""
+"""Suffixes that gRPC appends to a server's message."""
 
 
 def cause_of(error: BaseException) -> str:
@@ -18,7 +18,8 @@ def cause_of(error: BaseException) -> str:
 
 
 Position = Any
-"""Where a source goes on after a break: a row number, a key, whatever the source understands. None is the start."""
+"""Where a source resumes after a failure: a row number, a key, any value that the source understands. None is the
+start."""
 
 
 class Piece(NamedTuple):
@@ -46,9 +47,9 @@ class Source(Protocol):
     """
 
     name: str
-    """For people, in errors."""
+    """A name for error messages."""
     resumable: bool
-    """Whether `open` can go on at a position: the same rows as before, in the same order, from there on."""
+    """Whether `open` can resume at a position: the same rows as before, in the same order, from there on."""
 
     @property
     def schema(self) -> pa.Schema:

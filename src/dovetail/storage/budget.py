@@ -15,7 +15,7 @@ from dovetail.errors import BudgetError, InputError
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 BUFFER = "input buffer"
-"""The name under which an arriving batch is held. The operator releases it when it takes the rows into its own."""
+"""The holder of an arriving batch. The operator releases it when it stores the rows."""
 
 Unit = Literal["bytes", "rows"]
 

@@ -24,10 +24,10 @@ from dovetail.storage.blocks import Block, BlockStore, PagedBlock
 MOST_MAPPED = 4096  # far below what Linux allows, and enough for hundreds of cells
 
 _mapped: OrderedDict[Path, pa.RecordBatch] = OrderedDict()
-"""Segments that this process has mapped, latest used last. Only an accelerator: cells move between processes."""
+"""Segments that this process has mapped, most recently used last. A cache only: cells move between processes."""
 
 _verified: set[Path] = set()
-"""Segments whose checksum this process has compared."""
+"""Segments whose checksum this process has verified."""
 
 
 class SegmentStore(BlockStore):
@@ -48,8 +48,8 @@ class SegmentStore(BlockStore):
     def remove(self, blocks: Iterable[Block]) -> None:
         """Nothing yet: another attempt may start from a manifest that names them."""
 
-    def _written(self, name: str, pages: int) -> None:
-        super()._written(name, pages)
+    def _record_block(self, name: str, pages: int) -> None:
+        super()._record_block(name, pages)
         sync_directory(self.directory)  # the name must be as durable as the bytes: the manifest relies on it
 
     def read(self, block: Block, *, verify: bool = False) -> pa.RecordBatch:

@@ -65,14 +65,14 @@ def test_selectivities_outlast_a_flush() -> None:
 
     probe(hops[first], 50)
     probe(hops[second], 5)
-    assert found.of(first, sizes) == 0.5
-    assert found.of(second, sizes) == 0.05
-    found.flushed(sizes)
-    assert found.of(first, sizes) > found.of(second, sizes)
+    assert found.selectivity_of(first, sizes) == 0.5
+    assert found.selectivity_of(second, sizes) == 0.05
+    found.reset_counts(sizes)
+    assert found.selectivity_of(first, sizes) > found.selectivity_of(second, sizes)
     found.tally(hops[first], 1, 10, 0)
-    assert found.of(first, sizes) == 0.5
+    assert found.selectivity_of(first, sizes) == 0.5
     probe(hops[first], 1)
-    assert found.of(first, sizes) == 0.01
+    assert found.selectivity_of(first, sizes) == 0.01
     per_candidate = Selectivities(PATHS.links, "candidate")
     per_candidate.tally(hops[first], FEWEST_PROBES, 10, 32)
-    assert per_candidate.of(first, sizes) == 0.1
+    assert per_candidate.selectivity_of(first, sizes) == 0.1

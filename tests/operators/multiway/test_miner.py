@@ -79,11 +79,11 @@ class ReportedPairs:
                 assert sorted(rows.tolist()) == list(range(len(residents)))
                 assert (codes[rows] == keys).all()
                 regions = self.policy.regions[attribute]
-                assert regions.tups.tolist() == np.bincount(regions.of(codes), minlength=3).tolist()
+                assert regions.tups.tolist() == np.bincount(regions.region_of(codes), minlength=3).tolist()
                 if regions.bounds is not None:
                     assert regions.bounds[0] <= regions.bounds[1]
                     since = np.array(self.found[attribute], np.int64)
-                    assert regions.joins.tolist() == np.bincount(regions.of(since), minlength=3).tolist()
+                    assert regions.joins.tolist() == np.bincount(regions.region_of(since), minlength=3).tolist()
         for link in state.paths.links:
             assert self.miner._selectivities.matches[link] == self.matches[link]
 

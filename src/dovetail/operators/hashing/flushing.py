@@ -1,14 +1,14 @@
-"""Which resident rows leave for disk when memory is full: the policies of XJoin, HMJ, DPHJ and RPJ, exchangeable.
+"""Which resident rows are spilled when memory is full: the policies of XJoin, HMJ, DPHJ and RPJ, interchangeable.
 
     all         everything                                                          (RPJ section 2.2)
     largest     the largest partition, or pair of partitions                        (XJoin)
     smallest    the smallest
     adaptive    a large pair that leaves both sides balanced                        (HMJ)
     symmetric   pairs that were flushed before, then the largest                    (DPHJ)
-    optimal     what the fewest arrivals are expected to match                      (RPJ Fig. 4)
+    optimal     the rows that the fewest arrivals are expected to match                      (RPJ Fig. 4)
 
-A paired policy lets both sides of a partition go together. A policy is asked for a number of rows; it names at least
-as many, where there are.
+A paired policy evicts both sides of a partition together. A policy selects at least the requested number of rows, if
+there are that many.
 """
 
 from __future__ import annotations
@@ -45,15 +45,16 @@ class Dropped:
         self._hashes, places = np.unique(merged, return_inverse=True)
         self._counts = np.bincount(places, counts, len(self._hashes)).astype(np.int64)
 
-    def missed(self, hashes: Hashes) -> int:
-        """With how many dropped rows these would have met."""
+    def count_missed(self, hashes: Hashes) -> int:
+        """The number of dropped rows that these would have been joined with."""
         if not len(self._hashes):
             return 0
         places = np.searchsorted(self._hashes, hashes).clip(max=len(self._hashes) - 1)
         return int(self._counts[places][self._hashes[places] == hashes].sum())
 
-    def expected(self, rows: int, shares: Shares, keys: Shares) -> float:
-        """With how many dropped rows so many would meet: which share of them is in each partition, and its keys."""
+    def expect_missed(self, rows: int, shares: Shares, keys: Shares) -> float:
+        """The expected number of dropped rows that these would be joined with, by the share and the keys of each
+        partition."""
         return float(rows * (self._by_partition * shares / keys).sum())
 
     def to_json(self) -> dict[str, Any]:
@@ -137,16 +138,16 @@ def adaptive_pair(rows: Counts, acceptable: int | None, tolerance: float) -> int
     candidates = whole > 0
     large = candidates & (left >= acceptable) & (right >= acceptable)
     if abs(surplus) < tolerance * total:
-        candidates = _narrowed(candidates, large)
+        candidates = _narrow_candidates(candidates, large)
         still_balanced = np.abs(surplus - (left - right)) < tolerance * total  # of the old total
-        candidates = _narrowed(candidates, still_balanced)
+        candidates = _narrow_candidates(candidates, still_balanced)
     else:
-        candidates = _narrowed(candidates, left >= right if surplus >= 0 else right >= left)
-        candidates = _narrowed(candidates, large)
+        candidates = _narrow_candidates(candidates, left >= right if surplus >= 0 else right >= left)
+        candidates = _narrow_candidates(candidates, large)
     return int(np.argmax(np.where(candidates, whole, -1)))
 
 
-def _narrowed(candidates: NDArray[np.bool_], wanted: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _narrow_candidates(candidates: NDArray[np.bool_], wanted: NDArray[np.bool_]) -> NDArray[np.bool_]:
     both = candidates & wanted
     return both if both.any() else candidates
 

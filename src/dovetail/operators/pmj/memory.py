@@ -1,6 +1,6 @@
-"""How a merge of sorted runs divides a memory budget: pages that wait, areas of rows passed, output, parts from disk.
+"""How a merge of sorted runs divides a memory budget: pending pages, sweep areas, output, parts from disk.
 
-A block for arriving rows is always left, since a merge may be open while they come.
+A block for arriving rows is always reserved, since a merge may be open when they arrive.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Room(NamedTuple):
 
     groups: int  # that are merged at once
     page: int
-    waiting: int  # pages that have not met all they can
+    waiting: int  # pages that have not been fully joined
     area: int  # rows in the area of each input
     spilled: int  # a part of an area that is read from disk, one of each input but one
     total: int
@@ -27,9 +27,9 @@ class Room(NamedTuple):
 
 
 def divide(budget: Budget, block_rows: int, fan_in: int, inputs: int = 2, largest: int = 0) -> Room:
-    """As many runs as asked for, fewer where their pages would be too small. A quarter is for the areas.
+    """Up to the requested number of runs, fewer where their pages would be too small. A quarter is for the areas.
 
-    `largest`: of the pages that are on disk already, which may have been written when there was more memory.
+    `largest`: of the pages on disk, which may have been written with more memory.
     """
     limit = budget.limit
     if limit is None:
@@ -46,8 +46,9 @@ def divide(budget: Budget, block_rows: int, fan_in: int, inputs: int = 2, larges
     return _with_large_pages(room, inputs, largest)
 
 
-def beside(budget: Budget, whole: Room, inputs: int = 2) -> Room | None:
-    """The same pages, merged in half of the memory, so that a run can be made beside; None where that is too little."""
+def halve_room(budget: Budget, whole: Room, inputs: int = 2) -> Room | None:
+    """The same pages, merged in half of the memory, so that a run can be built at the same time; None if that is too
+    little."""
     if budget.limit is None:
         return None
     half = budget.limit // 2
@@ -89,6 +90,8 @@ def refuse_large_pages(room: Room, inputs: int, budget: Budget) -> None:
     """Raise where not even two groups can be merged."""
     if room.largest and _fitting(room, inputs) < 2:
         raise BudgetError(
-            f"a memory budget of {budget.limit:,} {budget.unit} is too small for what is on disk already, in pages of "
+            f"a memory budget of {budget.limit:,} {budget.unit} is too small for the runs on disk, "
+            f"which "
+            f"have pages of "
             f"{room.largest:,} {budget.unit}. Give {6 * inputs * room.largest:,} {budget.unit} or more."
         )

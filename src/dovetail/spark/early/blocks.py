@@ -75,7 +75,7 @@ def _writer(side: Side, router: Router, schema: pa.Schema, directory: str) -> Re
             position += batch.num_rows
             for cells, rows in by_visits(router.route(side, batch, spread), names):
                 blocks.add(cells, take_rows(batch, rows))
-        yield _written(side, position, blocks.close())
+        yield _block_rows(side, position, blocks.close())
         settle()
 
     return write
@@ -127,7 +127,7 @@ class _Writing:
         self._waiting, self._bytes = {}, 0
 
 
-def _written(side: Side, rows: int, blocks: Iterable[tuple[Block, tuple[int, ...]]]) -> pa.RecordBatch:
+def _block_rows(side: Side, rows: int, blocks: Iterable[tuple[Block, tuple[int, ...]]]) -> pa.RecordBatch:
     """A row for each block, after one for all rows of the task."""
     found = list(blocks)
     names, cells = [json.dumps(block.to_json()) for block, _ in found], [list(cells) for _, cells in found]

@@ -78,12 +78,14 @@ class WaveFiles:
     def _run(self, function: Callable[[], T]) -> T:
         if not self._waiting and not self._unneeded:
             return self._shared.run(function)
-        answer = self._shared.run(partial(_after, self.directory, self._waiting, self._unneeded, function))
+        answer = self._shared.run(partial(_sync_then, self.directory, self._waiting, self._unneeded, function))
         self._waiting, self._unneeded = {}, []
         return answer
 
 
-def _after(directory: Path, documents: Mapping[str, str], unneeded: Sequence[Block], function: Callable[[], T]) -> T:
+def _sync_then(
+    directory: Path, documents: Mapping[str, str], unneeded: Sequence[Block], function: Callable[[], T]
+) -> T:
     for name, text in documents.items():
         unfinished = directory / f"{name}.tmp"
         unfinished.write_text(text)

@@ -13,7 +13,7 @@ from dovetail.spark.sources.columns import END
 AVAILABLE = "available"
 """Streams end with the first micro-batch that has no input."""
 SOURCE = "source"
-"""Streams of our own sources tell their end themselves, in a column that is no part of the result."""
+"""Dovetail's sources signal end of stream in a column that is dropped from the result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +38,15 @@ class Options:
             raise InputError(f"cells must be a positive number; got {options.cells!r}.")
         if options.end is not None and not _tells_an_end(options.end):
             raise InputError(
-                f"end= takes SQL such as \"kind = 'end'\" that is true of the row that ends a side, a pair of them, "
-                f"'source', if our sources tell it, or 'available', if what is there now is all; got {options.end!r}."
+                f"end= takes a SQL predicate such as \"kind = 'end'\" that recognises the end-of-stream marker "
+                f"row, a pair of "
+                "predicates, 'source' for Dovetail's sources, or 'available' if the available data is complete; "
+                f"got {options.end!r}."
             )
         return options
 
     def check_window(self, algorithm: str) -> None:
-        """See that nobody describes a window that there will not be."""
+        """Refuse options of Diag-Join's window for other algorithms."""
         given = [name for name in ("share", "one", "tables") if getattr(self, name) is not None]
         if given and algorithm != "diag":
             raise InputError(f"{', '.join(given)}: an option of algorithm='diag' only.")

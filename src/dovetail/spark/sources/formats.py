@@ -81,7 +81,7 @@ class FlightFormat(RemoteFormat):
         return None if rows is None else max(rows, start or 0)  # a server that started anew may be behind us
 
     def remedy(self) -> str:
-        return 'If it always gives the same rows in the same order, promise it by .option("sameOrder", "true").'
+        return 'If it always sends the same rows in the same order, set .option("sameOrder", "true").'
 
 
 def _content(path: str) -> bytes:

@@ -23,7 +23,7 @@ from dovetail.sources.reader import Reader
 from dovetail.spark.sources.offsets import Offset
 
 ROOM_BYTES = 64 << 20
-ADVICE = "Start the query again when it is back: it goes on where it was."
+ADVICE = "Restart the query when the source is available: it resumes where it stopped."
 
 
 class _Held(NamedTuple):
@@ -67,7 +67,7 @@ class PrefetchBuffer:
             ended = self._finished and self._error is None and self._until is None
             return replace(reached, ended=reached.ended or ended)
 
-    def between(self, start: Offset, end: Offset) -> list[pa.RecordBatch] | None:
+    def rows_between(self, start: Offset, end: Offset) -> list[pa.RecordBatch] | None:
         """The rows of a micro-batch; None if they came at another time, and are not here."""
         with self._changed:
             found = [held for held in self._held if start.rows < held.after.rows <= end.rows]
