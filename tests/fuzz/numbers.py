@@ -253,12 +253,13 @@ class Numbers:
     def arithmetic(self, operator: str, a: Number, b: Number) -> Number:
         sign = 1 if operator == "+" else -1
         kind = _common_kind(a, b)
-        compute: Callable[[Any, int, Any], Any] = {
+        ways: dict[str, Callable[[Any, int, Any], Any]] = {
             "whole": self._whole,
             "decimal": _plain,
             "single": _single,
             "double": _double,
-        }[kind]
+        }
+        compute = ways[kind]
         a_duck, b_duck = (_spelled(number, kind) for number in (a, b))
 
         def value(rows: Rows) -> Any:
