@@ -1,4 +1,4 @@
-"""What the demo shows: who sends, what is found, and when it was found.
+"""What the demo shows: which servers send, and how many results were found when.
 
    5.2 s   both are silent: diner joins what is on disk
   orders   ███████████░░░░░░░░░░░░░░    53,120 rows   silent
@@ -62,7 +62,7 @@ class Scene:
     ended: float | None = None
     joined: int = 0  # rows that Spark has taken
     results: int = 0
-    in_silence: int = 0  # results found while nobody sent
+    in_silence: int = 0  # results found while both servers were idle
     in_memory: int = 0
     on_disk: int = 0
     micro_batches: int = 0

@@ -1,9 +1,9 @@
-"""How well two tables are clustered alike: where partners are, against where they would be on the diagonal.
+"""How well two tables are clustered alike: positions of partners, compared with the diagonal.
 
     deviation = position of the partner in R1 - floor(position in RN * |R1| / |RN|)
 
 Rows of RN are read at some places (or all of them); their partners are found by one pass over the keys of R1. Filters
-that keep the order leave deviations as they are, since positions count rows that they leave out.
+do not change deviations, since positions count filtered rows, too.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
     R1     . . . . [ k-2 | k-1 |  k  | k+1 | k+2 ] . . . .      the window: tables of consecutive rows
     RN     . . . . . . . . . . . ^ position                    its expected partner is in table k, the middle one
 
-A table is full when it has so many rows, or bytes; it knows which positions of the input it covers, rows that a filter
-has left out included. Loading the next table clears the oldest one. A table is hashed when it is first searched: what
-the other input jumps over is never hashed.
+A table is full when it has so many rows, or bytes; it has the range of positions that it covers, including filtered
+rows. Loading the next table clears the oldest one. A table is hashed when it is first probed: tables that the other
+input skips are never hashed.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class Ring:
                 break
             table = next(self.tables, None)
             if table is None:
-                self._exhausted = True  # nothing is cleared any more: late rows keep the last tables
+                self._exhausted = True  # no more tables are cleared: the last rows keep the last tables
                 continue
             if len(self._resident) == self.size:
                 self._clear(now)
@@ -212,7 +212,7 @@ class Ring:
         self.stays[number] = self.stays[number]._replace(until=now)
 
     def search(self, hashes: Hashes) -> tuple[list[Hit], Rows]:
-        """Zig-zag from the middle outwards; only rows that are still without a partner go on to the next table."""
+        """Zig-zag from the middle outwards; only rows without a partner so far probe the next table."""
         hits: list[Hit] = []
         missing = np.arange(len(hashes))
         for number in zigzag(self._middle, len(self._resident)):

@@ -1,12 +1,12 @@
-"""A slice of a join along the diagonal: consecutive rows of RN, and the rows of R1 beside them.
+"""A slice of a Diag-Join: consecutive rows of RN, and the rows of R1 at the same relative positions.
 
     R1     . . [   reach   |  beside the step  |   reach   ] . .     one hash table for a step; it moves with the steps
     RN     . . . . . . . . [step][step][step] . . . . . . . .        a slice: each of its rows is looked up once
 
-Slices do not know of each other. Each says of its rows of RN whether they are settled: a row is, if its key was found,
-since keys of R1 that come several times were found out before (`repeated`) and are not looked up at all. What is not
-settled is left over, for an ordinary join with all of R1. Whether a row is settled depends on the plan, the sizes and
-the slice alone, so that every pass over a slice, of whichever columns, agrees.
+Slices are independent. Each reports which of its rows of RN are settled: a row is settled if its key was found, since
+repeated keys of R1 were detected before (`repeated`) and are not probed at all. Rows that are not settled are left to
+an ordinary join with all of R1. Whether a row is settled depends on the plan, the sizes and the slice alone, so that
+every pass over a slice, of whichever columns, agrees.
 
 Diag-Join with its window in one table instead of a ring (section 3.3): steps are as long as the window, so that rows of
 R1 are hashed twice and rows of RN are looked up once.
@@ -133,7 +133,7 @@ class SliceJoin:
         self._sliced, self._part = sliced, part
         condition, one = sliced.plan.condition, sliced.one
         self._keys = HashKeys(condition)
-        # A row of R1 that a filter leaves out is found nevertheless: who looks for it is settled, without a partner.
+        # A filtered row of R1 is found nevertheless: a row that probes for it is settled, without a partner.
         self._all_keys = HashKeys(replace(condition, filters=((), ())))
         self._checks = (*self._keys.checks, *condition.filters[one])
         self._work = Joining(sliced.plan.condition, sliced.plan.how, sliced.output)

@@ -1,4 +1,4 @@
-"""How many results there will be, from blocks of rows that have met completely, with bounds that can be trusted.
+"""Estimates of the number of results, from blocks of rows that were joined completely, with reliable bounds.
 
     block b    |L_b| left rows, |R_b| right rows, all |L_b||R_b| pairs looked at, m_b of them results
 
@@ -42,7 +42,7 @@ SAMPLES = 4  # into which the latest rows of a growing block are divided
 MOST_KEYS = 4096  # of a block that are looked at
 BINS = 16  # of the histogram of keys
 ENOUGH = 5  # blocks, to do without parts of the one that is growing
-FEWEST_MATCHES = 10  # nobody can say how rare it is what has hardly been seen
+FEWEST_MATCHES = 10  # too few matches to estimate their rate
 UNASKED = "the order has not been tested"
 DOUBT_OF_BLOCKS = 0.05  # so unlikely are blocks to differ even more than they are taken to
 DOUBT = 1e-6  # so unlikely must blocks be under random order; the test is repeated with every block
@@ -50,7 +50,7 @@ DOUBT = 1e-6  # so unlikely must blocks be under random order; the test is repea
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Rows of both sides that have all met each other, and what came of it."""
+    """Rows of both sides that have all been joined with each other, and their matches."""
 
     left_rows: int
     right_rows: int
@@ -63,7 +63,7 @@ class Block:
 
 
 class _Region(NamedTuple):
-    """Pairs that have been looked at: rectangles of rows that have all met, which share no rows."""
+    """Pairs that have been compared: disjoint rectangles of rows that were joined completely."""
 
     pairs: int = 0
     matches: int = 0
@@ -115,9 +115,9 @@ class _Spread(NamedTuple):
 
 
 class Estimator:
-    """Blocks in, estimates out. Blocks share no rows; those in which a side is empty say nothing and are left out.
+    """Blocks in, estimates out. Blocks share no rows; those with an empty side carry no information and are ignored.
 
-    Any operator whose rows meet in blocks can report them, and so can the waves of a join on Spark.
+    Any operator that joins rows in blocks can report them, and so can the waves of a join on Spark.
     """
 
     def __init__(self) -> None:
@@ -184,7 +184,7 @@ class Estimator:
         self._known = self._known.plus(_Region.from_rows(sum(lefts), sum(rights), matches))
 
     def know(self, left_rows: int, right_rows: int, matches: int) -> None:
-        """So many rows have met altogether."""
+        """Record the total number of rows that have been joined."""
         self._known = _Region.from_rows(left_rows, right_rows, matches)
 
     def _forget(self) -> None:
@@ -200,7 +200,7 @@ class Estimator:
         }
 
     def restore(self, fields: Mapping[str, Any]) -> None:
-        """Go on where another estimator was; what was growing there will be reported again."""
+        """Resume from another estimator's state; its growing block will be reported again."""
         self.blocks = [Block(*block) for block in fields["blocks"]]
         self._parts = [Block(*block) for block in fields["parts"]]
         self._known = _Region(*fields["known"]) if "found" not in fields else self._read_first_release(fields)

@@ -3,8 +3,8 @@
     kept      [chunk 0] [chunk 1] [chunk 2]           every passing chunk meets every kept one, by kernel;
     passing      ^ chunk 0, then chunk 1, …           which rows have found a partner is remembered
 
-Rows without a partner come when no partner can come any more: those of the passing side after their chunk, those of the
-kept side at the end. Two chunks that meet fit in the budget together with their codes and orders.
+Rows without a partner are emitted when no partner can follow: those of the passing side after their chunk, those of the
+kept side at the end. Two chunks that are joined fit in the budget together with their codes and orders.
 """
 
 from __future__ import annotations

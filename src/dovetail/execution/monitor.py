@@ -1,11 +1,11 @@
-"""A running join as moments, for whoever watches.
+"""Snapshots of a running join, for monitoring.
 
     events --taken--> driver --found--> steps
                 |                  |
-                +---- Witness -----+----> Moment: now and then, and always before it has to wait
+                +-- JoinMonitor ---+----> Moment: periodically, and always before it waits
 
-It is part of the join's own thread: the operator is looked at between two units of work, never during one. A source is
-stalled if the join had to wait for it, or if only others have given rows for a while.
+It runs on the join's own thread: the operator is sampled between two units of work, never during one. A source is
+stalled if the join had to wait for it, or if only other sources have delivered rows for a while.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ S = TypeVar("S", bound=Steplike)
 
 
 class JoinMonitor:
-    """Sees what a join takes and finds, and tells of it."""
+    """Records the arrivals and results of a join, and reports them to observers."""
 
     def __init__(self, tell: Watcher, names: Sequence[str] = (), clock: Callable[[], float] = time.monotonic) -> None:
         self._tell = tell
@@ -74,7 +74,7 @@ class JoinMonitor:
         for event in events:
             self._take(event)
             yield event
-            if isinstance(event, Stall):  # nothing is left to do, and nothing may come for long
+            if isinstance(event, Stall):  # there is no pending work, and no rows may arrive for long
                 self._enter(WAITING)
                 self.tell()
 
@@ -85,7 +85,7 @@ class JoinMonitor:
             self.tell()
 
     def steps(self, steps: Iterable[S]) -> Iterator[S]:
-        """The steps of a join of which nothing else is known, noted as they pass."""
+        """The steps of a join without further metrics, recorded as they pass."""
         self._begin()
         for step in steps:
             self._estimate, self._objection = step.estimate, step.objection

@@ -1,11 +1,11 @@
-"""A progressive join of tables by several threads: rows go to the cells of a router, each cell has its own operator.
+"""A progressive join of tables by several threads: rows are routed to cells, each cell has its own operator.
 
                        / worker 0: operators of its cells \\
     tables --> router -                                     --> steps, as they come
                        \\ worker 1: operators of its cells /
 
-The router is chosen by samples so that the busiest worker has as little to do as possible, counted in rows and pairs:
-ranges of keys, hashes with heavy keys split, pairs of blocks. Any two matching rows meet in one cell, so every pair is
+The router is chosen by samples so that the busiest worker has the least load, counted in rows and pairs:
+ranges of keys, hashes with heavy keys split, pairs of blocks. Any two matching rows share one cell, so every pair is
 found once. Kernels run outside of the interpreter's lock, so workers run side by side; each cell has its part of the
 memory. Estimates are of the whole join, by blocks of rows as they come from the tables.
 
@@ -57,7 +57,7 @@ class _Given(NamedTuple):
 
 
 class _Done:
-    """A worker has given all its results."""
+    """A worker has emitted all its results."""
 
 
 Item = Event | _Given | _Done | Exception
@@ -72,7 +72,7 @@ class Cells:
 
 
 def plan_workers(plan: JoinPlan, tables: tuple[pa.Table, pa.Table], workers: int) -> tuple[JoinPlan, Cells]:
-    """Cells for so many workers, by samples of both tables."""
+    """Cells for a number of workers, by samples of both tables."""
     if plan.how != "inner":
         raise PlanError(f"workers= supports inner joins only; how is {plan.how!r}.")
     samples = [sample_table(plan.condition, side, tables[side]) for side in Side]
@@ -108,7 +108,7 @@ class ParallelJoin:
         self.name = f"{plan.operator.name} in several workers"
         self._nothing = empty_batch(schema)
         workspace = self._workspace(BlockStore())
-        operator_class(plan.operator.name)(workspace)  # what is wrong with its parameters is said at once
+        operator_class(plan.operator.name)(workspace)  # wrong parameters raise at once
         self._outlook = StepBuilder(workspace, sizes, aggregates, pairs_only=True)
         rows = (sizes.rows[0], sizes.rows[1])
         self._sampling = Sampling(workspace, self._outlook.measures, rows, owned=False, all_meet=False)

@@ -1,10 +1,10 @@
-"""What a join did, moment by moment: in memory, and as JSON lines in a file that others can follow.
+"""The recording of a join: snapshots in memory, and as JSON lines in a file that other processes can follow.
 
     {"dovetail": 1, "join": ["orders", "payments"], "on": "l.id = r.order_id", …}       how it began
     {"t": 1.2, "phase": "arriving", "found": {"arriving": 812}, …}                      a few times a second
     {"t": 9.7, "outcome": "done"}                                                       how it ended
 
-A run tells of a moment whenever it likes; a thread notes the last of them now and then. Every line is written by a
+A run reports snapshots at any time; a thread records the latest periodically. Every line is written by a
 single call to the end of the file, so that a reader sees whole lines, or a beginning of the last one.
 """
 
@@ -132,7 +132,7 @@ class Recording:
         self._latest = moment
 
     def note(self) -> None:
-        """Keep the last moment that was told. One that has not changed only lasts longer."""
+        """Record the latest snapshot. If it has not changed, only its duration is extended."""
         self._note(self._clock() - self._began)
 
     def _note(self, now: float) -> None:
@@ -180,7 +180,7 @@ class Recording:
             self.finish(outcome, error)
 
     def of(self, steps: Iterable[S], heading: Heading) -> Iterator[S]:
-        """The steps, with the recording running meanwhile."""
+        """The steps, while the recording runs."""
         with self.running(heading):
             yield from steps
 
@@ -212,12 +212,12 @@ class Recording:
 
     @property
     def silent_s(self) -> float:
-        """For how long nobody has written, though the run has not ended."""
+        """The time since the last write, if the run has not ended."""
         return 0.0
 
 
 class Followed(Recording):
-    """A recording that somebody else writes."""
+    """A recording that another process writes."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path)
@@ -261,7 +261,7 @@ class Followed(Recording):
         self.outcome, self.error = RUNNING, ""
 
     def _take(self, line: bytes) -> None:
-        """A line that makes no sense is passed over: a disk may have been full."""
+        """Malformed lines are skipped: a disk may have been full."""
         try:
             fields = json.loads(line)
             if self.heading is None:

@@ -1,4 +1,4 @@
-"""A small web server for those who want to watch a join in a browser of the same machine.
+"""A small web server that shows a running join in a browser on the same machine.
 
     GET /                the run, or a list of runs
     GET /run/<name>      one of several
@@ -193,7 +193,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._tell(content, lambda: run.outcome != RUNNING)
 
     def _tell(self, content: Callable[[], str], over: Callable[[], bool]) -> None:
-        """Send what there is to see, again and again, until it is over or nobody listens."""
+        """Send updates until the run ends or the client disconnects."""
         self._head("text/event-stream")
         self.close_connection = True
         try:
@@ -244,4 +244,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(payload)
 
     def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002  as the library calls it
-        """Nothing: this is no server that anybody keeps an eye on."""
+        """Requests are not logged."""

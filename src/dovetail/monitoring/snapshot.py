@@ -1,4 +1,4 @@
-"""A run as it is at one moment: all that a picture of it needs, and nothing that changes while it is drawn."""
+"""An immutable snapshot of a run: everything that a view of it needs."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ ROWS_IN_TABLE = 24  # of the data behind the plots
 
 
 def body(recording: Recording) -> Html:
-    """All there is to see of a run, while it goes on or afterwards."""
+    """The view of a run, while it runs or afterwards."""
     glance = recording.glance()
     return together(
         _header(glance),

@@ -1,4 +1,4 @@
-"""1-bucket: a grid of cells in which any two rows meet, whatever the condition.
+"""1-bucket: a grid of cells in which any two rows share one cell, whatever the condition.
 
                  right rows, dealt out to columns
                  |    |    |

@@ -1,10 +1,10 @@
-"""Which router sends the rows of windowed streams to cells. Nothing is known of the data when a query starts.
+"""Chooses the router for windowed streams. There are no statistics of the data when a query starts.
 
 equality             hash of the keys: a row is in one cell
 bands, distances     stripes, where there are so many cells that a row skips most of them
 anything else        None: every row visits all cells, which take turns keeping them
 
-Left rows are in one cell at most, so that it knows whether they have a partner.
+Left rows are stored in one cell at most, which can tell whether they have a partner.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Blocks as the durable state of a streaming join: shared by attempts, swept when nobody can need them.
+"""Blocks as the durable state of a streaming join: shared by attempts, removed when no manifest can need them.
 
     <state_dir>/<query>/<join>/<cell>/00000017-l-3f2a….arrow      written while the manifest was at version 16
 

@@ -1,4 +1,4 @@
-"""Rows of both sides in files, each row once, ready to meet in any cell of a router.
+"""Rows of both sides in files, each row once, to be joined in any cell of a router.
 
     rows --route--> by the set of cells that they visit --> a block for each set, with its cells
 

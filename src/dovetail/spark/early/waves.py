@@ -1,4 +1,4 @@
-"""Early results from tables at rest: small jobs, the promising first, with an estimate after each of them.
+"""Early results from tables at rest: small jobs, the most productive first, with an estimate after each.
 
     scouts    a few rows and all that match them, at once (first_results.py)
     blocks    all other rows, once, in files; which cells read which (blocks.py)
