@@ -45,7 +45,7 @@ for _phase, _when in (("arriving", "as rows arrive"), ("silent", "in silence"), 
     LEGEND.append("█ ", PHASES[_phase][0]).append(f"{_when}  ", "dim")
 
 
-class Moment(NamedTuple):
+class SceneMoment(NamedTuple):
     elapsed: float
     script_s: float  # by the senders' clocks
     results: int
@@ -67,7 +67,7 @@ class Scene:
     on_disk: int = 0
     micro_batches: int = 0
     phase: str = "starting"
-    history: list[Moment] = field(default_factory=list)
+    history: list[SceneMoment] = field(default_factory=list)
 
     def begin(self) -> None:
         self.began = time.monotonic()
@@ -108,7 +108,7 @@ class Scene:
         else:
             self.phase = "silent" if silent else "arriving"
         if self.began is not None:
-            self.history.append(Moment(self.elapsed, self.senders[0].rows.elapsed(), self.results, self.phase))
+            self.history.append(SceneMoment(self.elapsed, self.senders[0].rows.elapsed(), self.results, self.phase))
 
     def record_results(self, results: int, arrived: int) -> None:
         """A micro-batch is done."""
@@ -178,8 +178,8 @@ class Scene:
             lines.append(_row(sender.name, Text(drawn, style="green")))
         return [*lines, LEGEND.copy()]
 
-    def _moments(self, seconds: list[float]) -> list[Moment]:
+    def _moments(self, seconds: list[float]) -> list[SceneMoment]:
         """The last moment before each of these."""
         times = [moment.elapsed for moment in self.history]
         places = np.searchsorted(times, seconds, side="right")
-        return [self.history[place - 1] if place else Moment(0.0, 0.0, 0, "arriving") for place in places]
+        return [self.history[place - 1] if place else SceneMoment(0.0, 0.0, 0, "arriving") for place in places]

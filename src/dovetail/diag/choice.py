@@ -44,7 +44,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
+class DiagCosts:
     """Of a join of R1 and RN with a window of so many pages in so many tables; `mishits` is their share of RN."""
 
     one: Relation

@@ -34,10 +34,10 @@ from dovetail.condition import matching
 from dovetail.core.join_types import JoinType
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Matches, Phase, Rows, Side, one_batch, take_rows
-from dovetail.diag.memory import Room
+from dovetail.diag.memory import DiagMemory
 from dovetail.diag.partitions import EXTRA, Aside, Partitions, set_aside
 from dovetail.diag.repeated_keys import Met, Repeats
-from dovetail.diag.ring import Keyed, Positions, Ring, Table, cut_tables
+from dovetail.diag.ring import KeyedRows, Positions, Ring, RingTable, cut_tables
 from dovetail.errors import BudgetError
 from dovetail.execution.output import drop_last_columns, result_batches, row_batches
 from dovetail.execution.tasks import Joining
@@ -119,7 +119,7 @@ class Partners:
 MOST_PAIRS = 1 << 18  # in one piece
 
 
-class Found(NamedTuple):
+class DiagResults(NamedTuple):
     """New results, and the phase they were found in."""
 
     phase: Phase
@@ -148,7 +148,7 @@ class DiagonalJoin:
         self.tally = Tally()
         self.counters = Counters()
         self._budget = Budget(plan.memory_bytes, "bytes", self.counters)
-        self._room = Room.divide(plan.memory_bytes, plan.diagonal, scans[self._one], scans[self._many])
+        self._room = DiagMemory.divide(plan.memory_bytes, plan.diagonal, scans[self._one], scans[self._many])
         self._store = BlockStore(counters=self.counters)
         self._partners = Partners(plan, self._one, scans[self._one].rows, schema)
         self._repeats = Repeats(scans[self._one].rows)
@@ -159,13 +159,13 @@ class DiagonalJoin:
         self.ring = Ring(window.tables, tables)
         self._mishits = self._set_apart(self._many, "mishits")
 
-    def results(self) -> Iterator[Found]:
+    def results(self) -> Iterator[DiagResults]:
         """Everything. Leaving the loop early frees memory and files."""
         try:
             for phase, work in ((Phase.ARRIVING, self._arrive()), (Phase.CLEANUP, self._clean_up())):
                 for batch in work:
                     self.counters.results += batch.num_rows
-                    yield Found(phase, batch)
+                    yield DiagResults(phase, batch)
         except BudgetError as error:
             raise self._explain_budget(error) from None
         finally:
@@ -192,7 +192,7 @@ class DiagonalJoin:
             for table in self.ring.drain(of):
                 self._note(table, of)
 
-    def _note(self, table: Table, now: int) -> None:
+    def _note(self, table: RingTable, now: int) -> None:
         self._budget.hold("ring", self.ring.rows, self.ring.nbytes)
         again = self._repeats.note(table.hashes, now)
         self._budget.hold("keys", 0, self._repeats.nbytes + self._partners.partnered.nbytes)
@@ -201,7 +201,7 @@ class DiagonalJoin:
             for each in (*self.ring.resident, table):
                 each.forget(again)
 
-    def _probe(self, keyed: Keyed) -> Iterator[pa.RecordBatch]:
+    def _probe(self, keyed: KeyedRows) -> Iterator[pa.RecordBatch]:
         hits, missing = self.ring.search(keyed.hashes)
         self.tally.hits += len(keyed.hashes) - len(missing)
         self.tally.mishits += len(missing)
@@ -217,7 +217,7 @@ class DiagonalJoin:
         self._mishits.add(_aside(keyed, missing))
         self._budget.hold("mishits", self._mishits.buffered_rows, self._mishits.nbytes)
 
-    def _keyless(self, place: Place, keyed: Keyed) -> Iterator[pa.RecordBatch]:
+    def _keyless(self, place: Place, keyed: KeyedRows) -> Iterator[pa.RecordBatch]:
         """Rows with a null key, or that fail a filter, match nothing."""
         others = np.ones(place.batch.num_rows, np.bool_)
         others[keyed.positions - place.position] = False
@@ -226,7 +226,7 @@ class DiagonalJoin:
 
     # Reading.
 
-    def _read(self, which: int, start: int = 0) -> Iterator[tuple[Place, Keyed]]:
+    def _read(self, which: int, start: int = 0) -> Iterator[tuple[Place, KeyedRows]]:
         """The rows of R1 (0) or RN (1) as they are, and those that can match."""
         side = self._many if which else self._one
         for place in self._scan[which].places(self._room.batch_rows[which], start=start):
@@ -236,7 +236,7 @@ class DiagonalJoin:
             batch = place.batch if rows is None else take_rows(place.batch, rows)
             positions = place.position + (np.arange(batch.num_rows) if rows is None else rows)
             self._budget.hold(f"{BUFFER} {which}", place.batch.num_rows, place.batch.nbytes + 16 * len(hashes))
-            yield place, Keyed(batch, hashes, positions)
+            yield place, KeyedRows(batch, hashes, positions)
 
     # Phase 2: mishits and all of R1.
 
@@ -335,5 +335,5 @@ class DiagonalJoin:
         return Partitions(schema, self._store, stem, room.partitions, room.aside_bytes)
 
 
-def _aside(keyed: Keyed, rows: Rows) -> Aside:
+def _aside(keyed: KeyedRows, rows: Rows) -> Aside:
     return set_aside(take_rows(keyed.batch, rows), keyed.hashes[rows], keyed.positions[rows])

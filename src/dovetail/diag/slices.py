@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from dovetail.condition import matching
 from dovetail.core.rows import Matches, Rows, Side, one_batch, take_columns, take_rows
-from dovetail.diag.ring import Keyed
+from dovetail.diag.ring import KeyedRows
 from dovetail.execution.output import MOST_ROWS
 from dovetail.execution.tasks import Joining
 from dovetail.matching.hash_keys import HashKeys
@@ -110,7 +110,7 @@ class Looked(NamedTuple):
     keyed: Rows | None  # those with a key; None: all of them
     settled: NDArray[np.bool_]  # of the keyed ones: found
     ones: Rows  # for each of those, the row in the window
-    window: Keyed
+    window: KeyedRows
 
     def rows(self, keyed: Rows) -> Rows:
         """Keyed rows as rows of the batch."""
@@ -218,7 +218,7 @@ class SliceJoin:
         settled = partner >= 0
         return Looked(batch, rows, settled, partner[settled], window.keyed)
 
-    def _ones(self, all_columns: bool, noted: list[Hashes] | None) -> Iterator[Keyed]:
+    def _ones(self, all_columns: bool, noted: list[Hashes] | None) -> Iterator[KeyedRows]:
         """Rows of R1 around the slice that have a key; hashes of those that are owned are noted."""
         side = self._sliced.one
         scan, owned = self._sliced.scans[side], self._sliced.owned_rows(self._part)
@@ -228,16 +228,16 @@ class SliceJoin:
             positions = position + (np.arange(batch.num_rows) if rows is None else rows)
             if noted is not None:
                 noted.append(hashes[(positions >= owned.start) & (positions < owned.stop)])
-            yield Keyed(batch if rows is None else take_rows(batch, rows), hashes, positions)
+            yield KeyedRows(batch if rows is None else take_rows(batch, rows), hashes, positions)
 
 
 class _Window:
     """Rows of R1 in a range that moves ahead, and an index of their keys."""
 
-    def __init__(self, read: Iterator[Keyed]) -> None:
+    def __init__(self, read: Iterator[KeyedRows]) -> None:
         self._read = read
-        self._ahead: Keyed | None = None  # read, and only in part within the range
-        self.keyed: Keyed
+        self._ahead: KeyedRows | None = None  # read, and only in part within the range
+        self.keyed: KeyedRows
         self.index = HashTable()
 
     def move(self, to: Range) -> None:
@@ -251,13 +251,13 @@ class _Window:
         if pieces:
             batch = one_batch([piece.batch for piece in pieces], pieces[0].batch.schema)
             hashes, positions = (np.concatenate([piece[i] for piece in pieces]) for i in (1, 2))
-            self._ahead = Keyed(batch, hashes, positions)
+            self._ahead = KeyedRows(batch, hashes, positions)
         assert self._ahead is not None
         self.keyed = self._ahead.slice(0, int(np.searchsorted(self._ahead.positions, to.stop)))
         self.index = HashTable()
         self.index.insert(self.keyed.hashes)
 
-    def _cut(self, piece: Keyed, start: int) -> Keyed:
+    def _cut(self, piece: KeyedRows, start: int) -> KeyedRows:
         return piece.slice(int(np.searchsorted(piece.positions, start)), len(piece.positions))
 
 

@@ -49,7 +49,7 @@ DOUBT = 1e-6  # so unlikely must blocks be under random order; the test is repea
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class SampleBlock:
     """Rows of both sides that have all been joined with each other, and their matches."""
 
     left_rows: int
@@ -121,10 +121,10 @@ class Estimator:
     """
 
     def __init__(self) -> None:
-        self.blocks: list[Block] = []
+        self.blocks: list[SampleBlock] = []
         self._known = _Region()  # that has been looked at altogether: blocks, and what was merged since
         self._growing = _Region()
-        self._parts: list[Block] = []  # of the first block
+        self._parts: list[SampleBlock] = []  # of the first block
         self._keys: tuple[_Histogram, _Histogram] = (_Histogram(), _Histogram())
         self._objection: str | None = UNASKED  # until blocks come, what has been computed is kept
         self._spread: _Spread | None = None
@@ -149,7 +149,7 @@ class Estimator:
             for histogram, codes in zip(self._keys, keys, strict=True):
                 histogram.add(codes)
         if left_rows and right_rows:
-            self.blocks.append(Block(left_rows, right_rows, matches, sums or {}))
+            self.blocks.append(SampleBlock(left_rows, right_rows, matches, sums or {}))
             if looked_at:
                 self._known = self._known.plus(_Region.from_rows(left_rows, right_rows, matches))
 
@@ -168,7 +168,7 @@ class Estimator:
         `diagonal` says how many matches the first `chunk` rows of both sides have with each other, then the next ones,
         and so on. They stand in for blocks while there are few, with an interval that is rather wide.
         """
-        self._parts = [Block(chunk, chunk, count) for count in diagonal]
+        self._parts = [SampleBlock(chunk, chunk, count) for count in diagonal]
         self._growing = _Region.from_rows(left_rows, right_rows, matches)
         self._forget()
         if keys is not None:
@@ -201,8 +201,8 @@ class Estimator:
 
     def restore(self, fields: Mapping[str, Any]) -> None:
         """Resume from another estimator's state; its growing block will be reported again."""
-        self.blocks = [Block(*block) for block in fields["blocks"]]
-        self._parts = [Block(*block) for block in fields["parts"]]
+        self.blocks = [SampleBlock(*block) for block in fields["blocks"]]
+        self._parts = [SampleBlock(*block) for block in fields["parts"]]
         self._known = _Region(*fields["known"]) if "found" not in fields else self._read_first_release(fields)
         self._forget()
         for histogram, state in zip(self._keys, fields["keys"], strict=True):
@@ -289,7 +289,7 @@ class Estimator:
             self._spread = self._spread_of(blocks, [block.matches for block in blocks])
         return self._spread
 
-    def _spread_of(self, blocks: Sequence[Block], values: Sequence[float]) -> _Spread | None:
+    def _spread_of(self, blocks: Sequence[SampleBlock], values: Sequence[float]) -> _Spread | None:
         """None while it cannot be honest. Blocks of unequal sizes count by their pairs."""
         count, region = len(blocks), _Region()
         for block in blocks:

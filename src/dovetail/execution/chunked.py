@@ -24,7 +24,7 @@ MOST_BYTES = 1 << 30  # of a chunk, budget or not: offsets of strings have 32 bi
 
 
 @dataclass(slots=True)
-class _Chunk:
+class _KeptChunk:
     """Rows in memory or on disk, and which of them have found a partner."""
 
     held: list[pa.RecordBatch] | Block
@@ -41,13 +41,13 @@ class Chunked:
     chunk_bytes: int = MOST_BYTES
 
     def run(self, arrivals: Iterable[tuple[Side, pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-        kept: list[_Chunk] = []
+        kept: list[_KeptChunk] = []
         for side, batches, is_last in self._chunks(arrivals):
             flags = np.zeros(sum(batch.num_rows for batch in batches), np.bool_)
             if side is self.first:
                 alone = is_last and not kept
                 held = batches if alone or self.store is None else self.store.write(batches[0], "kept")
-                kept.append(_Chunk(held, flags))
+                kept.append(_KeptChunk(held, flags))
                 continue
             (chunk,) = batches
             for mine in kept:
@@ -56,7 +56,7 @@ class Chunked:
         for mine in kept:
             yield from self.work.leave(self.first, self._rows(mine), mine.partnered)
 
-    def _rows(self, chunk: _Chunk) -> pa.RecordBatch:
+    def _rows(self, chunk: _KeptChunk) -> pa.RecordBatch:
         if isinstance(chunk.held, Block):
             assert self.store is not None
             return self.store.read(chunk.held)

@@ -64,14 +64,14 @@ Item = Event | _Given | _Done | Exception
 
 
 @dataclass(frozen=True, slots=True)
-class Cells:
+class CellAssignment:
     """The router, and the worker of each of its cells."""
 
     router: Router
     workers: list[int]
 
 
-def plan_workers(plan: JoinPlan, tables: tuple[pa.Table, pa.Table], workers: int) -> tuple[JoinPlan, Cells]:
+def plan_workers(plan: JoinPlan, tables: tuple[pa.Table, pa.Table], workers: int) -> tuple[JoinPlan, CellAssignment]:
     """Cells for a number of workers, by samples of both tables."""
     if plan.how != "inner":
         raise PlanError(f"workers= supports inner joins only; how is {plan.how!r}.")
@@ -81,7 +81,7 @@ def plan_workers(plan: JoinPlan, tables: tuple[pa.Table, pa.Table], workers: int
     tasks = FINER * workers if strategy.equal else workers
     task = Task(plan.condition, strategy, (samples[0], samples[1]), tasks)
     routing = choose_router(task)
-    cells = Cells(routing.router, in_tasks(routing.loads, workers))
+    cells = CellAssignment(routing.router, in_tasks(routing.loads, workers))
     memory = None if plan.memory_bytes is None else plan.memory_bytes // routing.router.cells
     Shares(Budget(memory), block_rows=1)  # refuses a budget that is too small for so many, before any work
     plan = replace(plan, memory_bytes=memory, router=routing.choice, cells=routing.router.cells, tasks=workers)
@@ -94,7 +94,7 @@ class ParallelJoin:
     def __init__(
         self,
         plan: JoinPlan,
-        cells: Cells,
+        cells: CellAssignment,
         schema: pa.Schema,
         batch_rows: int,
         sizes: Sizes,

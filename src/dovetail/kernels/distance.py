@@ -43,7 +43,7 @@ class _Points(NamedTuple):
     z: Floats  # empty in the plane
 
 
-class _Limits(NamedTuple):
+class _SumLimits(NamedTuple):
     """Sums up to `sure` are near, sums above `near` are not; those in between are asked about."""
 
     sure: float
@@ -63,7 +63,7 @@ def prepare(
     `check` decides where rounding might, if the condition is not written as above; distances that it computes may be
     off by `slack` and a little.
     """
-    limits = _Limits(*limits_of(radius, closed, check is not None, slack))
+    limits = _SumLimits(*limits_of(radius, closed, check is not None, slack))
     reach = reach_of(limits.near)
     bands = [band.prepare_floats(mine, theirs, -reach, reach) for mine, theirs in zip(left, right, strict=True)]
     sweep, *across = sorted(bands, key=windows.count)  # the sweep is the finer sieve
@@ -113,7 +113,14 @@ def reach_of(total: float) -> float:
 
 @kernel
 def _flag_plane(
-    limits: _Limits, left: _Points, right: _Points, boxes: Rows, firsts: Rows, lasts: Rows, flags: Bytes, counts: Rows
+    limits: _SumLimits,
+    left: _Points,
+    right: _Points,
+    boxes: Rows,
+    firsts: Rows,
+    lasts: Rows,
+    flags: Bytes,
+    counts: Rows,
 ) -> None:
     q = np.uint64(0)
     for v in range(len(boxes)):
@@ -133,7 +140,14 @@ def _flag_plane(
 
 @kernel
 def _flag_space(
-    limits: _Limits, left: _Points, right: _Points, boxes: Rows, firsts: Rows, lasts: Rows, flags: Bytes, counts: Rows
+    limits: _SumLimits,
+    left: _Points,
+    right: _Points,
+    boxes: Rows,
+    firsts: Rows,
+    lasts: Rows,
+    flags: Bytes,
+    counts: Rows,
 ) -> None:
     q = np.uint64(0)
     for v in range(len(boxes)):

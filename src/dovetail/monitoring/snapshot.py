@@ -39,7 +39,7 @@ class Noted(NamedTuple):
     moment: Moment
 
 
-class Run(Protocol):
+class ObservedRun(Protocol):
     """What is looked at."""
 
     heading: Heading | None
@@ -72,7 +72,7 @@ class RunSnapshot:
         return self.outcome == RUNNING
 
 
-def glance_at(run: Run, noted: Sequence[Noted]) -> RunSnapshot:
+def glance_at(run: ObservedRun, noted: Sequence[Noted]) -> RunSnapshot:
     seconds, latest = run.seconds, run.latest
     if run.heading is not None and run.heading.batched:
         noted = [*noted[:1], *(after for before, after in pairwise(noted) if after.moment != before.moment)]

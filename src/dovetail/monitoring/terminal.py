@@ -121,7 +121,7 @@ def _spark(moments: Sequence[Noted], width: int) -> list[Text]:
     gained = gains(moments, width)
     top = max(gained) or 1.0
     bars, strip = Text(" " * LABELS), Text(" " * LABELS)
-    bands = figures.phase_bands(moments) or [figures.Band(0.0, end, moments[-1].moment.phase)]
+    bands = figures.phase_bands(moments) or [figures.StateSpan(0.0, end, moments[-1].moment.phase)]
     number = 0
     for column, gain in enumerate(gained):
         middle = (column + 0.5) / width * end

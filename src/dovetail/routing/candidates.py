@@ -35,7 +35,7 @@ from dovetail.matching import Strategy, most_selective
 from dovetail.planning.plan import Choice
 from dovetail.planning.statistics import Samples
 from dovetail.routing.blocks import BlockRouter, Comparison, cut_blocks, meeting, number_cells
-from dovetail.routing.grid import Axis, GridRouter, Span, Window, band_axis, distance_axis, element_of
+from dovetail.routing.grid import Axis, GridRouter, Span, WindowAxis, band_axis, distance_axis, element_of
 from dovetail.routing.hash import HashRouter, heavy_keys
 from dovetail.routing.one_bucket import OneBucketRouter
 from dovetail.routing.protocol import Router
@@ -236,7 +236,7 @@ def _beginnings(task: Task, home: Side, lengths: tuple[float, ...]) -> list[Axis
     axes: list[Axis] = []
     for overlap, longest in zip(_overlaps(task), lengths, strict=True):
         mine, theirs = _intervals(overlap, home)
-        axes.append(Window(home, mine.low, theirs.low, theirs.high, -longest, 0.0))
+        axes.append(WindowAxis(home, mine.low, theirs.low, theirs.high, -longest, 0.0))
     return axes
 
 

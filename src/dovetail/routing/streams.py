@@ -24,7 +24,7 @@ from dovetail.core.rows import Side
 from dovetail.kernels.hashing import hash_codes
 from dovetail.matching import choose_strategy
 from dovetail.planning.plan import Choice
-from dovetail.routing.grid import Slabs, Window, band_axis, distance_axis
+from dovetail.routing.grid import Slabs, WindowAxis, band_axis, distance_axis
 from dovetail.routing.hash import HashRouter, home_cells
 from dovetail.routing.protocol import Router, Spread, Visits
 
@@ -34,7 +34,7 @@ FAR = 2.0**50  # stripes from zero: beyond, neighbours cannot be told apart. Vis
 @dataclass(frozen=True, slots=True)
 class StripeRouter:
     condition: Condition
-    axis: Window
+    axis: WindowAxis
     cells: int
 
     needs_spread = False
@@ -97,7 +97,7 @@ def window_router(condition: Condition, how: str, cells: int) -> tuple[Router | 
     return None, Choice("round_robin", why)
 
 
-def _axis(condition: Condition) -> Window | None:
+def _axis(condition: Condition) -> WindowAxis | None:
     for predicate in choose_strategy(condition).predicates:
         match predicate:
             case Band():

@@ -37,11 +37,11 @@ from dovetail.errors import InputError
 from dovetail.kernels.band import SINGLE_STEP, code_floats
 from dovetail.kernels.sorting import sort_codes
 from dovetail.matching.links import MOST, Attribute, Codes, Link, encode_keys, links_of
-from dovetail.operators.multiway.expansion import Hop, Paths, Table, expand
+from dovetail.operators.multiway.expansion import Hop, Paths, ProbeTable, expand
 from dovetail.operators.multiway.residents import Batch, Residents, resident_schema
 from dovetail.operators.pmj.memory import arriving
 from dovetail.operators.pmj.merge import Merge
-from dovetail.operators.pmj.runs import Items, Pages, Run, RunGroup, RunWriter
+from dovetail.operators.pmj.runs import Items, Pages, RunGroup, RunWriter, SweepRun
 from dovetail.operators.pmj.scheduler import MergeScheduler
 from dovetail.operators.protocol import INNER, TWO_AND_MORE, Manifest, Parameters, Usage, Workspace
 from dovetail.storage.blocks import Block
@@ -165,7 +165,7 @@ class MultiPmj:
         if not self._fits(0, rows) or not self._residents[alias].fits(rows):
             self._close_run()
         self._counters.probes += len(rows)
-        tables: dict[str, Table] = {**self._residents, alias: rows}
+        tables: dict[str, ProbeTable] = {**self._residents, alias: rows}
         if all(len(table) for table in tables.values()):
             batches = {a: table.batch for a, table in tables.items()}
             for found in expand(self._paths.hops(alias), tables, {alias: np.arange(len(rows))}, self._tally):
@@ -238,7 +238,7 @@ class MultiPmj:
             self._residents = self._empty()
             self._hold()
 
-    def _write_run(self, number: int, page: int) -> Run:
+    def _write_run(self, number: int, page: int) -> SweepRun:
         alias = self._aliases[number]
         rows = self._residents[alias]
         starts = rows.codes(self._reach.attributes[alias])

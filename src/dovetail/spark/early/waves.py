@@ -46,7 +46,7 @@ from dovetail.routing.protocol import Router
 from dovetail.spark.batch.tables import in_fixed_order, shuffle_partitions
 from dovetail.spark.diag.join import plan_early_diagonal, progressive_diagonal
 from dovetail.spark.early.blocks import write_blocks
-from dovetail.spark.early.files import Pages, WaveFiles
+from dovetail.spark.early.files import BlockPages, WaveFiles
 from dovetail.spark.early.first_results import FirstResults, send_scouts
 from dovetail.spark.early.log import Drawn, WaveLog
 from dovetail.spark.early.stop_rule import Until
@@ -331,7 +331,7 @@ class _Waves:
         for given in log.given:
             _drop_taken(files, given)
         wanted = [
-            Pages(i, Block.from_json(given.block), given.handed_out)
+            BlockPages(i, Block.from_json(given.block), given.handed_out)
             for i, given in enumerate(log.given)
             if given.block is not None
         ]
