@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.kernels.brute_force import as_check, check_join
 
 from dovetail.kernels import candidates
-from dovetail.kernels.candidates import ASK, BoxVisits, Bytes, Candidates, blocks, right_counts
+from dovetail.kernels.candidates import ASK, Bytes, Candidates, Visits, blocks, right_counts
 from dovetail.kernels.listing import Rows
 
 LEFTS, RIGHTS = 5, 40
@@ -24,7 +24,7 @@ def test_visits_in_blocks(data: st.DataObject, room: int, block: int, keep: int)
     left, right = rng.permutation(LEFTS).astype(np.int32), rng.permutation(RIGHTS).astype(np.int32)
     cuts = [0, *sorted(data.draw(st.lists(st.integers(0, RIGHTS), max_size=3))), RIGHTS]
     runs = [(box, a, b) for a, b in pairwise(cuts) for box in range(LEFTS) if a < b]
-    visits = BoxVisits(*(np.array(column, np.int32) for column in zip(*runs, strict=True)))
+    visits = Visits(*(np.array(column, np.int32) for column in zip(*runs, strict=True)))
 
     def flag(boxes: Rows, firsts: Rows, lasts: Rows, flags: Bytes, counts: Rows) -> None:
         at = 0
@@ -57,7 +57,7 @@ def test_a_glance_is_enough_where_most_match() -> None:
         counts[:] = lasts - firsts
 
     rows = np.arange(1000, dtype=np.int32)
-    visits = BoxVisits(rows, np.zeros_like(rows), np.full_like(rows, 1000))
+    visits = Visits(rows, np.zeros_like(rows), np.full_like(rows, 1000))
     join = Candidates(rows, rows, lambda: blocks(visits), flag, 1000, 1000)
     assert candidates.row_exists(join).all()
     assert looked == 1000 * candidates.GLANCE

@@ -101,7 +101,7 @@ def test_files_that_only_tasks_see(spark: SparkSession, tmp_path: Path) -> None:
     batches = [large, *(pa.RecordBatch.from_pydict({"a": [bytes([i])]}) for i in range(5))]
     blocks = []
     for some in (batches[:3], batches[3:], [large, large, large]):
-        paged = store.paged(large.schema, "results")
+        paged = store.open_paged(large.schema, "results")
         for batch in some:
             paged.write(batch)
         blocks.append(paged.close())

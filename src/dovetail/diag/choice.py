@@ -114,7 +114,7 @@ class Wish:
         return None if self.one is None else Side.LEFT if self.one == "left" else Side.RIGHT
 
     @classmethod
-    def of(cls, **options: Any) -> Wish:
+    def from_options(cls, **options: Any) -> Wish:
         unknown = sorted(options.keys() - cls.__dataclass_fields__.keys())
         if unknown:
             known = ", ".join(cls.__dataclass_fields__)
@@ -140,7 +140,9 @@ class ScanDiagonals:
         self, condition: Condition, how: str, memory_bytes: int | None, parameters: Mapping[str, Any], *, asked: bool
     ) -> tuple[JoinPlan | None, tuple[str, ...]]:
         if asked:
-            return plan_diagonal(condition, how, self.scans, Wish.of(**parameters), memory_bytes, look=self.look), ()
+            return plan_diagonal(
+                condition, how, self.scans, Wish.from_options(**parameters), memory_bytes, look=self.look
+            ), ()
         if not any(isinstance(scan, ParquetSource) for scan in self.scans):
             return None, ()
         return choose_diagonal(condition, how, self.scans, memory_bytes)

@@ -23,7 +23,7 @@ from dovetail.kernels.listing import Rows, Words
 from dovetail.kernels.windows import Windows
 
 
-class _BandStrips(NamedTuple):
+class _Strips(NamedTuple):
     """A visited point is a partner of the box if its place is one of starts .. ends."""
 
     cells: Words
@@ -36,13 +36,13 @@ def prepare(x: Windows, y: Windows) -> Candidates:
     """Partners are the pairs that two bands have in common."""
     sweep, across = sorted((x, y), key=windows.count)  # the sweep is the finer sieve
     met = visit(sweep, across)
-    strips = _BandStrips(met.cells, met.strips.places[met.places], met.strips.starts, met.strips.ends)
+    strips = _Strips(met.cells, met.strips.places[met.places], met.strips.starts, met.strips.ends)
     visits = partial(blocks, met.visits)
     return Candidates(met.left, met.right, visits, partial(_flag, strips), len(x.left), len(x.right))
 
 
 @kernel
-def _flag(strips: _BandStrips, boxes: Rows, firsts: Rows, lasts: Rows, flags: Bytes, counts: Rows) -> None:
+def _flag(strips: _Strips, boxes: Rows, firsts: Rows, lasts: Rows, flags: Bytes, counts: Rows) -> None:
     q = np.uint64(0)
     cell = _cell_of(strips.cells, firsts[0])
     for v in range(len(boxes)):

@@ -37,7 +37,7 @@ ASK = 2
 VISIT, DONE, FLAGS, FILLED, ROOM = range(5)
 
 
-class BoxVisits(NamedTuple):
+class Visits(NamedTuple):
     """Box boxes[v] may hold the points firsts[v] .. lasts[v]."""
 
     boxes: Rows
@@ -55,7 +55,7 @@ class Candidates:
 
     left: Rows  # by box
     right: Rows  # by point
-    visits: Callable[[], Iterator[BoxVisits]]  # every pair in one visit only; not too many points at once
+    visits: Callable[[], Iterator[Visits]]  # every pair in one visit only; not too many points at once
     flag: Flag
     left_rows: int
     right_rows: int
@@ -64,13 +64,13 @@ class Candidates:
     _kept: list[tuple[Bytes, Rows]] = field(default_factory=list, init=False)  # of the first blocks
 
 
-def blocks(visits: BoxVisits) -> Iterator[BoxVisits]:
+def blocks(visits: Visits) -> Iterator[Visits]:
     """The visits in pieces of about BLOCK points; one that has more is a piece of its own."""
     ends = np.cumsum(visits.lasts - visits.firsts, dtype=np.int64)
     begin = done = 0
     while begin < len(ends):
         end = max(int(np.searchsorted(ends, done + BLOCK, side="right")), begin + 1)
-        yield BoxVisits(*(column[begin:end] for column in visits))
+        yield Visits(*(column[begin:end] for column in visits))
         begin, done = end, int(ends[end - 1])
 
 
@@ -114,9 +114,9 @@ def row_exists(join: Candidates) -> Flags:
         while rest.any():
             boxes, firsts, lasts = (column[rest] for column in block)
             ends = np.minimum(lasts, firsts + reach)
-            _, counts = _flag_block(join, BoxVisits(boxes, firsts, ends))
+            _, counts = _flag_block(join, Visits(boxes, firsts, ends))
             exists[join.left[boxes[counts > 0]]] = True
-            block = BoxVisits(boxes, ends, lasts)
+            block = Visits(boxes, ends, lasts)
             rest = (ends < lasts) & ~exists[join.left[boxes]]
             reach *= 4
     return exists
@@ -151,12 +151,12 @@ def pairs(join: Candidates, room: int = CHUNK) -> Iterator[tuple[Rows, Rows]]:
         yield lefts[: at[FILLED]], rights[: at[FILLED]]
 
 
-def _all_flagged(join: Candidates) -> Iterator[tuple[BoxVisits, Bytes, Rows]]:
+def _all_flagged(join: Candidates) -> Iterator[tuple[Visits, Bytes, Rows]]:
     for number, block in enumerate(join.visits()):
         yield block, *(join._kept[number] if number < len(join._kept) else _flag_block(join, block))
 
 
-def _flag_block(join: Candidates, block: BoxVisits) -> tuple[Bytes, Rows]:
+def _flag_block(join: Candidates, block: Visits) -> tuple[Bytes, Rows]:
     """The flags, and how many of each run are flagged."""
     size = int((block.lasts - block.firsts).sum(dtype=np.int64))
     flags = np.empty(size + int(STRIDE), np.uint8)  # listing looks a stride ahead
@@ -172,7 +172,7 @@ def _flag_block(join: Candidates, block: BoxVisits) -> tuple[Bytes, Rows]:
 
 
 @kernel
-def _doubtful(block: BoxVisits, flags: Bytes) -> tuple[Rows, Rows]:
+def _doubtful(block: Visits, flags: Bytes) -> tuple[Rows, Rows]:
     """The box and the point of each flag that asks."""
     asking = 0
     for q in range(len(flags)):
@@ -192,7 +192,7 @@ def _doubtful(block: BoxVisits, flags: Bytes) -> tuple[Rows, Rows]:
 
 
 @kernel
-def _recount(block: BoxVisits, flags: Bytes, counts: Rows) -> None:
+def _recount(block: Visits, flags: Bytes, counts: Rows) -> None:
     begin = 0
     for v in range(len(counts)):
         end = begin + block.lasts[v] - block.firsts[v]
@@ -204,7 +204,7 @@ def _recount(block: BoxVisits, flags: Bytes, counts: Rows) -> None:
 
 
 @kernel
-def _mark(block: BoxVisits, flags: Bytes, found: Bytes) -> None:
+def _mark(block: Visits, flags: Bytes, found: Bytes) -> None:
     q = ZERO
     for v in range(len(block.boxes)):
         first = np.uint64(block.firsts[v])
@@ -215,7 +215,7 @@ def _mark(block: BoxVisits, flags: Bytes, found: Bytes) -> None:
 
 
 @kernel
-def _add(block: BoxVisits, flags: Bytes, found: Words) -> None:
+def _add(block: Visits, flags: Bytes, found: Words) -> None:
     q = 0
     for v in range(len(block.boxes)):
         for p in range(block.firsts[v], block.lasts[v]):
@@ -227,7 +227,7 @@ def _add(block: BoxVisits, flags: Bytes, found: Words) -> None:
 def _fill(
     left: Rows,
     right: Rows,
-    block: BoxVisits,
+    block: Visits,
     flags: Bytes,
     counts: Rows,
     at: NDArray[np.uint64],

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dovetail.kernels.candidates import BoxVisits
+from dovetail.kernels.candidates import Visits
 from dovetail.kernels.compiling import kernel
 from dovetail.kernels.listing import Rows, Words
 from dovetail.kernels.sorting import sort_codes
@@ -51,7 +51,7 @@ class Meetings(NamedTuple):
 
     left: Rows  # by box
     right: Rows  # by point
-    visits: BoxVisits  # cell by cell
+    visits: Visits  # cell by cell
     cells: Words  # where the points of each cell begin and end
     places: Rows  # of the points, along the sweep
     strips: Strips  # the first dimension that was cut
@@ -242,9 +242,9 @@ def _sort_boxes(cells: _Cells, x: Strips, y: Strips) -> tuple[Words, Rows]:
 @kernel
 def _sweep(
     sweep: Windows, point_cells: Words, places: Rows, box_cells: Words, boxes: Rows, load: _Load, most: int
-) -> BoxVisits:
+) -> Visits:
     """For each box in each cell, the run of points that are in its window; boxes that meet none are left out."""
-    visits = BoxVisits(np.empty_like(boxes), np.empty_like(boxes), np.empty_like(boxes))
+    visits = Visits(np.empty_like(boxes), np.empty_like(boxes), np.empty_like(boxes))
     starts, ends = np.empty(most, boxes.dtype), np.empty(most, boxes.dtype)
     firsts, lasts = np.empty(most, boxes.dtype), np.empty(most, boxes.dtype)
     out = 0
@@ -276,4 +276,4 @@ def _sweep(
             visits.lasts[out] = lasts[k]
             load.met[c] += max(met, 0)
             out += met > 0
-    return BoxVisits(visits.boxes[:out], visits.firsts[:out], visits.lasts[:out])
+    return Visits(visits.boxes[:out], visits.firsts[:out], visits.lasts[:out])

@@ -43,7 +43,7 @@ class _Points(NamedTuple):
     z: Floats  # empty in the plane
 
 
-class _SumLimits(NamedTuple):
+class _Limits(NamedTuple):
     """Sums up to `sure` are near, sums above `near` are not; those in between are asked about."""
 
     sure: float
@@ -63,7 +63,7 @@ def prepare(
     `check` decides where rounding might, if the condition is not written as above; distances that it computes may be
     off by `slack` and a little.
     """
-    limits = _SumLimits(*limits_of(radius, closed, check is not None, slack))
+    limits = _Limits(*limits_of(radius, closed, check is not None, slack))
     reach = reach_of(limits.near)
     bands = [band.prepare_floats(mine, theirs, -reach, reach) for mine, theirs in zip(left, right, strict=True)]
     sweep, *across = sorted(bands, key=windows.count)  # the sweep is the finer sieve
@@ -113,7 +113,7 @@ def reach_of(total: float) -> float:
 
 @kernel
 def _flag_plane(
-    limits: _SumLimits,
+    limits: _Limits,
     left: _Points,
     right: _Points,
     boxes: Rows,
@@ -140,7 +140,7 @@ def _flag_plane(
 
 @kernel
 def _flag_space(
-    limits: _SumLimits,
+    limits: _Limits,
     left: _Points,
     right: _Points,
     boxes: Rows,

@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dovetail.kernels import candidates
-from dovetail.kernels.candidates import BoxVisits, Bytes, Candidates, blocks
+from dovetail.kernels.candidates import Bytes, Candidates, Visits, blocks
 from dovetail.kernels.compiling import kernel
 from dovetail.kernels.listing import CHUNK, Flags, Rows, Words
 from dovetail.kernels.sorting import row_type, sort_codes
@@ -59,7 +59,7 @@ class Closed(NamedTuple):
 CLOSED = Closed()
 
 
-class RectangleJoin(NamedTuple):
+class Rectangles(NamedTuple):
     """Left rectangles with the right ones that begin no earlier, and right ones with the left ones that begin later."""
 
     onward: Candidates
@@ -88,7 +88,7 @@ class _Entries(NamedTuple):
     y_high: Words
 
 
-def prepare(left: Sides, right: Sides, x: Closed = CLOSED, y: Closed = CLOSED) -> RectangleJoin:
+def prepare(left: Sides, right: Sides, x: Closed = CLOSED, y: Closed = CLOSED) -> Rectangles:
     """Partners by l.low <= r.high and l.high >= r.low in x and in y; strict where not closed."""
     sizes = (len(left.x_low), len(right.x_low))
     right, kept = _shrunk(right, x, y)
@@ -102,7 +102,7 @@ def prepare(left: Sides, right: Sides, x: Closed = CLOSED, y: Closed = CLOSED) -
     ours, theirs = (_entries(side, both[0], both[1], number) for side, both in zip((left, right), touched, strict=True))
     if kept is not None:
         theirs = theirs._replace(rows=kept[theirs.rows].astype(theirs.rows.dtype))
-    return RectangleJoin(_candidates(ours, theirs, False, sizes), _candidates(theirs, ours, True, sizes[::-1]))
+    return Rectangles(_candidates(ours, theirs, False, sizes), _candidates(theirs, ours, True, sizes[::-1]))
 
 
 def _candidates(mine: _Entries, theirs: _Entries, later: bool, sizes: tuple[int, ...]) -> Candidates:
@@ -205,7 +205,7 @@ def _enter(sides: Sides, order: Rows, begins: Words, firsts: Rows, lasts: Rows, 
 
 
 @kernel
-def _runs(boxes: _Entries, points: _Entries, later: bool) -> BoxVisits:
+def _runs(boxes: _Entries, points: _Entries, later: bool) -> Visits:
     """For each box, the run of points that begin while it lasts, no earlier than it does (`later`: not together)."""
     found = np.empty_like(boxes.rows)
     firsts = np.empty_like(boxes.rows)
@@ -225,7 +225,7 @@ def _runs(boxes: _Entries, points: _Entries, later: bool) -> BoxVisits:
             firsts[out] = first
             lasts[out] = last
             out += first < last
-    return BoxVisits(found[:out], firsts[:out], lasts[:out])
+    return Visits(found[:out], firsts[:out], lasts[:out])
 
 
 @kernel
@@ -244,27 +244,27 @@ def _flag(mine: _Entries, theirs: _Entries, boxes: Rows, firsts: Rows, lasts: Ro
         counts[v] = found
 
 
-def count(join: RectangleJoin) -> int:
+def count(join: Rectangles) -> int:
     """How many pairs there are."""
     return candidates.count(join.onward) + candidates.count(join.backward)
 
 
-def row_counts(join: RectangleJoin) -> Words:
+def row_counts(join: Rectangles) -> Words:
     """How many partners each left row has."""
     return candidates.row_counts(join.onward) + candidates.right_counts(join.backward)
 
 
-def row_exists(join: RectangleJoin) -> Flags:
+def row_exists(join: Rectangles) -> Flags:
     """Which left rows have a partner."""
     return candidates.row_exists(join.onward) | candidates.right_exists(join.backward)
 
 
-def right_exists(join: RectangleJoin) -> Flags:
+def right_exists(join: Rectangles) -> Flags:
     """Which right rows have a partner."""
     return candidates.right_exists(join.onward) | candidates.row_exists(join.backward)
 
 
-def pairs(join: RectangleJoin, room: int = CHUNK) -> Iterator[tuple[Rows, Rows]]:
+def pairs(join: Rectangles, room: int = CHUNK) -> Iterator[tuple[Rows, Rows]]:
     """All pairs (left row, right row), in chunks of at most `room`."""
     yield from candidates.pairs(join.onward, room)
     for rights, lefts in candidates.pairs(join.backward, room):

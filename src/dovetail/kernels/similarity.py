@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.kernels import band, windows
-from dovetail.kernels.candidates import ASK, BoxVisits, Bytes, Candidates, Flag, blocks
+from dovetail.kernels.candidates import ASK, Bytes, Candidates, Flag, Visits, blocks
 from dovetail.kernels.cells import visit
 from dovetail.kernels.compiling import kernel
 from dovetail.kernels.distance import limits_of
@@ -212,17 +212,15 @@ def _product_limits(frame: _Frame, exact: _Exact) -> tuple[type[np.float32] | ty
     return type_, _Limits(type_(_square(sure - error) - lost), type_((near + error) ** 2 + lost))
 
 
-def _all_tiles(lefts: int, rights: int, type_: np.dtype[Any]) -> Iterator[BoxVisits]:
+def _all_tiles(lefts: int, rights: int, type_: np.dtype[Any]) -> Iterator[Visits]:
     for top in range(0, lefts, TILE):
         boxes = np.arange(top, min(top + TILE, lefts), dtype=type_)
         for first in range(0, rights, TILE):
             last = min(first + TILE, rights)
-            yield BoxVisits(boxes, np.full_like(boxes, first), np.full_like(boxes, last))
+            yield Visits(boxes, np.full_like(boxes, first), np.full_like(boxes, last))
 
 
-def _candidates(
-    exact: _Exact, visits: Callable[[], Iterator[BoxVisits]], flag: Flag, check: Check | None
-) -> Candidates:
+def _candidates(exact: _Exact, visits: Callable[[], Iterator[Visits]], flag: Flag, check: Check | None) -> Candidates:
     return Candidates(exact.left_rows, exact.right_rows, visits, flag, len(exact.left), len(exact.right), check)
 
 

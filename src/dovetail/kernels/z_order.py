@@ -30,18 +30,18 @@ class Halvings(NamedTuple):
     bits: Words
 
 
-class ZCells(NamedTuple):
+class Cells(NamedTuple):
     rows: Words  # whose box it is
     starts: Words
     ends: Words
 
 
-def enclosing_cells(lows: Words, highs: Words, halvings: Halvings, copies: int) -> ZCells:
+def enclosing_cells(lows: Words, highs: Words, halvings: Halvings, copies: int) -> Cells:
     """The cells of boxes from corner `lows[i]` to corner `highs[i]`, whole numbers, both included."""
     rows = np.empty(len(lows) * copies, np.int64)
     starts, ends = np.empty_like(rows), np.empty_like(rows)
     count = _enclose(lows, highs, halvings, rows, starts, ends)
-    return ZCells(rows[:count], starts[:count], ends[:count])
+    return Cells(rows[:count], starts[:count], ends[:count])
 
 
 @kernel

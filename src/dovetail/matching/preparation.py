@@ -83,7 +83,7 @@ def _two(operators: tuple[int, int], first: CodePair, second: CodePair) -> Liste
     return Prepared(two_inequalities, join)
 
 
-def _rectangles(predicate: Rectangles, ordered: tuple[CodePair, ...]) -> rectangles.RectangleJoin:
+def _rectangles(predicate: Rectangles, ordered: tuple[CodePair, ...]) -> rectangles.Rectangles:
     (x_low, other_x_high), (x_high, other_x_low), (y_low, other_y_high), (y_high, other_y_low) = ordered
     closed = (rectangles.Closed(p.left_low_closed, p.left_high_closed) for p in (predicate.x, predicate.y))
     left = rectangles.Sides(x_low, x_high, y_low, y_high)

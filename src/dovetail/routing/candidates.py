@@ -91,7 +91,7 @@ def _hash(task: Task) -> Candidate:
 def one_bucket(condition: Condition, tasks: int, rows: tuple[int, int], unique: Side | None) -> Candidate:
     """The router that needs to know nothing of the data."""
     if unique is None:
-        router = OneBucketRouter.shaped(condition, tasks, rows[0], rows[1])
+        router = OneBucketRouter.best_shape(condition, tasks, rows[0], rows[1])
     elif unique is Side.LEFT:
         router = OneBucketRouter(condition, tasks, 1)
     else:

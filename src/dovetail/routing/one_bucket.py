@@ -36,7 +36,7 @@ class OneBucketRouter:
         return self.cells > 1
 
     @classmethod
-    def shaped(cls, condition: Condition, cells: int, left_rows: float, right_rows: float) -> OneBucketRouter:
+    def best_shape(cls, condition: Condition, cells: int, left_rows: float, right_rows: float) -> OneBucketRouter:
         """The grid of at most `cells` cells in which a cell gets the fewest rows."""
         shapes = [(lines, cells // lines) for lines in range(1, cells + 1)]
         lines, columns = min(shapes, key=lambda shape: left_rows / shape[0] + right_rows / shape[1])

@@ -140,7 +140,7 @@ class MultiPmj:
         if fan_in < 2 * len(self._aliases):
             raise InputError(f"fan_in must be at least two runs of each input, {2 * len(self._aliases)}; got {fan_in}.")
         self._merging: MergeScheduler[Matches] = MergeScheduler(
-            _Meets(workspace.graph, self._paths, self._tally),
+            _GroupCallbacks(workspace.graph, self._paths, self._tally),
             self._pages,
             workspace.budget,
             workspace.counters,
@@ -277,7 +277,7 @@ class MultiPmj:
         self._budget.hold("residents", *self._size())
 
 
-class _Meets:
+class _GroupCallbacks:
     """The results of rows of several inputs that are joined in merges."""
 
     repeats = False

@@ -262,6 +262,6 @@ class RunWriter:
     def _write(self, page: Items) -> None:
         batch = with_columns(page)
         if self._block is None:
-            self._block = self._pages.store.paged(batch.schema, self._pages.names[self._number])
+            self._block = self._pages.store.open_paged(batch.schema, self._pages.names[self._number])
         self._block.write(batch)
         self._zones.append(_zone(page))

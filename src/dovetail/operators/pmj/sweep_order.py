@@ -42,9 +42,9 @@ from dovetail.condition.expression import Expression, type_of
 from dovetail.core.codes import float_codes, is_fixed, list_lengths, numbers, rough_codes
 from dovetail.core.rows import Rows, Side
 from dovetail.kernels.z_order import (
+    Cells,
     Corners,
     Halvings,
-    ZCells,
     enclosing_cells,
     halvings_of,
     meet_here,
@@ -104,7 +104,7 @@ class Cubes:
         self._origin, self._scale, self._bits = origin, scale, bits
         self._halvings = halvings_of(bits)
 
-    def cells(self, columns: list[pa.Array]) -> ZCells:
+    def cells(self, columns: list[pa.Array]) -> Cells:
         points = self._read(columns)
         reach = self._reach(points)
         return enclosing_cells(self._grid(points - reach), self._grid(points + reach), self._halvings, self._copies)

@@ -38,10 +38,10 @@ class RemoteFormat(DataSource):
         super().__init__(options)
         check_names(options, (*self.OPTIONS, *COMMON), self.PREFIX)
         self.settings = Settings.read(options)
-        self.source = self.connected(options)
+        self.source = self.open_source(options)
 
     @abstractmethod
-    def connected(self, options: MutableMapping[str, str]) -> Ranged:
+    def open_source(self, options: MutableMapping[str, str]) -> Ranged:
         """The source, which has told its schema."""
 
     @abstractmethod
