@@ -113,14 +113,7 @@ def reach_of(total: float) -> float:
 
 @kernel
 def _flag_plane(
-    limits: _Limits,
-    left: _Points,
-    right: _Points,
-    boxes: Rows,
-    firsts: Rows,
-    lasts: Rows,
-    flags: Bytes,
-    counts: Rows,
+    limits: _Limits, left: _Points, right: _Points, boxes: Rows, firsts: Rows, lasts: Rows, flags: Bytes, counts: Rows
 ) -> None:
     q = np.uint64(0)
     for v in range(len(boxes)):
@@ -140,14 +133,7 @@ def _flag_plane(
 
 @kernel
 def _flag_space(
-    limits: _Limits,
-    left: _Points,
-    right: _Points,
-    boxes: Rows,
-    firsts: Rows,
-    lasts: Rows,
-    flags: Bytes,
-    counts: Rows,
+    limits: _Limits, left: _Points, right: _Points, boxes: Rows, firsts: Rows, lasts: Rows, flags: Bytes, counts: Rows
 ) -> None:
     q = np.uint64(0)
     for v in range(len(boxes)):
