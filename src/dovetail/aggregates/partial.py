@@ -130,7 +130,7 @@ def _mirror_column(column: PartialColumn) -> PartialColumn:
 def _select_rows(
     side: Side, condition: Condition, keys: list[Expression], columns: list[PartialColumn], batch: pa.RecordBatch
 ) -> pa.RecordBatch:
-    """The rows that pass the filters, with the columns that somebody reads."""
+    """The rows that pass the filters, with the columns that are read."""
     values = [column.value for column in columns if column.value is not None]
     read = [*condition.conjuncts, *keys, *values]
     alive = passing(condition.filters[side], side, batch)

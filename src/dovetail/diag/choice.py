@@ -39,7 +39,7 @@ class Machine:
     find: float = 1e-6  # T_j, a row
 
     def pages(self, pages: float, at_once: float) -> float:
-        """(1): reading or writing so many pages at a time."""
+        """(1): the cost of reading or writing a number of pages at a time."""
         return ceil(pages / max(1.0, at_once)) * self.seek + pages * self.transfer
 
 

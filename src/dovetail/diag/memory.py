@@ -46,7 +46,7 @@ class DiagMemory:
 
 
 def least_bytes(rows: int) -> int:
-    """The memory that a join needs for so many rows of the side with the key."""
+    """The memory that a join needs for a number of rows of the side with the key."""
     return NOTES * Repeats.nbytes_for(rows)
 
 

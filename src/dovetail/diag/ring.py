@@ -84,7 +84,8 @@ class RingTable:
 def cut_tables(
     read: Iterator[KeyedRows], total: int, rows: int, most_bytes: int, hold: Callable[[int, int], None]
 ) -> Iterator[RingTable]:
-    """An input of `total` rows in tables of so many rows or bytes; `hold` is told what waits for the next one."""
+    """An input of `total` rows in tables of a number of rows or bytes; `hold` is called with the pending rows of the
+    next one."""
     waiting: list[KeyedRows] = []
     waiting_rows, waiting_bytes, low = 0, TABLE_BYTES, 0
     for keyed in read:

@@ -48,7 +48,7 @@ class Range(NamedTuple):
 
 
 def cut_slices(many: ParquetRows, wanted: int) -> list[Range]:
-    """All of RN in about so many slices, which begin where row groups do: no row is decoded for two of them."""
+    """All of RN in about the given number of slices, which begin where row groups do: no row is decoded twice."""
     starts = np.array(many.group_starts)
     near = np.searchsorted(starts, np.linspace(0, many.rows, wanted + 1))
     return [Range(*pair) for pair in pairwise(np.unique(starts[near]).tolist())]

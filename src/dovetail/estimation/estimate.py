@@ -177,7 +177,7 @@ class Estimator:
                     histogram.add(part)
 
     def merge(self, groups: Sequence[tuple[int, int]], matches: int) -> None:
-        """Groups of so many rows have met: all that those of one have with those of another, of which so many match."""
+        """Record that groups of rows were joined with each other, with their sizes and their number of matches."""
         for left_rows, right_rows in groups:
             self._known = self._known.minus(_Region.from_rows(left_rows, right_rows))
         lefts, rights = zip(*groups, strict=True)
@@ -234,7 +234,7 @@ class Estimator:
     def estimate(
         self, left_rows: int, right_rows: int, confidence: float = CONFIDENCE, interval: Interval = "blocks"
     ) -> Estimate | None:
-        """Of the number of results, where the inputs have so many rows. None while it cannot be honest."""
+        """Estimate the number of results for the given sizes of the inputs. None while it would not be reliable."""
         size, known = left_rows * right_rows, self._known.plus(self._growing)
         if known.pairs >= size:
             return Estimate(known.matches, known.matches, known.matches, confidence)

@@ -157,7 +157,7 @@ def run(
     workspace = Workspace(plan.graph, budget, blocks, batch_rows, counters, parameters=parameters)
     kind = operator_class(plan.operator.name, len(plan.graph.aliases))
     outlook = StepBuilder(workspace, sizes, aggregates or {}, pairs_only=plan.how == "inner")
-    if "measures" in kind.parameters:  # it tells the estimator of blocks of its own
+    if "measures" in kind.parameters:  # it reports its own blocks to the estimator
         parameters["measures"] = aggregates or {}
     elif is_expected and plan.how == "inner" and "window" not in parameters:
         rows = (sizes.rows[0], sizes.rows[1])

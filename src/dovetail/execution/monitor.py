@@ -19,7 +19,7 @@ from dovetail.core.metrics import Estimate, Moment, SourceState, Watcher
 from dovetail.core.rows import Arrival, End, Event, Phase, Stall
 from dovetail.operators.protocol import Usage
 
-EVERY_S = 0.05  # a moment is told; to look at an operator takes some microseconds
+EVERY_S = 0.05  # between snapshots; sampling an operator takes some microseconds
 QUIET_S = 0.5  # without a row of one input, while others give some
 QUIET_BATCHES = 4  # of the others: while the join is busy with a single one, it does not know what comes
 WAITING = "waiting"
@@ -65,7 +65,7 @@ class JoinMonitor:
         expected: Callable[[], Estimate | None],
         objected: Callable[[], str | None] | None = None,
     ) -> None:
-        """The operator is there: what it holds, how many results it lets expect, or why that cannot be told."""
+        """Attach the operator: its rows held, its estimate of the results, or why there is none."""
         self._begin()
         self._usage, self._expected, self._objected = usage, expected, objected
 

@@ -59,7 +59,7 @@ def filter_inputs(graph: Graph, tables: Mapping[str, pa.Table]) -> dict[str, pa.
 
 
 def join_all_at_rest(graph: Graph, inputs: Inputs, most: int = PIECE) -> Iterator[Matches]:
-    """All results, in pieces of about so many."""
+    """All results, in chunks of about the given size."""
     start, steps = join_order(graph, inputs)
     for first in range(0, inputs[start].num_rows, most):
         partial: Partial = {start: np.arange(first, min(first + most, inputs[start].num_rows))}

@@ -83,7 +83,7 @@ def plan_workers(plan: JoinPlan, tables: tuple[pa.Table, pa.Table], workers: int
     routing = choose_router(task)
     cells = CellAssignment(routing.router, in_tasks(routing.loads, workers))
     memory = None if plan.memory_bytes is None else plan.memory_bytes // routing.router.cells
-    Shares(Budget(memory), block_rows=1)  # refuses a budget that is too small for so many, before any work
+    Shares(Budget(memory), block_rows=1)  # raises if the budget is too small for all of them, before any work
     plan = replace(plan, memory_bytes=memory, router=routing.choice, cells=routing.router.cells, tasks=workers)
     return plan, cells
 

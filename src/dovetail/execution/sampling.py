@@ -33,7 +33,7 @@ FEWEST_ROWS = 64
 BLOCKS = 8  # that follow each other; then there are gaps, as many blocks long as there have been blocks
 PARTS = 16  # a block has no more than one in so many rows of an input whose size is known
 ROOM = 1 << 18  # pairs that are listed at once
-SHARE = 64  # one in so many bytes of the budget is for rows that wait
+SHARE = 64  # 1 / this of the budget's bytes is for pending rows
 
 
 class Sampling:

@@ -36,8 +36,9 @@ Clock = Callable[[], float]
 def watched(wanted: bool | Observer | None) -> Iterator[Observer | None]:
     """The observer of a run's progress.
 
-    None is automatic: a bar where somebody may be looking, once the run has taken a second. True is a bar from the
-    start, and lines of plain text where there can be no bar; False is nobody. An observer of the caller's own is told.
+    None is automatic: a bar on a terminal or in a notebook, once the run has taken a second. True is a bar from the
+    start, and lines of plain text where there can be no bar; False is none. A function of the caller's is called with
+    the progress.
     """
     if callable(wanted):
         yield wanted

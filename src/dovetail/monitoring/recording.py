@@ -79,7 +79,7 @@ FORMAT = 1
 EVERY_S = 0.1  # a moment is noted at first; less often in a run that takes long
 RARELY_S = 2.0
 SHARE = 1e-3  # of the time so far
-ALIVE_S = 1.0  # and at least so often a line is written, so that a reader knows that somebody is there
+ALIVE_S = 1.0  # a line is written at least this often, so that a reader knows that the run is alive
 MARK = b'{"dovetail":'
 
 
@@ -104,7 +104,7 @@ class Recording:
 
     @property
     def latest(self) -> Moment:
-        """As it was told last, noted or not."""
+        """The latest snapshot, recorded or not."""
         return self._latest
 
     @property

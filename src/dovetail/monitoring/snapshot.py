@@ -25,7 +25,7 @@ class Heading:
     memory_bytes: int | None = None
     where: str = "in process"
     began: str = ""  # by the clock on the wall
-    batched: bool = False  # moments are told afterwards: each is of the time since the one before
+    batched: bool = False  # snapshots are reported afterwards: each covers the time since the previous one
 
     @property
     def title(self) -> str:
@@ -33,7 +33,7 @@ class Heading:
 
 
 class Noted(NamedTuple):
-    """A moment, so many seconds after the beginning."""
+    """A snapshot, with the seconds since the start."""
 
     second: float
     moment: Moment
@@ -61,7 +61,7 @@ class RunSnapshot:
     seconds: float  # it has taken
     outcome: str
     error: str
-    silent_s: float  # for which nobody has written, though it has not ended
+    silent_s: float  # since the last write, if it has not ended
 
     @property
     def latest(self) -> Moment:

@@ -158,7 +158,7 @@ Drawing = Generator[None, None, None]
 
 @contextmanager
 def show(recording: Recording, file: TextIO | None = None, console: Console | None = None) -> Iterator[None]:
-    """Show a run while it goes on: a panel on a terminal, and elsewhere a line of plain text now and then."""
+    """Show a running join: a panel on a terminal, and elsewhere a line of plain text periodically."""
     stream = sys.stderr if file is None else file
     over = threading.Event()
     drawing = _panel(recording, stream, console) if console or stream.isatty() else _lines(recording, stream)

@@ -1,7 +1,7 @@
 """Chooses the router for windowed streams. There are no statistics of the data when a query starts.
 
 equality             hash of the keys: a row is in one cell
-bands, distances     stripes, where there are so many cells that a row skips most of them
+bands, distances     stripes, where there are enough cells that a row skips most of them
 anything else        None: every row visits all cells, which take turns keeping them
 
 Left rows are stored in one cell at most, which can tell whether they have a partner.

@@ -29,7 +29,7 @@ SIDES = {"l": Side.LEFT, "left": Side.LEFT, "r": Side.RIGHT, "right": Side.RIGHT
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """The operator is thrown away and a new one goes on from its snapshot."""
+    """The operator is dropped and a new one is restored from its snapshot."""
 
 
 @dataclass(slots=True)
