@@ -43,7 +43,7 @@ class ReportedPairs:
 
     def _wrap(self) -> None:
         policy, state, selectivities = self.policy, self.miner._state, self.miner._selectivities
-        found, flush, tally = policy.found, policy.flush, selectivities.tally
+        found, flush, tally = policy.on_results, policy.flush, selectivities.tally
         evict = state.evict
 
         def seen_found(rows: Any, tables: Any) -> None:
@@ -67,7 +67,7 @@ class ReportedPairs:
             self.matches[hop.link] += matches
             tally(hop, probes, candidates, matches)
 
-        policy.found, policy.flush, state.evict = seen_found, seen_flush, seen_evict
+        policy.on_results, policy.flush, state.evict = seen_found, seen_flush, seen_evict
         selectivities.tally = seen_tally
 
     def check(self) -> None:
