@@ -29,4 +29,4 @@ def test_twice_in_one_table_is_never_found() -> None:
 
 
 def test_nothing_was_met() -> None:
-    assert Met.nothing().of(np.array([1]), np.array([0])).tolist() == [-1]
+    assert Met.nothing().position_of(np.array([1]), np.array([0])).tolist() == [-1]

@@ -50,7 +50,7 @@ def sliced(
         scans, text = scans[::-1], "l.f = r.k AND l.n % 5 != r.i % 7 AND r.i >= 50 AND l.n < 2000"
     condition = parse(text, scans[0].schema, scans[1].schema)
     both = (scans[0], scans[1])
-    wish = Wish.of(share=plan.get("share", 0.1), one=one.name.lower())
+    wish = Wish.from_options(share=plan.get("share", 0.1), one=one.name.lower())
     planned = plan_diagonal(condition, how, both, wish, None)
     output = output_schema(scans[0].schema, scans[1].schema, "_right", JoinType(how))
     parts = tuple(cut_slices(both[one.other], plan.get("slices", 4)))

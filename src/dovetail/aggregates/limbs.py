@@ -27,7 +27,8 @@ HIGHEST = np.int64(10**38 >> 64)  # the upper word of the largest decimal
 
 
 def split(array: pa.Array, times: int) -> list[Words]:
-    """The numbers of an integer or decimal column (unscaled; 0 for null), ready to be added up so many times."""
+    """The numbers of an integer or decimal column (unscaled; 0 for null), ready to be added up the given number of
+    times."""
     if pa.types.is_uint64(array.type):
         array = array.cast(pa.decimal128(20, 0))
     if not is_fixed(array.type):
@@ -47,7 +48,7 @@ def _split_decimals(array: pa.Array) -> list[Words]:
 
 
 def fits(limbs: Sequence[Words], times: int) -> bool:
-    """Whether so many of these can be added up within 64 bits."""
+    """Whether the given number of these can be added up within 64 bits."""
     largest = max(max(int(limb.max(initial=0)), -int(limb.min(initial=0))) for limb in limbs)
     return largest * times < ROOM
 

@@ -28,7 +28,7 @@ from dovetail.matching.matcher import ROOM, Part, Parts
 
 
 @dataclass(frozen=True, slots=True)
-class Partners:
+class PartnerAggregates:
     """One entry per left row in each array."""
 
     counts: Words
@@ -36,13 +36,13 @@ class Partners:
     smallest: list[Words]  # NONE where all partners have that code, or where there are none
 
 
-def over_partners(matcher: Parts, numbers: Sequence[Numbers], codes: Sequence[Words]) -> Partners:
+def over_partners(matcher: Parts, numbers: Sequence[Numbers], codes: Sequence[Words]) -> PartnerAggregates:
     """Add up each of `numbers` and take the smallest of each of `codes`, both one per right row.
 
     Integers must be so small that no sum over all right rows leaves 64 bits.
     """
     rows = matcher.batches[0].num_rows
-    found = Partners(
+    found = PartnerAggregates(
         np.zeros(rows, np.int64),
         [np.zeros(rows, column.dtype) for column in numbers],
         [np.full(rows, NONE) for _ in codes],
@@ -57,7 +57,7 @@ def over_partners(matcher: Parts, numbers: Sequence[Numbers], codes: Sequence[Wo
     return found
 
 
-def _add_part(found: Partners, part: Part, numbers: Sequence[Numbers], codes: Sequence[Words]) -> None:
+def _add_part(found: PartnerAggregates, part: Part, numbers: Sequence[Numbers], codes: Sequence[Words]) -> None:
     lefts, rights = part.rows
     found.counts[lefts] += part.listed.row_counts()
     for sums, column in zip(found.sums, numbers, strict=True):
@@ -66,7 +66,9 @@ def _add_part(found: Partners, part: Part, numbers: Sequence[Numbers], codes: Se
         smallest[lefts] = np.minimum(smallest[lefts], part.listed.row_smallest(column[rights]))
 
 
-def _add_pairs(found: Partners, lefts: Rows, rights: Rows, numbers: Sequence[Numbers], codes: Sequence[Words]) -> None:
+def _add_pairs(
+    found: PartnerAggregates, lefts: Rows, rights: Rows, numbers: Sequence[Numbers], codes: Sequence[Words]
+) -> None:
     """Pairs of one left row mostly come one after the other: a run of them is added up first."""
     starts = np.flatnonzero(np.diff(lefts, prepend=-1))
     rows = lefts[starts]
@@ -128,7 +130,7 @@ def _mirror_column(column: PartialColumn) -> PartialColumn:
 def _select_rows(
     side: Side, condition: Condition, keys: list[Expression], columns: list[PartialColumn], batch: pa.RecordBatch
 ) -> pa.RecordBatch:
-    """The rows that pass the filters, with the columns that somebody reads."""
+    """The rows that pass the filters, with the columns that are read."""
     values = [column.value for column in columns if column.value is not None]
     read = [*condition.conjuncts, *keys, *values]
     alive = passing(condition.filters[side], side, batch)

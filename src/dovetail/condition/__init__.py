@@ -115,7 +115,7 @@ def _is_text(item: str, schemas: tuple[pa.Schema, pa.Schema]) -> bool:
 
 
 def _check(condition: Condition, in_process: bool) -> None:
-    """Tries everything that can be evaluated in process on no rows: a cast nobody can do shows up now."""
+    """Evaluates all expressions on empty batches, so that an impossible cast fails early."""
     left, right = (empty_batch(schema) for schema in condition.schemas)
     for conjunct in (*condition.conjuncts, *condition.filters[0], *condition.filters[1]):
         if in_process or not is_opaque(conjunct):

@@ -37,13 +37,13 @@ def strip_sign(node: exp.Expr) -> exp.Expr:
     return node.this if isinstance(node, exp.Neg) else node
 
 
-def interval_of(node: exp.Expr) -> literals.Interval | None:
+def interval_of(node: exp.Expr) -> literals.CalendarInterval | None:
     """The interval that a node is, if it is one with constant amounts."""
     if isinstance(node, exp.Add):  # INTERVAL 1 DAY 2 HOURS
         first, second = interval_of(node.this), interval_of(node.expression)
         if first is None or second is None:
             return None
-        return literals.Interval(first.months + second.months, first.micros + second.micros)
+        return literals.CalendarInterval(first.months + second.months, first.micros + second.micros)
     if not isinstance(node, exp.Interval):
         return None
     amount, unit = node.this, node.args.get("unit")

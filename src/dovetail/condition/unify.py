@@ -145,7 +145,7 @@ def _as_instant(arg: Expression, target: pa.DataType) -> Expression:
 
 
 def _with_zones(args: Sequence[Expression], zone: str | None) -> list[Expression]:
-    """Timestamps with and without a zone do not meet unless somebody says which zone the latter are in."""
+    """Timestamps with and without a zone are comparable only if the zone of the latter is given."""
     zoned = [arg for arg in args if t.is_timestamp(type_of(arg)) and type_of(arg).tz]
     local = [arg for arg in args if types.is_instant(type_of(arg)) and arg not in zoned]
     if not zoned or not local:

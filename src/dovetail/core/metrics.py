@@ -32,9 +32,9 @@ class Counters(Mapping[str, int]):
     pages_written: int = 0
     pages_read_sequential: int = 0
     pages_read_random: int = 0
-    rows_shed: int = 0  # dropped because somebody asked for it
+    rows_shed: int = 0  # dropped by load shedding
     results_missed: int = 0  # for that reason
-    results_missed_expected: int = 0  # by what was known of the arrivals when rows were dropped
+    results_missed_expected: int = 0  # by the arrival statistics at the time of dropping
     peak_rows_in_memory: int = 0
     peak_bytes_in_memory: int = 0
     peak_buffer_rows: int = 0
@@ -71,7 +71,7 @@ class SourceState:
     """One input of a running join."""
 
     name: str
-    rows: int = 0  # that have come
+    rows: int = 0  # that have arrived
     state: str = "arriving"  # or stalled, ended
 
 
@@ -79,7 +79,7 @@ class SourceState:
 class Moment:
     """A running join at one moment: what it is busy with, what it has found, what it holds."""
 
-    phase: str  # preparing; arriving, reactive, cleanup; waiting, if nothing comes and nothing is left to do
+    phase: str  # preparing; arriving, reactive, cleanup; waiting, if the inputs are idle and there is no pending work
     found: Mapping[str, int] = field(default_factory=dict)  # results by the phase in which they were found
     seconds: Mapping[str, float] = field(default_factory=dict)  # spent in each phase
     resident_rows: int | None = None  # None where it is not known

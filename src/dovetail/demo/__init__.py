@@ -1,4 +1,4 @@
-"""The demo: two servers that fall silent, a join on Spark that uses the silence, and a check of its answer.
+"""The demo: two servers that stall, a join on Spark that uses the stalls, and a check of its result.
 
 Flight server: orders   --+
                           +--> dovetail.join(…, algorithm="diner") on Spark --> parquet --> counted, checked
@@ -78,7 +78,7 @@ def _read(reader: Any, sender: Sender) -> Any:
 
 
 def _watch(query: Any, scene: Scene, show: Any) -> None:
-    """Follow the query until nothing is left to do; the clock starts when Spark's workers are warm."""
+    """Follow the query until all results are found; the clock starts when Spark's workers are warm."""
     last = -1
     while scene.ended is None:
         query.awaitTermination(POLL_S)  # raises what the query has failed with

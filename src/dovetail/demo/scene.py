@@ -1,4 +1,4 @@
-"""What the demo shows: who sends, what is found, and when it was found.
+"""What the demo shows: which servers send, and how many results were found when.
 
    5.2 s   both are silent: diner joins what is on disk
   orders   ███████████░░░░░░░░░░░░░░    53,120 rows   silent
@@ -45,7 +45,7 @@ for _phase, _when in (("arriving", "as rows arrive"), ("silent", "in silence"), 
     LEGEND.append("█ ", PHASES[_phase][0]).append(f"{_when}  ", "dim")
 
 
-class Moment(NamedTuple):
+class SceneMoment(NamedTuple):
     elapsed: float
     script_s: float  # by the senders' clocks
     results: int
@@ -62,12 +62,12 @@ class Scene:
     ended: float | None = None
     joined: int = 0  # rows that Spark has taken
     results: int = 0
-    in_silence: int = 0  # results found while nobody sent
+    in_silence: int = 0  # results found while both servers were idle
     in_memory: int = 0
     on_disk: int = 0
     micro_batches: int = 0
     phase: str = "starting"
-    history: list[Moment] = field(default_factory=list)
+    history: list[SceneMoment] = field(default_factory=list)
 
     def begin(self) -> None:
         self.began = time.monotonic()
@@ -108,7 +108,7 @@ class Scene:
         else:
             self.phase = "silent" if silent else "arriving"
         if self.began is not None:
-            self.history.append(Moment(self.elapsed, self.senders[0].rows.elapsed(), self.results, self.phase))
+            self.history.append(SceneMoment(self.elapsed, self.senders[0].rows.elapsed(), self.results, self.phase))
 
     def record_results(self, results: int, arrived: int) -> None:
         """A micro-batch is done."""
@@ -178,8 +178,8 @@ class Scene:
             lines.append(_row(sender.name, Text(drawn, style="green")))
         return [*lines, LEGEND.copy()]
 
-    def _moments(self, seconds: list[float]) -> list[Moment]:
+    def _moments(self, seconds: list[float]) -> list[SceneMoment]:
         """The last moment before each of these."""
         times = [moment.elapsed for moment in self.history]
         places = np.searchsorted(times, seconds, side="right")
-        return [self.history[place - 1] if place else Moment(0.0, 0.0, 0, "arriving") for place in places]
+        return [self.history[place - 1] if place else SceneMoment(0.0, 0.0, 0, "arriving") for place in places]

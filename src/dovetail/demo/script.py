@@ -1,4 +1,4 @@
-"""What the demo plays: two tables behind Flight servers on loopback, which send in bursts and fall silent."""
+"""The demo's schedule: two tables behind Flight servers on loopback, which send in bursts and stall."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def is_silent(bursts: tuple[Burst, ...], second: float) -> bool:
 
 
 def silences(one: tuple[Burst, ...], other: tuple[Burst, ...]) -> list[tuple[float, float]]:
-    """From when to when nobody sends."""
+    """The intervals in which no server sends."""
     edges = np.arange(0.0, sum(map(sum, one)) + sum(map(sum, other)), GRAIN_S)
     both = [is_silent(one, edge) and is_silent(other, edge) for edge in edges]
     turns = np.flatnonzero(np.diff([False, *both, False]))

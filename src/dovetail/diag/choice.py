@@ -39,12 +39,12 @@ class Machine:
     find: float = 1e-6  # T_j, a row
 
     def pages(self, pages: float, at_once: float) -> float:
-        """(1): reading or writing so many pages at a time."""
+        """(1): the cost of reading or writing a number of pages at a time."""
         return ceil(pages / max(1.0, at_once)) * self.seek + pages * self.transfer
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
+class DiagCosts:
     """Of a join of R1 and RN with a window of so many pages in so many tables; `mishits` is their share of RN."""
 
     one: Relation
@@ -114,7 +114,7 @@ class Wish:
         return None if self.one is None else Side.LEFT if self.one == "left" else Side.RIGHT
 
     @classmethod
-    def of(cls, **options: Any) -> Wish:
+    def from_options(cls, **options: Any) -> Wish:
         unknown = sorted(options.keys() - cls.__dataclass_fields__.keys())
         if unknown:
             known = ", ".join(cls.__dataclass_fields__)
@@ -140,7 +140,9 @@ class ScanDiagonals:
         self, condition: Condition, how: str, memory_bytes: int | None, parameters: Mapping[str, Any], *, asked: bool
     ) -> tuple[JoinPlan | None, tuple[str, ...]]:
         if asked:
-            return plan_diagonal(condition, how, self.scans, Wish.of(**parameters), memory_bytes, look=self.look), ()
+            return plan_diagonal(
+                condition, how, self.scans, Wish.from_options(**parameters), memory_bytes, look=self.look
+            ), ()
         if not any(isinstance(scan, ParquetSource) for scan in self.scans):
             return None, ()
         return choose_diagonal(condition, how, self.scans, memory_bytes)

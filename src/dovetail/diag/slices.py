@@ -1,12 +1,12 @@
-"""A slice of a join along the diagonal: consecutive rows of RN, and the rows of R1 beside them.
+"""A slice of a Diag-Join: consecutive rows of RN, and the rows of R1 at the same relative positions.
 
     R1     . . [   reach   |  beside the step  |   reach   ] . .     one hash table for a step; it moves with the steps
     RN     . . . . . . . . [step][step][step] . . . . . . . .        a slice: each of its rows is looked up once
 
-Slices do not know of each other. Each says of its rows of RN whether they are settled: a row is, if its key was found,
-since keys of R1 that come several times were found out before (`repeated`) and are not looked up at all. What is not
-settled is left over, for an ordinary join with all of R1. Whether a row is settled depends on the plan, the sizes and
-the slice alone, so that every pass over a slice, of whichever columns, agrees.
+Slices are independent. Each reports which of its rows of RN are settled: a row is settled if its key was found, since
+repeated keys of R1 were detected before (`repeated`) and are not probed at all. Rows that are not settled are left to
+an ordinary join with all of R1. Whether a row is settled depends on the plan, the sizes and the slice alone, so that
+every pass over a slice, of whichever columns, agrees.
 
 Diag-Join with its window in one table instead of a ring (section 3.3): steps are as long as the window, so that rows of
 R1 are hashed twice and rows of RN are looked up once.
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from dovetail.condition import matching
 from dovetail.core.rows import Matches, Rows, Side, one_batch, take_columns, take_rows
-from dovetail.diag.ring import Keyed
+from dovetail.diag.ring import KeyedRows
 from dovetail.execution.output import MOST_ROWS
 from dovetail.execution.tasks import Joining
 from dovetail.matching.hash_keys import HashKeys
@@ -48,7 +48,7 @@ class Range(NamedTuple):
 
 
 def cut_slices(many: ParquetRows, wanted: int) -> list[Range]:
-    """All of RN in about so many slices, which begin where row groups do: no row is decoded for two of them."""
+    """All of RN in about the given number of slices, which begin where row groups do: no row is decoded twice."""
     starts = np.array(many.group_starts)
     near = np.searchsorted(starts, np.linspace(0, many.rows, wanted + 1))
     return [Range(*pair) for pair in pairwise(np.unique(starts[near]).tolist())]
@@ -110,7 +110,7 @@ class Looked(NamedTuple):
     keyed: Rows | None  # those with a key; None: all of them
     settled: NDArray[np.bool_]  # of the keyed ones: found
     ones: Rows  # for each of those, the row in the window
-    window: Keyed
+    window: KeyedRows
 
     def rows(self, keyed: Rows) -> Rows:
         """Keyed rows as rows of the batch."""
@@ -133,7 +133,7 @@ class SliceJoin:
         self._sliced, self._part = sliced, part
         condition, one = sliced.plan.condition, sliced.one
         self._keys = HashKeys(condition)
-        # A row of R1 that a filter leaves out is found nevertheless: who looks for it is settled, without a partner.
+        # A filtered row of R1 is found nevertheless: a row that probes for it is settled, without a partner.
         self._all_keys = HashKeys(replace(condition, filters=((), ())))
         self._checks = (*self._keys.checks, *condition.filters[one])
         self._work = Joining(sliced.plan.condition, sliced.plan.how, sliced.output)
@@ -218,7 +218,7 @@ class SliceJoin:
         settled = partner >= 0
         return Looked(batch, rows, settled, partner[settled], window.keyed)
 
-    def _ones(self, all_columns: bool, noted: list[Hashes] | None) -> Iterator[Keyed]:
+    def _ones(self, all_columns: bool, noted: list[Hashes] | None) -> Iterator[KeyedRows]:
         """Rows of R1 around the slice that have a key; hashes of those that are owned are noted."""
         side = self._sliced.one
         scan, owned = self._sliced.scans[side], self._sliced.owned_rows(self._part)
@@ -228,16 +228,16 @@ class SliceJoin:
             positions = position + (np.arange(batch.num_rows) if rows is None else rows)
             if noted is not None:
                 noted.append(hashes[(positions >= owned.start) & (positions < owned.stop)])
-            yield Keyed(batch if rows is None else take_rows(batch, rows), hashes, positions)
+            yield KeyedRows(batch if rows is None else take_rows(batch, rows), hashes, positions)
 
 
 class _Window:
     """Rows of R1 in a range that moves ahead, and an index of their keys."""
 
-    def __init__(self, read: Iterator[Keyed]) -> None:
+    def __init__(self, read: Iterator[KeyedRows]) -> None:
         self._read = read
-        self._ahead: Keyed | None = None  # read, and only in part within the range
-        self.keyed: Keyed
+        self._ahead: KeyedRows | None = None  # read, and only in part within the range
+        self.keyed: KeyedRows
         self.index = HashTable()
 
     def move(self, to: Range) -> None:
@@ -251,13 +251,13 @@ class _Window:
         if pieces:
             batch = one_batch([piece.batch for piece in pieces], pieces[0].batch.schema)
             hashes, positions = (np.concatenate([piece[i] for piece in pieces]) for i in (1, 2))
-            self._ahead = Keyed(batch, hashes, positions)
+            self._ahead = KeyedRows(batch, hashes, positions)
         assert self._ahead is not None
         self.keyed = self._ahead.slice(0, int(np.searchsorted(self._ahead.positions, to.stop)))
         self.index = HashTable()
         self.index.insert(self.keyed.hashes)
 
-    def _cut(self, piece: Keyed, start: int) -> Keyed:
+    def _cut(self, piece: KeyedRows, start: int) -> KeyedRows:
         return piece.slice(int(np.searchsorted(piece.positions, start)), len(piece.positions))
 
 

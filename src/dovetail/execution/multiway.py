@@ -39,7 +39,7 @@ Partial = dict[str, Rows]
 Inputs = Mapping[str, pa.RecordBatch]
 
 
-class Step(NamedTuple):
+class JoinStep(NamedTuple):
     """Join one more input along an edge, its left side being the known input; check the other edges that it closes."""
 
     known: str
@@ -59,7 +59,7 @@ def filter_inputs(graph: Graph, tables: Mapping[str, pa.Table]) -> dict[str, pa.
 
 
 def join_all_at_rest(graph: Graph, inputs: Inputs, most: int = PIECE) -> Iterator[Matches]:
-    """All results, in pieces of about so many."""
+    """All results, in chunks of about the given size."""
     start, steps = join_order(graph, inputs)
     for first in range(0, inputs[start].num_rows, most):
         partial: Partial = {start: np.arange(first, min(first + most, inputs[start].num_rows))}
@@ -71,7 +71,7 @@ def join_all_at_rest(graph: Graph, inputs: Inputs, most: int = PIECE) -> Iterato
                 yield graph.matches(inputs, rows)
 
 
-def join_order(graph: Graph, inputs: Inputs) -> tuple[str, list[Step]]:
+def join_order(graph: Graph, inputs: Inputs) -> tuple[str, list[JoinStep]]:
     """Greedy: the edge with the fewest pairs by a sample, then always what makes the partial results fewest."""
     rows = {alias: max(1, batch.num_rows) for alias, batch in inputs.items()}
     share = {edge: _pairs(edge, inputs) / (rows[edge.left] * rows[edge.right]) for edge in graph.edges}
@@ -88,7 +88,7 @@ def join_order(graph: Graph, inputs: Inputs) -> tuple[str, list[Step]]:
         closing = sorted((e for e in graph.edges if new in e.ends and e.other(new) in joined), key=share.__getitem__)
         best, known = closing[0], closing[0].other(new)
         condition = best.condition if best.left == known else mirrored(best.condition)
-        steps.append(Step(known, new, condition, tuple(closing[1:])))
+        steps.append(JoinStep(known, new, condition, tuple(closing[1:])))
         joined.add(new)
     return start, steps
 
@@ -99,7 +99,7 @@ def _pairs(edge: Edge, inputs: Inputs) -> float:
     return estimated_pairs(edge.condition, (samples[0], samples[1]))
 
 
-def _extend_partial(steps: Sequence[Step], inputs: Inputs, partial: Partial, most: int) -> Iterator[Partial]:
+def _extend_partial(steps: Sequence[JoinStep], inputs: Inputs, partial: Partial, most: int) -> Iterator[Partial]:
     if not steps:
         yield partial
         return

@@ -1,4 +1,4 @@
-"""A progressive join that is going on: its steps, and a handle on it."""
+"""A running progressive join: its steps, and a handle on it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ S = TypeVar("S")
 
 
 class ProgressiveJoin(Iterator[S], Generic[S]):
-    """Steps as they come. Leaving the loop, `close` and the end of a `with` free memory and files."""
+    """Steps as they are found. Breaking out of the loop, `close` and the end of a `with` free memory and files."""
 
     def __init__(self, steps: Generator[S, None, None], operator: JoinOperator | ParallelJoin) -> None:
         self._steps = steps

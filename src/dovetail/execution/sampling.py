@@ -1,12 +1,12 @@
-"""Blocks for the estimator of a join whose operator tells of none: some of the arriving rows are routed by the way.
+"""Blocks for the estimator of a join whose operator reports none: a sample of the arriving rows.
 
     left   --4096 rows--> \\
                             a block: all its pairs are counted by the kernel of the condition --> Estimator
     right  --4096 rows--> /
 
 Rows that arrive one after the other make a block; blocks share no rows. The more of them there are, the fewer are
-added, so that they never take more than a small part of the time. As long as nothing has left memory, all rows that
-have arrived have met, and what they have given is known besides.
+added, so that they never take more than a small part of the time. As long as nothing has been spilled, all rows that
+have arrived were joined, and their number of results is known, too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FEWEST_ROWS = 64
 BLOCKS = 8  # that follow each other; then there are gaps, as many blocks long as there have been blocks
 PARTS = 16  # a block has no more than one in so many rows of an input whose size is known
 ROOM = 1 << 18  # pairs that are listed at once
-SHARE = 64  # one in so many bytes of the budget is for rows that wait
+SHARE = 64  # 1 / this of the budget's bytes is for pending rows
 
 
 class Sampling:

@@ -1,4 +1,4 @@
-"""What a progressive join gives: steps with new results or aggregates, and what to expect of it."""
+"""The steps of a progressive join: new results or aggregates, and an estimate of the total."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _row_count(rows: Rows) -> int | None:
 
 
 class StepBuilder:
-    """Results as steps, with what is expected after each of them."""
+    """Results as steps, each with an estimate of the total."""
 
     def __init__(self, workspace: Workspace, sizes: Sizes, aggregates: Mapping[str, str], *, pairs_only: bool) -> None:
         self._pairs_only = pairs_only

@@ -1,4 +1,4 @@
-"""What is done with rows of two sides that meet: joined, counted or aggregated."""
+"""Work on chunks of two sides: join, count or aggregate them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Batches = tuple[pa.RecordBatch, pa.RecordBatch]
 
 
 class Work(Protocol):
-    """What to do with two chunks that meet, and with one that has met all of the other side."""
+    """The work on two chunks, and on one that has been joined with all of the other side."""
 
     def meet(self, batches: Batches, partnered: tuple[Flags, Flags]) -> Iterator[pa.RecordBatch]: ...
     def leave(self, side: Side, batch: pa.RecordBatch, partnered: Flags) -> Iterator[pa.RecordBatch]: ...
@@ -63,7 +63,7 @@ class Joining:
         yield from row_batches(side, drop_last_columns(batch, self.drop[side]), rows, self.schema, self.rows)
 
     def rows_alone(self, side: Side, partnered: Flags) -> Rows:
-        """Rows that the join type gives by themselves, once no partner can come any more."""
+        """Rows that the join type emits by themselves, once no partner can follow."""
         if side not in self.how.tracked:
             return np.empty(0, np.int64)
         return np.flatnonzero(partnered if self.how is JoinType.LEFT_SEMI else ~partnered)

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from dovetail.monitoring.html import Html, percent, tag, together
 from dovetail.monitoring.progress_bar import clock_time
-from dovetail.monitoring.summary import Band
+from dovetail.monitoring.summary import StateSpan
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ def area(frame: Frame, points: Points, class_: str, lower: Points = ()) -> Html:
     return tag("path", d=f"{_path(frame, points)}L{_path(frame, below[::-1])[1:]}Z", class_=f"area {class_}")
 
 
-def bands(frame: Frame, spans: Sequence[Band]) -> Html:
+def bands(frame: Frame, spans: Sequence[StateSpan]) -> Html:
     """What it was busy with, as a tint of the background."""
     return together(
         *(
@@ -162,7 +162,7 @@ def slices(frame: Frame, told: Sequence[tuple[float, Sequence[str]]]) -> Html:
     )
 
 
-def track(frame: Frame, spans: Sequence[Band], says: str) -> Html:
+def track(frame: Frame, spans: Sequence[StateSpan], says: str) -> Html:
     """States over time as a bar in colours."""
     return tag(
         "div",

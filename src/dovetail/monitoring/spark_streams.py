@@ -47,7 +47,7 @@ class Listening:
         self._listener = add_listener(spark, self)
 
     def close(self) -> None:
-        """Listen no longer. Recordings of queries that go on end here."""
+        """Stop listening. Recordings of running queries end here."""
         from dovetail.spark.streaming.listening import remove_listener
 
         remove_listener(self._spark, self._listener)

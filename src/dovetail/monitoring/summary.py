@@ -23,7 +23,7 @@ RECENT_S = 2.0  # over which a rate is taken
 SILENT_S = 10.0  # without a line: the process may be gone
 
 
-class Band(NamedTuple):
+class StateSpan(NamedTuple):
     """A span of time in one state."""
 
     start: float
@@ -49,17 +49,18 @@ def sources(glance: RunSnapshot) -> list[SourceState]:
     return [replace(source, state=_source_state(before, last, n)) for n, source in enumerate(last.sources)]
 
 
-def phase_bands(moments: Sequence[Noted]) -> list[Band]:
+def phase_bands(moments: Sequence[Noted]) -> list[StateSpan]:
     """What the join was busy with, most of the time between two moments."""
     return _merge_bands(
-        Band(before.second, after.second, _busy(before.moment, after.moment)) for before, after in pairwise(moments)
+        StateSpan(before.second, after.second, _busy(before.moment, after.moment))
+        for before, after in pairwise(moments)
     )
 
 
-def source_bands(moments: Sequence[Noted], number: int) -> list[Band]:
+def source_bands(moments: Sequence[Noted], number: int) -> list[StateSpan]:
     """The states of one source."""
     return _merge_bands(
-        Band(before.second, after.second, _source_state(before.moment, after.moment, number))
+        StateSpan(before.second, after.second, _source_state(before.moment, after.moment, number))
         for before, after in pairwise(moments)
     )
 
@@ -87,8 +88,8 @@ def _rows(moment: Moment, number: int) -> int:
     return moment.sources[number].rows if number < len(moment.sources) else 0
 
 
-def _merge_bands(bands: Iterator[Band]) -> list[Band]:
-    merged: list[Band] = []
+def _merge_bands(bands: Iterator[StateSpan]) -> list[StateSpan]:
+    merged: list[StateSpan] = []
     for band in bands:
         if merged and merged[-1].state == band.state:
             merged[-1] = merged[-1]._replace(end=band.end)

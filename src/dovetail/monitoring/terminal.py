@@ -121,7 +121,7 @@ def _spark(moments: Sequence[Noted], width: int) -> list[Text]:
     gained = gains(moments, width)
     top = max(gained) or 1.0
     bars, strip = Text(" " * LABELS), Text(" " * LABELS)
-    bands = figures.phase_bands(moments) or [figures.Band(0.0, end, moments[-1].moment.phase)]
+    bands = figures.phase_bands(moments) or [figures.StateSpan(0.0, end, moments[-1].moment.phase)]
     number = 0
     for column, gain in enumerate(gained):
         middle = (column + 0.5) / width * end
@@ -158,7 +158,7 @@ Drawing = Generator[None, None, None]
 
 @contextmanager
 def show(recording: Recording, file: TextIO | None = None, console: Console | None = None) -> Iterator[None]:
-    """Show a run while it goes on: a panel on a terminal, and elsewhere a line of plain text now and then."""
+    """Show a running join: a panel on a terminal, and elsewhere a line of plain text periodically."""
     stream = sys.stderr if file is None else file
     over = threading.Event()
     drawing = _panel(recording, stream, console) if console or stream.isatty() else _lines(recording, stream)

@@ -13,7 +13,7 @@ ROWS_IN_TABLE = 24  # of the data behind the plots
 
 
 def body(recording: Recording) -> Html:
-    """All there is to see of a run, while it goes on or afterwards."""
+    """The view of a run, while it runs or afterwards."""
     glance = recording.glance()
     return together(
         _header(glance),
@@ -265,13 +265,13 @@ def _legend(entries: list[tuple[str, str]]) -> Html:
     return tag("p", *(tag("span", tag("i", class_=class_), words) for class_, words in entries), class_="legend")
 
 
-def _key(spans: list[figures.Band]) -> Html:
+def _key(spans: list[figures.StateSpan]) -> Html:
     """Which colours stand for which phases."""
     present = [phase for phase in figures.PHASES if any(span.state == phase for span in spans)]
     return tag("p", *(tag("span", tag("i", class_=plot.class_name(phase)), phase) for phase in present), class_="key")
 
 
-def _describe_spans(spans: list[figures.Band]) -> str:
+def _describe_spans(spans: list[figures.StateSpan]) -> str:
     """Spans of time in words, the longest ones if there are many."""
     longest = sorted(sorted(spans, key=lambda span: span.start - span.end)[:12])
     return "; ".join(f"{span.state} from {plot.seconds(span.start)} to {plot.seconds(span.end)}" for span in longest)

@@ -1,4 +1,4 @@
-"""Block pairs: both sides are cut into blocks, and only blocks that can hold a matching pair meet.
+"""Block pairs: both sides are cut into blocks, and only blocks that can hold a matching pair share a cell.
 
        y ^      |     |         A block is a range of the first attribute and, within it, a range of the second. For
          |  2   |  5  |  8      l.x < r.x AND l.y > r.y, a left block meets a right one if its least x is not above the

@@ -35,7 +35,7 @@ from dovetail.matching import most_selective
 from dovetail.planning.plan import Choice
 from dovetail.planning.statistics import Samples
 from dovetail.routing.blocks import BlockRouter, Comparison, cut_blocks, meeting, number_cells
-from dovetail.routing.grid import Axis, GridRouter, Span, Window, band_axis, distance_axis, element_of
+from dovetail.routing.grid import Axis, GridRouter, Span, WindowAxis, band_axis, distance_axis, element_of
 from dovetail.routing.hash import HashRouter, heavy_keys
 from dovetail.routing.one_bucket import OneBucketRouter
 from dovetail.routing.protocol import Router
@@ -90,7 +90,7 @@ def _hash(task: Task) -> Candidate:
 def one_bucket(condition: Condition, tasks: int, rows: tuple[int, int], unique: Side | None) -> Candidate:
     """The router that needs to know nothing of the data."""
     if unique is None:
-        router = OneBucketRouter.shaped(condition, tasks, rows[0], rows[1])
+        router = OneBucketRouter.best_shape(condition, tasks, rows[0], rows[1])
     elif unique is Side.LEFT:
         router = OneBucketRouter(condition, tasks, 1)
     else:
@@ -235,7 +235,7 @@ def _beginnings(task: Task, home: Side, lengths: tuple[float, ...]) -> list[Axis
     axes: list[Axis] = []
     for overlap, longest in zip(_overlaps(task), lengths, strict=True):
         mine, theirs = _intervals(overlap, home)
-        axes.append(Window(home, mine.low, theirs.low, theirs.high, -longest, 0.0))
+        axes.append(WindowAxis(home, mine.low, theirs.low, theirs.high, -longest, 0.0))
     return axes
 
 

@@ -102,7 +102,7 @@ def _measure_routing(task: Task, pairs: _Pairs, router: Router, choice: Choice) 
 
 
 def expected_pairs(task: Task, router: Router) -> Loads:
-    """How many pairs meet in each cell, by as much of the sample as it takes to see enough of them."""
+    """The number of pairs in each cell, by as much of the sample as is needed for enough of them."""
     pairs = _sample_pairs(task)
     seen = len(pairs.rows[0])
     if seen < PAIRS:
@@ -111,7 +111,7 @@ def expected_pairs(task: Task, router: Router) -> Loads:
 
 
 def _loads(task: Task, pairs: _Pairs, router: Router) -> Loads:
-    """The work of each cell: rows that visit it, and pairs that meet in it."""
+    """The load of each cell: its rows and its pairs."""
     rows, met = _estimate_loads(task, pairs, router)
     return rows + met * PAIR
 

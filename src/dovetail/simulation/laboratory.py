@@ -29,7 +29,7 @@ SIDES = {"l": Side.LEFT, "left": Side.LEFT, "r": Side.RIGHT, "right": Side.RIGHT
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """The operator is thrown away and a new one goes on from its snapshot."""
+    """The operator is dropped and a new one is restored from its snapshot."""
 
 
 @dataclass(slots=True)
@@ -76,7 +76,7 @@ def simulate(
     watch: Callable[[JoinOperator], None] | None = None,
     **parameters: Any,
 ) -> Run:
-    """Run an operator on a script and tell which results it emitted, when, and at what cost.
+    """Run an operator on a schedule and report its results, their phase, and the cost.
 
         simulate("diner", left, right, on="l.k = r.k", schedule=[("l", 3), ("stall", 4), ("r", 2), ("end", "l")])
         simulate("miner", {"a": a, "b": b, "c": c}, on="a.k = b.k AND b.k = c.k", schedule=[("a", 3), ("b", 2)])

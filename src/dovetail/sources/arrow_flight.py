@@ -33,7 +33,7 @@ FINAL = (
     pa.ArrowKeyError,
     pa.ArrowNotImplementedError,
 )
-"""Answers that stay the same however often one asks."""
+"""Errors that a retry cannot fix."""
 ANSWER_S = 30.0  # to say what a dataset is
 CHANNEL = [
     ("grpc.use_local_subchannel_pool", 1),  # a new connection tries at once, whatever happened to earlier ones

@@ -1,4 +1,4 @@
-"""The contract between a source and whoever reads it."""
+"""The contract between a source and its reader."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ class Reading(Protocol):
     def __next__(self) -> Piece: ...
 
     def close(self) -> None:
-        """Called from any thread when nobody wants more: a `next` under way should end or fail soon."""
+        """Called from any thread when the reader is closed: a pending `next` should end or fail soon."""
 
 
 @runtime_checkable
 class Source(Protocol):
-    """Rows that arrive by themselves, from somewhere that may stall, break and come back.
+    """Rows from a remote system that may stall, fail and recover.
 
-    What `open` or `next` raise is taken for a break, and the source is opened again at the position of the last piece;
-    a DovetailError says that trying again would not help.
+    An exception of `open` or `next` counts as a failure, and the source is reopened at the position of the last piece;
+    a DovetailError is not retried.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Source(Protocol):
 
 
 class Ranged(Source, Protocol):
-    """A source that can also be read up to a position, so that rows which came before can be had again."""
+    """A source that can also be read up to a position, so that earlier rows can be replayed."""
 
     def open(self, position: Position = None, until: Position = None) -> Reading:
         """Read from a position up to another; without them from the start, or to the end."""

@@ -78,11 +78,11 @@ class BlockStore:
 
     def write(self, batch: pa.RecordBatch, stem: str, zone: tuple[int, int] | None = None) -> Block:
         """Store rows as a new block whose name starts with `stem`."""
-        paged = self.paged(batch.schema, stem)
+        paged = self.open_paged(batch.schema, stem)
         paged.write(batch)
         return paged.close(zone)
 
-    def paged(self, schema: pa.Schema, stem: str) -> PagedBlock:
+    def open_paged(self, schema: pa.Schema, stem: str) -> PagedBlock:
         """A new block whose name starts with `stem`, to be written page by page."""
         path = self.directory / f"{stem}-{uuid.uuid4().hex[:12]}{SUFFIX}"
         return PagedBlock(path, schema, self._durable, self._record_block)

@@ -1,7 +1,7 @@
 """The memory budget of one operator: residents + indexes + input buffer + loaded blocks.
 
-It is counted in bytes of Arrow buffers and index arrays, or in rows where an experiment speaks of rows. Whoever holds
-memory says so under a name; going over the limit is an error at once, never a silent loss.
+It is counted in bytes of Arrow buffers and index arrays, or in rows where an experiment speaks of rows. Holders
+register their memory under a name; exceeding the limit raises at once, and nothing is dropped.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ class ResidentSnapshot:
     def _write_rows(self, held: Held, first: int) -> Block:
         """The rows from the given one on."""
         schema = self._schema.append(pa.field(SERIAL, pa.int64()))
-        paged = self._store.paged(schema, self._stem)
+        paged = self._store.open_paged(schema, self._stem)
         for start in range(first, len(held.serials), PAGE_ROWS):
             page = slice(start, min(start + PAGE_ROWS, len(held.serials)))
             columns = [*held.take(page).columns, pa.array(held.serials[page])]

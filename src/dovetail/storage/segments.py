@@ -1,4 +1,4 @@
-"""Blocks as the durable state of a streaming join: shared by attempts, swept when nobody can need them.
+"""Blocks as the durable state of a streaming join: shared by attempts, removed when no manifest can need them.
 
     <state_dir>/<query>/<join>/<cell>/00000017-l-3f2a….arrow      written while the manifest was at version 16
 
@@ -42,8 +42,8 @@ class SegmentStore(BlockStore):
         self._version = version
         self._stay_mapped = stay_mapped
 
-    def paged(self, schema: pa.Schema, stem: str) -> PagedBlock:
-        return super().paged(schema, f"{self._version:08d}-{stem}")
+    def open_paged(self, schema: pa.Schema, stem: str) -> PagedBlock:
+        return super().open_paged(schema, f"{self._version:08d}-{stem}")
 
     def remove(self, blocks: Iterable[Block]) -> None:
         """Nothing yet: another attempt may start from a manifest that names them."""

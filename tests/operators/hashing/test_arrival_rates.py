@@ -3,13 +3,13 @@ import pytest
 
 from dovetail.core.rows import Side
 from dovetail.kernels.hashing import hash_codes
-from dovetail.operators.hashing.arrival_rates import Arrivals, DistinctKeys
+from dovetail.operators.hashing.arrival_rates import ArrivalRates, DistinctKeys
 
 L, R = Side.LEFT, Side.RIGHT
 
 
 def test_probabilities_are_shares_of_partitions_times_recent_rates() -> None:
-    arrivals = Arrivals(2, decay=0.5, unit_rows=1000)
+    arrivals = ArrivalRates(2, decay=0.5, unit_rows=1000)
     arrivals.record_arrivals(L, np.array([6, 2]))
     arrivals.record_arrivals(R, np.array([1, 1]))
     assert arrivals.probabilities() == pytest.approx(np.array([[0.6, 0.2], [0.1, 0.1]]))
@@ -21,7 +21,7 @@ def test_probabilities_are_shares_of_partitions_times_recent_rates() -> None:
 
 
 def test_a_unit_ends_after_so_many_rows() -> None:
-    arrivals = Arrivals(1, decay=0.0, unit_rows=4)
+    arrivals = ArrivalRates(1, decay=0.0, unit_rows=4)
     for rows in (3, 3):
         arrivals.record_arrivals(L, np.array([rows]))
     arrivals.record_arrivals(R, np.array([4]))  # a unit of its own; nothing of the one before is remembered
@@ -29,7 +29,7 @@ def test_a_unit_ends_after_so_many_rows() -> None:
 
 
 def test_after_a_long_stall_the_last_rates_stand() -> None:
-    arrivals = Arrivals(1, decay=0.0, unit_rows=1000)
+    arrivals = ArrivalRates(1, decay=0.0, unit_rows=1000)
     arrivals.record_arrivals(L, np.array([3]))
     arrivals.record_arrivals(R, np.array([1]))
     for _ in range(3):
@@ -38,7 +38,7 @@ def test_after_a_long_stall_the_last_rates_stand() -> None:
 
 
 def test_a_side_that_has_ended_is_not_expected() -> None:
-    arrivals = Arrivals(2, decay=0.5, unit_rows=10)
+    arrivals = ArrivalRates(2, decay=0.5, unit_rows=10)
     arrivals.record_arrivals(L, np.array([5, 5]))
     arrivals.record_arrivals(R, np.array([5, 5]))
     arrivals.ended[L] = True
@@ -47,7 +47,7 @@ def test_a_side_that_has_ended_is_not_expected() -> None:
 
 
 def test_it_goes_on_from_its_state() -> None:
-    arrivals, again = Arrivals(2), Arrivals(2)
+    arrivals, again = ArrivalRates(2), ArrivalRates(2)
     arrivals.record_arrivals(L, np.array([1000, 500]))
     arrivals.record_arrivals(R, np.array([7, 0]))
     again.restore(arrivals.to_json())

@@ -7,7 +7,7 @@ import pytest
 from dovetail.condition.graph import parse_graph
 from dovetail.matching.links import Coded
 from dovetail.operators.multiway.expansion import FEWEST_PROBES, Hop, Paths, Selectivities
-from dovetail.operators.multiway.expected_results import FULL, Arrivals, KeyCounts
+from dovetail.operators.multiway.expected_results import FULL, ArrivalSketch, KeyCounts
 from dovetail.operators.multiway.residents import Batch
 
 SCHEMAS = {alias: pa.schema([("k", pa.int64()), ("x", pa.int64())]) for alias in "abc"}
@@ -41,7 +41,7 @@ def test_the_sample_is_uniform() -> None:
     attributes = PATHS.attributes["a"]
     early = 0
     for seed in range(40):
-        arrivals = Arrivals(attributes, 4 * 8 * 50, np.random.default_rng(seed))
+        arrivals = ArrivalSketch(attributes, 4 * 8 * 50, np.random.default_rng(seed))
         for start in range(0, 1000, 40):
             codes = np.arange(start, start + 40)
             rows = pa.record_batch([pa.array(codes), pa.array(codes)], SCHEMAS["a"].names)

@@ -25,7 +25,7 @@ from dovetail.storage.residence import met_in_memory
 from dovetail.storage.row_store import RowStore
 
 
-class Step(NamedTuple):
+class BlockStep(NamedTuple):
     """Join these outer blocks with that inner block. Numbers count from 0."""
 
     outer: Side
@@ -36,7 +36,7 @@ class Step(NamedTuple):
         return [self.outer, self.outer_blocks.start, self.outer_blocks.stop, self.inner_block]
 
     @classmethod
-    def from_json(cls, fields: list[int]) -> Step:
+    def from_json(cls, fields: list[int]) -> BlockStep:
         outer, start, stop, inner = fields
         return cls(Side(outer), range(start, stop), inner)
 
@@ -51,7 +51,7 @@ class BlockSchedule:
     next_inner: int = 0
     batch_size: int = 0
 
-    def advance(self, blocks: Callable[[Side], int], most_outer: int) -> Step | None:
+    def advance(self, blocks: Callable[[Side], int], most_outer: int) -> BlockStep | None:
         """The next step, recorded as done; None when every pair of blocks that exist now is done."""
         if self.outer is None:
             self.outer = Side.LEFT if blocks(Side.LEFT) < blocks(Side.RIGHT) else Side.RIGHT
@@ -71,7 +71,7 @@ class BlockSchedule:
                 outer, self._joined_blocks(outer) + self.batch_size
             )  # no blocks to join yet: an empty rectangle grows
         first = self._joined_blocks(outer)
-        step = Step(outer, range(first, first + self.batch_size), self.next_inner)
+        step = BlockStep(outer, range(first, first + self.batch_size), self.next_inner)
         self.next_inner += 1
         if self.next_inner == self._joined_blocks(outer.other):
             self._set(outer, first + self.batch_size)
@@ -139,7 +139,7 @@ class Loaded(NamedTuple):
     stays: list[tuple[int, int, int]]  # (block number, tick of reload, tick of the eviction after it)
 
 
-class Joining(Protocol):
+class BlockJoiner(Protocol):
     """How an operator joins blocks. The result of `prepare` is opaque to the block join."""
 
     extra_row_bytes: int
@@ -162,7 +162,7 @@ class Joining(Protocol):
 
 class BlockWork:
     def __init__(
-        self, joining: Joining, store: BlockStore, budget: Budget, schemas: tuple[pa.Schema, pa.Schema]
+        self, joining: BlockJoiner, store: BlockStore, budget: Budget, schemas: tuple[pa.Schema, pa.Schema]
     ) -> None:
         self.spilled: tuple[list[Spilled], list[Spilled]] = ([], [])
         self.rectangle = BlockSchedule()
@@ -170,7 +170,7 @@ class BlockWork:
         self._store = store
         self._budget = budget
         self._schemas = schemas
-        self._step: Step | None = None  # the open step, how many of its pieces are out,
+        self._step: BlockStep | None = None  # the open step, how many of its pieces are out,
         self._yielded = 0
         self._pieces: Iterator[Matches] | None = None  # and those still to come, if it is loaded
         self._outer: tuple[tuple[Side, range], Loaded] | None = None
@@ -220,7 +220,7 @@ class BlockWork:
 
     def from_json(self, fields: dict[str, Any]) -> None:
         self.rectangle = BlockSchedule.from_json(fields["rectangle"])
-        self._step = None if fields["step"] is None else Step.from_json(fields["step"])
+        self._step = None if fields["step"] is None else BlockStep.from_json(fields["step"])
         self._yielded = fields["yielded"]
         for mine, stored in zip(self.spilled, fields["spilled"], strict=True):
             mine.extend(Spilled.from_json(each) for each in stored)
@@ -254,14 +254,14 @@ class BlockWork:
             rows.append(self._store.read(block))
         return rows.view()
 
-    def _advance(self, most_outer: int) -> Step | None:
+    def _advance(self, most_outer: int) -> BlockStep | None:
         """Open the next step, if there is one."""
         self._step = self.rectangle.advance(lambda side: len(self.spilled[side]), most_outer)
         self._yielded = 0
         self._pieces = None
         return self._step
 
-    def _run(self, step: Step) -> Iterator[Matches]:
+    def _run(self, step: BlockStep) -> Iterator[Matches]:
         """The results of a step, from the first piece that is not out yet."""
         self._budget.hold(LOADED, *self._size(step))
         outer = self._outer_rows(step)
@@ -277,7 +277,7 @@ class BlockWork:
             yield Matches.oriented(step.outer, batches[0], mine, batches[1], theirs)
         yield self._none()  # every step yields at least once
 
-    def _outer_rows(self, step: Step) -> Loaded:
+    def _outer_rows(self, step: BlockStep) -> Loaded:
         """The outer blocks of a step; they stay loaded while inner blocks pass by."""
         wanted = (step.outer, step.outer_blocks)
         if self._outer is None or self._outer[0] != wanted:
@@ -285,7 +285,7 @@ class BlockWork:
             self._outer = (wanted, self.load(*wanted))
         return self._outer[1]
 
-    def _gives_nothing(self, step: Step) -> bool:
+    def _gives_nothing(self, step: BlockStep) -> bool:
         inner = self.spilled[step.outer.other][step.inner_block]
         for number in step.outer_blocks:
             outer = self.spilled[step.outer][number]
@@ -294,7 +294,7 @@ class BlockWork:
                 return False
         return True
 
-    def _size(self, step: Step) -> tuple[int, int]:
+    def _size(self, step: BlockStep) -> tuple[int, int]:
         """The rows and bytes that are loaded during a step."""
         blocks = [self.spilled[step.outer][i].block for i in step.outer_blocks]
         blocks.append(self.spilled[step.outer.other][step.inner_block].block)

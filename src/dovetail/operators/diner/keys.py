@@ -38,7 +38,7 @@ class Keyed(NamedTuple):
     hashes: Words | None
 
 
-class Reach(NamedTuple):
+class CodeReach(NamedTuple):
     """Between which codes the partners of each row are; None is unbounded."""
 
     low: Words | None
@@ -104,21 +104,23 @@ class OrderKeys:
         first, last = (texts[order[place].as_py()].as_py() for place in self._middle(len(texts)))
         self.learned = first[: next((i for i in range(len(first)) if first[i : i + 1] != last[i : i + 1]), len(first))]
 
-    def reach(self, side: Side, codes: Words) -> Reach:
+    def reach(self, side: Side, codes: Words) -> CodeReach:
         """Where the partners of rows of this side are."""
         match self.predicate:
             case Equal():
-                return Reach(codes, codes)
+                return CodeReach(codes, codes)
             case Less(_, operator):
                 forwards = operator if side is Side.LEFT else MIRRORED[operator]
                 closed = forwards in ("<=", ">=") or not is_fixed(self._type)
-                return Reach(codes, None, closed) if forwards in ("<", "<=") else Reach(None, codes, True, closed)
+                return (
+                    CodeReach(codes, None, closed) if forwards in ("<", "<=") else CodeReach(None, codes, True, closed)
+                )
         low, high = closed_bounds(self.predicate)
         if side is Side.LEFT:  # low <= l - r <= high: partners between l - high and l - low
             low, high = -high, -low
         if isinstance(low, int) and isinstance(high, int):
             return _saturating_range(codes, low, high)
-        return Reach(*self._float_range(codes, float(low), float(high), 1.0))
+        return CodeReach(*self._float_range(codes, float(low), float(high), 1.0))
 
     def can_match(self, side: Side, mine: tuple[int, int], theirs: tuple[int, int]) -> bool:
         """Whether rows of this side with codes from mine[0] to mine[1] can have partners with codes in `theirs`."""
@@ -221,11 +223,11 @@ def _is_long_band(predicate: Any) -> bool:
     return isinstance(predicate, Band) and not is_fixed(type_of(predicate.left))
 
 
-def _saturating_range(codes: Words, low: int, high: int) -> Reach:
+def _saturating_range(codes: Words, low: int, high: int) -> CodeReach:
     """The codes from c + low to c + high, cut off at 64 bits; empty where all of them lie beyond."""
     lows, highs = (_add_saturating(codes, amount) for amount in (low, high))
     none = (codes > MOST - low) | (codes < LEAST - high)
-    return Reach(np.where(none, MOST, lows), np.where(none, LEAST, highs))
+    return CodeReach(np.where(none, MOST, lows), np.where(none, LEAST, highs))
 
 
 def _add_saturating(codes: Words, amount: int) -> Words:

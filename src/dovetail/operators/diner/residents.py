@@ -168,7 +168,7 @@ class OrderedSide:
             yield chosen, self._parts[part].view(), self._parts[part].local(positions[chosen])
 
     def gather(self, positions: Rows) -> Iterator[tuple[slice | Rows, pa.RecordBatch, Rows]]:
-        """As `located`; but a few rows of many parts are copied together."""
+        """As `locate`, but a few rows of many parts are copied together."""
         if len(self._parts) < 2 or len(positions) >= WORTH_A_PART * len(self._parts):
             yield from self.locate(positions)
         elif len(positions):

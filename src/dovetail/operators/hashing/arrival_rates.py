@@ -20,7 +20,7 @@ REGISTERS = 256  # of each sketch: an error of about 6 %
 BITS = 8  # of a hash that choose the register
 
 
-class Arrivals:
+class ArrivalRates:
     """A unit is a number of rows of both sides together: an operator sees no clock."""
 
     def __init__(self, partitions: int, decay: float = 0.5, unit_rows: int = 1000) -> None:

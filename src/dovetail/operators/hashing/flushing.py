@@ -69,7 +69,7 @@ class Dropped:
 Counts = NDArray[np.int64]
 
 
-class Held(NamedTuple):
+class ResidentCounts(NamedTuple):
     """What a policy sees. One line per side, one column per partition."""
 
     rows: Counts  # that are resident
@@ -85,7 +85,7 @@ class Victim(NamedTuple):
     rows: int
 
 
-Policy = Callable[[Held, int], list[Victim]]
+Policy = Callable[[ResidentCounts, int], list[Victim]]
 
 
 def policy(name: str, paired: bool = False, acceptable: int | None = None, tolerance: float = 0.25) -> Policy:
@@ -106,11 +106,11 @@ def policy(name: str, paired: bool = False, acceptable: int | None = None, toler
     return choices[name]
 
 
-def flush_all(held: Held, need: int) -> list[Victim]:
+def flush_all(held: ResidentCounts, need: int) -> list[Victim]:
     return [Victim(Side(side), int(j), int(held.rows[side, j])) for side, j in np.argwhere(held.rows)]
 
 
-def optimal_flush(held: Held, need: int) -> list[Victim]:
+def optimal_flush(held: ResidentCounts, need: int) -> list[Victim]:
     """Rows wait for arrivals of the other side: those go first that wait for the least likely ones."""
     victims = []
     for place in np.argsort(held.arrival, axis=None, kind="stable"):
@@ -152,15 +152,15 @@ def _narrow_candidates(candidates: NDArray[np.bool_], wanted: NDArray[np.bool_])
     return both if both.any() else candidates
 
 
-Choose = Callable[[Counts, Held], int]
+Choose = Callable[[Counts, ResidentCounts], int]
 """The place of a partition among the rows that are left: its number, or its place in all of them, line by line."""
 
 
-def _largest(rows: Counts, held: Held) -> int:
+def _largest(rows: Counts, held: ResidentCounts) -> int:
     return int(np.argmax(rows))
 
 
-def _smallest(rows: Counts, held: Held) -> int:
+def _smallest(rows: Counts, held: ResidentCounts) -> int:
     return int(np.argmin(np.where(rows > 0, rows, np.iinfo(np.int64).max)))
 
 
@@ -168,7 +168,7 @@ def _of_pairs(choose: Choose) -> Choose:
     return lambda rows, held: choose(rows.sum(axis=0), held)
 
 
-def _spilled_first(rows: Counts, held: Held) -> int:
+def _spilled_first(rows: Counts, held: ResidentCounts) -> int:
     pairs = rows.sum(axis=0)
     before = (pairs > 0) & (held.spilled.sum(axis=0) > 0)
     return int(np.argmax(before if before.any() else pairs))
@@ -177,7 +177,7 @@ def _spilled_first(rows: Counts, held: Held) -> int:
 def _by_partition(choose: Choose, paired: bool) -> Policy:
     """One partition, or pair of them, after the other, until there are enough rows."""
 
-    def victims(held: Held, need: int) -> Iterator[Victim]:
+    def victims(held: ResidentCounts, need: int) -> Iterator[Victim]:
         rows = held.rows.copy()
         while need > 0 and rows.any():
             place = choose(rows, held)

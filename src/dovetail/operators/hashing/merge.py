@@ -27,19 +27,19 @@ from dovetail.storage.blocks import BlockStore
 LAST = 2**63 - 1  # the largest hash
 
 
-class Loaded(NamedTuple):
+class LoadedRows(NamedTuple):
     """Rows of one side, and the match that each belongs to."""
 
     rows: Stayed
     matches: NDArray[np.int64]
 
 
-Meeting = tuple[Loaded, Loaded]
+Meeting = tuple[LoadedRows, LoadedRows]
 Weigh = Callable[[int, float], float]
 """What a number of rows, of a number of bytes, takes of the budget."""
 
 
-class Merge:
+class PartitionMerge:
     """Matches that are merged. Run `meetings` to its end; then `close` returns the merged match."""
 
     def __init__(
@@ -110,10 +110,10 @@ class Merge:
             cursor.load(int(pages))
         return int(firsts[order[fitting]]) - 1 if fitting < len(order) else LAST
 
-    def _take(self, side: Side, up_to: int) -> list[Loaded]:
+    def _take(self, side: Side, up_to: int) -> list[LoadedRows]:
         return [part for cursor in self._cursors if cursor.side is side for part in cursor.take(up_to)]
 
-    def _write(self, side: Side, parts: list[Loaded]) -> None:
+    def _write(self, side: Side, parts: list[LoadedRows]) -> None:
         if self._writers and parts:
             rows = concat_rows([part.rows for part in parts])
             order = sort_codes(np.ascontiguousarray(rows.hashes)).order
@@ -137,7 +137,7 @@ class Merge:
         for cursor in self._cursors:
             cursor.skip(hash_)
 
-    def _chunks(self, cursors: Sequence[_Cursor], hash_: int, room: float) -> Iterator[Loaded]:
+    def _chunks(self, cursors: Sequence[_Cursor], hash_: int, room: float) -> Iterator[LoadedRows]:
         for cursor in cursors:
             yield from cursor.chunks(hash_, room, self._weigh)
 
@@ -179,7 +179,7 @@ class _Cursor:
             self._parts += [parts[0].slice(skipped, len(parts[0].hashes)), *parts[1:]]
             self._next += pages
 
-    def take(self, up_to: int) -> list[Loaded]:
+    def take(self, up_to: int) -> list[LoadedRows]:
         """The loaded rows whose hashes are not above `up_to`."""
         taken, rest = [], []
         for part in self._parts:
@@ -197,7 +197,7 @@ class _Cursor:
         self._parts = []
         self._next = int(np.searchsorted(self.run.starts, self._taken, side="right")) - 1
 
-    def chunks(self, hash_: int, room: float, weigh: Weigh) -> Iterator[Loaded]:
+    def chunks(self, hash_: int, room: float, weigh: Weigh) -> Iterator[LoadedRows]:
         """The rows of this hash, which is the smallest that is left, in chunks. Nothing stays loaded."""
         stop = self._page_after(hash_)
         page = self._next
@@ -233,11 +233,11 @@ class _Cursor:
     def _read(self, first: int, stop: int) -> list[Stayed]:
         return read_run(self._store, self.run, self._schema, first, stop)
 
-    def _tag_match(self, rows: Stayed) -> Loaded:
-        return Loaded(rows, np.full(len(rows.hashes), self._match))
+    def _tag_match(self, rows: Stayed) -> LoadedRows:
+        return LoadedRows(rows, np.full(len(rows.hashes), self._match))
 
 
-def _concat_loaded(parts: list[Loaded]) -> Loaded:
+def _concat_loaded(parts: list[LoadedRows]) -> LoadedRows:
     if len(parts) == 1:
         return parts[0]
-    return Loaded(concat_rows([part.rows for part in parts]), np.concatenate([part.matches for part in parts]))
+    return LoadedRows(concat_rows([part.rows for part in parts]), np.concatenate([part.matches for part in parts]))

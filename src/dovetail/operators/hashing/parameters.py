@@ -21,7 +21,7 @@ PAGES_OF_A_PARTITION = 4  # of which memory should hold some; otherwise there ar
 ROW_BYTES = 64  # of a row whose size is unknown
 
 
-class Room:
+class HashMemory:
     """Sizes in the unit of the budget."""
 
     def __init__(self, budget: Budget, block_rows: int) -> None:

@@ -86,7 +86,7 @@ class HashRunWriter:
         self._store = store
         self._schema = stayed_schema(schema)
         self._page_rows = page_rows
-        self._paged = store.paged(self._schema, stem)
+        self._paged = store.open_paged(self._schema, stem)
         self._sizes: list[list[int]] = [[]]  # rows of each page of each run
         self._firsts: list[list[int]] = [[]]
         self._held: list[Stayed] = []

@@ -43,7 +43,7 @@ HASH = "__hash"  # the extra column of a frozen run
 FAN = 8  # runs of one size class that are merged into one
 
 
-class _Part:
+class _TablePart:
     """Rows with their table; a new part begins where a row store is full."""
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -57,7 +57,7 @@ class HashSide:
         self.runs: list[Block] = []
         self._schema = schema
         self._blocks = blocks
-        self._parts: list[_Part] = []
+        self._parts: list[_TablePart] = []
         self._mapped: dict[str, tuple[pa.RecordBatch, Hashes]] = {}
 
     @property
@@ -72,7 +72,7 @@ class HashSide:
         if batch.num_rows == 0:
             return
         if not self._parts or not self._parts[-1].rows.fits(batch):
-            self._parts.append(_Part(self._schema))
+            self._parts.append(_TablePart(self._schema))
         part = self._parts[-1]
         part.rows.append(batch)
         part.table.insert(hashes)

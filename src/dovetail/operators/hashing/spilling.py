@@ -25,11 +25,11 @@ from dovetail.condition import matching
 from dovetail.condition.graph import Graph
 from dovetail.condition.render import conjunction
 from dovetail.core.rows import Matches, Side, take_rows
-from dovetail.operators.hashing.arrival_rates import Arrivals, DistinctKeys
+from dovetail.operators.hashing.arrival_rates import ArrivalRates, DistinctKeys
 from dovetail.operators.hashing.cell_keys import axes_of, predicates_with_axes, spilling_keys
-from dovetail.operators.hashing.flushing import Dropped, Held, Policy, Victim, flush_all, policy
-from dovetail.operators.hashing.merge import Loaded, Merge
-from dovetail.operators.hashing.parameters import HashParameters, Room
+from dovetail.operators.hashing.flushing import Dropped, Policy, ResidentCounts, Victim, flush_all, policy
+from dovetail.operators.hashing.merge import LoadedRows, PartitionMerge
+from dovetail.operators.hashing.parameters import HashMemory, HashParameters
 from dovetail.operators.hashing.partitions import Hashes, HashPartitions, Stayed, concat_rows, partitions_of
 from dovetail.operators.hashing.reported_pairs import ReportedPairs
 from dovetail.operators.hashing.runs import HashRun, HashRunWriter, Match, PartitionSnapshot, read_run
@@ -61,7 +61,7 @@ class SpillingHash:
         self._store = workspace.blocks
         self._budget = workspace.budget
         self._counters = workspace.counters
-        self._room = Room(workspace.budget, workspace.block_rows)
+        self._room = HashMemory(workspace.budget, workspace.block_rows)
         self._parameters = p = HashParameters.read({**self.defaults, **workspace.parameters})
         self._policy = policy(p.flush, self.paired, p.acceptable, p.tolerance)
         self._flush_share = self._room.flush_share if p.n_flush is None else p.n_flush
@@ -77,7 +77,7 @@ class SpillingHash:
     def _divide(self, partitions: int) -> None:
         """Start with the given number of empty partitions of each side."""
         self._partitions = partitions
-        self._arrivals = Arrivals(partitions, self._parameters.decay, self._parameters.unit_rows)
+        self._arrivals = ArrivalRates(partitions, self._parameters.decay, self._parameters.unit_rows)
         self._distinct = DistinctKeys(partitions)
         self._ledger = ReportedPairs(partitions)
         self._residents = tuple(HashPartitions(schema, partitions) for schema in self._schemas)
@@ -173,7 +173,7 @@ class SpillingHash:
 
     def _flush(self, need: int, policy: Policy | None = None) -> bool:
         """Spill at least the given number of rows; False if there are none."""
-        held = Held(
+        held = ResidentCounts(
             np.array([side.sizes for side in self._residents]), self._arrivals.probabilities(), self._ledger.spilled
         )
         victims = (policy or self._policy)(held, need)
@@ -310,7 +310,7 @@ class SpillingHash:
         runs = [run for match in chosen for run in match.runs]
         room -= self._kept_back(runs) if written else 0
         writes = max(run.page_rows for run in runs) if written else None
-        merge = Merge(self._store, self._schemas, chosen, room, self._room.weigh, writes)
+        merge = PartitionMerge(self._store, self._schemas, chosen, room, self._room.weigh, writes)
         self._counters.merges += 1
         for left, right in merge.meetings():
             rows, nbytes = merge.held
@@ -356,7 +356,7 @@ class SpillingHash:
                 self._store.remove([block])
 
     def _meet(
-        self, partition: int, left: Stayed, right: Stayed, loaded: tuple[Loaded, Loaded] | None = None
+        self, partition: int, left: Stayed, right: Stayed, loaded: tuple[LoadedRows, LoadedRows] | None = None
     ) -> Iterator[Matches]:
         """The pairs of these rows that are not out yet."""
         table = HashTable()

@@ -28,7 +28,7 @@ Tally = Callable[["Hop", int, int, int], None]
 """Called for every hop with the number of partial results, of rows probed and of pairs found."""
 
 
-class Table(Protocol):
+class ProbeTable(Protocol):
     """Rows of one input that can be probed."""
 
     @property
@@ -108,7 +108,7 @@ class Paths:
         return Check(edge, None, edge.condition.conjuncts)
 
 
-def expand(hops: Sequence[Hop], tables: Mapping[str, Table], partial: Partial, tally: Tally) -> Iterator[Partial]:
+def expand(hops: Sequence[Hop], tables: Mapping[str, ProbeTable], partial: Partial, tally: Tally) -> Iterator[Partial]:
     """All complete results that begin with these partial ones, in pieces of bounded size."""
     if not hops:
         yield partial
@@ -118,7 +118,7 @@ def expand(hops: Sequence[Hop], tables: Mapping[str, Table], partial: Partial, t
         yield from expand(rest, tables, extended, tally)
 
 
-def _one_hop(hop: Hop, tables: Mapping[str, Table], partial: Partial, tally: Tally) -> Iterator[Partial]:
+def _one_hop(hop: Hop, tables: Mapping[str, ProbeTable], partial: Partial, tally: Tally) -> Iterator[Partial]:
     known, new = tables[hop.known], tables[hop.new]
     bounds = hop.link.bounds(hop.known, known.codes(hop.link.attribute(hop.known))[partial[hop.known]])
     index = new.index(hop.link.attribute(hop.new))
@@ -135,7 +135,7 @@ def _one_hop(hop: Hop, tables: Mapping[str, Table], partial: Partial, tally: Tal
     tally(hop, probes, len(new), found)
 
 
-def _check_partial(check: Check, tables: Mapping[str, Table], partial: Partial) -> Partial:
+def _check_partial(check: Check, tables: Mapping[str, ProbeTable], partial: Partial) -> Partial:
     ends = (check.edge.left, check.edge.right)
     if check.equal is not None:
         left, right = (tables[alias].codes(check.equal.attribute(alias))[partial[alias]] for alias in ends)

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from dovetail.core.rows import Rows
 from dovetail.kernels.hashing import hash_codes
 from dovetail.matching.links import Attribute, Codes, Link
-from dovetail.operators.multiway.expansion import Partial, Table
+from dovetail.operators.multiway.expansion import Partial, ProbeTable
 from dovetail.operators.multiway.multiway import Multiway
 from dovetail.operators.multiway.residents import Batch
 
@@ -70,7 +70,7 @@ DECAY = 0.9  # the weight of the past in the rate after a flush
 CODE_BYTES = 8
 
 
-class Arrivals:
+class ArrivalSketch:
     """Takes about `nbytes` for each of the attributes, most of them for counters."""
 
     def __init__(self, attributes: Sequence[Attribute], nbytes: int, rng: np.random.Generator) -> None:
@@ -155,12 +155,12 @@ class ExpectedResultsPolicy:
         attributes = state.paths.attributes
         nbytes = state.set_aside(SHARE) // sum(map(len, attributes.values()))
         rng = np.random.default_rng(seed)
-        self._arrivals = {alias: Arrivals(found, nbytes, rng) for alias, found in attributes.items()}
+        self._arrivals = {alias: ArrivalSketch(found, nbytes, rng) for alias, found in attributes.items()}
 
     def on_arrival(self, alias: str, batch: Batch) -> None:
         self._arrivals[alias].add(batch)
 
-    def on_results(self, rows: Partial, tables: Mapping[str, Table]) -> None:
+    def on_results(self, rows: Partial, tables: Mapping[str, ProbeTable]) -> None:
         """Expected results predict better than past ones."""
 
     def on_kept(self, alias: str, batch: Batch) -> None: ...

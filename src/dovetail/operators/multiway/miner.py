@@ -34,7 +34,7 @@ from dovetail.core.rows import Matches, Rows
 from dovetail.errors import InputError
 from dovetail.matching.links import Attribute
 from dovetail.operators.blockwise.regions import Policy, Regions
-from dovetail.operators.multiway.expansion import Partial, Paths, Selectivities, Table
+from dovetail.operators.multiway.expansion import Partial, Paths, ProbeTable, Selectivities
 from dovetail.operators.multiway.expected_results import ExpectedResultsPolicy
 from dovetail.operators.multiway.multiway import Multiway, MultiwayOperator
 from dovetail.operators.multiway.residents import Batch, Residents
@@ -50,7 +50,7 @@ class BenefitPolicy:
     def on_arrival(self, alias: str, batch: Batch) -> None:
         """Arriving rows carry no information yet."""
 
-    def on_results(self, rows: Partial, tables: Mapping[str, Table]) -> None:
+    def on_results(self, rows: Partial, tables: Mapping[str, ProbeTable]) -> None:
         for alias, taken in rows.items():
             for attribute in self._state.residents[alias].attributes:
                 self.regions[attribute].credit(tables[alias].codes(attribute)[taken])
@@ -106,7 +106,7 @@ class FlushingPolicy(Protocol):
     """Chooses the rows to evict, from the observed results."""
 
     def on_arrival(self, alias: str, batch: Batch) -> None: ...
-    def on_results(self, rows: Partial, tables: Mapping[str, Table]) -> None: ...
+    def on_results(self, rows: Partial, tables: Mapping[str, ProbeTable]) -> None: ...
     def on_kept(self, alias: str, batch: Batch) -> None: ...
     def forgotten(self, alias: str) -> None: ...
     def flush(self) -> bool: ...

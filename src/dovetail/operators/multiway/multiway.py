@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from dovetail.core.rows import Matches, Rows
 from dovetail.matching.links import encode_keys
-from dovetail.operators.multiway.expansion import Hop, Partial, Paths, Table, Tally, expand
+from dovetail.operators.multiway.expansion import Hop, Partial, Paths, ProbeTable, Tally, expand
 from dovetail.operators.multiway.residents import Batch, Flags, Residents, extra_bytes, resident_schema
 from dovetail.operators.multiway.spilled_blocks import SpilledBlocks
 from dovetail.operators.protocol import INNER, TWO_AND_MORE, Manifest, Usage, Workspace
@@ -71,7 +71,7 @@ class Multiway:
             good = self.graph.checked(batches, rows)
             yield rows if good is None else {a: taken[good] for a, taken in rows.items()}
 
-    def tables(self, alias: str, arriving: Batch) -> dict[str, Table]:
+    def tables(self, alias: str, arriving: Batch) -> dict[str, ProbeTable]:
         """What a batch is joined with, and the batch itself."""
         return {**self.residents, alias: arriving}
 

@@ -27,7 +27,7 @@ from dovetail.storage.budget import Budget, Shares
 from dovetail.storage.residence import Ticks
 
 
-class Turn(NamedTuple):
+class OdometerStep(NamedTuple):
     """How an outer batch is joined with the others: the inner inputs from slow to fast, and how many blocks to load of
     each."""
 
@@ -60,7 +60,7 @@ class BlockOdometer:
     loads: list[int] = field(default_factory=list)  # blocks at a time, by input
     places: list[int] = field(default_factory=list)  # the odometer, by input; empty: between two batches
 
-    def advance(self, blocks: Sequence[int], turn: Callable[[int], Turn]) -> Cell | None:
+    def advance(self, blocks: Sequence[int], turn: Callable[[int], OdometerStep]) -> Cell | None:
         """The next step, recorded as done; None when all combinations of blocks that exist now are done."""
         if not self.joined:
             self.outer = min(range(len(blocks)), key=lambda i: blocks[i])
@@ -196,14 +196,14 @@ class SpilledBlocks:
                 return number, cell
         return None
 
-    def _turn(self, outer: int, at_end: bool) -> Turn:
+    def _turn(self, outer: int, at_end: bool) -> OdometerStep:
         """While sources stall, the outer input gets the memory for blocks; at the end, all inputs share it equally."""
         inputs = len(self._aliases)
         order = tuple(self._aliases.index(hop.new) for hop in self._paths.hops(self._aliases[outer]))
         if at_end:
             each = max(1, (self._shares.outer_blocks_at_end + inputs - 1) // inputs)
-            return Turn(order, (each,) * inputs)
-        return Turn(order, tuple(self._shares.outer_blocks if i == outer else 1 for i in range(inputs)))
+            return OdometerStep(order, (each,) * inputs)
+        return OdometerStep(order, tuple(self._shares.outer_blocks if i == outer else 1 for i in range(inputs)))
 
     def _run(self, number: int, cell: Cell) -> Iterator[Matches]:
         outer, *order = (self._aliases[i] for i in cell.order)

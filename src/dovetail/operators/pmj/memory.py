@@ -14,7 +14,7 @@ PLENTY = 2**62
 MOST_PAGE = 1 << 18  # bytes: larger ones hardly save time, and memory could not shrink much
 
 
-class Room(NamedTuple):
+class MergeMemory(NamedTuple):
     """In the unit of the budget."""
 
     groups: int  # that are merged at once
@@ -26,14 +26,14 @@ class Room(NamedTuple):
     largest: int = 0  # page on disk, if it is larger than pages are now
 
 
-def divide(budget: Budget, block_rows: int, fan_in: int, inputs: int = 2, largest: int = 0) -> Room:
+def divide(budget: Budget, block_rows: int, fan_in: int, inputs: int = 2, largest: int = 0) -> MergeMemory:
     """Up to the requested number of runs, fewer where their pages would be too small. A quarter is for the areas.
 
     `largest`: of the pages on disk, which may have been written with more memory.
     """
     limit = budget.limit
     if limit is None:
-        return Room(max(2, fan_in // inputs), PLENTY, PLENTY, PLENTY, PLENTY, 0)
+        return MergeMemory(max(2, fan_in // inputs), PLENTY, PLENTY, PLENTY, PLENTY, 0)
     total = limit - arriving(budget, block_rows)
     if budget.unit == "rows":
         groups = max(2, min(fan_in // inputs, (limit // block_rows - 4) // inputs))
@@ -46,7 +46,7 @@ def divide(budget: Budget, block_rows: int, fan_in: int, inputs: int = 2, larges
     return _with_large_pages(room, inputs, largest)
 
 
-def halve_room(budget: Budget, whole: Room, inputs: int = 2) -> Room | None:
+def halve_room(budget: Budget, whole: MergeMemory, inputs: int = 2) -> MergeMemory | None:
     """The same pages, merged in half of the memory, so that a run can be built at the same time; None if that is too
     little."""
     if budget.limit is None:
@@ -65,28 +65,28 @@ def arriving(budget: Budget, block_rows: int) -> int:
     return block_rows if budget.unit == "rows" else limit // 8
 
 
-def _room(total: int, inputs: int, groups: int, page: int, largest: int = 0) -> Room:
+def _room(total: int, inputs: int, groups: int, page: int, largest: int = 0) -> MergeMemory:
     """A quarter for the areas, an eighth for parts of them that are read from disk, the rest for pages."""
     area = total // 4 // inputs
     spilled = max(page, total // 8 // (inputs - 1))
     waiting = max(page, total - inputs * (area + page - 1) - (inputs - 1) * spilled)
-    return Room(groups, page, waiting, area, spilled, total, largest)
+    return MergeMemory(groups, page, waiting, area, spilled, total, largest)
 
 
-def _fitting(room: Room, inputs: int) -> int:
+def _fitting(room: MergeMemory, inputs: int) -> int:
     """How many groups can be merged at once: a page is loaded while less than one of each run is left over."""
     page = max(room.page, room.largest)
     return (room.waiting - page) // (inputs * max(1, page - 1))
 
 
-def _with_large_pages(room: Room, inputs: int, largest: int) -> Room:
+def _with_large_pages(room: MergeMemory, inputs: int, largest: int) -> MergeMemory:
     if largest <= room.page:
         return room
     room = room._replace(largest=largest)
     return room._replace(groups=max(2, min(room.groups, _fitting(room, inputs))))
 
 
-def refuse_large_pages(room: Room, inputs: int, budget: Budget) -> None:
+def refuse_large_pages(room: MergeMemory, inputs: int, budget: Budget) -> None:
     """Raise where not even two groups can be merged."""
     if room.largest and _fitting(room, inputs) < 2:
         raise BudgetError(

@@ -21,8 +21,8 @@ import numpy as np
 
 from dovetail.core.rows import Side
 from dovetail.kernels.sorting import sort_codes
-from dovetail.operators.pmj.memory import Room
-from dovetail.operators.pmj.runs import Items, Pages, Run, RunGroup, RunWriter, Zone, concat_items, nothing
+from dovetail.operators.pmj.memory import MergeMemory
+from dovetail.operators.pmj.runs import Items, Pages, RunGroup, RunWriter, SweepRun, Zone, concat_items, nothing
 from dovetail.storage.blocks import Block
 from dovetail.storage.budget import Budget
 
@@ -151,7 +151,7 @@ class Merge:
         pages: Pages,
         budget: Budget,
         groups: Sequence[RunGroup],
-        room: Room,
+        room: MergeMemory,
         *,
         writes: bool,
         needed: Needed = _all,
@@ -180,7 +180,7 @@ class Merge:
         self._unread = [sum(len(group.runs[number].zones) for group in groups) for number in self._inputs]
         self.areas = tuple(SweepArea(pages, number, room.area, room.spilled) for number in self._inputs)
         self._writers = tuple(RunWriter(pages, number, room.page) for number in self._inputs)
-        self._written: list[list[Run]] = [[] for _ in self._inputs]
+        self._written: list[list[SweepRun]] = [[] for _ in self._inputs]
         self.merged: RunGroup | None = None
 
     @property
@@ -204,7 +204,7 @@ class Merge:
         if not self.in_step and self._loaded == len(self._entries) and not self._waiting:
             if self._writes:
                 self._finish_writing()
-                self.merged = RunGroup(tuple(Run.concat(parts) for parts in self._written), self.arrived)
+                self.merged = RunGroup(tuple(SweepRun.concat(parts) for parts in self._written), self.arrived)
             self._budget.release(HELD)
             return None
         if not self.in_step:
@@ -349,14 +349,14 @@ class Merge:
     @classmethod
     def from_json(cls, pages: Pages, budget: Budget, fields: Mapping[str, Any], needed: Needed = _all) -> Merge:
         groups = [RunGroup.from_json(group) for group in fields["groups"]]
-        merge = cls(pages, budget, groups, Room(*fields["room"]), writes=fields["writes"], needed=needed)
+        merge = cls(pages, budget, groups, MergeMemory(*fields["room"]), writes=fields["writes"], needed=needed)
         merge._loaded, merge._allowed, merge.in_step = fields["loaded"], fields["allowed"], fields["in_step"]
         for entry in merge._entries[: merge._loaded]:
             merge._unread[entry.number] -= 1
         merge._asleep = [(place, first) for place, first in fields["asleep"]]
         for area, state in zip(merge.areas, fields["areas"], strict=True):
             area.restore(state)
-        merge._written = [[Run.from_json(part) for part in parts] for parts in fields["written"]]
+        merge._written = [[SweepRun.from_json(part) for part in parts] for parts in fields["written"]]
         return merge
 
 

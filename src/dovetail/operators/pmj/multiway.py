@@ -36,11 +36,11 @@ from dovetail.core.rows import Matches, slices
 from dovetail.kernels.band import SINGLE_STEP, code_floats
 from dovetail.kernels.sorting import sort_codes
 from dovetail.matching.links import MOST, Attribute, Codes, Link, encode_keys, links_of
-from dovetail.operators.multiway.expansion import Hop, Paths, Table, expand
+from dovetail.operators.multiway.expansion import Hop, Paths, ProbeTable, expand
 from dovetail.operators.multiway.residents import Batch, Residents, resident_schema
 from dovetail.operators.pmj.memory import arriving
 from dovetail.operators.pmj.merge import Merge
-from dovetail.operators.pmj.runs import Items, Pages, Run, RunGroup, RunWriter
+from dovetail.operators.pmj.runs import Items, Pages, RunGroup, RunWriter, SweepRun
 from dovetail.operators.pmj.scheduler import MergeScheduler
 from dovetail.operators.protocol import INNER, TWO_AND_MORE, Approach, Manifest, Parameters, Usage, Workspace
 from dovetail.storage.blocks import Block
@@ -133,7 +133,7 @@ class MultiPmj:
         schemas = {a: resident_schema(workspace.graph.schemas[a], self._paths.attributes[a]) for a in self._aliases}
         self._pages = Pages(workspace.blocks, workspace.budget, schemas)
         self._residents = self._empty()
-        meets = _Meets(workspace.graph, self._paths, self._tally)
+        meets = _GroupCallbacks(workspace.graph, self._paths, self._tally)
         self._merging: MergeScheduler[Matches] = MergeScheduler(workspace, meets, self._pages)
         self._version = 0
 
@@ -159,7 +159,7 @@ class MultiPmj:
         if not self._fits(0, rows) or not self._residents[alias].fits(rows):
             self._close_run()
         self._counters.probes += len(rows)
-        tables: dict[str, Table] = {**self._residents, alias: rows}
+        tables: dict[str, ProbeTable] = {**self._residents, alias: rows}
         if all(len(table) for table in tables.values()):
             batches = {a: table.batch for a, table in tables.items()}
             for found in expand(self._paths.hops(alias), tables, {alias: np.arange(len(rows))}, self._tally):
@@ -232,7 +232,7 @@ class MultiPmj:
             self._residents = self._empty()
             self._hold()
 
-    def _write_run(self, number: int, page: int) -> Run:
+    def _write_run(self, number: int, page: int) -> SweepRun:
         alias = self._aliases[number]
         rows = self._residents[alias]
         starts = rows.codes(self._reach.attributes[alias])
@@ -271,7 +271,7 @@ class MultiPmj:
         self._budget.hold("residents", *self._size())
 
 
-class _Meets:
+class _GroupCallbacks:
     """The results of rows of several inputs that are joined in merges."""
 
     repeats = False

@@ -97,7 +97,7 @@ class Zone(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SweepRun:
     """Pages of one input in sweep order; a run without rows has no blocks."""
 
     blocks: tuple[Block, ...] = ()
@@ -105,7 +105,7 @@ class Run:
     zones: tuple[Zone, ...] = ()  # of all pages
 
     @classmethod
-    def concat(cls, parts: Sequence[Run]) -> Run:
+    def concat(cls, parts: Sequence[SweepRun]) -> SweepRun:
         """Runs that follow each other, as one."""
         blocks, pages, zones = zip(*((part.blocks, part.pages, part.zones) for part in parts), strict=True)
         return cls(sum(blocks, ()), sum(pages, ()), sum(zones, ()))
@@ -121,7 +121,7 @@ class Run:
         return {"blocks": [block.to_json() for block in self.blocks], "pages": self.pages, "zones": self.zones}
 
     @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> Run:
+    def from_json(cls, fields: Mapping[str, Any]) -> SweepRun:
         blocks = tuple(Block.from_json(block) for block in fields["blocks"])
         return cls(blocks, tuple(fields["pages"]), tuple(Zone(*zone) for zone in fields["zones"]))
 
@@ -129,7 +129,7 @@ class Run:
 class RunGroup(NamedTuple):
     """A run of each input. Results all of whose rows are from one group have been found."""
 
-    runs: tuple[Run, ...]
+    runs: tuple[SweepRun, ...]
     arrived: tuple[int, ...]  # rows of each input, with those that match nothing and were not kept
 
     def to_json(self) -> dict[str, Any]:
@@ -137,7 +137,7 @@ class RunGroup(NamedTuple):
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> RunGroup:
-        return cls(tuple(Run.from_json(run) for run in fields["runs"]), tuple(fields["arrived"]))
+        return cls(tuple(SweepRun.from_json(run) for run in fields["runs"]), tuple(fields["arrived"]))
 
     @property
     def blocks(self) -> list[Block]:
@@ -164,7 +164,7 @@ class Pages:
     def size(self, items: Items) -> int:
         return self.measure(items.size, items.nbytes)
 
-    def read(self, number: int, run: Run, page: int, source: int) -> Items:
+    def read(self, number: int, run: SweepRun, page: int, source: int) -> Items:
         """The rows of a page of a run of that input; `source` says which of the merged runs it is."""
         block, place = run.place(page)
         [whole] = self.store.read_pages(block, place, place + 1)
@@ -248,20 +248,20 @@ class RunWriter:
         for piece in self._pages.cut(items, self._most):
             self._write(piece)
 
-    def finish(self) -> Run:
+    def finish(self) -> SweepRun:
         """What was written since the last time."""
         if self.waiting is not None:
             self._write(self.waiting)
             self.waiting = None
         if self._block is None:
-            return Run()
-        run = Run((self._block.close(),), (len(self._zones),), tuple(self._zones))
+            return SweepRun()
+        run = SweepRun((self._block.close(),), (len(self._zones),), tuple(self._zones))
         self._block, self._zones = None, []
         return run
 
     def _write(self, page: Items) -> None:
         batch = with_columns(page)
         if self._block is None:
-            self._block = self._pages.store.paged(batch.schema, self._pages.names[self._number])
+            self._block = self._pages.store.open_paged(batch.schema, self._pages.names[self._number])
         self._block.write(batch)
         self._zones.append(_zone(page))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from dovetail.errors import InputError
-from dovetail.operators.pmj.memory import Room, arriving, divide, halve_room, refuse_large_pages
+from dovetail.operators.pmj.memory import MergeMemory, arriving, divide, halve_room, refuse_large_pages
 from dovetail.operators.pmj.merge import Merge
 from dovetail.operators.pmj.runs import Items, Pages, RunGroup
 from dovetail.operators.protocol import Workspace
@@ -92,7 +92,7 @@ class MergeScheduler(Generic[R]):
         self._open: _Open[R] | None = None
 
     @property
-    def room(self) -> Room:
+    def room(self) -> MergeMemory:
         """Of a merge with all of the memory; it also says how large pages are."""
         return self._divide(self._budget)
 
@@ -102,12 +102,12 @@ class MergeScheduler(Generic[R]):
         refuse_large_pages(self._divide(budget), len(self._pages.names), budget)
         self.limit = limit
 
-    def _divide(self, budget: Budget) -> Room:
+    def _divide(self, budget: Budget) -> MergeMemory:
         zones = [zone for group in self.groups for run in group.runs for zone in run.zones]
         largest = max((self._budget.measure(zone.rows, zone.nbytes) for zone in zones), default=0)
         return divide(budget, self._block_rows, self._fan_in, len(self._pages.names), largest)
 
-    def _half_room(self) -> Room | None:
+    def _half_room(self) -> MergeMemory | None:
         return halve_room(self._budget, self.room, len(self._pages.names))
 
     @property
@@ -221,7 +221,7 @@ class MergeScheduler(Generic[R]):
             yield from self._run_merge(self._merge(self.groups, self.room, writes=False), joins=True, last=True)
         self.groups = []
 
-    def _merge(self, group: list[RunGroup], room: Room, *, writes: bool) -> Merge:
+    def _merge(self, group: list[RunGroup], room: MergeMemory, *, writes: bool) -> Merge:
         return Merge(self._pages, self._budget, group, room, writes=writes, needed=self._meets.select_needed)
 
     def _run_merge(self, merge: Merge, *, joins: bool, last: bool) -> Iterator[R]:

@@ -115,7 +115,7 @@ def _plan_requested(
             f"algorithm='diag' on Spark needs files that the driver and all workers share: {NOT_REACHED}. Put "
             f"them where all mount them under the same path, or use algorithm='auto'."
         )
-    wish = Wish.of(share=options.share, one=options.one, tables=options.tables)
+    wish = Wish.from_options(share=options.share, one=options.one, tables=options.tables)
     look = measured_by(spark, _slices(bound, options))
     plan = plan_diagonal(_looked_up(bound), how, scans, wish, _for_window(memory_bytes), measure=look)
     return _in_slices(plan, bound, scans, memory_bytes, options), ()

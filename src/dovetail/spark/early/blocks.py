@@ -1,4 +1,4 @@
-"""Rows of both sides in files, each row once, ready to meet in any cell of a router.
+"""Rows of both sides in files, each row once, to be joined in any cell of a router.
 
     rows --route--> by the set of cells that they visit --> a block for each set, with its cells
 
@@ -122,7 +122,7 @@ class _Writing:
     def _write(self) -> None:
         for cells, batches in self._waiting.items():
             if cells not in self._open:
-                self._open[cells] = self._store.paged(self._schema, self._stem)
+                self._open[cells] = self._store.open_paged(self._schema, self._stem)
             self._open[cells].write(pa.concat_batches(batches))
         self._waiting, self._bytes = {}, 0
 

@@ -24,7 +24,7 @@ FETCHED_BYTES = 1 << 24  # by a task
 T = TypeVar("T")
 
 
-class Pages(NamedTuple):
+class BlockPages(NamedTuple):
     """The pages of a block from one of them on."""
 
     owner: int  # whoever wants them
@@ -49,7 +49,7 @@ class WaveFiles:
         if self._shared.is_seen or not soon:
             self.flush()
 
-    def pages(self, wanted: Sequence[Pages]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    def pages(self, wanted: Sequence[BlockPages]) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Page after page, each with its owner."""
         if self._shared.is_seen:
             for owner, block, first in wanted:
@@ -102,14 +102,14 @@ def _read(path: Path) -> str | None:
     return path.read_text() if path.exists() else None
 
 
-def _fetch(directory: Path, wanted: Sequence[Pages]) -> tuple[list[tuple[int, bytes]], list[Pages]]:
+def _fetch(directory: Path, wanted: Sequence[BlockPages]) -> tuple[list[tuple[int, bytes]], list[BlockPages]]:
     """Some pages, and what is left to fetch."""
     store, size = BlockStore(directory), 0
     found: list[tuple[int, bytes]] = []
     for number, (owner, block, first) in enumerate(wanted):
         for page in range(first, store.pages(block)):
             if size >= FETCHED_BYTES:
-                return found, [Pages(owner, block, page), *wanted[number + 1 :]]
+                return found, [BlockPages(owner, block, page), *wanted[number + 1 :]]
             payload = to_bytes(store.read_pages(block, page, page + 1)[0]).to_pybytes()
             found.append((owner, payload))
             size += len(payload)

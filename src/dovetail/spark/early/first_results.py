@@ -1,4 +1,4 @@
-"""The first results of a progressive join: a few rows meet the whole other side, before anything is written.
+"""The first results of a progressive join: a sample of rows, joined with the whole other side.
 
     larger side   --by a hash of their contents--> scouts, few and at random
     other side    --every task joins its rows with the scouts--> results

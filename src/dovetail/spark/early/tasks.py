@@ -55,7 +55,7 @@ class WaveWork:
 def _write_results(store: BlockStore, results: Iterator[pa.RecordBatch]) -> dict[str, Any]:
     paged, matches = None, 0
     for batch in results:
-        paged = paged or store.paged(batch.schema, "results")
+        paged = paged or store.open_paged(batch.schema, "results")
         paged.write(batch)
         matches += batch.num_rows
     block = None if paged is None else json.dumps(paged.close().to_json())

@@ -1,4 +1,4 @@
-"""Early results from tables at rest: small jobs, the promising first, with an estimate after each of them.
+"""Early results from tables at rest: small jobs, the most productive first, with an estimate after each.
 
     scouts    a few rows and all that match them, at once (first_results.py)
     blocks    all other rows, once, in files; which cells read which (blocks.py)
@@ -45,7 +45,7 @@ from dovetail.routing.protocol import Router
 from dovetail.spark.batch.tables import in_fixed_order, shuffle_partitions
 from dovetail.spark.diag.join import plan_early_diagonal, progressive_diagonal
 from dovetail.spark.early.blocks import write_blocks
-from dovetail.spark.early.files import Pages, WaveFiles
+from dovetail.spark.early.files import BlockPages, WaveFiles
 from dovetail.spark.early.first_results import FirstResults, send_scouts
 from dovetail.spark.early.log import Drawn, WaveLog
 from dovetail.spark.early.stop_rule import Until
@@ -332,7 +332,7 @@ class _Waves:
         for given in log.given:
             _drop_taken(files, given)
         wanted = [
-            Pages(i, Block.from_json(given.block), given.handed_out)
+            BlockPages(i, Block.from_json(given.block), given.handed_out)
             for i, given in enumerate(log.given)
             if given.block is not None
         ]

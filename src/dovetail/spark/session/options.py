@@ -23,7 +23,7 @@ class Options:
     state_dir: str | None = None  # streams: where segments are kept; must outlive restarts
     metrics: str = "dovetail"  # streams: the name of our figures in observedMetrics of the query's progress
     end: str | tuple[str, str] | None = (
-        None  # streams: SQL that tells the row that ends a side; or "source", "available"
+        None  # streams: a SQL predicate for the end-of-stream row; or "source", "available"
     )
 
     share: float | None = None  # diag: the window as a share of the side with the key; None: from a sample
@@ -62,7 +62,7 @@ class Options:
 
 
 def check_told(ends: str, columns: Sequence[str], which: str) -> None:
-    """See that a source that is to tell its end does so."""
+    """Check that the sources mark their end of stream."""
     if ends == END and END not in columns:
         raise InputError(
             f"end={SOURCE!r} needs streams of dovetail-flight or dovetail-postgresql that were read with "

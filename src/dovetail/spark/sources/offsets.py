@@ -1,4 +1,4 @@
-"""How far a stream has come, as Spark keeps it in the checkpoint: JSON, of simple values."""
+"""The position of a stream, as Spark keeps it in the checkpoint: JSON of simple values."""
 
 from __future__ import annotations
 

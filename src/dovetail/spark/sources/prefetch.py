@@ -1,11 +1,11 @@
-"""Rows that have come from a source and wait for Spark, read by a thread of its own.
+"""Rows prefetched from a source for Spark, by a separate thread.
 
     source --thread--> │ piece │ piece │ piece │     latest(start): how far a micro-batch after `start` can go
                        └ start        latest ┘       between(start, latest): its rows
 
-Asking never waits for the source: a stall of one source is not one of the query. A full line makes the thread wait, so
-that a source is not read faster than it is joined. What was asked for may be asked for again; it is forgotten when
-Spark goes on from there.
+Requests never wait for the source: a stalled source does not stall the query. A full buffer blocks the thread
+(backpressure), so that a source is not read faster than it is joined. A range may be requested again until Spark has
+moved past it; then it is dropped.
 """
 
 from __future__ import annotations

@@ -38,10 +38,10 @@ class RemoteFormat(DataSource):
         super().__init__(options)
         check_names(options, (*self.OPTIONS, *COMMON), self.PREFIX)
         self.settings = Settings.read(options)
-        self.source = self.connected(options)
+        self.source = self.open_source(options)
 
     @abstractmethod
-    def connected(self, options: MutableMapping[str, str]) -> Ranged:
+    def open_source(self, options: MutableMapping[str, str]) -> Ranged:
         """The source, which has told its schema."""
 
     @abstractmethod
@@ -91,7 +91,7 @@ class _Range(InputPartition):
 
 
 class _Rows(InputPartition):
-    """Rows that have come."""
+    """Rows that have arrived."""
 
     def __init__(self, batches: list[pa.RecordBatch], ended: bool) -> None:
         sink = pa.BufferOutputStream()
@@ -178,7 +178,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return PrefetchBuffer(reader, start, until, None if self._only_now else remote.poll_s)
 
     def _again(self, wanted: _Range) -> Iterator[pa.RecordBatch]:
-        """Rows that came before a restart."""
+        """Rows of before a restart."""
         rows = 0
         if wanted.rows:
             for batch in self._remote.read(wanted.start, wanted.until):
