@@ -281,14 +281,14 @@ TABLE = pa.table(
 @pytest.mark.parametrize(
     ("aggregates", "by", "error", "says"),
     [
-        ({}, None, InputError, "no aggregate is asked for"),
+        ({}, None, InputError, "there is no aggregate"),
         (["count(*)"], None, InputError, "a dict of names and SQL"),
         ({"n": 5}, None, InputError, "got 'n': 5"),
         ({"n": " "}, None, ConditionError, "aggregate 'n' is empty"),
         ({"n": "sum(l.k"}, None, ConditionError, "cannot read the aggregate"),
-        ({"n": "median(l.k)"}, None, ConditionError, "not an aggregate that is known here"),
-        ({"n": "foo(l.k)"}, None, ConditionError, "not an aggregate that is known here"),
-        ({"n": "l.k"}, None, ConditionError, "not an aggregate that is known here"),
+        ({"n": "median(l.k)"}, None, ConditionError, "unknown aggregate"),
+        ({"n": "foo(l.k)"}, None, ConditionError, "unknown aggregate"),
+        ({"n": "l.k"}, None, ConditionError, "unknown aggregate"),
         ({"n": "sum(l.k) + 1"}, None, ConditionError, "not a single aggregate"),
         ({"n": "sum(l.k) AS n"}, None, ConditionError, "leave out AS"),
         ({"n": "sum(l.k) OVER ()"}, None, ConditionError, "not a single aggregate"),

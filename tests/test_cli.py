@@ -43,7 +43,7 @@ def test_overwriting_leaves_other_files_alone(inputs: list[object], tmp_path: Pa
     request = ["join", *inputs, "--on", "l.id = r.id", "--out", tmp_path, "--in-process", "--overwrite", *live]
     run = dovetail(*request)
     assert run.returncode == 2
-    assert "no result of a join: a.parquet, b.parquet." in run.stderr
+    assert "not results of a join: a.parquet, b.parquet." in run.stderr
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 

@@ -46,7 +46,7 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
         for _ in range(60):
             clock[0] += 0.5
             arrived = sum(sender.sent for sender in both) - scene.joined
-            scene.found(10, arrived)
+            scene.record_results(10, arrived)
             scene.look()
         yield scene
 
@@ -64,7 +64,7 @@ def test_a_silence_begins_when_spark_has_caught_up(monkeypatch: pytest.MonkeyPat
         assert scene.phase == "arriving"
         assert scene.elapsed == 20.0
         assert start <= both[0].rows.elapsed() < start + 1
-        scene.found(0, sum(sender.sent for sender in both))
+        scene.record_results(0, sum(sender.sent for sender in both))
         scene.look()
         assert scene.phase == "silent"
         clock[0] += end - start + 1
@@ -98,7 +98,7 @@ def test_every_frame_fits_and_has_the_same_height(scene: Scene, width: int, phas
 def test_the_comparison_reads_off_both_runs(scene: Scene) -> None:
     table = "\n".join(drawn(demo.side_by_side([scene, scene]), 80))
     end = silences(ORDERS, PAYMENTS)[0][1]
-    assert "at the end of silence 2" in table
+    assert "at the end of stall 2" in table
     assert f"{scene.results_at(end):,}" in table
     assert "complete after" in table
 

@@ -161,6 +161,16 @@ def test_a_sample_of_rows_of_which_only_nested_columns_are_read(on: str) -> None
     assert steps[-1].results == dovetail.count(table, table, on)
 
 
+@pytest.mark.parametrize("digits", [1, 9, 18, 19, 38, 76])
+@pytest.mark.parametrize("on", ["l.v = r.v", "l.v < r.v"])
+def test_lists_of_structs_of_decimals_in_an_empty_table(on: str, digits: int) -> None:
+    type_ = pa.decimal128(digits, 1) if digits <= 38 else pa.decimal256(digits, 1)
+    rows = pa.table({"i": [0], "v": pa.array([[{"n": 0}]], pa.list_(pa.struct([("n", type_)])))})
+    for left, right in ((rows, rows.slice(1)), (rows.slice(1), rows), (rows.schema.empty_table(),) * 2):
+        assert dovetail.join(left, right, on).num_rows == 0
+        assert dovetail.join(left, right, on, "full").num_rows == len(left) + len(right)
+
+
 def test_a_polars_frame_is_joined_on_its_lists() -> None:
     polars = pytest.importorskip("polars")
     left = polars.DataFrame({"i": [0, 1, 2], "v": [["a", None], ["b"], None]})

@@ -88,12 +88,12 @@ def test_rows_that_meet_early_give_results_early() -> None:
         ),
         ({"algorithm": "shj", "n_flush": 0.1}, InputError, "n_flush: not a parameter .* There are none"),
         ({"algorithm": "rpj", "n_flush": "much"}, InputError, "n_flush must be float | None; got 'much'"),
-        ({"algorithm": "rpj", "n_flush": 2}, InputError, "must lie between 0 and 1"),
+        ({"algorithm": "rpj", "n_flush": 2}, InputError, "must be between 0 and 1"),
         ({"algorithm": "pmj", "fan_in": 2}, InputError, "fan_in must be at least 4"),
         ({"algorithm": "diner", "regions": 1}, InputError, "regions must be at least 2"),
         ({"algorithm": "diner", "regions": True}, InputError, "regions must be int; got True"),
         ({"n_flush": 0.1}, InputError, "n_flush: not an option .* algorithm='pmj'"),
-        ({"algorithm": "rpj", "how": "left"}, PlanError, "algorithm='rpj' gives inner joins only; pmj and spo"),
+        ({"algorithm": "rpj", "how": "left"}, PlanError, "algorithm='rpj' supports inner joins only; pmj and spo"),
         ({"how": "sideways"}, InputError, "how must be one of"),
     ],
 )
@@ -131,7 +131,7 @@ def test_memory_grows_and_shrinks_while_it_runs() -> None:
         steps.memory("1KB")  # type: ignore[attr-defined]
     with pytest.raises(InputError, match="memory must be"):
         steps.memory("lots")  # type: ignore[attr-defined]
-    with pytest.raises(PlanError, match="shj keeps the memory"):
+    with pytest.raises(PlanError, match="the memory of shj is fixed"):
         dovetail.progressive(LEFT, RIGHT, "l.k = r.k", algorithm="shj").memory("1MB")  # type: ignore[attr-defined]
 
 

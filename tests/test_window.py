@@ -34,11 +34,11 @@ def test_windows_of_time(time: Any) -> None:
         ({"rows": 10, "scope": "each"}, "scope is"),
         ({"rows": 10, "delay": "1 hour"}, "delay is for windows of time"),
         ({"rows": 10, "idle": "1 hour"}, "idle is for windows of time"),
-        ({"time": "1 hour", "on": "ts", "idle": "0 seconds"}, "longer than nothing"),
+        ({"time": "1 hour", "on": "ts", "idle": "0 seconds"}, "longer than 0"),
         ({"time": "1 hour"}, "on='ts'"),
         ({"time": "soon", "on": "ts"}, "such as '10 minutes'"),
         ({"time": "5 parsecs", "on": "ts"}, "such as '10 minutes'"),
-        ({"time": timedelta(0), "on": "ts"}, "longer than nothing"),
+        ({"time": timedelta(0), "on": "ts"}, "longer than 0"),
         ({"time": 60, "on": "ts"}, "such as '10 minutes'"),
     ],
 )

@@ -60,14 +60,14 @@ def waiting_rows(setting: Setting, memory_rows: int, block_rows: int, hand_over:
         while joined < len(due):
             waiting = int(np.searchsorted(due, now, "right")) - joined
             seen.most_rows = max(seen.most_rows, waiting)
-            before = costs.of(counters)
+            before = costs.total_cost(counters)
             if waiting:
                 row = int(places[joined])
                 arrival = Arrival(int(inputs[joined]), batches[inputs[joined]].slice(row, 1))
                 for _ in driver.handle(arrival):
                     pass
                 joined += 1
-                now += costs.of(counters) - before
+                now += costs.total_cost(counters) - before
             elif due[joined] - now <= WAIT_S:
                 now = float(due[joined])
             else:
@@ -76,9 +76,9 @@ def waiting_rows(setting: Setting, memory_rows: int, block_rows: int, hand_over:
                     seen.reactive_results += tuples.size
                     seen.steps += 1
                     seen.most_pages_in_a_step = max(seen.most_pages_in_a_step, pages() - read)
-                    came = np.searchsorted(due, [now, started + costs.of(counters) - before], "right")
+                    came = np.searchsorted(due, [now, started + costs.total_cost(counters) - before], "right")
                     seen.most_rows_in_a_step = max(seen.most_rows_in_a_step, int(came[1] - came[0]))
-                    now, read = started + costs.of(counters) - before, pages()
+                    now, read = started + costs.total_cost(counters) - before, pages()
                     if int(came[1]) - joined > hand_over:
                         break
                 else:

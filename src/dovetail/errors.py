@@ -20,7 +20,7 @@ class PlanError(DovetailError):
 
 
 class BudgetError(DovetailError):
-    """The memory budget is too small for what was asked."""
+    """The memory budget is too small for the join."""
 
 
 class StateError(DovetailError):

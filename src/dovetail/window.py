@@ -1,7 +1,7 @@
 """Windows over streams: which rows can still match.
 
 A pair is a result if and only if both rows are in the window when the later one arrives, in the order of arrival that
-was fixed once. The slide never changes that: it is how many rows are forgotten together.
+was fixed once. The slide does not affect results: it is how many rows expire together.
 """
 
 from __future__ import annotations
@@ -97,11 +97,11 @@ def window(
     """The last `rows` rows of both streams together (or of each, with scope="per_stream"), or the last `time`.
 
     A window by time names its event-time column, or one of each side: on="ts", on=("sent", "received"). Durations are
-    timedeltas or text such as "10 minutes". Whole slides are forgotten together; it is a tenth of the window, unless
-    one is given. A row that is more than `delay` behind the newest one of earlier micro-batches is late; by default
-    that is the delay of the inputs' watermarks, or a slide where they have none. Event time stands still while nothing
-    arrives; with `idle`, it goes on by the clock after that long, so that rows without a partner do not have to wait
-    for the next row. A query with timers does not end by itself, not even with trigger(availableNow=True).
+    timedeltas or text such as "10 minutes". Whole slides expire together; the default is a tenth of the window. A row
+    that is more than `delay` behind the newest one of earlier micro-batches is late; by default that is the delay of
+    the inputs' watermarks, or a slide where they have none. Event time does not advance while the inputs are idle; with
+    `idle`, it follows the clock after that time, so that rows without a partner are emitted without further input. A
+    query with timers does not end by itself, not even with trigger(availableNow=True).
     """
     if (rows is None) == (time is None):
         raise InputError("a window is of rows or of time: give one of rows=… and time=….")
@@ -150,5 +150,5 @@ def microseconds(duration: object, least: int = 1) -> int:
             raise InputError(f"a duration is a timedelta or text such as '10 minutes'; got {duration!r}.")
         length = int(found[1]) * unit
     if length < least:
-        raise InputError(f"a window must be longer than nothing; got {duration!r}.")
+        raise InputError(f"a window must be longer than 0; got {duration!r}.")
     return length

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dovetail.aggregates.limbs import MASK, carried, decimals, fits, split
+from dovetail.aggregates.limbs import MASK, decimals, fits, propagate_carries, split
 
 TYPES = [pa.int8(), pa.int32(), pa.int64(), pa.uint16(), pa.uint64(), pa.decimal128(18, 3), pa.decimal128(38, 0)]
 WIDE = Context(prec=60)
@@ -44,7 +44,7 @@ def test_splits_and_carries_keep_the_value(type_: pa.DataType, times: int) -> No
     assert fits(limbs, times)
     assert [value(limbs, row) for row in range(50)] == [n or 0 for n in numbers]
     many = [limb * times for limb in limbs]
-    tidy = carried(many)
+    tidy = propagate_carries(many)
     assert [value(tidy, row) for row in range(50)] == [(n or 0) * times for n in numbers]
     assert all((limb >= 0).all() and (limb <= MASK).all() for limb in tidy[:-1])
 

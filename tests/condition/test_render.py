@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from tests.condition.schemas import LEFT, RIGHT
 
-from dovetail.condition import Call, Column, Expression, Literal, Opaque, bind, quoted, read_sql, spark_sql, text_of
+from dovetail.condition import Call, Column, Expression, Literal, Opaque, bind, quote_name, read_sql, spark_sql, text_of
 from dovetail.core.rows import Side
 
 LISTS = "SQRT(AGGREGATE(ZIP_WITH(l.`v`, r.`v`, (p, q) -> POWER(p - q, 2)), 0D, (total, x) -> total + x))"
@@ -71,7 +71,7 @@ def test_spark_sql(text: str, sql: str) -> None:
 
 def test_the_caller_names_the_columns() -> None:
     expression = bound("l.x = r.x AND soundex(l.s) = r.s")
-    spelled = spark_sql(expression, lambda c: quoted(f"{c.name}_{c.side.alias}"))
+    spelled = spark_sql(expression, lambda c: quote_name(f"{c.name}_{c.side.alias}"))
     assert spelled == "`x_l` = `x_r` AND soundex(`s_l`) = `s_r`"
 
 

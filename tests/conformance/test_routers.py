@@ -19,7 +19,7 @@ def test_one_bucket(on: str, cells: int) -> None:
     rng = random.Random(cells)
     left, right = random_table(rng, 30), random_table(rng, 20)
     condition = parse(on, left.schema, right.schema)
-    check_router(OneBucketRouter.shaped(condition, cells, 30, 20), left, right, on)
+    check_router(OneBucketRouter.best_shape(condition, cells, 30, 20), left, right, on)
 
 
 @pytest.mark.parametrize("on", [c for c in CONDITIONS if " = " in c and " OR " not in c])
@@ -37,5 +37,5 @@ def test_hash_with_heavy_keys(on: str, cells: int, seed: int) -> None:
 @pytest.mark.parametrize(("left", "right", "shape"), [(10, 10, (3, 3)), (1000, 10, (9, 1)), (10, 1000, (1, 9))])
 def test_the_grid_follows_the_sizes(left: int, right: int, shape: tuple[int, int]) -> None:
     schema = random_table(random.Random(0), 0).schema
-    router = OneBucketRouter.shaped(parse("l.x < r.x", schema, schema), 9, left, right)
+    router = OneBucketRouter.best_shape(parse("l.x < r.x", schema, schema), 9, left, right)
     assert (router.lines, router.columns) == shape

@@ -181,6 +181,6 @@ def test_a_result_is_overwritten_only_where_asked_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", FOREIGN)
 def test_other_files_than_results_are_not_overwritten(name: str, tmp_path: Path) -> None:
     fill(tmp_path, [*OURS, name])
-    with pytest.raises(InputError, match=rf"no result of a join: {Path(name).parts[0]}\."):
+    with pytest.raises(InputError, match=rf"not results of a join: {Path(name).parts[0]}\."):
         check_output(tmp_path, overwrite=True)
     assert (tmp_path / name).read_text() == name

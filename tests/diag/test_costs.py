@@ -3,7 +3,7 @@
 import pytest
 
 from dovetail.diag.choice import (
-    Costs,
+    DiagCosts,
     Machine,
     Relation,
     break_even,
@@ -42,7 +42,7 @@ def test_the_nested_loop_reads_the_inner_side_often() -> None:
 
 def test_seconds_follow_the_equations() -> None:
     machine = Machine(seek=1.0, transfer=0.1, hash=0.01, find=0.02)
-    costs = Costs(Relation(100, 10), Relation(400, 40), window_pages=10, tables=5, machine=machine)
+    costs = DiagCosts(Relation(100, 10), Relation(400, 40), window_pages=10, tables=5, machine=machine)
     # R1 two pages at a time, RN page by page, 100 rows hashed, 400 looked up
     assert costs.first_phase(0.0) == pytest.approx((5 + 1.0) + (40 + 4.0) + 1.0 + 8.0)
     assert costs.diag(0.0) == costs.first_phase(0.0)

@@ -175,7 +175,7 @@ def test_repeated_keys_and_little_memory() -> None:
 
 def test_too_many_repeated_keys_for_the_memory_are_an_error_that_says_so() -> None:
     one = pa.table({"k": np.arange(4000) // 2})
-    with pytest.raises(BudgetError, match="keys of the left side came several times"):
+    with pytest.raises(BudgetError, match="keys of the left side repeat"):
         run(one, pa.table({"k": np.arange(8000) // 4}), tables=3, table_rows=100, memory=92_000)
 
 

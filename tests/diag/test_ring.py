@@ -6,21 +6,21 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dovetail.diag.ring import FOREVER, Keyed, Ring, Table, zigzag
+from dovetail.diag.ring import FOREVER, KeyedRows, Ring, RingTable, zigzag
 
 
-def tables(rows: int, size: int, keep: int = 1) -> Iterator[Table]:
+def tables(rows: int, size: int, keep: int = 1) -> Iterator[RingTable]:
     """Keys 0, 1, 2, … as their own hashes; a filter keeps every `keep`-th."""
     kept = np.arange(0, rows, keep)
     low = 0
     for start in range(0, len(kept), size):
         positions = kept[start : start + size]
         high = rows if start + size >= len(kept) else int(positions[-1]) + 1
-        yield Table(pa.record_batch({"k": positions}), positions, positions, low, high)
+        yield RingTable(pa.record_batch({"k": positions}), positions, positions, low, high)
         low = high
 
 
-def slide(ring: Ring, target: int, now: int = 0) -> list[Table]:
+def slide(ring: Ring, target: int, now: int = 0) -> list[RingTable]:
     return list(ring.advance(target, now))
 
 
@@ -60,7 +60,7 @@ def test_each_row_finds_its_expected_place_in_the_middle(ones: int, many: int) -
     looked = 0
     for start in range(0, many, 30):  # batches
         positions = np.arange(start, min(many, start + 30))
-        batch = Keyed(pa.record_batch({"k": positions}), positions, positions)
+        batch = KeyedRows(pa.record_batch({"k": positions}), positions, positions)
         for piece in ring.follow(batch, ones, many, lambda table, now: loaded.append(table.low)):
             looked += len(piece.positions)
             middle = ring.resident[ring._middle]

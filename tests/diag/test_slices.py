@@ -32,7 +32,7 @@ def scan(path: Path, table: pa.Table, files: int = 1, group: int = 97) -> Parque
         rows = -(-table.num_rows // files)
         file = path / f"{number}.parquet"
         pq.write_table(table.slice(number * rows, rows), file, row_group_size=group)
-        parts.append(File.of(str(file), pq.read_metadata(file)))
+        parts.append(File.from_metadata(str(file), pq.read_metadata(file)))
     return ParquetRows(parts, table.schema.names, table.schema, table.nbytes // table.num_rows)
 
 
@@ -50,7 +50,7 @@ def sliced(
         scans, text = scans[::-1], "l.f = r.k AND l.n % 5 != r.i % 7 AND r.i >= 50 AND l.n < 2000"
     condition = parse(text, scans[0].schema, scans[1].schema)
     both = (scans[0], scans[1])
-    wish = Wish.of(share=plan.get("share", 0.1), one=one.name.lower())
+    wish = Wish.from_options(share=plan.get("share", 0.1), one=one.name.lower())
     planned = plan_diagonal(condition, how, both, wish, None)
     output = output_schema(scans[0].schema, scans[1].schema, "_right", JoinType(how))
     parts = tuple(cut_slices(both[one.other], plan.get("slices", 4)))
@@ -96,7 +96,7 @@ def test_slices_cover_both_sides_once(tmp_path: Path) -> None:
     join = sliced(tmp_path, slices=5)
     assert [part.start for part in join.slices] == [0, *(part.stop for part in join.slices[:-1])]
     assert join.slices[-1].stop == MANY
-    owned = [join.owned(part) for part in join.slices]
+    owned = [join.owned_rows(part) for part in join.slices]
     assert [part.start for part in owned] == [0, *(part.stop for part in owned[:-1])]
     assert owned[-1].stop == ONES
     hashes = np.concatenate([SliceJoin(join, part).survey().hashes for part in join.slices])
@@ -141,5 +141,5 @@ def test_memory_is_bounded_by_the_window(tmp_path: Path, monkeypatch: pytest.Mon
 def test_changed_files_are_noticed(tmp_path: Path) -> None:
     join = sliced(tmp_path)
     pq.write_table(pa.table({"k": [1], "i": [2]}), join.scans[0].files[0].path)
-    with pytest.raises(SourceError, match="not what it was when the join was planned"):
+    with pytest.raises(SourceError, match="has changed since the join was planned"):
         list(SliceJoin(join, join.slices[0]).results())

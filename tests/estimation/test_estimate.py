@@ -98,7 +98,7 @@ def test_rows_count_by_how_many_of_their_pairs_are_known(groups: list[tuple[int,
         at = [at[0] + left, at[1] + right]
         estimator.add(left, right, 3)
     weights = known / known.sum() - 1 / 1600
-    spread = _Spread(1.0, 1, _Region.of(1, 1))  # one pair: its left row counts once, and so does its right row
+    spread = _Spread(1.0, 1, _Region.from_rows(1, 1))  # one pair: its left row counts once, and so does its right row
     by_left, by_right = (lefts @ weights.sum(axis=1)).var(), (rights @ weights.sum(axis=0)).var()
     assert spread.to_come(estimator._known, 40, 40) == pytest.approx(max(by_left, by_right), rel=0.05, abs=1e-9)
 

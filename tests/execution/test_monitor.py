@@ -95,9 +95,9 @@ def test_not_more_often_than_anybody_can_see() -> None:
     scene = Scene()
     for _ in range(1000):
         scene.clock.now += 0.001
-        scene.witness.found(Phase.ARRIVING, 2)
+        scene.witness.record_results(Phase.ARRIVING, 2)
     assert 15 <= len(scene.told) <= 25
-    scene.witness.found(Phase.CLEANUP, 5)
+    scene.witness.record_results(Phase.CLEANUP, 5)
     scene.witness.tell()
     assert scene.told[-1].found == {"arriving": 2000, "cleanup": 5}
 

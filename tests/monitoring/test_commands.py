@@ -86,7 +86,7 @@ def test_datasets_of_a_flight_server_are_joined_as_they_come(files: Path, monkey
     [
         (["--on", "l.id = r.idd"], "no such column"),
         (["--on", "l.id = r.id", "--how", "left", "--algorithm", "diner"], "inner joins only"),
-        (["--on", "l.id = r.id", "--record", "orders.parquet"], "is no recording"),
+        (["--on", "l.id = r.id", "--record", "orders.parquet"], "is not a recording"),
         (["--on", "l.id = r.id", "--watch", "--port", "99999"], "cannot be used"),
     ],
 )

@@ -123,7 +123,7 @@ def test_a_new_run_in_the_same_file(tmp_path: Path) -> None:
 def test_other_files_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "data.csv").write_text("a,b\n")
     refused = Recording(tmp_path / "data.csv")
-    with pytest.raises(InputError, match="is no recording"):
+    with pytest.raises(InputError, match="is not a recording"):
         refused.begin(HEADING)
     assert refused.heading is None
     assert (tmp_path / "data.csv").read_text() == "a,b\n"
@@ -201,8 +201,8 @@ def test_sources_that_say_how_many_rows_they_have(tmp_path: Path) -> None:
     pq.write_table(ROWS, tmp_path / "l.parquet")
     file = parquet_source(tmp_path / "l.parquet")
     assert file is not None
-    assert Sizes.announced([ROWS, file]).rows == [40, 40]
-    assert Sizes.announced([file, Scripted(ROWS)]).rows == [40, None]
+    assert Sizes.from_inputs([ROWS, file]).rows == [40, 40]
+    assert Sizes.from_inputs([file, Scripted(ROWS)]).rows == [40, None]
     batch = ROWS.to_batches()[0]
     sizes = Sizes([50, 30])
     seen = [

@@ -104,8 +104,8 @@ def test_recordings_of_next_to_nothing(tmp_path: Path) -> None:
 
 def test_whatever_is_not_markup_is_escaped() -> None:
     assert tag("p", "<&>", Html("<b>"), None, class_='"', title=None) == '<p class="&quot;">&lt;&amp;&gt;<b></p>'
-    assert plot.known("arriving") == "is-arriving"
-    assert plot.known('x" onload="') == "is-other"
+    assert plot.class_name("arriving") == "is-arriving"
+    assert plot.class_name('x" onload="') == "is-other"
 
 
 def test_bands_are_what_took_the_most_time() -> None:
@@ -158,7 +158,7 @@ def test_round_numbers_at_the_axes() -> None:
     assert plot.nice_values(733_000) == [0, 200_000, 400_000, 600_000]
     assert plot.nice_values(3) == [0, 1, 2, 3]
     assert plot.nice_values(1.1) == [0, 1]
-    assert [plot.counted(v) for v in (0, 5, 1000, 2.5e6, 1e9, 2e12)] == ["0", "5", "1k", "2.5M", "1G", "2T"]
+    assert [plot.format_count(v) for v in (0, 5, 1000, 2.5e6, 1e9, 2e12)] == ["0", "5", "1k", "2.5M", "1G", "2T"]
     assert plot.nice_seconds(14.2) == [0, 2, 4, 6, 8, 10, 12, 14] or plot.nice_seconds(14.2) == [0, 5, 10]
     assert [plot.seconds(s) for s in (0, 0.25, 15, 150, 3723)] == ["0 s", "0.25 s", "15 s", "2:30", "1:02:03"]
     for end in (0.001, 0.3, 7, 100, 5000, 10**6, 10**9):
@@ -167,7 +167,7 @@ def test_round_numbers_at_the_axes() -> None:
 
 def test_long_lines_are_thinned() -> None:
     points = [(float(n), float(n)) for n in range(100_000)]
-    thin = plot.thinned(points)
+    thin = plot.thin(points)
     assert len(thin) <= plot.MOST_POINTS + 1
     assert (thin[0], thin[-1]) == (points[0], points[-1])
 

@@ -31,7 +31,7 @@ def test_all_there_is_to_see() -> None:
     assert lines[0].startswith("orders ⋈ payments")
     assert lines[0].endswith("diner")
     assert lines[1] == "l.id = r.order_id"
-    assert lines[3] == "● cleanup   all rows are there; what is missing is found"
+    assert lines[3] == "● cleanup   all inputs have ended; the remaining results are emitted"
     assert lines[4] == "results    3,600   400/s   0:10   of 3,600"
     assert len(lines[5].rstrip()) <= 80
     assert set(lines[5].strip()) <= set("▁▂▃▄▅▆▇█ ")

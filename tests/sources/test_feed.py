@@ -226,7 +226,7 @@ def test_a_source_that_breaks_goes_on_where_it_was(caplog: pytest.LogCaptureFixt
     source = Scripted(left, breaks=[0, 7, 50, 50, 50, 100])
     assert pairs(dovetail.progressive(source, right, ON, retry=AT_ONCE)) == expected(left, right)
     assert source.opened == [0, 0, 7, 50, 50, 50, 100]
-    assert "the left source (scripted) broke after 7 rows, going on in 0.0 s: the line is dead" in caplog.messages
+    assert "the left source (scripted) failed after 7 rows, retrying in 0.0 s: the line is dead" in caplog.messages
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -257,7 +257,7 @@ def test_a_source_that_stays_broken_is_given_up_and_named() -> None:
     gate.opened.set()
     with pytest.raises(
         SourceError,
-        match=r"the right source \(scripted\) broke after 21 rows: the line is dead\. It could not be resumed: "
+        match=r"the right source \(scripted\) failed after 21 rows: the line is dead\. It could not be resumed: "
         r"no batch after 4 tries\. The results so far are valid",
     ) as caught:
         next(steps)
@@ -308,7 +308,7 @@ def test_leaving_does_not_wait_for_a_pause() -> None:
 
 def test_a_source_without_a_way_back_is_not_tried_again() -> None:
     source = Scripted(numbers(50), breaks=[21], resumable=False)
-    with pytest.raises(SourceError, match=r"the left source .* broke after 21 rows: .* It cannot be resumed"):
+    with pytest.raises(SourceError, match=r"the left source .* failed after 21 rows: .* It cannot be resumed"):
         list(dovetail.progressive(source, numbers(30), ON))
     assert source.opened == [0]
 
@@ -318,14 +318,14 @@ def test_a_source_without_a_way_back_is_not_tried_again() -> None:
 
     reader = pa.RecordBatchReader.from_batches(numbers(1).schema, batches())
     with pytest.raises(
-        SourceError, match=r"left source \(record batch reader\) broke after 10 rows: .*the disk is gone"
+        SourceError, match=r"left source \(record batch reader\) failed after 10 rows: .*the disk is gone"
     ):
         list(dovetail.progressive(reader, numbers(30), ON))
 
 
 def test_an_error_that_trying_again_would_not_cure_is_final() -> None:
     source = Scripted(numbers(50), breaks=[7], error=InputError("there is no such table"))
-    with pytest.raises(SourceError, match=r"there is no such table\. Trying again would not help"):
+    with pytest.raises(SourceError, match=r"there is no such table\. A retry cannot fix this"):
         list(dovetail.progressive(source, numbers(30), ON))
     assert source.opened == [0]
 
@@ -333,7 +333,9 @@ def test_an_error_that_trying_again_would_not_cure_is_final() -> None:
 def test_rows_that_are_not_what_was_announced_are_refused() -> None:
     source = Scripted(numbers(50))
     source.schema = pa.schema([("k", pa.int64()), ("row", pa.string())])
-    with pytest.raises(SourceError, match=r"not what it announced: k int64, row int64 instead of k int64, row string"):
+    with pytest.raises(
+        SourceError, match=r"do not have the announced columns: k int64, row int64 instead of k int64, row string"
+    ):
         list(dovetail.progressive(source, numbers(30), ON))
 
 

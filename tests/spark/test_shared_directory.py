@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 import dovetail
 from dovetail.errors import InputError
-from dovetail.spark.early.files import FETCHED_BYTES, Pages, WaveFiles
+from dovetail.spark.early.files import FETCHED_BYTES, BlockPages, WaveFiles
 from dovetail.spark.exchange.partitions import call_in_each_task, call_in_task
 from dovetail.spark.session import shared_directory
 from dovetail.spark.session.shared_directory import SharedDirectory, working_directory
@@ -101,11 +101,11 @@ def test_files_that_only_tasks_see(spark: SparkSession, tmp_path: Path) -> None:
     batches = [large, *(pa.RecordBatch.from_pydict({"a": [bytes([i])]}) for i in range(5))]
     blocks = []
     for some in (batches[:3], batches[3:], [large, large, large]):
-        paged = store.paged(large.schema, "results")
+        paged = store.open_paged(large.schema, "results")
         for batch in some:
             paged.write(batch)
         blocks.append(paged.close())
-    wanted = [Pages(7, blocks[0], 1), Pages(8, blocks[1], 0), Pages(9, blocks[2], 1)]
+    wanted = [BlockPages(7, blocks[0], 1), BlockPages(8, blocks[1], 0), BlockPages(9, blocks[2], 1)]
     assert list(files.pages(wanted)) == [
         *((7, batch) for batch in batches[1:3]),
         *((8, batch) for batch in batches[3:]),

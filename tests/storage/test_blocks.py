@@ -56,7 +56,7 @@ def test_damage_is_reported(tmp_path: Path, damage: str) -> None:
 
 def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match=r"cannot make the directory .*file/below"):
+    with pytest.raises(InputError, match=r"cannot create the directory .*file/below"):
         BlockStore(tmp_path / "file" / "below").write(ROWS, "l")
 
 

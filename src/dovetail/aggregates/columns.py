@@ -53,7 +53,7 @@ class PartialColumn:
         return pa.decimal128(types.MOST_DIGITS, type_.scale if pa.types.is_decimal(type_) else 0)
 
 
-def needed(aggregate: Aggregate) -> tuple[PartialColumn, ...]:
+def columns_of(aggregate: Aggregate) -> tuple[PartialColumn, ...]:
     """The partial columns from which an aggregate is computed."""
     value, text = aggregate.value, aggregate.text
     if aggregate.function == "avg":
@@ -63,7 +63,7 @@ def needed(aggregate: Aggregate) -> tuple[PartialColumn, ...]:
 
 def partial_columns(aggregates: Sequence[Aggregate]) -> tuple[PartialColumn, ...]:
     """Those of all aggregates, each once."""
-    return tuple(dict.fromkeys(column for aggregate in aggregates for column in needed(aggregate)))
+    return tuple(dict.fromkeys(column for aggregate in aggregates for column in columns_of(aggregate)))
 
 
 def partial_schema(aggregates: Sequence[Aggregate], by: Sequence[GroupColumn]) -> pa.Schema:
@@ -85,22 +85,24 @@ def result_schema(aggregates: Sequence[Aggregate], by: Sequence[GroupColumn]) ->
 def finish(aggregates: Sequence[Aggregate], by: Sequence[GroupColumn], partials: pa.RecordBatch) -> pa.RecordBatch:
     """The result of partial results in which every group has one row only."""
     known = dict(zip(partial_columns(aggregates), partials.columns[len(by) :], strict=True))
-    columns = [_finished(aggregate, [known[column] for column in needed(aggregate)]) for aggregate in aggregates]
+    columns = [
+        _finish_aggregate(aggregate, [known[column] for column in columns_of(aggregate)]) for aggregate in aggregates
+    ]
     return pa.RecordBatch.from_arrays([*partials.columns[: len(by)], *columns], schema=result_schema(aggregates, by))
 
 
-def _finished(aggregate: Aggregate, columns: Sequence[pa.Array]) -> pa.Array:
+def _finish_aggregate(aggregate: Aggregate, columns: Sequence[pa.Array]) -> pa.Array:
     match aggregate.function:
         case "count":
             return pc.fill_null(columns[0], 0)  # merging no partial results at all gives null
         case "sum":
             return _in_type(aggregate, columns[0])
         case "avg":
-            return _in_type(aggregate, _divided(aggregate.type, *columns))
+            return _in_type(aggregate, _divide(aggregate.type, *columns))
     return columns[0]
 
 
-def _divided(type_: pa.DataType, total: pa.Array, count: pa.Array) -> pa.Array:
+def _divide(type_: pa.DataType, total: pa.Array, count: pa.Array) -> pa.Array:
     count = pc.if_else(pc.equal(count, 0), pa.scalar(None, pa.int64()), count)
     if pa.types.is_floating(type_):
         return pc.divide(total.cast(pa.float64()), count.cast(pa.float64()))

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dovetail.aggregates.limbs import carried, fits
+from dovetail.aggregates.limbs import fits, propagate_carries
 from dovetail.condition.sort_keys import sort_keys
 from dovetail.core.codes import is_fixed, order_codes
 from dovetail.core.rows import Rows
@@ -43,7 +43,7 @@ class Groups:
     def sum_limbs(self, limbs: Sequence[Words]) -> list[Words]:
         """The exact sum of each group."""
         most = int(self.sizes.max(initial=0))
-        return [self.sum(limb) for limb in (limbs if fits(limbs, most) else carried(limbs))]
+        return [self.sum(limb) for limb in (limbs if fits(limbs, most) else propagate_carries(limbs))]
 
     def smallest(self, ranks: Words) -> Words:
         """The smallest rank of each group; NONE if it is empty."""

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dovetail.core.codes import is_fixed, order_codes
+from dovetail.core.codes import decimal_words, is_fixed, order_codes
 
 Words = NDArray[np.int64]
 
@@ -27,7 +27,8 @@ HIGHEST = np.int64(10**38 >> 64)  # the upper word of the largest decimal
 
 
 def split(array: pa.Array, times: int) -> list[Words]:
-    """The numbers of an integer or decimal column (unscaled; 0 for null), ready to be added up so many times."""
+    """The numbers of an integer or decimal column (unscaled; 0 for null), ready to be added up the given number of
+    times."""
     if pa.types.is_uint64(array.type):
         array = array.cast(pa.decimal128(20, 0))
     if not is_fixed(array.type):
@@ -39,7 +40,7 @@ def split(array: pa.Array, times: int) -> list[Words]:
 
 
 def _split_decimals(array: pa.Array) -> list[Words]:
-    words = np.frombuffer(array.buffers()[1], np.int64)[2 * array.offset : 2 * (array.offset + len(array))]
+    words = decimal_words(array)
     if array.null_count:
         words = np.where(np.repeat(np.asarray(array.is_valid()), 2), words, 0)
     low, high = words[::2], words[1::2]
@@ -47,12 +48,12 @@ def _split_decimals(array: pa.Array) -> list[Words]:
 
 
 def fits(limbs: Sequence[Words], times: int) -> bool:
-    """Whether so many of these can be added up within 64 bits."""
+    """Whether the given number of these can be added up within 64 bits."""
     largest = max(max(int(limb.max(initial=0)), -int(limb.min(initial=0))) for limb in limbs)
     return largest * times < ROOM
 
 
-def carried(limbs: Sequence[Words]) -> list[Words]:
+def propagate_carries(limbs: Sequence[Words]) -> list[Words]:
     """The same numbers with one more limb, in which all but the last are from 0 to 2^32 - 1."""
     tidy = []
     carry = np.zeros(len(limbs[0]), np.int64)
@@ -65,7 +66,7 @@ def carried(limbs: Sequence[Words]) -> list[Words]:
 
 def decimals(limbs: Sequence[Words], scale: int, valid: NDArray[np.bool_]) -> pa.Array | None:
     """The numbers as decimal128(38, scale), null where not valid; None if one has more than 38 digits."""
-    tidy = carried(limbs)
+    tidy = propagate_carries(limbs)
     while len(tidy) <= DECIMAL_LIMBS:
         *others, last = tidy
         tidy = [*others, last & MASK, last >> SIGN_BIT]

@@ -28,7 +28,7 @@ from dovetail.matching.matcher import ROOM, Part, Parts
 
 
 @dataclass(frozen=True, slots=True)
-class Partners:
+class PartnerAggregates:
     """One entry per left row in each array."""
 
     counts: Words
@@ -36,13 +36,13 @@ class Partners:
     smallest: list[Words]  # NONE where all partners have that code, or where there are none
 
 
-def over_partners(matcher: Parts, numbers: Sequence[Numbers], codes: Sequence[Words]) -> Partners:
+def over_partners(matcher: Parts, numbers: Sequence[Numbers], codes: Sequence[Words]) -> PartnerAggregates:
     """Add up each of `numbers` and take the smallest of each of `codes`, both one per right row.
 
     Integers must be so small that no sum over all right rows leaves 64 bits.
     """
     rows = matcher.batches[0].num_rows
-    found = Partners(
+    found = PartnerAggregates(
         np.zeros(rows, np.int64),
         [np.zeros(rows, column.dtype) for column in numbers],
         [np.full(rows, NONE) for _ in codes],
@@ -57,7 +57,7 @@ def over_partners(matcher: Parts, numbers: Sequence[Numbers], codes: Sequence[Wo
     return found
 
 
-def _add_part(found: Partners, part: Part, numbers: Sequence[Numbers], codes: Sequence[Words]) -> None:
+def _add_part(found: PartnerAggregates, part: Part, numbers: Sequence[Numbers], codes: Sequence[Words]) -> None:
     lefts, rights = part.rows
     found.counts[lefts] += part.listed.row_counts()
     for sums, column in zip(found.sums, numbers, strict=True):
@@ -66,7 +66,9 @@ def _add_part(found: Partners, part: Part, numbers: Sequence[Numbers], codes: Se
         smallest[lefts] = np.minimum(smallest[lefts], part.listed.row_smallest(column[rights]))
 
 
-def _add_pairs(found: Partners, lefts: Rows, rights: Rows, numbers: Sequence[Numbers], codes: Sequence[Words]) -> None:
+def _add_pairs(
+    found: PartnerAggregates, lefts: Rows, rights: Rows, numbers: Sequence[Numbers], codes: Sequence[Words]
+) -> None:
     """Pairs of one left row mostly come one after the other: a run of them is added up first."""
     starts = np.flatnonzero(np.diff(lefts, prepend=-1))
     rows = lefts[starts]
@@ -90,15 +92,17 @@ def partial_aggregates(
     """One row per group that has a pair, with the columns of `partial_schema`; without `by` always one row."""
     keys = [column.value for column in by]
     columns = list(partial_columns(aggregates))
-    batches = [_used(side, condition, keys, columns, batch) for side, batch in zip(Side, (left, right), strict=True)]
+    batches = [
+        _select_rows(side, condition, keys, columns, batch) for side, batch in zip(Side, (left, right), strict=True)
+    ]
     condition = replace(condition, filters=((), ()))  # the rows that fail them are gone
     if _groups_side(columns, by) is Side.RIGHT:
         condition, batches = mirrored(condition), batches[::-1]
         keys = [mirrored_expression(key) for key in keys]
-        columns = [_mirrored(column) for column in columns]
+        columns = [_mirror_column(column) for column in columns]
     matcher = build_matcher(condition, batches[0], batches[1])
     taken = [evaluate(key, batches[0], None) for key in keys]
-    return pa.RecordBatch.from_arrays(_aggregated(matcher, columns, taken), schema=partial_schema(aggregates, by))
+    return pa.RecordBatch.from_arrays(_aggregate_groups(matcher, columns, taken), schema=partial_schema(aggregates, by))
 
 
 def partials_by_row(matcher: Parts, aggregates: Sequence[Aggregate]) -> pa.RecordBatch:
@@ -106,7 +110,7 @@ def partials_by_row(matcher: Parts, aggregates: Sequence[Aggregate]) -> pa.Recor
     columns = partial_columns(aggregates)
     numbers = pa.array(np.arange(matcher.batches[0].num_rows))
     schema = partial_schema(aggregates, ())
-    arrays = _aggregated(matcher, columns, [numbers])
+    arrays = _aggregate_groups(matcher, columns, [numbers])
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([pa.field(ROW, pa.int64()), *schema]))
 
 
@@ -119,14 +123,14 @@ def _groups_side(columns: Sequence[PartialColumn], by: Sequence[GroupColumn]) ->
     return Side.RIGHT if 2 * rights > len(values) else Side.LEFT
 
 
-def _mirrored(column: PartialColumn) -> PartialColumn:
+def _mirror_column(column: PartialColumn) -> PartialColumn:
     return column if column.value is None else replace(column, value=mirrored_expression(column.value))
 
 
-def _used(
+def _select_rows(
     side: Side, condition: Condition, keys: list[Expression], columns: list[PartialColumn], batch: pa.RecordBatch
 ) -> pa.RecordBatch:
-    """The rows that pass the filters, with the columns that somebody reads."""
+    """The rows that pass the filters, with the columns that are read."""
     values = [column.value for column in columns if column.value is not None]
     read = [*condition.conjuncts, *keys, *values]
     alive = passing(condition.filters[side], side, batch)
@@ -134,9 +138,9 @@ def _used(
     return batch if alive is None else take_rows(batch, np.flatnonzero(alive))
 
 
-def _aggregated(matcher: Parts, columns: Sequence[PartialColumn], keys: Sequence[pa.Array]) -> list[pa.Array]:
+def _aggregate_groups(matcher: Parts, columns: Sequence[PartialColumn], keys: Sequence[pa.Array]) -> list[pa.Array]:
     """The keys of each group of left rows that have a partner, then the partial columns."""
-    measures = [_measured(column, *matcher.batches) for column in columns]
+    measures = [_build_measure(column, *matcher.batches) for column in columns]
     rights = [m for m in measures if m.side is Side.RIGHT]
     found = over_partners(matcher, [n for m in rights for n in m.numbers], [r for m in rights for r in m.ranks])
     rows = np.flatnonzero(found.counts)
@@ -157,7 +161,7 @@ def _aggregated(matcher: Parts, columns: Sequence[PartialColumn], keys: Sequence
     return [*(key.take(pa.array(groups.first_rows)) for key in taken), *answers]
 
 
-def _measured(column: PartialColumn, left: pa.RecordBatch, right: pa.RecordBatch) -> Measure:
+def _build_measure(column: PartialColumn, left: pa.RecordBatch, right: pa.RecordBatch) -> Measure:
     if column.value is None:
         return measure(column, Side.LEFT, None, left.num_rows, right.num_rows)
     side = Side.RIGHT if Side.RIGHT in sides_of(column.value) else Side.LEFT

@@ -28,7 +28,7 @@ Left = Annotated[
     str,
     typer.Option(
         help="The left input: a parquet, CSV, JSON or ORC file, a directory of them, or a dataset of an Arrow Flight "
-        "server, grpc://host:port/name, which is joined as it comes, in this process."
+        "server, grpc://host:port/name, which is joined in this process as rows arrive."
     ),
 ]
 Right = Annotated[str, typer.Option(help="The right input.")]
@@ -68,7 +68,7 @@ def join(
     memory: Memory = None,
     algorithm: Algorithm = "auto",
     overwrite: Annotated[
-        bool, typer.Option(help="Replace the result that is in the output directory; other files are refused.")
+        bool, typer.Option(help="Replace an earlier result in the output directory; any other file there is an error.")
     ] = False,
     in_process: InProcess = False,
     progress: Annotated[
@@ -79,9 +79,9 @@ def join(
         bool, typer.Option("--live", help="Show what the join does while it runs, in the terminal.")
     ] = False,
     watch: Annotated[bool, typer.Option("--watch", help="The same in a browser on this machine.")] = False,
-    port: Annotated[int, typer.Option(help="For --watch; 0 is any that is free.")] = 0,
-    record: Annotated[Path | None, typer.Option(help="Where to keep what it did, for `dovetail watch`.")] = None,
-    report: Annotated[Path | None, typer.Option(help="Where to write what it did, as an HTML file.")] = None,
+    port: Annotated[int, typer.Option(help="The port for --watch; 0 selects a free one.")] = 0,
+    record: Annotated[Path | None, typer.Option(help="Record the run in this file, for `dovetail watch`.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write a report of the run to this HTML file.")] = None,
 ) -> None:
     """Join two files.
 
@@ -102,7 +102,7 @@ def join(
 @app.command("watch")
 def watch_recordings(
     path: Annotated[Path, typer.Argument(help="A recording (--record, record=), or a directory of them.")],
-    port: Annotated[int, typer.Option(help="0 is any that is free.")] = 0,
+    port: Annotated[int, typer.Option(help="The port; 0 selects a free one.")] = 0,
 ) -> None:
     """Show recorded joins in a browser on this machine, also while they run. Ctrl-C ends it."""
     from dovetail.monitoring.options import announce
@@ -142,9 +142,10 @@ def explain(
 
 @app.command()
 def demo(
-    compare: Annotated[bool, typer.Option(help="Once more with XJoin, then both side by side.")] = False,
+    compare: Annotated[bool, typer.Option(help="Run again with XJoin and compare the two.")] = False,
 ) -> None:
-    """Join two remote sources that fall silent, on a local Spark, and watch the answer grow. Takes about a minute."""
+    """Join two remote sources that stall, on a local Spark, and show the results as they grow. Takes about a
+    minute."""
     from dovetail.demo import run
 
     if not run(console, compare):
@@ -153,9 +154,11 @@ def demo(
 
 @app.command()
 def bench(
-    names: Annotated[list[str] | None, typer.Argument(help="Scenarios to run; all, if none is named.")] = None,
-    json: Annotated[Path | None, typer.Option(help="Where the figures go; by default benchmarks/results/.")] = None,
-    only_list: Annotated[bool, typer.Option("--list", help="Say which scenarios there are.")] = False,
+    names: Annotated[list[str] | None, typer.Argument(help="Scenarios to run; all by default.")] = None,
+    json: Annotated[
+        Path | None, typer.Option(help="Directory for the results; by default benchmarks/results/.")
+    ] = None,
+    only_list: Annotated[bool, typer.Option("--list", help="List the scenarios.")] = False,
 ) -> None:
     """Run the benchmarks against other systems: what we take, what they take, and whether we keep what we promise."""
     suite = _benchmarks()

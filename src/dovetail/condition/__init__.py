@@ -19,11 +19,11 @@ from dovetail.condition.expression import (
     Literal,
     Opaque,
     columns_of,
+    connect,
     is_opaque,
-    joined,
     sides_of,
 )
-from dovetail.condition.names import quoted, resolve
+from dovetail.condition.names import quote_name, resolve
 from dovetail.condition.normalise import normalise
 from dovetail.condition.predicates import (
     Band,
@@ -66,7 +66,7 @@ def parse(
 
 def _parse(on: On, schemas: tuple[pa.Schema, pa.Schema], zone: str | None, in_process: bool) -> Condition:
     binder = Binder(schemas, zone)
-    bound = binder.bind(joined("and", conjuncts_of(on, schemas)))
+    bound = binder.bind(connect("and", conjuncts_of(on, schemas)))
     if bound.type is not None and not pa.types.is_boolean(bound.type) and not pa.types.is_null(bound.type):
         raise ConditionError(f"{text_of(bound)} is not a condition: it is {bound.type}, not true or false.")
     condition = normalise(bound, binder)
@@ -104,7 +104,7 @@ def _item(item: str | Expression, schemas: tuple[pa.Schema, pa.Schema]) -> Expre
 def expression_of_names(columns: Sequence[str], schemas: tuple[pa.Schema, pa.Schema]) -> Expression:
     """Equality of columns that have the same name on both sides."""
     equalities = [Call("=", tuple(resolve(side, name, schemas) for side in Side)) for name in columns]
-    return joined("and", equalities)
+    return connect("and", equalities)
 
 
 def _is_text(item: str, schemas: tuple[pa.Schema, pa.Schema]) -> bool:
@@ -115,7 +115,7 @@ def _is_text(item: str, schemas: tuple[pa.Schema, pa.Schema]) -> bool:
 
 
 def _check(condition: Condition, in_process: bool) -> None:
-    """Tries everything that can be evaluated in process on no rows: a cast nobody can do shows up now."""
+    """Evaluates all expressions on empty batches, so that an impossible cast fails early."""
     left, right = (empty_batch(schema) for schema in condition.schemas)
     for conjunct in (*condition.conjuncts, *condition.filters[0], *condition.filters[1]):
         if in_process or not is_opaque(conjunct):
@@ -153,7 +153,7 @@ __all__ = [
     "matching",
     "parse",
     "passing",
-    "quoted",
+    "quote_name",
     "read_sql",
     "sides_of",
     "spark_sql",

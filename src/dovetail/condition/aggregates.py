@@ -73,7 +73,7 @@ def parse_aggregates(
             f"got {type(aggregates).__name__}."
         )
     if not aggregates:
-        raise InputError("no aggregate is asked for. Give at least one, such as {'n': 'count(*)'}.")
+        raise InputError("there is no aggregate. Give at least one, such as {'n': 'count(*)'}.")
     binder = Binder((left_schema, right_schema), zone)
     return tuple(_aggregate(name, text, binder) for name, text in aggregates.items())
 
@@ -108,7 +108,7 @@ def _not_one(text: str, tree: exp.Expr) -> str:
         return f"{text}: the name of an aggregate is its key in the dict; leave out AS."
     if tree.find(*FUNCTIONS):
         return f"{text}: not a single aggregate. Give {KNOWN}, and compute with the results."
-    return f"{text}: not an aggregate that is known here. Known are {KNOWN}."
+    return f"{text}: unknown aggregate. Supported are {KNOWN}."
 
 
 def _value(text: str, tree: exp.Expr, binder: Binder) -> Expression:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from dovetail.condition import types
 from dovetail.condition.bind import Binder
 from dovetail.condition.condition import Condition
-from dovetail.condition.expression import COMPARISONS, Call, Expression, Literal, joined, sides_of
+from dovetail.condition.expression import COMPARISONS, Call, Expression, Literal, connect, sides_of
 from dovetail.condition.linear import FALSE
 from dovetail.condition.render import text_of
 
@@ -87,7 +87,7 @@ def _disjoint(found: list[Alternative], normalise: Normalise) -> Iterator[Condit
 
 def _not_true(conjunction: Conjunction) -> Expression:
     """Whether the conjunction is false or null."""
-    known = Call("coalesce", (joined("and", conjunction, types.BOOLEAN), FALSE), types.BOOLEAN)
+    known = Call("coalesce", (connect("and", conjunction, types.BOOLEAN), FALSE), types.BOOLEAN)
     return Call("not", (known,), types.BOOLEAN)
 
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from dovetail.condition import types
 from dovetail.condition.expression import Call, Expression, Literal, type_of
-from dovetail.condition.literals import retyped
-from dovetail.condition.unify import shown, to_type, unified
+from dovetail.condition.literals import retype_literal
+from dovetail.condition.unify import describe, to_type, unify
 from dovetail.errors import ConditionError
 
 t = pa.types
@@ -45,7 +45,7 @@ def _typed_null(arg: Expression, other: Expression) -> Expression:
 def _impossible(function: str, left: Expression, right: Expression) -> ConditionError:
     first, second = (right, left) if function in "+-" else (left, right)
     return ConditionError(
-        f"{shown(first)} cannot be {VERBS.get(function, 'divided by')} {shown(second)}. Cast one of them."
+        f"{describe(first)} cannot be {VERBS.get(function, 'divided by')} {describe(second)}. Cast one of them."
     )
 
 
@@ -64,7 +64,7 @@ def _numbers(function: str, left: Expression, right: Expression) -> Expression:
 def _whole_division(left: Expression, right: Expression) -> Expression:
     for side in (left, right):
         if not t.is_integer(type_of(side)):
-            raise ConditionError(f"DIV needs whole numbers; {shown(side)} is not one. Use floor(x / y).")
+            raise ConditionError(f"DIV needs whole numbers; {describe(side)} is not one. Use floor(x / y).")
     return _same("div", left, right, types.INT64)
 
 
@@ -88,7 +88,7 @@ def _instants(function: str, left: Expression, right: Expression, zone: str | No
     """A date or timestamp minus another one, or plus or minus a length of time."""
     by = type_of(right)
     if function == "-" and (types.is_instant(by) or (isinstance(right, Literal) and types.is_text(by))):
-        left, right = unified((left, right), zone)
+        left, right = unify((left, right), zone)
         type_ = type_of(left)
         return Call("-", (left, right), types.DAY if t.is_date(type_) else pa.duration(type_.unit))
     if function not in "+-" or not (t.is_integer(by) or t.is_duration(by)):
@@ -105,7 +105,7 @@ def _instants(function: str, left: Expression, right: Expression, zone: str | No
 def _timestamp_and_duration(function: str, left: Expression, right: Expression) -> Expression:
     type_ = type_of(left)
     unit = type_.unit
-    if not isinstance(right, Literal) or retyped(right, pa.duration(unit)) is None:
+    if not isinstance(right, Literal) or retype_literal(right, pa.duration(unit)) is None:
         unit = types.finest(unit, type_of(right).unit)
     type_ = pa.timestamp(unit, type_.tz)
     return Call(function, (to_type(left, type_), to_type(right, pa.duration(unit))), type_)
@@ -114,7 +114,7 @@ def _timestamp_and_duration(function: str, left: Expression, right: Expression) 
 def _date_and_days(function: str, left: Expression, right: Expression) -> Expression:
     if not t.is_date(type_of(left)):
         raise ConditionError(
-            f"{shown(right)} cannot be {VERBS[function]} {shown(left)}. Write an interval: INTERVAL 5 MINUTES."
+            f"{describe(right)} cannot be {VERBS[function]} {describe(left)}. Write an interval: INTERVAL 5 MINUTES."
         )
     if isinstance(right, Literal):
         days = None if right.value is None else right.value * DAY
@@ -137,7 +137,7 @@ def _is_whole_days(arg: Expression) -> bool:
 def _durations(function: str, left: Expression, right: Expression) -> Expression:
     a, b = type_of(left), type_of(right)
     if function in "+-" and t.is_duration(a) and t.is_duration(b):
-        left, right = unified((left, right), None)
+        left, right = unify((left, right), None)
         return Call(function, (left, right), left.type)
     if function == "*" and t.is_duration(a) and t.is_integer(b):
         return Call("*", (left, to_type(right, types.INT64)), a)

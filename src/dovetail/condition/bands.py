@@ -23,10 +23,10 @@ from dovetail.condition import types
 from dovetail.condition.bind import Binder
 from dovetail.condition.casts import PER_SECOND, WIDE
 from dovetail.condition.expression import Call, Expression, Literal, sides_of, type_of
-from dovetail.condition.linear import DAY, FLIPPED, LEFT, RIGHT, flipped, in_days, inwards, separated
-from dovetail.condition.literals import negated, retyped, scalar
+from dovetail.condition.linear import DAY, FLIPPED, LEFT, RIGHT, flip, in_days, inwards, separate_sides
+from dovetail.condition.literals import negate, retype_literal, scalar
 from dovetail.condition.predicates import Band, Equal, Less, Predicate
-from dovetail.condition.unify import to_type, unified
+from dovetail.condition.unify import to_type, unify
 
 t = pa.types
 
@@ -54,9 +54,9 @@ def _steps(bound: Literal, type_: pa.DataType) -> int:
     return int(bound.value)
 
 
-def fitted(band: Band, binder: Binder) -> Band:
+def fit_band(band: Band, binder: Binder) -> Band:
     """Operands of one type, bounds that are exact in it."""
-    left, right = unified((band.left, band.right), binder.zone)
+    left, right = unify((band.left, band.right), binder.zone)
     if t.is_floating(type_of(left)):
         operands = (to_type(left, types.DOUBLE), to_type(right, types.DOUBLE))
         low, high = (Literal(float(_literal(b).value), types.DOUBLE) for b in (band.low, band.high))
@@ -65,7 +65,7 @@ def fitted(band: Band, binder: Binder) -> Band:
         return _on_steps(replace(band, left=left, right=right), 1, types.INT64)
     if t.is_date(type_of(left)):
         return _on_steps(replace(band, left=left, right=right), DAY, types.DAY)
-    type_, bound_type = _shared(type_of(left), _literal(band.low), _literal(band.high))
+    type_, bound_type = _common_types(type_of(left), _literal(band.low), _literal(band.high))
     low, high = (_exactly(_literal(b), bound_type) for b in (band.low, band.high))
     return replace(band, left=to_type(left, type_), right=to_type(right, type_), low=low, high=high)
 
@@ -88,7 +88,7 @@ def _on_steps(band: Band, step: int | timedelta, type_: pa.DataType) -> Band:
     )
 
 
-def _shared(type_: pa.DataType, low: Literal, high: Literal) -> tuple[pa.DataType, pa.DataType]:
+def _common_types(type_: pa.DataType, low: Literal, high: Literal) -> tuple[pa.DataType, pa.DataType]:
     """The operands' type, made fine enough for the bounds, and the type of the bounds."""
     if t.is_decimal(type_):
         scale = max(type_.scale, *(_scale(bound.value) for bound in (low, high)))
@@ -96,7 +96,7 @@ def _shared(type_: pa.DataType, low: Literal, high: Literal) -> tuple[pa.DataTyp
         return types.decimal(whole + scale, scale, whole + scale), types.decimal(types.WIDEST, scale, types.WIDEST)
     units = [type_.unit]
     for bound in (low, high):
-        units += [unit for unit in types.UNITS if retyped(bound, pa.duration(unit)) is not None][:1]
+        units += [unit for unit in types.UNITS if retype_literal(bound, pa.duration(unit)) is not None][:1]
     unit = max(units, key=PER_SECOND.__getitem__)
     return (pa.timestamp(unit, type_.tz) if t.is_timestamp(type_) else pa.duration(unit)), pa.duration(unit)
 
@@ -108,7 +108,7 @@ def _scale(value: int | Decimal) -> int:
 
 def _exactly(literal: Literal, type_: pa.DataType) -> Literal:
     """In the type of the bounds; as it is, if it has more digits than that."""
-    return retyped(literal, type_) or literal
+    return retype_literal(literal, type_) or literal
 
 
 FLOAT_STEP = 2.0**-22  # relative error of a float32 difference, with room to spare
@@ -187,7 +187,7 @@ def _band(a: Half, b: Half, source: tuple[Expression, ...], binder: Binder) -> B
     low, high = (b, a) if a.is_upper else (a, b)
     band = Band(low.left, low.right, low.bound, high.bound, low.is_closed, high.is_closed, source)
     is_point = low.is_closed and high.is_closed and not low.bound.value and not high.bound.value
-    fits = fitted(band, binder)
+    fits = fit_band(band, binder)
     if is_point and low.less is not None and high.less is not None:
         return Equal(fits.left, fits.right, source)
     return fits
@@ -241,7 +241,7 @@ def offset(expression: Expression) -> tuple[Expression, Literal | None]:
         case Call("+", (x, Literal() as c)) | Call("+", (Literal() as c, x)):
             return bare(x), c
         case Call("-", (x, Literal() as c)) if c.value is not None:
-            return bare(x), negated(c)
+            return bare(x), negate(c)
         case Call("-", (Literal() as c, x)) if types.is_number(type_):
             return Call("neg", (x,), x.type), c
     return inner, None
@@ -251,7 +251,7 @@ def _absolute(conjunct: Expression, binder: Binder) -> list[Predicate]:
     """abs(x - y) <= bound, as a band; with a bound that varies, as two inequalities."""
     if not isinstance(conjunct, Call) or conjunct.function not in INEQUALITIES:
         return []
-    comparison = conjunct if conjunct.function in ("<", "<=") else flipped(conjunct)
+    comparison = conjunct if conjunct.function in ("<", "<=") else flip(conjunct)
     operator, (inside, bound) = comparison.function, comparison.args
     match bare(inside):
         case Call("abs", (difference,)):
@@ -263,8 +263,8 @@ def _absolute(conjunct: Expression, binder: Binder) -> list[Predicate]:
     difference, bound = in_days(bare(difference), bound, binder)
     if t.is_duration(type_of(difference)) and isinstance(bound, Literal):
         operator, bound = _in_whole_days(operator, difference, bound)
-    upper = separated(_comparison(binder, operator, difference, bound), binder)
-    lower = separated(_comparison(binder, FLIPPED[operator], difference, binder.call("neg", bound)), binder)
+    upper = separate_sides(_comparison(binder, operator, difference, bound), binder)
+    lower = separate_sides(_comparison(binder, FLIPPED[operator], difference, binder.call("neg", bound)), binder)
     if upper is None or lower is None:
         return []
     edges = [less_of(upper, (upper,)), less_of(lower, (lower,))]
@@ -301,7 +301,7 @@ def _absolute_float(conjunct: Expression, operator: str, difference: Expression,
     if points is None or not _is_finite(bound):
         return []
     assert isinstance(bound, Literal)
-    reach = _widened(bound.value, difference)
+    reach = _widen(bound.value, difference)
     closed = operator == "<="
     left, right, _ = points
     low, high = Literal(-reach, types.DOUBLE), Literal(reach, types.DOUBLE)
@@ -316,7 +316,7 @@ def _float_equal(conjunct: Expression) -> list[Predicate]:
             if points is None or not math.isfinite(bound):
                 return []
             left, right, sign = points
-            edges = sorted((sign * bound, sign * _widened(bound, bare(difference))))
+            edges = sorted((sign * bound, sign * _widen(bound, bare(difference))))
             low, high = (Literal(edge, types.DOUBLE) for edge in edges)
             return [Band(as_double(left), as_double(right), low, high, True, True, (conjunct,))]
     return []
@@ -326,7 +326,7 @@ def _float_half(conjunct: Expression) -> Half | None:
     """x - y < constant, on floating-point numbers."""
     if not isinstance(conjunct, Call) or conjunct.function not in INEQUALITIES:
         return None
-    comparison = flipped(conjunct) if isinstance(conjunct.args[0], Literal) else conjunct
+    comparison = flip(conjunct) if isinstance(conjunct.args[0], Literal) else conjunct
     operator, (difference, bound) = comparison.function, comparison.args
     points = _float_difference(bare(difference))
     if points is None or not _is_finite(bound):
@@ -334,7 +334,7 @@ def _float_half(conjunct: Expression) -> Half | None:
     assert isinstance(bound, Literal)
     left, right, sign = points
     is_upper = operator in ("<", "<=")
-    outwards = _widened(bound.value, bare(difference)) if (bound.value > 0) == is_upper else bound.value
+    outwards = _widen(bound.value, bare(difference)) if (bound.value > 0) == is_upper else bound.value
     literal = Literal(sign * outwards, types.DOUBLE)
     oriented = operator if sign > 0 else FLIPPED[operator]
     return Half(as_double(left), as_double(right), oriented, literal, (conjunct,), None, is_upper)
@@ -352,7 +352,7 @@ def _float_difference(expression: Expression) -> tuple[Expression, Expression, i
     return None
 
 
-def _widened(bound: float, difference: Expression) -> float:
+def _widen(bound: float, difference: Expression) -> float:
     """A float32 difference is rounded to 24 bits before it is compared: look that much further, but not beyond floats.
 
     A difference that is no float32 any more is infinite, and so above every bound.

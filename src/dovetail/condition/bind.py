@@ -16,7 +16,7 @@ from dovetail.condition.evaluate import evaluate
 from dovetail.condition.expression import COMPARISONS, FUNCTIONS, Call, Column, Expression, Literal, Opaque, type_of
 from dovetail.condition.literals import natural_type, scalar
 from dovetail.condition.text_functions import PARTS, TRUNCATIONS
-from dovetail.condition.unify import comparable, shown, sort_key, to_type, unified
+from dovetail.condition.unify import comparable, describe, sort_key, to_type, unify
 from dovetail.errors import ConditionError
 
 t = pa.types
@@ -58,7 +58,7 @@ class Binder:
         fewest, most = ARITY.get(function, (1, None))
         if len(args) < fewest or (most is not None and len(args) > most):
             raise ConditionError(f"{function} takes {_count(fewest, most)}, not {len(args)}.")
-        bound = self._typed(function, args, type_)
+        bound = self._apply_typer(function, args, type_)
         if not isinstance(bound, Call):
             return bound
         if function in STRICT and any(isinstance(arg, Literal) and arg.value is None for arg in bound.args):
@@ -67,7 +67,7 @@ class Binder:
             return Literal(python_value(evaluate(bound, None, None)[0]), bound.type)
         return bound
 
-    def _typed(self, function: str, args: Args, type_: pa.DataType | None) -> Expression:
+    def _apply_typer(self, function: str, args: Args, type_: pa.DataType | None) -> Expression:
         if function in COMPARISONS:
             return Call(function, tuple(comparable(args, self.zone)), types.BOOLEAN)
         if function in ARITHMETIC:
@@ -105,14 +105,14 @@ class Binder:
     # How each function types its arguments. All of them have a type here.
 
     def _common(self, function: str, args: Args) -> Expression:
-        same = unified(args, self.zone, "combined")
+        same = unify(args, self.zone, "combined")
         return Call(function, tuple(same), same[0].type)
 
     def _case(self, function: str, args: Args) -> Expression:
         if len(args) % 2 == 0:
-            raise ConditionError("case takes conditions and values in turn, and a default at the end.")
+            raise ConditionError("case takes alternating conditions and values, and a default at the end.")
         whens = [_boolean(arg, "case") for arg in args[:-1:2]]
-        values = unified((*args[1:-1:2], args[-1]), self.zone, "combined")
+        values = unify((*args[1:-1:2], args[-1]), self.zone, "combined")
         branches = (part for pair in zip(whens, values[:-1], strict=True) for part in pair)
         return Call("case", (*branches, values[-1]), values[-1].type)
 
@@ -132,7 +132,7 @@ class Binder:
     def _doubles(self, function: str, args: Args) -> Expression:
         return Call(function, tuple(_number(arg, function, types.DOUBLE) for arg in args), types.DOUBLE)
 
-    def _signed(self, function: str, args: Args) -> Expression:
+    def _bind_sign(self, function: str, args: Args) -> Expression:
         """neg and abs: of numbers and of lengths of time."""
         (arg,) = args
         type_ = type_of(arg)
@@ -206,11 +206,11 @@ class Binder:
         type_ = type_of(struct)
         assert isinstance(name, Literal)
         if not t.is_struct(type_):
-            raise ConditionError(f"{shown(struct)} is not a struct: it has no field {name.value!r}.")
+            raise ConditionError(f"{describe(struct)} is not a struct: it has no field {name.value!r}.")
         found = names.candidates(pa.schema(type_), name.value)
         if len(found) != 1:
             fields = ", ".join(field.name for field in type_)
-            raise ConditionError(f"{shown(struct)} has no single field {name.value!r}. Its fields are: {fields}.")
+            raise ConditionError(f"{describe(struct)} has no single field {name.value!r}. Its fields are: {fields}.")
         field = type_.field(found[0])
         return to_type(Call("field", (struct, Literal(found[0], types.STRING)), field.type), types.plain(field.type))
 
@@ -229,7 +229,7 @@ class Binder:
         if len(args) == 2 and all(types.is_list(type_of(arg)) for arg in args):
             for arg in args:
                 if not types.is_number(type_of(arg).value_type):
-                    raise ConditionError(f"distance needs lists of numbers; {shown(arg)} is not one.")
+                    raise ConditionError(f"distance needs lists of numbers; {describe(arg)} is not one.")
             return Call(function, args, types.DOUBLE)
         if len(args) % 2:
             raise ConditionError(f"distance takes as many left as right coordinates, not {len(args)} in all.")
@@ -247,20 +247,20 @@ def _boolean(arg: Expression, function: str) -> Expression:
         return arg
     if t.is_null(arg.type):
         return to_type(arg, types.BOOLEAN)
-    raise ConditionError(f"{function.upper()} needs true or false; {shown(arg)} is neither.")
+    raise ConditionError(f"{function.upper()} needs true or false; {describe(arg)} is neither.")
 
 
 def _number(arg: Expression, function: str, target: pa.DataType | None = None) -> Expression:
     type_ = type_of(arg)
     if not (types.is_number(type_) or t.is_null(type_)):
-        raise ConditionError(f"{function} needs a number; {shown(arg)} is not one. Cast it.")
+        raise ConditionError(f"{function} needs a number; {describe(arg)} is not one. Cast it.")
     return arg if target is None else to_type(arg, target)
 
 
 def _text(arg: Expression, function: str) -> Expression:
     type_ = type_of(arg)
     if not (types.is_text(type_) or t.is_null(type_)):
-        raise ConditionError(f"{function} needs text; {shown(arg)} is not. Cast it.")
+        raise ConditionError(f"{function} needs text; {describe(arg)} is not. Cast it.")
     return to_type(arg, types.STRING)
 
 
@@ -269,7 +269,7 @@ def _instant(arg: Expression, function: str) -> Expression:
     if isinstance(arg, Literal) and types.is_text(type_):
         return to_type(arg, pa.timestamp("us"))
     if not types.is_instant(type_):
-        raise ConditionError(f"{function} needs a date or a timestamp; {shown(arg)} is neither. Cast it.")
+        raise ConditionError(f"{function} needs a date or a timestamp; {describe(arg)} is neither. Cast it.")
     return arg
 
 
@@ -295,7 +295,7 @@ ARITY: dict[str, tuple[int, int | None]] = {
 TYPERS: dict[str, Callable[[Binder, str, Args], Expression]] = {
     **dict.fromkeys(("coalesce", "greatest", "least"), Binder._common),
     **dict.fromkeys(("sqrt", "pow"), Binder._doubles),
-    **dict.fromkeys(("neg", "abs"), Binder._signed),
+    **dict.fromkeys(("neg", "abs"), Binder._bind_sign),
     **dict.fromkeys(("floor", "ceil"), Binder._whole),
     **dict.fromkeys(("lower", "upper", "trim", "concat"), Binder._of_text),
     **dict.fromkeys(PARTS, Binder._part),

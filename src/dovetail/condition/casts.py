@@ -124,7 +124,7 @@ def decode(array: pa.Array) -> pa.Array:
     if t.is_run_end_encoded(array.type):
         return decode(pc.run_end_decode(array))
     if t.is_date64(array.type):
-        # Milliseconds, by the standard of whole days, but nobody checks. A value is the day that it lies in.
+        # Milliseconds, by the standard of whole days, but this is not enforced. A value is cut to its day.
         return _floor_divide(array.view("int64"), DAY_MILLIS).cast(pa.int32()).view(types.DATE)
     plain = types.plain(array.type)
     return array if array.type == plain else array.cast(plain)

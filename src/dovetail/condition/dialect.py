@@ -66,10 +66,10 @@ KINDS: tuple[tuple[tuple[type[exp.Expr], ...], str], ...] = (
     ((exp.Query, exp.Subquery), "a sub-query"),
     ((exp.Window,), "a window function"),
     ((exp.AggFunc,), "an aggregate function"),
-    ((exp.UDTF, exp.Explode), "a function that makes rows"),
+    ((exp.UDTF, exp.Explode), "a table-valued function"),
     ((exp.Placeholder, exp.Parameter), "a parameter; put the value in the text"),
     ((exp.Star,), "a star; name the columns"),
-    ((exp.Rand, exp.Randn, exp.Uuid), "a function that gives another value each time"),
+    ((exp.Rand, exp.Randn, exp.Uuid), "a non-deterministic function"),
     ((exp.Alias, exp.Aliases), "an alias (is an operator missing?)"),
 )
 UNSTABLE = frozenset({"shuffle", "monotonically_increasing_id", "spark_partition_id", "input_file_name", "random"})
@@ -82,7 +82,7 @@ def refuse(tree: exp.Expr) -> None:
             if isinstance(node, kinds):
                 raise ConditionError(f"{_text(node)}: a join condition cannot contain {what}.")
         if isinstance(node, exp.Anonymous) and node.name.lower() in UNSTABLE:
-            raise ConditionError(f"{_text(node)}: it may give another value each time; add it as a column first.")
+            raise ConditionError(f"{_text(node)}: it is not deterministic; add it as a column first.")
     if not isinstance(tree, exp.Condition):
         raise ConditionError(f"this is not a condition: {_text(tree)}")
 

@@ -69,14 +69,16 @@ def matching(
         if not len(survivors):
             break
         rows = (left_rows[survivors], right_rows[survivors])
-        taken = [_taken(conjunct, side, batch, rows[side]) for side, batch in ((Side.LEFT, left), (Side.RIGHT, right))]
+        taken = [
+            _take_columns(conjunct, side, batch, rows[side]) for side, batch in ((Side.LEFT, left), (Side.RIGHT, right))
+        ]
         survivors = survivors[_truth(evaluate(conjunct, taken[0], taken[1]))]
     result = np.zeros(len(left_rows), np.bool_)
     result[survivors] = True
     return result
 
 
-def _taken(conjunct: Expression, side: Side, batch: pa.RecordBatch, rows: Rows) -> pa.RecordBatch:
+def _take_columns(conjunct: Expression, side: Side, batch: pa.RecordBatch, rows: Rows) -> pa.RecordBatch:
     names = sorted({column.name for column in columns_of(conjunct) if column.side is side})
     if not names:
         return batch.select(names).take(pa.array(rows))
@@ -109,7 +111,7 @@ def passing(filters: Sequence[Expression], side: Side, batch: pa.RecordBatch) ->
         rows = np.flatnonzero(result)
         if not len(rows):
             break
-        taken = _taken(filter_, side, batch, rows)
+        taken = _take_columns(filter_, side, batch, rows)
         value = evaluate(filter_, taken, None) if side is Side.LEFT else evaluate(filter_, None, taken)
         result[rows] = _truth(value)
     return result

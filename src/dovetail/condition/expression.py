@@ -72,7 +72,7 @@ def type_of(expression: Expression) -> pa.DataType:
     return pa.null() if expression.type is None else expression.type
 
 
-def joined(function: str, parts: Sequence[Expression], type_: pa.DataType | None = None) -> Expression:
+def connect(function: str, parts: Sequence[Expression], type_: pa.DataType | None = None) -> Expression:
     """All parts, by AND or OR: one call, so that a long chain is not a deep tree."""
     return parts[0] if len(parts) == 1 else Call(function, tuple(parts), type_)
 

@@ -42,21 +42,21 @@ CODE_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 LONG_LIST = 8  # from here on, IN is a set lookup
 
 
-def compared(function: str, left: pa.Array, right: pa.Array) -> pa.Array:
+def compare(function: str, left: pa.Array, right: pa.Array) -> pa.Array:
     """One comparison; NaN through order codes, because Arrow says that it equals nothing; structs and lists by keys."""
     if pa.types.is_nested(left.type):
         left, right = sort_keys(left), sort_keys(right)
     if not pa.types.is_floating(left.type) or not (_has_nan(left) or _has_nan(right)):
         return ARROW_COMPARISONS[function](left, right)
     a, b = order_codes(left), order_codes(right)
-    return masked(CODE_COMPARISONS[function](a.values, b.values), _both(a.valid, b.valid))
+    return mask_array(CODE_COMPARISONS[function](a.values, b.values), _both(a.valid, b.valid))
 
 
 def _has_nan(array: pa.Array) -> bool:
     return bool(pc.any(pc.is_nan(array)).as_py())
 
 
-def masked(values: NDArray[Any], valid: NDArray[np.bool_] | None) -> pa.Array:
+def mask_array(values: NDArray[Any], valid: NDArray[np.bool_] | None) -> pa.Array:
     return pa.array(values, mask=None if valid is None else ~valid)
 
 
@@ -67,14 +67,14 @@ def _both(left: NDArray[np.bool_] | None, right: NDArray[np.bool_] | None) -> ND
 
 
 def _compare(call: Call, args: list[pa.Array]) -> pa.Array:
-    return compared(call.function, *args)
+    return compare(call.function, *args)
 
 
 def _same(call: Call, args: list[pa.Array]) -> pa.Array:
     """Equal, where null equals null and the answer is never null."""
     left, right = args
     both_null = pc.and_(pc.is_null(left), pc.is_null(right))
-    return pc.or_(both_null, pc.fill_null(compared("=", left, right), False))
+    return pc.or_(both_null, pc.fill_null(compare("=", left, right), False))
 
 
 def _and(call: Call, args: list[pa.Array]) -> pa.Array:
@@ -102,7 +102,7 @@ def _in(call: Call, args: list[pa.Array]) -> pa.Array:
     constants = [item.value for item in items if isinstance(item, Literal)]
     value = args[0]
     if len(constants) < max(len(items), LONG_LIST) or pa.types.is_floating(value.type):
-        return reduce(pc.or_kleene, (compared("=", value, item) for item in args[1:]))
+        return reduce(pc.or_kleene, (compare("=", value, item) for item in args[1:]))
     found = pc.is_in(value, pa.array([c for c in constants if c is not None], value.type))
     # Unknown rather than false: for a null, and for a value that a null in the list might have been.
     unknown = pc.and_(pc.invert(found), pc.is_null(value) if None not in constants else True)
@@ -141,7 +141,7 @@ def _extreme(call: Call, args: list[pa.Array]) -> pa.Array:
     better = ">" if call.function == "greatest" else "<"
 
     def pick(best: pa.Array, other: pa.Array) -> pa.Array:
-        replace = pc.or_(pc.is_null(best), pc.fill_null(compared(better, other, best), False))
+        replace = pc.or_(pc.is_null(best), pc.fill_null(compare(better, other, best), False))
         return pc.if_else(replace, other, best)
 
     return reduce(pick, args)
@@ -163,7 +163,7 @@ def _sort_key(call: Call, args: list[pa.Array]) -> pa.Array:
 
 def _overlaps(call: Call, args: list[pa.Array]) -> pa.Array:
     start, end, other_start, other_end = args
-    return pc.and_kleene(compared("<", start, other_end), compared(">", end, other_start))
+    return pc.and_kleene(compare("<", start, other_end), compare(">", end, other_start))
 
 
 FUNCTION_TABLE: dict[str, Function] = {

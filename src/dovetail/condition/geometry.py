@@ -20,7 +20,7 @@ import pyarrow as pa
 from dovetail.condition import types
 from dovetail.condition.bands import INEQUALITIES, as_double, bare, offset
 from dovetail.condition.expression import Call, Column, Expression, Literal, columns_of, sides_of, type_of
-from dovetail.condition.linear import LEFT, RIGHT, flipped
+from dovetail.condition.linear import LEFT, RIGHT, flip
 from dovetail.condition.predicates import Band, Distance, Interval, Less, Overlap, Predicate, Rectangles
 
 PAIRS = (
@@ -38,7 +38,7 @@ AFFIXED = 3  # words this long count without a separator, as in xmin
 def overlaps(predicates: Sequence[Predicate], residual: list[Expression]) -> list[Predicate]:
     """The same predicates with overlaps, and pairs of overlaps as rectangles. OVERLAPS leaves the residual."""
     written = [c for c in residual if isinstance(c, Call) and c.function == "overlaps"]
-    explicit = [overlap for call in written if (overlap := _written(call)) is not None]
+    explicit = [overlap for call in written if (overlap := _parse_overlaps(call)) is not None]
     for overlap in explicit:
         residual.remove(overlap.source[0])
     found = list(explicit)
@@ -57,7 +57,7 @@ def overlaps(predicates: Sequence[Predicate], residual: list[Expression]) -> lis
     return [*rest, *found]
 
 
-def _written(call: Call) -> Overlap | None:
+def _parse_overlaps(call: Call) -> Overlap | None:
     """(l.start, l.end) OVERLAPS (r.start, r.end)."""
     start, end, other_start, other_end = call.args
     sides = [sides_of(arg) for arg in call.args]
@@ -131,7 +131,7 @@ Points = tuple[tuple[Expression, ...], tuple[Expression, ...]]
 def distance(conjunct: Expression) -> Distance | Band | None:
     if not isinstance(conjunct, Call) or conjunct.function not in INEQUALITIES:
         return None
-    comparison = flipped(conjunct) if isinstance(conjunct.args[0], Literal) else conjunct
+    comparison = flip(conjunct) if isinstance(conjunct.args[0], Literal) else conjunct
     operator, (inside, bound) = comparison.function, comparison.args
     if operator not in ("<", "<=") or not isinstance(bound, Literal) or not types.is_number(type_of(bound)):
         return None
@@ -178,7 +178,7 @@ def _root(expression: Expression) -> Expression | None:
 def _points(expression: Expression) -> Points | None:
     match expression:
         case Call("distance", args):
-            return _given(args)
+            return _parse_points(args)
         case Call("+", (a, b)):
             first, second = _points(_uncast(a)), _points(_uncast(b))
             if first is None or second is None:
@@ -191,7 +191,7 @@ def _points(expression: Expression) -> Points | None:
     return None
 
 
-def _given(args: tuple[Expression, ...]) -> Points | None:
+def _parse_points(args: tuple[Expression, ...]) -> Points | None:
     half = len(args) // 2
     first, second = args[:half], args[half:]
     sides = tuple(frozenset(side for point in points for side in sides_of(point)) for points in (first, second))

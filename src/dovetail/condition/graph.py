@@ -150,7 +150,7 @@ def parse_graph(on: str | Sequence[str], schemas: Mapping[str, pa.Schema], *, zo
         sides = (schemas[alias], schemas[other] if other is not None else EMPTY)
         translator = Translator(sides)
         told = {alias: "l"} if other is None else {alias: "l", other: "r"}
-        expressions = [translator.condition(_spelled(c, schemas, told)) for c in conjuncts]
+        expressions = [translator.condition(_spell_columns(c, schemas, told)) for c in conjuncts]
         condition = parse(expressions, *sides, zone, in_process=True)
         filters[alias] += condition.filters[Side.LEFT]
         if other is None:
@@ -172,7 +172,7 @@ def parse_graph(on: str | Sequence[str], schemas: Mapping[str, pa.Schema], *, zo
     return graph
 
 
-def reached(start: str, edges: Iterable[Edge]) -> set[str]:
+def reachable(start: str, edges: Iterable[Edge]) -> set[str]:
     """All aliases that edges lead to."""
     found, edges = {start}, list(edges)
     while True:
@@ -183,7 +183,7 @@ def reached(start: str, edges: Iterable[Edge]) -> set[str]:
 
 
 def _check_connected(graph: Graph) -> None:
-    missing = [alias for alias in graph.aliases if alias not in reached(graph.aliases[0], graph.edges)]
+    missing = [alias for alias in graph.aliases if alias not in reachable(graph.aliases[0], graph.edges)]
     if missing:
         raise ConditionError(
             f"nothing joins {', '.join(missing)} with {graph.aliases[0]}: every input needs a conjunct over it and one "
@@ -196,10 +196,10 @@ def _residual(
 ) -> tuple[tuple[Expression, ...], tuple[tuple[str, str], ...]]:
     if not conjuncts:
         return (), ()
-    read = sorted({_resolved(column, schemas)[:2] for c in conjuncts for column in c.find_all(exp.Column)})
+    read = sorted({_resolve_name(column, schemas)[:2] for c in conjuncts for column in c.find_all(exp.Column)})
     schema = pa.schema([pa.field(_wide_name(alias, name), schemas[alias].field(name).type) for alias, name in read])
     translator = Translator((schema, EMPTY))
-    spelled = [translator.condition(_spelled(c, schemas, None)) for c in conjuncts]
+    spelled = [translator.condition(_spell_columns(c, schemas, None)) for c in conjuncts]
     condition = parse(spelled, schema, EMPTY, zone, in_process=True)
     return (*condition.filters[Side.LEFT], *condition.residual), tuple(read)
 
@@ -222,10 +222,10 @@ def _conjuncts(tree: exp.Expr) -> list[exp.Expr]:
 
 
 def _aliases_in(conjunct: exp.Expr, schemas: Mapping[str, pa.Schema]) -> frozenset[str]:
-    return frozenset(_resolved(column, schemas)[0] for column in conjunct.find_all(exp.Column))
+    return frozenset(_resolve_name(column, schemas)[0] for column in conjunct.find_all(exp.Column))
 
 
-def _resolved(node: exp.Column, schemas: Mapping[str, pa.Schema]) -> tuple[str, str, list[str]]:
+def _resolve_name(node: exp.Column, schemas: Mapping[str, pa.Schema]) -> tuple[str, str, list[str]]:
     """The alias, the column and the struct fields that a dotted name means."""
     parts = [part.name for part in node.parts]
     if len(parts) > 1:
@@ -252,11 +252,11 @@ def _column(alias: str, name: str, schemas: Mapping[str, pa.Schema]) -> str:
     raise ConditionError(f"{alias}.{name}: no such column. The input has: {', '.join(schemas[alias].names)}.")
 
 
-def _spelled(conjunct: exp.Expr, schemas: Mapping[str, pa.Schema], told: Mapping[str, str] | None) -> exp.Expr:
+def _spell_columns(conjunct: exp.Expr, schemas: Mapping[str, pa.Schema], told: Mapping[str, str] | None) -> exp.Expr:
     """The conjunct with its columns spelled for two sides; without `told`, for one wide side."""
     tree = conjunct.copy()
     for node in list(tree.find_all(exp.Column)):
-        alias, name, fields = _resolved(node, schemas)
+        alias, name, fields = _resolve_name(node, schemas)
         table, column = ("l", _wide_name(alias, name)) if told is None else (told[alias], name)
         spelled: exp.Expr = exp.column(exp.to_identifier(column, quoted=True), table)
         spelled = reduce(

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from dovetail.condition import types
 from dovetail.condition.bind import Binder
-from dovetail.condition.expression import Call, Expression, Literal, joined, sides_of, type_of
+from dovetail.condition.expression import Call, Expression, Literal, connect, sides_of, type_of
 from dovetail.core.rows import Side
 from dovetail.errors import ConditionError
 
@@ -54,7 +54,7 @@ def _split(expression: Expression) -> list[Expression]:
         case Call("and", args):
             return [part for arg in args for part in _split(arg)]
         case Call("or", args):
-            return _factored([branch for arg in args for branch in _branches(arg)])
+            return _factor_out([branch for arg in args for branch in _branches(arg)])
     return [expression]
 
 
@@ -65,7 +65,7 @@ def _branches(expression: Expression) -> list[Expression]:
     return [expression]
 
 
-def _factored(branches: list[Expression]) -> list[Expression]:
+def _factor_out(branches: list[Expression]) -> list[Expression]:
     """(a AND b) OR (a AND c) is a AND (b OR c): what all branches ask for can drive the join."""
     parts = [conjuncts(branch) for branch in branches]
     parts = [p for p in parts if p != [FALSE]]
@@ -75,7 +75,7 @@ def _factored(branches: list[Expression]) -> list[Expression]:
     rest = [[c for c in p if c not in shared] for p in parts]
     if not all(rest):
         return shared
-    return [*shared, joined("or", [joined("and", r, types.BOOLEAN) for r in rest], types.BOOLEAN)]
+    return [*shared, connect("or", [connect("and", r, types.BOOLEAN) for r in rest], types.BOOLEAN)]
 
 
 t = pa.types
@@ -92,18 +92,18 @@ class Term(NamedTuple):
     value: Expression
 
 
-def flipped(comparison: Call) -> Call:
+def flip(comparison: Call) -> Call:
     left, right = comparison.args
     return Call(FLIPPED[comparison.function], (right, left), types.BOOLEAN)
 
 
-def separated(comparison: Call, binder: Binder) -> Call | None:
+def separate_sides(comparison: Call, binder: Binder) -> Call | None:
     """An equivalent comparison of something left with something right; None if there is none."""
     left, right = (sides_of(arg) for arg in comparison.args)
     if (left, right) == (LEFT, RIGHT):
         return comparison
     if (left, right) == (RIGHT, LEFT):
-        return flipped(comparison)
+        return flip(comparison)
     a, b = comparison.args
     if a.type is None or b.type is None or not types.is_exact(a.type):
         return None
@@ -147,7 +147,7 @@ def _rebuilt(operator: str, terms: list[Term], binder: Binder) -> Call | None:
         operator = FLIPPED[operator]
         left, right, constants = ([Term(-sign, value) for sign, value in part] for part in (left, right, constants))
     try:
-        total = _sum([*right, *_combined(constants, binder)], binder)
+        total = _sum([*right, *_combine_constants(constants, binder)], binder)
         comparison = binder.call(operator, _sum(left, binder), total)
     except ConditionError:
         return None  # not a sum that has a type, such as instant + instant
@@ -164,7 +164,7 @@ def _points(terms: list[Term]) -> int:
     return sum(term.sign for term in terms if _is_point(term))
 
 
-def _combined(constants: list[Term], binder: Binder) -> list[Term]:
+def _combine_constants(constants: list[Term], binder: Binder) -> list[Term]:
     """At most one constant besides instants, written with the sign it has."""
     points = [term for term in constants if _is_point(term)]
     amounts = [term for term in constants if not _is_point(term)]
@@ -199,12 +199,12 @@ def _is_kept(expression: Expression) -> bool:
     return True
 
 
-def simplified(comparison: Call, binder: Binder) -> Expression:
+def simplify_comparison(comparison: Call, binder: Binder) -> Expression:
     """Integers and dates against a constant between two of them: i < 5.5 is i <= 5."""
     if comparison.function not in FLIPPED:
         return comparison
     if isinstance(comparison.args[0], Literal):
-        comparison = flipped(comparison)
+        comparison = flip(comparison)
     function, (value, bound) = comparison.function, comparison.args
     match value, bound:
         case Call("cast", (inner,), target), Literal(float() | Decimal() as number) if _counts(inner, target, number):

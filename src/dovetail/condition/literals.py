@@ -40,14 +40,14 @@ MICROS = {
 }
 
 
-class Interval(NamedTuple):
+class CalendarInterval(NamedTuple):
     """Calendar months and an exact length of time."""
 
     months: int
     micros: int
 
 
-def interval(amount: str, unit: str) -> Interval:
+def interval(amount: str, unit: str) -> CalendarInterval:
     """INTERVAL '5' MINUTES, one unit."""
     name = unit.lower().removesuffix("s")
     try:
@@ -63,19 +63,19 @@ def interval(amount: str, unit: str) -> Interval:
         raise ConditionError(f"INTERVAL '{amount}' {unit}: unknown unit. Known are {', '.join([*MONTHS, *MICROS])}.")
     if rest:
         raise ConditionError(f"INTERVAL '{amount}' {unit}: not a whole number of months or microseconds.")
-    return Interval(int(months), int(micros))
+    return CalendarInterval(int(months), int(micros))
 
 
-def interval_of_text(text: str) -> Interval:
+def interval_of_text(text: str) -> CalendarInterval:
     """INTERVAL '1 day 2 hours', any number of units."""
     words = text.split()
     if not words or len(words) % 2:
         raise ConditionError(f"INTERVAL '{text}': write pairs of number and unit, as in '1 day 2 hours'.")
     parts = [interval(amount, unit) for amount, unit in zip(words[::2], words[1::2], strict=True)]
-    return Interval(sum(p.months for p in parts), sum(p.micros for p in parts))
+    return CalendarInterval(sum(p.months for p in parts), sum(p.micros for p in parts))
 
 
-def interval_span(text: str, first: str, last: str) -> Interval:
+def interval_span(text: str, first: str, last: str) -> CalendarInterval:
     """INTERVAL '1 02:03:04' DAY TO SECOND and its relatives."""
     sign = -1 if text.strip().startswith("-") else 1
     units = ["year", "month"] if first.lower() in MONTHS else ["day", "hour", "minute", "second"]
@@ -84,7 +84,7 @@ def interval_span(text: str, first: str, last: str) -> Interval:
     if len(numbers) != len(wanted):
         raise ConditionError(f"INTERVAL '{text}' {first} TO {last}: expected {' and '.join(wanted)}.")
     parts = [interval(number, unit) for number, unit in zip(numbers, wanted, strict=True)]
-    return Interval(sign * sum(p.months for p in parts), sign * sum(p.micros for p in parts))
+    return CalendarInterval(sign * sum(p.months for p in parts), sign * sum(p.micros for p in parts))
 
 
 def duration_literal(micros: int) -> Literal:
@@ -147,7 +147,7 @@ def _decimal_type(value: Decimal) -> pa.DataType:
     return pa.decimal128(precision, scale)
 
 
-def negated(literal: Literal) -> Literal:
+def negate(literal: Literal) -> Literal:
     """With all digits: a minus sign would round a long decimal."""
     value = literal.value
     return Literal(value.copy_negate() if isinstance(value, Decimal) else -value, literal.type)
@@ -161,12 +161,12 @@ def scalar(literal: Literal) -> pa.Scalar:
         raise ConditionError(f"{literal.value!r} is not a value of type {type_}: {error}") from error
 
 
-def converted(literal: Literal, target: pa.DataType) -> Literal:
+def convert_literal(literal: Literal, target: pa.DataType) -> Literal:
     """The constant cast to another type, as a column would be."""
     return Literal(python_value(cast(pa.array([literal.value], literal.type), target)[0]), target)
 
 
-def retyped(literal: Literal, target: pa.DataType) -> Literal | None:
+def retype_literal(literal: Literal, target: pa.DataType) -> Literal | None:
     """The same value as a constant of another type; None if that would change the value."""
     array = pa.array([literal.value], literal.type)
     if not can_cast(array.type, target):

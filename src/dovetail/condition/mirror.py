@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from dovetail.condition.condition import Condition
 from dovetail.condition.expression import Call, Column, Expression, Literal, Opaque
-from dovetail.condition.literals import negated
-from dovetail.condition.names import quoted
+from dovetail.condition.literals import negate
+from dovetail.condition.names import quote_name
 from dovetail.condition.predicates import (
     Band,
     Distance,
@@ -42,7 +42,7 @@ def mirrored_expression(expression: Expression) -> Expression:
         case Call(_, args):
             return replace(expression, args=_all(args))
         case Opaque(_, columns):
-            text = with_columns(expression, lambda c: f"{c.side.other.alias}.{quoted(c.name)}")
+            text = with_columns(expression, lambda c: f"{c.side.other.alias}.{quote_name(c.name)}")
             return replace(expression, sql=text, columns=tuple(replace(c, side=c.side.other) for c in columns))
     return expression
 
@@ -88,17 +88,17 @@ def _band(band: Band, source: tuple[Expression, ...]) -> Band:
     return Band(
         mirrored_expression(band.right),
         mirrored_expression(band.left),
-        _turned(band.high),
-        _turned(band.low),
+        _negate_bound(band.high),
+        _negate_bound(band.low),
         band.high_closed,
         band.low_closed,
         source,
     )
 
 
-def _turned(bound: Expression) -> Literal:
+def _negate_bound(bound: Expression) -> Literal:
     assert isinstance(bound, Literal)
-    return negated(bound)
+    return negate(bound)
 
 
 def _overlap(overlap: Overlap) -> Overlap:

@@ -16,7 +16,7 @@ SIDE_NAMES = {Side.LEFT: "left", Side.RIGHT: "right"}
 SHOWN_COLUMNS = 20  # in an error message
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """A name as Spark SQL wants it, whatever characters it has."""
     return "`" + name.replace("`", "``") + "`"
 
@@ -35,7 +35,7 @@ def resolve(side: Side, name: str, schemas: Schemas) -> Column:
         raise ConditionError(_unknown(side, name, schema))
     if len(found) > 1:
         raise ConditionError(
-            f"{side.alias}.{name} is ambiguous: the {SIDE_NAMES[side]} input has {_listed(found)}. "
+            f"{side.alias}.{name} is ambiguous: the {SIDE_NAMES[side]} input has {_list_names(found)}. "
             "Rename one of them, or spell the name exactly."
         )
     return Column(side, found[0], schema.field(found[0]).type)
@@ -51,8 +51,8 @@ def resolve_unqualified(name: str, schemas: Schemas) -> Column:
         hint = f"; did you mean {close}?" if close else "."
         raise ConditionError(
             f"{name}: no such column on either side{hint} "
-            f"The left input has: {_listed(schemas[Side.LEFT].names)}. "
-            f"The right input has: {_listed(schemas[Side.RIGHT].names)}."
+            f"The left input has: {_list_names(schemas[Side.LEFT].names)}. "
+            f"The right input has: {_list_names(schemas[Side.RIGHT].names)}."
         )
     return resolve(sides[0], name, schemas)
 
@@ -60,7 +60,7 @@ def resolve_unqualified(name: str, schemas: Schemas) -> Column:
 def _unknown(side: Side, name: str, schema: pa.Schema) -> str:
     close = _close(name, schema.names)
     hint = f"; did you mean {side.alias}.{close}?" if close else "."
-    return f"{side.alias}.{name}: no such column{hint} The {SIDE_NAMES[side]} input has: {_listed(schema.names)}."
+    return f"{side.alias}.{name}: no such column{hint} The {SIDE_NAMES[side]} input has: {_list_names(schema.names)}."
 
 
 def _close(name: str, names: list[str]) -> str | None:
@@ -69,7 +69,7 @@ def _close(name: str, names: list[str]) -> str | None:
     return by_lower[close[0]] if close else None
 
 
-def _listed(names: list[str]) -> str:
+def _list_names(names: list[str]) -> str:
     if not names:
         return "no columns"
     more = f", … ({len(names)} columns)" if len(names) > SHOWN_COLUMNS else ""

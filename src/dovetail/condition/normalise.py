@@ -10,9 +10,9 @@ from dovetail.condition.alternatives import alternatives
 from dovetail.condition.bands import bands, less_of
 from dovetail.condition.bind import Binder
 from dovetail.condition.condition import Condition
-from dovetail.condition.expression import Call, Expression, joined, sides_of
+from dovetail.condition.expression import Call, Expression, connect, sides_of
 from dovetail.condition.geometry import distance, overlaps
-from dovetail.condition.linear import FALSE, FLIPPED, conjuncts, separated, simplified
+from dovetail.condition.linear import FALSE, FLIPPED, conjuncts, separate_sides, simplify_comparison
 from dovetail.condition.predicates import Equal, Less, NotEqual, Predicate
 from dovetail.core.rows import Side
 
@@ -27,7 +27,7 @@ def normalise(expression: Expression, binder: Binder) -> Condition:
 def _conjunction(parts: Sequence[Expression], binder: Binder) -> Condition:
     filters: tuple[list[Expression], list[Expression]] = ([], [])
     between: list[Expression] = []
-    for conjunct in _conjuncts(joined("and", parts, types.BOOLEAN), binder):
+    for conjunct in _conjuncts(connect("and", parts, types.BOOLEAN), binder):
         sides = sides_of(conjunct)
         if conjunct == FALSE:
             for side in Side:
@@ -41,7 +41,7 @@ def _conjunction(parts: Sequence[Expression], binder: Binder) -> Condition:
 
 
 def _conjuncts(expression: Expression, binder: Binder) -> list[Expression]:
-    simple = [simplified(c, binder) if isinstance(c, Call) else c for c in conjuncts(expression)]
+    simple = [simplify_comparison(c, binder) if isinstance(c, Call) else c for c in conjuncts(expression)]
     return [FALSE] if FALSE in simple else simple
 
 
@@ -61,7 +61,7 @@ def _predicates(between: list[Expression], binder: Binder) -> tuple[tuple[Predic
 def _comparison(conjunct: Expression, binder: Binder) -> Equal | NotEqual | Less | None:
     if not isinstance(conjunct, Call) or conjunct.function not in FLIPPED:
         return None
-    comparison = separated(conjunct, binder)
+    comparison = separate_sides(conjunct, binder)
     if comparison is None:
         return None
     left, right = comparison.args

@@ -100,7 +100,7 @@ def _remainder(call: Call, args: list[pa.Array]) -> pa.Array:
     left, right = args[0], _nonzero(args[1])
     valid = np.asarray(pc.and_(left.is_valid(), right.is_valid()))
     with np.errstate(invalid="ignore"):
-        values = np.fmod(_filled(left, 0), _filled(right, 1))
+        values = np.fmod(_fill_nulls(left, 0), _fill_nulls(right, 1))
     return pa.array(values, call.type, mask=~valid)
 
 
@@ -113,7 +113,7 @@ def _nonzero(array: pa.Array) -> pa.Array:
     return pc.if_else(pc.equal(array, pa.scalar(0, array.type)), pa.scalar(None, array.type), array)
 
 
-def _filled(array: pa.Array, value: int) -> NDArray[Any]:
+def _fill_nulls(array: pa.Array, value: int) -> NDArray[Any]:
     return np.asarray(pc.fill_null(array, pa.scalar(value, array.type)))
 
 
@@ -141,7 +141,7 @@ def _whole(call: Call, args: list[pa.Array]) -> pa.Array:
     whole = (pc.floor if call.function == "floor" else pc.ceil)(array)
     if t.is_decimal(array.type):
         return casts.cast(whole, call.type)
-    numbers = np.nan_to_num(_filled(whole, 0), nan=0.0)
+    numbers = np.nan_to_num(_fill_nulls(whole, 0), nan=0.0)
     huge = np.abs(numbers) >= 2.0**63
     limits = np.where(numbers < 0, np.int64(-(2**63)), np.int64(2**63 - 1))
     values = np.where(huge, limits, np.where(huge, 0.0, numbers).astype(np.int64))
@@ -157,12 +157,12 @@ def _round(call: Call, args: list[pa.Array]) -> pa.Array:
         return casts.cast(pc.round(array, digits, "half_towards_infinity"), call.type)
     step = Decimal(1).scaleb(-digits)
 
-    def rounded(value: float | None) -> float | None:
+    def round_half_up(value: float | None) -> float | None:
         if value is None or not np.isfinite(value):
             return value
         return float(Decimal(repr(value)).quantize(step, ROUND_HALF_UP, Context(prec=400)))
 
-    return pa.array([rounded(v) for v in array.to_pylist()], call.type)
+    return pa.array([round_half_up(v) for v in array.to_pylist()], call.type)
 
 
 def _distance(call: Call, args: list[pa.Array]) -> pa.Array:
@@ -171,7 +171,7 @@ def _distance(call: Call, args: list[pa.Array]) -> pa.Array:
     if half == 1 and types.is_list(args[0].type):
         return _list_distance(args[0], args[1])
     valid = np.logical_and.reduce([np.asarray(a.is_valid()) for a in args])
-    numbers = [_filled(a, 0) for a in args]
+    numbers = [_fill_nulls(a, 0) for a in args]
     with np.errstate(invalid="ignore", over="ignore"):
         squares = sum((a - b) ** 2 for a, b in zip(numbers[:half], numbers[half:], strict=True))
     return pa.array(np.sqrt(squares), mask=~valid)

@@ -15,7 +15,7 @@ from dovetail.condition.casts import PER_SECOND
 from dovetail.condition.condition import Condition
 from dovetail.condition.expression import COMPARISONS, Call, Column, Expression, Literal, Opaque, type_of
 from dovetail.condition.literals import natural_type
-from dovetail.condition.names import quoted
+from dovetail.condition.names import quote_name
 from dovetail.condition.predicates import (
     Band,
     Distance,
@@ -48,12 +48,12 @@ UNIT_NAMES = (("day", 86_400_000_000), ("hour", 3_600_000_000), ("minute", 60_00
 WORD = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 
 
-def qualified(column: Column) -> str:
+def qualify(column: Column) -> str:
     """The default spelling: l.`name` or r.`name`."""
-    return f"{column.side.alias}.{quoted(column.name)}"
+    return f"{column.side.alias}.{quote_name(column.name)}"
 
 
-def spark_sql(expression: Expression, column: ColumnName = qualified) -> str:
+def spark_sql(expression: Expression, column: ColumnName = qualify) -> str:
     """Spark SQL. `column` says what a column is called where the text will be used."""
     return _Spark(column).render(expression)
 
@@ -68,7 +68,7 @@ def _short(column: Column) -> str:
 
 
 def _readable(name: str) -> str:
-    return name if WORD.fullmatch(name) else quoted(name)
+    return name if WORD.fullmatch(name) else quote_name(name)
 
 
 class _Spark:
@@ -131,12 +131,12 @@ class _Spark:
                 return f"{start} < {other_end} AND {end} > {other_start}"
             case "distance":
                 return self.distance(args)
-        return f"{function.upper()}({self.listed(args)})"
+        return f"{function.upper()}({self.render_list(args)})"
 
     def name(self, name: str) -> str:
-        return quoted(name)
+        return quote_name(name)
 
-    def listed(self, args: tuple[Expression, ...]) -> str:
+    def render_list(self, args: tuple[Expression, ...]) -> str:
         return ", ".join(self.render(arg) for arg in args)
 
     def _not(self, arg: Expression) -> str:
@@ -207,7 +207,7 @@ class _Human(_Spark):
 
     def call(self, call: Call) -> str:
         result = super().call(call)
-        return result if call.function in PLAIN else f"{call.function}({self.listed(call.args)})"
+        return result if call.function in PLAIN else f"{call.function}({self.render_list(call.args)})"
 
     def name(self, name: str) -> str:
         return _readable(name)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from dovetail.condition import types
 from dovetail.condition.casts import decode, elements, validity
-from dovetail.core.codes import is_fixed, order_codes
+from dovetail.core.codes import decimal_words, is_fixed, order_codes
 from dovetail.errors import ConditionError
 
 t = pa.types
@@ -95,8 +95,7 @@ def _numbers(array: pa.Array) -> Bytes:
         lines = order_codes(array).values.astype(">i8").view(np.uint8).reshape(-1, 8)[:, 8 - width :]
     elif t.is_decimal(type_):
         width = type_.bit_width // 8
-        raw = np.frombuffer(array.buffers()[1], np.uint8)[array.offset * width : (array.offset + len(array)) * width]
-        lines = raw.reshape(-1, width)[:, ::-1].copy()
+        lines = decimal_words(array).view(np.uint8).reshape(-1, width)[:, ::-1].copy()
     else:
         raise ConditionError(f"values of type {type_} cannot be compared. Compare a part of them, or cast them.")
     lines[:, 0] ^= SIGN

@@ -116,6 +116,6 @@ def with_columns(expression: Opaque, column: Callable[[Column], str]) -> str:
         found = known.get((side, others[0])) if side is not None and others else None
         if found is None:
             return node
-        return exp.Var(this=".".join([column(found), *(names.quoted(field) for field in others[1:])]))
+        return exp.Var(this=".".join([column(found), *(names.quote_name(field) for field in others[1:])]))
 
     return parse_text(expression.sql).transform(respell).sql(dialect=DIALECT, normalize_functions="lower")

@@ -79,11 +79,11 @@ def _add_months(call: Call, args: list[pa.Array]) -> pa.Array:
     array, months = args[0], int(str(_constant(call, 1)))
     type_ = array.type
     if pa.types.is_timestamp(type_) and type_.tz:
-        return casts.cast(_moved(pc.local_timestamp(array), months), type_)
-    return _moved(array, months)
+        return casts.cast(_shift_months(pc.local_timestamp(array), months), type_)
+    return _shift_months(array, months)
 
 
-def _moved(array: pa.Array, months: int) -> pa.Array:
+def _shift_months(array: pa.Array, months: int) -> pa.Array:
     valid = np.asarray(array.is_valid())
     unit = "D" if pa.types.is_date(array.type) else array.type.unit
     ticks = pc.fill_null(array.view("int32" if unit == "D" else "int64"), 0)

@@ -10,7 +10,7 @@ from sqlglot import exp
 from dovetail.condition import literals, names, types
 from dovetail.condition.casts import can_cast
 from dovetail.condition.dialect import DIALECT, refuse
-from dovetail.condition.expression import Call, Column, Expression, Literal, Opaque, joined
+from dovetail.condition.expression import Call, Column, Expression, Literal, Opaque, connect
 from dovetail.condition.text_functions import TRUNCATIONS
 from dovetail.core.rows import Side
 from dovetail.errors import ConditionError
@@ -33,21 +33,21 @@ TYPES: dict[exp.DType, pa.DataType] = {
 }
 
 
-def unsigned(node: exp.Expr) -> exp.Expr:
+def strip_sign(node: exp.Expr) -> exp.Expr:
     return node.this if isinstance(node, exp.Neg) else node
 
 
-def interval_of(node: exp.Expr) -> literals.Interval | None:
+def interval_of(node: exp.Expr) -> literals.CalendarInterval | None:
     """The interval that a node is, if it is one with constant amounts."""
     if isinstance(node, exp.Add):  # INTERVAL 1 DAY 2 HOURS
         first, second = interval_of(node.this), interval_of(node.expression)
         if first is None or second is None:
             return None
-        return literals.Interval(first.months + second.months, first.micros + second.micros)
+        return literals.CalendarInterval(first.months + second.months, first.micros + second.micros)
     if not isinstance(node, exp.Interval):
         return None
     amount, unit = node.this, node.args.get("unit")
-    if not isinstance(unsigned(amount), exp.Literal):
+    if not isinstance(strip_sign(amount), exp.Literal):
         return None
     text = amount.name if isinstance(amount, exp.Literal) else f"-{amount.this.name}"
     if unit is None:
@@ -125,7 +125,7 @@ class Translator:
         if kind in BINARY:
             return self._binary(node)
         if kind in UNARY:
-            return Call(UNARY[kind], (self.expression(_unwrapped(node.this)),))
+            return Call(UNARY[kind], (self.expression(_strip_cast(node.this)),))
         if kind in HANDLERS:
             return HANDLERS[kind](self, node)
         return self._opaque(node)
@@ -141,7 +141,7 @@ class Translator:
         for part in list(node.find_all(exp.Column)):
             if part.name in bound and not part.table:
                 continue
-            column, fields = self._resolved(part)
+            column, fields = self._resolve_name(part)
             columns.append(column)
             spelled: exp.Expr = exp.column(exp.to_identifier(column.name, quoted=True), column.side.alias)
             for field in fields:
@@ -154,7 +154,7 @@ class Translator:
 
     # Names
 
-    def _resolved(self, node: exp.Column) -> tuple[Column, list[str]]:
+    def _resolve_name(self, node: exp.Column) -> tuple[Column, list[str]]:
         """The column and the struct fields that a dotted name means."""
         parts = [part.name for part in node.parts]
         side = side_of(parts[0]) if len(parts) > 1 else None
@@ -167,7 +167,7 @@ class Translator:
 
     def _column(self, node: exp.Expr) -> Expression:
         assert isinstance(node, exp.Column)
-        column, fields = self._resolved(node)
+        column, fields = self._resolve_name(node)
         value: Expression = column
         for field in fields:
             value = _field(value, field)
@@ -265,7 +265,7 @@ class Translator:
             raise ConditionError("OVERLAPS takes two pairs: (l.start, l.end) OVERLAPS (r.start, r.end).")
         return self._call("overlaps", *left.expressions, *right.expressions)
 
-    def _between(self, node: exp.Expr) -> Expression:
+    def _translate_between(self, node: exp.Expr) -> Expression:
         if node.args.get("symmetric"):
             return self._opaque(node)
         low, high = node.args["low"], node.args["high"]
@@ -276,7 +276,7 @@ class Translator:
             raise ConditionError(f"{_spark(node.this)} IN () has an empty list.")
         if isinstance(node.this, exp.Tuple):
             rows = [e for e in node.expressions if isinstance(e, exp.Tuple)]
-            return joined("or", [self._tuples("=", node.this, row) for row in rows])
+            return connect("or", [self._tuples("=", node.this, row) for row in rows])
         return self._call("in", node.this, *node.expressions)
 
     def _like(self, node: exp.Expr) -> Expression:
@@ -355,7 +355,7 @@ class Translator:
 
     def _substring(self, node: exp.Expr) -> Expression:
         bounds = [node.args[key] for key in ("start", "length") if node.args.get(key)]
-        constant = all(isinstance(unsigned(bound), exp.Literal) for bound in bounds)
+        constant = all(isinstance(strip_sign(bound), exp.Literal) for bound in bounds)
         return self._call("substring", node.this, *bounds) if constant else self._opaque(node)
 
     def _extract(self, node: exp.Expr) -> Expression:
@@ -378,7 +378,7 @@ class Translator:
         return Call("+", (Call("cast", (self.expression(node.this),), types.DATE), self.expression(node.expression)))
 
     def _add_months(self, node: exp.Expr) -> Expression:
-        if not isinstance(unsigned(node.expression), exp.Literal):
+        if not isinstance(strip_sign(node.expression), exp.Literal):
             return self._opaque(node)
         date = Call("cast", (self.expression(node.this),), types.DATE)
         return Call("add_months", (date, self.expression(node.expression)))
@@ -386,7 +386,7 @@ class Translator:
     def _datediff(self, node: exp.Expr) -> Expression:
         if node.args.get("unit") is not None and node.args["unit"].name.upper() != "DAY":
             return self._opaque(node)
-        return self._call("datediff", _unwrapped(node.this), _unwrapped(node.expression))
+        return self._call("datediff", _strip_cast(node.this), _strip_cast(node.expression))
 
     def _anonymous(self, node: exp.Expr) -> Expression:
         name = node.name.lower()
@@ -404,7 +404,7 @@ def _spark(node: exp.Expr) -> str:
     return node.sql(dialect=DIALECT, normalize_functions="lower", comments=False)
 
 
-def _unwrapped(node: exp.Expr) -> exp.Expr:
+def _strip_cast(node: exp.Expr) -> exp.Expr:
     """sqlglot wraps the argument of year() and its like in a cast to date that the text does not have."""
     return node.this if isinstance(node, exp.TsOrDsToDate) and not node.args.get("safe") else node
 
@@ -414,7 +414,7 @@ def _field(struct: Expression, name: str) -> Expression:
 
 
 def _all(conjuncts: list[Expression]) -> Expression:
-    return joined("and", conjuncts)
+    return connect("and", conjuncts)
 
 
 def _lexicographic(function: str, pairs: list[tuple[Expression, Expression]]) -> Expression:
@@ -435,7 +435,7 @@ HANDLERS: dict[type[exp.Expr], Callable[[Translator, exp.Expr], Expression]] = {
     exp.Interval: Translator._interval,
     exp.Overlaps: Translator._overlaps,
     exp.Tuple: Translator._tuple,
-    exp.Between: Translator._between,
+    exp.Between: Translator._translate_between,
     exp.In: Translator._in,
     exp.Like: Translator._like,
     exp.Is: Translator._is,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from dovetail.condition.names import quoted
+from dovetail.condition.names import quote_name
 
 MOST_DIGITS = 38  # that a decimal has in Spark
 WIDEST = 76  # that one has in Arrow
@@ -297,5 +297,5 @@ def spark_name(type_: pa.DataType) -> str:
     if is_list(type_):
         return f"ARRAY<{spark_name(type_.value_type)}>"
     if t.is_struct(type_):
-        return f"STRUCT<{', '.join(f'{quoted(field.name)}: {spark_name(field.type)}' for field in type_)}>"
+        return f"STRUCT<{', '.join(f'{quote_name(field.name)}: {spark_name(field.type)}' for field in type_)}>"
     return str(type_).upper()

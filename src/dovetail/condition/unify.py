@@ -11,14 +11,14 @@ import pyarrow as pa
 from dovetail.condition import types
 from dovetail.condition.casts import can_cast
 from dovetail.condition.expression import Call, Expression, Literal, type_of
-from dovetail.condition.literals import converted, date_literal, retyped, timestamp_literal
+from dovetail.condition.literals import convert_literal, date_literal, retype_literal, timestamp_literal
 from dovetail.condition.render import text_of
 from dovetail.errors import ConditionError
 
 t = pa.types
 
 
-def unified(args: Sequence[Expression], zone: str | None, verb: str = "compared") -> list[Expression]:
+def unify(args: Sequence[Expression], zone: str | None, verb: str = "compared") -> list[Expression]:
     """The arguments, all of one type. Where an opaque one has no known type, Spark sorts it out."""
     if any(arg.type is None for arg in args):
         return list(args)
@@ -33,7 +33,7 @@ def unified(args: Sequence[Expression], zone: str | None, verb: str = "compared"
 
 def comparable(args: Sequence[Expression], zone: str | None) -> list[Expression]:
     """The arguments, all of one type that every kernel can compare: structs and lists by their sort keys."""
-    same = unified(args, zone)
+    same = unify(args, zone)
     return [sort_key(arg) if t.is_nested(type_of(arg)) else arg for arg in same]
 
 
@@ -43,7 +43,7 @@ def sort_key(arg: Expression) -> Expression:
         return Call("sort_key", (arg,), types.SORT_KEY)
     if arg.value is None:
         return Literal(None, types.SORT_KEY)
-    raise ConditionError(f"{shown(arg)} is a constant struct or list. Put it into a column and compare that.")
+    raise ConditionError(f"{describe(arg)} is a constant struct or list. Put it into a column and compare that.")
 
 
 def to_type(expression: Expression, target: pa.DataType) -> Expression:
@@ -53,18 +53,18 @@ def to_type(expression: Expression, target: pa.DataType) -> Expression:
     if isinstance(expression, Literal):
         if expression.value is None:
             return Literal(None, target)
-        converted = retyped(expression, target)
+        converted = retype_literal(expression, target)
         if converted is None and t.is_floating(target):
             converted = Literal(float(expression.value), target)
         if converted is not None:
             return converted
     cast = Call("cast", (expression,), target)
     if expression.type is not None and not can_cast(expression.type, target):
-        raise ConditionError(f"{shown(expression)} cannot be cast to {target}.")
+        raise ConditionError(f"{describe(expression)} cannot be cast to {target}.")
     return cast
 
 
-def shown(expression: Expression) -> str:
+def describe(expression: Expression) -> str:
     """For an error message: `l.price (string)`."""
     return f"{text_of(expression)} ({expression.type})"
 
@@ -79,7 +79,7 @@ def _meet(left: Expression, right: Expression, zone: str | None, verb: str) -> E
     """Something of the common type of both: the wider of the two, or a cast of it."""
     type_ = types.common(type_of(left), type_of(right), zone)
     if type_ is None:
-        raise ConditionError(f"{shown(left)} cannot be {verb} with {shown(right)}. {_advice(left, right)}")
+        raise ConditionError(f"{describe(left)} cannot be {verb} with {describe(right)}. {_advice(left, right)}")
     return left if left.type == type_ else right if right.type == type_ else Call("cast", (left,), type_)
 
 
@@ -123,7 +123,7 @@ def _fits(literal: Literal, target: pa.DataType) -> bool:
         return False
     if t.is_floating(type_) or types.common(type_, target) is None:
         return False
-    return retyped(literal, target) is not None
+    return retype_literal(literal, target) is not None
 
 
 def _text_as_instants(args: Sequence[Expression]) -> list[Expression]:
@@ -145,7 +145,7 @@ def _as_instant(arg: Expression, target: pa.DataType) -> Expression:
 
 
 def _with_zones(args: Sequence[Expression], zone: str | None) -> list[Expression]:
-    """Timestamps with and without a zone do not meet unless somebody says which zone the latter are in."""
+    """Timestamps with and without a zone are comparable only if the zone of the latter is given."""
     zoned = [arg for arg in args if t.is_timestamp(type_of(arg)) and type_of(arg).tz]
     local = [arg for arg in args if types.is_instant(type_of(arg)) and arg not in zoned]
     if not zoned or not local:
@@ -161,7 +161,8 @@ def _implied_zone(zoned: list[Expression], local: list[Expression]) -> str:
     if columns or isinstance(zoned[0], Literal):
         without = columns[0] if columns else local[0]
         raise ConditionError(
-            f"{shown(without)} has no time zone and {shown(zoned[0])} has one. Give the first a zone before the join, "
+            f"{describe(without)} has no time zone and {describe(zoned[0])} has one. Give the first a zone "
+            f"before the join, "
             f"or compare it with the second's clock: CAST({text_of(zoned[0])} AS TIMESTAMP_NTZ)."
         )
     return str(type_of(zoned[0]).tz)
@@ -171,4 +172,4 @@ def _in_zone(arg: Expression, zone: str) -> Expression:
     type_ = type_of(arg)
     unit = "us" if t.is_date(type_) else type_.unit
     target = pa.timestamp(unit, zone)
-    return converted(arg, target) if isinstance(arg, Literal) else Call("cast", (arg,), target)
+    return convert_literal(arg, target) if isinstance(arg, Literal) else Call("cast", (arg,), target)

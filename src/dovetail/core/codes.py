@@ -100,8 +100,15 @@ def _decimal_codes(array: pa.Array) -> NDArray[np.int64]:
     words = array.type.bit_width // 64
     if words == 0:
         return np.asarray(_dense(array.view(pa.int32()))).astype(np.int64)
-    buffer = np.frombuffer(array.buffers()[1], np.int64)
-    return buffer[array.offset * words : (array.offset + len(array)) * words : words].copy()
+    return decimal_words(array)[::words].copy()
+
+
+def decimal_words(array: pa.Array) -> NDArray[np.int64]:
+    """The 64-bit words of decimals, the lowest of each first. An empty column has a buffer of any size, or none."""
+    if not len(array):
+        return np.empty(0, np.int64)
+    words = array.type.bit_width // 64
+    return np.frombuffer(array.buffers()[1], np.int64, words * len(array), array.offset * array.type.bit_width // 8)
 
 
 def short_decimals(array: pa.Array) -> NDArray[np.int64] | None:
@@ -109,7 +116,7 @@ def short_decimals(array: pa.Array) -> NDArray[np.int64] | None:
     if not (pa.types.is_decimal128(array.type) or pa.types.is_decimal256(array.type)):
         return None
     count = array.type.bit_width // 64
-    words = np.frombuffer(array.buffers()[1], np.int64)[count * array.offset : count * (array.offset + len(array))]
+    words = decimal_words(array)
     low = words[::count]
     return low.copy() if all((words[i::count] == low >> 63).all() for i in range(1, count)) else None
 

@@ -1,7 +1,7 @@
 """Directories that no other user can write to, for what is executed when it is read again.
 
-The kernels' cache holds pickles and the wrapper of Java is a program: whoever can write there runs code as the user of
-this process. So does whoever owns a directory above it, or may rename what is in one.
+The kernels' cache holds pickles and the wrapper of Java is a program: any user who can write there can run code as the
+user of this process. So can a user who owns a directory above it, or may rename its entries.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ def check_contents(directory: Path) -> None:
     for place, directories, files in os.walk(directory):
         for entry in (*directories, *files):
             path = Path(place, entry)
-            with suppress(FileNotFoundError):  # another process replaces files as we look
+            with suppress(FileNotFoundError):  # another process replaces files concurrently
                 found = os.lstat(path)
                 foreign = found.st_uid != os.geteuid()
                 if foreign or stat.S_ISLNK(found.st_mode):
                     reason = _owner(found) if foreign else "is a link"
-                    raise InputError(f"{path} {reason}. Remove {directory}; it is made again.")
+                    raise InputError(f"{path} {reason}. Remove {directory}; it will be created again.")
 
 
 def _status(path: Path) -> os.stat_result:

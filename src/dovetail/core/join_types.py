@@ -18,7 +18,7 @@ class JoinType(StrEnum):
     LEFT_SEMI = "left_semi"
     LEFT_ANTI = "left_anti"
     RIGHT_ANTI = "right_anti"
-    """Not for users: what a full join has beyond a left join, with nulls for the left columns."""
+    """Internal: the right rows without a partner, which a full join emits beyond a left join."""
 
     def __repr__(self) -> str:
         return repr(self.value)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
 HEARTBEAT_S = 1.0
-"""How often a cell of a join of streams that end says that it is not finished, if it has nothing else to say."""
+"""The interval at which an idle cell of a join of bounded streams reports that it is not finished."""
 
 
 class Estimate(NamedTuple):
@@ -32,9 +32,9 @@ class Counters(Mapping[str, int]):
     pages_written: int = 0
     pages_read_sequential: int = 0
     pages_read_random: int = 0
-    rows_shed: int = 0  # dropped because somebody asked for it
+    rows_shed: int = 0  # dropped by load shedding
     results_missed: int = 0  # for that reason
-    results_missed_expected: int = 0  # by what was known of the arrivals when rows were dropped
+    results_missed_expected: int = 0  # by the arrival statistics at the time of dropping
     peak_rows_in_memory: int = 0
     peak_bytes_in_memory: int = 0
     peak_buffer_rows: int = 0
@@ -63,7 +63,7 @@ class Progress:
 
 
 Observer = Callable[[Progress], None]
-"""Is told of progress, often: it should not take long."""
+"""Called with progress, often: it must return quickly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class SourceState:
     """One input of a running join."""
 
     name: str
-    rows: int = 0  # that have come
+    rows: int = 0  # that have arrived
     state: str = "arriving"  # or stalled, ended
 
 
@@ -79,7 +79,7 @@ class SourceState:
 class Moment:
     """A running join at one moment: what it is busy with, what it has found, what it holds."""
 
-    phase: str  # preparing; arriving, reactive, cleanup; waiting, if nothing comes and nothing is left to do
+    phase: str  # preparing; arriving, reactive, cleanup; waiting, if the inputs are idle and there is no pending work
     found: Mapping[str, int] = field(default_factory=dict)  # results by the phase in which they were found
     seconds: Mapping[str, float] = field(default_factory=dict)  # spent in each phase
     resident_rows: int | None = None  # None where it is not known
@@ -94,4 +94,4 @@ class Moment:
 
 
 Watcher = Callable[[Moment], None]
-"""Is told of moments by the thread of the join: it should not take long."""
+"""Called with snapshots on the thread of the join: it must return quickly."""

@@ -1,4 +1,4 @@
-"""A line between threads, of bounded length, that everybody can leave."""
+"""A bounded queue between threads that either side can close."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class BoundedQueue(Generic[T]):
         self._closed = False
 
     def put(self, item: T) -> None:
-        """Wait for room."""
+        """Wait until the queue has a free slot."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or len(self._items) < self._most)
             if self._closed:

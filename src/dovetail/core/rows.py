@@ -76,7 +76,7 @@ class Matches(NamedTuple):
     def oriented(
         cls, side: Side, mine: pa.RecordBatch, my_rows: Rows, theirs: pa.RecordBatch, their_rows: Rows
     ) -> Matches:
-        """Pairs found from one side's point of view, put the right way round."""
+        """Pairs found by one side's probe, as left and right rows."""
         if side is Side.LEFT:
             return cls((mine, theirs), (my_rows, their_rows))
         return cls((theirs, mine), (their_rows, my_rows))
@@ -90,7 +90,7 @@ class Matches(NamedTuple):
 
     @classmethod
     def none(cls, schemas: Sequence[pa.Schema]) -> Matches:
-        """No results: what a unit of work yields when it found nothing."""
+        """No results: yielded by a unit of work without matches."""
         batches = tuple(empty_batch(schema) for schema in schemas)
         return cls(batches, tuple(np.empty(0, np.int64) for _ in schemas))
 
@@ -135,7 +135,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """Nothing arrives for as long as `steps` units of reactive work take (None: until the work is done).
+    """No rows arrive for as long as `steps` units of reactive work take (None: until the work is done).
 
     `over` is asked after each unit whether to break off, because rows have arrived after all.
     """

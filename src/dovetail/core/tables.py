@@ -63,8 +63,9 @@ def check_output(path: Path, *, overwrite: bool) -> None:
     if foreign:
         more = f" and {len(foreign) - NAMED:,} more" if len(foreign) > NAMED else ""
         raise InputError(
-            f"{path} has what is no result of a join: {', '.join(foreign[:NAMED])}{more}. --overwrite replaces results"
-            " only. Give another directory, or remove that."
+            f"{path} contains files that are not results of a join: {', '.join(foreign[:NAMED])}{more}. "
+            f"--overwrite replaces results"
+            " only. Give another directory, or remove them."
         )
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -80,7 +81,7 @@ def arrow_table(table: Any) -> pa.Table:
     for i, field in enumerate(schema):
         column = found.column(i)
         if field.type != column.type:
-            chunks = [_converted(chunk, field.type) for chunk in column.chunks]
+            chunks = [_convert_array(chunk, field.type) for chunk in column.chunks]
             found = found.set_column(i, field, pa.chunked_array(chunks, field.type))
     return found
 
@@ -163,22 +164,22 @@ def _plain_field(field: pa.Field) -> pa.Field:
     return field.with_type(_plain(field.type))
 
 
-def _converted(array: pa.Array, target: pa.DataType) -> pa.Array:
+def _convert_array(array: pa.Array, target: pa.DataType) -> pa.Array:
     """The array in its plain type. Arrow casts neither unions nor list views, so that it is put together by hand."""
     t = pa.types
     type_ = array.type
     if type_ == target:
         return array
     if isinstance(type_, pa.BaseExtensionType):
-        return _converted(array.storage, target)
+        return _convert_array(array.storage, target)
     if t.is_string_view(type_) or t.is_binary_view(type_):
         return array.cast(target)
     if t.is_run_end_encoded(type_):
-        return _converted(pc.run_end_decode(array), target)
+        return _convert_array(pc.run_end_decode(array), target)
     if t.is_dictionary(type_) and not t.is_dictionary(target):
-        return _converted(array.dictionary, target).take(array.indices)
+        return _convert_array(array.dictionary, target).take(array.indices)
     if t.is_dictionary(type_):
-        values = _converted(array.dictionary, target.value_type)
+        values = _convert_array(array.dictionary, target.value_type)
         return pa.DictionaryArray.from_arrays(array.indices, values, ordered=type_.ordered)
     if t.is_list_view(type_) or t.is_large_list_view(type_):
         return _lists(array, target)
@@ -187,7 +188,7 @@ def _converted(array: pa.Array, target: pa.DataType) -> pa.Array:
         parts = [whole.field(i) for i in range(type_.num_fields)]
     else:
         parts = [whole.values]
-    children = [_converted(part, field.type) for part, field in zip(parts, _fields(target), strict=True)]
+    children = [_convert_array(part, field.type) for part, field in zip(parts, _fields(target), strict=True)]
     return pa.Array.from_buffers(target, len(whole), whole.buffers()[: _own_buffers(type_)], children=children)
 
 
@@ -196,7 +197,7 @@ def _lists(views: pa.Array, target: pa.DataType) -> pa.Array:
     offsets = np.zeros(len(views) + 1, np.int64 if pa.types.is_large_list(target) else np.int32)
     np.cumsum(np.asarray(pc.fill_null(pc.list_value_length(views), 0)), out=offsets[1:])
     valid = pc.is_valid(views).buffers()[1] if views.null_count else None
-    children = [_converted(views.flatten(), target.value_type)]
+    children = [_convert_array(views.flatten(), target.value_type)]
     return pa.Array.from_buffers(target, len(views), [valid, pa.py_buffer(offsets)], children=children)
 
 

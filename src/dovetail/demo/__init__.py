@@ -1,4 +1,4 @@
-"""The demo: two servers that fall silent, a join on Spark that uses the silence, and a check of its answer.
+"""The demo: two servers that stall, a join on Spark that uses the stalls, and a check of its result.
 
 Flight server: orders   --+
                           +--> dovetail.join(…, algorithm="diner") on Spark --> parquet --> counted, checked
@@ -78,7 +78,7 @@ def _read(reader: Any, sender: Sender) -> Any:
 
 
 def _watch(query: Any, scene: Scene, show: Any) -> None:
-    """Follow the query until nothing is left to do; the clock starts when Spark's workers are warm."""
+    """Follow the query until all results are found; the clock starts when Spark's workers are warm."""
     last = -1
     while scene.ended is None:
         query.awaitTermination(POLL_S)  # raises what the query has failed with
@@ -88,7 +88,7 @@ def _watch(query: Any, scene: Scene, show: Any) -> None:
             last = progress.batchId
             figures = known_figures(progress, METRICS)
             if figures or progress.numInputRows:
-                scene.found(figures.get("results", 0), progress.numInputRows)
+                scene.record_results(figures.get("results", 0), progress.numInputRows)
                 scene.keeps(figures.get("resident_rows", 0), figures.get("spilled_rows", 0))
             elif scene.joined >= scene.all_rows:
                 scene.ended = time.monotonic()
@@ -114,7 +114,7 @@ def _check(spark: Any, place: Path, both: tuple[Sender, Sender], results: int, c
 def summary(scene: Scene) -> str:
     return (
         f"{scene.results:,} results in {scene.elapsed:.1f} s and {scene.micro_batches} micro-batches, "
-        f"{scene.in_silence:,} of them in silence"
+        f"{scene.in_silence:,} of them while both were idle"
     )
 
 
@@ -122,7 +122,7 @@ def side_by_side(scenes: list[Scene]) -> Table:
     """What each algorithm had found when."""
     one, other = (sender.bursts for sender in scenes[0].senders)
     end = max(sender.rows.seconds[-1] for sender in scenes[0].senders)
-    moments = [(f"at the end of silence {i}", stop) for i, (_, stop) in enumerate(silences(one, other), 1)]
+    moments = [(f"at the end of stall {i}", stop) for i, (_, stop) in enumerate(silences(one, other), 1)]
     moments.append(("at the end of transmission", float(end)))
     table = Table(box=None, padding=(0, 2))
     table.add_column("results")
@@ -130,7 +130,7 @@ def side_by_side(scenes: list[Scene]) -> Table:
         table.add_column(scene.algorithm, justify="right")
     for words, second in moments:
         table.add_row(words, *(f"{scene.results_at(second):,}" for scene in scenes))
-    table.add_row("found while both were silent", *(f"{scene.in_silence:,}" for scene in scenes))
+    table.add_row("found while both were idle", *(f"{scene.in_silence:,}" for scene in scenes))
     table.add_row("in all", *(f"{scene.results:,}" for scene in scenes))
     table.add_row("complete after", *(f"{scene.elapsed:.1f} s" for scene in scenes))
     return table

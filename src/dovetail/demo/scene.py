@@ -1,4 +1,4 @@
-"""What the demo shows: who sends, what is found, and when it was found.
+"""What the demo shows: which servers send, and how many results were found when.
 
    5.2 s   both are silent: diner joins what is on disk
   orders   ███████████░░░░░░░░░░░░░░    53,120 rows   silent
@@ -30,8 +30,8 @@ COLUMNS = 60  # seconds that are shown
 PHASES = {
     "starting": ("cyan", "Spark's workers start with the first rows; the clock waits for them"),
     "arriving": ("green", "rows arrive"),
-    "silent": ("yellow", "both are silent: {} joins what is on disk"),
-    "rest": ("cyan", "all has arrived: {} finds the rest"),
+    "silent": ("yellow", "both are idle: {} joins the rows on disk"),
+    "rest": ("cyan", "all rows have arrived: {} emits the remaining results"),
     "complete": ("bold green", "complete"),
 }
 
@@ -45,7 +45,7 @@ for _phase, _when in (("arriving", "as rows arrive"), ("silent", "in silence"), 
     LEGEND.append("█ ", PHASES[_phase][0]).append(f"{_when}  ", "dim")
 
 
-class Moment(NamedTuple):
+class SceneMoment(NamedTuple):
     elapsed: float
     script_s: float  # by the senders' clocks
     results: int
@@ -62,12 +62,12 @@ class Scene:
     ended: float | None = None
     joined: int = 0  # rows that Spark has taken
     results: int = 0
-    in_silence: int = 0  # results found while nobody sent
+    in_silence: int = 0  # results found while both servers were idle
     in_memory: int = 0
     on_disk: int = 0
     micro_batches: int = 0
     phase: str = "starting"
-    history: list[Moment] = field(default_factory=list)
+    history: list[SceneMoment] = field(default_factory=list)
 
     def begin(self) -> None:
         self.began = time.monotonic()
@@ -108,9 +108,9 @@ class Scene:
         else:
             self.phase = "silent" if silent else "arriving"
         if self.began is not None:
-            self.history.append(Moment(self.elapsed, self.senders[0].rows.elapsed(), self.results, self.phase))
+            self.history.append(SceneMoment(self.elapsed, self.senders[0].rows.elapsed(), self.results, self.phase))
 
-    def found(self, results: int, arrived: int) -> None:
+    def record_results(self, results: int, arrived: int) -> None:
         """A micro-batch is done."""
         self.micro_batches += 1
         self.joined += arrived
@@ -145,7 +145,7 @@ class Scene:
         lines = [_row(f"{self.elapsed:.1f} s", Text(words.format(self.algorithm), style=colour))]
         lines += [_row(sender.name, self._sender(sender, width)) for sender in self.senders]
         lines.append(_row("kept", Text(f"{self.in_memory:,} rows in memory, {self.on_disk:,} on disk")))
-        silent = f", {self.in_silence:,} of them while both were silent" if self.in_silence else ""
+        silent = f", {self.in_silence:,} of them while both were idle" if self.in_silence else ""
         lines.append(_row("results", Text.assemble((f"{self.results:,}", "bold"), silent)))
         return [*lines, Text(), *self._chart(min(COLUMNS, width - LABEL - 3))]
 
@@ -178,8 +178,8 @@ class Scene:
             lines.append(_row(sender.name, Text(drawn, style="green")))
         return [*lines, LEGEND.copy()]
 
-    def _moments(self, seconds: list[float]) -> list[Moment]:
+    def _moments(self, seconds: list[float]) -> list[SceneMoment]:
         """The last moment before each of these."""
         times = [moment.elapsed for moment in self.history]
         places = np.searchsorted(times, seconds, side="right")
-        return [self.history[place - 1] if place else Moment(0.0, 0.0, 0, "arriving") for place in places]
+        return [self.history[place - 1] if place else SceneMoment(0.0, 0.0, 0, "arriving") for place in places]

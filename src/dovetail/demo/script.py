@@ -1,4 +1,4 @@
-"""What the demo plays: two tables behind Flight servers on loopback, which send in bursts and fall silent."""
+"""The demo's schedule: two tables behind Flight servers on loopback, which send in bursts and stall."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from dovetail.sources.values import Seconds
 ROWS = 90_000
 FIRST = 2_000  # rows that are there at once: Spark's workers start and load with them, before the clock does
 GRAIN_S = 0.02
-"""Rows come in handfuls."""
+"""Rows arrive in small batches."""
 
 Burst = tuple[float, float]
-"""Seconds of sending, and of silence after it."""
+"""Seconds of sending, and of the stall after it."""
 
 ORDERS: tuple[Burst, ...] = ((6.0, 8.0), (6.0, 8.0), (5.0, 0.0))
 PAYMENTS: tuple[Burst, ...] = ((5.0, 9.5), (7.0, 7.5), (5.0, 0.0))
@@ -93,7 +93,7 @@ def is_silent(bursts: tuple[Burst, ...], second: float) -> bool:
 
 
 def silences(one: tuple[Burst, ...], other: tuple[Burst, ...]) -> list[tuple[float, float]]:
-    """From when to when nobody sends."""
+    """The intervals in which no server sends."""
     edges = np.arange(0.0, sum(map(sum, one)) + sum(map(sum, other)), GRAIN_S)
     both = [is_silent(one, edge) and is_silent(other, edge) for edge in edges]
     turns = np.flatnonzero(np.diff([False, *both, False]))

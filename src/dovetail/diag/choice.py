@@ -39,12 +39,12 @@ class Machine:
     find: float = 1e-6  # T_j, a row
 
     def pages(self, pages: float, at_once: float) -> float:
-        """(1): reading or writing so many pages at a time."""
+        """(1): the cost of reading or writing a number of pages at a time."""
         return ceil(pages / max(1.0, at_once)) * self.seek + pages * self.transfer
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
+class DiagCosts:
     """Of a join of R1 and RN with a window of so many pages in so many tables; `mishits` is their share of RN."""
 
     one: Relation
@@ -95,7 +95,7 @@ PAYS = 0.75  # of what a hash join on disk reads and writes: below that it is ch
 LARGER = 1.5  # times the window that suffices is taken, if it leaves no mishits: then R1 is not read again
 MARGIN = 1.05  # beyond the largest deviation of the sample
 MOST_WINDOW = 0.5  # of the side with the key: with more, it could as well be loaded whole
-REPEATED = "such rows are set aside and joined at the end, which is right and slow"
+REPEATED = "such rows are joined at the end, which is correct but slow"
 
 Scans = tuple[Scan, Scan]
 Measure = Callable[[Condition, Scans, Side], Clusteredness]
@@ -114,11 +114,11 @@ class Wish:
         return None if self.one is None else Side.LEFT if self.one == "left" else Side.RIGHT
 
     @classmethod
-    def of(cls, **options: Any) -> Wish:
+    def from_options(cls, **options: Any) -> Wish:
         unknown = sorted(options.keys() - cls.__dataclass_fields__.keys())
         if unknown:
             known = ", ".join(cls.__dataclass_fields__)
-            raise InputError(f"{', '.join(unknown)}: not an option of a join along the diagonal. There are {known}.")
+            raise InputError(f"{', '.join(unknown)}: not an option of algorithm='diag'. The options are {known}.")
         wish = cls(**{name: value for name, value in options.items() if value is not None})
         if wish.share is not None and not 0 < wish.share <= 1:
             raise InputError(f"share must be more than 0 and at most 1; got {wish.share!r}.")
@@ -140,7 +140,9 @@ class ScanDiagonals:
         self, condition: Condition, how: str, memory_bytes: int | None, parameters: Mapping[str, Any], *, asked: bool
     ) -> tuple[JoinPlan | None, tuple[str, ...]]:
         if asked:
-            return plan_diagonal(condition, how, self.scans, Wish.of(**parameters), memory_bytes, look=self.look), ()
+            return plan_diagonal(
+                condition, how, self.scans, Wish.from_options(**parameters), memory_bytes, look=self.look
+            ), ()
         if not any(isinstance(scan, ParquetSource) for scan in self.scans):
             return None, ()
         return choose_diagonal(condition, how, self.scans, memory_bytes)
@@ -160,7 +162,7 @@ def plan_diagonal(
     if not condition.equalities:
         raise PlanError(f"algorithm='diag' cannot run {condition.text}: it needs an equality between the two sides.")
     seen = _look(condition, scans, wish.side, measure) if look or wish.share is None else None
-    advice = (f"keys of {seen.one.alias} come several times: {REPEATED}",) if seen is not None and seen.repeated else ()
+    advice = (f"keys of {seen.one.alias} repeat: {REPEATED}",) if seen is not None and seen.repeated else ()
     return _plan(condition, how, scans, wish, memory_bytes, seen, "asked for", advice)
 
 
@@ -182,9 +184,9 @@ def choose_diagonal(
         return None, ()
     seen = _look(condition, scans, None, measure)
     if seen.repeated:
-        return None, ("not along the diagonal: keys come several times on both sides",)
+        return None, ("not along the diagonal: keys repeat on both sides",)
     if notes and memory_bytes is not None and memory_bytes < least_bytes(seen.rows):
-        return None, ("not along the diagonal: the memory does not suffice to see that keys are unique",)
+        return None, ("not along the diagonal: the memory is too small to check that keys are unique",)
     plan = _plan(condition, how, scans, wish, memory_bytes, seen, "", ())
     assert plan.diagonal is not None
     mishits = plan.diagonal.mishits or 0.0
@@ -193,7 +195,7 @@ def choose_diagonal(
     wide = plan.diagonal.window_share
     if ours > PAYS * theirs or wide > MOST_WINDOW:
         return None, (f"not along the diagonal: {seen.text}; {mishits:.1%} mishits in a window of {wide:.1%}",)
-    why = f"the files are clustered alike: {ours / theirs:.0%} of the reading and writing of a hash join on disk"
+    why = f"the files are clustered alike: {ours / theirs:.0%} of the I/O of a hash join on disk"
     return replace(plan, operator=Choice("diag", why)), ()
 
 

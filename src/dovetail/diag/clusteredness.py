@@ -1,9 +1,9 @@
-"""How well two tables are clustered alike: where partners are, against where they would be on the diagonal.
+"""How well two tables are clustered alike: positions of partners, compared with the diagonal.
 
     deviation = position of the partner in R1 - floor(position in RN * |R1| / |RN|)
 
 Rows of RN are read at some places (or all of them); their partners are found by one pass over the keys of R1. Filters
-that keep the order leave deviations as they are, since positions count rows that they leave out.
+do not change deviations, since positions count filtered rows, too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dovetail.condition import Condition
 from dovetail.core.rows import Side, take_rows
-from dovetail.diag.ring import FOREVER, Keyed, Positions, Ring, cut_tables
+from dovetail.diag.ring import FOREVER, KeyedRows, Positions, Ring, cut_tables
 from dovetail.matching.hash_keys import HashKeys
 from dovetail.planning.statistics import read_columns
 from dovetail.sources.scans import Place, Scan, read_some
@@ -133,18 +133,18 @@ class Sampled(NamedTuple):
     positions: Positions
 
 
-class Found(NamedTuple):
+class PartnerSample(NamedTuple):
     """For each sampled row, the first partner in some part of R1, and how many there are."""
 
     first: Positions  # far away, where there is none
     times: Positions
 
-    def __add__(self, other: object) -> Found:
-        assert isinstance(other, Found)
-        return Found(np.minimum(self.first, other.first), self.times + other.times)
+    def __add__(self, other: object) -> PartnerSample:
+        assert isinstance(other, PartnerSample)
+        return PartnerSample(np.minimum(self.first, other.first), self.times + other.times)
 
 
-def partners_in(condition: Condition, one: Side, sampled: Sampled, rows_of_one: Iterable[Place]) -> Found:
+def partners_in(condition: Condition, one: Side, sampled: Sampled, rows_of_one: Iterable[Place]) -> PartnerSample:
     """Where the partners of a sample are, in some rows of R1."""
     keys, table = HashKeys(condition), HashTable()
     table.insert(sampled.hashes)
@@ -155,10 +155,10 @@ def partners_in(condition: Condition, one: Side, sampled: Sampled, rows_of_one: 
         for probing, mine in table.find(theirs, BATCH_ROWS):
             np.minimum.at(first, mine, position + (probing if rows is None else rows[probing]))
             count += np.bincount(mine, minlength=len(count))
-    return Found(first, count)
+    return PartnerSample(first, count)
 
 
-def clusteredness(scans: tuple[Scan, Scan], one: Side, sampled: Sampled, found: Found) -> Clusteredness:
+def clusteredness(scans: tuple[Scan, Scan], one: Side, sampled: Sampled, found: PartnerSample) -> Clusteredness:
     """What the partners in all of R1 tell."""
     known = found.times > 0
     expected = sampled.positions[known] * scans[one].rows // max(1, scans[one.other].rows)
@@ -178,12 +178,12 @@ def counted_mishits(condition: Condition, scans: tuple[Scan, Scan], one: Side, t
     return missing / max(1, keyed)
 
 
-def _keyed(condition: Condition, scan: Scan, side: Side) -> Iterator[Keyed]:
+def _keyed(condition: Condition, scan: Scan, side: Side) -> Iterator[KeyedRows]:
     keys = HashKeys(condition)
     for position, batch in scan.places(BATCH_ROWS, read_columns(condition, side)):
         rows, hashes = keys.hash(side, batch)
         kept = batch if rows is None else take_rows(batch, rows)
-        yield Keyed(kept, hashes, position + (np.arange(batch.num_rows) if rows is None else rows))
+        yield KeyedRows(kept, hashes, position + (np.arange(batch.num_rows) if rows is None else rows))
 
 
 def sample(condition: Condition, scan: Scan, side: Side, places: int | None = PLACES) -> Sampled:

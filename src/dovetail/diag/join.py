@@ -1,21 +1,22 @@
-"""Diag-Join: two tables that grew together are joined along the diagonal, in one pass over each.
+"""Diag-Join: joins two tables that are clustered alike along the diagonal, in one pass over each.
 
     R1   ....[ k-2 | k-1 |  k  | k+1 | k+2 ]....    arriving: a ring of hash tables slides over R1 with the position
                     \\   |   /                                 in RN; each row of RN is looked up, middle first
     RN   ............[batch]....................
-                        \\--> mishits, by hash       cleanup:  mishits meet all of R1, partition by partition
+                        \\--> mishits, by hash       cleanup:  mishits are joined with all of R1, by partition
 
-Guarantee: every matching pair exactly once, of every join type, whatever the data: clustering decides how many rows
-are mishits, and nothing else. First results come when half a window of R1 and a batch of RN have been read. Where no
-row is a mishit, either input is read once and nothing is written.
+Guarantee: every matching pair exactly once, of every join type, whatever the data: clustering only determines how many
+rows are mishits. First results are emitted when half a window of R1 and a batch of RN have been read. Where no row is a
+mishit, either input is read once and nothing is written.
 
 Helmer, Westmann and Moerkotte, Diag-Join: an opportunistic join algorithm for 1:N relationships, VLDB 1998; Figures 3
 and 5, sections 3.1 to 3.4.
 
 Deviations: batches instead of tuples: all rows of RN between two slides are looked up together. The window follows
 floor(i |R1| / |RN|), since the ratio is no integer; the next table is always loaded, and none is cleared once R1 has
-ended. Mishits go to their partitions at once, not to a temporary file first (section 5). If they fit in memory, R1
-passes by them and is not partitioned. Keys of R1 that repeat are found, not assumed away (`state/repeats`).
+ended. Mishits are written to their partitions at once, not to a temporary file first (section 5). If they fit in
+memory, R1 is streamed past them and not partitioned. Repeated keys of R1 are detected instead of excluded by assumption
+(diag/repeated_keys.py).
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ from dovetail.condition import matching
 from dovetail.core.join_types import JoinType
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Matches, Phase, Rows, Side, one_batch, take_rows
-from dovetail.diag.memory import Room
+from dovetail.diag.memory import DiagMemory
 from dovetail.diag.partitions import EXTRA, Aside, Partitions, set_aside
 from dovetail.diag.repeated_keys import Met, Repeats
-from dovetail.diag.ring import Keyed, Positions, Ring, Table, cut_tables
+from dovetail.diag.ring import KeyedRows, Positions, Ring, RingTable, cut_tables
 from dovetail.errors import BudgetError
-from dovetail.execution.output import result_batches, row_batches, without
+from dovetail.execution.output import drop_last_columns, result_batches, row_batches
 from dovetail.execution.tasks import Joining
 from dovetail.matching.hash_keys import HashKeys
 from dovetail.planning.plan import JoinPlan
@@ -68,7 +69,7 @@ class Meeting:
 
 
 class Partners:
-    """Turns meetings into results, and remembers which rows of R1 have a partner where the join type asks for it."""
+    """Turns pairs into results, and records which rows of R1 have a partner where the join type needs it."""
 
     def __init__(self, plan: JoinPlan, one: Side, one_rows: int, schema: pa.Schema) -> None:
         self._how, self._schema = plan.how, schema
@@ -79,7 +80,7 @@ class Partners:
         self.asks_one, self.asks_many = one in plan.how.tracked, one.other in plan.how.tracked
         self.partnered: Flags = np.zeros(one_rows if self.asks_one else 0, np.bool_)
 
-    def checked(self, met: Meeting) -> Meeting:
+    def check_pairs(self, met: Meeting) -> Meeting:
         """Those that satisfy the whole condition."""
         if not self._checks:
             return met
@@ -87,13 +88,13 @@ class Partners:
         return met.only(matching(self._checks, pairs.left, pairs.left_rows, pairs.right, pairs.right_rows))
 
     def results(self, met: Meeting, drop: tuple[int, int] = (0, 0)) -> Iterator[pa.RecordBatch]:
-        """What pairs that satisfy the condition give at once. `drop`: columns at the end of RN and R1 to leave out."""
+        """The immediate results of matching pairs. `drop`: columns at the end of RN and R1 to omit."""
         if self.asks_one:
             new = ~self.partnered[met.one_positions]
             self.partnered[met.one_positions] = True
             if self._how is JoinType.LEFT_SEMI:
                 rows = np.unique(met.one_rows[new])
-                yield from row_batches(self._one, without(met.one, drop[1]), rows, self._schema)
+                yield from row_batches(self._one, drop_last_columns(met.one, drop[1]), rows, self._schema)
         if self._lists:
             mine = drop if self._many is Side.LEFT else drop[::-1]
             yield from result_batches(self._pairs(met), self._schema, None, mine)
@@ -103,7 +104,7 @@ class Partners:
         return self.verdict(batch, partnered) if self._how is JoinType.LEFT_SEMI else iter(())
 
     def verdict(self, batch: pa.RecordBatch, partnered: Flags) -> Iterator[pa.RecordBatch]:
-        """Rows of RN that are results by themselves, of a batch whose rows have met everything."""
+        """Rows of RN that are results by themselves, of a batch that has been joined completely."""
         return self._work.leave(self._many, batch, partnered)
 
     def last(self, batch: pa.RecordBatch, position: int) -> Iterator[pa.RecordBatch]:
@@ -118,7 +119,7 @@ class Partners:
 MOST_PAIRS = 1 << 18  # in one piece
 
 
-class Found(NamedTuple):
+class DiagResults(NamedTuple):
     """New results, and the phase they were found in."""
 
     phase: Phase
@@ -127,7 +128,7 @@ class Found(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """What came of the rows of RN that have a key."""
+    """The outcome of probing with the rows of RN that have a key."""
 
     hits: int = 0  # found it in the ring
     mishits: int = 0
@@ -147,7 +148,7 @@ class DiagonalJoin:
         self.tally = Tally()
         self.counters = Counters()
         self._budget = Budget(plan.memory_bytes, "bytes", self.counters)
-        self._room = Room.of(plan.memory_bytes, plan.diagonal, scans[self._one], scans[self._many])
+        self._room = DiagMemory.divide(plan.memory_bytes, plan.diagonal, scans[self._one], scans[self._many])
         self._store = BlockStore(counters=self.counters)
         self._partners = Partners(plan, self._one, scans[self._one].rows, schema)
         self._repeats = Repeats(scans[self._one].rows)
@@ -158,24 +159,24 @@ class DiagonalJoin:
         self.ring = Ring(window.tables, tables)
         self._mishits = self._set_apart(self._many, "mishits")
 
-    def results(self) -> Iterator[Found]:
+    def results(self) -> Iterator[DiagResults]:
         """Everything. Leaving the loop early frees memory and files."""
         try:
             for phase, work in ((Phase.ARRIVING, self._arrive()), (Phase.CLEANUP, self._clean_up())):
                 for batch in work:
                     self.counters.results += batch.num_rows
-                    yield Found(phase, batch)
+                    yield DiagResults(phase, batch)
         except BudgetError as error:
-            raise self._explained(error) from None
+            raise self._explain_budget(error) from None
         finally:
             self._store.close()
 
-    def _explained(self, error: BudgetError) -> BudgetError:
+    def _explain_budget(self, error: BudgetError) -> BudgetError:
         if not len(self._repeats):
             return error
         return BudgetError(
-            f"{error} {len(self._repeats):,} keys of the {self._one.name.lower()} side came several times, and each "
-            "has to be remembered: give it more memory, or choose another algorithm."
+            f"{error} {len(self._repeats):,} keys of the {self._one.name.lower()} side repeat, and each is "
+            "registered in memory: give it more memory, or choose another algorithm."
         )
 
     # Phase 1: along the diagonal.
@@ -191,7 +192,7 @@ class DiagonalJoin:
             for table in self.ring.drain(of):
                 self._note(table, of)
 
-    def _note(self, table: Table, now: int) -> None:
+    def _note(self, table: RingTable, now: int) -> None:
         self._budget.hold("ring", self.ring.rows, self.ring.nbytes)
         again = self._repeats.note(table.hashes, now)
         self._budget.hold("keys", 0, self._repeats.nbytes + self._partners.partnered.nbytes)
@@ -200,24 +201,24 @@ class DiagonalJoin:
             for each in (*self.ring.resident, table):
                 each.forget(again)
 
-    def _probe(self, keyed: Keyed) -> Iterator[pa.RecordBatch]:
+    def _probe(self, keyed: KeyedRows) -> Iterator[pa.RecordBatch]:
         hits, missing = self.ring.search(keyed.hashes)
         self.tally.hits += len(keyed.hashes) - len(missing)
         self.tally.mishits += len(missing)
         self.tally.lookups = self.counters.probes = self.ring.searched
         partnered = np.zeros(len(keyed.hashes), np.bool_)
         for table, probing, rows in hits:
-            met = self._partners.checked(Meeting(keyed.batch, probing, table.batch, rows, table.positions[rows]))
+            met = self._partners.check_pairs(Meeting(keyed.batch, probing, table.batch, rows, table.positions[rows]))
             partnered[met.many_rows] = True
             yield from self._partners.results(met)
-        if self._partners.asks_many:  # no verdict yet on a row that fails: its key may come again
+        if self._partners.asks_many:  # a row that fails is not settled yet: its key may repeat
             missing = np.flatnonzero(~partnered)
             yield from self._partners.at_once(keyed.batch, partnered)
         self._mishits.add(_aside(keyed, missing))
         self._budget.hold("mishits", self._mishits.buffered_rows, self._mishits.nbytes)
 
-    def _keyless(self, place: Place, keyed: Keyed) -> Iterator[pa.RecordBatch]:
-        """Rows with a null key, or that a filter leaves out, match nothing."""
+    def _keyless(self, place: Place, keyed: KeyedRows) -> Iterator[pa.RecordBatch]:
+        """Rows with a null key, or that fail a filter, match nothing."""
         others = np.ones(place.batch.num_rows, np.bool_)
         others[keyed.positions - place.position] = False
         rows = np.flatnonzero(others)
@@ -225,7 +226,7 @@ class DiagonalJoin:
 
     # Reading.
 
-    def _read(self, which: int, start: int = 0) -> Iterator[tuple[Place, Keyed]]:
+    def _read(self, which: int, start: int = 0) -> Iterator[tuple[Place, KeyedRows]]:
         """The rows of R1 (0) or RN (1) as they are, and those that can match."""
         side = self._many if which else self._one
         for place in self._scan[which].places(self._room.batch_rows[which], start=start):
@@ -235,7 +236,7 @@ class DiagonalJoin:
             batch = place.batch if rows is None else take_rows(place.batch, rows)
             positions = place.position + (np.arange(batch.num_rows) if rows is None else rows)
             self._budget.hold(f"{BUFFER} {which}", place.batch.num_rows, place.batch.nbytes + 16 * len(hashes))
-            yield place, Keyed(batch, hashes, positions)
+            yield place, KeyedRows(batch, hashes, positions)
 
     # Phase 2: mishits and all of R1.
 
@@ -255,15 +256,15 @@ class DiagonalJoin:
                 yield from self._partners.last(place.batch, place.position)
 
     def _met_again(self) -> tuple[Partitions, Met]:
-        """Rows of RN that have met the first row of a repeated key: they come again, to meet the others."""
+        """Rows of RN that were joined with the first row of a repeated key are joined with its other rows."""
         again = self._set_apart(self._many, "again")
         if not len(self._repeats):
             return again, Met.nothing()
         for _, keyed in self._read(0):
             self._repeats.look(keyed.hashes, keyed.positions)
-        met = self._repeats.met(self.ring.stays)
+        met = self._repeats.settled_probes(self.ring.stays)
         for _, keyed in self._read(1, start=met.earliest):
-            again.add(_aside(keyed, np.flatnonzero(met.of(keyed.hashes, keyed.positions) >= 0)))
+            again.add(_aside(keyed, np.flatnonzero(met.position_of(keyed.hashes, keyed.positions) >= 0)))
             self._budget.hold("again", again.buffered_rows, again.nbytes)
         return again, met
 
@@ -289,7 +290,7 @@ class DiagonalJoin:
                 self.counters.probes += len(page.hashes)
                 for their, mine in table.find(page.hashes, MOST_PAIRS):
                     found = Meeting(rows.batch, mine, page.batch, their, page.positions[their])
-                    found = self._partners.checked(found)
+                    found = self._partners.check_pairs(found)
                     partnered[found.many_rows] = True
                     known = has_met[found.many_rows] == found.one_positions
                     settled[found.many_rows[known]] = True
@@ -305,16 +306,16 @@ class DiagonalJoin:
             yield set_aside(*keyed)
 
     def _chunks(self, number: int | None, again: Partitions, met: Met) -> Iterator[tuple[Aside, Positions]]:
-        """Rows of RN in chunks that fit in memory, each with the position of the row of R1 it has met, or -1.
+        """Rows of RN in chunks that fit in memory, each with the position of the row of R1 it was joined with, or -1.
 
-        A mishit that comes again would come twice.
+        Mishits are excluded from the second read.
         """
         waiting: list[pa.RecordBatch] = []
         marks: list[Positions] = []
         nbytes = 0
         for partitions in (self._mishits, again):
             for page in partitions.pages(number):
-                marked = met.of(page.hashes, page.positions)
+                marked = met.position_of(page.hashes, page.positions)
                 batch = page.batch
                 if partitions is self._mishits and (marked >= 0).any():
                     batch = take_rows(batch, np.flatnonzero(marked < 0))
@@ -334,5 +335,5 @@ class DiagonalJoin:
         return Partitions(schema, self._store, stem, room.partitions, room.aside_bytes)
 
 
-def _aside(keyed: Keyed, rows: Rows) -> Aside:
+def _aside(keyed: KeyedRows, rows: Rows) -> Aside:
     return set_aside(take_rows(keyed.batch, rows), keyed.hashes[rows], keyed.positions[rows])

@@ -16,7 +16,7 @@ LEAST_ROWS, MOST_ROWS = 1 << 10, 1 << 15  # read at once
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class DiagMemory:
     """What may be held of each kind. Without a limit the window takes what it needs."""
 
     batch_rows: tuple[int, int]  # of R1 and RN
@@ -26,13 +26,13 @@ class Room:
     partitions: int
 
     @classmethod
-    def of(cls, memory_bytes: int | None, window: Diagonal, one: Scan, many: Scan) -> Room:
+    def divide(cls, memory_bytes: int | None, window: Diagonal, one: Scan, many: Scan) -> DiagMemory:
         most_rows = (max(LEAST_ROWS, min(MOST_ROWS, window.table_rows)), MOST_ROWS)  # no more than a table at once
         if memory_bytes is None:
             return cls(most_rows, 1 << 30, 1 << 26, 1 << 28, 16)  # offsets of texts have 32 bits
         if memory_bytes < least_bytes(one.rows):
             raise BudgetError(
-                f"diag notes 6 bytes for each of the {one.rows:,} rows of the side with the key, in a quarter of its "
+                f"diag keeps 6 bytes for each of the {one.rows:,} rows of the side with the key, in a quarter of its "
                 f"memory: give it {least_bytes(one.rows):,} bytes or more, or choose another algorithm."
             )
         sizes = [scan.total_bytes() for scan in (one, many)]
@@ -46,7 +46,7 @@ class Room:
 
 
 def least_bytes(rows: int) -> int:
-    """The memory that a join needs for so many rows of the side with the key."""
+    """The memory that a join needs for a number of rows of the side with the key."""
     return NOTES * Repeats.nbytes_for(rows)
 
 

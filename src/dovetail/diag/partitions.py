@@ -121,7 +121,7 @@ class Partitions:
         for number, (start, stop) in enumerate(zip([0, *stops], stops, strict=False)):
             if stop > start:
                 if number not in self._files:
-                    self._files[number] = self._store.paged(self._schema, f"{self._stem}-{number}")
+                    self._files[number] = self._store.open_paged(self._schema, f"{self._stem}-{number}")
                     self._pages[number] = 0
                 self._files[number].write(batch.slice(start, stop - start))
                 self._pages[number] += 1

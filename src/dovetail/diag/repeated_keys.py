@@ -1,11 +1,11 @@
-"""Keys of a side that should be unique and are not.
+"""Repeated keys of the side whose keys should be unique.
 
-Every hash of that side is noted when its row is loaded. From the moment a hash comes a second time, no row with it is
-found in the ring any more: whoever looks for it is a mishit and meets all of them later. That leaves rows that looked
-for it before. They have met the first row with that hash and no other, and they are known by where they are: between
-the loading of the first row's table and that moment, or the table's clearing.
+Every hash of that side is registered when its row is loaded. Once a hash repeats, its rows are hidden from the ring:
+later probes for it are mishits and are joined with all of its rows at the end. Earlier probes remain. They were joined
+with the first row of that hash and no other, and are identified by position: between the loading of the first row's
+table and that moment, or the table's clearing.
 
-A hash may be suspected wrongly, though hardly ever; it then costs a second look and changes no result.
+A hash may be suspected wrongly, though hardly ever; this costs a second probe and changes no result.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ROOM = 1.4  # slots for each hash
 
 
 class Met(NamedTuple):
-    """What rows of the probing side have met already: those with hash[i] at [since[i], until[i]) met first[i]."""
+    """Pairs that were already joined: probing rows with hash[i] at [since[i], until[i]) were joined with first[i]."""
 
     hashes: Hashes  # sorted
     first: Positions
@@ -36,11 +36,11 @@ class Met(NamedTuple):
 
     @property
     def earliest(self) -> int:
-        """The first position of a row that has met anything; far away, if there is none."""
+        """The first position of a row that was already joined; a large number if there is none."""
         return int(self.since[self.since < self.until].min(initial=FOREVER))
 
-    def of(self, hashes: Hashes, positions: Positions) -> Positions:
-        """The position of the row that each has met, or -1."""
+    def position_of(self, hashes: Hashes, positions: Positions) -> Positions:
+        """The position of the row that each was joined with, or -1."""
         if not len(self.hashes):
             return np.full(len(hashes), -1)
         at = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
@@ -49,7 +49,7 @@ class Met(NamedTuple):
 
 
 class Repeats:
-    """Notes the hashes of a side, and when one comes again."""
+    """Registers the hashes of a side, and when one repeats."""
 
     def __init__(self, rows: int) -> None:
         self._slots = np.zeros(int(ROOM * rows) + 16, np.uint32)
@@ -78,7 +78,7 @@ class Repeats:
         return again
 
     def look(self, hashes: Hashes, positions: Positions) -> None:
-        """A second look at all rows of the side, in order: where is the first row of each suspect?"""
+        """A second pass over all rows of the side, in order: finds the first row of each suspected key."""
         if len(self._first) < len(self):
             self._first = np.full(len(self), -1)
         at = np.minimum(np.searchsorted(self._hashes, hashes), len(self) - 1)
@@ -87,8 +87,8 @@ class Repeats:
         new = self._first[suspects] < 0
         self._first[suspects[new]] = positions[rows[first[new]]]
 
-    def met(self, stays: Sequence[Stay]) -> Met:
-        """What has been met already, once the second look is over."""
+    def settled_probes(self, stays: Sequence[Stay]) -> Met:
+        """The pairs already joined, once the second pass is complete."""
         lows, since, until = (np.array(column, np.int64) for column in zip(*stays, strict=True))
         table = np.searchsorted(lows, self._first, "right") - 1
         return Met(self._hashes, self._first, since[table], np.minimum(until[table], self._noticed))

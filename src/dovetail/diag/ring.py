@@ -3,9 +3,9 @@
     R1     . . . . [ k-2 | k-1 |  k  | k+1 | k+2 ] . . . .      the window: tables of consecutive rows
     RN     . . . . . . . . . . . ^ position                    its expected partner is in table k, the middle one
 
-A table is full when it has so many rows, or bytes; it knows which positions of the input it covers, rows that a filter
-has left out included. Loading the next table clears the oldest one. A table is hashed when it is first searched: what
-the other input jumps over is never hashed.
+A table is full when it has so many rows, or bytes; it has the range of positions that it covers, including filtered
+rows. Loading the next table clears the oldest one. A table is hashed when it is first probed: tables that the other
+input skips are never hashed.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ TABLE_BYTES = 4096  # of the smallest hash table
 FOREVER = np.iinfo(np.int64).max
 
 
-class Keyed(NamedTuple):
+class KeyedRows(NamedTuple):
     """Rows that can match, with their hashes and positions."""
 
     batch: pa.RecordBatch
     hashes: Hashes
     positions: Positions
 
-    def slice(self, start: int, stop: int) -> Keyed:
-        return Keyed(self.batch.slice(start, stop - start), self.hashes[start:stop], self.positions[start:stop])
+    def slice(self, start: int, stop: int) -> KeyedRows:
+        return KeyedRows(self.batch.slice(start, stop - start), self.hashes[start:stop], self.positions[start:stop])
 
 
 @dataclass(slots=True)
-class Table:
+class RingTable:
     """Consecutive rows of an input that can match, and the positions [low, high) that they were taken from."""
 
     batch: pa.RecordBatch
@@ -82,10 +82,11 @@ class Table:
 
 
 def cut_tables(
-    read: Iterator[Keyed], total: int, rows: int, most_bytes: int, hold: Callable[[int, int], None]
-) -> Iterator[Table]:
-    """An input of `total` rows in tables of so many rows or bytes; `hold` is told what waits for the next one."""
-    waiting: list[Keyed] = []
+    read: Iterator[KeyedRows], total: int, rows: int, most_bytes: int, hold: Callable[[int, int], None]
+) -> Iterator[RingTable]:
+    """An input of `total` rows in tables of a number of rows or bytes; `hold` is called with the pending rows of the
+    next one."""
+    waiting: list[KeyedRows] = []
     waiting_rows, waiting_bytes, low = 0, TABLE_BYTES, 0
     for keyed in read:
         start = 0
@@ -106,16 +107,16 @@ def cut_tables(
         yield _table(waiting, low, total)
 
 
-def _table(pieces: list[Keyed], low: int, high: int) -> Table:
+def _table(pieces: list[KeyedRows], low: int, high: int) -> RingTable:
     batch = one_batch([piece.batch for piece in pieces], pieces[0].batch.schema)
     hashes = np.concatenate([piece.hashes for piece in pieces])
-    return Table(batch, np.concatenate([piece.positions for piece in pieces]), hashes, low, high)
+    return RingTable(batch, np.concatenate([piece.positions for piece in pieces]), hashes, low, high)
 
 
 class Hit(NamedTuple):
     """Rows of a probing batch that found their partner in a table."""
 
-    table: Table
+    table: RingTable
     probing: Rows
     rows: Rows
 
@@ -133,10 +134,10 @@ class Ring:
     """At most `size` tables in a row, taken from `tables` one after the other."""
 
     size: int
-    tables: Iterator[Table]
+    tables: Iterator[RingTable]
     stays: list[Stay] = field(default_factory=list)  # of all tables that were ever in it
     searched: int = 0  # lookups, one per row and table
-    _resident: deque[Table] = field(default_factory=deque)
+    _resident: deque[RingTable] = field(default_factory=deque)
     _loaded: int = 0
     _middle: int = 0
     _exhausted: bool = False
@@ -150,7 +151,7 @@ class Ring:
         return sum(map(len, self._resident))
 
     @property
-    def resident(self) -> tuple[Table, ...]:
+    def resident(self) -> tuple[RingTable, ...]:
         """Oldest first."""
         return tuple(self._resident)
 
@@ -160,7 +161,9 @@ class Ring:
         last = self._middle == len(self._resident) - 1
         return FOREVER if not self._resident or (last and self._exhausted) else self._resident[self._middle].high
 
-    def follow(self, probing: Keyed, ones: int, many: int, loaded: Callable[[Table, int], None]) -> Iterator[Keyed]:
+    def follow(
+        self, probing: KeyedRows, ones: int, many: int, loaded: Callable[[RingTable, int], None]
+    ) -> Iterator[KeyedRows]:
         """The probing rows in pieces, for each of which the ring stands as it should.
 
         `ones` and `many` are the sizes of both inputs; `loaded` is told of each table, and of the position by then.
@@ -174,7 +177,7 @@ class Ring:
             yield probing.slice(start, stop)
             start = stop
 
-    def advance(self, target: int, now: int) -> Iterator[Table]:
+    def advance(self, target: int, now: int) -> Iterator[RingTable]:
         """Slide until the table that covers `target` is the middle one; yields each table just loaded.
 
         `now` is the probing position from which on the ring is as it will be.
@@ -186,7 +189,7 @@ class Ring:
                 break
             table = next(self.tables, None)
             if table is None:
-                self._exhausted = True  # nothing is cleared any more: late rows keep the last tables
+                self._exhausted = True  # no more tables are cleared: the last rows keep the last tables
                 continue
             if len(self._resident) == self.size:
                 self._clear(now)
@@ -196,7 +199,7 @@ class Ring:
             yield table
         self._middle = len(self._resident) - 1 if middle is None else middle
 
-    def drain(self, now: int) -> Iterator[Table]:
+    def drain(self, now: int) -> Iterator[RingTable]:
         """The tables that were not reached; they are not kept."""
         for table in self.tables:
             self.stays.append(Stay(table.low, now, now))
@@ -212,7 +215,7 @@ class Ring:
         self.stays[number] = self.stays[number]._replace(until=now)
 
     def search(self, hashes: Hashes) -> tuple[list[Hit], Rows]:
-        """Zig-zag from the middle outwards; only rows that are still without a partner go on to the next table."""
+        """Zig-zag from the middle outwards; only rows without a partner so far probe the next table."""
         hits: list[Hit] = []
         missing = np.arange(len(hashes))
         for number in zigzag(self._middle, len(self._resident)):

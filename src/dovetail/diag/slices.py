@@ -1,12 +1,12 @@
-"""A slice of a join along the diagonal: consecutive rows of RN, and the rows of R1 beside them.
+"""A slice of a Diag-Join: consecutive rows of RN, and the rows of R1 at the same relative positions.
 
     R1     . . [   reach   |  beside the step  |   reach   ] . .     one hash table for a step; it moves with the steps
     RN     . . . . . . . . [step][step][step] . . . . . . . .        a slice: each of its rows is looked up once
 
-Slices do not know of each other. Each says of its rows of RN whether they are settled: a row is, if its key was found,
-since keys of R1 that come several times were found out before (`repeated`) and are not looked up at all. What is not
-settled is left over, for an ordinary join with all of R1. Whether a row is settled depends on the plan, the sizes and
-the slice alone, so that every pass over a slice, of whichever columns, agrees.
+Slices are independent. Each reports which of its rows of RN are settled: a row is settled if its key was found, since
+repeated keys of R1 were detected before (`repeated`) and are not probed at all. Rows that are not settled are left to
+an ordinary join with all of R1. Whether a row is settled depends on the plan, the sizes and the slice alone, so that
+every pass over a slice, of whichever columns, agrees.
 
 Diag-Join with its window in one table instead of a ring (section 3.3): steps are as long as the window, so that rows of
 R1 are hashed twice and rows of RN are looked up once.
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from dovetail.condition import matching
 from dovetail.core.rows import Matches, Rows, Side, one_batch, take_columns, take_rows
-from dovetail.diag.ring import Keyed
+from dovetail.diag.ring import KeyedRows
 from dovetail.execution.output import MOST_ROWS
 from dovetail.execution.tasks import Joining
 from dovetail.matching.hash_keys import HashKeys
@@ -48,7 +48,7 @@ class Range(NamedTuple):
 
 
 def cut_slices(many: ParquetRows, wanted: int) -> list[Range]:
-    """All of RN in about so many slices, which begin where row groups do: no row is decoded for two of them."""
+    """All of RN in about the given number of slices, which begin where row groups do: no row is decoded twice."""
     starts = np.array(many.group_starts)
     near = np.searchsorted(starts, np.linspace(0, many.rows, wanted + 1))
     return [Range(*pair) for pair in pairwise(np.unique(starts[near]).tolist())]
@@ -81,21 +81,21 @@ class Sliced:
         """Whether it matters which rows of the side have a partner."""
         return side in self.plan.how.tracked
 
-    def owned(self, part: Range) -> Range:
+    def owned_rows(self, part: Range) -> Range:
         """The rows of R1 that are beside a slice and no other."""
         ones, many = self.scans[self.one].rows, self.scans[self.many].rows
         return Range(part.start * ones // many, part.stop * ones // many)
 
-    def beside(self, step: Range) -> Range:
+    def window_rows(self, step: Range) -> Range:
         """The rows of R1 in which rows of a step look for partners."""
         ones, reach = self.scans[self.one].rows, max(1, self.window.tables // 2 * self.window.table_rows)
-        owned = self.owned(step)
+        owned = self.owned_rows(step)
         return Range(max(0, owned.start - reach), min(ones, owned.stop + 1 + reach))
 
-    def around(self, part: Range) -> Range:
+    def slice_rows(self, part: Range) -> Range:
         """The rows of R1 that a slice reads."""
         steps = self.steps(part)
-        return Range(self.beside(steps[0]).start, self.beside(steps[-1]).stop)
+        return Range(self.window_rows(steps[0]).start, self.window_rows(steps[-1]).stop)
 
     def steps(self, part: Range) -> list[Range]:
         ones, many = self.scans[self.one].rows, self.scans[self.many].rows
@@ -110,7 +110,7 @@ class Looked(NamedTuple):
     keyed: Rows | None  # those with a key; None: all of them
     settled: NDArray[np.bool_]  # of the keyed ones: found
     ones: Rows  # for each of those, the row in the window
-    window: Keyed
+    window: KeyedRows
 
     def rows(self, keyed: Rows) -> Rows:
         """Keyed rows as rows of the batch."""
@@ -133,7 +133,7 @@ class SliceJoin:
         self._sliced, self._part = sliced, part
         condition, one = sliced.plan.condition, sliced.one
         self._keys = HashKeys(condition)
-        # A row of R1 that a filter leaves out is found nevertheless: who looks for it is settled, without a partner.
+        # A filtered row of R1 is found nevertheless: a row that probes for it is settled, without a partner.
         self._all_keys = HashKeys(replace(condition, filters=((), ())))
         self._checks = (*self._keys.checks, *condition.filters[one])
         self._work = Joining(sliced.plan.condition, sliced.plan.how, sliced.output)
@@ -141,10 +141,10 @@ class SliceJoin:
     def results(self) -> Iterator[pa.RecordBatch]:
         """Pairs of settled rows, and rows of RN about which the join type wants to know, as far as they are settled."""
         lists, asks = self._sliced.plan.how.emits_pairs, self._sliced.asks(self._sliced.many)
-        for looked in self._looked(all_columns=True):
-            many, ones = self._met(looked)
+        for looked in self._probe_steps(all_columns=True):
+            many, ones = self._check_pairs(looked)
             if lists and len(many):
-                yield self._joined(looked, many, ones)
+                yield self._combine_rows(looked, many, ones)
             if asks:
                 partnered = np.zeros(looked.batch.num_rows, np.bool_)
                 partnered[many] = True
@@ -155,26 +155,26 @@ class SliceJoin:
 
     def left_over(self) -> Iterator[pa.RecordBatch]:
         """Rows of RN that are not settled."""
-        for looked in self._looked(all_columns=True):
+        for looked in self._probe_steps(all_columns=True):
             rows = looked.rows(np.flatnonzero(~looked.settled))
             if len(rows):
                 yield take_rows(looked.batch, rows)
 
     def survey(self) -> Survey:
         left_over = 0
-        asks, (low, high) = self._sliced.asks(self._sliced.one), self._sliced.around(self._part)
+        asks, (low, high) = self._sliced.asks(self._sliced.one), self._sliced.slice_rows(self._part)
         partnered = np.zeros(high - low if asks else 0, np.bool_)
         noted: list[Hashes] = []
-        for looked in self._looked(all_columns=False, noted=noted):
+        for looked in self._probe_steps(all_columns=False, noted=noted):
             left_over += int((~looked.settled).sum())
             if asks:
-                _, ones = self._met(looked)
+                _, ones = self._check_pairs(looked)
                 partnered[looked.window.positions[ones] - low] = True
         known = np.flatnonzero(partnered)
         bits = np.packbits(partnered[: known[-1] + 1 if len(known) else 0])
         return Survey(left_over, np.concatenate([np.empty(0, np.int64), *noted]), low, bits)
 
-    def _met(self, looked: Looked) -> tuple[Rows, Rows]:
+    def _check_pairs(self, looked: Looked) -> tuple[Rows, Rows]:
         """Rows of RN, and of the window, that satisfy the whole condition."""
         many, ones = looked.rows(np.flatnonzero(looked.settled)), looked.ones
         if not self._checks or not len(many):
@@ -183,7 +183,7 @@ class SliceJoin:
         chosen = matching(self._checks, pairs.left, pairs.left_rows, pairs.right, pairs.right_rows)
         return many[chosen], ones[chosen]
 
-    def _joined(self, looked: Looked, many: Rows, ones: Rows) -> pa.RecordBatch:
+    def _combine_rows(self, looked: Looked, many: Rows, ones: Rows) -> pa.RecordBatch:
         """Rows of RN stay as they are where all of them have a partner."""
         whole = len(many) == looked.batch.num_rows
         mine = looked.batch.columns if whole else take_columns(looked.batch, many)
@@ -191,7 +191,7 @@ class SliceJoin:
         columns = mine + theirs if self._sliced.many is Side.LEFT else theirs + mine
         return pa.RecordBatch.from_arrays(columns, schema=self._sliced.output)
 
-    def _looked(self, all_columns: bool, noted: list[Hashes] | None = None) -> Iterator[Looked]:
+    def _probe_steps(self, all_columns: bool, noted: list[Hashes] | None = None) -> Iterator[Looked]:
         sliced = self._sliced
         scan, condition = sliced.scans[sliced.many], sliced.plan.condition
         columns = None if all_columns else read_columns(condition, sliced.many)
@@ -203,7 +203,7 @@ class SliceJoin:
             while start < position + batch.num_rows:
                 if number < 0 or start >= steps[number].stop:
                     number += 1
-                    window.move(sliced.beside(steps[number]))
+                    window.move(sliced.window_rows(steps[number]))
                 stop = min(steps[number].stop, position + batch.num_rows)
                 yield self._look_up(batch.slice(start - position, stop - start), window)
                 start = stop
@@ -218,26 +218,26 @@ class SliceJoin:
         settled = partner >= 0
         return Looked(batch, rows, settled, partner[settled], window.keyed)
 
-    def _ones(self, all_columns: bool, noted: list[Hashes] | None) -> Iterator[Keyed]:
+    def _ones(self, all_columns: bool, noted: list[Hashes] | None) -> Iterator[KeyedRows]:
         """Rows of R1 around the slice that have a key; hashes of those that are owned are noted."""
         side = self._sliced.one
-        scan, owned = self._sliced.scans[side], self._sliced.owned(self._part)
+        scan, owned = self._sliced.scans[side], self._sliced.owned_rows(self._part)
         columns = None if all_columns else read_columns(self._sliced.plan.condition, side)
-        for position, batch in scan.places(_batch_rows(scan), columns, *self._sliced.around(self._part)):
+        for position, batch in scan.places(_batch_rows(scan), columns, *self._sliced.slice_rows(self._part)):
             rows, hashes = self._all_keys.hash(side, batch)
             positions = position + (np.arange(batch.num_rows) if rows is None else rows)
             if noted is not None:
                 noted.append(hashes[(positions >= owned.start) & (positions < owned.stop)])
-            yield Keyed(batch if rows is None else take_rows(batch, rows), hashes, positions)
+            yield KeyedRows(batch if rows is None else take_rows(batch, rows), hashes, positions)
 
 
 class _Window:
     """Rows of R1 in a range that moves ahead, and an index of their keys."""
 
-    def __init__(self, read: Iterator[Keyed]) -> None:
+    def __init__(self, read: Iterator[KeyedRows]) -> None:
         self._read = read
-        self._ahead: Keyed | None = None  # read, and only in part within the range
-        self.keyed: Keyed
+        self._ahead: KeyedRows | None = None  # read, and only in part within the range
+        self.keyed: KeyedRows
         self.index = HashTable()
 
     def move(self, to: Range) -> None:
@@ -251,13 +251,13 @@ class _Window:
         if pieces:
             batch = one_batch([piece.batch for piece in pieces], pieces[0].batch.schema)
             hashes, positions = (np.concatenate([piece[i] for piece in pieces]) for i in (1, 2))
-            self._ahead = Keyed(batch, hashes, positions)
+            self._ahead = KeyedRows(batch, hashes, positions)
         assert self._ahead is not None
         self.keyed = self._ahead.slice(0, int(np.searchsorted(self._ahead.positions, to.stop)))
         self.index = HashTable()
         self.index.insert(self.keyed.hashes)
 
-    def _cut(self, piece: Keyed, start: int) -> Keyed:
+    def _cut(self, piece: KeyedRows, start: int) -> KeyedRows:
         return piece.slice(int(np.searchsorted(piece.positions, start)), len(piece.positions))
 
 

@@ -1,4 +1,4 @@
-"""How many results there will be, from blocks of rows that have met completely, with bounds that can be trusted.
+"""Estimates of the number of results, from blocks of rows that were joined completely, with reliable bounds.
 
     block b    |L_b| left rows, |R_b| right rows, all |L_b||R_b| pairs looked at, m_b of them results
 
@@ -42,15 +42,15 @@ SAMPLES = 4  # into which the latest rows of a growing block are divided
 MOST_KEYS = 4096  # of a block that are looked at
 BINS = 16  # of the histogram of keys
 ENOUGH = 5  # blocks, to do without parts of the one that is growing
-FEWEST_MATCHES = 10  # nobody can say how rare it is what has hardly been seen
+FEWEST_MATCHES = 10  # too few matches to estimate their rate
 UNASKED = "the order has not been tested"
 DOUBT_OF_BLOCKS = 0.05  # so unlikely are blocks to differ even more than they are taken to
 DOUBT = 1e-6  # so unlikely must blocks be under random order; the test is repeated with every block
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
-    """Rows of both sides that have all met each other, and what came of it."""
+class SampleBlock:
+    """Rows of both sides that have all been joined with each other, and their matches."""
 
     left_rows: int
     right_rows: int
@@ -63,7 +63,7 @@ class Block:
 
 
 class _Region(NamedTuple):
-    """Pairs that have been looked at: rectangles of rows that have all met, which share no rows."""
+    """Pairs that have been compared: disjoint rectangles of rows that were joined completely."""
 
     pairs: int = 0
     matches: int = 0
@@ -71,7 +71,7 @@ class _Region(NamedTuple):
     right_squares: int = 0
 
     @classmethod
-    def of(cls, left_rows: int, right_rows: int, matches: int = 0) -> _Region:
+    def from_rows(cls, left_rows: int, right_rows: int, matches: int = 0) -> _Region:
         pairs = left_rows * right_rows
         return cls(pairs, matches, pairs * right_rows, pairs * left_rows)
 
@@ -115,16 +115,16 @@ class _Spread(NamedTuple):
 
 
 class Estimator:
-    """Blocks in, estimates out. Blocks share no rows; those in which a side is empty say nothing and are left out.
+    """Blocks in, estimates out. Blocks share no rows; those with an empty side carry no information and are ignored.
 
-    Any operator whose rows meet in blocks can report them, and so can the waves of a join on Spark.
+    Any operator that joins rows in blocks can report them, and so can the waves of a join on Spark.
     """
 
     def __init__(self) -> None:
-        self.blocks: list[Block] = []
+        self.blocks: list[SampleBlock] = []
         self._known = _Region()  # that has been looked at altogether: blocks, and what was merged since
         self._growing = _Region()
-        self._parts: list[Block] = []  # of the first block
+        self._parts: list[SampleBlock] = []  # of the first block
         self._keys: tuple[_Histogram, _Histogram] = (_Histogram(), _Histogram())
         self._objection: str | None = UNASKED  # until blocks come, what has been computed is kept
         self._spread: _Spread | None = None
@@ -149,9 +149,9 @@ class Estimator:
             for histogram, codes in zip(self._keys, keys, strict=True):
                 histogram.add(codes)
         if left_rows and right_rows:
-            self.blocks.append(Block(left_rows, right_rows, matches, sums or {}))
+            self.blocks.append(SampleBlock(left_rows, right_rows, matches, sums or {}))
             if looked_at:
-                self._known = self._known.plus(_Region.of(left_rows, right_rows, matches))
+                self._known = self._known.plus(_Region.from_rows(left_rows, right_rows, matches))
 
     def grow(
         self,
@@ -168,8 +168,8 @@ class Estimator:
         `diagonal` says how many matches the first `chunk` rows of both sides have with each other, then the next ones,
         and so on. They stand in for blocks while there are few, with an interval that is rather wide.
         """
-        self._parts = [Block(chunk, chunk, count) for count in diagonal]
-        self._growing = _Region.of(left_rows, right_rows, matches)
+        self._parts = [SampleBlock(chunk, chunk, count) for count in diagonal]
+        self._growing = _Region.from_rows(left_rows, right_rows, matches)
         self._forget()
         if keys is not None:
             for histogram, codes in zip(self._keys, keys, strict=True):
@@ -177,15 +177,15 @@ class Estimator:
                     histogram.add(part)
 
     def merge(self, groups: Sequence[tuple[int, int]], matches: int) -> None:
-        """Groups of so many rows have met: all that those of one have with those of another, of which so many match."""
+        """Record that groups of rows were joined with each other, with their sizes and their number of matches."""
         for left_rows, right_rows in groups:
-            self._known = self._known.minus(_Region.of(left_rows, right_rows))
+            self._known = self._known.minus(_Region.from_rows(left_rows, right_rows))
         lefts, rights = zip(*groups, strict=True)
-        self._known = self._known.plus(_Region.of(sum(lefts), sum(rights), matches))
+        self._known = self._known.plus(_Region.from_rows(sum(lefts), sum(rights), matches))
 
     def know(self, left_rows: int, right_rows: int, matches: int) -> None:
-        """So many rows have met altogether."""
-        self._known = _Region.of(left_rows, right_rows, matches)
+        """Record the total number of rows that have been joined."""
+        self._known = _Region.from_rows(left_rows, right_rows, matches)
 
     def _forget(self) -> None:
         self._objection = UNASKED
@@ -200,9 +200,9 @@ class Estimator:
         }
 
     def restore(self, fields: Mapping[str, Any]) -> None:
-        """Go on where another estimator was; what was growing there will be reported again."""
-        self.blocks = [Block(*block) for block in fields["blocks"]]
-        self._parts = [Block(*block) for block in fields["parts"]]
+        """Resume from another estimator's state; its growing block will be reported again."""
+        self.blocks = [SampleBlock(*block) for block in fields["blocks"]]
+        self._parts = [SampleBlock(*block) for block in fields["parts"]]
         self._known = _Region(*fields["known"]) if "found" not in fields else self._read_first_release(fields)
         self._forget()
         for histogram, state in zip(self._keys, fields["keys"], strict=True):
@@ -212,17 +212,17 @@ class Estimator:
         """State of 0.1.0 has numbers of pairs and matches only; the rest is as if blocks had been looked at alone."""
         known = _Region()
         for block in self.blocks:
-            known = known.plus(_Region.of(block.left_rows, block.right_rows, block.matches))
+            known = known.plus(_Region.from_rows(block.left_rows, block.right_rows, block.matches))
         return known._replace(pairs=fields["known"], matches=fields["found"])
 
     @property
     def objection(self) -> str | None:
         """Why there cannot be an honest estimate, or None."""
         if self._objection == UNASKED:
-            self._objection = self._tested()
+            self._objection = self._test_order()
         return self._objection
 
-    def _tested(self) -> str | None:
+    def _test_order(self) -> str | None:
         for name, histogram in zip(("left", "right"), self._keys, strict=True):
             if histogram.probability < DOUBT:
                 return (
@@ -234,7 +234,7 @@ class Estimator:
     def estimate(
         self, left_rows: int, right_rows: int, confidence: float = CONFIDENCE, interval: Interval = "blocks"
     ) -> Estimate | None:
-        """Of the number of results, where the inputs have so many rows. None while it cannot be honest."""
+        """Estimate the number of results for the given sizes of the inputs. None while it would not be reliable."""
         size, known = left_rows * right_rows, self._known.plus(self._growing)
         if known.pairs >= size:
             return Estimate(known.matches, known.matches, known.matches, confidence)
@@ -289,11 +289,11 @@ class Estimator:
             self._spread = self._spread_of(blocks, [block.matches for block in blocks])
         return self._spread
 
-    def _spread_of(self, blocks: Sequence[Block], values: Sequence[float]) -> _Spread | None:
+    def _spread_of(self, blocks: Sequence[SampleBlock], values: Sequence[float]) -> _Spread | None:
         """None while it cannot be honest. Blocks of unequal sizes count by their pairs."""
         count, region = len(blocks), _Region()
         for block in blocks:
-            region = region.plus(_Region.of(block.left_rows, block.right_rows, block.matches))
+            region = region.plus(_Region.from_rows(block.left_rows, block.right_rows, block.matches))
         if count < 2 or region.matches < FEWEST_MATCHES or self.objection is not None:
             return None
         mean = sum(values) / region.pairs

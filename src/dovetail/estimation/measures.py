@@ -36,7 +36,7 @@ class Measures:
     def names(self) -> list[str]:
         return [aggregate.name for aggregate in self._aggregates]
 
-    def of(self, pairs: Matches) -> dict[str, float]:
+    def sum_pairs(self, pairs: Matches) -> dict[str, float]:
         """The sums over these pairs; of an average also how many values there are. Nulls count as nothing."""
         sums: dict[str, float] = {}
         for aggregate in self._aggregates:
@@ -50,7 +50,7 @@ class Measures:
                 sums[_count_of(aggregate)] = float(there[rows].sum())
         return sums
 
-    def expected(self, estimator: Estimator, left_rows: int, right_rows: int) -> dict[str, Estimate | None]:
+    def estimate_aggregates(self, estimator: Estimator, left_rows: int, right_rows: int) -> dict[str, Estimate | None]:
         """What the aggregates will be, by the blocks that the estimator has."""
         return {
             aggregate.name: estimator.average(aggregate.name, _count_of(aggregate))

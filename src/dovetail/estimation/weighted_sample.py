@@ -1,10 +1,10 @@
-"""Work in a random order, the promising first, and what its first part says about the whole.
+"""Work in a weighted random order, and estimates of the total from its first part.
 
     weights    5  1  1  3 …         what each unit is expected to give
     order      0  3  1  2 …         drawn one after the other, each time in proportion to the weights of those left
 
-So results come early, and yet no unit is chosen because of what it gives: an estimate from the units done so far is
-unbiased, however wrong the expectations are; they only decide how narrow it is. After the k-th draw,
+So results are found early, and the estimate from the units done so far is unbiased, however wrong the expectations are;
+they only affect its variance. After the k-th draw,
 
     e_k = what the first k - 1 units gave + what unit k gave * (weight of all that was left) / (weight of unit k)
 
@@ -36,7 +36,7 @@ class WeightedSample:
     def __init__(self, weights: Sequence[float] | Numbers, seed: int = 0) -> None:
         self.weights = np.asarray(weights, np.float64)
         if not (self.weights > 0).all():
-            raise ValueError("a unit that is never drawn would never be done: weights must be positive")
+            raise ValueError("weights must be positive: a unit of weight 0 would never be drawn")
         # The least of exponential times whose rates are the weights: that is a draw, and so is the next one.
         times = np.random.default_rng(seed).exponential(size=len(self.weights)) / self.weights
         self.order = np.argsort(times, kind="stable")

@@ -39,7 +39,7 @@ class Watch:
         self._results = 0
         self._tell("preparing")
 
-    def prepared(self, matcher: Matcher, *, pairs_only: bool) -> None:
+    def start_pairs(self, matcher: Matcher, *, pairs_only: bool) -> None:
         """Pairs come next; after them, unless it is pairs only, as many rows without a partner as there may be."""
         now = self._clock()
         self._count_at = now + max(PATIENCE_S, PATIENCE * (now - self._began))
@@ -47,7 +47,7 @@ class Watch:
         self._exact = matcher.exact and pairs_only
         self._tell("joining")
 
-    def counted(self, batches: Iterator[pa.RecordBatch], total: int | None = None) -> Iterator[pa.RecordBatch]:
+    def count_batches(self, batches: Iterator[pa.RecordBatch], total: int | None = None) -> Iterator[pa.RecordBatch]:
         """The batches of results, reported as they pass; `total`: how many rows they have in all, where it is known."""
         for batch in batches:
             self._results += batch.num_rows
@@ -56,10 +56,10 @@ class Watch:
 
     def _tell(self, phase: str, total: int | None = None) -> None:
         if self._observer is not None:
-            known = self._expected() if total is None else total
+            known = self._estimate_total() if total is None else total
             self._observer(Progress(phase, self._results, known, total is not None or self._exact))
 
-    def _expected(self) -> int | None:
+    def _estimate_total(self) -> int | None:
         matcher = self._matcher
         if matcher is None:
             return None
@@ -93,8 +93,8 @@ def join_at_rest(
     work = Joining(condition, how, schema, room=ROOM)
     matcher = build_matcher(condition, left, right)
     if how.emits_pairs:
-        watch.prepared(matcher, pairs_only=not how.padded)
-    yield from watch.counted(work.listed(matcher, batches, partnered))
+        watch.start_pairs(matcher, pairs_only=not how.padded)
+    yield from watch.count_batches(work.emit_pairs(matcher, batches, partnered))
     for side in Side:
         total = len(work.rows_alone(side, partnered[side])) if not how.emits_pairs else None
-        yield from watch.counted(work.leave(side, batches[side], partnered[side]), total)
+        yield from watch.count_batches(work.leave(side, batches[side], partnered[side]), total)

@@ -3,8 +3,8 @@
     kept      [chunk 0] [chunk 1] [chunk 2]           every passing chunk meets every kept one, by kernel;
     passing      ^ chunk 0, then chunk 1, …           which rows have found a partner is remembered
 
-Rows without a partner come when no partner can come any more: those of the passing side after their chunk, those of the
-kept side at the end. Two chunks that meet fit in the budget together with their codes and orders.
+Rows without a partner are emitted when no partner can follow: those of the passing side after their chunk, those of the
+kept side at the end. Two chunks that are joined fit in the budget together with their codes and orders.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MOST_BYTES = 1 << 30  # of a chunk, budget or not: offsets of strings have 32 bi
 
 
 @dataclass(slots=True)
-class _Chunk:
+class _KeptChunk:
     """Rows in memory or on disk, and which of them have found a partner."""
 
     held: list[pa.RecordBatch] | Block
@@ -41,13 +41,13 @@ class Chunked:
     chunk_bytes: int = MOST_BYTES
 
     def run(self, arrivals: Iterable[tuple[Side, pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-        kept: list[_Chunk] = []
+        kept: list[_KeptChunk] = []
         for side, batches, is_last in self._chunks(arrivals):
             flags = np.zeros(sum(batch.num_rows for batch in batches), np.bool_)
             if side is self.first:
                 alone = is_last and not kept
                 held = batches if alone or self.store is None else self.store.write(batches[0], "kept")
-                kept.append(_Chunk(held, flags))
+                kept.append(_KeptChunk(held, flags))
                 continue
             (chunk,) = batches
             for mine in kept:
@@ -56,7 +56,7 @@ class Chunked:
         for mine in kept:
             yield from self.work.leave(self.first, self._rows(mine), mine.partnered)
 
-    def _rows(self, chunk: _Chunk) -> pa.RecordBatch:
+    def _rows(self, chunk: _KeptChunk) -> pa.RecordBatch:
         if isinstance(chunk.held, Block):
             assert self.store is not None
             return self.store.read(chunk.held)

@@ -44,8 +44,8 @@ def join_tables(
 ) -> pa.Table:
     """The whole join of two tables.
 
-    By a kernel that sees both sides complete, or by an operator: the smaller side then comes first, so that only it has
-    to be kept.
+    By a kernel over both complete sides, or by an operator: the smaller side then arrives first, so that only it has to
+    be kept.
     """
     schema = output_schema(left.schema, right.schema, suffix, plan.how)
     tables = (left, right)
@@ -59,7 +59,7 @@ def join_tables(
         arrivals = (
             (side, batch) for side in (first, first.other) for batch in small_batches(tables[side], chunk_bytes)
         )
-        return pa.Table.from_batches(Watch(observer).counted(chunks.run(arrivals)), schema)
+        return pa.Table.from_batches(Watch(observer).count_batches(chunks.run(arrivals)), schema)
     batches = []
     for step in run(plan, one_after_the_other(tables), schema, BATCH_ROWS):
         batches.append(step.batch)
@@ -78,21 +78,21 @@ def join_progressively(
     aggregates: Mapping[str, str] | None = None,
     workers: int = 1,
 ) -> ProgressiveJoin[Step]:
-    """Results as they come, or aggregates over them: rows of tables arrive in turn, those of sources when they come."""
+    """Results as they are found, or aggregates over them. Tables are interleaved, sources are joined on arrival."""
     schema = plan_schema(plan, suffix)
-    sizes = Sizes.announced(inputs)
+    sizes = Sizes.from_inputs(inputs)
     tables = [rows for rows in inputs if isinstance(rows, pa.Table)]
     if len(tables) == len(inputs):
         if workers > 1:
             return in_parallel(plan, (tables[0], tables[1]), schema, sizes, aggregates, workers)
         return run(plan, in_turn(tables), schema, STREAM_ROWS, 0, sizes, monitor, aggregates)
     if workers > 1:
-        raise PlanError("workers are for tables: rows of sources cannot be sampled before they come.")
+        raise PlanError("workers= needs tables: rows of a source cannot be sampled before they arrive.")
     room_bytes = LINE_BYTES if plan.memory_bytes is None else max(1, plan.memory_bytes // LINE_SHARE)
     sources = [as_source(rows) for rows in inputs]
     feed = Feed(sources, room_bytes=room_bytes, batch_rows=STREAM_ROWS, wait_ms=wait_ms, retry=retry)
     running = run(plan, feed.events(), schema, STREAM_ROWS, len(sources) * room_bytes, sizes, monitor, aggregates)
-    return running.wrapped(lambda steps: _fed(steps, feed))
+    return running.wrapped(lambda steps: _close_after(steps, feed))
 
 
 def plan_schema(plan: JoinPlan, suffix: str) -> pa.Schema:
@@ -119,7 +119,7 @@ def in_parallel(
 def join_along_diagonal(
     plan: JoinPlan, scans: tuple[Scan, Scan], suffix: str, observer: Observer | None = None
 ) -> Iterator[Step]:
-    """Results as they come: both inputs are read as the window slides."""
+    """Results as they are found: both inputs are read as the window slides."""
     join = DiagonalJoin(plan, scans, output_schema(*plan.condition.schemas, suffix, plan.how))
     for phase, batch in join.results():
         yield Step(batch, phase, join.counters.results, None)
@@ -127,7 +127,7 @@ def join_along_diagonal(
             observer(Progress("joining", join.counters.results))
 
 
-def _fed(steps: Iterator[Step], feed: Feed) -> Iterator[Step]:
+def _close_after(steps: Iterator[Step], feed: Feed) -> Iterator[Step]:
     with closing(feed):
         yield from steps
 
@@ -142,9 +142,9 @@ def run(
     monitor: JoinMonitor | None = None,
     aggregates: Mapping[str, str] | None = None,
 ) -> ProgressiveJoin[Step]:
-    """Drive the plan's operator. What is wrong with its parameters is said at once.
+    """Drive the plan's operator. Wrong parameters raise at once.
 
-    `line_bytes`: what rows that have come and wait may take; it is set aside from the budget.
+    `line_bytes`: the size of the input buffer, which is reserved from the budget.
     """
     is_expected = sizes is not None and len(sizes.rows) == len(Side)
     sizes = sizes or Sizes()
@@ -157,7 +157,7 @@ def run(
     workspace = Workspace(plan.graph, budget, blocks, batch_rows, counters, parameters=parameters)
     kind = operator_class(plan.operator.name, len(plan.graph.aliases))
     outlook = StepBuilder(workspace, sizes, aggregates or {}, pairs_only=plan.how == "inner")
-    if "measures" in kind.parameters:  # it tells the estimator of blocks of its own
+    if "measures" in kind.parameters:  # it reports its own blocks to the estimator
         parameters["measures"] = aggregates or {}
     elif is_expected and plan.how == "inner" and "window" not in parameters:
         rows = (sizes.rows[0], sizes.rows[1])
@@ -181,13 +181,13 @@ def _steps(
         if monitor is not None:
             estimator = workspace.estimator
             monitor.meet(
-                lambda: operator.usage, lambda: outlook.expected(counters.results), lambda: estimator.objection
+                lambda: operator.usage, lambda: outlook.estimate_results(counters.results), lambda: estimator.objection
             )
             events = monitor.events(events)
         last: Step | None = None  # held back in the end, since all is known after it
         for phase, results in driver.run(events):
             if monitor is not None:
-                monitor.found(phase, results.size)
+                monitor.record_results(phase, results.size)
             done = counters.results - results.size
             for batch in outlook.batches(results, schema):
                 done += batch.num_rows
@@ -206,13 +206,13 @@ def _steps(
 
 
 def small_batches(table: pa.Table, most_bytes: int) -> list[pa.RecordBatch]:
-    """The rows of a table in batches of about so many bytes."""
+    """The rows of a table in batches of about the given number of bytes."""
     rows = max(1, most_bytes * table.num_rows // max(1, table.nbytes))
     return list(table.to_batches(max_chunksize=rows))
 
 
 def one_after_the_other(tables: Sequence[pa.Table]) -> Iterator[Event]:
-    """Smaller inputs come first, so that only they have to be kept."""
+    """Smaller inputs arrive first, so that only they have to be kept."""
     for number in sorted(range(len(tables)), key=lambda n: tables[n].nbytes):
         for batch in tables[number].to_batches():
             yield Arrival(number, batch)

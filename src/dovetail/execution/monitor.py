@@ -1,11 +1,11 @@
-"""A running join as moments, for whoever watches.
+"""Snapshots of a running join, for monitoring.
 
     events --taken--> driver --found--> steps
                 |                  |
-                +---- Witness -----+----> Moment: now and then, and always before it has to wait
+                +-- JoinMonitor ---+----> Moment: periodically, and always before it waits
 
-It is part of the join's own thread: the operator is looked at between two units of work, never during one. A source is
-stalled if the join had to wait for it, or if only others have given rows for a while.
+It runs on the join's own thread: the operator is sampled between two units of work, never during one. A source is
+stalled if the join had to wait for it, or if only other sources have delivered rows for a while.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dovetail.core.metrics import Estimate, Moment, SourceState, Watcher
 from dovetail.core.rows import Arrival, End, Event, Phase, Stall
 from dovetail.operators.protocol import Usage
 
-EVERY_S = 0.05  # a moment is told; to look at an operator takes some microseconds
+EVERY_S = 0.05  # between snapshots; sampling an operator takes some microseconds
 QUIET_S = 0.5  # without a row of one input, while others give some
 QUIET_BATCHES = 4  # of the others: while the join is busy with a single one, it does not know what comes
 WAITING = "waiting"
@@ -40,7 +40,7 @@ S = TypeVar("S", bound=Steplike)
 
 
 class JoinMonitor:
-    """Sees what a join takes and finds, and tells of it."""
+    """Records the arrivals and results of a join, and reports them to observers."""
 
     def __init__(self, tell: Watcher, names: Sequence[str] = (), clock: Callable[[], float] = time.monotonic) -> None:
         self._tell = tell
@@ -65,7 +65,7 @@ class JoinMonitor:
         expected: Callable[[], Estimate | None],
         objected: Callable[[], str | None] | None = None,
     ) -> None:
-        """The operator is there: what it holds, how many results it lets expect, or why that cannot be told."""
+        """Attach the operator: its rows held, its estimate of the results, or why there is none."""
         self._begin()
         self._usage, self._expected, self._objected = usage, expected, objected
 
@@ -74,22 +74,22 @@ class JoinMonitor:
         for event in events:
             self._take(event)
             yield event
-            if isinstance(event, Stall):  # nothing is left to do, and nothing may come for long
+            if isinstance(event, Stall):  # there is no pending work, and no rows may arrive for long
                 self._enter(WAITING)
                 self.tell()
 
-    def found(self, phase: Phase, results: int) -> None:
+    def record_results(self, phase: Phase, results: int) -> None:
         self._enter(phase.value)
         self._found[phase.value] = self._found.get(phase.value, 0) + results
         if self._clock() >= self._due:
             self.tell()
 
     def steps(self, steps: Iterable[S]) -> Iterator[S]:
-        """The steps of a join of which nothing else is known, noted as they pass."""
+        """The steps of a join without further metrics, recorded as they pass."""
         self._begin()
         for step in steps:
             self._estimate, self._objection = step.estimate, step.objection
-            self.found(step.phase, step.results - sum(self._found.values()))
+            self.record_results(step.phase, step.results - sum(self._found.values()))
             yield step
         self.tell()
 

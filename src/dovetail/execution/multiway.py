@@ -40,7 +40,7 @@ Partial = dict[str, Rows]
 Inputs = Mapping[str, pa.RecordBatch]
 
 
-class Step(NamedTuple):
+class JoinStep(NamedTuple):
     """Join one more input along an edge, its left side being the known input; check the other edges that it closes."""
 
     known: str
@@ -49,7 +49,7 @@ class Step(NamedTuple):
     checks: tuple[Edge, ...]
 
 
-def filtered(graph: Graph, tables: Mapping[str, pa.Table]) -> dict[str, pa.RecordBatch]:
+def filter_inputs(graph: Graph, tables: Mapping[str, pa.Table]) -> dict[str, pa.RecordBatch]:
     """The rows of each input that pass its filters, in one batch."""
     batches = {}
     for alias, table in tables.items():
@@ -60,11 +60,11 @@ def filtered(graph: Graph, tables: Mapping[str, pa.Table]) -> dict[str, pa.Recor
 
 
 def join_all_at_rest(graph: Graph, inputs: Inputs, most: int = PIECE) -> Iterator[Matches]:
-    """All results, in pieces of about so many."""
+    """All results, in chunks of about the given size."""
     start, steps = join_order(graph, inputs)
     for first in range(0, inputs[start].num_rows, most):
         partial: Partial = {start: np.arange(first, min(first + most, inputs[start].num_rows))}
-        for rows in _extended(steps, inputs, partial, most):
+        for rows in _extend_partial(steps, inputs, partial, most):
             good = graph.checked(inputs, rows)
             if good is not None:
                 rows = {alias: taken[good] for alias, taken in rows.items()}
@@ -72,7 +72,7 @@ def join_all_at_rest(graph: Graph, inputs: Inputs, most: int = PIECE) -> Iterato
                 yield graph.matches(inputs, rows)
 
 
-def join_order(graph: Graph, inputs: Inputs) -> tuple[str, list[Step]]:
+def join_order(graph: Graph, inputs: Inputs) -> tuple[str, list[JoinStep]]:
     """Greedy: the edge with the fewest pairs by a sample, then always what makes the partial results fewest."""
     rows = {alias: max(1, batch.num_rows) for alias, batch in inputs.items()}
     share = {edge: _pairs(edge, inputs) / (rows[edge.left] * rows[edge.right]) for edge in graph.edges}
@@ -90,7 +90,7 @@ def join_order(graph: Graph, inputs: Inputs) -> tuple[str, list[Step]]:
         best, known = closing[0], closing[0].other(new)
         condition = replace(best.condition, filters=((), ()))  # the rows that fail them are gone
         condition = condition if best.left == known else mirrored(condition)
-        steps.append(Step(known, new, condition, tuple(closing[1:])))
+        steps.append(JoinStep(known, new, condition, tuple(closing[1:])))
         joined.add(new)
     return start, steps
 
@@ -101,7 +101,7 @@ def _pairs(edge: Edge, inputs: Inputs) -> float:
     return estimated_pairs(edge.condition, (samples[0], samples[1]))
 
 
-def _extended(steps: Sequence[Step], inputs: Inputs, partial: Partial, most: int) -> Iterator[Partial]:
+def _extend_partial(steps: Sequence[JoinStep], inputs: Inputs, partial: Partial, most: int) -> Iterator[Partial]:
     if not steps:
         yield partial
         return
@@ -123,9 +123,9 @@ def _extended(steps: Sequence[Step], inputs: Inputs, partial: Partial, most: int
             more = {alias: rows[taken] for alias, rows in partial.items()}
             more[step.new] = partners[places]
             for edge in step.checks:
-                more = _checked(edge, inputs, more)
+                more = _check_edge(edge, inputs, more)
             if len(more[step.new]):
-                yield from _extended(rest, inputs, more, most)
+                yield from _extend_partial(rest, inputs, more, most)
 
 
 def _once(rows: Rows, of: int) -> tuple[Rows, Rows]:
@@ -141,7 +141,7 @@ def _read(condition: Condition, side: Side, batch: pa.RecordBatch) -> pa.RecordB
     return batch.select([name for name in batch.schema.names if name in names])
 
 
-def _checked(edge: Edge, inputs: Inputs, partial: Partial) -> Partial:
+def _check_edge(edge: Edge, inputs: Inputs, partial: Partial) -> Partial:
     left, right = edge.left, edge.right
     good = matching(edge.condition.conjuncts, inputs[left], partial[left], inputs[right], partial[right])
     return {alias: rows[good] for alias, rows in partial.items()}
@@ -160,14 +160,14 @@ def join_several(plan: JoinPlan, tables: Mapping[str, pa.Table], schema: pa.Sche
 def matches_of_several(plan: JoinPlan, tables: Mapping[str, pa.Table]) -> Iterator[Matches]:
     """All results, by row number."""
     if not plan.at_rest:
-        return _driven(plan, tables)
+        return _run_operator(plan, tables)
     most = PIECE
     if plan.memory_bytes is not None:
         most = min(PIECE, max(FEWEST, plan.memory_bytes // (ENTRY_BYTES * len(tables))))
-    return join_all_at_rest(plan.graph, filtered(plan.graph, tables), most)
+    return join_all_at_rest(plan.graph, filter_inputs(plan.graph, tables), most)
 
 
-def _driven(plan: JoinPlan, tables: Mapping[str, pa.Table]) -> Iterator[Matches]:
+def _run_operator(plan: JoinPlan, tables: Mapping[str, pa.Table]) -> Iterator[Matches]:
     counters = Counters()
     blocks = BlockStore(counters=counters)
     budget = Budget(plan.memory_bytes, "bytes", counters)

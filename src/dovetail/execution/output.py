@@ -73,11 +73,13 @@ def result_batches(
         side = Side.LEFT if results.rows[Side.LEFT] is not None else Side.RIGHT
         batch, rows = results.batches[side], results.rows[side]
         assert rows is not None
-        yield from row_batches(side, without(batch, drop[side] if drop else 0), rows, schema, most_rows, most_bytes)
+        yield from row_batches(
+            side, drop_last_columns(batch, drop[side] if drop else 0), rows, schema, most_rows, most_bytes
+        )
         return
     most_rows = most_rows or fitting_rows(*results.batches, most_bytes=most_bytes)
     extra = drop or (0,) * len(results.batches)
-    inputs = [without(batch, cut) for batch, cut in zip(results.batches, extra, strict=True)]
+    inputs = [drop_last_columns(batch, cut) for batch, cut in zip(results.batches, extra, strict=True)]
     for start in range(0, results.size, most_rows):
         columns = [
             column
@@ -107,6 +109,6 @@ def row_batches(
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def without(rows: pa.RecordBatch, extra: int) -> pa.RecordBatch:
+def drop_last_columns(rows: pa.RecordBatch, extra: int) -> pa.RecordBatch:
     """The rows without their last `extra` columns."""
     return rows.select(range(rows.num_columns - extra)) if extra else rows

@@ -1,11 +1,11 @@
-"""A progressive join of tables by several threads: rows go to the cells of a router, each cell has its own operator.
+"""A progressive join of tables by several threads: rows are routed to cells, each cell has its own operator.
 
                        / worker 0: operators of its cells \\
     tables --> router -                                     --> steps, as they come
                        \\ worker 1: operators of its cells /
 
-The router is chosen by samples so that the busiest worker has as little to do as possible, counted in rows and pairs:
-ranges of keys, hashes with heavy keys split, pairs of blocks. Any two matching rows meet in one cell, so every pair is
+The router is chosen by samples so that the busiest worker has the least load, counted in rows and pairs:
+ranges of keys, hashes with heavy keys split, pairs of blocks. Any two matching rows share one cell, so every pair is
 found once. Kernels run outside of the interpreter's lock, so workers run side by side; each cell has its part of the
 memory. Estimates are of the whole join, by blocks of rows as they come from the tables.
 
@@ -56,32 +56,32 @@ class _Given(NamedTuple):
 
 
 class _Done:
-    """A worker has given all its results."""
+    """A worker has emitted all its results."""
 
 
 Item = Event | _Given | _Done | Exception
 
 
 @dataclass(frozen=True, slots=True)
-class Cells:
+class CellAssignment:
     """The router, and the worker of each of its cells."""
 
     router: Router
     workers: list[int]
 
 
-def plan_workers(plan: JoinPlan, tables: tuple[pa.Table, pa.Table], workers: int) -> tuple[JoinPlan, Cells]:
-    """Cells for so many workers, by samples of both tables."""
+def plan_workers(plan: JoinPlan, tables: tuple[pa.Table, pa.Table], workers: int) -> tuple[JoinPlan, CellAssignment]:
+    """Cells for a number of workers, by samples of both tables."""
     if plan.how != "inner":
-        raise PlanError(f"workers are for inner joins; how is {plan.how!r}.")
+        raise PlanError(f"workers= supports inner joins only; how is {plan.how!r}.")
     samples = [sample_table(plan.condition, side, tables[side]) for side in Side]
     # Grids are cut finer anyway; of hashes, too, a worker needs some, so that work can be evened out.
     tasks = FINER * workers if plan.condition.equalities else workers
     task = Task(plan.condition, (samples[0], samples[1]), tasks)
     routing = choose_router(task)
-    cells = Cells(routing.router, in_tasks(routing.loads, workers))
+    cells = CellAssignment(routing.router, in_tasks(routing.loads, workers))
     memory = None if plan.memory_bytes is None else plan.memory_bytes // routing.router.cells
-    Shares(Budget(memory), block_rows=1)  # refuses a budget that is too small for so many, before any work
+    Shares(Budget(memory), block_rows=1)  # raises if the budget is too small for all of them, before any work
     plan = replace(plan, memory_bytes=memory, router=routing.choice, cells=routing.router.cells, tasks=workers)
     return plan, cells
 
@@ -92,7 +92,7 @@ class ParallelJoin:
     def __init__(
         self,
         plan: JoinPlan,
-        cells: Cells,
+        cells: CellAssignment,
         schema: pa.Schema,
         batch_rows: int,
         sizes: Sizes,
@@ -106,7 +106,7 @@ class ParallelJoin:
         self.name = f"{plan.operator.name} in several workers"
         self._nothing = empty_batch(schema)
         workspace = self._workspace(BlockStore())
-        operator_class(plan.operator.name)(workspace)  # what is wrong with its parameters is said at once
+        operator_class(plan.operator.name)(workspace)  # wrong parameters raise at once
         self._outlook = StepBuilder(workspace, sizes, aggregates, pairs_only=True)
         rows = (sizes.rows[0], sizes.rows[1])
         self._sampling = Sampling(workspace, self._outlook.measures, rows, owned=False, all_meet=False)
@@ -124,7 +124,7 @@ class ParallelJoin:
         for thread in threads:
             thread.start()
         try:
-            yield from self._taken()
+            yield from self._take_steps()
         finally:
             self._found.close()
             for line in self._lines:
@@ -132,7 +132,7 @@ class ParallelJoin:
             for thread in threads:
                 thread.join()
 
-    def _taken(self) -> Iterator[Step]:
+    def _take_steps(self) -> Iterator[Step]:
         results, working = 0, len(self._lines)
         last: Step | None = None  # held back, since all is known after it
         while working:
@@ -191,7 +191,7 @@ class ParallelJoin:
                     cell, event = self._lines[worker].take()
                     ends += isinstance(event, End)
                     for phase, results in drivers[cell].handle(event):
-                        for given in self._given(phase, results, measures):
+                        for given in self._emit_results(phase, results, measures):
                             self._found.put(given)
                 self._found.put(_Done())
             except Exception as error:
@@ -199,12 +199,12 @@ class ParallelJoin:
             finally:
                 blocks.close()
 
-    def _given(self, phase: Phase, results: Matches, measures: Measures) -> Iterator[_Given]:
+    def _emit_results(self, phase: Phase, results: Matches, measures: Measures) -> Iterator[_Given]:
         if not measures:
             for batch in result_batches(results, self._schema):
                 yield _Given(phase, batch.num_rows, batch, {})
         elif results.size and results.is_complete:
-            yield _Given(phase, results.size, self._nothing, measures.of(results))
+            yield _Given(phase, results.size, self._nothing, measures.sum_pairs(results))
 
     def _driver(self, blocks: BlockStore) -> Driver:
         workspace = self._workspace(blocks)

@@ -1,4 +1,4 @@
-"""A progressive join that is going on: its steps, and a handle on it."""
+"""A running progressive join: its steps, and a handle on it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ S = TypeVar("S")
 
 
 class ProgressiveJoin(Iterator[S], Generic[S]):
-    """Steps as they come. Leaving the loop, `close` and the end of a `with` free memory and files."""
+    """Steps as they are found. Breaking out of the loop, `close` and the end of a `with` free memory and files."""
 
     def __init__(self, steps: Generator[S, None, None], operator: JoinOperator | ParallelJoin) -> None:
         self._steps = steps
@@ -24,12 +24,11 @@ class ProgressiveJoin(Iterator[S], Generic[S]):
         return next(self._steps)
 
     def memory(self, memory: str | int | None) -> None:
-        """Give it more memory from now on, or less as soon as it can do with less (None: as much as it likes)."""
+        """Resize the memory budget: an increase takes effect at once, a decrease when memory is freed. None: no
+        limit."""
         resize: Callable[[int | None], None] | None = getattr(self._operator, "resize", None)
         if resize is None:
-            raise PlanError(
-                f"{self._operator.name} keeps the memory that it was given; pmj in one worker can do with another."
-            )
+            raise PlanError(f"the memory of {self._operator.name} is fixed; only pmj in one worker can be resized.")
         resize(None if memory is None else parse_bytes(memory))
 
     def wrapped(self, wrap: Callable[[Iterator[S]], Iterator[S]]) -> ProgressiveJoin[S]:

@@ -1,12 +1,12 @@
-"""Blocks for the estimator of a join whose operator tells of none: some of the arriving rows meet by the way.
+"""Blocks for the estimator of a join whose operator reports none: a sample of the arriving rows.
 
     left   --4096 rows--> \\
                             a block: all its pairs are counted by the kernel of the condition --> Estimator
     right  --4096 rows--> /
 
 Rows that arrive one after the other make a block; blocks share no rows. The more of them there are, the fewer are
-added, so that they never take more than a small part of the time. As long as nothing has left memory, all rows that
-have arrived have met, and what they have given is known besides.
+added, so that they never take more than a small part of the time. As long as nothing has been spilled, all rows that
+have arrived were joined, and their number of results is known, too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FEWEST_ROWS = 64
 BLOCKS = 8  # that follow each other; then there are gaps, as many blocks long as there have been blocks
 PARTS = 16  # a block has no more than one in so many rows of an input whose size is known
 ROOM = 1 << 18  # pairs that are listed at once
-SHARE = 64  # one in so many bytes of the budget is for rows that wait
+SHARE = 64  # 1 / this of the budget's bytes is for pending rows
 
 
 class Sampling:
@@ -123,11 +123,11 @@ class Sampling:
             matches = 0
             for lefts, rights in matcher.pairs(ROOM):
                 matches += len(lefts)
-                for name, value in self._measures.of(Matches.pairs(left, lefts, right, rights)).items():
+                for name, value in self._measures.sum_pairs(Matches.pairs(left, lefts, right, rights)).items():
                     sums[name] = sums.get(name, 0.0) + value
         else:
             matches = matcher.count()
-        keys = self._codes.of(left, right)
+        keys = self._codes.codes_of(left, right)
         self._estimator.add(left.num_rows, right.num_rows, matches, sums=sums, keys=keys, looked_at=self._spilled)
 
 
@@ -138,7 +138,7 @@ class _Codes:
         self._order = SweepOrder(condition) if SweepOrder.exists(condition) else None
         self._columns = [_read(condition, side) for side in Side]
 
-    def of(self, left: pa.RecordBatch, right: pa.RecordBatch) -> tuple[Words, Words]:
+    def codes_of(self, left: pa.RecordBatch, right: pa.RecordBatch) -> tuple[Words, Words]:
         if self._order is not None:
             self._order.learn(left, right)
             return self._order.lines(Side.LEFT, left).codes, self._order.lines(Side.RIGHT, right).codes

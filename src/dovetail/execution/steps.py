@@ -1,4 +1,4 @@
-"""What a progressive join gives: steps with new results or aggregates, and what to expect of it."""
+"""The steps of a progressive join: new results or aggregates, and an estimate of the total."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Sizes:
     rows: list[int | None] = field(default_factory=lambda: [None, None])
 
     @classmethod
-    def announced(cls, inputs: Iterable[Rows]) -> Sizes:
+    def from_inputs(cls, inputs: Iterable[Rows]) -> Sizes:
         """Tables know it, and so do sources with a number of `rows`."""
         return cls([_row_count(rows) for rows in inputs])
 
@@ -69,7 +69,7 @@ def _row_count(rows: Rows) -> int | None:
 
 
 class StepBuilder:
-    """Results as steps, with what is expected after each of them."""
+    """Results as steps, each with an estimate of the total."""
 
     def __init__(self, workspace: Workspace, sizes: Sizes, aggregates: Mapping[str, str], *, pairs_only: bool) -> None:
         self._pairs_only = pairs_only
@@ -83,7 +83,7 @@ class StepBuilder:
         if not self.measures:
             yield from result_batches(results, schema)
         elif results.size and results.is_complete:
-            self.add(self.measures.of(results))
+            self.add(self.measures.sum_pairs(results))
             yield empty_batch(schema)
 
     def add(self, sums: Mapping[str, float]) -> None:
@@ -92,11 +92,11 @@ class StepBuilder:
             self._sums[name] = self._sums.get(name, 0.0) + value
 
     def step(self, batch: pa.RecordBatch, phase: Phase, results: int) -> Step:
-        estimate, sizes = self.expected(results), self._sizes.of_two
+        estimate, sizes = self.estimate_results(results), self._sizes.of_two
         objection = self._estimator.objection if estimate is None and sizes is not None else None
         aggregates: Mapping[str, Estimate | None] | None = None
         if self.measures and sizes is not None:
-            aggregates = self.measures.expected(self._estimator, *sizes)
+            aggregates = self.measures.estimate_aggregates(self._estimator, *sizes)
         elif self.measures:
             aggregates = dict.fromkeys(self.measures.names)
         return Step(batch, phase, results, estimate, aggregates, objection)
@@ -110,7 +110,7 @@ class StepBuilder:
             return replace(step, estimate=estimate)
         return replace(step, estimate=estimate, aggregates=self.measures.exact(self._sums))
 
-    def expected(self, results: int) -> Estimate | None:
+    def estimate_results(self, results: int) -> Estimate | None:
         """What is known of the total: it is no less than what there is already."""
         sizes = self._sizes.of_two
         estimate = None if sizes is None else self._estimator.estimate(*sizes)

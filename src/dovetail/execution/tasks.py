@@ -1,4 +1,4 @@
-"""What is done with rows of two sides that meet: joined, counted or aggregated."""
+"""Work on chunks of two sides: join, count or aggregate them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dovetail.condition import Condition
 from dovetail.condition.aggregates import Aggregate, GroupColumn
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Matches, Rows, Side
-from dovetail.execution.output import result_batches, row_batches, without
+from dovetail.execution.output import drop_last_columns, result_batches, row_batches
 from dovetail.matching import Matcher, build_matcher
 
 Flags = NDArray[np.bool_]
@@ -23,9 +23,9 @@ Batches = tuple[pa.RecordBatch, pa.RecordBatch]
 
 
 class Work(Protocol):
-    """What to do with two chunks that meet, and with one that has met all of the other side."""
+    """The work on two chunks, and on one that has been joined with all of the other side."""
 
-    def on(self, condition: Condition) -> Work:
+    def with_condition(self, condition: Condition) -> Work:
         """The same, on another condition."""
 
     def meet(self, batches: Batches, partnered: tuple[Flags, Flags]) -> Iterator[pa.RecordBatch]: ...
@@ -43,13 +43,15 @@ class Joining:
     rows: int | None = None  # as many as make a batch of a good size
     room: int = 1 << 20  # pairs found at a time
 
-    def on(self, condition: Condition) -> Joining:
+    def with_condition(self, condition: Condition) -> Joining:
         return replace(self, condition=condition)
 
     def meet(self, batches: Batches, partnered: tuple[Flags, Flags]) -> Iterator[pa.RecordBatch]:
-        return self.listed(build_matcher(self.condition, *batches), batches, partnered)
+        return self.emit_pairs(build_matcher(self.condition, *batches), batches, partnered)
 
-    def listed(self, matcher: Matcher, batches: Batches, partnered: tuple[Flags, Flags]) -> Iterator[pa.RecordBatch]:
+    def emit_pairs(
+        self, matcher: Matcher, batches: Batches, partnered: tuple[Flags, Flags]
+    ) -> Iterator[pa.RecordBatch]:
         """The pairs of a matcher, or, where only they matter, the rows that have a partner."""
         only = self.how.only
         if only is not None:
@@ -64,10 +66,10 @@ class Joining:
 
     def leave(self, side: Side, batch: pa.RecordBatch, partnered: Flags) -> Iterator[pa.RecordBatch]:
         rows = self.rows_alone(side, partnered)
-        yield from row_batches(side, without(batch, self.drop[side]), rows, self.schema, self.rows)
+        yield from row_batches(side, drop_last_columns(batch, self.drop[side]), rows, self.schema, self.rows)
 
     def rows_alone(self, side: Side, partnered: Flags) -> Rows:
-        """Rows that the join type gives by themselves, once no partner can come any more."""
+        """Rows that the join type emits by themselves, once no partner can follow."""
         if side not in self.how.tracked:
             return np.empty(0, np.int64)
         return np.flatnonzero(partnered if self.how is JoinType.LEFT_SEMI else ~partnered)
@@ -79,7 +81,7 @@ class Counting:
 
     condition: Condition
 
-    def on(self, condition: Condition) -> Counting:
+    def with_condition(self, condition: Condition) -> Counting:
         return replace(self, condition=condition)
 
     def meet(self, batches: Batches, partnered: tuple[Flags, Flags]) -> Iterator[pa.RecordBatch]:
@@ -97,7 +99,7 @@ class Aggregating:
     aggregates: tuple[Aggregate, ...]
     by: tuple[GroupColumn, ...]
 
-    def on(self, condition: Condition) -> Aggregating:
+    def with_condition(self, condition: Condition) -> Aggregating:
         return replace(self, condition=condition)
 
     def meet(self, batches: Batches, partnered: tuple[Flags, Flags]) -> Iterator[pa.RecordBatch]:

@@ -118,7 +118,7 @@ class _Sorted(NamedTuple):
         return self.first_finite == 0 and self.first_infinite == len(self.codes)
 
 
-def _sorted(values: Floats) -> _Sorted:
+def _sort_floats(values: Floats) -> _Sorted:
     order, codes = sort_codes(float_codes(values))
     edges = float_codes(np.array([-LARGEST, np.inf, np.nan]))
     first_finite, first_infinite, first_nan = (int(place) for place in np.searchsorted(codes, edges))
@@ -131,7 +131,7 @@ def prepare_floats(
     """Partners by low <= l - r <= high, the difference computed in doubles; strict where not closed."""
     low = _finite(low) if low_closed else math.nextafter(_finite(low), math.inf)
     high = _finite(high) if high_closed else math.nextafter(_finite(high), -math.inf)
-    mine, theirs = _sorted(left), _sorted(right)
+    mine, theirs = _sort_floats(left), _sort_floats(right)
     return _windows(mine.order, theirs.order, *_places(mine, theirs, low, high))
 
 
@@ -187,7 +187,7 @@ def prepare_checked(
     It must be off by no more than `step` times the size of the operands, monotone as all bands are, and depend on
     nothing but the two values; it may let NaN meet NaN and infinities meet their like.
     """
-    mine, theirs = _sorted(left), _sorted(right)
+    mine, theirs = _sort_floats(left), _sort_floats(right)
     if mine.is_finite and theirs.is_finite:
         starts, ends = _places(mine, theirs, _finite(low), _finite(high))
         if _all_sure(mine.values, theirs.values, starts, ends, low, high, step):

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.kernels.compiling import kernel
-from dovetail.kernels.listing import CHUNK, STRIDE, Check, Flags, Rows, Words, new_chunk, padded
+from dovetail.kernels.listing import CHUNK, STRIDE, Check, Flags, Rows, Words, new_chunk, pad_rows
 
 Bytes = NDArray[np.uint8]
 
@@ -80,7 +80,7 @@ def count(join: Candidates) -> int:
         total = 0
         room = KEEP * (join.left_rows + join.right_rows)
         for block in join.visits():
-            flags, counts = _flagged(join, block)
+            flags, counts = _flag_block(join, block)
             total += int(counts.sum(dtype=np.int64))
             room -= len(flags)
             if room >= 0:
@@ -114,7 +114,7 @@ def row_exists(join: Candidates) -> Flags:
         while rest.any():
             boxes, firsts, lasts = (column[rest] for column in block)
             ends = np.minimum(lasts, firsts + reach)
-            _, counts = _flagged(join, Visits(boxes, firsts, ends))
+            _, counts = _flag_block(join, Visits(boxes, firsts, ends))
             exists[join.left[boxes[counts > 0]]] = True
             block = Visits(boxes, ends, lasts)
             rest = (ends < lasts) & ~exists[join.left[boxes]]
@@ -134,7 +134,7 @@ def right_exists(join: Candidates) -> Flags:
 
 def pairs(join: Candidates, room: int = CHUNK) -> Iterator[tuple[Rows, Rows]]:
     """All pairs (left row, right row), in chunks of `room`; only the last is smaller. No count comes first."""
-    right = padded(join.right)
+    right = pad_rows(join.right)
     lefts, rights = new_chunk(room, right.dtype)
     at = np.zeros(5, np.uint64)
     at[ROOM] = room
@@ -153,10 +153,10 @@ def pairs(join: Candidates, room: int = CHUNK) -> Iterator[tuple[Rows, Rows]]:
 
 def _all_flagged(join: Candidates) -> Iterator[tuple[Visits, Bytes, Rows]]:
     for number, block in enumerate(join.visits()):
-        yield block, *(join._kept[number] if number < len(join._kept) else _flagged(join, block))
+        yield block, *(join._kept[number] if number < len(join._kept) else _flag_block(join, block))
 
 
-def _flagged(join: Candidates, block: Visits) -> tuple[Bytes, Rows]:
+def _flag_block(join: Candidates, block: Visits) -> tuple[Bytes, Rows]:
     """The flags, and how many of each run are flagged."""
     size = int((block.lasts - block.firsts).sum(dtype=np.int64))
     flags = np.empty(size + int(STRIDE), np.uint8)  # listing looks a stride ahead

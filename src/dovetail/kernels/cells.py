@@ -101,7 +101,7 @@ def _visit_cells(sweep: Windows, across: Sequence[Windows], cuts: Sequence[Words
         cells = _Cells(np.arange(len(cuts[0])), np.zeros(len(cuts[0]) - 1, np.int64), x.points)
     else:
         y = _strips(sweep, across[1], cuts[1])
-        cells = _occupied(x.points, y.points, len(cuts[0]) - 1, len(cuts[1]) - 1)
+        cells = _occupied_cells(x.points, y.points, len(cuts[0]) - 1, len(cuts[1]) - 1)
     point_cells, places = _sort_points(cells)
     box_cells, boxes = _sort_boxes(cells, x, y)
     load = _Load(np.diff(box_cells), np.zeros(len(box_cells) - 1, np.int64))
@@ -109,7 +109,7 @@ def _visit_cells(sweep: Windows, across: Sequence[Windows], cuts: Sequence[Words
     return Meetings(sweep.left, sweep.right[places], visits, point_cells, places, x), cells, load
 
 
-def _occupied(x: Rows, y: Rows, width: int, height: int) -> _Cells:
+def _occupied_cells(x: Rows, y: Rows, width: int, height: int) -> _Cells:
     """The cells that have points, from the strips of these."""
     order, keys = sort_codes(x.astype(np.int64) * height + y)
     new = np.ones(len(keys), np.bool_)

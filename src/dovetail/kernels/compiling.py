@@ -87,6 +87,6 @@ def kernel(function: F) -> F:
     """Compile on first call; release the GIL; cache the machine code between processes."""
     if _directory is None:
         return cast(F, numba.njit(function, nogil=True, error_model="numpy"))
-    # In this directory only: Numba would go on to others, which nobody has checked.
+    # In this directory only: Numba would try others, which have not been checked.
     with _numba_settings(CACHE_DIR=str(_directory), CACHE_LOCATOR_CLASSES="UserProvidedCacheLocator"):
         return cast(F, numba.njit(function, cache=True, nogil=True, error_model="numpy"))

@@ -24,13 +24,13 @@ CHUNK = 1 << 20  # pairs
 STRIDE = np.uint64(8)  # rows
 
 
-def padded(rows: Rows) -> Rows:
+def pad_rows(rows: Rows) -> Rows:
     """The rows with room for a stride behind their end."""
     return np.concatenate([rows, np.zeros(int(STRIDE), rows.dtype)])
 
 
 def new_chunk(pairs: int, type_: np.dtype[Any]) -> tuple[Rows, Rows]:
-    """Where to list so many pairs."""
+    """Arrays for a number of pairs."""
     return np.empty(pairs + int(STRIDE), type_), np.empty(pairs + int(STRIDE), type_)
 
 
@@ -42,7 +42,7 @@ def apart(lefts: Rows, rights: Rows, left_sources: Words, right_sources: Words) 
 
 @kernel
 def _keep(lefts: Rows, rights: Rows, left_sources: Words, right_sources: Words) -> int:
-    """Every pair is written; one that is not wanted is overwritten by the next: no branch that nobody could predict."""
+    """Every pair is written; one that is not wanted is overwritten by the next: no unpredictable branch."""
     count = 0
     for k in range(len(lefts)):
         left, right = lefts[k], rights[k]

@@ -50,13 +50,13 @@ def prepare(
     if operator not in (LESS, LESS_EQUAL, GREATER, GREATER_EQUAL):
         raise ValueError(f"an inequality is <, <=, > or >= (2 to 5 in kernels.cross), not {operator}")
     flip = operator in (GREATER, GREATER_EQUAL)
-    left_order, left_codes = sort_codes(_directed(left, left_rows, flip))
-    right_order, right_codes = sort_codes(_directed(right, right_rows, flip))
+    left_order, left_codes = sort_codes(_pick_codes(left, left_rows, flip))
+    right_order, right_codes = sort_codes(_pick_codes(right, right_rows, flip))
     strict = operator in (LESS, GREATER)
     return OneInequality(left_order, first_partners(left_codes, right_codes, strict), right_order)
 
 
-def _directed(codes: Words, rows: Rows | None, flip: bool) -> Words:
+def _pick_codes(codes: Words, rows: Rows | None, flip: bool) -> Words:
     if rows is None:
         return ~codes if flip else codes
     return pick(codes, rows, flip)

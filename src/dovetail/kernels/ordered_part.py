@@ -59,14 +59,14 @@ def build(codes: tuple[Words, Words], operators: Operators) -> OrderedPart:
 
 def without(part: OrderedPart, gone: NDArray[np.bool_]) -> OrderedPart:
     """The part without some rows; the others keep their numbers."""
-    first, second = (_without(order, gone) for order in (part.first, part.second))
+    first, second = (_remove_from_order(order, gone) for order in (part.first, part.second))
     places = np.empty(len(gone), first.order.dtype)
     places[first.order] = np.arange(len(first.order))
     second_to_first = places[second.order]
     return OrderedPart(first, second, second_to_first, invert(second_to_first), part.rows)
 
 
-def _without(order: Sorted, gone: NDArray[np.bool_]) -> Sorted:
+def _remove_from_order(order: Sorted, gone: NDArray[np.bool_]) -> Sorted:
     stays = ~gone[order.order]
     return Sorted(order.order[stays], order.codes[stays])
 

@@ -93,7 +93,7 @@ def prepare(left: Sides, right: Sides, x: Closed = CLOSED, y: Closed = CLOSED) -
     sizes = (len(left.x_low), len(right.x_low))
     right, kept = _shrunk(right, x, y)
     strips = _strips(left, right)
-    touched = [_touched(strips, side, row_type(max(sizes))) for side in (left, right)]
+    touched = [_touched_strips(strips, side, row_type(max(sizes))) for side in (left, right)]
     number = len(strips.bounds) + 1
     # Half as many strips while there are too many entries.
     while sum(int((lasts - firsts).sum()) for firsts, lasts in touched) > (COPIES - 1) * sum(sizes):
@@ -141,7 +141,7 @@ def _strips(left: Sides, right: Sides) -> _Strips:
     return _Strips(bounds, slots, np.int64(lowest), np.uint64(shift))
 
 
-def _touched(strips: _Strips, sides: Sides, type_: type[np.int32] | type[np.int64]) -> Rows:
+def _touched_strips(strips: _Strips, sides: Sides, type_: type[np.int32] | type[np.int64]) -> Rows:
     """The first and the last strip of each rectangle."""
     touched = np.empty((2, len(sides.y_low)), type_)
     _touch(strips, sides.y_low, sides.y_high, touched)

@@ -1,9 +1,9 @@
-"""Which hashes have come before, in four bytes each.
+"""Which hashes have been seen before, in four bytes each.
 
     slots[place]   0, or the low half of a hash; the place is where its high half falls, or the next free one
 
 Two different hashes are taken for one only if their low halves agree and they lie side by side: about once in a
-thousand sets of a million. Whoever asks must be able to live with that.
+thousand sets of a million. Callers must tolerate that.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def prepare(
     exact = _Exact(left, right, left_rows, right_rows, limits)
     frame = _frame(left[left_rows], right[right_rows])
     if tiles is None:
-        tiles = _prefers_tiles(frame, _near(exact, frame))
+        tiles = _prefers_tiles(frame, _near_limit(exact, frame))
     return (_tiles if tiles else _strips)(frame, exact, check)
 
 
@@ -128,7 +128,7 @@ def _frame(left: Matrix, right: Matrix) -> _Frame:
     return _Frame(turned[0], turned[1], scale, 2 * math.sqrt(dimensions) * TURNING * dimensions**1.5, largest)
 
 
-def _near(exact: _Exact, frame: _Frame) -> float:
+def _near_limit(exact: _Exact, frame: _Frame) -> float:
     """The largest distance in the frame that can be near. No two rows there are further apart than all of them."""
     dimensions = frame.left.shape[1]
     radius = max(math.sqrt(max(exact.limits.near, 0.0)), 2 * math.sqrt(dimensions) * UNSEEN)
@@ -154,7 +154,7 @@ def _prefers_tiles(frame: _Frame, radius: float) -> bool:
 
 def _strips(frame: _Frame, exact: _Exact, check: Check | None) -> Candidates:
     """Candidates by the leading axes."""
-    reach = _near(exact, frame) + frame.error
+    reach = _near_limit(exact, frame) + frame.error
     axes = range(min(LEADING, frame.left.shape[1]))
     columns = [(np.ascontiguousarray(frame.left[:, a]), np.ascontiguousarray(frame.right[:, a])) for a in axes]
     bands = [band.prepare_floats(mine, theirs, -reach, reach) for mine, theirs in columns]
@@ -172,16 +172,16 @@ def _strips(frame: _Frame, exact: _Exact, check: Check | None) -> Candidates:
 def _scan_limits(frame: _Frame, exact: _Exact) -> tuple[type[np.float32] | type[np.float64], _Limits]:
     """What the rough sums are worth, in single precision where that tells enough."""
     dimensions = frame.left.shape[1]
-    near, sure = _near(exact, frame), _sure(exact, frame)
+    near, sure = _near_limit(exact, frame), _sure(exact, frame)
     for type_, bits in ((np.float32, 23), (np.float64, 52)):
         error = frame.error + 2 * frame.largest * 2.0**-bits
         if error < near * ROUGH or type_ is np.float64:
             slack = (dimensions + 4) * 2.0**-bits
             break
-    return type_, _Limits(type_(_squared(sure - error) * (1 - slack)), type_((near + error) ** 2 * (1 + slack)))
+    return type_, _Limits(type_(_square(sure - error) * (1 - slack)), type_((near + error) ** 2 * (1 + slack)))
 
 
-def _squared(distance: float) -> float:
+def _square(distance: float) -> float:
     return distance * distance if distance > 0 else -1.0
 
 
@@ -203,13 +203,13 @@ def _tiles(frame: _Frame, exact: _Exact, check: Check | None) -> Candidates:
 def _product_limits(frame: _Frame, exact: _Exact) -> tuple[type[np.float32] | type[np.float64], _Limits]:
     """As `_scan_limits`; the product also loses digits when large squares cancel."""
     dimensions = frame.left.shape[1]
-    near, sure = _near(exact, frame), _sure(exact, frame)
+    near, sure = _near_limit(exact, frame), _sure(exact, frame)
     for type_, bits in ((np.float32, 23), (np.float64, 52)):
         error = frame.error + 2 * frame.largest * 2.0**-bits
         lost = (dimensions + 4) * 4 * frame.largest**2 * 2.0**-bits
         if (error < near * ROUGH and lost < near**2 * ROUGH) or type_ is np.float64:
             break
-    return type_, _Limits(type_(_squared(sure - error) - lost), type_((near + error) ** 2 + lost))
+    return type_, _Limits(type_(_square(sure - error) - lost), type_((near + error) ** 2 + lost))
 
 
 def _all_tiles(lefts: int, rights: int, type_: np.dtype[Any]) -> Iterator[Visits]:

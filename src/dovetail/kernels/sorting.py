@@ -38,7 +38,7 @@ class Sorted(NamedTuple):
 
 
 def row_type(rows: int) -> type[np.signedinteger[Any]]:
-    """The smallest type that can number so many rows."""
+    """The smallest type that can number that many rows."""
     return np.int32 if rows < 2**31 else np.int64
 
 

@@ -77,7 +77,7 @@ def row_sums(join: ThreeInequalities, values: Values) -> Values:
     """For each left row, the sum of its partners' `values` (one per right row). Integers wrap at 64 bits."""
     two = join.two
     sums = np.zeros(two.left_rows, values.dtype)
-    sums[two.left] = _combined(join, values[two.right[two.added]], values.dtype.type(0), False)
+    sums[two.left] = _combine_values(join, values[two.right[two.added]], values.dtype.type(0), False)
     return sums
 
 
@@ -86,7 +86,7 @@ def smallest_partners(join: ThreeInequalities, codes: Words) -> Rows:
     two = join.two
     by_code = sort_codes(codes).order
     ranks = invert(by_code)[two.right[two.added]].astype(np.int64)
-    best = _combined(join, ranks, np.int64(len(codes)), True)
+    best = _combine_values(join, ranks, np.int64(len(codes)), True)
     partners = np.full(two.left_rows, -1, by_code.dtype)
     found = best < len(codes)
     partners[two.left[found]] = by_code[best[found]]
@@ -106,7 +106,7 @@ def pairs(join: ThreeInequalities, room: int = CHUNK) -> Iterator[tuple[Rows, Ro
             yield lefts[good], rights[good]
 
 
-def _combined(join: ThreeInequalities, values: Values, nothing: Any, smallest: bool) -> Values:
+def _combine_values(join: ThreeInequalities, values: Values, nothing: Any, smallest: bool) -> Values:
     """The sums, or the smallest, of values in the order of `added`."""
     found = np.full(len(join.two.left), nothing, values.dtype)
     tree = np.full(len(join.two.added) + 1, nothing, values.dtype)
@@ -119,7 +119,7 @@ def _over_dominating(events: Events, values: Values, smallest: bool, nothing: An
     """Fills `found`, one per left row. It and the tree start as nothing; the tree is so again after each block."""
     size = len(events.keys)
     for start in range(0, size, BLOCK):
-        _within(events, values, smallest, start, min(start + BLOCK, size), found)
+        _scan_block(events, values, smallest, start, min(start + BLOCK, size), found)
     halves = _sorted_blocks(events)
     merged = Events(np.empty_like(events.keys), np.empty_like(events.places), np.empty_like(events.rows))
     first = np.empty(size, np.bool_)
@@ -129,13 +129,13 @@ def _over_dominating(events: Events, values: Values, smallest: bool, nothing: An
             middle, end = min(start + width, size), min(start + 2 * width, size)
             _merge(halves, merged, first, start, middle, end)
             if middle < end:
-                _across(merged, first, values, smallest, nothing, start, end, tree, found)
+                _merge_halves(merged, first, values, smallest, nothing, start, end, tree, found)
         halves, merged = merged, halves
         width *= 2
 
 
 @kernel
-def _within(events: Events, values: Values, smallest: bool, start: int, end: int, found: Values) -> None:
+def _scan_block(events: Events, values: Values, smallest: bool, start: int, end: int, found: Values) -> None:
     """Each look-up in a block with all that was added in it before."""
     keys, places = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
     added = np.empty(BLOCK, values.dtype)
@@ -179,7 +179,7 @@ def _merge(halves: Events, merged: Events, first: Flags, start: int, middle: int
 
 
 @kernel
-def _across(
+def _merge_halves(
     events: Events,
     first: Flags,
     values: Values,

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.kernels.compiling import kernel
-from dovetail.kernels.listing import CHUNK, STRIDE, Flags, Rows, Words, new_chunk, padded
+from dovetail.kernels.listing import CHUNK, STRIDE, Flags, Rows, Words, new_chunk, pad_rows
 
 Floats = NDArray[np.float64]
 Number = TypeVar("Number", np.float64, np.int64)
@@ -70,7 +70,7 @@ def right_exists(join: Windows) -> Flags:
 def pairs(join: Windows, room: int = CHUNK) -> Iterator[tuple[Rows, Rows]]:
     """All pairs (left row, right row), in chunks of `room`; only the last is smaller."""
     missing = count(join)
-    right = padded(join.right)
+    right = pad_rows(join.right)
     at = np.zeros(2, np.uint64)  # place in the left order, and how many of its pairs are out
     while missing > 0:
         size = min(room, missing)

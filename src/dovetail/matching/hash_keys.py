@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dovetail.condition import Condition, Expression, keyed_rows
-from dovetail.core.codes import is_fixed, order_codes
+from dovetail.core.codes import decimal_words, is_fixed, order_codes
 from dovetail.core.rows import Rows, Side
 from dovetail.kernels import hashing
 
@@ -75,7 +75,7 @@ def hash_column(array: pa.Array) -> NDArray[np.int64]:
 
 def _hash_wide_decimals(array: pa.Array) -> NDArray[np.int64]:
     words = array.type.bit_width // 64
-    raw = np.frombuffer(array.buffers()[1], np.int64)[array.offset * words : (array.offset + len(array)) * words]
+    raw = decimal_words(array)
     hashes = hashing.hash_codes(np.ascontiguousarray(raw[0::words]))
     for word in range(1, words):
         hashing.combine(hashes, np.ascontiguousarray(raw[word::words]))

@@ -102,7 +102,7 @@ class Link:
         if self.band is not None:
             low, high = self.band
             # right lies in [left - high, left - low], left in [right + low, right + high].
-            return _around(codes, -high, -low) if from_left else _around(codes, low, high)
+            return _range_bounds(codes, -high, -low) if from_left else _range_bounds(codes, low, high)
         match self.operator if from_left else FLIPPED[self.operator]:
             case "=":
                 return Bounds(codes, codes)
@@ -112,20 +112,20 @@ class Link:
                 return Bounds(None, codes, high_closed=operator == ">=")
 
 
-def _around(codes: Codes, low: int | float, high: int | float) -> Bounds:
+def _range_bounds(codes: Codes, low: int | float, high: int | float) -> Bounds:
     if not (isinstance(low, int) and isinstance(high, int)):
         values = code_floats(codes)
         with np.errstate(invalid="ignore", over="ignore"):  # infinities are looked up, and checked, like other numbers
             slack = (np.abs(values) + max(abs(low), abs(high))) * SINGLE_STEP
             return Bounds(float_codes(values + low - slack), float_codes(values + high + slack))
-    lows, no_low = _moved(codes, low)
-    highs, no_high = _moved(codes, high)
+    lows, no_low = _add_saturating(codes, low)
+    highs, no_high = _add_saturating(codes, high)
     nothing = (no_low > 0) | (no_high < 0)
     lows[nothing], highs[nothing] = 1, 0
     return Bounds(lows, highs)
 
 
-def _moved(codes: Codes, amount: int) -> tuple[Codes, NDArray[np.int8]]:
+def _add_saturating(codes: Codes, amount: int) -> tuple[Codes, NDArray[np.int8]]:
     """codes + amount, cut off at 64 bits; and where it was: 1 above, -1 below."""
     over, under = codes > MOST - amount, codes < LEAST - amount
     moved = (codes.view(np.uint64) + np.uint64(amount % 2**64)).view(np.int64)
@@ -215,7 +215,7 @@ class Coded(NamedTuple):
     codes: tuple[Codes, ...]
 
 
-def coded(graph: Graph, alias: str, attributes: Iterable[Attribute], batch: pa.RecordBatch) -> Coded:
+def encode_keys(graph: Graph, alias: str, attributes: Iterable[Attribute], batch: pa.RecordBatch) -> Coded:
     """Leave out rows that fail the filters of their input or have a null key, and encode the keys of the others."""
     columns = [[evaluate(key, batch, None) for key in attribute.keys] for attribute in attributes]
     alive = graph.passing(alias, batch)

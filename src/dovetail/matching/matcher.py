@@ -27,7 +27,7 @@ from dovetail.kernels import band, two_inequalities, windows
 from dovetail.kernels.windows import Windows
 from dovetail.matching.kernel_pairs import Flags, Listed, Prepared
 from dovetail.matching.operands import Batches, CodePair, Operands, read_operands
-from dovetail.matching.preparation import OPERATORS, listed
+from dovetail.matching.preparation import OPERATORS, prepare_kernel
 
 ROOM = 1 << 18  # candidates that are checked at a time
 
@@ -58,26 +58,26 @@ class Parts:
 
     def count(self) -> int:
         return sum(
-            sum(len(lefts) for lefts, _ in self._checked(part, ROOM)) if part.checks else part.listed.count()
+            sum(len(lefts) for lefts, _ in self._check_pairs(part, ROOM)) if part.checks else part.listed.count()
             for part in self.parts
         )
 
     def pairs(self, room: int) -> Iterator[tuple[Rows, Rows]]:
         for part in self.parts:
-            yield from self._checked(part, min(room, ROOM) if part.checks else room)
+            yield from self._check_pairs(part, min(room, ROOM) if part.checks else room)
 
     def partnered(self, side: Side) -> Flags:
         """Only where candidates have to be checked are they enumerated."""
         found = np.zeros(self.batches[side].num_rows, np.bool_)
         for part in self.parts:
             if part.checks:
-                for pair in self._checked(part, ROOM):
+                for pair in self._check_pairs(part, ROOM):
                     found[pair[side]] = True
             else:
                 found[part.rows[side][part.listed.partnered(side)]] = True
         return found
 
-    def _checked(self, part: Part, room: int) -> Iterator[tuple[Rows, Rows]]:
+    def _check_pairs(self, part: Part, room: int) -> Iterator[tuple[Rows, Rows]]:
         whole = [len(rows) == batch.num_rows for rows, batch in zip(part.rows, self.batches, strict=True)]
         for lefts, rights in part.listed.pairs(room):
             self.seen += len(lefts)
@@ -110,9 +110,9 @@ def _parts(condition: Condition, batches: Batches) -> list[Part]:
     if not operands.complete:  # decimals too long to subtract: every pair is a candidate
         strategy = replace(strategy, kind="none", predicates=())
     if operands.equal is None:
-        strategy, operands = _narrowed(strategy, operands, _driving(strategy, operands))
-        part = Part(listed(strategy, operands, batches), operands.rows, condition.conjuncts_beside(strategy.predicates))
-        return [part]
+        strategy, operands = _select_predicates(strategy, operands, _driving(strategy, operands))
+        kernel = prepare_kernel(strategy, operands, batches)
+        return [Part(kernel, operands.rows, condition.conjuncts_beside(strategy.predicates))]
     equal = band.prepare(*operands.equal, 0, 0)
     exact = _same_keys(strategy, equal, operands, batches)
     covered = strategy.equal if exact else ()
@@ -128,7 +128,7 @@ def _driving(strategy: Strategy, operands: Operands) -> tuple[int, ...]:
     return most_selective(strategy.predicates, operands.ordered)
 
 
-def _narrowed(strategy: Strategy, operands: Operands, chosen: tuple[int, ...]) -> tuple[Strategy, Operands]:
+def _select_predicates(strategy: Strategy, operands: Operands, chosen: tuple[int, ...]) -> tuple[Strategy, Operands]:
     if len(chosen) == len(strategy.predicates):
         return strategy, operands
     return (
@@ -206,7 +206,7 @@ def _groups(
     for group in np.flatnonzero(large).tolist():
         mine = inside(group)
         chosen = _driving(strategy, mine) if pairs[group] >= OWN_CHOICE else of_largest
-        driving, mine = _narrowed(strategy, mine, chosen)
+        driving, mine = _select_predicates(strategy, mine, chosen)
         checks = condition.conjuncts_beside((*covered, *driving.predicates))
-        parts.append(Part(listed(driving, mine, batches), mine.rows, checks))
+        parts.append(Part(prepare_kernel(driving, mine, batches), mine.rows, checks))
     return parts

@@ -47,7 +47,7 @@ DOUBLE, SINGLE = 2.0**-50, 2.0**-20  # relative errors, with room to spare
 HUGE = 2.0**60
 
 
-def listed(strategy: Strategy, operands: Operands, batches: Batches) -> Listed:
+def prepare_kernel(strategy: Strategy, operands: Operands, batches: Batches) -> Listed:
     """The kernel of the class, prepared for the rows of the operands."""
     match strategy.predicates:
         case []:

@@ -1,4 +1,4 @@
-r"""Joins that can be looked at while they run: in the terminal, in a browser, and in a report afterwards.
+r"""Monitoring of running joins: in the terminal, in a browser, and in a report afterwards.
 
 a join --Moment--> Recording --> panel in the terminal
                        |    \--> page in a browser, report

@@ -24,7 +24,7 @@ POLL_S = 0.2
 def follow(query: Any, metrics: str = "dovetail", file: TextIO | None = None) -> None:
     """Print a line for each micro-batch of a streaming query until it ends, as `query.awaitTermination()` would wait.
 
-    Micro-batches without input or results are passed over. An error of the query is raised here. Ctrl-C stops
+    Micro-batches without input or results are skipped. An error of the query is raised here. Ctrl-C stops
     following, not the query. `metrics` is the name of the join, if it was given one.
     """
     out = sys.stderr if file is None else file
@@ -33,10 +33,10 @@ def follow(query: Any, metrics: str = "dovetail", file: TextIO | None = None) ->
 
 
 def finish(query: Any, metrics: str = "dovetail", file: TextIO | None = None) -> None:
-    """Wait until a join of streams that end has given all its results, and stop the query.
+    """Wait until a join of bounded streams has emitted all its results, and stop the query.
 
-    A query with timers does not end by itself. Sources that stall have not ended: cells that are not finished say so
-    every second. With `file`, the query is followed there meanwhile, as by `follow`.
+    A query with timers does not end by itself. Sources that stall have not ended: cells that are not finished report it
+    every second. With `file`, progress is printed there, as by `follow`.
     """
     for line in lines(query, metrics, until_done=True):
         if file is not None:
@@ -62,7 +62,7 @@ def lines(query: Any, metrics: str = "dovetail", until_done: bool = False) -> It
 
 
 class Silence:
-    """Whether a join of streams that end has given all its results: nothing comes, and no cell says that it waits."""
+    """Whether a join of bounded streams is complete: the inputs are idle, and no cell reports that it waits."""
 
     def __init__(self) -> None:
         self._heard: datetime | None = None  # the last micro-batch in which there was something
@@ -111,7 +111,7 @@ def _time(name: str) -> Cell:
     return lambda figures: f"{figures[name] / 1000:,.0f} ms" if name in figures else "-"
 
 
-def _kept(figures: Mapping[str, Any]) -> str:
+def _format_kept(figures: Mapping[str, Any]) -> str:
     """Rows of the window, or those in memory and on disk."""
     kept = [figures[name] for name in ("window_rows", "resident_rows", "spilled_rows") if name in figures]
     return f"{sum(kept):,}" if kept else "-"
@@ -126,7 +126,7 @@ COLUMNS: tuple[tuple[str, int, Cell], ...] = (
     ("rows in", 12, _count("rows")),
     ("rows/s", 11, _rate),
     ("results", 13, _count("found")),
-    ("kept rows", 12, _kept),
+    ("kept rows", 12, _format_kept),
     ("late", 8, _count("late_rows")),
     ("probe", 11, _time("probe_us")),
     ("merge", 11, _time("merge_us")),

@@ -1,4 +1,4 @@
-"""How somebody wants to look at a join: all that `dovetail join` offers, put together."""
+"""The monitoring options of `dovetail join`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dovetail.monitoring.terminal import show
 
 
 class MonitorOptions(NamedTuple):
-    """How a join is looked at while it runs, and afterwards."""
+    """How a join is monitored while it runs, and reported afterwards."""
 
     live: bool
     watch: bool

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from dovetail.monitoring.html import Html, percent, tag, together
 from dovetail.monitoring.progress_bar import clock_time
-from dovetail.monitoring.summary import Band
+from dovetail.monitoring.summary import StateSpan
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ def area(frame: Frame, points: Points, class_: str, lower: Points = ()) -> Html:
     return tag("path", d=f"{_path(frame, points)}L{_path(frame, below[::-1])[1:]}Z", class_=f"area {class_}")
 
 
-def bands(frame: Frame, spans: Sequence[Band]) -> Html:
+def bands(frame: Frame, spans: Sequence[StateSpan]) -> Html:
     """What it was busy with, as a tint of the background."""
     return together(
         *(
@@ -70,7 +70,7 @@ def bands(frame: Frame, spans: Sequence[Band]) -> Html:
                 width=f"{frame.x(band.end) - frame.x(band.start):.1f}",
                 y=0,
                 height=UNITS,
-                class_=f"band {known(band.state)}",
+                class_=f"band {class_name(band.state)}",
             )
             for band in spans
         )
@@ -83,10 +83,10 @@ def level(frame: Frame, value: float, class_: str) -> Html:
 
 
 def _path(frame: Frame, points: Points) -> str:
-    return "M" + "L".join(f"{frame.x(second):.1f} {frame.y(value):.1f}" for second, value in thinned(points))
+    return "M" + "L".join(f"{frame.x(second):.1f} {frame.y(value):.1f}" for second, value in thin(points))
 
 
-def thinned(points: Sequence[T], most: int = MOST_POINTS) -> Sequence[T]:
+def thin(points: Sequence[T], most: int = MOST_POINTS) -> Sequence[T]:
     """Few enough points, with the first and the last."""
     step = math.ceil(len(points) / most)
     return points if step <= 1 else [*points[:-1:step], points[-1]]
@@ -113,7 +113,7 @@ def plot(
     labels = [
         tag(
             "span",
-            counted(value),
+            format_count(value),
             class_="y high" if value > HIGH * frame.top else "y",
             style=f"bottom:{percent(value / frame.top)}",
             aria_hidden="true",
@@ -144,7 +144,7 @@ def slices(frame: Frame, told: Sequence[tuple[float, Sequence[str]]]) -> Html:
     """What a reader sees who points at a time: the figures of that moment."""
     if not told:
         return Html()
-    chosen = thinned(told, SLICES)
+    chosen = thin(told, SLICES)
     ends = [*((one + other) / 2 for (one, _), (other, _) in pairwise(chosen)), frame.end]
     starts = [0.0, *ends[:-1]]
     return tag(
@@ -162,14 +162,14 @@ def slices(frame: Frame, told: Sequence[tuple[float, Sequence[str]]]) -> Html:
     )
 
 
-def track(frame: Frame, spans: Sequence[Band], says: str) -> Html:
+def track(frame: Frame, spans: Sequence[StateSpan], says: str) -> Html:
     """States over time as a bar in colours."""
     return tag(
         "div",
         *(
             tag(
                 "i",
-                class_=known(band.state),
+                class_=class_name(band.state),
                 style=f"left:{percent(band.start / frame.end)};width:{percent((band.end - band.start) / frame.end)}",
                 title=f"{band.state}, {seconds(band.start)} to {seconds(band.end)}",
             )
@@ -181,7 +181,7 @@ def track(frame: Frame, spans: Sequence[Band], says: str) -> Html:
     )
 
 
-def known(state: str) -> str:
+def class_name(state: str) -> str:
     """The class of a phase or state. Only letters: it may come from a file."""
     return f"is-{state}" if state.isalpha() and state.isascii() else "is-other"
 
@@ -202,7 +202,7 @@ def nice_seconds(end: float, most: int = 8) -> list[float]:
     return [step * n for n in range(int(end / step) + 1)]
 
 
-def counted(value: float) -> str:
+def format_count(value: float) -> str:
     """A round number in few characters: 500, 20k, 2.5M."""
     for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= size:

@@ -2,8 +2,8 @@
 
     joining  ━━━━━╸━━━━━━━━━━━━━━  12.3M of ~45.0M  27 %  4.10M/s  0:03  0:08 left
 
-A run reports `Progress` values whenever it likes; a thread draws the last of them a few times a second. What is drawn
-depends on these values and on the clock, and on nothing else.
+A run reports `Progress` values at any time; a thread draws the latest a few times a second. The drawing depends only on
+these values and the clock.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ Clock = Callable[[], float]
 
 @contextmanager
 def watched(wanted: bool | Observer | None) -> Iterator[Observer | None]:
-    """Whom a run should tell of its progress.
+    """The observer of a run's progress.
 
-    None is automatic: a bar where somebody may be looking, once the run has taken a second. True is a bar from the
-    start, and lines of plain text where there can be no bar; False is nobody. An observer of the caller's own is told.
+    None is automatic: a bar on a terminal or in a notebook, once the run has taken a second. True is a bar from the
+    start, and lines of plain text where there can be no bar; False is none. A function of the caller's is called with
+    the progress.
     """
     if callable(wanted):
         yield wanted
@@ -47,7 +48,7 @@ def watched(wanted: bool | Observer | None) -> Iterator[Observer | None]:
         yield None
         return
     bar = Bar(screen, delay_s=0.0 if wanted else DELAY_S)
-    with bar.drawn():
+    with bar.draw_in_thread():
         yield bar
 
 
@@ -145,7 +146,7 @@ class Screen(Protocol):
 
 
 class Bar:
-    """An observer that shows what it is told."""
+    """An observer that shows the progress it receives."""
 
     def __init__(self, screen: Screen, clock: Clock = time.monotonic, delay_s: float = DELAY_S) -> None:
         self._screen = screen
@@ -157,7 +158,7 @@ class Bar:
         self._meter.progress = progress
 
     @contextmanager
-    def drawn(self) -> Iterator[None]:
+    def draw_in_thread(self) -> Iterator[None]:
         """Draw in a thread of its own, so that it goes on while the run is busy in a kernel."""
         stop = threading.Event()
 

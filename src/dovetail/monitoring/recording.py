@@ -1,10 +1,10 @@
-"""What a join did, moment by moment: in memory, and as JSON lines in a file that others can follow.
+"""The recording of a join: snapshots in memory, and as JSON lines in a file that other processes can follow.
 
     {"dovetail": 1, "join": ["orders", "payments"], "on": "l.id = r.order_id", …}       how it began
     {"t": 1.2, "phase": "arriving", "found": {"arriving": 812}, …}                      a few times a second
     {"t": 9.7, "outcome": "done"}                                                       how it ended
 
-A run tells of a moment whenever it likes; a thread notes the last of them now and then. Every line is written by a
+A run reports snapshots at any time; a thread records the latest periodically. Every line is written by a
 single call to the end of the file, so that a reader sees whole lines, or a beginning of the last one.
 """
 
@@ -69,7 +69,7 @@ def _count(value: Any) -> int | None:
 def _number(value: Any) -> float:
     number = float(value)
     if not math.isfinite(number):
-        raise ValueError(f"{value} is no number")
+        raise ValueError(f"{value} is not a number")
     return number
 
 
@@ -79,7 +79,7 @@ FORMAT = 1
 EVERY_S = 0.1  # a moment is noted at first; less often in a run that takes long
 RARELY_S = 2.0
 SHARE = 1e-3  # of the time so far
-ALIVE_S = 1.0  # and at least so often a line is written, so that a reader knows that somebody is there
+ALIVE_S = 1.0  # a line is written at least this often, so that a reader knows that the run is alive
 MARK = b'{"dovetail":'
 
 
@@ -104,7 +104,7 @@ class Recording:
 
     @property
     def latest(self) -> Moment:
-        """As it was told last, noted or not."""
+        """The latest snapshot, recorded or not."""
         return self._latest
 
     @property
@@ -120,7 +120,7 @@ class Recording:
         """It begins now, or began some time ago."""
         if self.heading is not None:
             raise InputError("a recording is of one run: give each its own.")
-        self._file = None if self.path is None else _opened(self.path)
+        self._file = None if self.path is None else _open_recording(self.path)
         self._began = self._clock() - ago_s
         began = heading.began or (datetime.now(UTC) - timedelta(seconds=ago_s)).isoformat(timespec="milliseconds")
         self.heading = Heading(**{**asdict(heading), "began": began})
@@ -132,7 +132,7 @@ class Recording:
         self._latest = moment
 
     def note(self) -> None:
-        """Keep the last moment that was told. One that has not changed only lasts longer."""
+        """Record the latest snapshot. If it has not changed, only its duration is extended."""
         self._note(self._clock() - self._began)
 
     def _note(self, now: float) -> None:
@@ -181,7 +181,7 @@ class Recording:
             self.finish(outcome, error)
 
     def of(self, steps: Iterable[S], heading: Heading) -> Iterator[S]:
-        """The steps, with the recording running meanwhile."""
+        """The steps, while the recording runs."""
         with self.running(heading):
             yield from steps
 
@@ -213,12 +213,12 @@ class Recording:
 
     @property
     def silent_s(self) -> float:
-        """For how long nobody has written, though the run has not ended."""
+        """The time since the last write, if the run has not ended."""
         return 0.0
 
 
 class Followed(Recording):
-    """A recording that somebody else writes."""
+    """A recording that another process writes."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path)
@@ -262,7 +262,7 @@ class Followed(Recording):
         self.outcome, self.error = RUNNING, ""
 
     def _take(self, line: bytes) -> None:
-        """A line that makes no sense is passed over: a disk may have been full."""
+        """Malformed lines are skipped: a disk may have been full."""
         try:
             fields = json.loads(line)
             if self.heading is None:
@@ -276,12 +276,12 @@ class Followed(Recording):
             return
 
 
-def _opened(path: Path) -> int:
+def _open_recording(path: Path) -> int:
     """A file for a new recording, in place of an older one at most."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and not is_recording(path):
-            raise InputError(f"{path} is there already and is no recording: give another file.")
+            raise InputError(f"{path} exists and is not a recording: give another file.")
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
     except OSError as error:
         raise InputError(f"{path} cannot be written to: {error.strerror}.") from error

@@ -1,4 +1,4 @@
-"""A small web server for those who want to watch a join in a browser of the same machine.
+"""A small web server that shows a running join in a browser on the same machine.
 
     GET /                the run, or a list of runs
     GET /run/<name>      one of several
@@ -38,7 +38,7 @@ PAGE_POLICY = (
 
 
 def run_page(name: str, recording: Recording, *, single: bool) -> str:
-    """A run as it is now; a script asks for how it goes on."""
+    """A run as it is now; a script requests updates."""
     title = recording.heading.title if recording.heading else name
     content = run_content(name, recording, single=single)
     return document(title, content, PAGE_POLICY, _script(), data_events=f"/events/{quote(name, safe='')}")
@@ -68,7 +68,7 @@ def list_content(runs: Mapping[str, Recording]) -> Html:
                 tag(
                     "li",
                     tag("a", glance.heading.title, href=f"/run/{quote(name, safe='')}"),
-                    tag("span", state, class_=f"state {plot.known(state)}"),
+                    tag("span", state, class_=f"state {plot.class_name(state)}"),
                     tag("span", plot.seconds(glance.seconds)),
                     tag("span", f"{glance.latest.results:,} results", class_="count"),
                     tag("code", glance.heading.on),
@@ -117,7 +117,7 @@ class Server:
         return f"http://{HOST}:{self._server.server_port}/"
 
     def wait_for_readers(self, seconds: float = GRACE_S) -> None:
-        """Until somebody has seen the end of the run, but not longer."""
+        """Wait until a client has seen the end of the run, up to a limit."""
         self._server.told.wait(seconds)
 
     def close(self) -> None:
@@ -134,7 +134,7 @@ class Server:
 
 
 def watch(what: Recording | str | os.PathLike[str], port: int = 0) -> Server:
-    """A page that shows a run while it goes on, at `.url` until `.close()`.
+    """A page that shows a running join, at `.url` until `.close()`.
 
     `what` is a Recording, the file of one, or a directory of them. The page can be seen on this machine only.
     """
@@ -148,7 +148,7 @@ class _HttpServer(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         super().__init__(address, handler)
         self.closed = threading.Event()
-        self.told = threading.Event()  # somebody has seen the end
+        self.told = threading.Event()  # a client has seen the end
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -193,7 +193,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._tell(content, lambda: run.outcome != RUNNING)
 
     def _tell(self, content: Callable[[], str], over: Callable[[], bool]) -> None:
-        """Send what there is to see, again and again, until it is over or nobody listens."""
+        """Send updates until the run ends or the client disconnects."""
         self._head("text/event-stream")
         self.close_connection = True
         try:
@@ -244,4 +244,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(payload)
 
     def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002  as the library calls it
-        """Nothing: this is no server that anybody keeps an eye on."""
+        """Requests are not logged."""

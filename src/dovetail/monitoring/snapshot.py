@@ -1,4 +1,4 @@
-"""A run as it is at one moment: all that a picture of it needs, and nothing that changes while it is drawn."""
+"""An immutable snapshot of a run: everything that a view of it needs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Heading:
     memory_bytes: int | None = None
     where: str = "in process"
     began: str = ""  # by the clock on the wall
-    batched: bool = False  # moments are told afterwards: each is of the time since the one before
+    batched: bool = False  # snapshots are reported afterwards: each covers the time since the previous one
 
     @property
     def title(self) -> str:
@@ -33,13 +33,13 @@ class Heading:
 
 
 class Noted(NamedTuple):
-    """A moment, so many seconds after the beginning."""
+    """A snapshot, with the seconds since the start."""
 
     second: float
     moment: Moment
 
 
-class Run(Protocol):
+class ObservedRun(Protocol):
     """What is looked at."""
 
     heading: Heading | None
@@ -61,7 +61,7 @@ class RunSnapshot:
     seconds: float  # it has taken
     outcome: str
     error: str
-    silent_s: float  # for which nobody has written, though it has not ended
+    silent_s: float  # since the last write, if it has not ended
 
     @property
     def latest(self) -> Moment:
@@ -72,7 +72,7 @@ class RunSnapshot:
         return self.outcome == RUNNING
 
 
-def glance_at(run: Run, noted: Sequence[Noted]) -> RunSnapshot:
+def glance_at(run: ObservedRun, noted: Sequence[Noted]) -> RunSnapshot:
     seconds, latest = run.seconds, run.latest
     if run.heading is not None and run.heading.batched:
         noted = [*noted[:1], *(after for before, after in pairwise(noted) if after.moment != before.moment)]

@@ -47,7 +47,7 @@ class Listening:
         self._listener = add_listener(spark, self)
 
     def close(self) -> None:
-        """Listen no longer. Recordings of queries that go on end here."""
+        """Stop listening. Recordings of running queries end here."""
         from dovetail.spark.streaming.listening import remove_listener
 
         remove_listener(self._spark, self._listener)
@@ -58,7 +58,7 @@ class Listening:
     def progressed(self, progress: Any) -> None:
         run = str(progress["runId"])
         for name in self._names(progress):
-            join = self._joins.get((run, name)) or self._begun(run, name, progress)
+            join = self._joins.get((run, name)) or self._start_join(run, name, progress)
             join.progressed(progress, known_figures(progress, name))
 
     def ended(self, run: str, error: str | None) -> None:
@@ -72,7 +72,7 @@ class Listening:
         before = [name for run, name in self._joins if run == str(progress["runId"])]
         return list(dict.fromkeys([*before, *now]))
 
-    def _begun(self, run: str, name: str, progress: Any) -> Join:
+    def _start_join(self, run: str, name: str, progress: Any) -> Join:
         query = progress["name"] or str(progress["id"])[:8]
         path = None
         if self._directory is not None:

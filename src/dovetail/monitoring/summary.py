@@ -14,16 +14,16 @@ from dovetail.monitoring.snapshot import DONE, FAILED, STOPPED, Noted, RunSnapsh
 PHASES = {
     "preparing": "not yet begun",
     "arriving": "rows arrive and are joined at once",
-    "reactive": "nothing arrives; rows that were set aside are joined meanwhile",
-    "waiting": "nothing arrives, and nothing is left to do",
-    "cleanup": "all rows are there; what is missing is found",
+    "reactive": "the inputs are idle; spilled rows are joined",
+    "waiting": "the inputs are idle, and there is no pending work",
+    "cleanup": "all inputs have ended; the remaining results are emitted",
 }
-OUTCOMES = {DONE: "done", STOPPED: "left before the end", FAILED: "failed"}
+OUTCOMES = {DONE: "done", STOPPED: "stopped before the end", FAILED: "failed"}
 RECENT_S = 2.0  # over which a rate is taken
 SILENT_S = 10.0  # without a line: the process may be gone
 
 
-class Band(NamedTuple):
+class StateSpan(NamedTuple):
     """A span of time in one state."""
 
     start: float
@@ -40,31 +40,32 @@ class PhaseRow(NamedTuple):
 
 def state(glance: RunSnapshot) -> str:
     """The phase of a run, or how it ended."""
-    return _busy(_before(glance), glance.latest) if glance.running else glance.outcome
+    return _busy(_previous_moment(glance), glance.latest) if glance.running else glance.outcome
 
 
 def sources(glance: RunSnapshot) -> list[SourceState]:
     """Where the sources are now."""
-    before, last = _before(glance), glance.latest
+    before, last = _previous_moment(glance), glance.latest
     return [replace(source, state=_source_state(before, last, n)) for n, source in enumerate(last.sources)]
 
 
-def phase_bands(moments: Sequence[Noted]) -> list[Band]:
+def phase_bands(moments: Sequence[Noted]) -> list[StateSpan]:
     """What the join was busy with, most of the time between two moments."""
-    return _merged(
-        Band(before.second, after.second, _busy(before.moment, after.moment)) for before, after in pairwise(moments)
-    )
-
-
-def source_bands(moments: Sequence[Noted], number: int) -> list[Band]:
-    """The states of one source."""
-    return _merged(
-        Band(before.second, after.second, _source_state(before.moment, after.moment, number))
+    return _merge_bands(
+        StateSpan(before.second, after.second, _busy(before.moment, after.moment))
         for before, after in pairwise(moments)
     )
 
 
-def _before(glance: RunSnapshot) -> Moment:
+def source_bands(moments: Sequence[Noted], number: int) -> list[StateSpan]:
+    """The states of one source."""
+    return _merge_bands(
+        StateSpan(before.second, after.second, _source_state(before.moment, after.moment, number))
+        for before, after in pairwise(moments)
+    )
+
+
+def _previous_moment(glance: RunSnapshot) -> Moment:
     """The moment that was noted before the latest."""
     return glance.moments[-2 if len(glance.moments) > 1 else -1].moment
 
@@ -87,8 +88,8 @@ def _rows(moment: Moment, number: int) -> int:
     return moment.sources[number].rows if number < len(moment.sources) else 0
 
 
-def _merged(bands: Iterator[Band]) -> list[Band]:
-    merged: list[Band] = []
+def _merge_bands(bands: Iterator[StateSpan]) -> list[StateSpan]:
+    merged: list[StateSpan] = []
     for band in bands:
         if merged and merged[-1].state == band.state:
             merged[-1] = merged[-1]._replace(end=band.end)
@@ -155,7 +156,7 @@ def missing(glance: RunSnapshot) -> str:
     if glance.outcome == FAILED:
         return glance.error or "the join failed"
     if glance.outcome == STOPPED:
-        return "The join was left before its end: there may be more results."
+        return "The join was stopped before its end: there may be more results."
     if glance.silent_s > SILENT_S:
-        return f"No word for {glance.silent_s:,.0f} s: the process may be gone."
+        return f"No update for {glance.silent_s:,.0f} s: the process may have been killed."
     return ""

@@ -59,7 +59,7 @@ def _rows(glance: RunSnapshot, width: int) -> Iterator[RenderableType]:
     if glance.running and glance.latest.objection is not None:
         yield _row((f"not known: {glance.latest.objection}", "bright_black"), label="expected")
     yield from _spark(glance.moments, max(10, width - LABELS))
-    yield from _held(glance)
+    yield from _render_held(glance)
     for source in figures.sources(glance):
         state = source.state.ljust(8)
         yield _row((state, COLOURS.get(source.state, "")), (f"{source.rows:,} rows", ""), label=source.name)
@@ -97,7 +97,7 @@ def _results(glance: RunSnapshot) -> Text:
     return _row(*parts, label="results")
 
 
-def _held(glance: RunSnapshot) -> Iterator[Text]:
+def _render_held(glance: RunSnapshot) -> Iterator[Text]:
     resident, spilled = glance.latest.resident_rows, glance.latest.spilled_rows
     if resident is not None:
         parts = [(f"{resident:,} rows in memory", "")]
@@ -121,7 +121,7 @@ def _spark(moments: Sequence[Noted], width: int) -> list[Text]:
     gained = gains(moments, width)
     top = max(gained) or 1.0
     bars, strip = Text(" " * LABELS), Text(" " * LABELS)
-    bands = figures.phase_bands(moments) or [figures.Band(0.0, end, moments[-1].moment.phase)]
+    bands = figures.phase_bands(moments) or [figures.StateSpan(0.0, end, moments[-1].moment.phase)]
     number = 0
     for column, gain in enumerate(gained):
         middle = (column + 0.5) / width * end
@@ -158,7 +158,7 @@ Drawing = Generator[None, None, None]
 
 @contextmanager
 def show(recording: Recording, file: TextIO | None = None, console: Console | None = None) -> Iterator[None]:
-    """Show a run while it goes on: a panel on a terminal, and elsewhere a line of plain text now and then."""
+    """Show a running join: a panel on a terminal, and elsewhere a line of plain text periodically."""
     stream = sys.stderr if file is None else file
     over = threading.Event()
     drawing = _panel(recording, stream, console) if console or stream.isatty() else _lines(recording, stream)

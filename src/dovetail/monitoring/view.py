@@ -13,13 +13,13 @@ ROWS_IN_TABLE = 24  # of the data behind the plots
 
 
 def body(recording: Recording) -> Html:
-    """All there is to see of a run, while it goes on or afterwards."""
+    """The view of a run, while it runs or afterwards."""
     glance = recording.glance()
     return together(
         _header(glance),
         _tiles(glance),
         _results(glance),
-        _held(glance),
+        _held_section(glance),
         _sources(glance),
         _phases(glance),
         _plan(glance.heading),
@@ -39,7 +39,7 @@ def _header(glance: RunSnapshot) -> Html:
         tag("p", tag("code", heading.on), class_="on"),
         tag(
             "p",
-            tag("strong", state, class_=f"state {plot.known(state)}"),
+            tag("strong", state, class_=f"state {plot.class_name(state)}"),
             tag("span", said if said != state else f"after {plot.seconds(glance.seconds)}"),
             class_="now",
             role="status",
@@ -109,8 +109,10 @@ def _results(glance: RunSnapshot) -> Html:
             shapes.append(plot.level(frame, truth, "truth"))
             entries.append(("line-truth", f"the truth: {truth:,.0f}"))
         marks = [plot.mark(frame, glance.seconds, truth, f"{truth:,.0f}", "end")]
-    said = f"Results over time: {glance.latest.results:,} after {plot.seconds(glance.seconds)}. {_told(spans)}"
-    strip = plot.track(frame, spans, _told(spans))
+    said = (
+        f"Results over time: {glance.latest.results:,} after {plot.seconds(glance.seconds)}. {_describe_spans(spans)}"
+    )
+    strip = plot.track(frame, spans, _describe_spans(spans))
     marks.append(plot.slices(frame, [(noted.second, _results_then(noted)) for noted in moments]))
     objection = glance.latest.objection
     return _section(
@@ -124,7 +126,7 @@ def _results(glance: RunSnapshot) -> Html:
     )
 
 
-def _held(glance: RunSnapshot) -> Html | None:
+def _held_section(glance: RunSnapshot) -> Html | None:
     moments = [noted for noted in glance.moments if noted.moment.resident_rows is not None]
     if not moments:
         return None
@@ -171,14 +173,18 @@ def _sources(glance: RunSnapshot) -> Html | None:
         label = tag(
             "div",
             tag("strong", source.name),
-            tag("span", source.state, class_=f"state {plot.known(source.state)}"),
+            tag("span", source.state, class_=f"state {plot.class_name(source.state)}"),
             tag("span", f"{source.rows:,} rows", class_="count"),
             class_="label",
         )
-        lanes.append(tag("div", label, plot.track(frame, spans, f"{source.name}: {_told(spans)}"), class_="lane"))
+        lanes.append(
+            tag("div", label, plot.track(frame, spans, f"{source.name}: {_describe_spans(spans)}"), class_="lane")
+        )
     axis = plot.time_axis(frame, plot.nice_seconds(frame.end))
     key = tag(
-        "p", *(tag("span", tag("i", class_=plot.known(s)), s) for s in ("arriving", "stalled", "ended")), class_="key"
+        "p",
+        *(tag("span", tag("i", class_=plot.class_name(s)), s) for s in ("arriving", "stalled", "ended")),
+        class_="key",
     )
     return _section("Sources", together(*lanes, tag("div", axis, class_="chart"), key))
 
@@ -196,7 +202,7 @@ def _phases(glance: RunSnapshot) -> Html | None:
             tag("td", f"{row.results:,}", _bar(row.share)),
             tag("td", f"{row.share:.1%}".replace("%", " %")),
             tag("td", figures.PHASES.get(row.phase, ""), class_="words"),
-            class_=plot.known(row.phase),
+            class_=plot.class_name(row.phase),
         )
         for row in rows
     ]
@@ -259,13 +265,13 @@ def _legend(entries: list[tuple[str, str]]) -> Html:
     return tag("p", *(tag("span", tag("i", class_=class_), words) for class_, words in entries), class_="legend")
 
 
-def _key(spans: list[figures.Band]) -> Html:
+def _key(spans: list[figures.StateSpan]) -> Html:
     """Which colours stand for which phases."""
     present = [phase for phase in figures.PHASES if any(span.state == phase for span in spans)]
-    return tag("p", *(tag("span", tag("i", class_=plot.known(phase)), phase) for phase in present), class_="key")
+    return tag("p", *(tag("span", tag("i", class_=plot.class_name(phase)), phase) for phase in present), class_="key")
 
 
-def _told(spans: list[figures.Band]) -> str:
+def _describe_spans(spans: list[figures.StateSpan]) -> str:
     """Spans of time in words, the longest ones if there are many."""
     longest = sorted(sorted(spans, key=lambda span: span.start - span.end)[:12])
     return "; ".join(f"{span.state} from {plot.seconds(span.start)} to {plot.seconds(span.end)}" for span in longest)

@@ -1,12 +1,12 @@
 """Symmetric nested loop with spilling: any condition, any budget of at least four blocks.
 
     arriving   batch --> compare with all residents of the other side --> results
-                     \\-> keep; when full, the oldest residents of the larger side leave as one block
+                     \\-> keep; when full, spill the oldest residents of the larger side as one block
     reactive   blocks x blocks, one inner block per step, re-entrant (operators/blockwise/block_join.py)
     cleanup    flush all residents, then blocks x blocks to the end
 
-Guarantee: every matching pair exactly once. Pairs whose rows met in memory are recognised by the residence rule
-(storage/residence.py) and left out of the block work. Memory: residents take what the input buffer (one block), the
+Guarantee: every matching pair exactly once. Pairs that were compared in memory are recognised by the residence rule
+(storage/residence.py) and skipped by the block join. Memory: residents take what the input buffer (one block), the
 outer blocks and one inner block leave.
 
 The arriving side is the symmetric form of the nested loop; the block work is DINER's ReactiveNL (TKDE 2010, section
@@ -47,7 +47,7 @@ OPERATORS = {
     ">": kernels.GREATER,
     ">=": kernels.GREATER_EQUAL,
 }
-MOST_PAIRS = 1 << 18  # pairs looked at before they are yielded
+MOST_PAIRS = 1 << 18  # pairs compared before matches are yielded
 
 
 class Comparable(NamedTuple):
@@ -191,7 +191,7 @@ class NestedLoop:
             for mine, theirs in self._comparing.pairs(side, chunk.rows, resident.rows):
                 yield Matches.oriented(side, batch, mine, resident.rows.batch, theirs)
         if self._ended[side.other] and not self._work.spilled[side.other]:
-            return  # it has met everything it ever could
+            return  # it has been compared with all possible partners
         rows = self._budget.measure(batch.num_rows, chunk.nbytes)
         while self._resident_size() + rows > self._shares.residents and self._flush():
             pass
@@ -202,7 +202,7 @@ class NestedLoop:
     def end(self, side: Side) -> None:
         self._ended[side] = True
         if not self._work.spilled[side]:
-            # No row of this side ever left, so the residents of the other have met them all.
+            # No row of this side was ever evicted, so the residents of the other have been compared with all of them.
             self._residents[side.other].clear()
             self._hold()
 

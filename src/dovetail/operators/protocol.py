@@ -45,7 +45,7 @@ class Approach(NamedTuple):
 
 
 Parameters = Mapping[str, Any]
-"""What an operator can be told, by name, and the type that each value has to have, as `isinstance` takes it."""
+"""The parameters of an operator: the name and the type of each, as `isinstance` takes it."""
 
 INNER = ("inner",)
 TWO = range(2, 3)
@@ -54,7 +54,7 @@ TWO_AND_MORE = range(2, 1 << 10)
 
 @dataclass(slots=True)
 class Workspace:
-    """What the runtime gives an operator to work with."""
+    """The resources that the runtime provides to an operator."""
 
     graph: Graph
     budget: Budget
@@ -63,7 +63,7 @@ class Workspace:
     counters: Counters
     seed: int = 0
     parameters: dict[str, Any] = field(default_factory=dict)
-    estimator: Estimator = field(default_factory=Estimator)  # is told of blocks of rows that have met completely
+    estimator: Estimator = field(default_factory=Estimator)  # receives blocks of rows that have been joined completely
 
     @property
     def condition(self) -> Condition:
@@ -79,25 +79,25 @@ class Workspace:
 class JoinOperator(Protocol):
     """The join state of one cell. Every matching combination of rows is yielded exactly once over the whole run.
 
-    Inputs go by position; an operator of two gets them as `Side`. Work is recorded as done before its results are
-    yielded; a yield after each unit of work gives control back. A generator returned by `arrive` or `clean_up` is
-    always run to its end; one from `react` may be dropped at any yield. Yielded matches may be empty; matches in which
-    an input has no row are rows that the join type emits by themselves.
+    Inputs are identified by position; an operator of two gets them as `Side`. Work is recorded as done before its
+    results are yielded; a yield after each unit of work returns control to the driver. A generator returned by `arrive`
+    or `clean_up` is always run to its end; one from `react` may be dropped at any yield. Yielded matches may be empty;
+    matches in which an input has no row are rows that the join type emits by themselves.
     """
 
     name: ClassVar[str]
     inputs: ClassVar[range]
     """How many inputs it can join."""
     spills: ClassVar[bool]
-    """Whether it keeps to any budget by writing to disk; one that does not raises BudgetError instead."""
+    """Whether it spills to keep within its budget; an operator that does not raises BudgetError instead."""
     emits_at_arrival: ClassVar[bool]
-    """Whether every result is emitted when its last row arrives, so that nothing is left for later."""
+    """Whether every result is emitted when its last row arrives, so that there is never pending work."""
     takes_turns: ClassVar[bool]
-    """Whether tables are joined faster when their rows arrive in turn than one table after the other."""
+    """Whether tables are joined faster when their batches are interleaved than one table after the other."""
     join_types: ClassVar[tuple[str, ...]]
-    """Which it can do; it is told by the parameter `how`."""
+    """Supported join types, passed as the parameter `how`."""
     parameters: ClassVar[Parameters]
-    """Which there are besides."""
+    """Further parameters."""
 
     def __init__(self, workspace: Workspace) -> None: ...
 
@@ -110,7 +110,7 @@ class JoinOperator(Protocol):
         """How it runs a condition that it does not refuse."""
 
     def arrive(self, number: Any, batch: pa.RecordBatch, /) -> Iterator[Matches]:
-        """Probe what is resident of the other inputs with the batch, then keep it."""
+        """Probe the residents of the other inputs with the batch, then keep it."""
 
     def end(self, number: Any, /) -> None:
         """The input has no more rows: what only they could match need not be kept."""
@@ -122,7 +122,7 @@ class JoinOperator(Protocol):
         """All inputs ended: yield every match still missing."""
 
     def expire(self, watermark: int) -> Iterator[Matches]:
-        """Windows: evict what nothing can match any more."""
+        """Windows: evict the rows that can no longer match."""
 
     def snapshot(self) -> Manifest:
         """Freeze bulk state into segments and describe the whole state."""

@@ -26,28 +26,28 @@ REGISTRY = {
     "spo": ("dovetail.operators.spo.spo:Spo",),
     "xjoin": ("dovetail.operators.hashing.xjoin:XJoin",),
 }
-"""Where each algorithm is. One that is written apart for two inputs and for more has a class for each."""
+"""The class of each algorithm. An algorithm with separate code for two and for more inputs has two classes."""
 
 TWO = 2
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorSpec:
-    """What an operator can do, for whoever chooses one."""
+    """The capabilities of an operator, for the planner."""
 
     name: str
     inputs: range  # how many it can join
     join_types: tuple[str, ...]
     parameters: Parameters  # by name, with the type of each
     spills: bool  # keeps to any budget by writing to disk
-    emits_at_arrival: bool  # leaves no result for later
-    resizable: bool  # can go on with another budget
+    emits_at_arrival: bool  # emits every result at arrival
+    resizable: bool  # its budget can change while it runs
 
 
 def operator_class(name: str, inputs: int = TWO) -> type[JoinOperator]:
-    """The operator of that name for so many inputs."""
+    """The operator of that name for a number of inputs."""
     if name == "diag":
-        raise InputError("diag joins tables and Parquet files in process: it reads both at a pace of its own.")
+        raise InputError("diag joins tables and Parquet files in process: it pulls its inputs and has no operator.")
     for kind in _classes(name) if name in REGISTRY else ():
         if inputs in kind.inputs:
             return kind
@@ -56,13 +56,13 @@ def operator_class(name: str, inputs: int = TWO) -> type[JoinOperator]:
 
 
 def operator_names(inputs: int = TWO) -> list[str]:
-    """The algorithms that can join so many inputs and are meant for it."""
+    """The algorithms for a number of inputs."""
     meant = [name for name in REGISTRY if any(inputs in kind.inputs for kind in _classes(name))]
     return sorted(meant)
 
 
 def operator_spec(name: str, inputs: int = TWO) -> OperatorSpec:
-    """What the operator of that name can do with so many inputs."""
+    """The capabilities of the operator of that name for a number of inputs."""
     kind = operator_class(name, inputs)
     return OperatorSpec(
         name,
@@ -96,10 +96,12 @@ def check_join_type(name: str, how: str, inputs: int = TWO) -> None:
     known = operator_class(name, inputs).join_types
     if how not in known:
         others = [other for other in operator_names(inputs) if how in operator_class(other, inputs).join_types]
-        instead = f"; {' and '.join(others)} can, for inputs as they come" if others else ""
+        instead = f"; {' and '.join(others)} support it, for arriving inputs" if others else ""
         raise PlanError(
-            f"how={how!r}: algorithm={name!r} gives {', '.join(known)} joins only{instead}. "
-            "Tables at rest are joined in every way by algorithm='auto'."
+            f"how={how!r}: algorithm={name!r} supports {', '.join(known)} joins only{instead}. For "
+            f"tables"
+            " f"
+            f" at rest, algorithm='auto' supports every join type."
         )
 
 

@@ -1,4 +1,4 @@
-"""From a condition and a look at the data to a router: candidates, and the choice between them."""
+"""From a condition and statistics of the data to a router: candidates, and the choice between them."""
 
 from dovetail.routing.candidates import Task, one_bucket
 from dovetail.routing.choice import Routing, choose_router, expected_pairs, in_tasks

@@ -1,4 +1,4 @@
-"""Block pairs: both sides are cut into blocks, and only blocks that can hold a matching pair meet.
+"""Block pairs: both sides are cut into blocks, and only blocks that can hold a matching pair share a cell.
 
        y ^      |     |         A block is a range of the first attribute and, within it, a range of the second. For
          |  2   |  5  |  8      l.x < r.x AND l.y > r.y, a left block meets a right one if its least x is not above the
@@ -75,7 +75,7 @@ def cut_blocks(codes: Sequence[Words], number: int, boxes: Words | None) -> Bloc
     lows[:, 0], highs[:, 0] = (np.repeat(ends, within) for ends in _ends(first))
     if len(codes) > 1:
         lows[:, 1], highs[:, 1] = (np.concatenate(ends) for ends in zip(*map(_ends, lines), strict=True))
-    return _bounded(Blocks(first, second, lows, highs), boxes)
+    return _bound_blocks(Blocks(first, second, lows, highs), boxes)
 
 
 def _quantiles(codes: Words, parts: int, fill: bool = False) -> Words:
@@ -90,7 +90,7 @@ def _ends(cuts: Words) -> tuple[Words, Words]:
     return np.append(LEAST, cuts), np.append(np.maximum(cuts, LEAST + 1) - 1, MOST)
 
 
-def _bounded(blocks: Blocks, boxes: Words | None) -> Blocks:
+def _bound_blocks(blocks: Blocks, boxes: Words | None) -> Blocks:
     if boxes is None:
         return blocks
     lows, highs = np.full_like(blocks.lows, MOST), np.full_like(blocks.highs, LEAST)

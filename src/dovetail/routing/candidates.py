@@ -35,7 +35,7 @@ from dovetail.matching import most_selective
 from dovetail.planning.plan import Choice
 from dovetail.planning.statistics import Samples
 from dovetail.routing.blocks import BlockRouter, Comparison, cut_blocks, meeting, number_cells
-from dovetail.routing.grid import Axis, GridRouter, Span, Window, band_axis, distance_axis, element_of
+from dovetail.routing.grid import Axis, GridRouter, Span, WindowAxis, band_axis, distance_axis, element_of
 from dovetail.routing.hash import HashRouter, heavy_keys
 from dovetail.routing.one_bucket import OneBucketRouter
 from dovetail.routing.protocol import Router
@@ -85,18 +85,18 @@ def _hash(task: Task) -> Candidate:
     heavy = heavy_keys(task.condition, weighted, task.tasks, task.unique)
     split = f"; heavy keys that are split: {len(heavy)}" if heavy else ""
     keys = " AND ".join(describe(p) for p in task.condition.strategy.equal)
-    return HashRouter(task.condition, task.tasks, heavy), Choice("hash", f"rows meet by {keys}{split}")
+    return HashRouter(task.condition, task.tasks, heavy), Choice("hash", f"rows are routed by {keys}{split}")
 
 
 def one_bucket(condition: Condition, tasks: int, rows: tuple[int, int], unique: Side | None) -> Candidate:
     """The router that needs to know nothing of the data."""
     if unique is None:
-        router = OneBucketRouter.shaped(condition, tasks, rows[0], rows[1])
+        router = OneBucketRouter.best_shape(condition, tasks, rows[0], rows[1])
     elif unique is Side.LEFT:
         router = OneBucketRouter(condition, tasks, 1)
     else:
         router = OneBucketRouter(condition, 1, tasks)
-    why = f"a grid of {router.lines} x {router.columns}, in which any two rows meet once"
+    why = f"a grid of {router.lines} x {router.columns}, in which any two rows share one cell"
     return router, Choice("one_bucket", why)
 
 
@@ -118,7 +118,9 @@ def _blocks(task: Task) -> Iterator[Candidate]:
                 break
             left, right = (cut_blocks(codes, number, boxes) for codes, boxes in sides)
             met = meeting(left, right, [c.operator for c in comparisons])
-            why = f"{int(met.sum())} of {met.size} pairs of blocks can hold a result, by their least and greatest keys"
+            why = (
+                f"{int(met.sum())} of {met.size} pairs of blocks can hold a result, by their smallest and largest keys"
+            )
             for unique in (None, *Side) if task.unique is None else (task.unique,):
                 cells = number_cells(met, unique)
                 if cells.max(initial=0) < MOST_CELLS:
@@ -181,10 +183,10 @@ def _grid(task: Task, axes: list[Axis]) -> Candidate:
     shape = " x ".join(str(axis.slabs) for axis in cut)
     if isinstance(cut[0], Span):
         if len(cut) == 1:
-            return router, Choice("slabs", f"{shape} of them; a pair meets where the later interval begins")
-        return router, Choice("grid", f"{shape} tiles; a pair meets where the later rectangle begins in x and in y")
+            return router, Choice("slabs", f"{shape} of them; a pair is joined where the later interval begins")
+        return router, Choice("grid", f"{shape} tiles; a pair is joined where the later rectangle begins in x and in y")
     home = cut[0].home
-    why = f"of {home.alias}; a row of {home.other.alias} visits those that can hold its partners"
+    why = f"of {home.alias}; a row of {home.other.alias} is sent to those that can hold its partners"
     return router, Choice("range", f"{shape} ranges {why}") if len(cut) == 1 else Choice("grid", f"{shape} tiles {why}")
 
 
@@ -234,7 +236,7 @@ def _beginnings(task: Task, home: Side, lengths: tuple[float, ...]) -> list[Axis
     axes: list[Axis] = []
     for overlap, longest in zip(_overlaps(task), lengths, strict=True):
         mine, theirs = _intervals(overlap, home)
-        axes.append(Window(home, mine.low, theirs.low, theirs.high, -longest, 0.0))
+        axes.append(WindowAxis(home, mine.low, theirs.low, theirs.high, -longest, 0.0))
     return axes
 
 

@@ -41,7 +41,7 @@ class Routing(NamedTuple):
 def choose_router(task: Task) -> Routing:
     """The candidate with the least work."""
     pairs = _sample_pairs(task)
-    routings = [_measured(task, pairs, router, choice) for router, choice in candidates(task)]
+    routings = [_measure_routing(task, pairs, router, choice) for router, choice in candidates(task)]
     if task.by_branch and task.unique is None and task.condition.alternatives:
         routings.append(_union(task))
     return min(routings, key=lambda routing: _work(task, routing.loads))
@@ -101,7 +101,7 @@ def _some(sample: Sample, seed: int, few: int) -> Places:
     return rows if len(rows) <= few else np.sort(np.random.default_rng(seed).choice(rows, few, replace=False))
 
 
-def _measured(task: Task, pairs: _Pairs, router: Router, choice: Choice) -> Routing:
+def _measure_routing(task: Task, pairs: _Pairs, router: Router, choice: Choice) -> Routing:
     """The candidate with its loads; crowded cells of a grid are split."""
     loads = _loads(task, pairs, router)
     fair = float(loads.sum()) / task.tasks
@@ -110,26 +110,26 @@ def _measured(task: Task, pairs: _Pairs, router: Router, choice: Choice) -> Rout
         larger = Side.LEFT if task.samples[0].rows >= task.samples[1].rows else Side.RIGHT
         router = replace(router, pieces=pieces, dealt=larger if task.unique is None else task.unique)
         loads = _loads(task, pairs, router)
-        choice = Choice(choice.name, f"{choice.why}; crowded cells that are split: {int((pieces > 1).sum())}")
+        choice = Choice(choice.name, f"{choice.why}; overloaded cells that are split: {int((pieces > 1).sum())}")
     return Routing(router, loads, choice)
 
 
 def expected_pairs(task: Task, router: Router) -> Loads:
-    """How many pairs meet in each cell, by as much of the sample as it takes to see enough of them."""
+    """The number of pairs in each cell, by as much of the sample as is needed for enough of them."""
     pairs = _sample_pairs(task)
     seen = len(pairs.rows[0])
     if seen < PAIRS:
         pairs = _sample_pairs(task, int(FEW * np.sqrt(PAIRS / max(1, seen))))
-    return _expected(task, pairs, router)[1]
+    return _estimate_loads(task, pairs, router)[1]
 
 
 def _loads(task: Task, pairs: _Pairs, router: Router) -> Loads:
-    """The work of each cell: rows that visit it, and pairs that meet in it."""
-    rows, met = _expected(task, pairs, router)
+    """The load of each cell: its rows and its pairs."""
+    rows, met = _estimate_loads(task, pairs, router)
     return rows + met * PAIR
 
 
-def _expected(task: Task, pairs: _Pairs, router: Router) -> tuple[Loads, Loads]:
+def _estimate_loads(task: Task, pairs: _Pairs, router: Router) -> tuple[Loads, Loads]:
     """Rows of both sides and pairs in each cell."""
     rows = np.zeros(router.cells)
     met = []

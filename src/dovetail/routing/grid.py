@@ -61,7 +61,7 @@ def _no_cuts() -> Cuts:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class WindowAxis:
     """Rows of side `home` are in one slab, by `at`; those of the other wherever first + low <= at <= last + high."""
 
     home: Side
@@ -135,7 +135,7 @@ class Span:
         return [(begin, end), (begin, begin)]
 
 
-Axis = Window | Span
+Axis = WindowAxis | Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,12 +201,12 @@ def element_of(lists: pa.Array, element: int) -> Floats:
     return found
 
 
-def band_axis(band: Band, home: Side) -> Window:
+def band_axis(band: Band, home: Side) -> WindowAxis:
     low, high = (float(bound) for bound in closed_bounds(band))
     return _axis(home, (band.left, band.right), low, high, _slack(band))
 
 
-def distance_axis(distance: Distance, home: Side, key: int, element: int | None) -> Window:
+def distance_axis(distance: Distance, home: Side, key: int, element: int | None) -> WindowAxis:
     """One coordinate: a key of each side, and which of its elements, if keys are lists."""
     assert isinstance(distance.radius, Literal)
     reach = float(distance.radius.value) * (1 + SINGLE)
@@ -215,12 +215,12 @@ def distance_axis(distance: Distance, home: Side, key: int, element: int | None)
 
 def _axis(
     home: Side, keys: tuple[Expression, Expression], low: float, high: float, slack: float, element: int | None = None
-) -> Window:
+) -> WindowAxis:
     """low <= left - right <= high, seen from the side that is at home."""
     other = keys[home.other]
     if home is Side.RIGHT:
         low, high = -high, -low
-    return Window(home, keys[home], other, other, low, high, slack, element)
+    return WindowAxis(home, keys[home], other, other, low, high, slack, element)
 
 
 def _slack(predicate: Predicate) -> float:

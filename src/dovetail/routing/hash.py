@@ -1,7 +1,7 @@
 """Hash: rows with equal keys share a cell; a key too heavy for one cell is split over several.
 
-For a heavy key the side with more rows of it is dealt out to the key's cells, and the other side visits all of them,
-so that a pair still meets exactly once.
+For a heavy key the side with more rows of it is distributed over the key's cells, and the other side is replicated to
+all of them, so that a pair still shares exactly one cell.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from dovetail.condition.graph import Graph
 from dovetail.kernels.hashing import hash_codes
-from dovetail.matching.links import Attribute, attributes_of, coded, equal_attributes, links_of
+from dovetail.matching.links import Attribute, attributes_of, encode_keys, equal_attributes, links_of
 from dovetail.routing.protocol import Spread, Visits
 
 
@@ -54,7 +54,7 @@ class Hypercube:
         """The rows that can match at all, and the cells that they visit."""
         attributes = attributes_of(links_of(self.graph), alias)
         numbered = batch.append_column("__spread", pa.array(spread))
-        numbered, codes = coded(self.graph, alias, attributes, numbered)
+        numbered, codes = encode_keys(self.graph, alias, attributes, numbered)
         rows = numbered.num_rows
         cells = np.zeros((rows, 1), np.int64)
         for dimension in self.dimensions:

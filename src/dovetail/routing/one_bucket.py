@@ -1,4 +1,4 @@
-"""1-bucket: a grid of cells in which any two rows meet, whatever the condition.
+"""1-bucket: a grid of cells in which any two rows share one cell, whatever the condition.
 
                  right rows, dealt out to columns
                  |    |    |
@@ -36,7 +36,7 @@ class OneBucketRouter:
         return self.cells > 1
 
     @classmethod
-    def shaped(cls, condition: Condition, cells: int, left_rows: float, right_rows: float) -> OneBucketRouter:
+    def best_shape(cls, condition: Condition, cells: int, left_rows: float, right_rows: float) -> OneBucketRouter:
         """The grid of at most `cells` cells in which a cell gets the fewest rows."""
         shapes = [(lines, cells // lines) for lines in range(1, cells + 1)]
         lines, columns = min(shapes, key=lambda shape: left_rows / shape[0] + right_rows / shape[1])

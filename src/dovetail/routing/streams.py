@@ -1,10 +1,10 @@
-"""Which router sends the rows of windowed streams to cells. Nothing is known of the data when a query starts.
+"""Chooses the router for windowed streams. There are no statistics of the data when a query starts.
 
 equality             hash of the keys: a row is in one cell
-bands, distances     stripes, where there are so many cells that a row skips most of them
+bands, distances     stripes, where there are enough cells that a row skips most of them
 anything else        None: every row visits all cells, which take turns keeping them
 
-Left rows are in one cell at most, so that it knows whether they have a partner.
+Left rows are stored in one cell at most, which can tell whether they have a partner.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dovetail.core.codes import Floats
 from dovetail.core.rows import Side
 from dovetail.kernels.hashing import hash_codes
 from dovetail.planning.plan import Choice
-from dovetail.routing.grid import Slabs, Window, band_axis, distance_axis
+from dovetail.routing.grid import Slabs, WindowAxis, band_axis, distance_axis
 from dovetail.routing.hash import HashRouter, home_cells
 from dovetail.routing.protocol import Router, Spread, Visits
 
@@ -33,7 +33,7 @@ FAR = 2.0**50  # stripes from zero: beyond, neighbours cannot be told apart. Vis
 @dataclass(frozen=True, slots=True)
 class StripeRouter:
     condition: Condition
-    axis: Window
+    axis: WindowAxis
     cells: int
 
     needs_spread = False
@@ -74,25 +74,29 @@ class StripeRouter:
 
 
 MANY = 8
-"""Cells from which on stripes pay: a row visits three at most. Values may be crowded, while turns are always even."""
+"""The number of cells from which stripes are cheaper: a row is sent to three at most. Stripes may be skewed, round-
+robin never is."""
 
 
 def window_router(condition: Condition, how: str, cells: int) -> tuple[Router | None, Choice]:
     if condition.equalities:
-        why = "equal keys share a cell; the others are told that a row came"
+        why = "equal keys share a cell; the other cells only receive the arrival"
         return HashRouter(condition, cells), Choice("hash", why)
     axis = _axis(condition) if cells >= MANY else None
     if axis is not None:
-        why = f"of {text_of(axis.at)}; a right row visits those that can hold its partners, the other cells are told"
+        why = (
+            f"of {text_of(axis.at)}; a right row is sent to those that can hold its partners, the other cells "
+            f"only receive the arrival"
+        )
         return StripeRouter(condition, axis, cells), Choice("stripes", why)
     if how == "inner":
-        why = "cells take turns keeping rows; a row visits all of them to find its partners"
+        why = "rows are stored round-robin; every row probes all cells"
     else:
-        why = "left rows in one cell each, which knows whether they have a partner; right rows in all of them"
+        why = "left rows are stored in one cell each, which knows whether they have a partner; right rows in all cells"
     return None, Choice("round_robin", why)
 
 
-def _axis(condition: Condition) -> Window | None:
+def _axis(condition: Condition) -> WindowAxis | None:
     for predicate in condition.strategy.predicates:
         match predicate:
             case Band():

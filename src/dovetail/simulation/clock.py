@@ -47,7 +47,7 @@ class Costs:
     pages_read_random: float = 1e-2
     pages_written: float = 1e-3
 
-    def of(self, counters: Counters) -> float:
+    def total_cost(self, counters: Counters) -> float:
         """What all that was counted has cost."""
         return float(sum(map(mul, CHARGED(self), CHARGED(counters))))
 
@@ -101,7 +101,7 @@ def play(
     seed: int = 0,
     **parameters: Any,
 ) -> ClockedRun:
-    """Run an operator over a workload and tell how many results there were when.
+    """Run an operator over a workload and report the number of results over time.
 
     Up to `batch_rows` arrivals, and never more than a block, are handed over at once, when the last of them is there:
     1 is exact, more is faster. Reactive work goes on until it is done or `hand_over_rows` rows wait. Without `clean_up`
@@ -199,7 +199,7 @@ class _Player:
             self.handle(End(side))
 
     def handle(self, event: Event) -> None:
-        """Let the operator work, and the clock go on by what it costs."""
+        """Run the operator, and advance the clock by the cost of its work."""
         run = self._run
         for found in self._driver.handle(event):
             self._advance()
@@ -210,7 +210,7 @@ class _Player:
         self._advance()
 
     def _advance(self) -> None:
-        cost = self._costs.of(self._run.counters)
+        cost = self._costs.total_cost(self._run.counters)
         self.now += cost - self._paid
         self._paid = cost
         waiting = self._backlog()

@@ -29,7 +29,7 @@ SIDES = {"l": Side.LEFT, "left": Side.LEFT, "r": Side.RIGHT, "right": Side.RIGHT
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """The operator is thrown away and a new one goes on from its snapshot."""
+    """The operator is dropped and a new one is restored from its snapshot."""
 
 
 @dataclass(slots=True)
@@ -76,7 +76,7 @@ def simulate(
     watch: Callable[[JoinOperator], None] | None = None,
     **parameters: Any,
 ) -> Run:
-    """Run an operator on a script and tell which results it emitted, when, and at what cost.
+    """Run an operator on a schedule and report its results, their phase, and the cost.
 
         simulate("diner", left, right, on="l.k = r.k", schedule=[("l", 3), ("stall", 4), ("r", 2), ("end", "l")])
         simulate("miner", {"a": a, "b": b, "c": c}, on="a.k = b.k AND b.k = c.k", schedule=[("a", 3), ("b", 2)])
@@ -91,7 +91,7 @@ def simulate(
     """
     if (memory_rows is not None and memory_rows < 1) or block_rows < 1:
         raise InputError(f"memory_rows and block_rows must be positive; got {memory_rows} and {block_rows}.")
-    tables = {alias: _numbered(table) for alias, table in name_inputs(left, right).items()}
+    tables = {alias: _number_rows(table) for alias, table in name_inputs(left, right).items()}
     graph = bind_condition(on, {alias: table.schema for alias, table in tables.items()})
     names = SIDES if _are_two_sides(tables) else {alias: number for number, alias in enumerate(tables)}
     kind = operator_for(operator, graph)
@@ -111,7 +111,7 @@ def simulate(
         driver = Driver(kind(space), space)
         for i, event in enumerate(events):
             if isinstance(event, Restart):
-                driver = _restarted(driver, kind, workspace())
+                driver = _restart_driver(driver, kind, workspace())
             else:
                 for found in driver.handle(event):
                     run.add(found)
@@ -189,7 +189,7 @@ def _events(
             yield End(number)
 
 
-def _restarted(driver: Driver, kind: type[JoinOperator], workspace: Workspace) -> Driver:
+def _restart_driver(driver: Driver, kind: type[JoinOperator], workspace: Workspace) -> Driver:
     """A driver with a new operator, which has only what another process would see of the snapshot."""
     manifest = driver.operator.snapshot()
     operator = kind(workspace)
@@ -197,5 +197,5 @@ def _restarted(driver: Driver, kind: type[JoinOperator], workspace: Workspace) -
     return driver.restarted(operator, workspace)
 
 
-def _numbered(table: pa.Table) -> pa.Table:
+def _number_rows(table: pa.Table) -> pa.Table:
     return table.append_column(ROW, pa.array(np.arange(table.num_rows)))

@@ -42,10 +42,10 @@ def flight(
 ) -> Source:
     """A dataset of an Arrow Flight server, by path (text) or command (bytes).
 
-    After a break the source goes on at the next row where the server supports it, as `dovetail.sources.flight_server`
-    does. Any other server is asked again from the start, if `same_order` promises that it always gives the same rows in
-    the same order; without that promise a break is final. `headers` go with every call (`authorization`, for
-    instance), `connection` is what `pyarrow.flight.connect` takes, such as `tls_root_certs`.
+    After a failure the source resumes at the next row if the server supports it, as `dovetail.sources.flight_server`
+    does. Any other server is read again from the start, if `same_order` asserts that it always sends the same rows in
+    the same order; otherwise it cannot be resumed. `headers` go with every call (`authorization`, for instance),
+    `connection` is what `pyarrow.flight.connect` takes, such as `tls_root_certs`.
     """
     from dovetail.sources.arrow_flight import FlightSource
 
@@ -62,8 +62,8 @@ def postgres(
 ) -> Source:
     """The rows of a PostgreSQL query or table. Needs the extra `postgres`.
 
-    `key` is one or several columns that are unique and not null, best with an index: rows come in its order, and after
-    a break the source goes on behind the last key that came. Without a key a break is final.
+    `key` is one or several columns that are unique and not null, best with an index: rows arrive in its order, and
+    after a failure the source resumes after the last key. Without a key it cannot be resumed.
     """
     if (query is None) == (table is None):
         raise InputError("give a query or a table, and not both.")

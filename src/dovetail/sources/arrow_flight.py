@@ -33,7 +33,7 @@ FINAL = (
     pa.ArrowKeyError,
     pa.ArrowNotImplementedError,
 )
-"""Answers that stay the same however often one asks."""
+"""Errors that a retry cannot fix."""
 ANSWER_S = 30.0  # to say what a dataset is
 CHANNEL = [
     ("grpc.use_local_subchannel_pool", 1),  # a new connection tries at once, whatever happened to earlier ones
@@ -135,10 +135,10 @@ class FlightReading:
                         yield Piece(part, position)
                     if position == until:
                         return
-            if source.offsets and not self._ended(client, position, until):
-                raise ConnectionError(f"the stream ended at row {position:,}, and there are more")
+            if source.offsets and not self._check_end(client, position, until):
+                raise ConnectionError(f"the stream ended at row {position:,}, before the last row")
 
-    def _ended(self, client: Any, position: int, until: int | None) -> bool:
+    def _check_end(self, client: Any, position: int, until: int | None) -> bool:
         """Whether this is the end, or a break that looks like it."""
         if until is not None or self._source.rows >= 0:
             return position == (self._source.rows if until is None else until)

@@ -1,12 +1,13 @@
-"""Sources as events: each is read by a thread of its own into a bounded line, from which the join takes them.
+"""Sources as events: each is read by its own thread into a bounded queue, from which the join takes them.
 
     left source  --thread-->  ┌──────┐
                               │ line │ --> Arrival, Stall, End
     right source --thread-->  └──────┘
 
-A full line makes its thread wait, so that nothing is dropped and a source is not read faster than it is joined. Nothing
-from any source that has not ended for `wait_ms` is a stall: the operator works until something arrives. A source that
-breaks is opened again where it was, after pauses that grow; that is a stall as well, as long as there is hope.
+A full queue blocks its thread (backpressure), so that nothing is dropped and a source is not read faster than it is
+joined. If no source that has not ended delivers rows for `wait_ms`, that is a stall: the operator does pending work
+until rows arrive. A source that fails is reopened at its position, with growing pauses; that counts as a stall until
+retries are exhausted.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from dovetail.sources.protocol import Source
 from dovetail.sources.reader import Reader, Retry
 
 WAIT_MS = 25.0  # DINER, section 5, and RPJ, section 6
-ADVICE = "The results so far are valid; rows that did not arrive may have more."
+ADVICE = "The results so far are valid; results of rows that did not arrive are missing."
 LEAVING_S = 0.5  # how long to wait for threads when a join is left; one stuck in a source ends when that lets it go
 
 
 class Feed:
-    """The events of several sources in the order in which they come. Close it to stop the threads."""
+    """The events of several sources in the order of arrival. Close it to stop the threads."""
 
     def __init__(
         self,
@@ -54,7 +55,7 @@ class Feed:
         ]
 
     def events(self) -> Iterator[Event]:
-        """Until all sources have ended; a source that cannot go on raises when what it gave has been taken."""
+        """Until all sources have ended; a source that cannot be resumed raises after its rows have been consumed."""
         for thread in self._threads:
             thread.start()
         live = len(self._readers)
@@ -114,7 +115,7 @@ class _Line:
         self._closed = False
 
     def put(self, event: Event | SourceError) -> None:
-        """Wait for room, then stand in line."""
+        """Wait for a free slot, then enqueue."""
         with self._changed:
             if isinstance(event, Arrival):
                 number, size = event.input, event.batch.nbytes
@@ -129,7 +130,7 @@ class _Line:
             self._changed.notify_all()
 
     def take(self, wait_s: float) -> Event | SourceError:
-        """The next event; a stall, once, when nothing has come for so long since the last."""
+        """The next event; one stall, when no rows have arrived for `wait_ms` since the last."""
         with self._changed:
             if not self._stalled:
                 left_s = max(0.0, self._arrived + wait_s - time.monotonic())

@@ -48,7 +48,7 @@ class TableServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow shi
         total = table.rows.num_rows if isinstance(table, Paced) else table.num_rows
         rows = wanted.get("rows", total - offset)
         if not 0 <= offset <= offset + rows <= total:
-            raise pa.ArrowInvalid(f"{wanted['name']} has {total:,} rows; {offset + max(0, rows):,} is none of them")
+            raise pa.ArrowInvalid(f"{wanted['name']} has {total:,} rows; {offset + max(0, rows):,} is out of range")
         if isinstance(table, Paced):
             return flight.GeneratorStream(table.schema, self._as_due(table, offset, rows))
         batches = table.slice(offset, rows).to_batches(max_chunksize=self._batch_rows)
@@ -91,21 +91,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m dovetail.sources.flight_server", description=__doc__)
     parser.add_argument("tables", nargs="+", metavar="name=file", help="a name and its Parquet, CSV, JSON or ORC file")
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=0, help="any free one unless given")
+    parser.add_argument("--port", type=int, default=0, help="a free port by default")
     parser.add_argument("--batch-rows", type=int, default=4096)
-    parser.add_argument("--rows-per-second", type=float, help="as if rows came into being one by one; all at once else")
+    parser.add_argument("--rows-per-second", type=float, help="throttle the rows to this rate; all at once by default")
     given = parser.parse_args(arguments)
     named = dict(entry.split("=", 1) for entry in given.tables)
     tables = {name: dataset_of(Path(path)).to_table() for name, path in named.items()}
     if given.rows_per_second:
-        tables = {name: _paced(table, given.rows_per_second) for name, table in tables.items()}
+        tables = {name: _build_paced(table, given.rows_per_second) for name, table in tables.items()}
     server = TableServer(tables, f"grpc://{given.host}:{given.port}", given.batch_rows)
     sys.stdout.write(f"grpc://{given.host}:{server.port}\n")
     sys.stdout.flush()
     server.serve()
 
 
-def _paced(table: pa.Table, rows_per_second: float) -> Paced:
+def _build_paced(table: pa.Table, rows_per_second: float) -> Paced:
     paced = Paced(table, steady(table.num_rows, 1 / rows_per_second))
     paced.begin()
     return paced

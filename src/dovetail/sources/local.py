@@ -62,7 +62,7 @@ def joined_schema(source: pa.Table | Source) -> pa.Schema:
     return plain_schema(source.schema)
 
 
-def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def conform_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The batch with exactly this schema, which may differ from its own in what does not change values."""
     if batch.schema.equals(schema, check_metadata=True):
         return batch
@@ -70,7 +70,9 @@ def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         columns = arrow_table(pa.Table.from_batches([batch]))
         if columns.schema.types == schema.types:
             return one_batch(columns.combine_chunks(), schema).cast(schema)
-    raise InputError(f"its rows are not what it announced: {_columns(batch.schema)} instead of {_columns(schema)}.")
+    raise InputError(
+        f"its rows do not have the announced columns: {_columns(batch.schema)} instead of {_columns(schema)}."
+    )
 
 
 def _columns(schema: pa.Schema) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.sources.values import Random, Seconds, drawn, zipf_shares
+from dovetail.sources.values import Random, Seconds, draw_positions, zipf_shares
 
 
 def steady(rows: int, gap_s: float = 1e-3) -> Seconds:
@@ -29,7 +29,7 @@ def unreliable(rows: int, rng: Random, *, skew: float = 1.05, longest_ms: int = 
 
     The exponent is not in print; this one ends two million rows after the printed 14,000 s.
     """
-    gaps_ms = 1 + drawn(rows, zipf_shares(longest_ms, skew), rng)
+    gaps_ms = 1 + draw_positions(rows, zipf_shares(longest_ms, skew), rng)
     return np.cumsum(gaps_ms) / 1000
 
 

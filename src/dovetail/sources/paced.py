@@ -1,4 +1,4 @@
-"""A table whose rows come when they are due, in real time."""
+"""A table whose rows arrive at given times, in real time."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Paced:
         return 0.0 if self._began is None else time.monotonic() - self._began
 
     def due(self) -> int:
-        """How many rows have come by now."""
+        """The number of rows that are due by now."""
         return int(self.seconds.searchsorted(self.elapsed(), side="right"))
 
     def ended(self) -> bool:

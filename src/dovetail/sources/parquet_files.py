@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from dovetail.core.tables import dataset_of, format_of, plain_schema
 from dovetail.errors import InputError
-from dovetail.sources.local import conformed
+from dovetail.sources.local import conform_schema
 from dovetail.sources.parquet_rows import read_rows
 from dovetail.sources.protocol import Piece
 from dovetail.sources.scans import Place
@@ -95,7 +95,7 @@ def _read(fragment: Any, schema: pa.Schema, most_rows: int, skip: int) -> Iterat
     names = [name for name in schema.names if name not in constants]
     with pq.ParquetFile(fragment.path, filesystem=fragment.filesystem) as file:
         for position, batch in read_rows(file, names, most_rows, skip):
-            yield Place(position, conformed(_complete(batch, constants, schema), schema))
+            yield Place(position, conform_schema(_complete(batch, constants, schema), schema))
 
 
 def _complete(batch: pa.RecordBatch, constants: dict[str, Any], schema: pa.Schema) -> pa.RecordBatch:
@@ -126,5 +126,7 @@ def parquet_source(rows: Any, columns: Sequence[str] | None = None) -> ParquetSo
         return None
     path = Path(rows)
     if format_of(path) != "parquet":
-        raise InputError(f"{path}: of files, only Parquet is read as it is joined. Read others into a table first.")
+        raise InputError(
+            f"{path}: only Parquet files can be joined while they are read. Read other formats into a table first."
+        )
     return ParquetSource(dataset_of(path), str(path), columns)

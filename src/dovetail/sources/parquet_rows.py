@@ -57,7 +57,7 @@ class File:
     stamp: tuple[int, int]  # its size, and when it was written
 
     @classmethod
-    def of(cls, path: str, metadata: pq.FileMetaData) -> File:
+    def from_metadata(cls, path: str, metadata: pq.FileMetaData) -> File:
         return cls(path, group_sizes(metadata), _stamp(path))
 
     @property
@@ -111,7 +111,7 @@ class ParquetRows:
         for file, low in zip(self.files, self._starts, strict=False):
             if low < stop and start < low + file.rows:
                 for position, batch in _read(file, names, most_rows, start - low, stop - low):
-                    yield Place(low + position, _called(batch, names, schema))
+                    yield Place(low + position, _rename_columns(batch, names, schema))
 
     def to_table(self, columns: Sequence[str] | None = None) -> pa.Table:
         schema = pa.schema([field for field in self.schema if columns is None or field.name in columns])
@@ -125,7 +125,7 @@ def _read(file: File, names: list[str], most_rows: int, start: int, stop: int) -
         raise SourceError(f"{file.path} cannot be read any more: {error}") from error
     with opened:
         if stamp != file.stamp:
-            raise SourceError(f"{file.path} is not what it was when the join was planned: join the new files again.")
+            raise SourceError(f"{file.path} has changed since the join was planned: join the new files again.")
         yield from read_rows(opened, names, most_rows, start, stop, use_threads=False)
 
 
@@ -134,7 +134,7 @@ def _stamp(path: str) -> tuple[int, int]:
     return found.st_size, found.st_mtime_ns
 
 
-def _called(batch: pa.RecordBatch, names: list[str], schema: pa.Schema) -> pa.RecordBatch:
+def _rename_columns(batch: pa.RecordBatch, names: list[str], schema: pa.Schema) -> pa.RecordBatch:
     """The columns under the names and of the types of the schema."""
     if not names:
         return batch

@@ -191,7 +191,7 @@ def _checked_key(
     key = ", ".join(source.key)
     columns = [batch.column(name) for name in source.key]
     if any(column.null_count for column in columns):
-        raise SourceError(f"its key {key} has nulls, behind which it could not go on. Choose another key.")
+        raise SourceError(f"its key {key} has nulls, after which it could not be resumed. Choose another key.")
     places = [batch.schema.get_field_index(name) for name in source.key]
     same = pa.array([tuple(fetched[0][place] for place in places) == before])
     if batch.num_rows > 1:

@@ -1,4 +1,4 @@
-"""The contract between a source and whoever reads it."""
+"""The contract between a source and its reader."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import pyarrow as pa
 
 NOISE = re.compile(r"\.? (Detail: Python exception|gRPC client debug context|Client context):.*")
-"""What gRPC adds to what a server said."""
+"""Suffixes that gRPC appends to a server's message."""
 
 
 def cause_of(error: BaseException) -> str:
@@ -18,7 +18,8 @@ def cause_of(error: BaseException) -> str:
 
 
 Position = Any
-"""Where a source goes on after a break: a row number, a key, whatever the source understands. None is the start."""
+"""Where a source resumes after a failure: a row number, a key, any value that the source understands. None is the
+start."""
 
 
 class Piece(NamedTuple):
@@ -34,21 +35,21 @@ class Reading(Protocol):
     def __next__(self) -> Piece: ...
 
     def close(self) -> None:
-        """Called from any thread when nobody wants more: a `next` under way should end or fail soon."""
+        """Called from any thread when the reader is closed: a pending `next` should end or fail soon."""
 
 
 @runtime_checkable
 class Source(Protocol):
-    """Rows that arrive by themselves, from somewhere that may stall, break and come back.
+    """Rows from a remote system that may stall, fail and recover.
 
-    What `open` or `next` raise is taken for a break, and the source is opened again at the position of the last piece;
-    a DovetailError says that trying again would not help.
+    An exception of `open` or `next` counts as a failure, and the source is reopened at the position of the last piece;
+    a DovetailError is not retried.
     """
 
     name: str
-    """For people, in errors."""
+    """A name for error messages."""
     resumable: bool
-    """Whether `open` can go on at a position: the same rows as before, in the same order, from there on."""
+    """Whether `open` can resume at a position: the same rows as before, in the same order, from there on."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -59,7 +60,7 @@ class Source(Protocol):
 
 
 class Ranged(Source, Protocol):
-    """A source that can also be read up to a position, so that rows which came before can be had again."""
+    """A source that can also be read up to a position, so that earlier rows can be replayed."""
 
     def open(self, position: Position = None, until: Position = None) -> Reading:
         """Read from a position up to another; without them from the start, or to the end."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from dovetail.errors import DovetailError, SourceError
-from dovetail.sources.local import conformed, joined_schema
+from dovetail.sources.local import conform_schema, joined_schema
 from dovetail.sources.protocol import Piece, Position, Reading, Source, cause_of
 
 log = logging.getLogger("dovetail.sources")
@@ -63,11 +63,11 @@ class Reader:
                 failures += 1
                 final = isinstance(error, DovetailError) or not isinstance(error, Exception)
                 if final or not self._source.resumable or failures >= self._retry.tries:
-                    raise self._broken(failures, error) from error
+                    raise self._source_error(failures, error) from error
                 pause_s = self._retry.pause_s(failures)
                 if not self._closed.is_set():
                     told = (self._who, self._source.name, self.rows, pause_s, cause_of(error))
-                    log.warning("%s (%s) broke after %d rows, going on in %.1f s: %s", *told)
+                    log.warning("%s (%s) failed after %d rows, retrying in %.1f s: %s", *told)
                 self._closed.wait(pause_s)
 
     def close(self) -> None:
@@ -82,22 +82,22 @@ class Reader:
         self._reading = reading = self._source.open(position, *ends)
         try:
             while not self._closed.is_set() and (piece := next(reading, None)) is not None:
-                yield Piece(self._checked(piece.batch), piece.position)
+                yield Piece(self._check_batch(piece.batch), piece.position)
         finally:
             _close(reading)
 
-    def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        return conformed(batch, self.schema)
+    def _check_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return conform_schema(batch, self.schema)
 
-    def _broken(self, failures: int, error: BaseException) -> SourceError:
+    def _source_error(self, failures: int, error: BaseException) -> SourceError:
         tries = f"after {failures} tries" if failures > 1 else "at the first try"
         if isinstance(error, DovetailError):
-            hope = "Trying again would not help."
+            hope = "A retry cannot fix this."
         elif self._source.resumable:
             hope = f"It could not be resumed: no batch {tries}."
         else:
-            hope = "It cannot be resumed: nothing says where to go on."
-        told = f"{self._who} ({self._source.name}) broke after {self.rows:,} rows: {cause_of(error)}. {hope}"
+            hope = "It cannot be resumed: it has no positions."
+        told = f"{self._who} ({self._source.name}) failed after {self.rows:,} rows: {cause_of(error)}. {hope}"
         return SourceError(f"{told} {self._advice}".rstrip())
 
 

@@ -20,7 +20,7 @@ class Place(NamedTuple):
 @runtime_checkable
 class Scan(Protocol):
     name: str
-    """For people, in errors."""
+    """A name for error messages."""
     rows: int
 
     @property

@@ -18,10 +18,10 @@ PARTITIONS = 20
 
 def zipf_shares(size: int, skew: float) -> Shares:
     """How often each of `size` values comes, the first most often: 1 / rank ** skew, scaled to 1."""
-    return _scaled(np.arange(1.0, size + 1) ** -skew)
+    return _normalise_shares(np.arange(1.0, size + 1) ** -skew)
 
 
-def drawn(rows: int, shares: Shares, rng: Random) -> Values:
+def draw_positions(rows: int, shares: Shares, rng: Random) -> Values:
     """Positions in `shares`, each as often as its share says."""
     ends = np.cumsum(shares)
     found: Values = np.searchsorted(ends, rng.random(rows) * ends[-1], side="right")
@@ -30,7 +30,7 @@ def drawn(rows: int, shares: Shares, rng: Random) -> Values:
 
 def zipf(rows: int, rng: Random, *, skew: float = 1.0, low: int = 1, high: int = 999) -> Values:
     """Zipf values on [low, high], low the most frequent."""
-    return low + drawn(rows, zipf_shares(high - low + 1, skew), rng)
+    return low + draw_positions(rows, zipf_shares(high - low + 1, skew), rng)
 
 
 def normal(rows: int, rng: Random, *, mean: float = 500.0, variance: float = 50.0) -> Values:
@@ -54,7 +54,7 @@ def partially_sorted(values: Values, order: NDArray[np.integer]) -> Values:
 
 def harmony(partitions: int = PARTITIONS) -> Shares:
     """RPJ: partition j of both relations has 1 % + (8/19) % (j - 1), for 20 partitions; from small to large."""
-    return _scaled(1.0 + 8.0 * np.arange(partitions) / max(1, partitions - 1))
+    return _normalise_shares(1.0 + 8.0 * np.arange(partitions) / max(1, partitions - 1))
 
 
 def reverse(partitions: int = PARTITIONS) -> Shares:
@@ -67,10 +67,10 @@ def reverse(partitions: int = PARTITIONS) -> Shares:
 
 def partitioned(rows: int, rng: Random, shares: Shares, *, domain: int = 10_000) -> Values:
     """RPJ: values on [1, domain], the partition (value mod partitions) by its share, uniform within it."""
-    partition = drawn(rows, shares, rng)
+    partition = draw_positions(rows, shares, rng)
     return 1 + partition + len(shares) * rng.integers(0, domain // len(shares), rows)
 
 
-def _scaled(weights: NDArray[np.float64]) -> Shares:
+def _normalise_shares(weights: NDArray[np.float64]) -> Shares:
     shares: Shares = weights / weights.sum()
     return shares

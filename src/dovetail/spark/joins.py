@@ -170,11 +170,11 @@ def _join_by_spark(bound: Bound, plan: JoinPlan, inputs: Inputs, output: pa.Sche
     right = right.toDF(*(position_name(width + i) for i in range(len(right.columns))))
     names = (inputs[0].columns, inputs[1].columns)
 
-    def spelled(column: Column) -> str:
+    def position_of(column: Column) -> str:
         position = names[column.side].index(column.name)
         return position_name(position + (width if column.side is Side.RIGHT else 0))
 
-    conjuncts = [F.expr(spark_sql(conjunct, spelled)) for conjunct in bound.written]
+    conjuncts = [F.expr(spark_sql(conjunct, position_of)) for conjunct in bound.written]
     return left.join(right, conjuncts, plan.how).toDF(*output.names)
 
 
@@ -208,12 +208,15 @@ def _join_streams(
     fields = result_fields(inputs, output)
     frames = bound.frames
     if options.ends is not None:
-        frames = (_marked(bound, Side.LEFT, options.ends[0]), _marked(bound, Side.RIGHT, options.ends[1]))
+        frames = (
+            _add_end_column(bound, Side.LEFT, options.ends[0]),
+            _add_end_column(bound, Side.RIGHT, options.ends[1]),
+        )
     joined = after_join(join_streams(frames, join, carried_schema(fields)), bound, fields)
     return joined.drop(END, END + suffix) if options.end == SOURCE else joined
 
 
-def _marked(bound: Bound, side: Side, ends: str) -> DataFrame:
+def _add_end_column(bound: Bound, side: Side, ends: str) -> DataFrame:
     """The frame of a side, with one more column: whether the row says that there are no more."""
     frame = bound.frames[side]
     names = bound.visible(side).names
@@ -222,7 +225,7 @@ def _marked(bound: Bound, side: Side, ends: str) -> DataFrame:
     try:
         return readable.withColumn(MARK, F.expr(ends)).toDF(*frame.columns, MARK)
     except AnalysisException as error:
-        raise InputError(f"end={ends!r} cannot be told of {', '.join(names)}: {error}") from error
+        raise InputError(f"end={ends!r} cannot be evaluated on {', '.join(names)}: {error}") from error
 
 
 def _plan_windowed(
@@ -231,7 +234,7 @@ def _plan_windowed(
     if bound.after and plan.how is not JoinType.INNER:
         parts = " AND ".join(text_of(part) for part in bound.after)
         raise PlanError(
-            f"how={plan.how!r} on streams cannot be checked by Spark afterwards, as {parts} would have to be."
+            f"how={plan.how!r} on streams does not support {parts}: only Spark can evaluate it, after the join."
         )
 
     def joined() -> DataFrame:

@@ -1,6 +1,6 @@
-"""Give freed memory back to the system.
+"""Return freed memory to the system.
 
-Allocators keep what was freed for later. Where a budget bounds what a process takes, they are asked not to.
+Allocators retain freed memory for reuse. Where a budget bounds the size of a process, they are configured to return it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LARGE = 1 << 17  # bytes
 
 
 def trim_heap() -> None:
-    """Return what nobody uses, as far as it is next to each other."""
+    """Return unused memory to the system, as far as it is contiguous."""
     pa.default_memory_pool().release_unused()
     trim = _function("malloc_trim")
     if trim is not None:

@@ -71,29 +71,29 @@ class BlockStore:
                 self._directory.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise InputError(
-                    f"cannot make the directory {self._directory} for join state: {error.strerror}. "
+                    f"cannot create the directory {self._directory} for join state: {error.strerror}. "
                     "Give a directory that can be written to."
                 ) from error
         return self._directory
 
     def write(self, batch: pa.RecordBatch, stem: str, zone: tuple[int, int] | None = None) -> Block:
         """Store rows as a new block whose name starts with `stem`."""
-        paged = self.paged(batch.schema, stem)
+        paged = self.open_paged(batch.schema, stem)
         paged.write(batch)
         return paged.close(zone)
 
-    def paged(self, schema: pa.Schema, stem: str) -> PagedBlock:
+    def open_paged(self, schema: pa.Schema, stem: str) -> PagedBlock:
         """A new block whose name starts with `stem`, to be written page by page."""
         path = self.directory / f"{stem}-{uuid.uuid4().hex[:12]}{SUFFIX}"
-        return PagedBlock(path, schema, self._durable, self._written)
+        return PagedBlock(path, schema, self._durable, self._record_block)
 
-    def _written(self, name: str, pages: int) -> None:
+    def _record_block(self, name: str, pages: int) -> None:
         self._counters.pages_written += pages
         self._numbers[name] = self._counters.pages_written
 
     def read(self, block: Block, *, verify: bool = False) -> pa.RecordBatch:
         """Map the rows of a block. `verify` also compares the checksum, which reads every byte."""
-        batch = self._opened(block, verify).get_batch(0)
+        batch = self._open_reader(block, verify).get_batch(0)
         self._count_read(block)
         return batch
 
@@ -116,18 +116,18 @@ class BlockStore:
 
         It does not map the file: what was read once would be counted as memory in use for as long as it is open.
         """
-        reader = self._readers.pop(block.name, None) or self._opened(block, mapped=False)
+        reader = self._readers.pop(block.name, None) or self._open_reader(block, mapped=False)
         self._readers[block.name] = reader  # the latest at the end
         while len(self._readers) > MOST_OPEN:
             del self._readers[next(iter(self._readers))]
         return reader
 
-    def _opened(self, block: Block, verify: bool = False, *, mapped: bool = True) -> pa.ipc.RecordBatchFileReader:
+    def _open_reader(self, block: Block, verify: bool = False, *, mapped: bool = True) -> pa.ipc.RecordBatchFileReader:
         path = self.directory / block.name
         try:
             file = pa.memory_map(str(path)) if mapped else pa.OSFile(str(path))
             if file.size() != block.nbytes or (verify and zlib.crc32(file.read_buffer()) != block.checksum):
-                raise StateError(f"{path} is damaged: its content is not what was written. {RECOVERY}")
+                raise StateError(f"{path} is damaged: its checksum does not match. {RECOVERY}")
             file.seek(0)
             return pa.ipc.open_file(file)
         except FileNotFoundError as error:

@@ -1,7 +1,7 @@
 """The memory budget of one operator: residents + indexes + input buffer + loaded blocks.
 
-It is counted in bytes of Arrow buffers and index arrays, or in rows where an experiment speaks of rows. Whoever holds
-memory says so under a name; going over the limit is an error at once, never a silent loss.
+It is counted in bytes of Arrow buffers and index arrays, or in rows where an experiment speaks of rows. Holders
+register their memory under a name; exceeding the limit raises at once, and nothing is dropped.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dovetail.errors import BudgetError, InputError
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 BUFFER = "input buffer"
-"""The name under which an arriving batch is held. The operator releases it when it takes the rows into its own."""
+"""The holder of an arriving batch. The operator releases it when it stores the rows."""
 
 Unit = Literal["bytes", "rows"]
 

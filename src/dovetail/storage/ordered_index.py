@@ -67,14 +67,14 @@ class OrderedIndex:
         self._grow(int(rows.max()) + 1)
         while len(self._runs) > 1 and len(self._runs[-2].rows) < FAN * len(self._runs[-1].rows):
             newer, older = self._runs.pop(), self._runs.pop()
-            self._runs.append(self._merged([older, newer]))
+            self._runs.append(self._merge_runs([older, newer]))
 
     def delete(self, rows: Rows) -> None:
         """Forget rows that are in the index."""
         self._dead[rows] = True
         self._deleted += len(rows)
         if 2 * self._deleted > self._entries:
-            self._runs = [run for run in [self._merged(self._runs)] if len(run.rows)] if self._runs else []
+            self._runs = [run for run in [self._merge_runs(self._runs)] if len(run.rows)] if self._runs else []
 
     def renumber(self, numbers: Rows) -> None:
         """Row i is `numbers[i]` from now on; it leaves where that is negative."""
@@ -144,7 +144,9 @@ class OrderedIndex:
     def _end(self, count: int, *, largest: bool) -> tuple[Keys, Rows]:
         """The `count` extreme rows, ascending: merged from as much of each run's end as holds `count` live rows."""
         ends = [self._run_end(run, count, largest=largest) for run in self._runs]
-        merged = self._merged(ends, forget=False) if ends else SortedKeys(np.empty(0, np.int64), np.empty(0, np.int64))
+        merged = (
+            self._merge_runs(ends, forget=False) if ends else SortedKeys(np.empty(0, np.int64), np.empty(0, np.int64))
+        )
         take = slice(max(0, len(merged.rows) - count), None) if largest else slice(0, count)
         return merged.keys[take], merged.rows[take]
 
@@ -153,7 +155,7 @@ class OrderedIndex:
         keep = alive[max(0, len(alive) - count) :] if largest else alive[:count]
         return SortedKeys(run.keys[keep], run.rows[keep])
 
-    def _merged(self, runs: list[SortedKeys], *, forget: bool = True) -> SortedKeys:
+    def _merge_runs(self, runs: list[SortedKeys], *, forget: bool = True) -> SortedKeys:
         """One run from several. A stable sort of sorted runs is a merge, and runs come oldest first."""
         keys = np.concatenate([run.keys for run in runs])
         rows = np.concatenate([run.rows for run in runs])

@@ -1,7 +1,8 @@
 """Which pairs were already joined in memory: the residence rule.
 
-Every row is taken in at one tick of a logical clock (`arrived`) and written out at a later one (`left`; while it stays
-in memory, never). Each tick belongs to one event. Two rows met in memory if and only if their stays overlap:
+Every row becomes resident at one tick of a logical clock (`arrived`) and is evicted at a later one (`left`; never,
+while it is in memory). Each tick belongs to one event. Two rows were joined in memory if and only if their residences
+overlap:
 
     max(arrived) < min(left)
 

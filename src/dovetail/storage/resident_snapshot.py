@@ -68,7 +68,7 @@ class ResidentSnapshot:
         if 2 * still < stored or len(self._blocks) >= MOST_BLOCKS:
             self._blocks, still = [], 0
         if still < len(held.serials):
-            self._blocks.append(self._written(held, still))
+            self._blocks.append(self._write_rows(held, still))
         self.next_serial = held.next_serial
         flags = [pa.array(held.serials), pa.array(held.marks)]
         self._flags = self._store.write(pa.RecordBatch.from_arrays(flags, schema=FLAGS), f"{self._stem}-flags")
@@ -93,10 +93,10 @@ class ResidentSnapshot:
                 if len(alive):
                     yield Saved(rows.take(pa.array(alive)), marks[places[alive]], mine[alive])
 
-    def _written(self, held: Held, first: int) -> Block:
+    def _write_rows(self, held: Held, first: int) -> Block:
         """The rows from the given one on."""
         schema = self._schema.append(pa.field(SERIAL, pa.int64()))
-        paged = self._store.paged(schema, self._stem)
+        paged = self._store.open_paged(schema, self._stem)
         for start in range(first, len(held.serials), PAGE_ROWS):
             page = slice(start, min(start + PAGE_ROWS, len(held.serials)))
             columns = [*held.take(page).columns, pa.array(held.serials[page])]

@@ -306,7 +306,7 @@ MOST_BYTES = 2**31 - 1  # 32-bit offsets of strings and lists end here
 
 
 class RowStore:
-    """Rows keep their position for ever: 0, 1, 2, … in the order of arrival."""
+    """Rows never change their position: 0, 1, 2, … in the order of arrival."""
 
     def __init__(self, schema: pa.Schema, most_bytes: int = MOST_BYTES) -> None:
         self.schema = schema

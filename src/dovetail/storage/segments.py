@@ -1,4 +1,4 @@
-"""Blocks as the durable state of a streaming join: shared by attempts, swept when nobody can need them.
+"""Blocks as the durable state of a streaming join: shared by attempts, removed when no manifest can need them.
 
     <state_dir>/<query>/<join>/<cell>/00000017-l-3f2a….arrow      written while the manifest was at version 16
 
@@ -24,10 +24,10 @@ from dovetail.storage.blocks import Block, BlockStore, PagedBlock
 MOST_MAPPED = 4096  # far below what Linux allows, and enough for hundreds of cells
 
 _mapped: OrderedDict[Path, pa.RecordBatch] = OrderedDict()
-"""Segments that this process has mapped, latest used last. Only an accelerator: cells move between processes."""
+"""Segments that this process has mapped, most recently used last. A cache only: cells move between processes."""
 
 _verified: set[Path] = set()
-"""Segments whose checksum this process has compared."""
+"""Segments whose checksum this process has verified."""
 
 
 class SegmentStore(BlockStore):
@@ -42,14 +42,14 @@ class SegmentStore(BlockStore):
         self._version = version
         self._stay_mapped = stay_mapped
 
-    def paged(self, schema: pa.Schema, stem: str) -> PagedBlock:
-        return super().paged(schema, f"{self._version:08d}-{stem}")
+    def open_paged(self, schema: pa.Schema, stem: str) -> PagedBlock:
+        return super().open_paged(schema, f"{self._version:08d}-{stem}")
 
     def remove(self, blocks: Iterable[Block]) -> None:
         """Nothing yet: another attempt may start from a manifest that names them."""
 
-    def _written(self, name: str, pages: int) -> None:
-        super()._written(name, pages)
+    def _record_block(self, name: str, pages: int) -> None:
+        super()._record_block(name, pages)
         sync_directory(self.directory)  # the name must be as durable as the bytes: the manifest relies on it
 
     def read(self, block: Block, *, verify: bool = False) -> pa.RecordBatch:

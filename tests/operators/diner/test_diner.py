@@ -113,7 +113,7 @@ class Lab:
             rows = residents.take(living)
             assert residents.rows == len(living) == rows.num_rows
             assert codes.tolist() == operator._keys.read(side, rows).codes.tolist()
-            assert regions.tups.tolist() == np.bincount(regions.of(codes), minlength=len(regions.tups)).tolist()
+            assert regions.tups.tolist() == np.bincount(regions.region_of(codes), minlength=len(regions.tups)).tolist()
             assert (regions.tups >= 0).all()
             assert (regions.joins >= 0).all()
             if regions.bounds is not None:

@@ -25,7 +25,7 @@ def check_invariants(operator: SpillingHash) -> None:
         for j, matches in enumerate(operator._matches):
             rows = 0
             for match in matches:
-                if (run := match.of(side)) is not None:
+                if (run := match.run_of(side)) is not None:
                     rows += run.rows
                     _check_run(operator, side, run, ticks)
             assert rows == ledger.spilled[side, j]
@@ -55,7 +55,7 @@ def _check_pairs(operator: SpillingHash) -> None:
         for match in matches:
             ticks: set[int] = set()
             for side in Side:
-                if (run := match.of(side)) is not None:
+                if (run := match.run_of(side)) is not None:
                     pages = read_run(operator._store, run, operator._schemas[side], 0, run.pages)
                     ticks.update(tick for page in pages for tick in page.left.tolist())
             assert not ticks & seen  # a flush is in one match only, on both sides

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from dovetail.core.rows import Side
-from dovetail.operators.hashing.flushing import Held, Victim, adaptive_pair, flush_all, optimal_flush, policy
+from dovetail.operators.hashing.flushing import ResidentCounts, Victim, adaptive_pair, flush_all, optimal_flush, policy
 
 L, R = Side.LEFT, Side.RIGHT
 
 
 def held(
     rows: list[list[int]], arrival: list[list[float]] | None = None, spilled: list[list[int]] | None = None
-) -> Held:
+) -> ResidentCounts:
     nothing = np.zeros_like(rows)
-    return Held(
+    return ResidentCounts(
         np.array(rows),
         np.array(nothing if arrival is None else arrival),
         np.array(nothing if spilled is None else spilled),
@@ -42,7 +42,7 @@ def test_no_other_choice_leaves_more_expected_results(seed: int) -> None:
     rows, arrival = rng.integers(0, 4, (2, 3)), rng.random((2, 3))
     need = int(rng.integers(0, rows.sum() + 1))
     left = rows.copy()
-    for side, j, count in optimal_flush(Held(rows, arrival, rows), need):
+    for side, j, count in optimal_flush(ResidentCounts(rows, arrival, rows), need):
         left[side, j] -= count
     assert rows.sum() - left.sum() == need
 

@@ -11,7 +11,7 @@ L, R = Side.LEFT, Side.RIGHT
 
 def reported(ledger: ReportedPairs, left: tuple[int, int], right: tuple[int, int]) -> bool:
     """Of one pair; each row is (arrived, left)."""
-    [out] = ledger.reported(0, *(np.array([tick]) for row in (left, right) for tick in row))
+    [out] = ledger.find_reported(0, *(np.array([tick]) for row in (left, right) for tick in row))
     return bool(out)
 
 
@@ -43,14 +43,14 @@ def test_one_and_the_same_task_must_have_found_both() -> None:
 
 def test_what_may_be_missing_moves_with_the_rows() -> None:
     ledger = ReportedPairs(1)
-    ledger.flushed(R, 0, np.array([1, 1, 1]), 2)  # three right rows leave
-    ledger.arrived(L, np.array([2]))  # two left rows come at 3: six pairs may be missing
-    ledger.flushed(R, 0, np.array([1]), 4)  # has met them
+    ledger.record_flush(R, 0, np.array([1, 1, 1]), 2)  # three right rows leave
+    ledger.record_arrivals(L, np.array([2]))  # two left rows come at 3: six pairs may be missing
+    ledger.record_flush(R, 0, np.array([1]), 4)  # has met them
     assert (ledger.memory_pairs[L, 0], ledger.disk_pairs[0]) == (6, 0)
-    ledger.flushed(L, 0, np.array([3]), 5)  # takes along what was on disk when it came, not what is there now
+    ledger.record_flush(L, 0, np.array([3]), 5)  # takes along what was on disk when it came, not what is there now
     assert (ledger.memory_pairs[L, 0], ledger.disk_pairs[0]) == (3, 3)
     ledger.met_disk(L, 0, 6)
-    ledger.flushed(L, 0, np.array([3]), 7)  # the task has found its pairs
+    ledger.record_flush(L, 0, np.array([3]), 7)  # the task has found its pairs
     assert (ledger.memory_pairs[L, 0], ledger.disk_pairs[0]) == (0, 3)
     ledger.met_on_disk(0)
     assert ledger.disk_pairs[0] == 0
@@ -58,9 +58,9 @@ def test_what_may_be_missing_moves_with_the_rows() -> None:
 
 def test_it_goes_on_from_its_state() -> None:
     ledger, again = ReportedPairs(1), ReportedPairs(1)
-    ledger.flushed(R, 0, np.array([1]), 2)
+    ledger.record_flush(R, 0, np.array([1]), 2)
     ledger.met_disk(L, 0, 10)
     again.restore(ledger.to_json())
     assert reported(again, (8, 12), (3, 5))
-    again.arrived(L, np.array([1]))
+    again.record_arrivals(L, np.array([1]))
     assert again.memory_pairs[L, 0] == 1

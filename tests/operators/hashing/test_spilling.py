@@ -156,8 +156,8 @@ class Watched(BlockStore):
 
     most = 0
 
-    def _written(self, name: str, pages: int) -> None:
-        super()._written(name, pages)
+    def _record_block(self, name: str, pages: int) -> None:
+        super()._record_block(name, pages)
         self.most = max(self.most, pa.total_allocated_bytes())
 
 
@@ -197,7 +197,7 @@ def test_rows_that_have_met_everything_are_dropped() -> None:
         ({"partitions": 0}, "partitions must be at least 1; got 0"),
         ({"fan_in": 1}, "fan_in must be at least 2; got 1"),
         ({"tasks": "mm"}, "tasks must name md, dd or both"),
-        ({"n_flush": 2}, "must lie between 0 and 1"),
+        ({"n_flush": 2}, "must be between 0 and 1"),
     ],
 )
 def test_wrong_parameters_are_named(parameters: dict[str, Any], message: str) -> None:

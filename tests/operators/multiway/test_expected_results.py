@@ -7,7 +7,7 @@ import pytest
 from dovetail.condition.graph import parse_graph
 from dovetail.matching.links import Coded
 from dovetail.operators.multiway.expansion import FEWEST_PROBES, Hop, Paths, Selectivities
-from dovetail.operators.multiway.expected_results import FULL, Arrivals, KeyCounts
+from dovetail.operators.multiway.expected_results import FULL, ArrivalSketch, KeyCounts
 from dovetail.operators.multiway.residents import Batch
 
 SCHEMAS = {alias: pa.schema([("k", pa.int64()), ("x", pa.int64())]) for alias in "abc"}
@@ -41,7 +41,7 @@ def test_the_sample_is_uniform() -> None:
     attributes = PATHS.attributes["a"]
     early = 0
     for seed in range(40):
-        arrivals = Arrivals(attributes, 4 * 8 * 50, np.random.default_rng(seed))
+        arrivals = ArrivalSketch(attributes, 4 * 8 * 50, np.random.default_rng(seed))
         for start in range(0, 1000, 40):
             codes = np.arange(start, start + 40)
             rows = pa.record_batch([pa.array(codes), pa.array(codes)], SCHEMAS["a"].names)
@@ -65,14 +65,14 @@ def test_selectivities_outlast_a_flush() -> None:
 
     probe(hops[first], 50)
     probe(hops[second], 5)
-    assert found.of(first, sizes) == 0.5
-    assert found.of(second, sizes) == 0.05
-    found.flushed(sizes)
-    assert found.of(first, sizes) > found.of(second, sizes)
+    assert found.selectivity_of(first, sizes) == 0.5
+    assert found.selectivity_of(second, sizes) == 0.05
+    found.reset_counts(sizes)
+    assert found.selectivity_of(first, sizes) > found.selectivity_of(second, sizes)
     found.tally(hops[first], 1, 10, 0)
-    assert found.of(first, sizes) == 0.5
+    assert found.selectivity_of(first, sizes) == 0.5
     probe(hops[first], 1)
-    assert found.of(first, sizes) == 0.01
+    assert found.selectivity_of(first, sizes) == 0.01
     per_candidate = Selectivities(PATHS.links, "candidate")
     per_candidate.tally(hops[first], FEWEST_PROBES, 10, 32)
-    assert per_candidate.of(first, sizes) == 0.1
+    assert per_candidate.selectivity_of(first, sizes) == 0.1

@@ -42,7 +42,7 @@ class ReportedPairs:
 
     def _wrap(self) -> None:
         policy, state, selectivities = self.policy, self.miner._state, self.miner._selectivities
-        found, flush, tally = policy.found, policy.flush, selectivities.tally
+        found, flush, tally = policy.on_results, policy.flush, selectivities.tally
         evict = state.evict
 
         def seen_found(rows: Any, tables: Any) -> None:
@@ -66,7 +66,7 @@ class ReportedPairs:
             self.matches[hop.link] += matches
             tally(hop, probes, candidates, matches)
 
-        policy.found, policy.flush, state.evict = seen_found, seen_flush, seen_evict
+        policy.on_results, policy.flush, state.evict = seen_found, seen_flush, seen_evict
         selectivities.tally = seen_tally
 
     def check(self) -> None:
@@ -79,11 +79,11 @@ class ReportedPairs:
                 assert sorted(rows.tolist()) == list(range(len(residents)))
                 assert (codes[rows] == keys).all()
                 regions = self.policy.regions[attribute]
-                assert regions.tups.tolist() == np.bincount(regions.of(codes), minlength=3).tolist()
+                assert regions.tups.tolist() == np.bincount(regions.region_of(codes), minlength=3).tolist()
                 if regions.bounds is not None:
                     assert regions.bounds[0] <= regions.bounds[1]
                     since = np.array(self.found[attribute], np.int64)
-                    assert regions.joins.tolist() == np.bincount(regions.of(since), minlength=3).tolist()
+                    assert regions.joins.tolist() == np.bincount(regions.region_of(since), minlength=3).tolist()
         for link in state.paths.links:
             assert self.miner._selectivities.matches[link] == self.matches[link]
 

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from dovetail.operators.multiway.spilled_blocks import BlockOdometer, Cell, Turn
+from dovetail.operators.multiway.spilled_blocks import BlockOdometer, Cell, OdometerStep
 
 
 def combinations(cell: Cell) -> set[tuple[int, ...]]:
@@ -21,10 +21,10 @@ def test_every_combination_of_blocks_is_joined_once(seed: int) -> None:
     blocks = [rng.choice([0, 1, 2]) for _ in range(inputs)]
     box, done = BlockOdometer(), set[tuple[int, ...]]()
 
-    def turn(outer: int) -> Turn:
+    def turn(outer: int) -> OdometerStep:
         order = [i for i in range(inputs) if i != outer]
         rng.shuffle(order)
-        return Turn(tuple(order), tuple(rng.choice([1, 2, 3]) for _ in range(inputs)))
+        return OdometerStep(tuple(order), tuple(rng.choice([1, 2, 3]) for _ in range(inputs)))
 
     def go(steps: int) -> bool:
         nonlocal box
@@ -57,7 +57,7 @@ def test_what_surely_finds_nothing_is_left_out() -> None:
     blocks = [1, 3, 4]
     box = BlockOdometer()
     seen = []
-    while (cell := box.advance(blocks, lambda outer: Turn((1, 2), (1, 1, 1)))) is not None:
+    while (cell := box.advance(blocks, lambda outer: OdometerStep((1, 2), (1, 1, 1)))) is not None:
         seen.append(tuple(r.start for r in cell.blocks))
         if cell.blocks[1].start == 1:
             box.skip(cell, 1)  # the second input found nothing

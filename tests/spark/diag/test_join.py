@@ -267,5 +267,5 @@ def test_files_that_change_after_planning_are_noticed(spark: SparkSession, place
     inputs = written(spark, place / "before", orders), written(spark, place / "after", items)
     joined = dovetail.join(*inputs, ON, algorithm="diag")
     pq.write_table(orders.slice(0, 10), place / "before" / "part-0.parquet")
-    with pytest.raises(Exception, match="is not what it was when the join was planned"):
+    with pytest.raises(Exception, match="has changed since the join was planned"):
         joined.collect()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
+import json
+import signal
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,9 @@ import pandas as pd
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
+from tests.patience import wait_until
+from tests.spark.early.waves_job import CELLS, ON
+from tests.spark.streaming.killing import Job
 
 import dovetail
 from dovetail.errors import DovetailError, InputError, PlanError
@@ -21,11 +25,12 @@ from dovetail.spark.early.blocks import by_visits
 from dovetail.spark.early.first_results import is_repeated
 from dovetail.spark.early.stop_rule import Until
 
-ON = "l.x < r.x AND l.y > r.y"
+WAVES_JOB = Path(__file__).with_name("waves_job.py")
 
 
 @pytest.fixture(scope="module")
-def frames(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[DataFrame, DataFrame]:
+def place(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tables in files."""
     place = tmp_path_factory.mktemp("tables")
     rng = np.random.default_rng(0)
     for name, rows in (("l", 3000), ("r", 2000)):
@@ -35,6 +40,11 @@ def frames(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tup
         )
         table.loc[::50, "x"] = None
         spark.createDataFrame(table).repartition(3).write.parquet(str(place / name))
+    return place
+
+
+@pytest.fixture(scope="module")
+def frames(spark: SparkSession, place: Path) -> tuple[DataFrame, DataFrame]:
     return spark.read.parquet(str(place / "l")), spark.read.parquet(str(place / "r"))
 
 
@@ -98,16 +108,37 @@ def test_stopped_and_gone_on_with(frames: tuple[DataFrame, DataFrame], tmp_path:
 
 
 @pytest.mark.spark
-def test_killed_and_gone_on_with(frames: tuple[DataFrame, DataFrame], tmp_path: Path) -> None:
-    """What a kill leaves on disk while a step is looked at: all steps before it are noted, and their files gone."""
-    work, left = tmp_path / "work", tmp_path / "left"
-    seen = []
-    for step in dovetail.progressive(*frames, ON, cells=30, work_dir=str(work)):
-        seen.append(step)
-        if len(seen) == 5:
-            shutil.copytree(work, left)
-    rest = list(dovetail.progressive(*frames, ON, cells=30, work_dir=str(left)))
-    assert pairs([*seen[:4], *rest]) == expected(frames, ON)
+def test_killed_and_gone_on_with(place: Path, frames: tuple[DataFrame, DataFrame]) -> None:
+    """kill -9 while a wave writes results of which there is no note yet: they are found again, and only they."""
+    work, job = place / "work", Job(place, WAVES_JOB)
+    while True:
+        with job.started("local[2]") as process:
+            wait_until(lambda: process.poll() is not None or (steps_taken(place) and unnoted(work)), "a wave at work")
+            assert process.poll() is None, f"it ended by itself:\n{(place / 'job.log').read_text()[-3000:]}"
+            job.end()
+            assert process.wait() == -signal.SIGKILL
+        if unnoted(work):  # else the wave was over before it was killed; then the job goes on from there
+            break
+    first = Counter(pair for pairs in steps_taken(place) for pair in pairs)
+    rest = pairs(list(dovetail.progressive(*frames, ON, cells=CELLS, work_dir=str(work))))
+    truth = expected(frames, ON)
+    assert 0 < first.total() < truth.total()
+    assert first + rest == truth
+
+
+def steps_taken(place: Path) -> list[list[tuple[int, int]]]:
+    """The pairs of each step that the job has taken."""
+    return [[(i, j) for i, j in json.loads(file.read_text())] for file in sorted(place.glob("taken/*.json"))]
+
+
+def unnoted(work: Path) -> set[str]:
+    """Files of results that the log does not have; none before the first wave is in it."""
+    results = {file.name for file in work.glob("results-*.arrow")}
+    if not (work / "done.json").exists():
+        return set()
+    log = json.loads((work / "done.json").read_text())
+    noted = {given["block"]["name"] for given in (*log["found"], *log["done"]) if given["block"]}
+    return results - noted if log["done"] else set()
 
 
 @pytest.mark.spark

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import dovetail
 from dovetail.errors import InputError
-from dovetail.spark.exchange.sink import _commit, _written
+from dovetail.spark.exchange.sink import _commit, _write_part
 
 pytestmark = pytest.mark.spark
 
@@ -95,7 +95,7 @@ def test_only_files_of_the_manifest_are_committed(spark: SparkSession, tmp_path:
     stage.mkdir()
     batches = [pa.RecordBatch.from_pydict({"id": list(range(10))})]
     schema = spark.range(1).schema
-    attempts = [next(_written(stage, 0, batches, schema)) for _ in range(2)]
+    attempts = [next(_write_part(stage, 0, batches, schema)) for _ in range(2)]
     _commit(tmp_path / "out", stage, attempts[1].column("file").to_pylist(), "error")
     assert spark.read.parquet(str(tmp_path / "out")).count() == 10
     assert len(list(stage.glob("*.parquet"))) == 1

@@ -174,7 +174,7 @@ REFUSED: dict[str, tuple[Callable[[Frames], tuple[DataFrame, DataFrame, Column]]
     "udf": (lambda f: (f.l, f.r, F.udf(lambda x: x, "int")(f.l.id) == f.r.id), "is a Python function (UDF)"),
     "aggregate": (lambda f: (f.l, f.r, F.sum(f.l.a) > f.r.a), "an aggregate function"),
     "window": (lambda f: (f.l, f.r, F.row_number().over(Window.orderBy(f.l.a)) > 1), "a window function"),
-    "random": (lambda f: (f.l, f.r, F.rand() > f.r.a), "gives another value each time"),
+    "random": (lambda f: (f.l, f.r, F.rand() > f.r.a), "non-deterministic function"),
     "star": (lambda f: (f.l, f.r, F.col("*")), "a star"),
     "sort order": (lambda f: (f.l, f.r, f.l.a.desc()), "a sort order"),
     "new field": (lambda f: (f.l, f.r, f.l.st.withField("z", F.lit(1)).f == 1), "Pass the condition as SQL text"),

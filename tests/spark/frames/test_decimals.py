@@ -9,17 +9,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 import dovetail
-from dovetail.spark.frames.decimals import unscaled
+from dovetail.spark.frames.decimals import unscaled_integers
 
 
 def test_whole_numbers_of_decimals() -> None:
     numbers = [Decimal("1.50"), None, Decimal("-0.01"), Decimal("9999999999999999.99"), Decimal("-9999999999999999.99")]
     column = pa.array(numbers, pa.decimal128(18, 2))
     wanted = [150, None, -1, 10**18 - 1, 1 - 10**18]
-    assert unscaled(column).to_pylist() == wanted
-    assert unscaled(column.slice(2)).to_pylist() == wanted[2:]
-    assert unscaled(column.slice(2, 1)).null_count == 0
-    assert unscaled(column.slice(5)).to_pylist() == []
+    assert unscaled_integers(column).to_pylist() == wanted
+    assert unscaled_integers(column.slice(2)).to_pylist() == wanted[2:]
+    assert unscaled_integers(column.slice(2, 1)).null_count == 0
+    assert unscaled_integers(column.slice(5)).to_pylist() == []
 
 
 @pytest.mark.spark

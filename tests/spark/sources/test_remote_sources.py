@@ -212,7 +212,7 @@ def test_a_server_that_stays_away_is_given_up_and_one_that_is_back_goes_on(
     target, line.target = line.target, 1
     query = started(stream, tmp_path, batches)
     with pytest.raises(
-        StreamingQueryException, match=r"broke after 0 rows: .* no batch after 3 tries\. Start the query again"
+        StreamingQueryException, match=r"failed after 0 rows: .* no batch after 3 tries\. Restart the query"
     ):
         query.awaitTermination()
     line.target = target

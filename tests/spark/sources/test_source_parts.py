@@ -46,7 +46,7 @@ def read_all(rows: PrefetchBuffer, most_rows: int | None) -> list[tuple[Offset, 
     steps, reached = [], Offset()
     while not reached.ended:
         before, reached = reached, rows.latest(reached, most_rows, wait_s=PATIENCE_S)
-        steps.append((reached, numbers(rows.between(before, reached))))
+        steps.append((reached, numbers(rows.rows_between(before, reached))))
     return steps
 
 
@@ -74,11 +74,11 @@ def test_what_was_asked_for_can_be_had_again_until_spark_goes_on() -> None:
     assert gate.reached.wait(PATIENCE_S)
     first = rows.latest(Offset(), 14, 0.0)
     assert rows.latest(Offset(), 14, 0.0) == first
-    assert numbers(rows.between(Offset(), first)) == list(range(14))
+    assert numbers(rows.rows_between(Offset(), first)) == list(range(14))
     second = rows.latest(first, 14, 0.0)
-    assert rows.between(Offset(), first) is None  # has to be read again
-    assert rows.between(Offset(), second) is None  # not half of it
-    assert numbers(rows.between(first, second)) == list(range(14, 28))
+    assert rows.rows_between(Offset(), first) is None  # has to be read again
+    assert rows.rows_between(Offset(), second) is None  # not half of it
+    assert numbers(rows.rows_between(first, second)) == list(range(14, 28))
     gate.opened.set()
     rows.close()
 
@@ -100,7 +100,7 @@ def test_what_came_before_a_break_is_given_before_the_error() -> None:
     while reached.rows < 14:
         reached = rows.latest(reached, None, wait_s=PATIENCE_S)
         assert not reached.ended
-    with pytest.raises(SourceError, match="broke after 14 rows: the line is dead"):
+    with pytest.raises(SourceError, match="failed after 14 rows: the line is dead"):
         rows.latest(reached, None, wait_s=PATIENCE_S)
 
 
@@ -190,7 +190,7 @@ def test_rows_that_have_changed_are_not_taken_for_the_same(location: str) -> Non
     made = FlightFormat({"location": location, "dataset": "t"})
     reader = made.streamReader(made.schema())
     (part,) = reader.partitions(Offset(10, 10).to_json(), Offset(40, 30).to_json())
-    with pytest.raises(SourceError, match="has other rows than before: 20 instead of 30 between 10 and 30"):
+    with pytest.raises(SourceError, match="has changed its rows: 20 instead of 30 between 10 and 30"):
         list(reader.read(part))
 
 

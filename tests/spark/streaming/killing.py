@@ -1,4 +1,4 @@
-"""A streaming join in processes of its own, which can be killed for real and started again."""
+"""A join on Spark in processes of its own, which can be killed for real and started again."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def any_batch(batch: Batch) -> bool:
 
 
 class Job:
-    """A streaming query in processes of its own, all of which carry a mark."""
+    """A join in processes of its own, all of which carry a mark."""
 
-    def __init__(self, place: Path) -> None:
-        self.place, self.mark = place, uuid.uuid4().hex
+    def __init__(self, place: Path, script: Path = JOB) -> None:
+        self.place, self.script, self.mark = place, script, uuid.uuid4().hex
         self.failed_tasks = 0
         self.peak_rss = 0  # bytes, of a worker
 
@@ -58,7 +58,7 @@ class Job:
 
     @contextmanager
     def started(self, master: str) -> Iterator[subprocess.Popen[str]]:
-        command = [sys.executable, str(JOB), str(self.place), master]
+        command = [sys.executable, str(self.script), str(self.place), master]
         environment = {**os.environ, "DOVETAIL_MARK": self.mark}
         with open(self.place / "job.log", "a") as log:
             job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)

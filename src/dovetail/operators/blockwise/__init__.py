@@ -1,1 +1,1 @@
-"""Rows by the order of their keys: in memory by region, on disk in sorted blocks that meet each other."""
+"""Rows in key order: in memory by region, on disk in sorted blocks that are joined with each other."""

@@ -1,11 +1,11 @@
-"""The work on blocks that two operators share: rows that left memory, joined block against block, a step at a time.
+"""The block join that two operators share: spilled rows, joined block against block, one step at a time.
 
     spill(side, …)     a block more on that side
-    run(most_outer)    steps of the schedule: outer blocks x one inner block, results in pieces
+    run(most_outer)    steps of the schedule: outer blocks x one inner block, results in chunks
 
-A step is open until its last piece is out. Dropping the generator leaves it open, and the next `run` goes on with the
-piece that follows; `let_go` also gives up what is loaded, so that the step is loaded again when it goes on. Steps that
-can give nothing are done without loading: zones that do not match, or rows that have all met in memory.
+A step is open until its last chunk is emitted. Dropping the generator keeps it open, and the next `run` resumes with
+the following chunk; `let_go` also releases the loaded blocks, so that the step is loaded again when it resumes. Steps
+without results are skipped without loading: zone maps that do not match, or rows that were all joined in memory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dovetail.storage.residence import met_in_memory
 from dovetail.storage.row_store import RowStore
 
 
-class Step(NamedTuple):
+class BlockStep(NamedTuple):
     """Join these outer blocks with that inner block. Numbers count from 0."""
 
     outer: Side
@@ -36,7 +36,7 @@ class Step(NamedTuple):
         return [self.outer, self.outer_blocks.start, self.outer_blocks.stop, self.inner_block]
 
     @classmethod
-    def from_json(cls, fields: list[int]) -> Step:
+    def from_json(cls, fields: list[int]) -> BlockStep:
         outer, start, stop, inner = fields
         return cls(Side(outer), range(start, stop), inner)
 
@@ -51,27 +51,29 @@ class BlockSchedule:
     next_inner: int = 0
     batch_size: int = 0
 
-    def advance(self, blocks: Callable[[Side], int], most_outer: int) -> Step | None:
+    def advance(self, blocks: Callable[[Side], int], most_outer: int) -> BlockStep | None:
         """The next step, recorded as done; None when every pair of blocks that exist now is done."""
         if self.outer is None:
             self.outer = Side.LEFT if blocks(Side.LEFT) < blocks(Side.RIGHT) else Side.RIGHT
             self._set(self.outer.other, blocks(self.outer.other))
         while True:
             outer = self.outer
-            if self._joined(outer) == blocks(outer):
-                if self._joined(outer.other) == blocks(outer.other):
+            if self._joined_blocks(outer) == blocks(outer):
+                if self._joined_blocks(outer.other) == blocks(outer.other):
                     return None
                 self.outer = outer = outer.other
                 self.next_inner = 0
             if self.next_inner == 0:
-                self.batch_size = min(most_outer, blocks(outer) - self._joined(outer))
-            if self._joined(outer.other) > 0:
+                self.batch_size = min(most_outer, blocks(outer) - self._joined_blocks(outer))
+            if self._joined_blocks(outer.other) > 0:
                 break
-            self._set(outer, self._joined(outer) + self.batch_size)  # nothing to meet yet: an empty rectangle grows
-        first = self._joined(outer)
-        step = Step(outer, range(first, first + self.batch_size), self.next_inner)
+            self._set(
+                outer, self._joined_blocks(outer) + self.batch_size
+            )  # no blocks to join yet: an empty rectangle grows
+        first = self._joined_blocks(outer)
+        step = BlockStep(outer, range(first, first + self.batch_size), self.next_inner)
         self.next_inner += 1
-        if self.next_inner == self._joined(outer.other):
+        if self.next_inner == self._joined_blocks(outer.other):
             self._set(outer, first + self.batch_size)
             self.next_inner = 0
         return step
@@ -90,7 +92,7 @@ class BlockSchedule:
         left, right = fields["joined"]
         return cls(outer, left, right, fields["next_inner"], fields["batch_size"])
 
-    def _joined(self, side: Side) -> int:
+    def _joined_blocks(self, side: Side) -> int:
         return self.joined_left if side is Side.LEFT else self.joined_right
 
     def _set(self, side: Side, joined: int) -> None:
@@ -105,12 +107,12 @@ Flags = NDArray[np.bool_]
 
 ARRIVED = "__arrived"  # the last column of a spilled block: the tick of each row's arrival
 LOADED = "loaded blocks"
-MOST_SKIPPED = 64  # steps in a row, before control is given back
+MOST_SKIPPED = 64  # steps in a row before a yield
 
 
 @dataclass(slots=True)
 class Spilled:
-    """A block on disk: the ticks at which its first and its last row came, and at which all of them left."""
+    """A block on disk: the ticks at which its first and its last row arrived, and at which all of them were evicted."""
 
     block: Block
     came: tuple[int, int]
@@ -127,20 +129,21 @@ class Spilled:
 
 
 class Loaded(NamedTuple):
-    """Spilled rows in memory: as the operator wants them, when each came and left, and the number of its block."""
+    """Loaded rows of spilled blocks: as the operator prepares them, with the ticks of arrival and eviction and the
+    block number."""
 
     rows: Any
     arrived: Words
     left: Words
     numbers: Words
-    stays: list[tuple[int, int, int]]  # (number of a block, when it came again, when it left again)
+    stays: list[tuple[int, int, int]]  # (block number, tick of reload, tick of the eviction after it)
 
 
-class Joining(Protocol):
-    """How an operator joins blocks. What `prepare` gives is for the other calls only."""
+class BlockJoiner(Protocol):
+    """How an operator joins blocks. The result of `prepare` is opaque to the block join."""
 
     extra_row_bytes: int
-    """What a prepared row takes up besides its block."""
+    """The size of a prepared row beyond its block."""
 
     def prepare(self, side: Side, whole: pa.RecordBatch) -> Any:
         """Make spilled rows ready. Their last column is ARRIVED."""
@@ -159,7 +162,7 @@ class Joining(Protocol):
 
 class BlockWork:
     def __init__(
-        self, joining: Joining, store: BlockStore, budget: Budget, schemas: tuple[pa.Schema, pa.Schema]
+        self, joining: BlockJoiner, store: BlockStore, budget: Budget, schemas: tuple[pa.Schema, pa.Schema]
     ) -> None:
         self.spilled: tuple[list[Spilled], list[Spilled]] = ([], [])
         self.rectangle = BlockSchedule()
@@ -167,7 +170,7 @@ class BlockWork:
         self._store = store
         self._budget = budget
         self._schemas = schemas
-        self._step: Step | None = None  # the open step, how many of its pieces are out,
+        self._step: BlockStep | None = None  # the open step, how many of its pieces are out,
         self._yielded = 0
         self._pieces: Iterator[Matches] | None = None  # and those still to come, if it is loaded
         self._outer: tuple[tuple[Side, range], Loaded] | None = None
@@ -175,13 +178,13 @@ class BlockWork:
     def spill(
         self, side: Side, batch: pa.RecordBatch, arrived: Words, left: int, zone: tuple[int, int] | None = None
     ) -> None:
-        """Write rows that leave memory as one block."""
+        """Write evicted rows as one block."""
         block = self._store.write(batch.append_column(ARRIVED, pa.array(arrived, pa.int64())), side.alias, zone)
         came = (int(arrived.min()), int(arrived.max()))
         self.spilled[side].append(Spilled(block, came, left, []))
 
     def run(self, most_outer: int, room: Callable[[int, int], Iterator[None]] | None = None) -> Iterator[Matches]:
-        """All that is left to do, piece by piece. `room` makes room for so many rows and bytes, a unit per yield."""
+        """All pending work, in chunks. `room` evicts until a number of rows and bytes fit, one unit per yield."""
         skipped = 0
         while (step := self._step or self._advance(most_outer)) is not None:
             if self._gives_nothing(step):
@@ -203,7 +206,7 @@ class BlockWork:
         self.let_go()
 
     def let_go(self) -> None:
-        """Give up what is loaded; an open step stays open."""
+        """Release the loaded blocks; an open step stays open."""
         self._pieces = self._outer = None
         self._budget.release(LOADED)
 
@@ -217,7 +220,7 @@ class BlockWork:
 
     def from_json(self, fields: dict[str, Any]) -> None:
         self.rectangle = BlockSchedule.from_json(fields["rectangle"])
-        self._step = None if fields["step"] is None else Step.from_json(fields["step"])
+        self._step = None if fields["step"] is None else BlockStep.from_json(fields["step"])
         self._yielded = fields["yielded"]
         for mine, stored in zip(self.spilled, fields["spilled"], strict=True):
             mine.extend(Spilled.from_json(each) for each in stored)
@@ -251,30 +254,30 @@ class BlockWork:
             rows.append(self._store.read(block))
         return rows.view()
 
-    def _advance(self, most_outer: int) -> Step | None:
+    def _advance(self, most_outer: int) -> BlockStep | None:
         """Open the next step, if there is one."""
         self._step = self.rectangle.advance(lambda side: len(self.spilled[side]), most_outer)
         self._yielded = 0
         self._pieces = None
         return self._step
 
-    def _run(self, step: Step) -> Iterator[Matches]:
+    def _run(self, step: BlockStep) -> Iterator[Matches]:
         """The results of a step, from the first piece that is not out yet."""
         self._budget.hold(LOADED, *self._size(step))
         outer = self._outer_rows(step)
         inner = self.load(step.outer.other, range(step.inner_block, step.inner_block + 1))
         batches = [self._joining.batch_of(loaded.rows) for loaded in (outer, inner)]
         for mine, theirs in self._joining.candidates(step.outer, outer.rows, inner.rows, self._yielded):
-            new = ~_met(outer, mine, inner, theirs)
+            new = ~_joined_in_memory(outer, mine, inner, theirs)
             if not new.all():
                 mine, theirs = mine[new], theirs[new]
             good = self._joining.check(step.outer, outer.rows, mine, inner.rows, theirs)
             if good is not None:
                 mine, theirs = mine[good], theirs[good]
             yield Matches.oriented(step.outer, batches[0], mine, batches[1], theirs)
-        yield self._none()  # every step gives control back once at least
+        yield self._none()  # every step yields at least once
 
-    def _outer_rows(self, step: Step) -> Loaded:
+    def _outer_rows(self, step: BlockStep) -> Loaded:
         """The outer blocks of a step; they stay loaded while inner blocks pass by."""
         wanted = (step.outer, step.outer_blocks)
         if self._outer is None or self._outer[0] != wanted:
@@ -282,7 +285,7 @@ class BlockWork:
             self._outer = (wanted, self.load(*wanted))
         return self._outer[1]
 
-    def _gives_nothing(self, step: Step) -> bool:
+    def _gives_nothing(self, step: BlockStep) -> bool:
         inner = self.spilled[step.outer.other][step.inner_block]
         for number in step.outer_blocks:
             outer = self.spilled[step.outer][number]
@@ -291,7 +294,7 @@ class BlockWork:
                 return False
         return True
 
-    def _size(self, step: Step) -> tuple[int, int]:
+    def _size(self, step: BlockStep) -> tuple[int, int]:
         """The rows and bytes that are loaded during a step."""
         blocks = [self.spilled[step.outer][i].block for i in step.outer_blocks]
         blocks.append(self.spilled[step.outer.other][step.inner_block].block)
@@ -302,8 +305,9 @@ class BlockWork:
         return Matches.none(self._schemas)
 
 
-def _met(mine: Loaded, my_rows: Rows, theirs: Loaded, their_rows: Rows) -> Flags:
-    """Which candidates met in memory: in the first stay of both, or when one came while the other was there again."""
+def _joined_in_memory(mine: Loaded, my_rows: Rows, theirs: Loaded, their_rows: Rows) -> Flags:
+    """Which candidates were joined in memory: during the first residence of both, or when one arrived while the other
+    was reloaded."""
     my_arrival, their_arrival = mine.arrived[my_rows], theirs.arrived[their_rows]
     met = met_in_memory(my_arrival, mine.left[my_rows], their_arrival, theirs.left[their_rows])
     for number, came, left in mine.stays:

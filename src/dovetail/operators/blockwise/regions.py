@@ -1,11 +1,11 @@
-"""Which rows of a side leave memory: the least useful region of the key's values, a block at a time.
+"""Which rows of a side are evicted: the least useful region of the key's values, a block at a time.
 
     codes      | lower |           middle             | upper |
                smallest first     clock by marks      largest first
 
-Each region counts its rows and the results that they took part in since the side's last flush. The region with the
+Each region counts its rows and their results since the side's last flush. The region with the
 fewest results per row is the victim. The edges hold about a block each; all else is in the middle, where a clock hand
-goes round in key order: a marked row is spared and loses its mark, an unmarked one leaves.
+moves in key order: a marked row is spared and loses its mark, an unmarked one is evicted.
 
 DINER (TKDE 2010), section 3.3, Algorithms 2 and 3. A region is a half-open range of codes, so that no value has to
 exist between two of them: lower is below bounds[0], upper begins at bounds[-1]. More middle regions than one are an
@@ -38,7 +38,7 @@ class Policy:
 
     regions: int = 3
     middle: Literal["clock", "random"] = "clock"
-    ties: Literal["edges", "middle"] = "edges"  # who goes first among regions of equal benefit
+    ties: Literal["edges", "middle"] = "edges"  # which region is evicted first among equal benefits
     counted: bool = False  # marks count results instead of being one bit
     seed: int = 0
 
@@ -51,7 +51,7 @@ class Policy:
 
 
 class Victims(NamedTuple):
-    """Places of the rows that leave, and of those that lose a mark."""
+    """Positions of the evicted rows, and of those that lose their mark."""
 
     rows: Rows
     spared: Rows
@@ -69,7 +69,7 @@ class Regions:
         self.flushed_from = np.zeros(policy.regions, np.int64)  # blocks whose first victim was each region
         self._hand: tuple[int, int] | None = None  # the code and the arrival of the row that is next
 
-    def of(self, codes: Words) -> Rows:
+    def region_of(self, codes: Words) -> Rows:
         """The region of each code."""
         if self.bounds is None:
             return np.full(len(codes), min(1, self.policy.regions - 2))
@@ -79,19 +79,19 @@ class Regions:
         return regions
 
     def credit(self, codes: Words, results: NDArray[Any] | None = None) -> None:
-        """Rows with these codes took part in one result each, or in so many."""
+        """Credit rows with these codes with one result each, or with the given numbers."""
         if self.bounds is None:
-            return  # the first flush asks nobody
-        self.joins += np.bincount(self.of(codes), results, self.policy.regions).astype(np.int64)
+            return  # the first flush ignores benefits
+        self.joins += np.bincount(self.region_of(codes), results, self.policy.regions).astype(np.int64)
 
     def add(self, codes: Words) -> None:
         """Rows with these codes are now in memory."""
-        self.tups += np.bincount(self.of(codes), minlength=self.policy.regions)
+        self.tups += np.bincount(self.region_of(codes), minlength=self.policy.regions)
 
     def choose(self, codes: Words, marks: Marks, arrivals: Words, need: int) -> Victims:
-        """Algorithm 2, l. 1-16: which `need` rows leave, or all of them if there are fewer."""
+        """Algorithm 2, l. 1-16: which `need` rows are evicted, or all of them if there are fewer."""
         left = np.ones(len(codes), np.bool_)
-        region_of = self.of(codes)
+        region_of = self.region_of(codes)
         touched: set[int] = set()
         spared: list[Rows] = []
         order = [region for *_, region in sorted(self.benefits())]
@@ -108,7 +108,7 @@ class Regions:
         return Victims(np.flatnonzero(~left), np.concatenate([np.empty(0, np.int64), *spared]))
 
     def benefits(self) -> list[tuple[float, int, int]]:
-        """Of regions with rows: results per row, who goes first among equals (upper, lower, middle), the region."""
+        """Of regions with rows: results per row, rank among equals (upper, lower, middle), the region."""
         last = self.policy.regions - 1
         rank = {last: 0, 0: 1} if self.policy.ties == "edges" else {last: last + 1, 0: last + 2}
         return [(self.joins[r] / self.tups[r], rank.get(r, r + 1), r) for r in np.flatnonzero(self.tups).tolist()]
@@ -123,7 +123,7 @@ class Regions:
 
     def recount(self, codes: Words) -> None:
         """Count the rows anew: they are all that is in memory."""
-        self.tups = np.bincount(self.of(codes), minlength=self.policy.regions)
+        self.tups = np.bincount(self.region_of(codes), minlength=self.policy.regions)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -145,7 +145,7 @@ class Regions:
         return regions
 
     def _middle(self, codes: Words, marks: Marks, arrivals: Words, inside: Rows, need: int) -> Victims:
-        """The clock over the rows `inside`: who leaves, and who loses a mark."""
+        """The clock over the rows `inside`: which are evicted, and which lose their mark."""
         rng = np.random.default_rng([self.policy.seed, self.flushes])
         if self.policy.middle == "random":
             return Victims(rng.permutation(inside)[:need], inside[:0])
@@ -162,7 +162,7 @@ class Regions:
         if len(unmarked) >= need:
             stop = int(unmarked[need - 1]) + 1
             leaving, passed = unmarked[:need], np.flatnonzero(marks[ring[:stop]])
-        else:  # all marks are lost in the first round; the second one goes on with the fewest left
+        else:  # all marks are cleared in the first round; the second one finds enough rows
             passed = np.flatnonzero(marks[ring])
             again = passed[np.argsort(marks[ring[passed]], kind="stable")][: need - len(unmarked)]
             leaving = np.concatenate([unmarked, again])

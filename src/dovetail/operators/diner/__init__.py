@@ -1,1 +1,1 @@
-"""DINER: what stays in memory is what gives results; what was evicted is joined block by block."""
+"""DINER: keeps the rows that produce results in memory; evicted rows are joined block by block."""

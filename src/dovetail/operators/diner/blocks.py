@@ -36,7 +36,7 @@ class Reloaded:
         self._came = 0
 
     def load(self, side: Side, rows: OrderedSide, room: int, budget: Budget) -> None:
-        """Fill `room` with blocks, those that left last first: they were worth keeping for longest."""
+        """Fill `room` with blocks, the most recently evicted first: they were worth keeping for longest."""
         self._side, self._numbers, self._came = side, [], self._clock.tick()
         self.rows = rows
         for number in reversed(range(len(self._work.spilled[side]))):
@@ -76,7 +76,7 @@ class SortedRows(NamedTuple):
 
 
 class SortedBlocks:
-    """Joins blocks as `BlockWork` wants it."""
+    """Joins blocks for `BlockWork`."""
 
     extra_row_bytes = 32
 

@@ -1,23 +1,23 @@
-"""DINER: adaptive join that keeps in memory the values that give results, and works on disk while sources stall.
+"""DINER: adaptive join that keeps in memory the values that produce results, and joins spilled rows during stalls.
 
     arriving   batch --> probe the other side's residents --> results, credited to regions of values and to rows
-                     \\-> when full, a block of the least useful region leaves (ordered/regions.py); then keep the batch
-    reactive   residents make room; blocks x blocks, one inner block per step, re-entrant (blockwise/block_join.py)
-    cleanup    all residents leave, then blocks x blocks with all memory
+                     \\-> when full, evict a block of the least useful region (regions.py); then keep the batch
+    reactive   evict residents; blocks x blocks, one inner block per step, re-entrant (blockwise/block_join.py)
+    cleanup    evict all residents, then blocks x blocks with all memory
 
-Guarantee: every matching pair exactly once. Pairs whose rows met in memory are recognised by the residence rule
-(storage/residence.py). When rows arrive, at most one inner block is between them and their turn, whatever is on disk.
+Guarantee: every matching pair exactly once. Pairs whose rows were joined in memory are recognised by the residence rule
+(storage/residence.py). An arriving batch waits for at most one inner block of background work, however much is on disk.
 
 Bornea, Vassalos, Kotidis, Deligiannakis, Adaptive join operators for result rate optimization on streaming inputs,
 TKDE 2010, sections 3.1 to 3.5: Algorithms 1 to 4.
 
-Deviations: batches instead of tuples: a batch probes, then room is made for all of it, so that a flush falls between
-batches. Equal keys are found in a hash table and values are put in order when a block leaves; other predicates use
-sorted runs. The arriving phase lasts until both sides have ended (Alg. 1 prints one). Rows count in a region once they
-are kept. Results of ranges are credited to the region of each partner's own value. Ticks are those of a logical clock,
-taken when a batch probes. The loop of Alg. 4 tests for exhaustion first. Cleanup starts by flushing, without which
-residents would miss what left before they came. Inner blocks that cannot match are skipped. Once a side has ended and
-none of it was spilled, rows of the other side are not kept; `reload` is footnote 1.
+Deviations: batches instead of tuples: a batch probes, then rows are evicted for all of it, so that a flush falls
+between batches. Equal keys are found in a hash table and values are sorted when a block is spilled; other predicates
+use sorted runs. The arriving phase lasts until both sides have ended (Alg. 1 prints one). Rows count in a region once
+they are kept. Results of ranges are credited to the region of each partner's own value. Ticks are those of a logical
+clock, taken when a batch probes. The loop of Alg. 4 tests for exhaustion first. Cleanup starts by flushing, without
+which residents would miss rows that were evicted before they arrived. Inner blocks that cannot match are skipped. Once
+a side has ended and none of it was spilled, rows of the other side are not kept; `reload` is footnote 1.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from dovetail.storage.resident_snapshot import ResidentSnapshot
 from dovetail.storage.row_store import MOST_BYTES
 
 MOST_PAIRS = 1 << 18  # in one yield
-HOLES = 6  # one in so many bytes may be of rows that left: the more of them, the less often rows are packed
-OUTER_SHARE = 8  # one in so many blocks of the budget is loaded as an outer one, unless told otherwise
+HOLES = 6  # evicted rows may occupy 1 / this of the bytes before rows are packed
+OUTER_SHARE = 8  # by default, 1 / this of the budget's blocks are loaded as outer blocks
 
 Words = NDArray[np.int64]
 
@@ -129,7 +129,7 @@ class Diner:
         for theirs in others:
             yield from self._probe(side, batch, keyed, theirs, results)
         if self._ended[side.other] and not self._work.spilled[side.other]:
-            return  # it has met everything it ever could
+            return  # it has probed all possible partners
         self._regions[side].credit(keyed.codes, results)
         mine = self._sides[side]
         learned = self._learned
@@ -145,18 +145,18 @@ class Diner:
     def end(self, side: Side) -> None:
         self._ended[side] = True
         if not self._work.spilled[side]:
-            # No row of this side ever left, so the residents of the other have met them all.
+            # No row of this side was ever evicted, so the residents of the other have been joined with all of them.
             self._forget(side.other)
         elif self._reloaded is not None and not self._ended[side.other]:
             self._spill_all(side.other)  # footnote 1: nothing that arrives can match them
 
     def react(self) -> Iterator[Matches]:
-        """Algorithm 4. Once all has come, there is no better use for memory than blocks."""
+        """Algorithm 4. Once all rows have arrived, all memory is used for blocks."""
         outer_blocks = self._shares.outer_blocks_at_end if all(self._ended) else self._outer_blocks
         return self._work.run(outer_blocks, self._make_room)
 
     def clean_up(self) -> Iterator[Matches]:
-        """Section 3.5. Residents need to meet what the other side spilled, and nothing else."""
+        """Section 3.5. Residents have to be joined with the spilled rows of the other side only."""
         if self._reloaded is not None:
             self._reloaded.drop()
         needed = [bool(self._work.spilled[side.other]) for side in Side]
@@ -222,7 +222,7 @@ class Diner:
             if not len(positions):
                 continue
             self._counters.pairs_tested += len(positions)
-            for chosen, rows_of_part, their_rows in theirs.gathered(positions):
+            for chosen, rows_of_part, their_rows in theirs.gather(positions):
                 mine, places = probing[chosen], positions[chosen]
                 if self._keys.has_checks:
                     their_codes = theirs.codes[places]
@@ -253,20 +253,20 @@ class Diner:
         return self._budget.limit - (self._budget.limit - self._shares.residents) // loaded
 
     def _make_room(self, rows: int, nbytes: int) -> Iterator[None]:
-        """Flush until so many rows and bytes fit beside the residents; one block per yield."""
+        """Flush until the given rows and bytes fit in addition to the residents; one block per yield."""
         need = self._budget.measure(rows, nbytes)
-        if self._reloaded is not None and rows and self._used() + need > self._room:
+        if self._reloaded is not None and rows and self._used_units() + need > self._room:
             self._reloaded.drop()
-        while self._used() - self._wasted() + need > self._room - self._slack and self._flush():
+        while self._used_units() - self._wasted_bytes() + need > self._room - self._slack and self._flush():
             yield None
         for side in self._sides:
-            side.free(self._used() + need - self._room)
+            side.free(self._used_units() + need - self._room)
         self._hold()
 
-    def _used(self) -> int:
+    def _used_units(self) -> int:
         return self._budget.measure(*self._resident())
 
-    def _wasted(self) -> int:
+    def _wasted_bytes(self) -> int:
         return sum(side.wasted_bytes for side in self._sides) if self._slack else 0
 
     def _flush(self) -> bool:
@@ -313,7 +313,7 @@ class Diner:
             self._work.spill(side, self._sorted.block(batch, keyed), mine.arrived[rows], left, zone)
 
     def _spill_all(self, side: Side) -> None:
-        """All residents of a side leave, sorted by value, in as many blocks as it takes."""
+        """Spill all residents of a side, sorted by value, in as many blocks as necessary."""
         mine = self._sides[side]
         if not self._learned and mine.rows:
             self._learn()
@@ -365,12 +365,12 @@ class Diner:
     def _hold(self) -> None:
         self._budget.hold("residents", *self._resident())
 
-    # After the end of one side: its blocks come back (footnote 1).
+    # After the end of one side: its blocks are reloaded (footnote 1).
 
     def _reload(self, side: Side) -> None:
         assert self._reloaded is not None
         spare = 2 * self._shares.block  # for rows that still arrive
-        free = self._room - self._used() - spare
+        free = self._room - self._used_units() - spare
         if self._reloaded.rows is None and free > self._shares.block:
             self._reloaded.load(side, self._empty(side), free, self._budget)
             self._hold()

@@ -38,7 +38,7 @@ class Keyed(NamedTuple):
     hashes: Words | None
 
 
-class Reach(NamedTuple):
+class CodeReach(NamedTuple):
     """Between which codes the partners of each row are; None is unbounded."""
 
     low: Words | None
@@ -104,21 +104,23 @@ class OrderKeys:
         first, last = (texts[order[place].as_py()].as_py() for place in self._middle(len(texts)))
         self.learned = first[: next((i for i in range(len(first)) if first[i : i + 1] != last[i : i + 1]), len(first))]
 
-    def reach(self, side: Side, codes: Words) -> Reach:
+    def reach(self, side: Side, codes: Words) -> CodeReach:
         """Where the partners of rows of this side are."""
         match self.predicate:
             case Equal():
-                return Reach(codes, codes)
+                return CodeReach(codes, codes)
             case Less(_, operator):
                 forwards = operator if side is Side.LEFT else MIRRORED[operator]
                 closed = forwards in ("<=", ">=") or not is_fixed(self._type)
-                return Reach(codes, None, closed) if forwards in ("<", "<=") else Reach(None, codes, True, closed)
+                return (
+                    CodeReach(codes, None, closed) if forwards in ("<", "<=") else CodeReach(None, codes, True, closed)
+                )
         low, high = closed_bounds(self.predicate)
         if side is Side.LEFT:  # low <= l - r <= high: partners between l - high and l - low
             low, high = -high, -low
         if isinstance(low, int) and isinstance(high, int):
-            return _between(codes, low, high)
-        return Reach(*self._near(codes, float(low), float(high), 1.0))
+            return _saturating_range(codes, low, high)
+        return CodeReach(*self._float_range(codes, float(low), float(high), 1.0))
 
     def can_match(self, side: Side, mine: tuple[int, int], theirs: tuple[int, int]) -> bool:
         """Whether rows of this side with codes from mine[0] to mine[1] can have partners with codes in `theirs`."""
@@ -164,10 +166,10 @@ class OrderKeys:
             return None
         if side is Side.LEFT:
             low, high = -high, -low
-        least, most = self._near(mine, float(low), float(high), -1.0)
+        least, most = self._float_range(mine, float(low), float(high), -1.0)
         return (theirs < least) | (theirs > most)
 
-    def _near(self, codes: Words, low: float, high: float, widen: float) -> tuple[Words, Words]:
+    def _float_range(self, codes: Words, low: float, high: float, widen: float) -> tuple[Words, Words]:
         """The codes of doubles from x + low to x + high, a little more of them or a little less.
 
         The largest double stands in for infinity, which may meet its like, as NaN may; nothing is sure about them.
@@ -221,13 +223,13 @@ def _is_long_band(predicate: Any) -> bool:
     return isinstance(predicate, Band) and not is_fixed(type_of(predicate.left))
 
 
-def _between(codes: Words, low: int, high: int) -> Reach:
+def _saturating_range(codes: Words, low: int, high: int) -> CodeReach:
     """The codes from c + low to c + high, cut off at 64 bits; empty where all of them lie beyond."""
-    lows, highs = (_moved(codes, amount) for amount in (low, high))
+    lows, highs = (_add_saturating(codes, amount) for amount in (low, high))
     none = (codes > MOST - low) | (codes < LEAST - high)
-    return Reach(np.where(none, MOST, lows), np.where(none, LEAST, highs))
+    return CodeReach(np.where(none, MOST, lows), np.where(none, LEAST, highs))
 
 
-def _moved(codes: Words, amount: int) -> Words:
+def _add_saturating(codes: Words, amount: int) -> Words:
     moved = (codes.view(np.uint64) + np.uint64(amount % 2**64)).view(np.int64)
     return np.where(codes > MOST - amount, MOST, np.where(codes < LEAST - amount, LEAST, moved))

@@ -1,8 +1,8 @@
-"""The rows of one side that are in memory, of which some leave every now and then, by key.
+"""The resident rows of one side, of which some are evicted from time to time, by key.
 
     position      0   1   2   3   4   5   6  …       in the order of arrival
-    alive         x   x       x           x          rows that left are holes
-    code, arrived, marks, serial                     per position; a serial number is a row's for ever
+    alive         x   x       x           x          evicted rows are holes
+    code, arrived, marks, serial                     per position; a row's serial number never changes
     rows          [ part ][ part ][ part …           a part is packed by itself, those with most holes first
 
 Partners are found by hash where keys must be equal, else by the order of the codes. Positions stay the same when a part
@@ -35,7 +35,7 @@ Number = TypeVar("Number", np.int64, np.int32, np.bool_)
 PER_POSITION = 8 + 8 + 8 + 4 + 1  # bytes: code, arrived, serial, marks, alive
 PER_ENTRY = 24  # bytes of an index for a row; of an ordered one with room to mark it as deleted
 FEW = 64  # holes that are not worth anything
-WORTH_A_PART = 1024  # rows that are worth being handed on by themselves
+WORTH_A_PART = 1024  # rows that are worth a batch of their own
 
 
 @dataclass(slots=True)
@@ -154,7 +154,7 @@ class OrderedSide:
                 alive = self.alive[positions]
                 yield probing[alive], positions[alive]
 
-    def located(self, positions: Rows) -> Iterator[tuple[slice | Rows, pa.RecordBatch, Rows]]:
+    def locate(self, positions: Rows) -> Iterator[tuple[slice | Rows, pa.RecordBatch, Rows]]:
         """Where the rows are: (which of `positions`, rows of a part, their numbers in it)."""
         if len(self._parts) == 1:
             yield slice(None), self._parts[0].view(), self._parts[0].local(positions)
@@ -167,12 +167,12 @@ class OrderedSide:
         for part, chosen in zip(found.tolist(), np.split(order, starts[1:]), strict=True):
             yield chosen, self._parts[part].view(), self._parts[part].local(positions[chosen])
 
-    def gathered(self, positions: Rows) -> Iterator[tuple[slice | Rows, pa.RecordBatch, Rows]]:
-        """As `located`; but a few rows of many parts are copied together."""
+    def gather(self, positions: Rows) -> Iterator[tuple[slice | Rows, pa.RecordBatch, Rows]]:
+        """As `locate`, but a few rows of many parts are copied together."""
         if len(self._parts) < 2 or len(positions) >= WORTH_A_PART * len(self._parts):
-            yield from self.located(positions)
+            yield from self.locate(positions)
         elif len(positions):
-            order, rows = self._copied(positions)
+            order, rows = self._copy_rows(positions)
             yield order, rows, np.arange(len(order))
 
     def living(self) -> Rows:
@@ -196,12 +196,12 @@ class OrderedSide:
             return take_rows(self._parts[0].view(), self._parts[0].local(positions))
         if not len(positions):
             return self._none()
-        order, rows = self._copied(positions)
+        order, rows = self._copy_rows(positions)
         return take_rows(rows, invert(order))
 
-    def _copied(self, positions: Rows) -> tuple[Rows, pa.RecordBatch]:
+    def _copy_rows(self, positions: Rows) -> tuple[Rows, pa.RecordBatch]:
         """The rows at these positions, part by part, and in which order they now are."""
-        found = list(self.located(positions))
+        found = list(self.locate(positions))
         rows = pa.concat_batches([take_rows(batch, numbers) for _, batch, numbers in found])
         return np.concatenate([chosen for chosen, _, _ in found]), rows
 
@@ -265,7 +265,7 @@ class OrderedSide:
         self.positions += count
 
     def code_again(self) -> None:
-        """The keys are coded in another way than when the rows came."""
+        """The codes of the keys have changed since the rows arrived."""
         whole = self.all_rows()
         if whole.num_rows:
             self.codes[: self.positions] = self._keys.read(self.side, whole).codes

@@ -1,1 +1,1 @@
-"""Hash joins that spill: partitions in memory, runs on disk, and who leaves when memory is full."""
+"""Hash joins that spill: partitions in memory, runs on disk, and the policies that choose what to evict."""

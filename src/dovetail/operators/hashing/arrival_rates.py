@@ -20,7 +20,7 @@ REGISTERS = 256  # of each sketch: an error of about 6 %
 BITS = 8  # of a hash that choose the register
 
 
-class Arrivals:
+class ArrivalRates:
     """A unit is a number of rows of both sides together: an operator sees no clock."""
 
     def __init__(self, partitions: int, decay: float = 0.5, unit_rows: int = 1000) -> None:
@@ -31,8 +31,8 @@ class Arrivals:
         self._recent: NDArray[np.float64] | None = None  # None in the first unit
         self._unit = np.zeros(2)
 
-    def arrived(self, side: Side, counts: NDArray[np.int64]) -> None:
-        """So many rows of each partition have come."""
+    def record_arrivals(self, side: Side, counts: NDArray[np.int64]) -> None:
+        """Record the number of rows of each partition that have arrived."""
         self.total[side] += counts
         self._unit[side] += counts.sum()
         if self._unit.sum() >= self._unit_rows:
@@ -41,7 +41,7 @@ class Arrivals:
     def end_unit(self) -> None:
         before = self._unit if self._recent is None else self._recent
         recent = self._decay * before + (1 - self._decay) * self._unit
-        if recent.sum() > 0:  # after a long stall the last rates stand: 0 / 0 says nothing
+        if recent.sum() > 0:  # after a long stall the last rates are kept: 0 / 0 is no information
             self._recent = recent
         self._unit = np.zeros(2)
 

@@ -1,11 +1,11 @@
-"""Bands and distances as equality of cells: a left row stands in every cell in which a partner can be.
+"""Bands and distances as equality of cells: a left row is replicated to every cell that can hold a partner.
 
     band      low <= l - r <= high    right rows, moved by low, in cells of the width high - low; left rows in two each
     distance  of points <= radius     right rows in squares of four times that side; left rows in nine each
 
-A pair meets in one cell only, that of the right row, and is checked there as it was written. So a hash join can carry
-such a condition as it is, with copies of the left rows. Doubles get cells of twice the width and one more neighbour, so
-that rounding can move no partner out of reach.
+A pair shares one cell only, that of the right row, where the original condition is checked. So a hash join can run such
+a condition on copies of the left rows. Doubles get cells of twice the width and one more neighbour, so that rounding
+can move no partner out of reach.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Axis(NamedTuple):
         if self.whole:
             codes = order_codes(column).values
             if side is Side.RIGHT:
-                codes = _moved(codes, int(self.low))
+                codes = _add_saturating(codes, int(self.low))
             return codes // max(1, int(self.width))
         numbers = np.asarray(column.cast(pa.float64()))
         with np.errstate(over="ignore", invalid="ignore"):
@@ -70,12 +70,12 @@ class CellKeys:
         rows, columns = keyed_rows(self._condition, side, batch, [axis.keys[side] for axis in self._axes])
         cells = [axis.cells(side, column) for axis, column in zip(self._axes, columns, strict=True)]
         if side is Side.RIGHT:
-            yield Hashed(rows, _hashed(cells))
+            yield Hashed(rows, _hash_cells(cells))
             return
         before: list[Words] = []
         every = np.arange(batch.num_rows) if rows is None else rows
         for offsets in product(*(axis.reach for axis in self._axes)):
-            hashes = _hashed([cell + offset for cell, offset in zip(cells, offsets, strict=True)])
+            hashes = _hash_cells([cell + offset for cell, offset in zip(cells, offsets, strict=True)])
             new = np.ones(len(hashes), np.bool_)
             for other in before:  # two cells of a row with one hash would give its pairs twice
                 new &= hashes != other
@@ -116,14 +116,14 @@ def spilling_keys(condition: Condition) -> HashKeys | CellKeys:
     return HashKeys(condition) if condition.equalities else CellKeys(condition)
 
 
-def _hashed(cells: list[Words]) -> Words:
+def _hash_cells(cells: list[Words]) -> Words:
     hashes = hashing.hash_codes(cells[0])
     for more in cells[1:]:
         hashing.combine(hashes, hashing.hash_codes(more))
     return hashes
 
 
-def _moved(codes: Words, amount: int) -> Words:
+def _add_saturating(codes: Words, amount: int) -> Words:
     """codes + amount; what would leave 64 bits stays at their end: nothing is so far away."""
     limits = np.iinfo(np.int64)
     low, high = max(limits.min, limits.min - amount), min(limits.max, limits.max - amount)

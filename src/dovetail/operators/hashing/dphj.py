@@ -1,8 +1,7 @@
-"""Double pipelined hash join: a symmetric hash join that, out of memory, gives up partitions of both sides for good.
+"""Double pipelined hash join: a symmetric hash join that spills partitions of both sides when memory is full.
 
     arriving   batch --> probe the other side's partitions in memory --> results
-                     \\-> keep; when full, partitions leave on both sides: first those that have left before, then the
-                         largest one
+                     \\-> keep; when full, spill partitions of both sides: first those spilled before, then the largest
     reactive   nothing
     cleanup    flush all, then disk x disk, partition by partition
 
@@ -12,8 +11,8 @@ blocks.
 Ives, Florescu, Friedman, Levy and Weld, An adaptive query execution system for data integration, SIGMOD 1999, section
 4.2.2 (incremental symmetric flush).
 
-Deviations: batches instead of tuples. Rows of a partition that has left are kept until memory is full the next time,
-instead of being written at once: until then they are joined with each other.
+Deviations: batches instead of tuples. Rows of a partition that has been spilled are kept until memory is full the next
+time, instead of being written at once: until then they are joined with each other.
 """
 
 from __future__ import annotations

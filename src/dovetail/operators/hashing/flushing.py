@@ -1,14 +1,14 @@
-"""Which resident rows leave for disk when memory is full: the policies of XJoin, HMJ, DPHJ and RPJ, exchangeable.
+"""Which resident rows are spilled when memory is full: the policies of XJoin, HMJ, DPHJ and RPJ, interchangeable.
 
     all         everything                                                          (RPJ section 2.2)
     largest     the largest partition, or pair of partitions                        (XJoin)
     smallest    the smallest
     adaptive    a large pair that leaves both sides balanced                        (HMJ)
     symmetric   pairs that were flushed before, then the largest                    (DPHJ)
-    optimal     what the fewest arrivals are expected to match                      (RPJ Fig. 4)
+    optimal     the rows that the fewest arrivals are expected to match                      (RPJ Fig. 4)
 
-A paired policy lets both sides of a partition go together. A policy is asked for a number of rows; it names at least
-as many, where there are.
+A paired policy evicts both sides of a partition together. A policy selects at least the requested number of rows, if
+there are that many.
 """
 
 from __future__ import annotations
@@ -45,15 +45,16 @@ class Dropped:
         self._hashes, places = np.unique(merged, return_inverse=True)
         self._counts = np.bincount(places, counts, len(self._hashes)).astype(np.int64)
 
-    def missed(self, hashes: Hashes) -> int:
-        """With how many dropped rows these would have met."""
+    def count_missed(self, hashes: Hashes) -> int:
+        """The number of dropped rows that these would have been joined with."""
         if not len(self._hashes):
             return 0
         places = np.searchsorted(self._hashes, hashes).clip(max=len(self._hashes) - 1)
         return int(self._counts[places][self._hashes[places] == hashes].sum())
 
-    def expected(self, rows: int, shares: Shares, keys: Shares) -> float:
-        """With how many dropped rows so many would meet: which share of them is in each partition, and its keys."""
+    def expect_missed(self, rows: int, shares: Shares, keys: Shares) -> float:
+        """The expected number of dropped rows that these would be joined with, by the share and the keys of each
+        partition."""
         return float(rows * (self._by_partition * shares / keys).sum())
 
     def to_json(self) -> dict[str, Any]:
@@ -68,7 +69,7 @@ class Dropped:
 Counts = NDArray[np.int64]
 
 
-class Held(NamedTuple):
+class ResidentCounts(NamedTuple):
     """What a policy sees. One line per side, one column per partition."""
 
     rows: Counts  # that are resident
@@ -84,7 +85,7 @@ class Victim(NamedTuple):
     rows: int
 
 
-Policy = Callable[[Held, int], list[Victim]]
+Policy = Callable[[ResidentCounts, int], list[Victim]]
 
 
 def policy(name: str, paired: bool = False, acceptable: int | None = None, tolerance: float = 0.25) -> Policy:
@@ -105,11 +106,11 @@ def policy(name: str, paired: bool = False, acceptable: int | None = None, toler
     return choices[name]
 
 
-def flush_all(held: Held, need: int) -> list[Victim]:
+def flush_all(held: ResidentCounts, need: int) -> list[Victim]:
     return [Victim(Side(side), int(j), int(held.rows[side, j])) for side, j in np.argwhere(held.rows)]
 
 
-def optimal_flush(held: Held, need: int) -> list[Victim]:
+def optimal_flush(held: ResidentCounts, need: int) -> list[Victim]:
     """Rows wait for arrivals of the other side: those go first that wait for the least likely ones."""
     victims = []
     for place in np.argsort(held.arrival, axis=None, kind="stable"):
@@ -137,29 +138,29 @@ def adaptive_pair(rows: Counts, acceptable: int | None, tolerance: float) -> int
     candidates = whole > 0
     large = candidates & (left >= acceptable) & (right >= acceptable)
     if abs(surplus) < tolerance * total:
-        candidates = _narrowed(candidates, large)
+        candidates = _narrow_candidates(candidates, large)
         still_balanced = np.abs(surplus - (left - right)) < tolerance * total  # of the old total
-        candidates = _narrowed(candidates, still_balanced)
+        candidates = _narrow_candidates(candidates, still_balanced)
     else:
-        candidates = _narrowed(candidates, left >= right if surplus >= 0 else right >= left)
-        candidates = _narrowed(candidates, large)
+        candidates = _narrow_candidates(candidates, left >= right if surplus >= 0 else right >= left)
+        candidates = _narrow_candidates(candidates, large)
     return int(np.argmax(np.where(candidates, whole, -1)))
 
 
-def _narrowed(candidates: NDArray[np.bool_], wanted: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _narrow_candidates(candidates: NDArray[np.bool_], wanted: NDArray[np.bool_]) -> NDArray[np.bool_]:
     both = candidates & wanted
     return both if both.any() else candidates
 
 
-Choose = Callable[[Counts, Held], int]
+Choose = Callable[[Counts, ResidentCounts], int]
 """The place of a partition among the rows that are left: its number, or its place in all of them, line by line."""
 
 
-def _largest(rows: Counts, held: Held) -> int:
+def _largest(rows: Counts, held: ResidentCounts) -> int:
     return int(np.argmax(rows))
 
 
-def _smallest(rows: Counts, held: Held) -> int:
+def _smallest(rows: Counts, held: ResidentCounts) -> int:
     return int(np.argmin(np.where(rows > 0, rows, np.iinfo(np.int64).max)))
 
 
@@ -167,7 +168,7 @@ def _of_pairs(choose: Choose) -> Choose:
     return lambda rows, held: choose(rows.sum(axis=0), held)
 
 
-def _spilled_first(rows: Counts, held: Held) -> int:
+def _spilled_first(rows: Counts, held: ResidentCounts) -> int:
     pairs = rows.sum(axis=0)
     before = (pairs > 0) & (held.spilled.sum(axis=0) > 0)
     return int(np.argmax(before if before.any() else pairs))
@@ -176,7 +177,7 @@ def _spilled_first(rows: Counts, held: Held) -> int:
 def _by_partition(choose: Choose, paired: bool) -> Policy:
     """One partition, or pair of them, after the other, until there are enough rows."""
 
-    def victims(held: Held, need: int) -> Iterator[Victim]:
+    def victims(held: ResidentCounts, need: int) -> Iterator[Victim]:
         rows = held.rows.copy()
         while need > 0 and rows.any():
             place = choose(rows, held)

@@ -1,18 +1,19 @@
-"""Hash-merge join: partitions of both sides leave together, and while sources stall their runs are merged and joined.
+"""Hash-merge join: spills partitions of both sides together, and merges and joins their runs while sources stall.
 
     arriving   batch --> probe the other side's partitions in memory --> results
-                     \\-> keep; when full, a pair of partitions leaves for disk, sorted: the k-th runs of both sides
+                     \\-> keep; when full, spill a pair of partitions, sorted: the k-th runs of both sides
     reactive   for each partition: runs of both sides are merged at once; equal keys of different k are results
     cleanup    flush all, then merge to the end
 
-Guarantee: every matching pair exactly once: rows of the k-th runs have met in memory, rows of merged runs in the merge.
-Memory keeps to any budget of at least four blocks.
+Guarantee: every matching pair exactly once: rows of the k-th runs were joined in memory, rows of merged runs in the
+merge. Memory keeps to any budget of at least four blocks.
 
 Mokbel, Lu and Aref, Hash-merge join: a non-blocking join algorithm for producing fast and early join results, ICDE
 2004; as described in Tao et al., RPJ, SIGMOD 2005, section 2.2.
 
 Deviations: batches instead of tuples. Rows are sorted by the hash of the key. The smallest runs are merged first, and
-the last merge of the cleanup writes nothing. Papers disagree on when a merge makes way for arrivals: `handover` says.
+the last merge of the cleanup writes nothing. Papers disagree on when a merge yields to arrivals: `handover` configures
+it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Merge sorted runs of both sides of a partition at once, joining what meets (PSMJ, RPJ section 2.2).
+"""Merge sorted runs of both sides of a partition at once, and join them (PSMJ, RPJ section 2.2).
 
     left runs   ▁▂▃ ▁▃▅ …  --\\                        /--> meetings: left rows and right rows of one range of hashes
                               >-- ranges of hashes --<
     right runs  ▁▂▄ ▂▃▆ …  --/                        \\--> one merged run of each side, if there is a writer
 
 Pages are read in the order of their first hashes, as many as fit. All rows below the first hash of the next page that
-does not fit are complete: they are one range. Where the rows of a single hash do not fit, chunks of them meet chunks.
-There must be room for one page of each run.
+does not fit are complete: they are one range. Where the rows of a single hash do not fit, they are joined chunk by
+chunk. There must be room for one page of each run.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from numpy.typing import NDArray
 
 from dovetail.core.rows import Side
 from dovetail.kernels.sorting import sort_codes
-from dovetail.operators.hashing.partitions import Stayed, joined
+from dovetail.operators.hashing.partitions import Stayed, concat_rows
 from dovetail.operators.hashing.runs import HashRun, HashRunWriter, Match, read_run
 from dovetail.storage.blocks import BlockStore
 
 LAST = 2**63 - 1  # the largest hash
 
 
-class Loaded(NamedTuple):
-    """Rows of one side, and the match that each came from."""
+class LoadedRows(NamedTuple):
+    """Rows of one side, and the match that each belongs to."""
 
     rows: Stayed
     matches: NDArray[np.int64]
 
 
-Meeting = tuple[Loaded, Loaded]
+Meeting = tuple[LoadedRows, LoadedRows]
 Weigh = Callable[[int, float], float]
-"""What so many rows, of so many bytes, take of the room."""
+"""What a number of rows, of a number of bytes, takes of the budget."""
 
 
-class Merge:
-    """Matches that are merged. `meetings` is run to its end, then `close` gives the match they have become."""
+class PartitionMerge:
+    """Matches that are merged. Run `meetings` to its end; then `close` returns the merged match."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Merge:
             _Cursor(store, schemas[side], side, run, number)
             for number, match in enumerate(matches)
             for side in Side
-            if (run := match.of(side)) is not None
+            if (run := match.run_of(side)) is not None
         ]
         self._schemas = schemas
         self._room = room
@@ -84,8 +84,8 @@ class Merge:
             for side, rows in parts.items():
                 self._write(side, rows)
             if parts[Side.LEFT] and parts[Side.RIGHT]:
-                meeting = _loaded(parts[Side.LEFT]), _loaded(parts[Side.RIGHT])
-                del parts, rows  # the pages: what meets is a copy of them
+                meeting = _concat_loaded(parts[Side.LEFT]), _concat_loaded(parts[Side.RIGHT])
+                del parts, rows  # the pages: joined rows are copies of them
                 yield meeting
                 del meeting
 
@@ -110,12 +110,12 @@ class Merge:
             cursor.load(int(pages))
         return int(firsts[order[fitting]]) - 1 if fitting < len(order) else LAST
 
-    def _take(self, side: Side, up_to: int) -> list[Loaded]:
+    def _take(self, side: Side, up_to: int) -> list[LoadedRows]:
         return [part for cursor in self._cursors if cursor.side is side for part in cursor.take(up_to)]
 
-    def _write(self, side: Side, parts: list[Loaded]) -> None:
+    def _write(self, side: Side, parts: list[LoadedRows]) -> None:
         if self._writers and parts:
-            rows = joined([part.rows for part in parts])
+            rows = concat_rows([part.rows for part in parts])
             order = sort_codes(np.ascontiguousarray(rows.hashes)).order
             self._writers[side].write(rows.take(order))
 
@@ -137,7 +137,7 @@ class Merge:
         for cursor in self._cursors:
             cursor.skip(hash_)
 
-    def _chunks(self, cursors: Sequence[_Cursor], hash_: int, room: float) -> Iterator[Loaded]:
+    def _chunks(self, cursors: Sequence[_Cursor], hash_: int, room: float) -> Iterator[LoadedRows]:
         for cursor in cursors:
             yield from cursor.chunks(hash_, room, self._weigh)
 
@@ -179,13 +179,13 @@ class _Cursor:
             self._parts += [parts[0].slice(skipped, len(parts[0].hashes)), *parts[1:]]
             self._next += pages
 
-    def take(self, up_to: int) -> list[Loaded]:
+    def take(self, up_to: int) -> list[LoadedRows]:
         """The loaded rows whose hashes are not above `up_to`."""
         taken, rest = [], []
         for part in self._parts:
             cut = int(np.searchsorted(part.hashes, up_to, side="right"))
             if cut:
-                taken.append(self._tagged(part.slice(0, cut)))
+                taken.append(self._tag_match(part.slice(0, cut)))
             if cut < len(part.hashes):
                 rest.append(part.slice(cut, len(part.hashes)))
             self._taken += cut
@@ -193,22 +193,22 @@ class _Cursor:
         return taken
 
     def unload(self) -> None:
-        """Forget what is loaded and not taken."""
+        """Drop the loaded rows that were not consumed."""
         self._parts = []
         self._next = int(np.searchsorted(self.run.starts, self._taken, side="right")) - 1
 
-    def chunks(self, hash_: int, room: float, weigh: Weigh) -> Iterator[Loaded]:
+    def chunks(self, hash_: int, room: float, weigh: Weigh) -> Iterator[LoadedRows]:
         """The rows of this hash, which is the smallest that is left, in chunks. Nothing stays loaded."""
         stop = self._page_after(hash_)
         page = self._next
         while page < stop:
             sizes = np.cumsum(np.diff(self.run.starts[page : stop + 1])) * weigh(1, self.run.row_bytes)
             pages = max(1, int(np.searchsorted(sizes, room, side="right")))
-            rows = joined(self._read(page, page + pages))
+            rows = concat_rows(self._read(page, page + pages))
             start = max(0, self._taken - int(self.run.starts[page]))
             end = int(np.searchsorted(rows.hashes, hash_, side="right"))
             if end > start:
-                yield self._tagged(rows.slice(start, end))
+                yield self._tag_match(rows.slice(start, end))
             page += pages
 
     def rows_of(self, hash_: int) -> int:
@@ -220,7 +220,7 @@ class _Cursor:
         return int(self.run.starts[last]) + int(np.searchsorted(page.hashes, hash_, side="right")) - self._taken
 
     def skip(self, hash_: int) -> None:
-        """Go on behind this hash. A page that has begun is loaded: its first hash says nothing any more."""
+        """Resume after this hash. The page that contains it is already loaded: its first hash is no longer relevant."""
         self._taken += self.rows_of(hash_)
         self.unload()
         if self._taken > self.run.starts[self._next]:
@@ -233,11 +233,11 @@ class _Cursor:
     def _read(self, first: int, stop: int) -> list[Stayed]:
         return read_run(self._store, self.run, self._schema, first, stop)
 
-    def _tagged(self, rows: Stayed) -> Loaded:
-        return Loaded(rows, np.full(len(rows.hashes), self._match))
+    def _tag_match(self, rows: Stayed) -> LoadedRows:
+        return LoadedRows(rows, np.full(len(rows.hashes), self._match))
 
 
-def _loaded(parts: list[Loaded]) -> Loaded:
+def _concat_loaded(parts: list[LoadedRows]) -> LoadedRows:
     if len(parts) == 1:
         return parts[0]
-    return Loaded(joined([part.rows for part in parts]), np.concatenate([part.matches for part in parts]))
+    return LoadedRows(concat_rows([part.rows for part in parts]), np.concatenate([part.matches for part in parts]))

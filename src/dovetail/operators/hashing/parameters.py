@@ -10,18 +10,18 @@ from dovetail.errors import InputError
 from dovetail.operators.hashing.partitions import HashPartitions
 from dovetail.storage.budget import Budget
 
-BUFFERS = 16  # the input buffer takes one part in so many of a budget in bytes
-TASKS = 4  # and tasks take one in so many
-PAGES = 512  # of which there are so many
+BUFFERS = 16  # the input buffer takes 1 / this of a budget in bytes
+TASKS = 4  # and tasks take 1 / this
+PAGES = 512  # of this number
 SMALLEST_PAGE = 4 * 1024  # bytes
 LARGEST_PAGE = 256 * 1024
 NO_LIMIT = 2**62
 PARTITIONS = 20
 PAGES_OF_A_PARTITION = 4  # of which memory should hold some; otherwise there are fewer partitions
-ROW_BYTES = 64  # of a row that nobody has seen yet
+ROW_BYTES = 64  # of a row whose size is unknown
 
 
-class Room:
+class HashMemory:
     """Sizes in the unit of the budget."""
 
     def __init__(self, budget: Budget, block_rows: int) -> None:
@@ -50,7 +50,7 @@ class Room:
         return max(1, min(PARTITIONS, self.residents // (2 * PAGES_OF_A_PARTITION * page)))
 
     def weigh(self, rows: float, nbytes: float) -> float:
-        """What it takes to load so many rows."""
+        """The memory that loading a number of rows takes."""
         return rows if self._unit == "rows" else self.copies * nbytes
 
     def page_rows(self, side: HashPartitions) -> int:
@@ -78,7 +78,7 @@ class HashParameters:
     random_cost: float = 10.0  # of a page, for RPJ's choice of a task
     sequential_cost: float = 1.0
     domain: int | None = None  # how many different keys there are; None: sketched
-    shed: bool = False  # rows that would leave for disk are dropped, and what is missed for it is counted
+    shed: bool = False  # rows that would be spilled are dropped, and lost results are counted
     passes: str = "runs"  # what RPJ's number of merge passes is computed from: runs, or pages as printed
 
     @property
@@ -87,11 +87,11 @@ class HashParameters:
 
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> HashParameters:
-        """What was given; whatever is wrong with it is said at once."""
+        """The given parameters, validated."""
         known = [field.name for field in fields(cls)]
         unknown = [name for name in given if name not in known]
         if unknown:
-            raise InputError(f"{', '.join(unknown)}: no such parameter. There are {', '.join(known)}.")
+            raise InputError(f"{', '.join(unknown)}: no such parameter. The parameters are {', '.join(known)}.")
         parameters = cls(**given)
         if parameters.handover not in HANDOVERS:
             raise InputError(f"handover must be one of {', '.join(HANDOVERS)}; got {parameters.handover!r}.")
@@ -105,7 +105,7 @@ class HashParameters:
             if value is not None and value < fewest:
                 raise InputError(f"{name} must be at least {fewest}; got {value}.")
         if not (0 <= (parameters.n_flush or 0) <= 1 and 0 <= parameters.decay <= 1):
-            raise InputError("n_flush and decay are shares: they must lie between 0 and 1.")
+            raise InputError("n_flush and decay are shares: they must be between 0 and 1.")
         return parameters
 
 

@@ -28,7 +28,7 @@ TICK_BYTES = 8  # of each row's arrival
 
 
 class Stayed(NamedTuple):
-    """Rows with their hashes, and when each came and left."""
+    """Rows with their hashes and their ticks of arrival and eviction."""
 
     batch: pa.RecordBatch
     hashes: Hashes
@@ -43,7 +43,7 @@ class Stayed(NamedTuple):
         return Stayed(take_rows(self.batch, rows), *(column[rows] for column in self[1:]))
 
 
-def joined(parts: list[Stayed]) -> Stayed:
+def concat_rows(parts: list[Stayed]) -> Stayed:
     if len(parts) == 1:
         return parts[0]
     columns = (np.concatenate(column) for column in zip(*(part[1:] for part in parts), strict=True))
@@ -106,10 +106,11 @@ class HashPartitions:
         parts = [self.settled.slice(start, stop)]
         if len(young_rows):
             parts.append(young.take(young_rows))
-        return joined([part for part in parts if len(part.hashes)] or parts)
+        return concat_rows([part for part in parts if len(part.hashes)] or parts)
 
     def evict(self, counts: Mapping[int, int], tick: int) -> Iterator[tuple[int, Stayed]]:
-        """Let the oldest rows of some partitions go: so many of each. The others settle when all have been taken."""
+        """Evict the oldest rows of some partitions, the given number of each. The rest is compacted once all are
+        taken."""
         order = np.argsort(partitions_of(self._young_hashes, self._partitions), kind="stable")
         young = self.young.take(order)
         settled = self.settled
@@ -128,7 +129,7 @@ class HashPartitions:
                 if stop > cut:
                     kept.append(rows.slice(cut, stop))
             if out:
-                gone = joined(out)
+                gone = concat_rows(out)
                 self.sizes[number] -= len(gone.hashes)
                 yield number, gone._replace(left=np.full(len(gone.hashes), tick))
                 del gone, out
@@ -144,7 +145,7 @@ class HashPartitions:
 
     @property
     def young(self) -> Stayed:
-        """Rows that have come since, in the order of arrival."""
+        """Rows that have arrived since, in the order of arrival."""
         ticks, rows = np.array(self._arrivals, np.int64).reshape(-1, 2).T
         hashes = self._young_hashes
         return Stayed(self._young.view(), hashes, np.repeat(ticks, rows), np.full(len(hashes), NEVER))
@@ -158,7 +159,7 @@ class HashPartitions:
         self._settle(settled)
         self.sizes = np.diff(self._starts)
         for rows in young:
-            ticks, starts = np.unique(rows.arrived, return_index=True)  # ascending, as they came
+            ticks, starts = np.unique(rows.arrived, return_index=True)  # ascending, in the order of arrival
             counts = np.diff([*starts, len(rows.arrived)])
             self._young.append(rows.batch)
             self._table.insert(np.ascontiguousarray(rows.hashes))
@@ -166,10 +167,10 @@ class HashPartitions:
             self.sizes += np.bincount(partitions_of(rows.hashes, self._partitions), minlength=self._partitions)
 
     def _settle(self, kept: list[Stayed]) -> None:
-        """Hold these rows and no others. The list is empty then: nothing else is held while the table is made."""
+        """Hold exactly these rows. The list is emptied, so that nothing else is held while the table is built."""
         self.settling += 1
         if kept:
-            rows = joined(kept)
+            rows = concat_rows(kept)
             kept.clear()
             self._settled, hashes, self._settled_arrived = rows.batch, rows.hashes, rows.arrived
         else:

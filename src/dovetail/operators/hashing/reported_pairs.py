@@ -1,16 +1,16 @@
-"""Which pairs of a partition are out already, and how many may still be missing.
+"""Which pairs of a partition have been emitted, and how many may still be missing.
 
 Rows of both sides that are (or were) on disk have been reported together if
     they were in memory together                                                     (storage/residence.py)
     or one was in memory, the other on disk, when memory and disk were joined        (an md-task, at one tick)
-Pairs of runs that were merged with each other are known to the runs themselves (operators/hashing/runs.py).
+Pairs of runs that were merged with each other are recorded with the runs (operators/hashing/runs.py).
 
-Missing pairs are counted by rows, whatever their keys: a row that arrives may match all rows that are on disk by then;
-a memory-disk task settles that; a row that leaves without one takes its count along to the disk (RPJ section 5.3,
-where the count is divided by the number of different keys of the partition).
+Missing pairs are counted by rows, whatever their keys: an arriving row may match all rows that are on disk at that
+time; a memory-disk task settles that; a row that is spilled without one keeps its count on disk (RPJ section 5.3, where
+the count is divided by the number of different keys of the partition).
 
-Deviation: a leaving row takes along the rows that were on disk when it arrived, and not, as printed, those that are
-there when it leaves: these were never added, and the sum would become negative.
+Deviation: a spilled row counts the rows that were on disk when it arrived, and not, as printed, those that are on disk
+when it is spilled: these were never added, and the sum would become negative.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class ReportedPairs:
         self._flush_ticks = _lists(partitions)
         self._flushed_rows = _lists(partitions)  # up to and with each flush
 
-    def arrived(self, side: Side, counts: Counts) -> None:
+    def record_arrivals(self, side: Side, counts: Counts) -> None:
         """So many rows of each partition arrive and are kept."""
         self.memory_pairs[side] += counts * self.spilled[side.other]
 
-    def flushed(self, side: Side, partition: int, arrived: Ticks, tick: int) -> None:
-        """Rows of a partition leave; `arrived` says when each came."""
+    def record_flush(self, side: Side, partition: int, arrived: Ticks, tick: int) -> None:
+        """Record the eviction of rows of a partition; `arrived` has their ticks of arrival."""
         unsettled = arrived[arrived > self._last_task(side, partition)]
         pairs = int(self._spilled_before(side.other, partition, unsettled).sum())
         self.memory_pairs[side, partition] -= pairs
@@ -59,7 +59,7 @@ class ReportedPairs:
         """Everything on disk has been joined."""
         self.disk_pairs[partition] = 0
 
-    def reported(
+    def find_reported(
         self, partition: int, arrived_l: Ticks, left_l: Ticks, arrived_r: Ticks, left_r: Ticks
     ) -> NDArray[np.bool_]:
         """Which of the aligned pairs are out. Rows in memory have left NEVER."""

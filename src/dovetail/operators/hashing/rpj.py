@@ -1,13 +1,13 @@
-"""Rate-based progressive join: keep the rows that arrivals will match, and when sources stall do what yields most.
+"""Rate-based progressive join: keep the rows that arrivals will match, and run the most productive task during stalls.
 
     arriving   batch --> probe the other side's partitions in memory --> results
-                     \\-> keep; when full, rows leave that wait for the least likely arrivals        (optimal flush)
+                     \\-> keep; when full, spill the rows with the least likely partners          (optimal flush)
     reactive   the task with the highest output rate, expected results / expected cost, until none has any:
                    md  a partition in memory x the other side's partition on disk
                    dd  a partition on disk, both sides merged and joined
     cleanup    flush all, then dd for every partition
 
-Guarantee: every matching pair exactly once. Pairs of rows are left out if they were in memory together, if an md-task
+Guarantee: every matching pair exactly once. Pairs of rows are skipped if they were in memory together, if an md-task
 found one in memory and the other on disk, or if their runs have been merged with each other. Given the arrival
 statistics, the flush keeps the rows with the most expected results (Lemma 1). Memory keeps to any budget of at least
 four blocks.
@@ -15,10 +15,10 @@ four blocks.
 Tao, Yiu, Papadias, Hadjieleftheriou and Mamoulis, RPJ: producing fast join results on streams through rate-based
 optimization, SIGMOD 2005.
 
-Deviations: batches instead of tuples; time is counted in arrivals. A flush comes before the batch that needs the room
-is kept. Fig. 4 loops on the rows to flush and sorts every run; Fig. 7 compares one and the same md-task with both rows;
-a reactive stage without a promising task waits for data. A leaving row takes along the pairs with rows that were on
-disk when it arrived. Merge passes are computed from runs, and are at least one. A dd-task can make way for arrivals
+Deviations: batches instead of tuples; time is counted in arrivals. A flush precedes the insertion of the batch that
+needs the memory. Fig. 4 loops on the rows to flush and sorts every run; Fig. 7 compares one and the same md-task with
+both rows; a reactive stage without a promising task waits for data. A spilled row counts the pairs with rows that were
+on disk when it arrived. Merge passes are computed from runs, and are at least one. A dd-task can yield to arrivals
 between two merges (`handover`). The last merge of the cleanup writes nothing. Beyond the paper: bands and distances
 (operators/hashing/cell_keys.py), and load shedding that counts what it costs (`shed`).
 """
@@ -38,7 +38,7 @@ from dovetail.operators.protocol import INNER, TWO, Parameters
 
 
 class Promise(NamedTuple):
-    """What a task is expected to give, and to cost."""
+    """The expected results and cost of a task."""
 
     results: float
     cost: float
@@ -64,7 +64,7 @@ class Rpj(SpillingHash):
         return self._react(self._next_task)
 
     def promises(self) -> list[Promise]:
-        """All tasks that may give something."""
+        """All tasks with expected results."""
         keys = self._keys_of_partitions()
         tasks = self._parameters.tasks.split()
         found = []

@@ -1,8 +1,8 @@
 """Runs of a hash join on disk, sorted by hash: what a flush or a merge writes, page by page.
 
-All runs of a side that one flush writes are in one block. Each row carries its hash and the ticks at which it came and
-left; the first hash of each page is kept in memory, so that a merge knows which pages to read next. Runs that have met
-each other stand together as a match: no pair within one has to be looked at again.
+All runs of a side that one flush writes are in one block. Each row has its hash and its ticks of arrival and eviction;
+the first hash of each page is kept in memory, so that a merge knows which pages to read next. Runs that were joined
+with each other form a match: pairs within a match are not compared again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from dovetail.core.rows import Side
 from dovetail.kernels.sorting import sort_codes
-from dovetail.operators.hashing.partitions import Counts, Hashes, HashPartitions, Stayed, joined
+from dovetail.operators.hashing.partitions import Counts, Hashes, HashPartitions, Stayed, concat_rows
 from dovetail.storage.blocks import Block, BlockStore
 
 EXTRA = ("__hash", "__arrived", "__left")  # columns after those of the rows
@@ -55,12 +55,12 @@ class HashRun:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Match:
-    """At most one run of each side that have met: flushed together, or written by one merge."""
+    """At most one run of each side, joined with each other: flushed together, or written by one merge."""
 
     left: HashRun | None
     right: HashRun | None
 
-    def of(self, side: Side) -> HashRun | None:
+    def run_of(self, side: Side) -> HashRun | None:
         return self.left if side is Side.LEFT else self.right
 
     @property
@@ -86,7 +86,7 @@ class HashRunWriter:
         self._store = store
         self._schema = stayed_schema(schema)
         self._page_rows = page_rows
-        self._paged = store.paged(self._schema, stem)
+        self._paged = store.open_paged(self._schema, stem)
         self._sizes: list[list[int]] = [[]]  # rows of each page of each run
         self._firsts: list[list[int]] = [[]]
         self._held: list[Stayed] = []
@@ -99,7 +99,7 @@ class HashRunWriter:
         self.held_rows += len(rows.hashes)
         full = self.held_rows // self._page_rows * self._page_rows
         if full:
-            whole = joined(self._held)
+            whole = concat_rows(self._held)
             for start in range(0, full, self._page_rows):
                 self._write_page(whole.slice(start, start + self._page_rows))
             rest = whole.slice(full, self.held_rows)
@@ -113,7 +113,7 @@ class HashRunWriter:
 
     def end_run(self) -> None:
         if self.held_rows:
-            self._write_page(joined(self._held))
+            self._write_page(concat_rows(self._held))
             self._held, self.held_rows = [], 0
         self._sizes.append([])
         self._firsts.append([])
@@ -178,12 +178,12 @@ class PartitionSnapshot:
         return {block.name for block in (self._settled, *self._young) if block is not None}
 
     def save(self, side: HashPartitions) -> dict[str, Any]:
-        """Write what is new; says where everything is, ready for JSON."""
+        """Write new rows; returns the location of all rows, as JSON values."""
         if side.settling != self._settling:
             self._settling = side.settling
-            self._settled, self._young = self._written(side.settled), []
+            self._settled, self._young = self._write_rows(side.settled), []
         new = side.young.slice(sum(block.rows for block in self._young), side.young_rows)
-        block = self._written(new)
+        block = self._write_rows(new)
         if block is not None:
             self._young.append(block)
         settled = None if self._settled is None else self._settled.to_json()
@@ -197,7 +197,7 @@ class PartitionSnapshot:
         side.restore(settled, map(self._read, self._young))  # one after the other: each is copied
         self._settling = side.settling
 
-    def _written(self, rows: Stayed) -> Block | None:
+    def _write_rows(self, rows: Stayed) -> Block | None:
         if not len(rows.hashes):
             return None
         return self._store.write(stayed_batch(rows, stayed_schema(self._schema)), self._stem)

@@ -1,13 +1,13 @@
-"""Symmetric hash join: both inputs build, both probe, every pair appears when its later row arrives.
+"""Symmetric hash join: both inputs build, both probe, every pair is emitted when its later row arrives.
 
     left  batch --> probe right rows --> results        arrive: probe, then insert
                 \\-> insert in left rows
-    right batch --> probe left rows  --> results        react, clean_up: nothing is ever left over
+    right batch --> probe left rows  --> results        react, clean_up: never any pending work
                 \\-> insert in right rows
 
 Guarantee: every matching pair exactly once, at the arrival of its later row. Nothing is spilled: a budget that cannot
-hold both inputs is an error that says so. Once a side has ended, rows of the other side are not kept any more, so that
-with one side first it is an ordinary hash join.
+hold both inputs raises BudgetError. Once a side has ended, rows of the other side are not kept any more, so that with
+one side first it is an ordinary hash join.
 
 Wilschut and Apers, Dataflow query execution in a parallel main-memory environment, PDIS 1991.
 
@@ -43,7 +43,7 @@ HASH = "__hash"  # the extra column of a frozen run
 FAN = 8  # runs of one size class that are merged into one
 
 
-class _Part:
+class _TablePart:
     """Rows with their table; a new part begins where a row store is full."""
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -57,7 +57,7 @@ class HashSide:
         self.runs: list[Block] = []
         self._schema = schema
         self._blocks = blocks
-        self._parts: list[_Part] = []
+        self._parts: list[_TablePart] = []
         self._mapped: dict[str, tuple[pa.RecordBatch, Hashes]] = {}
 
     @property
@@ -72,7 +72,7 @@ class HashSide:
         if batch.num_rows == 0:
             return
         if not self._parts or not self._parts[-1].rows.fits(batch):
-            self._parts.append(_Part(self._schema))
+            self._parts.append(_TablePart(self._schema))
         part = self._parts[-1]
         part.rows.append(batch)
         part.table.insert(hashes)
@@ -100,7 +100,7 @@ class HashSide:
         for part in self._parts:
             self.runs.append(self._write(part.rows.view(), part.table.hashes))
         self._parts = []
-        while (crowd := _crowded(self.runs)) is not None:
+        while (crowd := _runs_to_merge(self.runs)) is not None:
             mapped = [self._map(run) for run in crowd]
             batch = pa.concat_batches([b for b, _ in mapped])
             merged = self._write(batch, np.concatenate([h for _, h in mapped]))
@@ -125,7 +125,7 @@ class HashSide:
         return self._mapped[run.name]
 
 
-def _crowded(runs: list[Block]) -> list[Block] | None:
+def _runs_to_merge(runs: list[Block]) -> list[Block] | None:
     """Runs of one size class that should become one; None when no class has that many."""
     classes: dict[int, list[Block]] = {}
     for run in runs:
@@ -174,7 +174,7 @@ class Shj:
         self._counters.probes += len(hashes)
         for their_rows, probing, theirs in self._sides[side.other].probe(hashes, MOST_PAIRS):
             self._counters.pairs_tested += len(probing)
-            yield self._checked(Matches.oriented(side, batch, probing, their_rows, theirs))
+            yield self._check_pairs(Matches.oriented(side, batch, probing, their_rows, theirs))
         if not self._ended[side.other]:
             self._sides[side].insert(batch, hashes)
             self._budget.release(BUFFER)
@@ -213,7 +213,7 @@ class Shj:
         frozen = [run for side in self._sides for run in side.runs]
         return Usage(rows, nbytes, sum(run.rows for run in frozen), sum(run.nbytes for run in frozen))
 
-    def _checked(self, pairs: Matches) -> Matches:
+    def _check_pairs(self, pairs: Matches) -> Matches:
         if not self._checks:
             return pairs
         return pairs.only(matching(self._checks, pairs.left, pairs.left_rows, pairs.right, pairs.right_rows))

@@ -1,14 +1,14 @@
 """The state that XJoin, HMJ, DPHJ and RPJ share: partitions of both sides, in memory and on disk.
 
-    arrive     batch --> probe the other side's residents --> pairs      then make room by a flush, then keep the batch
-    flush      a policy's victims leave, sorted, as one match of runs per partition                   (flushing.py)
+    arrive     batch --> probe the other side's residents --> pairs      then flush if full, then keep the batch
+    flush      spill a policy's victims, sorted, as one match of runs per partition                   (flushing.py)
     meet_disk  the residents of a partition x the other side's runs                         memory-disk task
     merge      some matches of a partition become one, pairs across matches are found                    (merge.py)
-    finish     everything still missing of a partition; nothing is written
+    finish     all remaining results of a partition; nothing is written
 
-The operators decide when which of these runs. A task is never left half done: `react` may be dropped at any yield, but
-what it was at is finished before anything else happens. A snapshot cannot yield, so it stores the results of the open
-task; they are the first to come after a restart.
+The operators decide when which of these runs. A task always completes: `react` may be dropped at any yield, but its
+open task is finished before any other work. A snapshot cannot yield, so it stores the results of the open task; they
+are emitted first after a restart.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from dovetail.condition import matching
 from dovetail.condition.graph import Graph
 from dovetail.condition.render import conjunction
 from dovetail.core.rows import Matches, Side, take_rows
-from dovetail.operators.hashing.arrival_rates import Arrivals, DistinctKeys
+from dovetail.operators.hashing.arrival_rates import ArrivalRates, DistinctKeys
 from dovetail.operators.hashing.cell_keys import axes_of, predicates_with_axes, spilling_keys
-from dovetail.operators.hashing.flushing import Dropped, Held, Policy, Victim, flush_all, policy
-from dovetail.operators.hashing.merge import Loaded, Merge
-from dovetail.operators.hashing.parameters import HashParameters, Room
-from dovetail.operators.hashing.partitions import Hashes, HashPartitions, Stayed, joined, partitions_of
+from dovetail.operators.hashing.flushing import Dropped, Policy, ResidentCounts, Victim, flush_all, policy
+from dovetail.operators.hashing.merge import LoadedRows, PartitionMerge
+from dovetail.operators.hashing.parameters import HashMemory, HashParameters
+from dovetail.operators.hashing.partitions import Hashes, HashPartitions, Stayed, concat_rows, partitions_of
 from dovetail.operators.hashing.reported_pairs import ReportedPairs
 from dovetail.operators.hashing.runs import HashRun, HashRunWriter, Match, PartitionSnapshot, read_run
 from dovetail.operators.protocol import Approach, Manifest, Usage, Workspace
@@ -61,7 +61,7 @@ class SpillingHash:
         self._store = workspace.blocks
         self._budget = workspace.budget
         self._counters = workspace.counters
-        self._room = Room(workspace.budget, workspace.block_rows)
+        self._room = HashMemory(workspace.budget, workspace.block_rows)
         self._parameters = p = HashParameters.read({**self.defaults, **workspace.parameters})
         self._policy = policy(p.flush, self.paired, p.acceptable, p.tolerance)
         self._flush_share = self._room.flush_share if p.n_flush is None else p.n_flush
@@ -75,9 +75,9 @@ class SpillingHash:
         self._version = 0
 
     def _divide(self, partitions: int) -> None:
-        """Begin with so many empty partitions of each side."""
+        """Start with the given number of empty partitions of each side."""
         self._partitions = partitions
-        self._arrivals = Arrivals(partitions, self._parameters.decay, self._parameters.unit_rows)
+        self._arrivals = ArrivalRates(partitions, self._parameters.decay, self._parameters.unit_rows)
         self._distinct = DistinctKeys(partitions)
         self._ledger = ReportedPairs(partitions)
         self._residents = tuple(HashPartitions(schema, partitions) for schema in self._schemas)
@@ -105,7 +105,7 @@ class SpillingHash:
     def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Matches]:
         yield from self._finish_open()
         for rows, hashes in self._keys.copies(side, batch):
-            # Rows that are left out match nothing and need not be kept.
+            # Rows that fail the filters match nothing and need not be kept.
             yield from self._take_in(side, batch if rows is None else take_rows(batch, rows), hashes)
         self._budget.release(BUFFER)
 
@@ -113,32 +113,32 @@ class SpillingHash:
         tick = self._clock.tick()
         self._counters.probes += len(hashes)
         self._count_missed(side, hashes)
-        yield from self._met(side, batch, hashes)
+        yield from self._probe_residents(side, batch, hashes)
         numbers = partitions_of(hashes, self._partitions)
-        self._arrivals.arrived(side, np.bincount(numbers, minlength=self._partitions))
+        self._arrivals.record_arrivals(side, np.bincount(numbers, minlength=self._partitions))
         if self._parameters.sketched:
             self._distinct.add(hashes, numbers)
         if self._arrivals.ended[side.other]:
-            waiting = self._ledger.spilled[side.other][numbers] > 0  # the others have met everything they ever could
+            waiting = self._ledger.spilled[side.other][numbers] > 0  # the others have probed all possible partners
             if not waiting.all():
                 batch, hashes, numbers = take_rows(batch, np.flatnonzero(waiting)), hashes[waiting], numbers[waiting]
-        self._ledger.arrived(side, np.bincount(numbers, minlength=self._partitions))
+        self._ledger.record_arrivals(side, np.bincount(numbers, minlength=self._partitions))
         self._make_room(side, batch)
         self._residents[side].insert(batch, hashes, numbers, tick)
         self._hold()
 
-    def _met(self, side: Side, batch: pa.RecordBatch, hashes: Hashes) -> Iterator[Matches]:
-        """The residents that a batch meets. By itself, so that nothing of them is held when it is over."""
+    def _probe_residents(self, side: Side, batch: pa.RecordBatch, hashes: Hashes) -> Iterator[Matches]:
+        """The residents that a batch probes. A separate function, so that no reference to them survives it."""
         for their_rows, probing, theirs in self._residents[side.other].probe(hashes, MOST_PAIRS):
             self._counters.pairs_tested += len(probing)
-            yield self._checked(Matches.oriented(side, batch, probing, their_rows, theirs))
+            yield self._check_pairs(Matches.oriented(side, batch, probing, their_rows, theirs))
 
     def _count_missed(self, side: Side, hashes: Hashes) -> None:
         dropped = self._dropped[side.other]
         if dropped.nbytes:
-            self._counters.results_missed += dropped.missed(hashes)
+            self._counters.results_missed += dropped.count_missed(hashes)
             shares, keys = self._arrivals.shares[side], self._keys_of_partitions()
-            self._missed_expected += dropped.expected(len(hashes), shares, keys)
+            self._missed_expected += dropped.expect_missed(len(hashes), shares, keys)
             self._counters.results_missed_expected = round(self._missed_expected)
 
     def _keys_of_partitions(self) -> NDArray[np.float64]:
@@ -172,8 +172,8 @@ class SpillingHash:
                 return
 
     def _flush(self, need: int, policy: Policy | None = None) -> bool:
-        """Let at least so many rows leave for disk; False where there are none."""
-        held = Held(
+        """Spill at least the given number of rows; False if there are none."""
+        held = ResidentCounts(
             np.array([side.sizes for side in self._residents]), self._arrivals.probabilities(), self._ledger.spilled
         )
         victims = (policy or self._policy)(held, need)
@@ -192,7 +192,7 @@ class SpillingHash:
             writer = HashRunWriter(self._store, self._schemas[side], side.alias, page_rows)
             written = []
             for j, rows in self._residents[side].evict(counts, tick):
-                self._ledger.flushed(side, j, rows.arrived, tick)
+                self._ledger.record_flush(side, j, rows.arrived, tick)
                 writer.write_sorted(rows)
                 written.append(j)
                 del rows  # before the others settle
@@ -205,7 +205,7 @@ class SpillingHash:
         return True
 
     def _shed(self, victims: list[Victim]) -> None:
-        """Drop the rows; what comes later would have met them."""
+        """Drop the rows and count the results of later arrivals that are lost."""
         tick = self._clock.tick()
         for side in Side:
             counts = {v.partition: v.rows for v in victims if v.side is side}
@@ -231,7 +231,7 @@ class SpillingHash:
     # Tasks
 
     def _react(self, next_task: Callable[[], Task | None]) -> Iterator[Matches]:
-        """One task after the other, until there is none. Control is given back at least once after each."""
+        """Run all tasks, one after the other. Yields at least once after each."""
         while True:
             yield from self._finish_open()
             self._open = next_task()
@@ -241,7 +241,7 @@ class SpillingHash:
             yield Matches.none(self._schemas)
 
     def _finish_open(self) -> Iterator[Matches]:
-        """What is left of the task that was going on."""
+        """The rest of the open task."""
         while self._stored:
             pair = self._stored.pop(0)
             left, right = (self._store.read(block) for block in pair)
@@ -268,22 +268,22 @@ class SpillingHash:
         self._ledger.met_disk(side, partition, self._clock.tick())
 
     def _loaded_chunks(self, side: Side, run: HashRun) -> Iterator[Stayed]:
-        """The rows of a run, as many pages at a time as tasks have room for."""
+        """The rows of a run, as many pages at a time as fit in the memory for tasks."""
         page = 0
         weights = np.diff(run.starts) * self._room.weigh(1, run.row_bytes)
         while page < run.pages:
             pages = max(1, int(np.searchsorted(np.cumsum(weights[page:]), self._room.tasks, side="right")))
             rows = int(run.starts[page + pages] - run.starts[page])
             self._hold_loaded(rows, int(rows * run.row_bytes))
-            yield joined(read_run(self._store, run, self._schemas[side], page, page + pages))
+            yield concat_rows(read_run(self._store, run, self._schemas[side], page, page + pages))
             page += pages
 
     def _can_merge(self, partition: int) -> bool:
-        """Whether there is room to merge two matches of the partition beside the residents."""
+        """Whether two matches of the partition can be merged in the memory that the residents leave free."""
         return len(self._to_merge(partition, self._room.tasks, 2)) >= 2
 
     def _merge_some(self, partition: int, most: int) -> Task:
-        """Merge the smallest matches of a partition, at most so many, into one; both sides at once."""
+        """Merge the smallest matches of a partition, up to a maximum number, into one; both sides at once."""
         room = self._room.tasks
         yield from self._merge(partition, self._to_merge(partition, room, most), room, written=True)
 
@@ -310,7 +310,7 @@ class SpillingHash:
         runs = [run for match in chosen for run in match.runs]
         room -= self._kept_back(runs) if written else 0
         writes = max(run.page_rows for run in runs) if written else None
-        merge = Merge(self._store, self._schemas, chosen, room, self._room.weigh, writes)
+        merge = PartitionMerge(self._store, self._schemas, chosen, room, self._room.weigh, writes)
         self._counters.merges += 1
         for left, right in merge.meetings():
             rows, nbytes = merge.held
@@ -325,7 +325,7 @@ class SpillingHash:
         trim_heap()
 
     def _to_merge(self, partition: int, room: float, most: int | None = None, least: int = 0) -> list[Match]:
-        """The smallest matches whose runs have room for a page each, beside what is held back for writing."""
+        """The smallest matches of which a page per run fits in memory, in addition to the write buffers."""
         chosen: list[Match] = []
         used = kept_back = 0.0
         for match in sorted(self._matches[partition], key=lambda match: match.rows)[:most]:
@@ -342,7 +342,7 @@ class SpillingHash:
         return 2 * max(self._room.weigh(run.page_rows - 1, (run.page_rows - 1) * run.row_bytes) for run in runs)
 
     def _replace(self, partition: int, old: list[Match], new: Match | None) -> None:
-        """Put a match in the place of others; a block goes with the last of its runs."""
+        """Replace matches by their merged match; a block is removed with the last of its runs."""
         gone = set(map(id, old))
         self._matches[partition] = [match for match in self._matches[partition] if id(match) not in gone]
         if new is not None:
@@ -356,23 +356,23 @@ class SpillingHash:
                 self._store.remove([block])
 
     def _meet(
-        self, partition: int, left: Stayed, right: Stayed, loaded: tuple[Loaded, Loaded] | None = None
+        self, partition: int, left: Stayed, right: Stayed, loaded: tuple[LoadedRows, LoadedRows] | None = None
     ) -> Iterator[Matches]:
         """The pairs of these rows that are not out yet."""
         table = HashTable()
         table.insert(right.hashes)
         for lefts, rights in table.find(left.hashes, MOST_PAIRS):
             self._counters.pairs_tested += len(lefts)
-            new = ~self._ledger.reported(
+            new = ~self._ledger.find_reported(
                 partition, left.arrived[lefts], left.left[lefts], right.arrived[rights], right.left[rights]
             )
             if loaded is not None:
                 new &= loaded[0].matches[lefts] != loaded[1].matches[rights]
-            pairs = self._checked(Matches.pairs(left.batch, lefts[new], right.batch, rights[new]))
+            pairs = self._check_pairs(Matches.pairs(left.batch, lefts[new], right.batch, rights[new]))
             if pairs.size:
                 yield pairs
 
-    def _checked(self, pairs: Matches) -> Matches:
+    def _check_pairs(self, pairs: Matches) -> Matches:
         if not self._checks or not pairs.size:
             return pairs
         return pairs.only(matching(self._checks, pairs.left, pairs.left_rows, pairs.right, pairs.right_rows))
@@ -395,7 +395,7 @@ class SpillingHash:
         return [run for matches in self._matches for match in matches for run in match.runs]
 
     def _runs_of(self, side: Side, partition: int) -> list[HashRun]:
-        return [run for match in self._matches[partition] if (run := match.of(side)) is not None]
+        return [run for match in self._matches[partition] if (run := match.run_of(side)) is not None]
 
     @property
     def usage(self) -> Usage:
@@ -428,7 +428,7 @@ class SpillingHash:
         self._version = manifest.version
         self._named = set(manifest.segments)
         state = manifest.state
-        self._divide(len(state["matches"]))  # as many as there were, whatever the memory is now
+        self._divide(len(state["matches"]))  # the number of partitions in the snapshot, whatever the memory is now
         self._clock = Clock(state["clock"])
         self._arrivals.restore(state["arrivals"])
         self._distinct.restore(state["distinct"])

@@ -1,19 +1,19 @@
 """XJoin: a symmetric hash join that spills its largest partition and joins memory with disk while sources stall.
 
     arriving   batch --> probe the other side's partitions in memory --> results
-                     \\-> keep; when full, the largest partition leaves for disk (of one side only)
+                     \\-> keep; when full, spill the largest partition (of one side only)
     reactive   the largest partition in memory x the other side's partition on disk
     cleanup    flush all, then disk x disk, partition by partition
 
-Guarantee: every matching pair exactly once. Pairs that met in memory are known by the stays of their rows, pairs of the
-reactive phase by the ticks at which it ran. Memory keeps to any budget of at least four blocks.
+Guarantee: every matching pair exactly once. Pairs joined in memory are recognised by the residence of their rows, pairs
+of the reactive phase by the ticks at which it ran. Memory keeps to any budget of at least four blocks.
 
 Urhan and Franklin, XJoin: a reactively-scheduled pipelined join operator, IEEE Data Eng. Bull. 2000; as described in
 Tao et al., RPJ, SIGMOD 2005, section 2.1.
 
-Deviations: batches instead of tuples. Runs are sorted by hash when they leave, so that disk x disk is a merge. In the
-second duplicate condition, which is printed with the index of another partition, all times of the row's own partition
-count. A partition is not joined with the disk again before rows have come that it could match.
+Deviations: batches instead of tuples. Runs are sorted by hash when they are spilled, so that disk x disk is a merge. In
+the second duplicate condition, which is printed with the index of another partition, all times of the row's own
+partition count. A partition is not joined with the disk again before new rows have arrived that it could match.
 """
 
 from __future__ import annotations

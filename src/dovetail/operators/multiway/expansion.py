@@ -1,4 +1,4 @@
-"""Partial results that grow by one input after the other: arrays of row numbers, one per input joined so far.
+"""Partial results that are extended by one input after the other: arrays of row numbers, one per input joined so far.
 
     {o: [0, 0, 1]}  --c-->  {o: [0, 0, 0, 1], c: [4, 7, 7, 2]}  --n-->  …
 
@@ -25,10 +25,10 @@ MOST = 1 << 18  # partial results in one piece
 
 Partial = dict[str, Rows]
 Tally = Callable[["Hop", int, int, int], None]
-"""Is told of every hop how many partial results probed how many rows, and how many pairs it found."""
+"""Called for every hop with the number of partial results, of rows probed and of pairs found."""
 
 
-class Table(Protocol):
+class ProbeTable(Protocol):
     """Rows of one input that can be probed."""
 
     @property
@@ -72,7 +72,7 @@ class Paths:
         return [alias for alias in self.graph.aliases if alias not in reached]
 
     def hops(self, start: str, rank: Callable[[Link], float] = lambda _: 0.0) -> tuple[Hop, ...]:
-        """The next hop always takes the best link that leads from what is joined to what is not."""
+        """Each hop takes the best link from a joined input to one that is not joined yet."""
         joined, order = {start}, []
         links = sorted(self.links, key=rank)  # stable: ties keep the order of the condition
         while (best := next((k for k in links if len(k.ends & joined) == 1), None)) is not None:
@@ -108,7 +108,7 @@ class Paths:
         return Check(edge, None, edge.condition.conjuncts)
 
 
-def expand(hops: Sequence[Hop], tables: Mapping[str, Table], partial: Partial, tally: Tally) -> Iterator[Partial]:
+def expand(hops: Sequence[Hop], tables: Mapping[str, ProbeTable], partial: Partial, tally: Tally) -> Iterator[Partial]:
     """All complete results that begin with these partial ones, in pieces of bounded size."""
     if not hops:
         yield partial
@@ -118,7 +118,7 @@ def expand(hops: Sequence[Hop], tables: Mapping[str, Table], partial: Partial, t
         yield from expand(rest, tables, extended, tally)
 
 
-def _one_hop(hop: Hop, tables: Mapping[str, Table], partial: Partial, tally: Tally) -> Iterator[Partial]:
+def _one_hop(hop: Hop, tables: Mapping[str, ProbeTable], partial: Partial, tally: Tally) -> Iterator[Partial]:
     known, new = tables[hop.known], tables[hop.new]
     bounds = hop.link.bounds(hop.known, known.codes(hop.link.attribute(hop.known))[partial[hop.known]])
     index = new.index(hop.link.attribute(hop.new))
@@ -129,13 +129,13 @@ def _one_hop(hop: Hop, tables: Mapping[str, Table], partial: Partial, tally: Tal
         extended = {alias: taken[probing] for alias, taken in partial.items()}
         extended[hop.new] = rows
         for check in hop.checks:
-            extended = _checked(check, tables, extended)
+            extended = _check_partial(check, tables, extended)
         if len(extended[hop.new]):
             yield extended
     tally(hop, probes, len(new), found)
 
 
-def _checked(check: Check, tables: Mapping[str, Table], partial: Partial) -> Partial:
+def _check_partial(check: Check, tables: Mapping[str, ProbeTable], partial: Partial) -> Partial:
     ends = (check.edge.left, check.edge.right)
     if check.equal is not None:
         left, right = (tables[alias].codes(check.equal.attribute(alias))[partial[alias]] for alias in ends)
@@ -171,7 +171,7 @@ class Selectivities:
         self.matches[hop.link] += found
         self._candidates[hop.link] += probes * candidates
 
-    def of(self, link: Link, sizes: Mapping[str, int]) -> float:
+    def selectivity_of(self, link: Link, sizes: Mapping[str, int]) -> float:
         """The share of pairs that match; `sizes` are the residents of each input."""
         if self.probes[link] < FEWEST_PROBES:
             return self._before[link]
@@ -180,9 +180,9 @@ class Selectivities:
             pairs = sizes[link.left.alias] * sizes[link.right.alias]
         return self.matches[link] / max(1, pairs)
 
-    def flushed(self, sizes: Mapping[str, int]) -> None:
+    def reset_counts(self, sizes: Mapping[str, int]) -> None:
         """Count anew; `sizes` are from before the flush."""
-        self._before = {link: self.of(link, sizes) for link in self.links}
+        self._before = {link: self.selectivity_of(link, sizes) for link in self.links}
         self.matches = dict.fromkeys(self.links, 0)
         self.probes = dict.fromkeys(self.links, 0)
         self._candidates = dict.fromkeys(self.links, 0)

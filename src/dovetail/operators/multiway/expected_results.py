@@ -1,19 +1,19 @@
-"""Rows by what they are worth: the results that each can be expected to be part of from now on, over the whole join.
+"""Rows by their worth: the expected number of future results of each row, over the whole join.
 
-A resident row earns a result when rows of the other inputs complete it: one that arrives, all others resident by then.
-The condition's links are taken as a tree; for every link two sums run through it, over the input behind it and all that
-is behind that (as in counting the results of a tree-shaped join without listing them):
+A resident row yields a result when rows of the other inputs complete it: one that arrives, all others resident at that
+time. The condition's links are taken as a tree; two sums are propagated along every link, over the input behind it and
+all inputs behind that (as in counting the results of a tree-shaped join without enumerating them):
 
     held(key)     combinations of resident rows behind the link that match the key
-    coming(key)   the same with one row of them still to come, from what has come so far
+    coming(key)   the same with one row of them still to arrive, predicted from arrivals so far
 
     worth of a row = sum over its links of coming(link) x the product of held over its other links
 
-A block of the rows with the least worth leaves; the input whose block is worth the least is the victim. Inputs are not
-kept at equal numbers: a few rows of an input that all others need can be worth more than many of another.
+A block of the rows with the least worth is evicted; the input whose block is worth the least is the victim. Inputs are
+not kept at equal numbers: a few rows of an input that all others need can be worth more than many of another.
 
-How often a key comes is counted for equalities; for ranges a sample of what came is asked. What an arriving row meets
-behind its other links is taken as the mean over the sample. Both take a share of the memory.
+The frequency of a key is counted for equalities; for ranges it is estimated from a sample of arrivals. The matches of
+an arriving row behind its other links are estimated by the mean over the sample. Both take a share of the memory.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from numpy.typing import NDArray
 from dovetail.core.rows import Rows
 from dovetail.kernels.hashing import hash_codes
 from dovetail.matching.links import Attribute, Codes, Link
-from dovetail.operators.multiway.expansion import Partial, Table
+from dovetail.operators.multiway.expansion import Partial, ProbeTable
 from dovetail.operators.multiway.multiway import Multiway
 from dovetail.operators.multiway.residents import Batch
 
 LINES = 2
 BYTES = 2  # of a counter
 FULL = 2**15
-UNSEEN = 0.5  # times that a key is taken to have come which has not
+UNSEEN = 0.5  # the assumed count of a key that has not arrived yet
 
 
 class KeyCounts:
@@ -55,7 +55,7 @@ class KeyCounts:
             self._total //= 2
 
     def share(self, codes: Codes) -> NDArray[np.float64]:
-        """The share of rows to come that each code can be expected to have."""
+        """The expected share of future rows for each code."""
         found = np.min([line[places] for line, places in zip(self._counts, self._places(codes), strict=True)], axis=0)
         share: NDArray[np.float64] = (found + UNSEEN) / (self._total + 1)
         return share
@@ -66,11 +66,11 @@ class KeyCounts:
         return [(half % width).astype(np.int64) for half in (hashes >> np.uint64(32), hashes & np.uint64(0xFFFFFFFF))]
 
 
-DECAY = 0.9  # how much of the past a flush leaves in the rate
+DECAY = 0.9  # the weight of the past in the rate after a flush
 CODE_BYTES = 8
 
 
-class Arrivals:
+class ArrivalSketch:
     """Takes about `nbytes` for each of the attributes, most of them for counters."""
 
     def __init__(self, attributes: Sequence[Attribute], nbytes: int, rng: np.random.Generator) -> None:
@@ -94,7 +94,7 @@ class Arrivals:
         for attribute, counts in self.counts.items():
             counts.add(batch.codes(attribute))
         rows, room = len(batch), max(0, min(len(batch), self._rows - self._seen))
-        # A reservoir: each row that has come is in it with the same chance (Vitter, 1985).
+        # A reservoir: each arrived row is in it with the same probability (Vitter, 1985).
         late = np.arange(room, rows)
         places = self._rng.integers(0, self._seen + late + 1)
         chosen = np.flatnonzero(places < self._rows)
@@ -124,16 +124,16 @@ class _Behind(NamedTuple):
     codes: Codes
     held: Weights
     coming: Weights
-    counts: KeyCounts | None  # how often keys come, where they are not among the codes;
+    counts: KeyCounts | None  # the frequency of keys that are not among the codes;
     rate: float  # times this
 
     @classmethod
-    def of(cls, codes: Codes, held: Weights, coming: Weights, counts: KeyCounts | None, rate: float) -> _Behind:
+    def from_codes(cls, codes: Codes, held: Weights, coming: Weights, counts: KeyCounts | None, rate: float) -> _Behind:
         order = np.argsort(codes, kind="stable")
         sums = [np.concatenate([[0.0], np.cumsum(weights[order])]) for weights in (held, coming)]
         return cls(codes[order], sums[0], sums[1], counts, rate)
 
-    def between(self, link: Link, known: str, codes: Codes) -> tuple[Weights, Weights]:
+    def weigh_codes(self, link: Link, known: str, codes: Codes) -> tuple[Weights, Weights]:
         """What each code of the input `known` has behind the link: held, coming."""
         low, high, low_closed, high_closed = link.bounds(known, codes)
         first, last = np.zeros(len(codes), np.int64), np.full(len(codes), len(self.codes))
@@ -155,20 +155,20 @@ class ExpectedResultsPolicy:
         attributes = state.paths.attributes
         nbytes = state.set_aside(SHARE) // sum(map(len, attributes.values()))
         rng = np.random.default_rng(seed)
-        self._arrivals = {alias: Arrivals(found, nbytes, rng) for alias, found in attributes.items()}
+        self._arrivals = {alias: ArrivalSketch(found, nbytes, rng) for alias, found in attributes.items()}
 
-    def arrived(self, alias: str, batch: Batch) -> None:
+    def on_arrival(self, alias: str, batch: Batch) -> None:
         self._arrivals[alias].add(batch)
 
-    def found(self, rows: Partial, tables: Mapping[str, Table]) -> None:
-        """What was found says less than what is expected."""
+    def on_results(self, rows: Partial, tables: Mapping[str, ProbeTable]) -> None:
+        """Expected results predict better than past ones."""
 
-    def kept(self, alias: str, batch: Batch) -> None: ...
+    def on_kept(self, alias: str, batch: Batch) -> None: ...
 
     def forgotten(self, alias: str) -> None: ...
 
     def flush(self) -> bool:
-        """Evict a block; False where nothing is left."""
+        """Evict a block; False if there is none."""
         state = self._state
         best: tuple[float, str, Rows] | None = None
         for alias, worth in self.of_all().items():
@@ -192,11 +192,11 @@ class ExpectedResultsPolicy:
         """The worth of every resident row."""
         behind: dict[tuple[str, Link], _Behind] = {}
         return {
-            alias: self._combined(alias, None, residents.codes, behind)[1]
+            alias: self._combine_links(alias, None, residents.codes, behind)[1]
             for alias, residents in self._state.residents.items()
         }
 
-    def _combined(
+    def _combine_links(
         self, alias: str, towards: Link | None, codes: CodesOf, known: dict[tuple[str, Link], _Behind]
     ) -> tuple[Weights, Weights]:
         """For rows of an input: held and coming over all its links but one."""
@@ -204,11 +204,11 @@ class ExpectedResultsPolicy:
         coming: Weights = np.zeros(1)
         for link in self._tree:
             if alias in link.ends and link is not towards:
-                more = self._behind(alias, link, known).between(link, alias, codes(link.attribute(alias)))
+                more = self._sums_behind(alias, link, known).weigh_codes(link, alias, codes(link.attribute(alias)))
                 held, coming = held * more[0], held * more[1] + coming * more[0]
         return held, coming
 
-    def _behind(self, alias: str, link: Link, known: dict[tuple[str, Link], _Behind]) -> _Behind:
+    def _sums_behind(self, alias: str, link: Link, known: dict[tuple[str, Link], _Behind]) -> _Behind:
         """What lies behind a link, seen from an input."""
         (other,) = link.ends - {alias}
         if (other, link) not in known:
@@ -216,18 +216,18 @@ class ExpectedResultsPolicy:
             attribute = link.attribute(other)
             held, coming = (
                 np.broadcast_to(weights, len(residents))
-                for weights in self._combined(other, link, residents.codes, known)
+                for weights in self._combine_links(other, link, residents.codes, known)
             )
             rate = 0.0 if self._state.ended[other] else arrivals.rate
-            meets = np.broadcast_to(self._combined(other, link, arrivals.codes, known)[0], len(arrivals))
+            meets = np.broadcast_to(self._combine_links(other, link, arrivals.codes, known)[0], len(arrivals))
             codes = residents.codes(attribute)
             if link.is_equality:
                 mean = float(meets.mean()) if len(meets) else 0.0
-                found = _Behind.of(codes, held, coming, arrivals.counts[attribute], rate * mean)
+                found = _Behind.from_codes(codes, held, coming, arrivals.counts[attribute], rate * mean)
             else:
                 codes = np.concatenate([codes, arrivals.codes(attribute)])
                 held = np.concatenate([held, np.zeros(len(meets))])
                 coming = np.concatenate([coming, rate * meets / max(1, len(meets))])
-                found = _Behind.of(codes, held, coming, None, 0.0)
+                found = _Behind.from_codes(codes, held, coming, None, 0.0)
             known[other, link] = found
         return known[other, link]

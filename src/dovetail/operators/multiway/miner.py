@@ -1,16 +1,16 @@
 """MINER: the adaptive join of three and more inputs, along chains, stars and trees, by equality and by range.
 
     arriving   batch --> probe one input after the other, most selective first --> results
-                     \\-> keep, in an index per join attribute; when full, a block of the least use leaves
+                     \\-> keep, in an index per join attribute; when full, evict a block of the least useful rows
     reactive   blocks x blocks x … as an odometer over all inputs, re-entrant (spilled_blocks.py)
     cleanup    flush all residents, then blocks x blocks x … to the end
 
-Guarantee: every matching combination exactly once. Those whose rows were all in memory when the last of them came are
-recognised by the residence rule, max(arrived) < min(left), and left out of the block work. The budget is held.
+Guarantee: every matching combination exactly once. Those whose rows were all in memory when the last of them arrived
+are recognised by the residence rule, max(arrived) < min(left), and skipped by the block join. The budget is kept.
 
-Which rows are of the least use (`policy`):
+Which rows are the least useful (`policy`):
     benefit    as published: of the largest input, the area of an attribute with the fewest results per row
-    worth      rows by the results that they can be expected to be part of, over the whole join (expected_results.py)
+    worth      the rows with the fewest expected results over the whole join (expected_results.py)
 
 Bornea, Vassalos, Kotidis, Deligiannakis, Adaptive Join Operators for Result Rate Optimization on Streaming Inputs,
 TKDE 2010, section 4.
@@ -34,7 +34,7 @@ from dovetail.core.rows import Matches, Rows
 from dovetail.errors import InputError
 from dovetail.matching.links import Attribute
 from dovetail.operators.blockwise.regions import Policy, Regions
-from dovetail.operators.multiway.expansion import Partial, Paths, Selectivities, Table
+from dovetail.operators.multiway.expansion import Partial, Paths, ProbeTable, Selectivities
 from dovetail.operators.multiway.expected_results import ExpectedResultsPolicy
 from dovetail.operators.multiway.multiway import Multiway, MultiwayOperator
 from dovetail.operators.multiway.residents import Batch, Residents
@@ -47,20 +47,20 @@ class BenefitPolicy:
         self._policy = Policy(seed=seed)
         self.regions = {a: Regions(self._policy) for found in state.residents.values() for a in found.attributes}
 
-    def arrived(self, alias: str, batch: Batch) -> None:
-        """Rows that arrive say nothing yet."""
+    def on_arrival(self, alias: str, batch: Batch) -> None:
+        """Arriving rows carry no information yet."""
 
-    def found(self, rows: Partial, tables: Mapping[str, Table]) -> None:
+    def on_results(self, rows: Partial, tables: Mapping[str, ProbeTable]) -> None:
         for alias, taken in rows.items():
             for attribute in self._state.residents[alias].attributes:
                 self.regions[attribute].credit(tables[alias].codes(attribute)[taken])
 
-    def kept(self, alias: str, batch: Batch) -> None:
+    def on_kept(self, alias: str, batch: Batch) -> None:
         for attribute in self._state.residents[alias].attributes:
             self.regions[attribute].add(batch.codes(attribute))
 
     def flush(self) -> bool:
-        """Evict a block; False where nothing is left."""
+        """Evict a block; False if there is none."""
         residents = self._state.residents
         alias = max(residents, key=lambda a: len(residents[a]))
         mine = residents[alias]
@@ -80,7 +80,7 @@ class BenefitPolicy:
             self.regions[attribute] = Regions(self._policy)
 
     def _choose(self, mine: Residents, need: int) -> tuple[Rows, Attribute]:
-        """The rows that leave, and by which attribute first."""
+        """The rows to evict, and the attribute that orders them."""
         order = sorted(
             (benefit, rank, place, region)
             for place, attribute in enumerate(mine.attributes)
@@ -93,7 +93,7 @@ class BenefitPolicy:
                 break
             attribute = mine.attributes[place]
             regions, codes = self.regions[attribute], mine.codes(attribute)
-            inside = np.flatnonzero(staying & (regions.of(codes) == region))
+            inside = np.flatnonzero(staying & (regions.region_of(codes) == region))
             if len(inside):
                 rows, spared = regions.take(region, codes, mine.used, mine.arrived, inside, missing)
                 mine.used[spared] = 0
@@ -103,11 +103,11 @@ class BenefitPolicy:
 
 
 class FlushingPolicy(Protocol):
-    """Says which rows leave, from what it is told."""
+    """Chooses the rows to evict, from the observed results."""
 
-    def arrived(self, alias: str, batch: Batch) -> None: ...
-    def found(self, rows: Partial, tables: Mapping[str, Table]) -> None: ...
-    def kept(self, alias: str, batch: Batch) -> None: ...
+    def on_arrival(self, alias: str, batch: Batch) -> None: ...
+    def on_results(self, rows: Partial, tables: Mapping[str, ProbeTable]) -> None: ...
+    def on_kept(self, alias: str, batch: Batch) -> None: ...
     def forgotten(self, alias: str) -> None: ...
     def flush(self) -> bool: ...
 
@@ -142,7 +142,7 @@ class Miner(MultiwayOperator):
             return None
         return (
             f"every input needs an equality, a band or an inequality of numbers or times with another; {unreached[0]} "
-            f"has none that leads to {graph.aliases[0]}"
+            f"has none that connects it to {graph.aliases[0]}"
         )
 
     @staticmethod
@@ -153,13 +153,13 @@ class Miner(MultiwayOperator):
         alias = self._state.graph.aliases[number]
         state = self._state
         arriving = state.take_in(alias, batch)
-        self._policy.arrived(alias, arriving)
+        self._policy.on_arrival(alias, arriving)
         sizes = self._sizes()
-        hops = state.paths.hops(alias, lambda link: self._selectivities.of(link, sizes))
+        hops = state.paths.hops(alias, lambda link: self._selectivities.selectivity_of(link, sizes))
         used = np.zeros(len(arriving), np.bool_)
         tables = state.tables(alias, arriving)
         for rows in state.probe(alias, arriving, hops, self._selectivities.tally):
-            self._policy.found(rows, tables)
+            self._policy.on_results(rows, tables)
             used[rows[alias]] = True
             for other, residents in state.residents.items():
                 if other != alias:
@@ -169,7 +169,7 @@ class Miner(MultiwayOperator):
             return
         state.make_room(alias, arriving)
         state.keep(alias, arriving, used)
-        self._policy.kept(alias, arriving)
+        self._policy.on_kept(alias, arriving)
 
     def end(self, number: int) -> None:
         before = self._sizes()
@@ -179,14 +179,14 @@ class Miner(MultiwayOperator):
                 self._policy.forgotten(other)
 
     def _note_restored(self, alias: str, batch: Batch) -> None:
-        self._policy.arrived(alias, batch)  # it knows of no others that came
-        self._policy.kept(alias, batch)
+        self._policy.on_arrival(alias, batch)  # it knows of no others that came
+        self._policy.on_kept(alias, batch)
 
     def _flush(self) -> bool:
         sizes = self._sizes()
         if not self._policy.flush():
             return False
-        self._selectivities.flushed(sizes)
+        self._selectivities.reset_counts(sizes)
         return True
 
     def _flush_all(self) -> None:

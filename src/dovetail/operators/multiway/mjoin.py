@@ -1,18 +1,18 @@
 """MJoin: the symmetric hash join of three and more inputs on one attribute that they all share.
 
     arriving   batch --> probe the other inputs, most selective first --> results
-                     \\-> keep, in a bucket; when full, the largest bucket leaves, from all inputs at once
+                     \\-> keep, in a bucket; when full, spill the largest bucket, from all inputs at once
     reactive   per bucket: blocks x blocks x … as an odometer over all inputs, re-entrant (spilled_blocks.py)
     cleanup    flush all residents, then the same to the end
 
-Guarantee: every matching combination exactly once, within the budget. Rows of one bucket leave together (coordinated
-flushing), so what is on disk of a bucket only ever meets what is on disk of the same bucket.
+Guarantee: every matching combination exactly once, within the budget. Rows of one bucket are spilled together
+(coordinated flushing), so spilled rows of a bucket are only joined with spilled rows of the same bucket.
 
 Viglas, Naughton, Burger, Maximizing the output rate of multi-way join queries over streaming information sources,
 VLDB 2003; as described in Adaptive Join Operators (TKDE 2010), section 2, with XJoin's choice of the largest bucket.
 
-Deviations: batches instead of tuples; they probe before they are kept. Buckets only say what leaves together: rows are
-found by an ordered index over codes. Results found in memory are told by the residence rule.
+Deviations: batches instead of tuples; they probe before they are kept. Buckets only define what is spilled together:
+rows are found by an ordered index over codes. Results found in memory are recognised by the residence rule.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Mjoin(MultiwayOperator):
         state = self._state
         arriving = state.take_in(alias, batch)
         sizes = self._sizes()
-        hops = state.paths.hops(alias, lambda link: self._selectivities.of(link, sizes))
+        hops = state.paths.hops(alias, lambda link: self._selectivities.selectivity_of(link, sizes))
         for rows in state.probe(alias, arriving, hops, self._selectivities.tally):
             yield state.results(alias, arriving, rows)
         if not state.is_wanted(alias):
@@ -71,7 +71,7 @@ class Mjoin(MultiwayOperator):
         state.keep(alias, arriving, np.zeros(len(arriving), np.bool_))
 
     def _flush(self) -> bool:
-        """The bucket with the most rows leaves memory, from every input; False where there are none."""
+        """Spill the bucket with the most rows, from every input; False if there are no rows."""
         buckets = {alias: self._bucket_of(alias) for alias in self._state.residents}
         sizes = sum(np.bincount(found, minlength=self._buckets) for found in buckets.values())
         largest = int(np.argmax(sizes))

@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 from dovetail.core.rows import Matches, Rows
-from dovetail.matching.links import coded
-from dovetail.operators.multiway.expansion import Hop, Partial, Paths, Table, Tally, expand
-from dovetail.operators.multiway.residents import Batch, Flags, Residents, extended, extra_bytes
+from dovetail.matching.links import encode_keys
+from dovetail.operators.multiway.expansion import Hop, Partial, Paths, ProbeTable, Tally, expand
+from dovetail.operators.multiway.residents import Batch, Flags, Residents, extra_bytes, resident_schema
 from dovetail.operators.multiway.spilled_blocks import SpilledBlocks
 from dovetail.operators.protocol import INNER, TWO_AND_MORE, Manifest, Usage, Workspace
 from dovetail.storage.blocks import Block
@@ -27,7 +27,7 @@ from dovetail.storage.residence import Clock
 from dovetail.storage.resident_snapshot import ResidentSnapshot
 
 ROW_BYTES = 200  # of a row, where a budget is in rows
-COPIED = 3 / 4  # of the memory for residents is used: when some leave, those of the same input that stay are copied
+COPIED = 3 / 4  # of the memory for residents is used: an eviction copies the remaining rows of the same input
 
 
 class Multiway:
@@ -45,14 +45,15 @@ class Multiway:
         self._aside = 0
         self._flush = flush
         self._saved = {
-            a: ResidentSnapshot(blocks, extended(graph.schemas[a], self.paths.attributes[a]), a) for a in graph.aliases
+            a: ResidentSnapshot(blocks, resident_schema(graph.schemas[a], self.paths.attributes[a]), a)
+            for a in graph.aliases
         }
         self._left_over = SpilledBlocks(self.paths, blocks, budget, self.shares, self._make_room)
 
     def take_in(self, alias: str, batch: pa.RecordBatch) -> Batch:
         """The rows that can match at all, with the time of their arrival."""
         attributes = self.paths.attributes[alias]
-        return Batch.arriving(attributes, coded(self.graph, alias, attributes, batch), self._clock.tick())
+        return Batch.arriving(attributes, encode_keys(self.graph, alias, attributes, batch), self._clock.tick())
 
     def probe(self, alias: str, arriving: Batch, hops: Sequence[Hop], tally: Tally) -> Iterator[Partial]:
         """Results of arriving rows with residents, as row numbers; those of `alias` are rows of the batch."""
@@ -70,7 +71,7 @@ class Multiway:
             good = self.graph.checked(batches, rows)
             yield rows if good is None else {a: taken[good] for a, taken in rows.items()}
 
-    def tables(self, alias: str, arriving: Batch) -> dict[str, Table]:
+    def tables(self, alias: str, arriving: Batch) -> dict[str, ProbeTable]:
         """What a batch is joined with, and the batch itself."""
         return {**self.residents, alias: arriving}
 
@@ -78,7 +79,7 @@ class Multiway:
         return self.graph.matches({a: table.batch for a, table in self.tables(alias, arriving).items()}, rows)
 
     def is_wanted(self, alias: str) -> bool:
-        """Whether rows of an input can still be met by others: by some that come, or by some on disk."""
+        """Whether rows of an input can still be joined with others: with future arrivals, or with rows on disk."""
         others = [a for a in self.graph.aliases if a != alias]
         return not all(self.ended[a] for a in others) or any(self._left_over.has(a) for a in others)
 
@@ -127,7 +128,7 @@ class Multiway:
         return max(1, self._budget.measure(1, -(-residents.nbytes // max(1, len(residents)))))
 
     def evict(self, chosen: Mapping[str, Rows], box: int = 0) -> None:
-        """Write rows of inputs to disk; they all leave memory at one tick."""
+        """Spill rows of inputs; all of them are evicted at one tick."""
         left = self._clock.tick()
         for alias, rows in chosen.items():
             gone = self.residents[alias].remove(rows)
@@ -152,7 +153,7 @@ class Multiway:
         self.ended[alias] = True
         for other, residents in self.residents.items():
             if len(residents) and not self.is_wanted(other):
-                residents.remove(np.arange(len(residents)))  # they waited for rows that cannot come any more
+                residents.remove(np.arange(len(residents)))  # their partners cannot arrive any more
         self.hold()
 
     def left_over(self, at_end: bool = False) -> Iterator[Matches]:

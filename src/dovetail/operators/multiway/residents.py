@@ -1,6 +1,6 @@
-"""Rows of one input of several in memory: what they are, when they came, and an ordered index for each attribute.
+"""Resident rows of one of several inputs: the rows, their ticks of arrival, and an ordered index for each attribute.
 
-A row is in all indexes of its input or in none. Rows are numbered without gaps; when some leave, the others move up.
+A row is in all indexes of its input or in none. Rows are numbered without gaps; after an eviction the others move up.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ class Batch:
     def arriving(cls, attributes: Sequence[Attribute], rows: Coded, tick: int) -> Batch:
         ticks = np.full(rows.batch.num_rows, tick, np.int64)
         columns = [*rows.batch.columns, *(pa.array(extra) for extra in (ticks, *rows.codes))]
-        return cls(attributes, pa.RecordBatch.from_arrays(columns, schema=extended(rows.batch.schema, attributes)))
+        return cls(
+            attributes, pa.RecordBatch.from_arrays(columns, schema=resident_schema(rows.batch.schema, attributes))
+        )
 
     def __len__(self) -> int:
         return int(self.batch.num_rows)
@@ -66,7 +68,7 @@ class Batch:
 class Residents:
     def __init__(self, schema: pa.Schema, attributes: Sequence[Attribute]) -> None:
         self.attributes = tuple(attributes)
-        self._schema = extended(schema, attributes)
+        self._schema = resident_schema(schema, attributes)
         self._rows = RowStore(self._schema)
         self._indexes = {attribute: OrderedIndex() for attribute in self.attributes}
         self._used = np.zeros(64, np.int32)
@@ -126,7 +128,7 @@ class Residents:
         self.next_serial = int(self._serials[rows[-1]]) + 1
 
     def remove(self, rows: Rows) -> pa.RecordBatch:
-        """Take rows out of memory and of all indexes; they come back in the order asked for."""
+        """Remove rows from memory and from all indexes; returns them in the given order."""
         gone = take_rows(self.batch, rows)
         stay = np.ones(len(self), np.bool_)
         stay[rows] = False
@@ -144,11 +146,11 @@ class Residents:
 
 
 def extra_bytes(rows: int, attributes: int) -> int:
-    """What rows take besides themselves."""
+    """The size of the indexes of a row."""
     return rows * (PER_ROW + INDEX_BYTES * attributes)
 
 
-def extended(schema: pa.Schema, attributes: Sequence[Attribute]) -> pa.Schema:
+def resident_schema(schema: pa.Schema, attributes: Sequence[Attribute]) -> pa.Schema:
     """The schema of kept rows."""
     extra = [ARRIVED, *(f"{CODE}{i}" for i in range(len(attributes)))]
     return pa.schema([*schema, *(pa.field(name, pa.int64()) for name in extra)])

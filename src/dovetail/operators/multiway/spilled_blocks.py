@@ -1,11 +1,11 @@
-"""What left memory, and the work that is left with it: blocks against blocks of all inputs.
+"""Spilled rows, and the pending work on them: blocks against blocks of all inputs.
 
 Rows are written under the number of a box; only blocks of one box are joined with each other. Results whose rows were
-all in memory together when the last of them came are recognised by the residence rule and left out:
+all in memory together when the last of them arrived are recognised by the residence rule and skipped:
 
     max(arrived) < min(left)        over all rows of a result
 
-Every block knows between which codes its rows lie; blocks that share no code of an equality are not read.
+Every block has the range of codes of its rows; blocks that share no code of an equality are not read.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from dovetail.storage.budget import Budget, Shares
 from dovetail.storage.residence import Ticks
 
 
-class Turn(NamedTuple):
-    """How an outer batch meets the others: the inner inputs from slow to fast, and how many blocks to load of each."""
+class OdometerStep(NamedTuple):
+    """How an outer batch is joined with the others: the inner inputs from slow to fast, and how many blocks to load of
+    each."""
 
     order: tuple[int, ...]
     loads: tuple[int, ...]
@@ -59,7 +60,7 @@ class BlockOdometer:
     loads: list[int] = field(default_factory=list)  # blocks at a time, by input
     places: list[int] = field(default_factory=list)  # the odometer, by input; empty: between two batches
 
-    def advance(self, blocks: Sequence[int], turn: Callable[[int], Turn]) -> Cell | None:
+    def advance(self, blocks: Sequence[int], turn: Callable[[int], OdometerStep]) -> Cell | None:
         """The next step, recorded as done; None when all combinations of blocks that exist now are done."""
         if not self.joined:
             self.outer = min(range(len(blocks)), key=lambda i: blocks[i])
@@ -71,7 +72,7 @@ class BlockOdometer:
                     return None
                 self.outer = growing[0]
             if any(done == 0 for i, done in enumerate(self.joined) if i != self.outer):
-                self.joined[self.outer] = blocks[self.outer]  # nothing to meet yet: an empty box grows
+                self.joined[self.outer] = blocks[self.outer]  # no blocks to join yet: an empty box grows
                 continue
             order, loads = turn(self.outer)
             self.order, self.loads = list(order), list(loads)
@@ -139,7 +140,7 @@ class SpilledBlocks:
         self._boxes: dict[int, tuple[BlockOdometer, dict[str, list[_Spilled]]]] = {}
         self._cell: tuple[int, Cell] | None = None  # the step that is not done, how many of its pieces are out,
         self._yielded = 0
-        self._pieces: Iterator[Matches] = iter(())  # and those still to come
+        self._pieces: Iterator[Matches] = iter(())  # and the following ones
         self._loaded: dict[str, tuple[tuple[int, range], _Loaded]] = {}
         self._nothing = Matches.none(tuple(paths.graph.schemas.values()))
 
@@ -195,25 +196,25 @@ class SpilledBlocks:
                 return number, cell
         return None
 
-    def _turn(self, outer: int, at_end: bool) -> Turn:
-        """While sources stall, the memory for blocks goes to the outer input; at the end, equally to all of them."""
+    def _turn(self, outer: int, at_end: bool) -> OdometerStep:
+        """While sources stall, the outer input gets the memory for blocks; at the end, all inputs share it equally."""
         inputs = len(self._aliases)
         order = tuple(self._aliases.index(hop.new) for hop in self._paths.hops(self._aliases[outer]))
         if at_end:
             each = max(1, (self._shares.outer_blocks_at_end + inputs - 1) // inputs)
-            return Turn(order, (each,) * inputs)
-        return Turn(order, tuple(self._shares.outer_blocks if i == outer else 1 for i in range(inputs)))
+            return OdometerStep(order, (each,) * inputs)
+        return OdometerStep(order, tuple(self._shares.outer_blocks if i == outer else 1 for i in range(inputs)))
 
     def _run(self, number: int, cell: Cell) -> Iterator[Matches]:
         outer, *order = (self._aliases[i] for i in cell.order)
         hops = self._paths.hops_in_order(outer, order)
         depth = self._promising(number, cell, hops)
         if depth == len(hops):
-            depth = yield from self._joined(number, cell, hops)
+            depth = yield from self._join_blocks(number, cell, hops)
         if depth < len(hops):
-            self._boxes[number][0].skip(cell, depth + 1)  # the input after these found nothing, nor will the others
+            self._boxes[number][0].skip(cell, depth + 1)  # no matches in the next input, so none in the others
         self._cell = None
-        yield self._nothing  # every step gives control back once at least
+        yield self._nothing  # every step yields at least once
 
     def _promising(self, number: int, cell: Cell, hops: Sequence[Hop]) -> int:
         """How many hops may find something, by the codes that the blocks have."""
@@ -232,7 +233,7 @@ class SpilledBlocks:
         zones = [spilled[i].zones[place] for i in cell.blocks[self._aliases.index(alias)]]
         return min(low for low, _ in zones), max(high for _, high in zones)
 
-    def _joined(self, number: int, cell: Cell, hops: Sequence[Hop]) -> Generator[Matches, None, int]:
+    def _join_blocks(self, number: int, cell: Cell, hops: Sequence[Hop]) -> Generator[Matches, None, int]:
         """Results of the blocks; and how many hops were made with some partial result left over."""
         tables = self._load(number, cell)
         outer = self._aliases[cell.order[0]]

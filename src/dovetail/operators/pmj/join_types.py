@@ -1,4 +1,4 @@
-"""What batches that meet give, by join type: pairs, rows that have found their first partner, rows without one."""
+"""What a pair of batches emits, by join type: pairs, rows with their first partner, rows without one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Partnered:
 
     @property
     def one_sided(self) -> bool:
-        """Whether results are left rows only, so that nobody has to list pairs."""
+        """Whether results are left rows only, so that pairs need not be enumerated."""
         return not self.how.emits_pairs
 
     @property
@@ -44,7 +44,7 @@ class Partnered:
         return sum(bits.nbytes for bits in self._bits.values())
 
     def grow(self, side: Side, rows: int) -> None:
-        """The side has so many rows now."""
+        """Extend the bit map to the number of rows of the side."""
         if side in self._bits and rows > 8 * len(self._bits[side]):
             longer = np.zeros(max(64, rows // 4), np.uint8)  # twice as many as needed
             longer[: len(self._bits[side])] = self._bits[side]
@@ -87,13 +87,13 @@ class JoinTypeEmitter:
 
     @property
     def pairs_only(self) -> bool:
-        """Whether nothing but pairs is given."""
+        """Whether only pairs are emitted."""
         return self.partnered.how is JoinType.INNER
 
     def meet(
         self, left: pa.RecordBatch, right: pa.RecordBatch, numbers: tuple[Words, Words], check: Check | None = None
     ) -> Iterator[Matches]:
-        """Two batches meet. Rows have numbers where it matters who has a partner."""
+        """Join two batches. Rows have numbers where the join type needs to know which have a partner."""
         self._counters.probes += left.num_rows + right.num_rows
         matcher = build_matcher(self._condition, left, right)
         if self.partnered.one_sided:
@@ -113,7 +113,7 @@ class JoinTypeEmitter:
                 yield Matches.pairs(left, lefts, right, rights)
 
     def alone(self, side: Side, batch: pa.RecordBatch, numbers: Words) -> Iterator[Matches]:
-        """Rows that are results by themselves, because no partner has come and none can."""
+        """Rows that are results by themselves: they have no partner and cannot get one."""
         if self.partnered.watches(side) and self.partnered.gives_alone:
             rows = self.partnered.first(side, numbers)
             if len(rows):
@@ -125,6 +125,6 @@ class JoinTypeEmitter:
             return None
         return np.flatnonzero(~self.partnered.has(side, numbers))
 
-    def needed(self, number: int, items: Items) -> Items:
+    def select_needed(self, number: int, items: Items) -> Items:
         rows = self.needed_rows(Side(number), items.numbers)
         return items if rows is None or len(rows) == items.size else items.take(rows)

@@ -1,6 +1,6 @@
-"""How a merge of sorted runs divides a memory budget: pages that wait, areas of rows passed, output, parts from disk.
+"""How a merge of sorted runs divides a memory budget: pending pages, sweep areas, output, parts from disk.
 
-A block for arriving rows is always left, since a merge may be open while they come.
+A block for arriving rows is always reserved, since a merge may be open when they arrive.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ PLENTY = 2**62
 MOST_PAGE = 1 << 18  # bytes: larger ones hardly save time, and memory could not shrink much
 
 
-class Room(NamedTuple):
+class MergeMemory(NamedTuple):
     """In the unit of the budget."""
 
     groups: int  # that are merged at once
     page: int
-    waiting: int  # pages that have not met all they can
+    waiting: int  # pages that have not been fully joined
     area: int  # rows in the area of each input
     spilled: int  # a part of an area that is read from disk, one of each input but one
     total: int
     largest: int = 0  # page on disk, if it is larger than pages are now
 
 
-def divide(budget: Budget, block_rows: int, fan_in: int, inputs: int = 2, largest: int = 0) -> Room:
-    """As many runs as asked for, fewer where their pages would be too small. A quarter is for the areas.
+def divide(budget: Budget, block_rows: int, fan_in: int, inputs: int = 2, largest: int = 0) -> MergeMemory:
+    """Up to the requested number of runs, fewer where their pages would be too small. A quarter is for the areas.
 
-    `largest`: of the pages that are on disk already, which may have been written when there was more memory.
+    `largest`: of the pages on disk, which may have been written with more memory.
     """
     limit = budget.limit
     if limit is None:
-        return Room(max(2, fan_in // inputs), PLENTY, PLENTY, PLENTY, PLENTY, 0)
+        return MergeMemory(max(2, fan_in // inputs), PLENTY, PLENTY, PLENTY, PLENTY, 0)
     total = limit - arriving(budget, block_rows)
     if budget.unit == "rows":
         groups = max(2, min(fan_in // inputs, (limit // block_rows - 4) // inputs))
@@ -46,8 +46,9 @@ def divide(budget: Budget, block_rows: int, fan_in: int, inputs: int = 2, larges
     return _with_large_pages(room, inputs, largest)
 
 
-def beside(budget: Budget, whole: Room, inputs: int = 2) -> Room | None:
-    """The same pages, merged in half of the memory, so that a run can be made beside; None where that is too little."""
+def halve_room(budget: Budget, whole: MergeMemory, inputs: int = 2) -> MergeMemory | None:
+    """The same pages, merged in half of the memory, so that a run can be built at the same time; None if that is too
+    little."""
     if budget.limit is None:
         return None
     half = budget.limit // 2
@@ -64,31 +65,33 @@ def arriving(budget: Budget, block_rows: int) -> int:
     return block_rows if budget.unit == "rows" else limit // 8
 
 
-def _room(total: int, inputs: int, groups: int, page: int, largest: int = 0) -> Room:
+def _room(total: int, inputs: int, groups: int, page: int, largest: int = 0) -> MergeMemory:
     """A quarter for the areas, an eighth for parts of them that are read from disk, the rest for pages."""
     area = total // 4 // inputs
     spilled = max(page, total // 8 // (inputs - 1))
     waiting = max(page, total - inputs * (area + page - 1) - (inputs - 1) * spilled)
-    return Room(groups, page, waiting, area, spilled, total, largest)
+    return MergeMemory(groups, page, waiting, area, spilled, total, largest)
 
 
-def _fitting(room: Room, inputs: int) -> int:
+def _fitting(room: MergeMemory, inputs: int) -> int:
     """How many groups can be merged at once: a page is loaded while less than one of each run is left over."""
     page = max(room.page, room.largest)
     return (room.waiting - page) // (inputs * max(1, page - 1))
 
 
-def _with_large_pages(room: Room, inputs: int, largest: int) -> Room:
+def _with_large_pages(room: MergeMemory, inputs: int, largest: int) -> MergeMemory:
     if largest <= room.page:
         return room
     room = room._replace(largest=largest)
     return room._replace(groups=max(2, min(room.groups, _fitting(room, inputs))))
 
 
-def refuse_large_pages(room: Room, inputs: int, budget: Budget) -> None:
+def refuse_large_pages(room: MergeMemory, inputs: int, budget: Budget) -> None:
     """Raise where not even two groups can be merged."""
     if room.largest and _fitting(room, inputs) < 2:
         raise BudgetError(
-            f"a memory budget of {budget.limit:,} {budget.unit} is too small for what is on disk already, in pages of "
+            f"a memory budget of {budget.limit:,} {budget.unit} is too small for the runs on disk, "
+            f"which "
+            f"have pages of "
             f"{room.largest:,} {budget.unit}. Give {6 * inputs * room.largest:,} {budget.unit} or more."
         )

@@ -1,14 +1,15 @@
-"""Several groups of runs become one, and on the way every row meets the rows of the other inputs that it can match.
+"""Merges several groups of runs into one, and joins every row with the rows of the other inputs that it can match.
 
     runs of input 0  [page][page]…  \\                      / areas    rows passed, still in reach
-                                      pages, lowest first  --- step   new rows meet each other and the areas
+                                      pages, lowest first  --- step   new rows are joined with each other and the areas
     runs of input 1  [page][page]…  /                      \\ output   the merged group, in sweep order
 
-A step loads the pages that start lowest, as many as fit. All rows up to where the next page starts are new: nothing
-before them is still to come. They meet each other and the areas, enter the output and the areas, and what ends before
-that place leaves. Of each run at most one page is loaded in part, so a page for each bounds what waits (PMJ, Fig. 5).
+A step loads the pages that start lowest, as many as fit. All rows up to the start of the next page are new: no earlier
+row follows. They are joined with each other and the areas, and added to the output and the areas; rows whose interval
+ends before that point are evicted. Of each run at most one page is loaded in part, so one page per run bounds the
+pending rows (PMJ, Fig. 5).
 
-A merge can be put to sleep at any time: it keeps nothing in memory, and goes on from the beginning of its step.
+A merge can be suspended at any time: it then holds no memory, and resumes at the beginning of its step.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ import numpy as np
 
 from dovetail.core.rows import Side
 from dovetail.kernels.sorting import sort_codes
-from dovetail.operators.pmj.memory import Room
-from dovetail.operators.pmj.runs import Items, Pages, Run, RunGroup, RunWriter, Zone, joined, nothing
+from dovetail.operators.pmj.memory import MergeMemory
+from dovetail.operators.pmj.runs import Items, Pages, RunGroup, RunWriter, SweepRun, Zone, concat_items, nothing
 from dovetail.storage.blocks import Block
 from dovetail.storage.budget import Budget
 
@@ -31,7 +32,7 @@ class SweepArea:
         self._pages = pages
         self._number = number  # of the input
         self._room = room  # for rows in memory, in the budget's unit
-        self._piece = piece  # of what is on disk, that is read at once
+        self._piece = piece  # of the rows on disk that are read at once
         self._parts: list[Items] = []  # larger ones first
         self._spilled: list[Block] = []
         self._asleep: list[Block] = []  # the parts, while they are on disk
@@ -46,12 +47,12 @@ class SweepArea:
         self._parts.append(items)
         while len(self._parts) > 1 and self._parts[-2].size <= 2 * self._parts[-1].size:
             newer, older = self._parts.pop(), self._parts.pop()
-            self._parts.append(joined([older, newer]))
+            self._parts.append(concat_items([older, newer]))
 
     def gather(self) -> None:
         """What is in memory becomes one part."""
         if len(self._parts) > 1:
-            self._parts = [joined(self._parts)]
+            self._parts = [concat_items(self._parts)]
 
     def spill(self) -> None:
         """Write the largest parts to disk until the others keep to their share of memory."""
@@ -69,7 +70,7 @@ class SweepArea:
                 yield self._pages.unspill(self._number, block)
 
     def expire(self, start: int) -> None:
-        """The sweep is at `start`: what ends before it has met all it ever could."""
+        """Advance the sweep to `start`: rows that end before it have been fully joined."""
         kept = []
         for part in self._parts:
             alive = np.flatnonzero(part.ends >= start)
@@ -135,7 +136,7 @@ class _Entry(NamedTuple):
 
 
 class _Waiting(NamedTuple):
-    """Rows of a page from some row on, which have not met all they can."""
+    """Rows of a page from a given row on, which have not been fully joined."""
 
     entry: _Entry
     first: int
@@ -143,19 +144,19 @@ class _Waiting(NamedTuple):
 
 
 class Merge:
-    """One merge. Take all its steps; then `merged` is the result, if one was asked for."""
+    """One merge. After all its steps, `merged` is the result, if it is written."""
 
     def __init__(
         self,
         pages: Pages,
         budget: Budget,
         groups: Sequence[RunGroup],
-        room: Room,
+        room: MergeMemory,
         *,
         writes: bool,
         needed: Needed = _all,
     ) -> None:
-        """`needed` says which rows of an input are worth keeping; it is asked again and again."""
+        """`needed` selects the rows of an input that are still needed; it is called repeatedly."""
         self._pages = pages
         self._budget = budget
         self._inputs = range(len(pages.names))
@@ -170,7 +171,7 @@ class Merge:
         )  # for what waits: little at first, for early results
         self.in_step = False  # what waits is then what waited when the step began
         self._place = -MOST  # rows that start up to here are new,
-        self._cuts: list[int] = []  # so many of each page that waits
+        self._cuts: list[int] = []  # for each pending page
         self._new: tuple[Items, ...] = ()
         self._let_go_of = 0, 0  # rows and bytes of pages that waited, and are among the new rows only
         self._waiting: list[_Waiting] = []
@@ -179,7 +180,7 @@ class Merge:
         self._unread = [sum(len(group.runs[number].zones) for group in groups) for number in self._inputs]
         self.areas = tuple(SweepArea(pages, number, room.area, room.spilled) for number in self._inputs)
         self._writers = tuple(RunWriter(pages, number, room.page) for number in self._inputs)
-        self._written: list[list[Run]] = [[] for _ in self._inputs]
+        self._written: list[list[SweepRun]] = [[] for _ in self._inputs]
         self.merged: RunGroup | None = None
 
     @property
@@ -194,16 +195,16 @@ class Merge:
             self.end_step()
 
     def begin_step(self) -> tuple[Items, ...] | None:
-        """The new rows of each input; `areas` has what they can meet besides. None: the merge is over.
+        """The new rows of each input; `areas` has the earlier rows that they can match. None: the merge is done.
 
-        A step that was begun and not ended, because the merge was put to sleep, is begun once more.
+        A step that was interrupted because the merge was suspended starts again.
         """
         if self.is_asleep:
             self._wake()
         if not self.in_step and self._loaded == len(self._entries) and not self._waiting:
             if self._writes:
                 self._finish_writing()
-                self.merged = RunGroup(tuple(Run.of(parts) for parts in self._written), self.arrived)
+                self.merged = RunGroup(tuple(SweepRun.concat(parts) for parts in self._written), self.arrived)
             self._budget.release(HELD)
             return None
         if not self.in_step:
@@ -211,11 +212,11 @@ class Merge:
             self.in_step = True
         self._place = self._entries[self._loaded].zone.start if self._loaded < len(self._entries) else MOST
         self._cuts = [int(np.searchsorted(w.items.starts, self._place, side="right")) for w in self._waiting]
-        self._new = tuple(self._passed(number) for number in self._inputs)
+        self._new = tuple(self._new_rows(number) for number in self._inputs)
         return self._new
 
     def end_step(self) -> None:
-        """The new rows have met all they can so far: they are passed."""
+        """Complete the step: the new rows become part of the areas and the output."""
         self._waiting = [
             _Waiting(w.entry, w.first + cut, w.items.rest(cut))
             for w, cut in zip(self._waiting, self._cuts, strict=True)
@@ -256,7 +257,7 @@ class Merge:
     def _read(self, entry: _Entry) -> Items:
         return self._pages.read(entry.number, self.groups[entry.source].runs[entry.number], entry.page, entry.source)
 
-    def _passed(self, number: int) -> Items:
+    def _new_rows(self, number: int) -> Items:
         """Rows that start no later than all that is still on disk."""
         new = [
             waiting.items.slice(0, cut)
@@ -266,7 +267,7 @@ class Merge:
         pages = len(new)
         if not pages:
             return nothing(self._pages.schemas[number])
-        together = joined(new)
+        together = concat_items(new)
         del new
         self._let_go(number)
         together = self._needed(number, together)
@@ -275,7 +276,7 @@ class Merge:
         return together
 
     def _let_go(self, number: int) -> None:
-        """Pages all of whose rows are new are not needed besides; if the merge sleeps, they will be read again."""
+        """Pages all of whose rows are new are not held; if the merge is suspended, they are read again."""
         empty = nothing(self._pages.schemas[number])
         for place, (waiting, cut) in enumerate(zip(self._waiting, self._cuts, strict=True)):
             if waiting.entry.number == number and cut == waiting.items.size:
@@ -348,19 +349,19 @@ class Merge:
     @classmethod
     def from_json(cls, pages: Pages, budget: Budget, fields: Mapping[str, Any], needed: Needed = _all) -> Merge:
         groups = [RunGroup.from_json(group) for group in fields["groups"]]
-        merge = cls(pages, budget, groups, Room(*fields["room"]), writes=fields["writes"], needed=needed)
+        merge = cls(pages, budget, groups, MergeMemory(*fields["room"]), writes=fields["writes"], needed=needed)
         merge._loaded, merge._allowed, merge.in_step = fields["loaded"], fields["allowed"], fields["in_step"]
         for entry in merge._entries[: merge._loaded]:
             merge._unread[entry.number] -= 1
         merge._asleep = [(place, first) for place, first in fields["asleep"]]
         for area, state in zip(merge.areas, fields["areas"], strict=True):
             area.restore(state)
-        merge._written = [[Run.from_json(part) for part in parts] for parts in fields["written"]]
+        merge._written = [[SweepRun.from_json(part) for part in parts] for parts in fields["written"]]
         return merge
 
 
 def meetings(merge: Merge, new: tuple[Items, ...]) -> Iterator[tuple[Items, Items]]:
-    """Of a join of two sides: left and right rows that meet in a step, every two that can match, once."""
+    """Of a join of two sides: left and right rows to be joined in a step, every two that can match, once."""
     left, right = new
     if left.size and right.size:
         yield left, right
@@ -369,7 +370,7 @@ def meetings(merge: Merge, new: tuple[Items, ...]) -> Iterator[tuple[Items, Item
             continue
         for part in merge.areas[side].query(int(mine.starts.min())):
             merge.hold(part)
-            reached = mine.upto(int(part.ends.max()))
+            reached = mine.take_until(int(part.ends.max()))
             yield (reached, part) if side is Side.RIGHT else (part, reached)
 
 

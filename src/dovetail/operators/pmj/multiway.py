@@ -1,8 +1,8 @@
 """Progressive merge join of three and more inputs that are joined along one attribute: one sweep over all of them.
 
     arriving   batch --> probe the other inputs in memory --> results
-                     \\-> keep; when full, all inputs leave memory as a group of sorted runs
-    reactive   groups are merged, the smallest first: rows of different groups meet on the way
+                     \\-> keep; when full, spill all inputs as a group of sorted runs
+    reactive   groups are merged, the smallest first: rows of different groups are joined
     cleanup    the same, until one group is left
 
         (A1 B1 C1) (A2 B2 C2) (A3 B3 C3)       found in memory: results within one group
@@ -10,15 +10,15 @@
                (not written: the last)         all others: A1 B1 C2, A1 B2 C1, …
 
 Guarantee: every matching combination exactly once, within the budget: at the lowest node of the merge tree that has all
-its rows. In a merge, combinations whose rows are all from one group are left out, and no others.
+its rows. A merge skips exactly the combinations whose rows are all from one group.
 
 Dittrich, Seeger, Taylor, Widmayer, Progressive merge join, VLDB 2002, section 5, which names joins of more than two
 inputs on common attributes as an extension.
 
 Deviations: the paper gives no algorithm. Attributes are joined by equalities and bands; a row stays in its area as long
-as any chain of them reaches (sweep_reach.py). Rows meet as they arrive, through ordered indexes, instead of when a run
-is made. New rows of a step meet areas input by input: rows of an input with the areas of those before it, and
-with areas and new rows of those behind it, so that no combination is seen twice.
+as any chain of them reaches (sweep_reach.py). Rows are joined as they arrive, by ordered indexes, instead of when a run
+is built. New rows of a step are joined with areas input by input: rows of an input with the areas of the inputs before
+it, and with areas and new rows of those after it, so that no combination is found twice.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from dovetail.core.codes import float_codes
 from dovetail.core.rows import Matches, slices
 from dovetail.kernels.band import SINGLE_STEP, code_floats
 from dovetail.kernels.sorting import sort_codes
-from dovetail.matching.links import MOST, Attribute, Codes, Link, coded, links_of
-from dovetail.operators.multiway.expansion import Hop, Paths, Table, expand
-from dovetail.operators.multiway.residents import Batch, Residents, extended
+from dovetail.matching.links import MOST, Attribute, Codes, Link, encode_keys, links_of
+from dovetail.operators.multiway.expansion import Hop, Paths, ProbeTable, expand
+from dovetail.operators.multiway.residents import Batch, Residents, resident_schema
 from dovetail.operators.pmj.memory import arriving
 from dovetail.operators.pmj.merge import Merge
-from dovetail.operators.pmj.runs import Items, Pages, Run, RunGroup, RunWriter
+from dovetail.operators.pmj.runs import Items, Pages, RunGroup, RunWriter, SweepRun
 from dovetail.operators.pmj.scheduler import MergeScheduler
 from dovetail.operators.protocol import INNER, TWO_AND_MORE, Approach, Manifest, Parameters, Usage, Workspace
 from dovetail.storage.blocks import Block
@@ -130,10 +130,10 @@ class MultiPmj:
         reach = SweepReach.along(self._paths.links, self._aliases)
         assert reach is not None
         self._reach = reach
-        schemas = {a: extended(workspace.graph.schemas[a], self._paths.attributes[a]) for a in self._aliases}
+        schemas = {a: resident_schema(workspace.graph.schemas[a], self._paths.attributes[a]) for a in self._aliases}
         self._pages = Pages(workspace.blocks, workspace.budget, schemas)
         self._residents = self._empty()
-        meets = _Meets(workspace.graph, self._paths, self._tally)
+        meets = _GroupCallbacks(workspace.graph, self._paths, self._tally)
         self._merging: MergeScheduler[Matches] = MergeScheduler(workspace, meets, self._pages)
         self._version = 0
 
@@ -152,14 +152,14 @@ class MultiPmj:
     def arrive(self, number: int, batch: pa.RecordBatch) -> Iterator[Matches]:
         alias = self._graph.aliases[number]
         attributes = self._paths.attributes[alias]
-        rows = Batch.arriving(attributes, coded(self._graph, alias, attributes, batch), 0)
+        rows = Batch.arriving(attributes, encode_keys(self._graph, alias, attributes, batch), 0)
         if self._merging.held and not self._fits(self._merging.held, rows):
             yield from self._merging.rest_of_step()
             self._merging.sleep()
         if not self._fits(0, rows) or not self._residents[alias].fits(rows):
             self._close_run()
         self._counters.probes += len(rows)
-        tables: dict[str, Table] = {**self._residents, alias: rows}
+        tables: dict[str, ProbeTable] = {**self._residents, alias: rows}
         if all(len(table) for table in tables.values()):
             batches = {a: table.batch for a, table in tables.items()}
             for found in expand(self._paths.hops(alias), tables, {alias: np.arange(len(rows))}, self._tally):
@@ -223,16 +223,16 @@ class MultiPmj:
         return self._merging.share is not None
 
     def _close_run(self) -> None:
-        """What is in memory has met and becomes a group of runs."""
+        """Write the resident rows, which have been joined, as a group of runs."""
         arrived = tuple(len(rows) for rows in self._residents.values())
         if any(arrived):
             page = self._merging.room.page
-            runs = tuple(self._written(number, page) for number in range(len(self._aliases)))
+            runs = tuple(self._write_run(number, page) for number in range(len(self._aliases)))
             self._merging.groups.append(RunGroup(runs, arrived))
             self._residents = self._empty()
             self._hold()
 
-    def _written(self, number: int, page: int) -> Run:
+    def _write_run(self, number: int, page: int) -> SweepRun:
         alias = self._aliases[number]
         rows = self._residents[alias]
         starts = rows.codes(self._reach.attributes[alias])
@@ -253,7 +253,7 @@ class MultiPmj:
     # Memory.
 
     def _fits(self, held: int, more: Batch | None = None) -> bool:
-        """Whether the run that is being made can grow beside something else and the rows that arrive."""
+        """Whether the current run can grow in addition to other memory and the arriving rows."""
         limit = self._budget.limit
         if limit is None:
             return True
@@ -271,8 +271,8 @@ class MultiPmj:
         self._budget.hold("residents", *self._size())
 
 
-class _Meets:
-    """What rows of several inputs give that meet in merges."""
+class _GroupCallbacks:
+    """The results of rows of several inputs that are joined in merges."""
 
     repeats = False
 
@@ -282,13 +282,13 @@ class _Meets:
         self._tally = tally
         self.nothing = Matches.none(tuple(graph.schemas.values()))
 
-    def needed(self, number: int, items: Items) -> Items:
+    def select_needed(self, number: int, items: Items) -> Items:
         return items
 
     def left_over(self, groups: Sequence[RunGroup]) -> Iterator[Matches]:
         return iter(())
 
-    def over(self, merge: Merge, found: int) -> None:
+    def on_merged(self, merge: Merge, found: int) -> None:
         pass
 
     def step(self, merge: Merge, new: tuple[Items, ...]) -> Iterator[Matches]:
@@ -297,7 +297,7 @@ class _Meets:
         for number, items in enumerate(new):
             if items.size:
                 for parts in self._combinations(merge, new, number, ()):
-                    yield from self._joined(number, parts)
+                    yield from self._join_parts(number, parts)
 
     def _combinations(
         self, merge: Merge, new: tuple[Items, ...], number: int, chosen: tuple[Items, ...]
@@ -315,7 +315,7 @@ class _Meets:
             if part.size:
                 yield from self._combinations(merge, new, number, (*chosen, part))
 
-    def _joined(self, number: int, parts: tuple[Items, ...]) -> Iterator[Matches]:
+    def _join_parts(self, number: int, parts: tuple[Items, ...]) -> Iterator[Matches]:
         """Results of which not all rows are from one group."""
         aliases = self._graph.aliases
         tables = {a: Batch(self._paths.attributes[a], part.batch) for a, part in zip(aliases, parts, strict=True)}

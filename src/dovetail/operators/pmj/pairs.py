@@ -1,4 +1,4 @@
-"""What rows of two sides give that meet in merges."""
+"""The results of rows of two sides that are joined in merges."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class InOrder:
         self._pairs.append(pairs)
         self._places.append(np.maximum(left_starts[pairs.left_rows], right_starts[pairs.right_rows]))
 
-    def given(self) -> Iterator[Matches]:
+    def emit_sorted(self) -> Iterator[Matches]:
         if self._pairs:
             left = pa.concat_batches([take_rows(pairs.left, pairs.left_rows) for pairs in self._pairs])
             right = pa.concat_batches([take_rows(pairs.right, pairs.right_rows) for pairs in self._pairs])
@@ -51,7 +51,7 @@ class EarlyPairCounts(NamedTuple):
         return cls(0, NO_WORDS)
 
     @classmethod
-    def of(cls, lefts: Rows, rights: Rows, sums: Mapping[str, float]) -> EarlyPairCounts:
+    def from_pairs(cls, lefts: Rows, rights: Rows, sums: Mapping[str, float]) -> EarlyPairCounts:
         """Of pairs of rows by their arrival."""
         chunks = lefts // CHUNK
         return cls(len(lefts), np.bincount(chunks[chunks == rights // CHUNK]), sums)
@@ -64,14 +64,14 @@ class EarlyPairCounts(NamedTuple):
         return EarlyPairCounts(self.matches + other.matches, total, sums)
 
     def complete(self, rows: int) -> list[int]:
-        """The diagonal, as far as both sides have so many rows."""
+        """The diagonal, up to the number of rows of both sides."""
         counts = np.zeros(rows // CHUNK, np.int64)
         counts[: len(self.diagonal)] = self.diagonal[: len(counts)]
         return counts.tolist()
 
 
 class MergedPairs:
-    """`early`: rows of one group have met. `sorts`: in the order of the sweep."""
+    """`early`: rows of one group have been joined. `sorts`: emit in the order of the sweep."""
 
     def __init__(
         self,
@@ -96,11 +96,11 @@ class MergedPairs:
 
     @property
     def repeats(self) -> bool:
-        """Who has a partner is not given again, and may be gone from the step."""
+        """Rows with a partner are not emitted again, and may be missing from a repeated step."""
         return self._giving.partnered.one_sided
 
-    def needed(self, number: int, items: Items) -> Items:
-        return self._giving.needed(number, items)
+    def select_needed(self, number: int, items: Items) -> Items:
+        return self._giving.select_needed(number, items)
 
     def step(self, merge: Merge, new: tuple[Items, ...]) -> Iterator[Matches]:
         in_order = InOrder()
@@ -111,10 +111,10 @@ class MergedPairs:
                     in_order.add(results, left.starts, right.starts)
                 else:
                     yield results
-        yield from in_order.given()
+        yield from in_order.emit_sorted()
 
     def _check(self, left: Items, right: Items) -> Check:
-        """Of the pairs of two parts: if results came early, those from one group have been found."""
+        """Drops the pairs of two parts that are from one group, if these were emitted early."""
 
         def check(lefts: Rows, rights: Rows) -> tuple[Rows, Rows]:
             if self._early:
@@ -125,7 +125,7 @@ class MergedPairs:
         return check
 
     def left_over(self, groups: Sequence[RunGroup]) -> Iterator[Matches]:
-        """Everybody has met: rows of the last runs without a partner, read once more."""
+        """All rows have been joined: emits the rows of the last runs without a partner, which are read once more."""
         for side in Side:
             if self._giving.partnered.watches(side) and self._giving.partnered.gives_alone:
                 for run in (group.runs[side] for group in groups):
@@ -135,6 +135,6 @@ class MergedPairs:
                         yield from self._giving.alone(side, items.batch, items.numbers)
                 self._budget.release("left over")
 
-    def over(self, merge: Merge, found: int) -> None:
+    def on_merged(self, merge: Merge, found: int) -> None:
         if self._early and self._giving.pairs_only:
             self._estimator.merge([(group.arrived[0], group.arrived[1]) for group in merge.groups], found)

@@ -1,7 +1,7 @@
 """Progressive merge join: a sort-merge join that joins while it sorts, on any condition with a sweep order.
 
     arriving   rows of both sides --> memory full: sort both, join them, write them as a pair of sorted runs
-    reactive   what has arrived meets before memory is full; then run pairs are merged, the smallest first
+    reactive   rows that have arrived are joined before memory is full; then run pairs are merged, the smallest first
     cleanup    merge up to F/2 run pairs into one, joining rows of different pairs on the way, until one is left
 
         (L1 R1) (L2 R2) (L3 R3) (L4 R4)        joined when the runs are made: Li with Ri
@@ -10,18 +10,18 @@
                   \\            /
                  (not written: the last)        the rest
 
-Guarantee: every matching pair exactly once, at the lowest node of the merge tree that has both rows; no result is
-remembered. The sweep order (operators/pmj/sweep_order.py) covers equalities, bands, overlaps, rectangles, distances and
-inequalities. Merges stream (operators/pmj/merge.py); sweep areas that outgrow memory spill (merge.py). A merge
-makes way for arrivals between two steps: what it has in memory goes to disk when they need the room.
+Guarantee: every matching pair exactly once, at the lowest node of the merge tree that has both rows; no results are
+recorded. The sweep order (operators/pmj/sweep_order.py) covers equalities, bands, overlaps, rectangles, distances and
+inequalities. Merges stream (operators/pmj/merge.py); sweep areas that exceed memory are spilled (merge.py). A merge
+yields to arrivals between two steps: it is spilled when they need its memory.
 
 Dittrich, Seeger, Taylor, Widmayer, Progressive merge join, VLDB 2002, sections 3.1-3.6.
 
 Deviations: batches. Rows that the sweep has reached are joined with an area by the kernel of the condition's class, not
-one by one; partners from the same run pair are found again there and dropped. Runs are made by load and sort, never by
-replacement selection. The last merge is not written. The first rows that arrive meet before memory is full, and merges
-begin while sources stall, which the paper leaves to the end. For outer, semi and anti joins (section 3.6) one bit a row
-says who has a partner, instead of a flag that travels with the row.
+one by one; partners from the same run pair are found again there and dropped. Runs are built by load and sort, never by
+replacement selection. The last merge is not written. The first rows are joined before memory is full, and merges start
+while sources stall; the paper defers both to the end. For outer, semi and anti joins (section 3.6) one bit a row marks
+rows with a partner, instead of a flag that is written with the row.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from dovetail.storage.blocks import Block
 from dovetail.storage.budget import BUFFER, Budget, Shares
 from dovetail.storage.row_store import RowStore
 
-FIRST_ROWS = 1 << 12  # that meet before memory is full; then twice as many, and so on, while the first run is made
+FIRST_ROWS = 1 << 12  # joined before memory is full; then twice as many, and so on, while the first run is built
 
 
 class Pmj:
@@ -88,19 +88,19 @@ class Pmj:
             raise InputError(f"strictness must be one of {', '.join(STRICTNESS)}; got {self._strictness!r}.")
         self._sorts: bool = workspace.parameters.get("sorted_output", False)
         if self._sorts:
-            self._strictness = "semi_strict"  # what is found earlier is only counted
+            self._strictness = "semi_strict"  # earlier matches are only counted
             if not self._order.keeps_order or not self._giving.pairs_only:
                 raise InputError("sorted_output is for inner joins by a key with an order: a number or a time.")
         self._rows = tuple(RowStore(workspace.condition.schema(side)) for side in Side)  # of the run that is being made
-        self._met = [0, 0]  # how many of them have met each other
-        self._meeting: Iterator[Matches] = iter(())  # what is still to come of a meeting that was broken off,
-        self._before = [0, 0]  # who had met before it,
+        self._met = [0, 0]  # how many of them have been joined with each other
+        self._meeting: Iterator[Matches] = iter(())  # the rest of an interrupted join of the run,
+        self._before = [0, 0]  # the rows joined before it,
         self._yielded = 0  # and how much of it is out
-        # When the first rows meet; None: not before memory is full.
+        # When the first rows are joined; None: not before memory is full.
         self._next_meeting: int | None = workspace.parameters.get("first_rows", FIRST_ROWS)
         self._tally = EarlyPairCounts.none()  # of the meetings of the run that is being made
-        self._first = [0, 0]  # how many rows of each side came before them
-        self._dead: list[tuple[Side, pa.RecordBatch]] = []  # rows that match nothing, and are results for that
+        self._first = [0, 0]  # how many rows of each side arrived before them
+        self._dead: list[tuple[Side, pa.RecordBatch]] = []  # rows that match nothing and are emitted for that
         meets = MergedPairs(
             self._condition,
             self._order,
@@ -148,7 +148,7 @@ class Pmj:
 
     def resize(self, limit: int | None) -> None:
         """Memory grows or shrinks. A run that is too large is closed at the next arrival, a merge is run to its end."""
-        Shares(Budget(limit, self._budget.unit), self._block_rows)  # refuses what is too small
+        Shares(Budget(limit, self._budget.unit), self._block_rows)  # raises if the memory is too small
         self._merging.resize(limit)
         self._limit = limit
 
@@ -156,7 +156,7 @@ class Pmj:
         pass
 
     def react(self) -> Iterator[Matches]:
-        """Sources stall: what has arrived since the last meeting meets; then run pairs are merged."""
+        """Joins the rows that have arrived since the last join of the run; then merges run pairs."""
         # Not `yield from`: when this generator is dropped, what it takes from must stay open for the next call.
         for pairs in self._meeting:
             yield pairs
@@ -235,7 +235,7 @@ class Pmj:
         matches, diagonal, sums = state["tally"]
         self._tally = EarlyPairCounts(matches, np.array(diagonal, np.int64), sums)
         self._yielded = state["yielded"]
-        self._meeting = self._counted(self._yielded)
+        self._meeting = self._join_run(self._yielded)
 
     @property
     def usage(self) -> Usage:
@@ -245,13 +245,13 @@ class Pmj:
     # Runs.
 
     def _meet(self) -> Iterator[Matches]:
-        """Rows of the run that is being made meet, those that have met before excepted."""
+        """Join the rows of the current run with each other, except those that were joined before."""
         self._before, self._met = self._met, [len(rows) for rows in self._rows]
-        self._meeting, self._yielded = self._counted(0), 0
+        self._meeting, self._yielded = self._join_run(0), 0
         return self._meeting
 
-    def _counted(self, done: int) -> Iterator[Matches]:
-        """The meeting from some piece on, so that it can be broken off and go on elsewhere."""
+    def _join_run(self, done: int) -> Iterator[Matches]:
+        """The join of the run from a given chunk on, so that it can be interrupted and resumed."""
         if self._strictness != "progressive" or self._before == self._met:
             return
         tally = self._tally
@@ -276,24 +276,24 @@ class Pmj:
             if mine.num_rows and theirs.num_rows:
                 numbers = self._numbers(Side.LEFT)[first_left:], self._numbers(Side.RIGHT)[first_right:]
                 for results in self._giving.meet(mine, theirs, numbers):
-                    yield results, self._noted(results, first_left, first_right)
+                    yield results, self._count_early(results, first_left, first_right)
         yield (
             Matches.none(self._condition.schemas),
             EarlyPairCounts.none(),
-        )  # a meeting gives control back once at least
+        )  # yields at least once
 
     def _numbers(self, side: Side) -> Words:
-        """Of the rows of the run that is being made, among all of their side; none where nobody asks."""
+        """Row numbers of the current run among all rows of their side; none where the join type does not need them."""
         first = self._first[side]
         return np.arange(first, first + len(self._rows[side])) if self._giving.partnered.watches(side) else NO_WORDS
 
-    def _noted(self, results: Matches, first_left: int, first_right: int) -> EarlyPairCounts:
+    def _count_early(self, results: Matches, first_left: int, first_right: int) -> EarlyPairCounts:
         if not results.is_complete or not self._giving.pairs_only:
             return EarlyPairCounts.none()
-        sums = self._measures.of(results)
+        sums = self._measures.sum_pairs(results)
         if self._next_meeting is None:
             return EarlyPairCounts(results.size, NO_WORDS, sums)
-        return EarlyPairCounts.of(results.left_rows + first_left, results.right_rows + first_right, sums)
+        return EarlyPairCounts.from_pairs(results.left_rows + first_left, results.right_rows + first_right, sums)
 
     def _estimate_early(self) -> None:
         """While the first run is made, parts of it say what to expect."""
@@ -304,7 +304,7 @@ class Pmj:
         self._estimator.grow(left, right, self._tally.matches, diagonal=diagonal, chunk=CHUNK, keys=(keys[0], keys[1]))
 
     def _close_run(self) -> None:
-        """What is in memory has met and becomes a run pair."""
+        """Write the resident rows, which have been joined, as a run pair."""
         if not any(len(rows) for rows in self._rows):
             return
         self._learn()
@@ -364,7 +364,7 @@ class Pmj:
         return sum(len(self._rows[side]) - self._met[side] for side in Side)
 
     def _fits(self, held: int, rows: int, nbytes: int) -> bool:
-        """Whether the run that is being made can grow by so much beside something else and the rows that arrive."""
+        """Whether the current run can grow by a number of units in addition to other memory and the arriving rows."""
         if self._limit is None:
             return True
         mine = self._size()

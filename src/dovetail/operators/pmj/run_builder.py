@@ -10,15 +10,15 @@ import pyarrow as pa
 
 from dovetail.core.rows import Rows, Side, take_rows
 from dovetail.kernels.sorting import sort_codes
-from dovetail.operators.pmj.runs import NO_WORDS, Items, Pages, Run, RunWriter, Words
+from dovetail.operators.pmj.runs import NO_WORDS, Items, Pages, RunWriter, SweepRun, Words
 from dovetail.operators.pmj.sweep_order import SweepOrder
 
 INTERVAL_BYTES = 16  # of each row in a run
 INDEX_BYTES = INTERVAL_BYTES + 4  # for each row that is sorted: its interval and its place
 
 
-class Written(NamedTuple):
-    run: Run
+class WrittenRuns(NamedTuple):
+    run: SweepRun
     codes: Words  # of its rows, as they arrived
     dead: Words  # rows that match nothing, and are not in it
 
@@ -31,7 +31,7 @@ def write_run(
     numbers: Words,
     page: int,
     needed: Callable[[Side, Words], Rows | None],
-) -> Written:
+) -> WrittenRuns:
     """Sort the rows and write them in pages of a size; only one page of them is copied at a time."""
     lines = order.lines(side, batch)
     places = sort_codes(lines.starts).order
@@ -48,4 +48,4 @@ def write_run(
         writer.add_page(Items(take_rows(batch, chosen), lines.starts[here], lines.ends[here], mine))
     dead = np.ones(batch.num_rows, np.bool_)
     dead[slice(None) if lines.rows is None else lines.rows] = False
-    return Written(writer.finish(), lines.codes, np.flatnonzero(dead))
+    return WrittenRuns(writer.finish(), lines.codes, np.flatnonzero(dead))

@@ -1,10 +1,11 @@
 """Sorted runs on disk: rows in sweep order, in pages that a merge reads one after the other.
 
-    run     [page][page] [page]     of each page is known where its first row starts and how far it reaches
+    run     [page][page] [page]     each page has the start of its first row and the end of its furthest interval
     group   a run of each input     made of rows that were in memory together, or merged from such groups
 
-Inputs go by number: 0 and 1 are the sides of a join of two. A run is in one block, or in several where its writing was
-interrupted. Beside their columns, pages keep each row's interval of the sweep, and its number if somebody asks for it.
+Inputs are numbered: 0 and 1 are the sides of a join of two. A run is in one block, or in several where its writing was
+interrupted. In addition to their columns, pages keep each row's interval of the sweep, and its number if the join type
+needs it.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ START, END, NUMBER, SOURCE = "__start", "__end", "__number", "__source"
 
 @dataclass(slots=True, eq=False)
 class Items:
-    """Rows of one side and what a sweep knows of each."""
+    """Rows of one side with their sweep intervals."""
 
     batch: pa.RecordBatch
     starts: Words
     ends: Words
-    numbers: Words = field(default_factory=lambda: NO_WORDS)  # among all rows of their side, if somebody asks
+    numbers: Words = field(default_factory=lambda: NO_WORDS)  # among all rows of their side, if the join type needs it
     sources: Column = field(default_factory=lambda: NO_SOURCES)  # which of the runs that are merged they come from
     _nbytes: int = field(default=-1, init=False)
 
@@ -64,7 +65,7 @@ class Items:
         rest._nbytes = self.nbytes * rest.size // self.size
         return rest
 
-    def upto(self, place: int) -> Items:
+    def take_until(self, place: int) -> Items:
         """The rows that start no later."""
         rows = np.flatnonzero(self.starts <= place)
         return self if len(rows) == self.size else self.take(rows)
@@ -74,7 +75,7 @@ class Items:
         return Items(take_rows(self.batch, rows), *columns)
 
 
-def joined(parts: list[Items]) -> Items:
+def concat_items(parts: list[Items]) -> Items:
     """All rows of the parts, one part after the other."""
     if len(parts) == 1:
         return parts[0]
@@ -96,7 +97,7 @@ class Zone(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SweepRun:
     """Pages of one input in sweep order; a run without rows has no blocks."""
 
     blocks: tuple[Block, ...] = ()
@@ -104,7 +105,7 @@ class Run:
     zones: tuple[Zone, ...] = ()  # of all pages
 
     @classmethod
-    def of(cls, parts: Sequence[Run]) -> Run:
+    def concat(cls, parts: Sequence[SweepRun]) -> SweepRun:
         """Runs that follow each other, as one."""
         blocks, pages, zones = zip(*((part.blocks, part.pages, part.zones) for part in parts), strict=True)
         return cls(sum(blocks, ()), sum(pages, ()), sum(zones, ()))
@@ -120,7 +121,7 @@ class Run:
         return {"blocks": [block.to_json() for block in self.blocks], "pages": self.pages, "zones": self.zones}
 
     @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> Run:
+    def from_json(cls, fields: Mapping[str, Any]) -> SweepRun:
         blocks = tuple(Block.from_json(block) for block in fields["blocks"])
         return cls(blocks, tuple(fields["pages"]), tuple(Zone(*zone) for zone in fields["zones"]))
 
@@ -128,7 +129,7 @@ class Run:
 class RunGroup(NamedTuple):
     """A run of each input. Results all of whose rows are from one group have been found."""
 
-    runs: tuple[Run, ...]
+    runs: tuple[SweepRun, ...]
     arrived: tuple[int, ...]  # rows of each input, with those that match nothing and were not kept
 
     def to_json(self) -> dict[str, Any]:
@@ -136,7 +137,7 @@ class RunGroup(NamedTuple):
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> RunGroup:
-        return cls(tuple(Run.from_json(run) for run in fields["runs"]), tuple(fields["arrived"]))
+        return cls(tuple(SweepRun.from_json(run) for run in fields["runs"]), tuple(fields["arrived"]))
 
     @property
     def blocks(self) -> list[Block]:
@@ -163,7 +164,7 @@ class Pages:
     def size(self, items: Items) -> int:
         return self.measure(items.size, items.nbytes)
 
-    def read(self, number: int, run: Run, page: int, source: int) -> Items:
+    def read(self, number: int, run: SweepRun, page: int, source: int) -> Items:
         """The rows of a page of a run of that input; `source` says which of the merged runs it is."""
         block, place = run.place(page)
         [whole] = self.store.read_pages(block, place, place + 1)
@@ -186,7 +187,7 @@ class Pages:
         return Items(batch, extra[START], extra[END], extra.get(NUMBER, NO_WORDS), extra.get(SOURCE, NO_SOURCES))
 
     def cut(self, items: Items, most: int) -> Iterator[Items]:
-        """Consecutive pieces of at most this size; a row that is larger by itself makes a piece of its own."""
+        """Consecutive chunks of at most this size; a row that is larger is a chunk of its own."""
         size = self.size(items)
         if items.size <= 1 or size <= most:
             if items.size:
@@ -204,7 +205,7 @@ class Pages:
 
 
 def with_columns(items: Items) -> pa.RecordBatch:
-    """The rows with what a sweep knows of them as further columns."""
+    """The rows with their sweep intervals as further columns."""
     named = [(n, c) for n, c in zip((START, END, NUMBER, SOURCE), items.columns, strict=True) if len(c)]
     columns = [*items.batch.columns, *(pa.array(column) for _, column in named)]
     return pa.RecordBatch.from_arrays(columns, names=[*items.batch.schema.names, *(name for name, _ in named)])
@@ -215,7 +216,7 @@ def _zone(items: Items) -> Zone:
 
 
 class RunWriter:
-    """A run that is being written, from items that come in sweep order."""
+    """A run that is being written, from items in sweep order."""
 
     def __init__(self, pages: Pages, number: int, most: int) -> None:
         self._pages = pages
@@ -228,9 +229,11 @@ class RunWriter:
     def add(self, items: Items) -> None:
         if not items.size:
             return
-        # Which of the merged runs a row came from does not matter any more.
+        # The origin of a row among the merged runs is no longer needed.
         items = replace(items, sources=NO_SOURCES)
-        pieces = list(self._pages.cut(joined([self.waiting, items]) if self.waiting is not None else items, self._most))
+        pieces = list(
+            self._pages.cut(concat_items([self.waiting, items]) if self.waiting is not None else items, self._most)
+        )
         for piece in pieces[:-1]:
             self._write(piece)
         last = pieces[-1]
@@ -241,24 +244,24 @@ class RunWriter:
             self.waiting = last.take(np.arange(last.size))  # a copy: a view would keep all of the items in memory
 
     def add_page(self, items: Items) -> None:
-        """Rows that are about as many as fit in a page, and are not put together with others."""
+        """Write rows of about the size of a page without combining them with others."""
         for piece in self._pages.cut(items, self._most):
             self._write(piece)
 
-    def finish(self) -> Run:
+    def finish(self) -> SweepRun:
         """What was written since the last time."""
         if self.waiting is not None:
             self._write(self.waiting)
             self.waiting = None
         if self._block is None:
-            return Run()
-        run = Run((self._block.close(),), (len(self._zones),), tuple(self._zones))
+            return SweepRun()
+        run = SweepRun((self._block.close(),), (len(self._zones),), tuple(self._zones))
         self._block, self._zones = None, []
         return run
 
     def _write(self, page: Items) -> None:
         batch = with_columns(page)
         if self._block is None:
-            self._block = self._pages.store.paged(batch.schema, self._pages.names[self._number])
+            self._block = self._pages.store.open_paged(batch.schema, self._pages.names[self._number])
         self._block.write(batch)
         self._zones.append(_zone(page))

@@ -1,10 +1,10 @@
 """The merges of a progressive merge join: which groups of runs are merged, and when.
 
     while sources stall    the smallest groups become one, in half of the memory where that is enough
-    in the end             the oldest groups, so many that all merges but the first are full; the last is not written
+    in the end             the oldest groups, so that all merges but the first are full; the last is not written
 
-A merge that was begun while sources stalled is kept open: it can be left after any result, put to sleep, stored and
-restored, and goes on where it was. What rows that meet give is for the join to say.
+A merge that was started while sources stalled is kept open: it can be interrupted after any result, suspended, stored
+and restored, and resumes where it stopped. Callbacks of the join define the results.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from dovetail.errors import InputError
-from dovetail.operators.pmj.memory import Room, arriving, beside, divide, refuse_large_pages
+from dovetail.operators.pmj.memory import MergeMemory, arriving, divide, halve_room, refuse_large_pages
 from dovetail.operators.pmj.merge import Merge
 from dovetail.operators.pmj.runs import Items, Pages, RunGroup
 from dovetail.operators.protocol import Workspace
@@ -23,7 +23,8 @@ from dovetail.storage.budget import Budget
 
 FAN_IN = 40  # runs of all inputs together that are merged at once; fewer where memory is short
 STRICTNESS = ("progressive", "semi_strict", "strict")
-"""When results may come: always; in the last merge; after it (the sort-merge joins that PMJ is compared with)."""
+"""When results may be emitted: always; in the last merge; after it (the sort-merge joins that PMJ is compared
+with)."""
 
 
 class Sized(Protocol):
@@ -36,7 +37,7 @@ R_co = TypeVar("R_co", bound=Sized, covariant=True)
 
 
 class MergeCallbacks(Protocol[R_co]):
-    """What rows that meet in merges give."""
+    """Callbacks that produce the results of a merge."""
 
     @property
     def nothing(self) -> R_co:
@@ -44,19 +45,20 @@ class MergeCallbacks(Protocol[R_co]):
 
     @property
     def repeats(self) -> bool:
-        """Whether a step that is taken again gives nothing again, and may have fewer rows than before."""
+        """Whether a repeated step emits nothing twice by itself, and may have fewer rows than before."""
 
-    def needed(self, number: int, items: Items) -> Items:
-        """The rows of an input that are worth keeping; it is asked again and again."""
+    def select_needed(self, number: int, items: Items) -> Items:
+        """The rows of an input that are still needed; called repeatedly."""
 
     def step(self, merge: Merge, new: tuple[Items, ...]) -> Iterator[R_co]:
-        """New rows meet each other and the areas, rows of one group excepted if they have met. Always in one order."""
+        """Join new rows with each other and the areas, except rows of one group that were joined before. The order is
+        deterministic."""
 
     def left_over(self, groups: Sequence[RunGroup]) -> Iterator[R_co]:
-        """Everybody has met."""
+        """All rows have been joined."""
 
-    def over(self, merge: Merge, found: int) -> None:
-        """A merge has come to its end, with so many results."""
+    def on_merged(self, merge: Merge, found: int) -> None:
+        """A merge has completed, with its number of results."""
 
 
 @dataclass(slots=True)
@@ -90,7 +92,7 @@ class MergeScheduler(Generic[R]):
         self._open: _Open[R] | None = None
 
     @property
-    def room(self) -> Room:
+    def room(self) -> MergeMemory:
         """Of a merge with all of the memory; it also says how large pages are."""
         return self._divide(self._budget)
 
@@ -100,17 +102,17 @@ class MergeScheduler(Generic[R]):
         refuse_large_pages(self._divide(budget), len(self._pages.names), budget)
         self.limit = limit
 
-    def _divide(self, budget: Budget) -> Room:
+    def _divide(self, budget: Budget) -> MergeMemory:
         zones = [zone for group in self.groups for run in group.runs for zone in run.zones]
         largest = max((self._budget.measure(zone.rows, zone.nbytes) for zone in zones), default=0)
         return divide(budget, self._block_rows, self._fan_in, len(self._pages.names), largest)
 
-    def _beside(self) -> Room | None:
-        return beside(self._budget, self.room, len(self._pages.names))
+    def _half_room(self) -> MergeMemory | None:
+        return halve_room(self._budget, self.room, len(self._pages.names))
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing has left memory."""
+        """Whether nothing has been spilled."""
         return not self.groups and self._open is None
 
     @property
@@ -121,7 +123,7 @@ class MergeScheduler(Generic[R]):
 
     @property
     def spilled(self) -> tuple[int, int]:
-        """Rows and bytes that are on disk, without what is being written."""
+        """Rows and bytes on disk, without the run that is being written."""
         groups = [*self.groups, *([] if self._open is None else self._open.merge.groups)]
         blocks = [block for group in groups for block in group.blocks]
         return sum(block.rows for block in blocks), sum(block.nbytes for block in blocks)
@@ -135,7 +137,7 @@ class MergeScheduler(Generic[R]):
             return self._open.merge.room.total
         if not self._early or len(self.groups) < 2:
             return None
-        return (self._beside() or self.room).total
+        return (self._half_room() or self.room).total
 
     @property
     def held(self) -> int:
@@ -146,7 +148,7 @@ class MergeScheduler(Generic[R]):
         """One merge of the smallest groups; may be dropped at any yield and called again."""
         if self._open is None:
             self._settle()
-            room = self._beside() or self.room
+            room = self._half_room() or self.room
             self.groups.sort(key=lambda group: group.rows)
             group, self.groups = self.groups[: room.groups], self.groups[room.groups :]
             self._begin(_Open(self._merge(group, room, writes=True)))
@@ -156,7 +158,7 @@ class MergeScheduler(Generic[R]):
             yield results
 
     def sleep(self) -> None:
-        """An open merge lets go of its memory, and will take its step from the beginning, without what is out."""
+        """Suspend an open merge: it releases its memory, and repeats its step without the results already emitted."""
         if self._open is not None:
             self._open.merge.sleep()
             self._begin(self._open)
@@ -173,7 +175,7 @@ class MergeScheduler(Generic[R]):
         merging.results = self._reactive(merging, merging.yielded)
 
     def _settle(self, needed: int = 0) -> None:
-        """The limit of memory counts from now on; a merge that was begun with more goes on with more."""
+        """Apply the memory limit from now on; an open merge keeps the memory that it started with."""
         spare = arriving(self._budget, self._block_rows)
         self._budget.limit = None if self.limit is None else max(self.limit, needed + spare)
 
@@ -190,7 +192,7 @@ class MergeScheduler(Generic[R]):
                     yield results
             merge.end_step()
             done = merging.yielded = 0
-            yield self._meets.nothing  # every step gives control back
+            yield self._meets.nothing  # every step yields
         assert merge.merged is not None
         self.groups.append(merge.merged)
         self._close(merge, merging.found)
@@ -199,7 +201,7 @@ class MergeScheduler(Generic[R]):
     # In the end.
 
     def finish(self) -> Iterator[R]:
-        """All that is still to come."""
+        """All remaining results."""
         if self._open is not None:
             yield from self._open.results
         while len(self.groups) > 1:
@@ -210,20 +212,20 @@ class MergeScheduler(Generic[R]):
             last = not self.groups
             merge = self._merge(group, room, writes=not last or self._strictness == "strict")
             joins = self._early or (last and self._strictness == "semi_strict")
-            yield from self._joined(merge, joins=joins, last=last and joins)
+            yield from self._run_merge(merge, joins=joins, last=last and joins)
             if merge.merged is not None:
                 self.groups.append(merge.merged)
-        if self.groups and self._early:  # all its rows have met
+        if self.groups and self._early:  # all its rows have been joined
             yield from self._meets.left_over(self.groups)
         elif self.groups:
-            yield from self._joined(self._merge(self.groups, self.room, writes=False), joins=True, last=True)
+            yield from self._run_merge(self._merge(self.groups, self.room, writes=False), joins=True, last=True)
         self.groups = []
 
-    def _merge(self, group: list[RunGroup], room: Room, *, writes: bool) -> Merge:
-        return Merge(self._pages, self._budget, group, room, writes=writes, needed=self._meets.needed)
+    def _merge(self, group: list[RunGroup], room: MergeMemory, *, writes: bool) -> Merge:
+        return Merge(self._pages, self._budget, group, room, writes=writes, needed=self._meets.select_needed)
 
-    def _joined(self, merge: Merge, *, joins: bool, last: bool) -> Iterator[R]:
-        """The results of a merge; the last one knows who has no partner."""
+    def _run_merge(self, merge: Merge, *, joins: bool, last: bool) -> Iterator[R]:
+        """The results of a merge; the last merge also emits rows without a partner."""
         found = 0
         for new in merge.steps():
             for results in self._meets.step(merge, new) if joins else ():
@@ -237,14 +239,14 @@ class MergeScheduler(Generic[R]):
 
     def _close(self, merge: Merge, found: int) -> None:
         self._counters.merges += 1
-        self._meets.over(merge, found)
+        self._meets.on_merged(merge, found)
         for group in merge.groups:
             self._pages.store.remove(group.blocks)
 
     # Restarts.
 
     def to_json(self) -> dict[str, Any]:
-        """An open merge is put to sleep for it."""
+        """Suspends an open merge."""
         self.sleep()
         groups = [group.to_json() for group in self.groups]
         if self._open is None:
@@ -255,7 +257,7 @@ class MergeScheduler(Generic[R]):
     def restore(self, fields: Mapping[str, Any]) -> None:
         self.groups = [RunGroup.from_json(group) for group in fields["groups"]]
         if (merging := fields["open"]) is not None:
-            merge = Merge.from_json(self._pages, self._budget, merging["merge"], self._meets.needed)
+            merge = Merge.from_json(self._pages, self._budget, merging["merge"], self._meets.select_needed)
             self._begin(_Open(merge, merging["found"], merging["yielded"]))
 
 

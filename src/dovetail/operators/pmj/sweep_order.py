@@ -1,15 +1,16 @@
-"""A condition as a sweep: every row becomes an interval of one line, and rows that match have intervals that meet.
+"""A condition as a sweep: every row becomes an interval of one line, and rows that match have overlapping intervals.
 
-    condition              left row            right row                   u leaves when the sweep reaches v
+    condition              left row            right row                   u is evicted when the sweep reaches v
     l.k = r.k              [k, k]              [k, k]                      u.k < v.k
     low <= l - r <= high   [l, l]              [r + low, r + high]         the band ends before v
     overlap, rectangles    [low, high] in x    [low, high] in x            u.high < v.low
     l.x < r.y              [x, end of line]    [y, y]                      never, for left rows
     distance               cells of a cube     cells of a cube             v is in no cell of u (cubes.py)
 
-The sweep goes by where intervals start; one leaves when it ends before the sweep (P_rm in PMJ's Table 1).
-So nothing is removed that can still match, and what was removed stays removed: conditions (1) and (2) of section 3.2
-hold for every class at once. Codes need not be exact, only never too narrow: the condition decides about candidates.
+The sweep advances by the start of intervals; a row is evicted when its interval ends before the sweep (P_rm in PMJ's
+Table 1). So no row is evicted that can still match, and evicted rows never return: conditions (1) and (2) of section
+3.2 hold for every class at once. Codes need not be exact, only never too narrow: the condition decides about
+candidates.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class Cubes:
         self._distance = distance
         self._radius = float(distance.radius.value)
         self._copies = copies
-        self._origin: Floats | None = None  # None: nothing was learned yet
+        self._origin: Floats | None = None  # None: no rows sampled yet
         self._scale = np.empty(0)  # cells per unit
         self._bits = np.empty(0, np.int64)
         self._halvings: Halvings = no_halvings()
@@ -206,8 +207,8 @@ class _Band:
             codes = rough_codes(columns[0])
             if side is Side.LEFT:
                 return codes, codes
-            starts = _shifted(codes, int(min(low, MOST))) if low > LEAST else np.full_like(codes, LEAST)
-            ends = _shifted(codes, int(max(high, -MOST))) if high <= MOST else np.full_like(codes, MOST)
+            starts = _add_saturating(codes, int(min(low, MOST))) if low > LEAST else np.full_like(codes, LEAST)
+            ends = _add_saturating(codes, int(max(high, -MOST))) if high <= MOST else np.full_like(codes, MOST)
             return np.minimum(starts, ends), ends
         values = numbers(columns[0])
         if side is Side.LEFT:
@@ -266,13 +267,13 @@ class SweepOrder:
 
     @property
     def text(self) -> str:
-        """What the sweep goes along."""
+        """The expressions that order the sweep."""
         left, right = (", ".join(text_of(key) for key in self._class.keys(side)) for side in Side)
         match self._class:
             case Cubes():
                 return f"sweeps along the Z-order of ({left}) and ({right})"
             case _Less(_, waiting):
-                return f"sweeps along {left} and {right}; rows of {waiting.alias} stay to the end"
+                return f"sweeps along {left} and {right}; rows of {waiting.alias} are kept to the end"
             case _Equal() if not self.keeps_order:
                 return f"sweeps along hashes of {left} and {right}"
         return f"sweeps along {left} and {right}"
@@ -286,7 +287,7 @@ class SweepOrder:
         return not isinstance(self._class, Cubes)
 
     def learn(self, left: pa.RecordBatch, right: pa.RecordBatch) -> None:
-        """Look at the first rows; what was learned once does not change."""
+        """Calibrate the order from the first rows; it does not change afterwards."""
         if isinstance(self._class, Cubes):
             self._class.learn((self._keyed(Side.LEFT, left)[1], self._keyed(Side.RIGHT, right)[1]))
 
@@ -343,7 +344,7 @@ def _class(condition: Condition, copies: int) -> tuple[_Class | Cubes, tuple[Pre
     return None
 
 
-def _shifted(codes: Words, amount: int) -> Words:
+def _add_saturating(codes: Words, amount: int) -> Words:
     """codes + amount, cut off at the ends of the line."""
     if amount >= 0:
         return np.minimum(codes, MOST - amount) + np.int64(amount)

@@ -78,7 +78,7 @@ class Routed:
         """The work in the cell of a label: of a union, on one of the alternatives."""
         router, tasks = self.router, self.plan.tasks
         if isinstance(router, UnionRouter):
-            return lambda label: work.on(router.branch(label // tasks))
+            return lambda label: work.with_condition(router.branch(label // tasks))
         return lambda label: work
 
 

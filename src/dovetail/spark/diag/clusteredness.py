@@ -15,7 +15,7 @@ from dovetail.core.rows import Side
 from dovetail.diag.clusteredness import (
     BATCH_ROWS,
     Clusteredness,
-    Found,
+    PartnerSample,
     Sampled,
     clusteredness,
     measure,
@@ -45,7 +45,7 @@ def measured_by(spark: SparkSession, tasks: int) -> Callable[[Condition, tuple[S
         sampled = sample(condition, scans[one.other], one.other)
         parts = cut_slices(scan, tasks)
         rows = in_tasks(spark, len(parts), _finder(condition, one, sampled, scan, parts), FOUND).collect()
-        nothing = Found(np.full(len(sampled.hashes), scan.rows), np.zeros(len(sampled.hashes), np.int64))
+        nothing = PartnerSample(np.full(len(sampled.hashes), scan.rows), np.zeros(len(sampled.hashes), np.int64))
         found = reduce(operator.add, (_spread(row.row, row.first, row.times, nothing) for row in rows), nothing)
         return clusteredness(scans, one, sampled, found)
 
@@ -64,8 +64,8 @@ def _finder(condition: Condition, one: Side, sampled: Sampled, scan: ParquetRows
     return find
 
 
-def _spread(rows: list[int], first: list[int], times: list[int], nothing: Found) -> Found:
+def _spread(rows: list[int], first: list[int], times: list[int], nothing: PartnerSample) -> PartnerSample:
     """What one task has found, for all sampled rows."""
-    spread = Found(nothing.first.copy(), nothing.times.copy())
+    spread = PartnerSample(nothing.first.copy(), nothing.times.copy())
     spread.first[rows], spread.times[rows] = first, times
     return spread

@@ -51,8 +51,8 @@ MOST_REPEATED = 1 << 16  # keys that tasks are told of
 SLICE_BYTES = 1 << 28  # of RN
 MOST_BYTES = 1 << 32  # for a task where there is no limit: offsets of texts have 32 bits
 SLICES_PER_CORE = 2
-NOT_REACHED = "at their paths, workers find other files or none"
-WHY = "consecutive rows of {} with those of {} beside them, read by the tasks themselves; mishits by hash at the end"
+NOT_REACHED = "workers do not find the same files at these paths"
+WHY = "slices of {} with the rows of {} at the same relative positions, read by the tasks; mishits by hash at the end"
 
 SURVEYED = "part int, slice int, left_over bigint, low bigint, bits binary, hashes binary"
 ARROW_SURVEYED = pa.schema(
@@ -89,7 +89,7 @@ class FrameDiagonals:
     def plan(
         self, condition: Condition, how: str, memory_bytes: int | None, parameters: Mapping[str, Any], *, asked: bool
     ) -> tuple[JoinPlan | None, tuple[str, ...]]:
-        make = _wanted if asked else _chosen
+        make = _plan_requested if asked else _plan_if_cheaper
         found, why_not = make(self._bound, self._inputs, how, memory_bytes, self._options)
         if found is None:
             return None, why_not
@@ -97,14 +97,14 @@ class FrameDiagonals:
             return None, ("not along the diagonal: a side is empty",)
         join = DiagonalTables(self._inputs, found, self._output, self._options)
         if not join.is_one_to_many:
-            return None, ("not along the diagonal: keys come several times on both sides",)
+            return None, ("not along the diagonal: keys repeat on both sides",)
         if not asked and not join.is_worthwhile:
-            return None, ("not along the diagonal: most rows are not beside their partners",)
+            return None, ("not along the diagonal: most rows are mishits",)
         self.join = join
         return found.plan, ()
 
 
-def _wanted(
+def _plan_requested(
     bound: Bound, inputs: Inputs, how: str, memory_bytes: int | None, options: Options
 ) -> tuple[DiagonalPlan, tuple[str, ...]]:
     """The plan of a join along the diagonal that was asked for; an error where it is not possible."""
@@ -112,10 +112,10 @@ def _wanted(
     spark = inputs[0].sparkSession
     if not _are_reached(spark, scans):
         raise PlanError(
-            f"algorithm='diag' on Spark needs files that the driver and all workers share: {NOT_REACHED}. Put them "
-            "where all mount them under the same path, or leave the algorithm to us."
+            f"algorithm='diag' on Spark needs files that the driver and all workers share: {NOT_REACHED}. Put "
+            f"them where all mount them under the same path, or use algorithm='auto'."
         )
-    wish = Wish.of(share=options.share, one=options.one, tables=options.tables)
+    wish = Wish.from_options(share=options.share, one=options.one, tables=options.tables)
     look = measured_by(spark, _slices(bound, options))
     plan = plan_diagonal(_looked_up(bound), how, scans, wish, _for_window(memory_bytes), measure=look)
     return _in_slices(plan, bound, scans, memory_bytes, options), ()
@@ -128,11 +128,11 @@ def wanted_scans(bound: Bound, inputs: Inputs, how: str) -> tuple[Bound, Scans]:
     except NotPlainError as reason:
         raise PlanError(
             f"algorithm='diag' on Spark needs plain reads of Parquet files on both sides: {reason}. "
-            "Read the files, select columns and filter, or leave the algorithm to us."
+            "Read the files, select columns and filter, or use algorithm='auto'."
         ) from None
 
 
-def _chosen(
+def _plan_if_cheaper(
     bound: Bound, inputs: Inputs, how: str, memory_bytes: int | None, options: Options
 ) -> tuple[DiagonalPlan | None, tuple[str, ...]]:
     """The plan where a look at the files says that it pays; else None, and why not."""
@@ -357,7 +357,7 @@ def _ones(sliced: Sliced, chosen: Flags, names: list[str]) -> Part:
     bits = np.packbits(chosen)
 
     def rows(number: int) -> Iterator[pa.RecordBatch]:
-        owned = sliced.owned(sliced.slices[number])
+        owned = sliced.owned_rows(sliced.slices[number])
         wanted = np.unpackbits(bits)[: sliced.scans[sliced.one].rows].view(np.bool_)
         if wanted[owned.start : owned.stop].any():
             for position, batch in sliced.scans[sliced.one].places(1 << 16, None, *owned):
@@ -376,7 +376,7 @@ def survey(spark: SparkSession, sliced: Sliced) -> tuple[NDArray[np.int64], Hash
     ones = sliced.scans[sliced.one].rows
     parts = max(1, min(len(sliced.slices), ones >> 19))
     looked = in_tasks(spark, len(sliced.slices), _surveyor(sliced, parts), SURVEYED)
-    found = looked.repartitionById(parts, "part").mapInArrow(_repeated, SURVEYED).collect()
+    found = looked.repartitionById(parts, "part").mapInArrow(_find_repeats, SURVEYED).collect()
     left_over = np.zeros(len(sliced.slices), np.int64)
     repeated = [np.empty(0, np.int64)]
     partnered = np.zeros(ones if sliced.asks(sliced.one) else 0, np.bool_)
@@ -398,13 +398,13 @@ def _surveyor(sliced: Sliced, parts: int) -> Part:
         rows: list[dict[str, Any]] = [
             {"part": part, "slice": number, "hashes": found.hashes[of == part].tobytes()} for part in range(parts)
         ]
-        rows.append(_counted(number, found, parts))
+        rows.append(_survey_row(number, found, parts))
         yield pa.RecordBatch.from_pylist(rows, ARROW_SURVEYED)
 
     return look
 
 
-def _counted(number: int, found: Survey, parts: int) -> dict[str, Any]:
+def _survey_row(number: int, found: Survey, parts: int) -> dict[str, Any]:
     return {
         "part": number % parts,
         "slice": number,
@@ -414,7 +414,7 @@ def _counted(number: int, found: Survey, parts: int) -> dict[str, Any]:
     }
 
 
-def _repeated(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _find_repeats(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Counts as they are; of the hashes of one part, those that come several times."""
     hashes = [np.empty(0, np.int64)]
     for batch in batches:

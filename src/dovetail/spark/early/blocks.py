@@ -1,4 +1,4 @@
-"""Rows of both sides in files, each row once, ready to meet in any cell of a router.
+"""Rows of both sides in files, each row once, to be joined in any cell of a router.
 
     rows --route--> by the set of cells that they visit --> a block for each set, with its cells
 
@@ -75,7 +75,7 @@ def _writer(side: Side, router: Router, schema: pa.Schema, directory: str) -> Re
             position += batch.num_rows
             for cells, rows in by_visits(router.route(side, batch, spread), names):
                 blocks.add(cells, take_rows(batch, rows))
-        yield _written(side, position, blocks.close())
+        yield _block_rows(side, position, blocks.close())
         settle()
 
     return write
@@ -122,12 +122,12 @@ class _Writing:
     def _write(self) -> None:
         for cells, batches in self._waiting.items():
             if cells not in self._open:
-                self._open[cells] = self._store.paged(self._schema, self._stem)
+                self._open[cells] = self._store.open_paged(self._schema, self._stem)
             self._open[cells].write(pa.concat_batches(batches))
         self._waiting, self._bytes = {}, 0
 
 
-def _written(side: Side, rows: int, blocks: Iterable[tuple[Block, tuple[int, ...]]]) -> pa.RecordBatch:
+def _block_rows(side: Side, rows: int, blocks: Iterable[tuple[Block, tuple[int, ...]]]) -> pa.RecordBatch:
     """A row for each block, after one for all rows of the task."""
     found = list(blocks)
     names, cells = [json.dumps(block.to_json()) for block, _ in found], [list(cells) for _, cells in found]

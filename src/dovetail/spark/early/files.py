@@ -24,7 +24,7 @@ FETCHED_BYTES = 1 << 24  # by a task
 T = TypeVar("T")
 
 
-class Pages(NamedTuple):
+class BlockPages(NamedTuple):
     """The pages of a block from one of them on."""
 
     owner: int  # whoever wants them
@@ -49,7 +49,7 @@ class WaveFiles:
         if self._shared.is_seen or not soon:
             self.flush()
 
-    def pages(self, wanted: Sequence[Pages]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    def pages(self, wanted: Sequence[BlockPages]) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Page after page, each with its owner."""
         if self._shared.is_seen:
             for owner, block, first in wanted:
@@ -78,12 +78,14 @@ class WaveFiles:
     def _run(self, function: Callable[[], T]) -> T:
         if not self._waiting and not self._unneeded:
             return self._shared.run(function)
-        answer = self._shared.run(partial(_after, self.directory, self._waiting, self._unneeded, function))
+        answer = self._shared.run(partial(_sync_then, self.directory, self._waiting, self._unneeded, function))
         self._waiting, self._unneeded = {}, []
         return answer
 
 
-def _after(directory: Path, documents: Mapping[str, str], unneeded: Sequence[Block], function: Callable[[], T]) -> T:
+def _sync_then(
+    directory: Path, documents: Mapping[str, str], unneeded: Sequence[Block], function: Callable[[], T]
+) -> T:
     for name, text in documents.items():
         unfinished = directory / f"{name}.tmp"
         unfinished.write_text(text)
@@ -100,14 +102,14 @@ def _read(path: Path) -> str | None:
     return path.read_text() if path.exists() else None
 
 
-def _fetch(directory: Path, wanted: Sequence[Pages]) -> tuple[list[tuple[int, bytes]], list[Pages]]:
+def _fetch(directory: Path, wanted: Sequence[BlockPages]) -> tuple[list[tuple[int, bytes]], list[BlockPages]]:
     """Some pages, and what is left to fetch."""
     store, size = BlockStore(directory), 0
     found: list[tuple[int, bytes]] = []
     for number, (owner, block, first) in enumerate(wanted):
         for page in range(first, store.pages(block)):
             if size >= FETCHED_BYTES:
-                return found, [Pages(owner, block, page), *wanted[number + 1 :]]
+                return found, [BlockPages(owner, block, page), *wanted[number + 1 :]]
             payload = to_bytes(store.read_pages(block, page, page + 1)[0]).to_pybytes()
             found.append((owner, payload))
             size += len(payload)

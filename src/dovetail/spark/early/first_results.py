@@ -1,4 +1,4 @@
-"""The first results of a progressive join: a few rows meet the whole other side, before anything is written.
+"""The first results of a progressive join: a sample of rows, joined with the whole other side.
 
     larger side   --by a hash of their contents--> scouts, few and at random
     other side    --every task joins its rows with the scouts--> results
@@ -52,7 +52,7 @@ REPEATED = {
     "Union",
     "View",
 }
-"""Operators of Spark that give the same rows each time, in any order; a limit, for one, does not."""
+"""Spark operators that are deterministic up to order; a limit is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class FirstResults:
     def from_json(cls, fields: dict[str, Any]) -> FirstResults:
         return cls(Side(fields["side"]), fields["below"], fields["seed"], tuple(fields["others"]))
 
-    def without(self, frames: tuple[DataFrame, DataFrame]) -> tuple[DataFrame, DataFrame]:
+    def exclude_sampled(self, frames: tuple[DataFrame, DataFrame]) -> tuple[DataFrame, DataFrame]:
         """Both sides without scouts."""
         left, right = (
             frames[side].where(~is_scout(frames[side], self.below, self.seed)) if side is self.side else frames[side]
@@ -81,8 +81,8 @@ class FirstResults:
         """Whether the other rows are as many as they were."""
         if rows != self.others:
             raise StateError(
-                f"The tables have changed while they were joined: {rows} rows instead of {self.others}. Results may be "
-                "lost or doubled: start again, from tables that stay as they are."
+                f"The tables changed during the join: {rows} rows instead of {self.others}. Results may be lost "
+                f"or duplicated: start again with tables that do not change."
             )
 
 

@@ -52,10 +52,10 @@ class Until:
             f"them; got {given!r}."
         )
 
-    def begun(self) -> Until:
+    def start_clock(self) -> Until:
         return replace(self, started=time.monotonic())
 
-    def reached(self, step: Step) -> bool:
+    def is_reached(self, step: Step) -> bool:
         if self.results is not None and step.results >= self.results:
             return True
         if self.seconds is not None and time.monotonic() - self.started >= self.seconds:

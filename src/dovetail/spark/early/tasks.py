@@ -46,23 +46,23 @@ class WaveWork:
         try:
             results = Chunked(self.work, first, spilled, self.chunk_bytes).run(rows)
             if self.sums is None:
-                return _written(BlockStore(self.directory), results)
-            return {"matches": 0, "block": None, "sums": _summed(results, self.sums)}
+                return _write_results(BlockStore(self.directory), results)
+            return {"matches": 0, "block": None, "sums": _sum_columns(results, self.sums)}
         finally:
             spilled.close()
 
 
-def _written(store: BlockStore, results: Iterator[pa.RecordBatch]) -> dict[str, Any]:
+def _write_results(store: BlockStore, results: Iterator[pa.RecordBatch]) -> dict[str, Any]:
     paged, matches = None, 0
     for batch in results:
-        paged = paged or store.paged(batch.schema, "results")
+        paged = paged or store.open_paged(batch.schema, "results")
         paged.write(batch)
         matches += batch.num_rows
     block = None if paged is None else json.dumps(paged.close().to_json())
     return {"matches": matches, "block": block, "sums": []}
 
 
-def _summed(results: Iterator[pa.RecordBatch], columns: int) -> list[float]:
+def _sum_columns(results: Iterator[pa.RecordBatch], columns: int) -> list[float]:
     """Partial aggregates, which are sums all of them; nothing is zero."""
     batches = list(results)
     if not batches:

@@ -1,4 +1,4 @@
-"""Early results from tables at rest: small jobs, the promising first, with an estimate after each of them.
+"""Early results from tables at rest: small jobs, the most productive first, with an estimate after each.
 
     scouts    a few rows and all that match them, at once (first_results.py)
     blocks    all other rows, once, in files; which cells read which (blocks.py)
@@ -25,7 +25,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from dovetail.aggregates import partial_columns
-from dovetail.aggregates.columns import needed
+from dovetail.aggregates.columns import columns_of
 from dovetail.condition import text_of
 from dovetail.condition.aggregates import Aggregate, parse_aggregates
 from dovetail.core.join_types import JoinType
@@ -45,7 +45,7 @@ from dovetail.routing.protocol import Router
 from dovetail.spark.batch.tables import in_fixed_order, shuffle_partitions
 from dovetail.spark.diag.join import plan_early_diagonal, progressive_diagonal
 from dovetail.spark.early.blocks import write_blocks
-from dovetail.spark.early.files import Pages, WaveFiles
+from dovetail.spark.early.files import BlockPages, WaveFiles
 from dovetail.spark.early.first_results import FirstResults, send_scouts
 from dovetail.spark.early.log import Drawn, WaveLog
 from dovetail.spark.early.stop_rule import Until
@@ -126,12 +126,14 @@ def explain_waves(
     prepare_workers(left.sparkSession)
     if algorithm == DIAG:
         return plan_early_diagonal(left, right, on, how, memory_bytes, given)[0]
-    return _waves(left, right, on, how, suffix, memory_bytes, algorithm, given).explained()
+    return _waves(left, right, on, how, suffix, memory_bytes, algorithm, given).explain_plan()
 
 
 def _check_at_rest(left: DataFrame, right: DataFrame) -> None:
     if left.isStreaming or right.isStreaming:
-        raise PlanError("progressive joins take tables at rest; dovetail.join of streams gives results as they come.")
+        raise PlanError(
+            "progressive joins need tables at rest; for streams, dovetail.join emits results as rows arrive."
+        )
 
 
 def _waves(
@@ -149,7 +151,7 @@ def _waves(
     facts = InputFacts("progressive", on_spark=True)
     plan = plan_join(bound.condition, how, facts, algorithm=algorithm, memory_bytes=memory_bytes)
     if bound.after:
-        raise PlanError(f"only Spark can evaluate {text_of(bound.after[0])}: join the tables as a whole.")
+        raise PlanError(f"only Spark can evaluate {text_of(bound.after[0])}: use dovetail.join.")
     schemas = (bound.visible(Side.LEFT), bound.visible(Side.RIGHT))
     output = output_schema(*schemas, suffix)
     wanted = parse_aggregates(options.aggregate, *schemas, session_zone(left)) if options.aggregate else ()
@@ -172,7 +174,7 @@ def _check_bounded(wanted: Sequence[Aggregate]) -> None:
     for aggregate in wanted:
         if aggregate.function not in BOUNDED:
             raise PlanError(
-                f"{aggregate.text} has no bounds before everything is seen; give {', '.join(BOUNDED)}, or use "
+                f"{aggregate.text} has no bounds before all rows are read; give {', '.join(BOUNDED)}, or use "
                 "dovetail.aggregate."
             )
 
@@ -208,13 +210,13 @@ class _Waves:
         return self._steps(_work_directory(self._options.work_dir, self._spark))
 
     def _steps(self, shared: SharedDirectory) -> Iterator[Step]:
-        until = self._options.until.begun()
+        until = self._options.until.start_clock()
         files = WaveFiles(self._directory(shared))
         try:
-            log = WaveLog.read(files, self._layout()) or self._scouted(files)
+            log = WaveLog.read(files, self._layout()) or self._run_first_results(files)
             for step in self._run(files, log):
                 yield step
-                if until.reached(step):
+                if until.is_reached(step):
                     return
         finally:
             if self._kept:
@@ -239,7 +241,7 @@ class _Waves:
             "aggregates": [[aggregate.name, aggregate.text] for aggregate in self._wanted],
         }
 
-    def explained(self) -> JoinPlan:
+    def explain_plan(self) -> JoinPlan:
         """The plan with what the samples tell."""
         routing = choose_router(self._task)
         plan = with_estimate(self._plan, self._few)
@@ -247,7 +249,7 @@ class _Waves:
 
     # Scouts and blocks.
 
-    def _scouted(self, files: WaveFiles) -> WaveLog:
+    def _run_first_results(self, files: WaveFiles) -> WaveLog:
         """Look at both sides, and let a few rows meet a whole side."""
         log, condition, samples = WaveLog(self._layout()), self._bound.condition, self._samples
         pairs = estimated_pairs(condition, self._few)
@@ -277,12 +279,12 @@ class _Waves:
         condition = self._bound.condition
         return Task(condition, self._samples, max(1, self._options.cells // 2))
 
-    def _drawn(self, files: WaveFiles, scouts: FirstResults | None) -> Drawn:
+    def _draw_cells(self, files: WaveFiles, scouts: FirstResults | None) -> Drawn:
         """Write the blocks, and draw the order of the cells."""
         condition, frames, task = self._bound.condition, self._bound.frames, self._task
         router = choose_router(task).router
         if scouts is not None:
-            frames = scouts.without(frames)
+            frames = scouts.exclude_sampled(frames)
         if router.needs_spread:
             frames = (in_fixed_order(frames[0]), in_fixed_order(frames[1]))
         blocks, counted = write_blocks(frames, condition, router, str(files.directory))
@@ -301,7 +303,7 @@ class _Waves:
     def _run(self, files: WaveFiles, log: WaveLog) -> Iterator[Step]:
         if log.drawn is None:
             yield from self._handed_out(files, log, None)
-            log.drawn = self._drawn(files, log.scouts)
+            log.drawn = self._draw_cells(files, log.scouts)
             if self._kept:
                 log.begin(files)
         drawn, draws = log.drawn, WeightedSample(log.drawn.weights, log.drawn.seed)
@@ -328,7 +330,7 @@ class _Waves:
         for given in log.given:
             _drop_taken(files, given)
         wanted = [
-            Pages(i, Block.from_json(given.block), given.handed_out)
+            BlockPages(i, Block.from_json(given.block), given.handed_out)
             for i, given in enumerate(log.given)
             if given.block is not None
         ]
@@ -361,7 +363,10 @@ class _Waves:
             return draws.count(values["matches"], known=known["matches"].sum()), None
         answers = {}
         for aggregate in self._wanted:
-            given, besides = [values[c] for c in needed(aggregate)], [float(known[c].sum()) for c in needed(aggregate)]
+            given, besides = (
+                [values[c] for c in columns_of(aggregate)],
+                [float(known[c].sum()) for c in columns_of(aggregate)],
+            )
             match aggregate.function:
                 case "count":
                     answers[aggregate.name] = draws.count(given[0], known=besides[0])

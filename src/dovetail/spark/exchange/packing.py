@@ -32,7 +32,7 @@ Rewrite = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """What mapInArrow takes."""
 
 Route = Callable[[pa.RecordBatch, Spread, int], tuple[pa.RecordBatch, Visits]]
-"""Which rows of a batch go where: by numbers that decide between equivalent cells, and the number of the partition."""
+"""Routes the rows of a batch, by numbers that decide between equivalent cells and the number of the partition."""
 
 
 def to_bytes(batch: pa.RecordBatch) -> pa.Buffer:

@@ -17,7 +17,7 @@ from dovetail.spark.frames.decimals import map_in_arrow
 from dovetail.spark.session.workers import settle
 
 Part = Callable[[int], Iterator[pa.RecordBatch]]
-"""From the number of a part to what it gives."""
+"""From the number of a partition to its batches."""
 
 CORES = 1 << 12  # more than there are: by itself Spark cuts a range into as many parts as it has cores
 

@@ -44,7 +44,7 @@ from dovetail.spark.session.worker_python import prepare_workers
 from dovetail.spark.session.workers import settle
 
 MODES = ("error", "overwrite", "append")
-ADVICE = SHARED.format("Give") + " For other storage there is frame.write."
+ADVICE = SHARED.format("Give") + " For other storage use frame.write."
 GROUP_ROWS = 1 << 18  # of a row group, or
 GROUP_BYTES = 1 << 26
 MANIFEST = "file string, rows bigint"
@@ -81,11 +81,11 @@ def write_dataframe(frame: DataFrame, path: str | os.PathLike[str], mode: str) -
     if mode not in MODES:
         raise InputError(f"mode must be one of {', '.join(MODES)}; got {mode!r}.")
     if frame.isStreaming:
-        raise InputError("a stream is written by its query: frame.writeStream.")
+        raise InputError("a stream is written by its query: use frame.writeStream.")
     _check_types(frame.schema)
     prepare_workers(frame.sparkSession)
     target = local_path(os.fspath(path), ADVICE)
-    make = partial(_staged, target, mode, f"_dovetail-{uuid.uuid4().hex}")
+    make = partial(_staging_directory, target, mode, f"_dovetail-{uuid.uuid4().hex}")
     shared = shared_directory(frame.sparkSession, make, ADVICE, is_scratch=True)
     stage = shared.path
     try:
@@ -121,7 +121,7 @@ def _manifest(frame: DataFrame, stage: Path) -> DataFrame:
 
 def _part_writer(stage: Path, part: Part, schema: StructType) -> Part:
     def write(number: int) -> Iterator[pa.RecordBatch]:
-        return _written(stage, number, part(number), schema)
+        return _write_part(stage, number, part(number), schema)
 
     return write
 
@@ -129,19 +129,19 @@ def _part_writer(stage: Path, part: Part, schema: StructType) -> Part:
 def _writer(stage: Path, schema: StructType, first: int = 0) -> Rewrite:
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
-        yield from _written(stage, first + (0 if context is None else context.partitionId()), batches, schema)
+        yield from _write_part(stage, first + (0 if context is None else context.partitionId()), batches, schema)
         settle()
 
     return write
 
 
-def _written(
+def _write_part(
     stage: Path, number: int, batches: Iterable[pa.RecordBatch], schema: StructType
 ) -> Iterator[pa.RecordBatch]:
     """Write batches to a file that no other attempt writes to, and say so when it is complete."""
     name = f"part-{number:05d}-{uuid.uuid4().hex}.parquet"
     rows, writer = 0, None
-    for table in _grouped(batches):
+    for table in _group_batches(batches):
         if writer is None:
             writer = pq.ParquetWriter(stage / name, table.schema, store_decimal_as_integer=True)
             writer.add_key_value_metadata({SPARK_SCHEMA: schema.json()})
@@ -152,7 +152,7 @@ def _written(
         yield pa.RecordBatch.from_pylist([{"file": name, "rows": rows}], ARROW_MANIFEST)
 
 
-def _grouped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+def _group_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """As many batches together as make a row group."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
@@ -170,12 +170,12 @@ def _grouped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 # In the driver, or in a task if only the workers see the directory. Tasks may be run again.
 
 
-def _staged(target: Path, mode: str, name: str) -> Path:
+def _staging_directory(target: Path, mode: str, name: str) -> Path:
     """A directory beside the target, or inside if that is to stay, which readers pass over."""
     if mode == "error" and target.exists():
-        raise InputError(f"{target} is there already: give another path, or mode='overwrite' or 'append'.")
+        raise InputError(f"{target} exists: give another path, or mode='overwrite' or 'append'.")
     if target.exists() and not target.is_dir():
-        raise InputError(f"{target} is a file, and results are a directory of files.")
+        raise InputError(f"{target} is a file; results are written to a directory of files.")
     stays = mode == "append" and target.exists()
     stage = (target if stays else target.parent) / name
     try:

@@ -120,12 +120,12 @@ def after_join(result: DataFrame, bound: Bound, fields: list[StructField]) -> Da
     flat = decoded(result, fields)
     sides = (bound.visible(Side.LEFT).names, bound.visible(Side.RIGHT).names)
 
-    def spelled(column: Column) -> str:
+    def position_of(column: Column) -> str:
         position = sides[column.side].index(column.name)
         return position_name(position + (len(sides[0]) if column.side is Side.RIGHT else 0))
 
     for conjunct in bound.after:
-        flat = flat.where(F.expr(spark_sql(conjunct, spelled)))
+        flat = flat.where(F.expr(spark_sql(conjunct, position_of)))
     return flat.toDF(*result.columns)
 
 

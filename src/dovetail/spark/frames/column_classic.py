@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from dovetail.condition import quoted
+from dovetail.condition import quote_name
 from dovetail.core.rows import Side
 from dovetail.spark.frames.column_names import (
     CONNECTIVES,
@@ -39,7 +39,7 @@ class ClassicReader:
     def read(self, node: Any) -> Sql:
         match kind := _kind(node):
             case "ExpressionColumnNode":
-                return self._resolved(node.expression())
+                return self._resolve_column(node.expression())
             case "UnresolvedAttribute":
                 return self.names.anywhere(list(_each(node.nameParts())))
             case "SqlExpression":
@@ -66,20 +66,20 @@ class ClassicReader:
             case "LambdaFunction":
                 return function_of([v.name() for v in _each(node.arguments())], self.read(node.function()))
             case "UnresolvedNamedLambdaVariable":
-                return Sql(quoted(node.name()))
+                return Sql(quote_name(node.name()))
             case "InvokeInlineUserDefinedFunction":
                 raise unreadable("a function without a name")
         raise unknown_node(kind)
 
-    def _resolved(self, expression: Any) -> Sql:
+    def _resolve_column(self, expression: Any) -> Sql:
         """A column taken from a DataFrame, which Spark has looked up already."""
         match kind := _kind(expression):
             case "AttributeReference":
-                return self.names.of(self._side(expression), [expression.name()])
+                return self.names.column_of(self._side(expression), [expression.name()])
             case "Alias":
-                return self._resolved(expression.child())
+                return self._resolve_column(expression.child())
             case "GetStructField":
-                return field(self._resolved(expression.child()), expression.extractFieldName())
+                return field(self._resolve_column(expression.child()), expression.extractFieldName())
             case "PythonUDF" | "PythonUDAF":
                 raise python_function(expression.name())
         raise unknown_node(kind)

@@ -22,7 +22,7 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
-from dovetail.condition import quoted
+from dovetail.condition import quote_name
 from dovetail.core.rows import Side
 from dovetail.spark.frames.column_names import (
     CONNECTIVES,
@@ -79,7 +79,7 @@ class ConnectReader:
             case e.LambdaFunction():
                 return function_of([v._name_parts[0] for v in node._arguments], self.read(node._function))
             case e.UnresolvedNamedLambdaVariable():
-                return Sql(quoted(node._name_parts[0]))
+                return Sql(quote_name(node._name_parts[0]))
             case e.CommonInlineUserDefinedFunction():
                 raise python_function(node._function_name)
         raise unknown_node(type(node).__name__)
@@ -88,7 +88,7 @@ class ConnectReader:
         parts = name_parts(node._unparsed_identifier)
         if node._plan_id is None:
             return self.names.anywhere(parts)
-        return self.names.of(self._side(node), parts)
+        return self.names.column_of(self._side(node), parts)
 
     def _side(self, node: e.ColumnReference) -> Side:
         """The DataFrame that the column was taken from; else the one made from that DataFrame."""

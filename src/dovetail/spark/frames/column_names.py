@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 from sqlglot import exp
 
-from dovetail.condition import Literal, quoted, spark_sql
+from dovetail.condition import Literal, quote_name, spark_sql
 from dovetail.condition.sql import parse_text
 from dovetail.core.rows import Side
 from dovetail.errors import ConditionError
@@ -117,12 +117,12 @@ def field(value: Sql, name: str) -> Sql:
     if not isinstance(value.type, StructType):
         return Sql(f"{value.text}[{literal(name).text}]")
     types = {f.name.casefold(): f.dataType for f in value.type}
-    return Sql(f"{value.text}.{quoted(name)}", types.get(name.casefold()))
+    return Sql(f"{value.text}.{quote_name(name)}", types.get(name.casefold()))
 
 
 def function_of(variables: Sequence[str], body: Sql) -> Sql:
     """A lambda: (x, y) -> x + y."""
-    return Sql(f"({', '.join(quoted(v) for v in variables)}) -> {body.text}")
+    return Sql(f"({', '.join(quote_name(v) for v in variables)}) -> {body.text}")
 
 
 def literal(value: Any) -> Sql:
@@ -169,7 +169,7 @@ class Names:
     def __init__(self, left: DataFrame, right: DataFrame) -> None:
         self.frames = (left, right)
 
-    def of(self, side: Side, parts: Sequence[str]) -> Sql:
+    def column_of(self, side: Side, parts: Sequence[str]) -> Sql:
         """A column that is known to be of this side."""
         path = self._path(side, parts)
         if path is None:
@@ -177,15 +177,15 @@ class Names:
                 f"{'.'.join(parts)}: the {side.name.lower()} DataFrame has no such column. "
                 f"It has: {', '.join(self.frames[side].columns)}."
             )
-        return self._spelled(side, path)
+        return self._spell_column(side, path)
 
     def anywhere(self, parts: Sequence[str]) -> Sql:
         """A column given by name alone, perhaps with the alias of a DataFrame (then l and r are aliases, too)."""
         found = [(side, path) for side in Side if (path := self._path(side, parts)) is not None]
         if not found and len(parts) > 1 and parts[0].lower() in OWN_ALIASES:
-            return self.of(OWN_ALIASES[parts[0].lower()], parts[1:])
+            return self.column_of(OWN_ALIASES[parts[0].lower()], parts[1:])
         if len(found) == 1:
-            return self._spelled(*found[0])
+            return self._spell_column(*found[0])
         name = ".".join(parts)
         if found:
             raise ConditionError(
@@ -230,7 +230,7 @@ class Names:
             return first, parts[1:]
         for at in range(1, len(parts)):  # what is before that is an alias, or a table with its catalogue and schema
             column = self._column(side, parts[at])
-            if column is not None and self.is_in(side, F.col(".".join(quoted(part) for part in parts[: at + 1]))):
+            if column is not None and self.is_in(side, F.col(".".join(quote_name(part) for part in parts[: at + 1]))):
                 return column, parts[at + 1 :]
         return None
 
@@ -239,9 +239,9 @@ class Names:
         exact = [f for f in fields if f.name == name]
         return next(iter(exact or [f for f in fields if f.name.casefold() == name.casefold()]), None)
 
-    def _spelled(self, side: Side, path: tuple[StructField, Sequence[str]]) -> Sql:
+    def _spell_column(self, side: Side, path: tuple[StructField, Sequence[str]]) -> Sql:
         column, fields = path
-        result = Sql(f"{side.alias}.{quoted(column.name)}", column.dataType)
+        result = Sql(f"{side.alias}.{quote_name(column.name)}", column.dataType)
         for name in fields:
             result = field(result, name)
         return result
@@ -249,7 +249,7 @@ class Names:
 
 def ambiguous(name: str) -> ConditionError:
     return ConditionError(
-        f"{name}: both sides come from the same DataFrame, so that the side cannot be told. Give them aliases "
+        f"{name}: both sides come from the same DataFrame, so that the side is ambiguous. Give them aliases "
         f"(left.alias('x'), right.alias('y'), and F.col('x.{name}') in the condition), "
         f"or write l.{name} or r.{name} as SQL text."
     )

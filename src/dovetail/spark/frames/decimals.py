@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.types import DecimalType, LongType, StructField, StructType
 
+from dovetail.core.codes import decimal_words
 from dovetail.spark.exchange.packing import Rewrite
 
 MOST_DIGITS = 18  # that fit in 64 bits
@@ -32,7 +33,9 @@ def map_in_arrow(frame: DataFrame, rewrite: Rewrite, schema: StructType | str) -
     ]
     numbers = frame.mapInArrow(_unscaling(rewrite, small), StructType(sent))
     columns = [
-        _scaled(frame, name, field.dataType) if isinstance(field.dataType, DecimalType) and is_small else F.col(name)
+        _decimal_column(frame, name, field.dataType)
+        if isinstance(field.dataType, DecimalType) and is_small
+        else F.col(name)
         for name, field, is_small in zip(numbers.columns, schema.fields, small, strict=True)
     ]
     return numbers.select(*columns).toDF(*schema.names)
@@ -47,20 +50,21 @@ def _unscaling(rewrite: Rewrite, small: list[bool]) -> Rewrite:
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in rewrite(batches):
-            columns = [unscaled(c) if is_small else c for c, is_small in zip(batch.columns, small, strict=True)]
+            columns = [
+                unscaled_integers(c) if is_small else c for c, is_small in zip(batch.columns, small, strict=True)
+            ]
             yield pa.RecordBatch.from_arrays(columns, names)
 
     return run
 
 
-def unscaled(column: pa.Array) -> pa.Array:
+def unscaled_integers(column: pa.Array) -> pa.Array:
     """The whole numbers of small decimals: the lower half of each 128 bits."""
-    halves = np.frombuffer(column.buffers()[1] or b"", np.int64)
-    lower = halves[2 * column.offset : 2 * (column.offset + len(column)) : 2]
+    lower = decimal_words(column)[::2]
     return pa.array(lower, mask=np.asarray(column.is_null()) if column.null_count else None)
 
 
-def _scaled(frame: DataFrame, name: str, type_: DecimalType) -> Column:
+def _decimal_column(frame: DataFrame, name: str, type_: DecimalType) -> Column:
     """Spark has an expression for it, but no function."""
     jvm = frame.sparkSession._jvm
     assert jvm is not None

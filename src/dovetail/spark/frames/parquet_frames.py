@@ -51,7 +51,7 @@ def plain_read(frame: DataFrame) -> PlainRead:
     footers = [_footer(path) for path in paths]
     for path, footer in zip(paths, footers, strict=True):
         _check(path, footer, columns, schema)
-    files = [File.of(path, footer) for path, footer in zip(paths, footers, strict=True)]
+    files = [File.from_metadata(path, footer) for path, footer in zip(paths, footers, strict=True)]
     stored = pa.schema([field.with_name(name) for field, name in zip(schema, columns, strict=True)])
     whole = [all(_is_whole(footer, name) for footer in footers) for name in columns]
     return PlainRead(ParquetRows(files, columns, schema, row_bytes(footers, stored), whole), tuple(filters))
@@ -77,7 +77,7 @@ def _columns(frame: DataFrame, schema: pa.Schema) -> tuple[list[str], list[Expre
     while True:
         match kind := str(plan.getClass().getSimpleName()):
             case "Project":
-                made = dict(_projected(item) for item in _each(plan.projectList()))
+                made = dict(_projected_column(item) for item in _each(plan.projectList()))
                 wanted = [made[number] for number in wanted]
                 plan = plan.child()
             case "Filter":
@@ -94,7 +94,7 @@ def _columns(frame: DataFrame, schema: pa.Schema) -> tuple[list[str], list[Expre
                 raise NotPlainError(f"it is not a plain read of files, but has a {kind}")
 
 
-def _projected(item: Any) -> tuple[int, int]:
+def _projected_column(item: Any) -> tuple[int, int]:
     kind = str(item.getClass().getSimpleName())
     number = item.exprId().id()
     if kind == "Alias":

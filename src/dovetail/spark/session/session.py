@@ -37,7 +37,7 @@ BRIEF = {
     "spark.driver.extraJavaOptions": f"{SETTINGS['spark.driver.extraJavaOptions']} "
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
-"""For sessions that last a minute."""
+"""Settings for short-lived sessions."""
 
 
 def local_session(app: str = "dovetail", master: str = "local[2]", conf: dict[str, str] | None = None) -> SparkSession:

@@ -75,8 +75,8 @@ def shared_directory(
     if found < len(seen):
         call_in_each_task(spark, partial(_remove_markers, path, token, is_scratch))
         raise InputError(
-            f"{path} is not shared by all workers: {len(seen) - found} of {len(seen)} tasks did not find there what "
-            f"another had written. {advice}"
+            f"{path} is not shared by all workers: {len(seen) - found} of {len(seen)} tasks could not read a "
+            f"file that another task had written there. {advice}"
         )
     return shared
 

@@ -35,7 +35,7 @@ REMEDY = (
 
 def prepare_workers(spark: SparkSession) -> None:
     """See that workers can run our tasks. Raises WorkerError if they cannot."""
-    if _is_here(spark) and _chosen(spark) in (None, sys.executable):
+    if _is_here(spark) and _configured_python(spark) in (None, sys.executable):
         # Functions take it along when they are made; the session's setting would not reach those that run in the
         # driver: Python data sources, and what a stateful operator does before its first task.
         spark.sparkContext.pythonExec = sys.executable
@@ -62,7 +62,7 @@ def _is_here(spark: SparkSession) -> bool:
     return re.fullmatch(r"local(\[.*\])?", spark.sparkContext.master or "") is not None
 
 
-def _chosen(spark: SparkSession) -> str | None:
+def _configured_python(spark: SparkSession) -> str | None:
     """The Python that somebody has asked for."""
     settings = [spark.conf.get(name, None) for name in SETTINGS]
     return next((python for python in (*settings, os.environ.get(VARIABLE)) if python), None)

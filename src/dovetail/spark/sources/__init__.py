@@ -1,11 +1,11 @@
-"""Remote sources that stall and break, as tables and streams of Spark.
+"""Remote sources that stall and fail, as Spark tables and streams.
 
     dovetail.spark.sources.register(spark)      # once for a session; `local_session` does it by itself
 
     spark.readStream.format("dovetail-flight").option("location", "grpc://host:8815").option("dataset", "orders").load()
     spark.readStream.format("dovetail-postgresql").option("dsn", "postgresql://host/db").option("table", "orders") …
 
-Rows of a stream are read by a thread beside the driver as they come, and a micro-batch gets what is there:
+Rows of a stream are prefetched by a thread on the driver, and a micro-batch takes the rows that have arrived:
 
     server --thread--> prefetch.py --what has come--> micro-batch --Arrow--> rows
                                  \\-- after a restart, ranges are read again --/

@@ -12,7 +12,7 @@ from pyspark.sql.types import BooleanType, DataType, StructField, StructType
 from dovetail.errors import InputError
 
 END = "_end"
-"""The column of the row that says that a stream has ended; null in all others."""
+"""The column that marks the end-of-stream row; null in all other rows."""
 
 WIDER = {
     pa.uint8(): pa.int16(),
@@ -30,7 +30,7 @@ def spark_schema(schema: pa.Schema, marks_end: bool) -> StructType:
     fields = [StructField(field.name, _spark_type(field)) for field in schema]
     if marks_end:
         if END in schema.names:
-            raise InputError(f"a column is called {END} already, which is how the end of a stream is marked.")
+            raise InputError(f"a column is called {END}, which is reserved for the end-of-stream marker.")
         fields.append(StructField(END, BooleanType()))
     return StructType(fields)
 
@@ -42,7 +42,7 @@ class Columns:
         self._schema = to_arrow_schema(schema, timezone="UTC")
         self._marks_end = END in schema.names
 
-    def fitted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def fit_batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             columns = [*batch.columns, *([pa.nulls(batch.num_rows, pa.bool_())] if self._marks_end else [])]
             cast = [c.cast(field.type) for c, field in zip(columns, self._schema, strict=True)]

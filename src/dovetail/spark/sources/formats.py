@@ -24,7 +24,7 @@ class PostgresFormat(RemoteFormat):
     def name(cls) -> str:
         return "dovetail-postgresql"
 
-    def connected(self, options: MutableMapping[str, str]) -> Any:
+    def open_source(self, options: MutableMapping[str, str]) -> Any:
         self.poll_s = seconds(options, "pollSeconds")
         key = [column.strip() for column in options.get("key", "").split(",") if column.strip()]
         return postgres(
@@ -56,7 +56,7 @@ class FlightFormat(RemoteFormat):
     def name(cls) -> str:
         return "dovetail-flight"
 
-    def connected(self, options: MutableMapping[str, str]) -> FlightSource:
+    def open_source(self, options: MutableMapping[str, str]) -> FlightSource:
         self._partitions = number(options, "numPartitions", 1)
         certificates = options.get("tlsRootCerts")
         return FlightSource(
@@ -81,7 +81,7 @@ class FlightFormat(RemoteFormat):
         return None if rows is None else max(rows, start or 0)  # a server that started anew may be behind us
 
     def remedy(self) -> str:
-        return 'If it always gives the same rows in the same order, promise it by .option("sameOrder", "true").'
+        return 'If it always sends the same rows in the same order, set .option("sameOrder", "true").'
 
 
 def _content(path: str) -> bytes:

@@ -1,4 +1,4 @@
-"""How far a stream has come, as Spark keeps it in the checkpoint: JSON, of simple values."""
+"""The position of a stream, as Spark keeps it in the checkpoint: JSON of simple values."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class Offset:
         return cls(document["rows"], _read(json.loads(document["position"])), document["ended"])
 
     def to_json(self) -> dict[str, Any]:
-        return {"rows": self.rows, "position": json.dumps(_written(self.position)), "ended": self.ended}
+        return {"rows": self.rows, "position": json.dumps(_encode_value(self.position)), "ended": self.ended}
 
 
-def _written(value: Any) -> Any:
+def _encode_value(value: Any) -> Any:
     match value:
         case tuple():
-            return {"key": [_written(part) for part in value]}
+            return {"key": [_encode_value(part) for part in value]}
         case datetime():  # is a date as well
             return {"datetime": value.isoformat()}
         case date():

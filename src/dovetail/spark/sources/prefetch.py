@@ -1,11 +1,11 @@
-"""Rows that have come from a source and wait for Spark, read by a thread of its own.
+"""Rows prefetched from a source for Spark, by a separate thread.
 
     source --thread--> │ piece │ piece │ piece │     latest(start): how far a micro-batch after `start` can go
                        └ start        latest ┘       between(start, latest): its rows
 
-Asking never waits for the source: a stall of one source is not one of the query. A full line makes the thread wait, so
-that a source is not read faster than it is joined. What was asked for may be asked for again; it is forgotten when
-Spark goes on from there.
+Requests never wait for the source: a stalled source does not stall the query. A full buffer blocks the thread
+(backpressure), so that a source is not read faster than it is joined. A range may be requested again until Spark has
+moved past it; then it is dropped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dovetail.sources.reader import Reader
 from dovetail.spark.sources.offsets import Offset
 
 ROOM_BYTES = 64 << 20
-ADVICE = "Start the query again when it is back: it goes on where it was."
+ADVICE = "Restart the query when the source is available: it resumes where it stopped."
 
 
 class _Held(NamedTuple):
@@ -67,7 +67,7 @@ class PrefetchBuffer:
             ended = self._finished and self._error is None and self._until is None
             return replace(reached, ended=reached.ended or ended)
 
-    def between(self, start: Offset, end: Offset) -> list[pa.RecordBatch] | None:
+    def rows_between(self, start: Offset, end: Offset) -> list[pa.RecordBatch] | None:
         """The rows of a micro-batch; None if they came at another time, and are not here."""
         with self._changed:
             found = [held for held in self._held if start.rows < held.after.rows <= end.rows]

@@ -38,10 +38,10 @@ class RemoteFormat(DataSource):
         super().__init__(options)
         check_names(options, (*self.OPTIONS, *COMMON), self.PREFIX)
         self.settings = Settings.read(options)
-        self.source = self.connected(options)
+        self.source = self.open_source(options)
 
     @abstractmethod
-    def connected(self, options: MutableMapping[str, str]) -> Ranged:
+    def open_source(self, options: MutableMapping[str, str]) -> Ranged:
         """The source, which has told its schema."""
 
     @abstractmethod
@@ -57,16 +57,16 @@ class RemoteFormat(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         if self.settings.marks_end:
-            raise InputError("the option end is for streams; a table ends by itself.")
-        return TableReader(self, self._checked(schema))
+            raise InputError("the option end is for streams only.")
+        return TableReader(self, self._check_schema(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         if not self.source.resumable:
             raise InputError(
-                f"{self.source.name} cannot be a stream of Spark: nothing says where to go on after a restart. "
+                f"{self.source.name} cannot be a Spark stream: it has no position to resume at after a restart. "
                 f"{self.remedy()}"
             )
-        return StreamReader(self, self._checked(schema))
+        return StreamReader(self, self._check_schema(schema))
 
     def remedy(self) -> str:
         return ""
@@ -76,10 +76,10 @@ class RemoteFormat(DataSource):
         for batch, _ in Reader(self.source, self.settings.retry).pieces(start, until):
             yield batch
 
-    def _checked(self, schema: StructType) -> Columns:
+    def _check_schema(self, schema: StructType) -> Columns:
         told = self.schema()
         if [(f.name, f.dataType) for f in schema] != [(f.name, f.dataType) for f in told]:
-            raise InputError(f"the source has the schema {told.simpleString()}. Leave it to tell: no .schema(…).")
+            raise InputError(f"the schema of the source is {told.simpleString()}. Remove .schema(…).")
         return Columns(told)
 
 
@@ -91,7 +91,7 @@ class _Range(InputPartition):
 
 
 class _Rows(InputPartition):
-    """Rows that have come."""
+    """Rows that have arrived."""
 
     def __init__(self, batches: list[pa.RecordBatch], ended: bool) -> None:
         sink = pa.BufferOutputStream()
@@ -117,7 +117,7 @@ class TableReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _Range)
-        return self._columns.fitted(self._remote.read(partition.start, partition.until))
+        return self._columns.fit_batches(self._remote.read(partition.start, partition.until))
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -144,7 +144,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         before, wait_s = Offset.read(start), 0.0
         if self._inflow is None:
-            self._inflow, wait_s = self._opened(before), FIRST_WAIT_S
+            self._inflow, wait_s = self._open_buffer(before), FIRST_WAIT_S
         most_rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         reached = self._inflow.latest(before, most_rows, None if self._only_now else wait_s)
         moved = reached.rows > before.rows or (self._remote.settings.marks_end and reached.ended > before.ended)
@@ -155,7 +155,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if before == after:
             return []
         ended = self._remote.settings.marks_end and after.ended and not before.ended
-        batches = self._inflow.between(before, after) if self._inflow is not None else None
+        batches = self._inflow.rows_between(before, after) if self._inflow is not None else None
         if batches is not None:
             return [_Rows(batches, ended)]
         return [_Range(before.position, after.position, after.rows - before.rows, ended)]
@@ -163,7 +163,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _Rows | _Range)
         batches = partition.batches() if isinstance(partition, _Rows) else self._again(partition)
-        yield from self._columns.fitted(batches)
+        yield from self._columns.fit_batches(batches)
         if partition.ended:
             yield self._columns.end()
 
@@ -171,14 +171,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._inflow is not None:
             self._inflow.close()
 
-    def _opened(self, start: Offset) -> PrefetchBuffer:
+    def _open_buffer(self, start: Offset) -> PrefetchBuffer:
         remote = self._remote
         until = remote.now(start.position) if self._only_now else None
         reader = Reader(remote.source, remote.settings.retry, advice=ADVICE)
         return PrefetchBuffer(reader, start, until, None if self._only_now else remote.poll_s)
 
     def _again(self, wanted: _Range) -> Iterator[pa.RecordBatch]:
-        """Rows that came before a restart."""
+        """Rows of before a restart."""
         rows = 0
         if wanted.rows:
             for batch in self._remote.read(wanted.start, wanted.until):
@@ -186,6 +186,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 yield batch
         if rows != wanted.rows:
             raise SourceError(
-                f"{self._remote.source.name} has other rows than before: {rows:,} instead of {wanted.rows:,} between "
-                f"{wanted.start} and {wanted.until}. The micro-batch that was interrupted cannot be run again."
+                f"{self._remote.source.name} has changed its rows: {rows:,} instead of {wanted.rows:,} between "
+                f"{wanted.start} and {wanted.until}. The interrupted micro-batch cannot be repeated."
             )
