@@ -26,6 +26,7 @@ from dovetail.execution.inputs import (
     plan_tables,
     scan,
 )
+from dovetail.execution.limit import check_limit, limit_steps
 from dovetail.execution.multiway import join_several, matches_of_several
 from dovetail.execution.output import multi_schema, output_schema
 from dovetail.execution.parallel import plan_workers
@@ -59,6 +60,7 @@ def join(
     window: Any = None,
     memory: str | int | None = None,
     algorithm: str = "auto",
+    limit: int | None = None,
     progress: bool | Observer | None = None,
     **options: Any,
 ) -> Any:
@@ -69,9 +71,13 @@ def join(
     names, or PySpark Columns. `memory` bounds what each cell keeps. The result has the left columns, then the right
     ones; a right name that clashes gets the suffix. Where an `algorithm` is named, its parameters are further options.
 
+    With a `limit`, any so many rows of the result: the join stops as soon as it has them, on Spark every task does.
+    Streams take no limit.
+
     In process, a join that takes longer than a second shows a bar on a terminal or in a notebook; `progress` is False
     for none, True for one in any case, or a function that is called with `Progress` values.
     """
+    limit = check_limit(limit)
     if _on_spark(left, right):
         if progress:
             raise PlanError("progress is for tables in process; Spark shows its own when the DataFrame is computed.")
@@ -86,16 +92,19 @@ def join(
             window=window,
             memory_bytes=bytes_of(memory),
             algorithm=algorithm,
+            limit=limit,
             **options,
         )
     _refuse(window=window)
     plan, scans = plan_tables(left, right, on, how, memory, algorithm, options)
+    schema = output_schema(*plan.condition.schemas, suffix, plan.how)
+    if limit == 0:
+        return schema.empty_table()
     with watched(progress) as observer:
         if plan.diagonal is not None:
-            schema = output_schema(*plan.condition.schemas, suffix, plan.how)
-            steps = join_along_diagonal(plan, scans, suffix, observer)
+            steps = limit_steps(join_along_diagonal(plan, scans, suffix, observer), limit)
             return pa.Table.from_batches((step.batch for step in steps), schema)
-        return join_tables(plan, scans[0].to_table(), scans[1].to_table(), suffix, observer)
+        return join_tables(plan, scans[0].to_table(), scans[1].to_table(), suffix, observer, limit)
 
 
 def progressive(
@@ -111,6 +120,7 @@ def progressive(
     retry: Retry | None = None,
     record: Recording | str | os.PathLike[str] | None = None,
     workers: int = 1,
+    limit: int | None = None,
     **options: Any,
 ) -> Iterator[Step]:
     """Results as they come: an iterator of steps with new rows, the phase and the number of results so far.
@@ -133,6 +143,8 @@ def progressive(
     With several `workers`, tables are joined by so many threads, each with ranges of keys that a sample says are equal
     work, and its part of the memory.
 
+    With a `limit`, the iterator ends with the step that completes so many rows, and sources are closed.
+
     `record` keeps what the join does over time, in a file that `dovetail watch` follows or in a `dovetail.Recording`.
 
     `step.estimate` says how many results there will be, with bounds, if both sizes are known and rows come in random
@@ -144,8 +156,13 @@ def progressive(
     it stops by itself; `work_dir`, in which a join that was stopped goes on later; `cells` and `seed`.
     """
     recording = record if record is None or isinstance(record, Recording) else Recording(record)
+    limit = check_limit(limit)
+    if limit is not None and "aggregate" in options:
+        raise PlanError("limit is for rows; aggregates are over all results.")
     if isinstance(left, Mapping):
-        return _progressive_several(left, on, how, memory, algorithm, wait_ms, retry, recording, workers, options)
+        return _progressive_several(
+            left, on, how, memory, algorithm, wait_ms, retry, recording, workers, limit, options
+        )
     if _on_spark(left, right):
         from dovetail.spark import progressive_dataframes
 
@@ -154,7 +171,7 @@ def progressive(
         waves = progressive_dataframes(
             left, right, on, how, suffix=suffix, memory_bytes=bytes_of(memory), algorithm=algorithm, **options
         )
-        return record_steps(waves, Heading(str(on), algorithm="waves", where="on Spark"), recording)
+        return record_steps(limit_steps(waves, limit), Heading(str(on), algorithm="waves", where="on Spark"), recording)
     if wait_ms < 0:
         raise InputError(f"wait_ms must not be negative; got {wait_ms}.")
     aggregates = options.pop("aggregate", None)
@@ -162,14 +179,15 @@ def progressive(
         raise PlanError("aggregate is for inner joins, by another algorithm than diag.")
     plan, inputs = plan_progressive(left, right, on, how, memory, algorithm, workers, options)
     if plan.diagonal is not None and (scans := both_scans(inputs)) is not None:
-        steps = join_along_diagonal(plan, scans, suffix)
+        steps = limit_steps(join_along_diagonal(plan, scans, suffix), limit)
         return record_steps(steps, heading_of(plan, inputs), recording)
     if workers > 1 and recording is not None:
-        steps = join_progressively(plan, inputs, suffix, aggregates=aggregates, workers=workers)
+        steps = limit_steps(join_progressively(plan, inputs, suffix, aggregates=aggregates, workers=workers), limit)
         return record_steps(steps, heading_of(plan, inputs), recording)
     if recording is None:
-        return join_progressively(plan, inputs, suffix, wait_ms, retry, aggregates=aggregates, workers=workers)
-    return join_recorded(plan, inputs, suffix, wait_ms, retry, recording, aggregates)
+        running = join_progressively(plan, inputs, suffix, wait_ms, retry, aggregates=aggregates, workers=workers)
+        return running if limit is None else running.wrapped(lambda steps: limit_steps(steps, limit))
+    return join_recorded(plan, inputs, suffix, wait_ms, retry, recording, aggregates, limit)
 
 
 def _progressive_several(
@@ -182,6 +200,7 @@ def _progressive_several(
     retry: Retry | None,
     recording: Recording | None,
     workers: int,
+    limit: int | None,
     options: dict[str, Any],
 ) -> Iterator[Step]:
     """`progressive` of three and more inputs."""
@@ -196,8 +215,9 @@ def _progressive_several(
     plan, found = plan_several(inputs, on, how, InputFacts("progressive"), memory, algorithm, options)
     rows = list(found.values())
     if recording is None:
-        return join_progressively(plan, rows, "", wait_ms, retry)
-    return join_recorded(plan, rows, "", wait_ms, retry, recording)
+        running = join_progressively(plan, rows, "", wait_ms, retry)
+        return running if limit is None else running.wrapped(lambda steps: limit_steps(steps, limit))
+    return join_recorded(plan, rows, "", wait_ms, retry, recording, limit=limit)
 
 
 def count(left: Any, right: Any = None, on: On = None, **options: Any) -> int:

@@ -17,7 +17,8 @@ from dovetail.condition import Condition
 from dovetail.core.join_types import JoinType
 from dovetail.core.metrics import Observer, Progress
 from dovetail.core.rows import Side
-from dovetail.execution.tasks import Joining
+from dovetail.execution.limit import limit_rows, limit_work
+from dovetail.execution.tasks import Batches, Flags, Joining
 from dovetail.matching import build_matcher
 from dovetail.matching.kernel_pairs import Matcher
 
@@ -85,16 +86,48 @@ def join_at_rest(
     right: pa.RecordBatch,
     schema: pa.Schema,
     observer: Observer | None = None,
+    limit: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The results, in batches of bounded size."""
+    """The results, in batches of bounded size; with a limit, so many of them."""
     watch = Watch(observer)
     batches = (left, right)
     partnered = (np.zeros(left.num_rows, np.bool_), np.zeros(right.num_rows, np.bool_))
-    work = Joining(condition, how, schema, room=ROOM)
+    work = limit_work(Joining(condition, how, schema, room=ROOM), limit)
+    if limit is not None and how.tracked:
+        yield from limit_rows(watch.count_batches(_join_in_blocks(work, batches, partnered)), limit)
+        return
     matcher = build_matcher(condition, left, right)
     if how.emits_pairs:
         watch.start_pairs(matcher, pairs_only=not how.padded)
-    yield from watch.count_batches(work.emit_pairs(matcher, batches, partnered))
+    yield from limit_rows(watch.count_batches(work.emit_pairs(matcher, batches, partnered)), limit)
     for side in Side:
         total = len(work.rows_alone(side, partnered[side])) if not how.emits_pairs else None
         yield from watch.count_batches(work.leave(side, batches[side], partnered[side]), total)
+
+
+def _join_in_blocks(work: Joining, batches: Batches, partnered: tuple[Flags, Flags]) -> Iterator[pa.RecordBatch]:
+    """A join that tracks partners, a block of one side after the other: the results of a block are complete.
+
+    So whoever wants few rows does not wait for the partners of all.
+    """
+    side = work.how.tracked[0]
+    rows = batches[side]
+    for block in growing_blocks(rows.num_rows):
+        sides, flags = list(batches), list(partnered)
+        sides[side], flags[side] = rows.slice(block.start, len(block)), partnered[side][block.start : block.stop]
+        yield from work.meet((sides[0], sides[1]), (flags[0], flags[1]))
+        yield from work.leave(side, sides[side], flags[side])
+    yield from work.leave(side.other, batches[side.other], partnered[side.other])
+
+
+FIRST_BLOCK = 1 << 10  # rows
+GROWTH = 4  # each block prepares the other side anew: few blocks, the last of which are large
+
+
+def growing_blocks(rows: int, first: int = FIRST_BLOCK) -> Iterator[range]:
+    """All rows in blocks, each some times as long as the one before."""
+    start = 0
+    while start < rows:
+        stop = min(rows, start + first)
+        yield range(start, stop)
+        start, first = stop, GROWTH * first

@@ -14,6 +14,7 @@ from dovetail.errors import PlanError
 from dovetail.execution.at_rest import Watch, join_at_rest
 from dovetail.execution.chunked import Chunked, chunk_size
 from dovetail.execution.driver import Driver
+from dovetail.execution.limit import limit_rows, limit_steps, limit_work
 from dovetail.execution.monitor import JoinMonitor
 from dovetail.execution.output import multi_schema, output_schema
 from dovetail.execution.parallel import ParallelJoin, plan_workers
@@ -40,9 +41,14 @@ LINE_BYTES = 1 << 24  # the same where there is no budget
 
 
 def join_tables(
-    plan: JoinPlan, left: pa.Table, right: pa.Table, suffix: str, observer: Observer | None = None
+    plan: JoinPlan,
+    left: pa.Table,
+    right: pa.Table,
+    suffix: str,
+    observer: Observer | None = None,
+    limit: int | None = None,
 ) -> pa.Table:
-    """The whole join of two tables.
+    """The whole join of two tables, or so many rows of it.
 
     By a kernel over both complete sides, or by an operator: the smaller side then arrives first, so that only it has to
     be kept.
@@ -53,15 +59,16 @@ def join_tables(
     chunk_bytes = chunk_size(plan.memory_bytes)
     if plan.at_rest and max(left.nbytes, right.nbytes) <= chunk_bytes:
         sides = (one_batch(left, left.schema), one_batch(right, right.schema))
-        return pa.Table.from_batches(join_at_rest(plan.condition, plan.how, *sides, schema, observer), schema)
+        return pa.Table.from_batches(join_at_rest(plan.condition, plan.how, *sides, schema, observer, limit), schema)
     if plan.at_rest:
-        chunks = Chunked(Joining(plan.condition, plan.how, schema), first, None, chunk_bytes)
+        chunks = Chunked(limit_work(Joining(plan.condition, plan.how, schema), limit), first, None, chunk_bytes)
         arrivals = (
             (side, batch) for side in (first, first.other) for batch in small_batches(tables[side], chunk_bytes)
         )
-        return pa.Table.from_batches(Watch(observer).count_batches(chunks.run(arrivals)), schema)
+        results = Watch(observer).count_batches(chunks.run(arrivals))
+        return pa.Table.from_batches(limit_rows(results, limit), schema)
     batches = []
-    for step in run(plan, one_after_the_other(tables), schema, BATCH_ROWS):
+    for step in limit_steps(run(plan, one_after_the_other(tables), schema, BATCH_ROWS), limit):
         batches.append(step.batch)
         if observer is not None:
             observer(Progress("joining", step.results))

@@ -9,6 +9,7 @@ from typing import Any
 
 from dovetail.core.rows import Side
 from dovetail.execution.in_process import Step, join_progressively
+from dovetail.execution.limit import limit_steps
 from dovetail.execution.monitor import JoinMonitor
 from dovetail.monitoring.recording import Recording
 from dovetail.monitoring.snapshot import Heading
@@ -25,12 +26,13 @@ def join_recorded(
     retry: Retry | None,
     recording: Recording,
     aggregates: Mapping[str, str] | None = None,
+    limit: int | None = None,
 ) -> Iterator[Step]:
     """A progressive join that tells a recording what it does."""
     heading = heading_of(plan, inputs)
     monitor = JoinMonitor(recording.tell, heading.join)
     running = join_progressively(plan, inputs, suffix, wait_ms, retry, monitor, aggregates)
-    return running.wrapped(lambda steps: recording.of(steps, heading))
+    return running.wrapped(lambda steps: recording.of(limit_steps(steps, limit), heading))
 
 
 def heading_of(plan: JoinPlan, inputs: Sequence[Any]) -> Heading:

@@ -50,6 +50,10 @@ class Planned:
     plan: JoinPlan
     frame: Callable[[], DataFrame]
 
+    def with_limit(self, limit: int | None) -> Planned:
+        """The same join, of which any so many rows are wanted."""
+        return self if limit is None else Planned(self.plan, lambda: self.frame().limit(limit))
+
 
 def join_dataframes(left: DataFrame, right: DataFrame, on: Any, how: str, **setting: Any) -> DataFrame:
     """The join as a DataFrame; a streaming one if the inputs stream. Arguments as of `plan_dataframes`."""
@@ -71,6 +75,7 @@ def plan_dataframes(
     window: Any,
     memory_bytes: int | None,
     algorithm: str,
+    limit: int | None = None,
     **given: Any,
 ) -> Planned:
     """How two DataFrames are joined. Tables at rest are sampled for it."""
@@ -82,7 +87,9 @@ def plan_dataframes(
     inputs, bound = (left, right), bind_frames(on, left, right)
     output = _output(bound, suffix, JoinType.read(how), left)
     if not streaming:
-        return _plan_tables(inputs, bound, how, algorithm, memory_bytes, options, output)
+        return _plan_tables(inputs, bound, how, algorithm, memory_bytes, options, output, limit)
+    if limit is not None:
+        raise PlanError("limit is for tables at rest; a stream has no last row. Limit what the query reads of it.")
     facts = InputFacts("stream", on_spark=True, ends=options.end is not None, window=window)
     plan = _plan_cell(bound, how, facts, algorithm, memory_bytes)
     if window is not None:
@@ -126,30 +133,33 @@ def _plan_tables(
     memory_bytes: int | None,
     options: Options,
     output: pa.Schema,
+    limit: int | None,
 ) -> Planned:
     options.check_window(algorithm)
     diagonals = FrameDiagonals(inputs, bound, output, options)
     plan = _plan_cell(bound, how, InputFacts(on_spark=True, diagonal=diagonals), algorithm, memory_bytes)
     join = diagonals.join
     if join is not None:
-        return Planned(plan, lambda: remember_join(join.frame(), join))
-    return _plan_cells(inputs, bound, plan, options, output)
+        return Planned(plan, lambda: remember_join(join.frame(), join)).with_limit(limit)
+    return _plan_cells(inputs, bound, plan, options, output, limit).with_limit(limit)
 
 
-def _plan_cells(inputs: Inputs, bound: Bound, plan: JoinPlan, options: Options, output: pa.Schema) -> Planned:
+def _plan_cells(
+    inputs: Inputs, bound: Bound, plan: JoinPlan, options: Options, output: pa.Schema, limit: int | None = None
+) -> Planned:
     if _needs_spark(bound, plan):
         plan = _by_spark_plan(bound, plan)
         return Planned(plan, lambda: _join_by_spark(bound, plan, inputs, output))
     plan, look = look_at(bound, plan, options)
     routed = route(plan, look)
     if plan.how is not JoinType.FULL or is_both_unique(routed):
-        return Planned(routed.plan, lambda: joined_tables(inputs, bound, routed, output))
+        return Planned(routed.plan, lambda: joined_tables(inputs, bound, routed, output, limit))
     # Rows of both sides are copied, so that no cell alone can tell which have no partner at all.
     passes = [route(replace(plan, how=how), look) for how in (JoinType.LEFT, JoinType.RIGHT_ANTI)]
     first = passes[0].plan
     return Planned(
         replace(first, how=JoinType.FULL, advice=(*first.advice, TWO_PASSES)),
-        lambda: reduce(DataFrame.unionAll, (joined_tables(inputs, bound, one, output) for one in passes)),
+        lambda: reduce(DataFrame.unionAll, (joined_tables(inputs, bound, one, output, limit) for one in passes)),
     )
 
 

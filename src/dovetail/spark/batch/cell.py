@@ -12,6 +12,7 @@ from dovetail.core.metrics import Counters
 from dovetail.core.rows import Arrival, End, Event, Side
 from dovetail.execution.chunked import Chunked, chunk_size
 from dovetail.execution.driver import Driver
+from dovetail.execution.limit import limit_rows
 from dovetail.execution.output import result_batches
 from dovetail.execution.tasks import Work
 from dovetail.operators.protocol import Workspace
@@ -62,6 +63,19 @@ def cells_at_rest(work_in: Callable[[int], Work], first: Side, memory_bytes: int
             finally:
                 blocks.close()
         settle()
+
+    return join
+
+
+def limit_task(work: Rewrite, limit: int | None) -> Rewrite:
+    """The same work, until a task has so many rows."""
+    if limit is None:
+        return work
+
+    def join(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from limit_rows(work(batches), limit)
+        for _ in batches:  # a worker that leaves input unread is not used again
+            pass
 
     return join
 

@@ -19,6 +19,7 @@ from pyspark.sql.types import GeographyType, GeometryType, MapType, StructField,
 
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
+from dovetail.execution.limit import limit_work
 from dovetail.execution.tasks import Joining, Work
 from dovetail.operators.registry import operator_class
 from dovetail.planning.plan import Choice, JoinPlan
@@ -28,7 +29,7 @@ from dovetail.routing import Task, choose_router, in_tasks, one_bucket
 from dovetail.routing.hash import HashRouter
 from dovetail.routing.protocol import Router
 from dovetail.routing.union import UnionRouter
-from dovetail.spark.batch.cell import cells_at_rest, operator_cells
+from dovetail.spark.batch.cell import cells_at_rest, limit_task, operator_cells
 from dovetail.spark.exchange.packing import PACKED, Rewrite, packer
 from dovetail.spark.frames.binding import Bound, after_join
 from dovetail.spark.frames.decimals import map_in_arrow
@@ -154,19 +155,23 @@ def in_cells(bound: Bound, routed: Routed, work: Rewrite, schema: StructType | s
     return map_in_arrow(gathered.sortWithinPartitions("cell", side_order, "seq"), work, schema)
 
 
-def joined_tables(inputs: tuple[DataFrame, DataFrame], bound: Bound, routed: Routed, output: pa.Schema) -> DataFrame:
-    """The result of a join of some type, by the router that was chosen."""
+def joined_tables(
+    inputs: tuple[DataFrame, DataFrame], bound: Bound, routed: Routed, output: pa.Schema, limit: int | None = None
+) -> DataFrame:
+    """The result of a join of some type, by the router that was chosen; with a limit, so many rows of each task."""
     fields = result_fields(inputs, output)
-    work = Joining(bound.condition, routed.plan.how, output, bound.extra)
-    return after_join(_join_cells(bound, routed, work, output, carried_schema(fields)), bound, fields)
+    per_task = None if bound.after else limit  # of rows that Spark filters, nobody knows how many it needs
+    work = limit_work(Joining(bound.condition, routed.plan.how, output, bound.extra), per_task)
+    cells = limit_task(_join_cells(bound, routed, work, output), per_task)
+    return after_join(in_cells(bound, routed, cells, carried_schema(fields)), bound, fields)
 
 
-def _join_cells(bound: Bound, routed: Routed, work: Work, output: pa.Schema, schema: StructType) -> DataFrame:
+def _join_cells(bound: Bound, routed: Routed, work: Work, output: pa.Schema) -> Rewrite:
     """The join's results, before Spark's own filters."""
     plan = routed.plan
     if plan.at_rest:
-        return in_cells(bound, routed, cells_at_rest(routed.work_in(work), routed.first, plan.memory_bytes), schema)
-    return in_cells(bound, routed, operator_cells(plan, routed.first, bound.extra, output), schema)
+        return cells_at_rest(routed.work_in(work), routed.first, plan.memory_bytes)
+    return operator_cells(plan, routed.first, bound.extra, output)
 
 
 def in_fixed_order(frame: DataFrame) -> DataFrame:
