@@ -11,6 +11,7 @@ import pyarrow as pa
 from dovetail.aggregates import finish, partial_aggregates
 from dovetail.condition import parse
 from dovetail.condition.aggregates import check_names, parse_aggregates, parse_by
+from dovetail.condition.order import OrderBy, parse_order
 from dovetail.core.join_types import JoinType
 from dovetail.core.metrics import Observer
 from dovetail.core.rows import Side, one_batch
@@ -21,6 +22,7 @@ from dovetail.execution.inputs import (
     both_scans,
     bytes_of,
     named_inputs,
+    plan_ordered,
     plan_progressive,
     plan_several,
     plan_tables,
@@ -28,6 +30,7 @@ from dovetail.execution.inputs import (
 )
 from dovetail.execution.limit import check_limit, limit_steps
 from dovetail.execution.multiway import join_several, matches_of_several
+from dovetail.execution.ordered import join_in_order
 from dovetail.execution.output import multi_schema, output_schema
 from dovetail.execution.parallel import plan_workers
 from dovetail.monitoring.progress_bar import watched
@@ -120,6 +123,7 @@ def progressive(
     retry: Retry | None = None,
     record: Recording | str | os.PathLike[str] | None = None,
     workers: int = 1,
+    order_by: OrderBy | None = None,
     limit: int | None = None,
     **options: Any,
 ) -> Iterator[Step]:
@@ -145,6 +149,11 @@ def progressive(
 
     With a `limit`, the iterator ends with the step that completes so many rows, and sources are closed.
 
+    With `order_by`, results come in order: "l.x", "r.y DESC", "l.a NULLS LAST", or a list of these, each an expression
+    over one side. As in Spark, nulls come first in ascending and last in descending order, and NaN is the largest
+    number. For tables and Parquet files at rest, which are kept in memory: the side of the first key is joined block by
+    block in its order, and with a `limit` only until there are enough rows. Spark sorts DataFrames after the join.
+
     `record` keeps what the join does over time, in a file that `dovetail watch` follows or in a `dovetail.Recording`.
 
     `step.estimate` says how many results there will be, with bounds, if both sizes are known and rows come in random
@@ -159,6 +168,10 @@ def progressive(
     limit = check_limit(limit)
     if limit is not None and "aggregate" in options:
         raise PlanError("limit is for rows; aggregates are over all results.")
+    if order_by is not None:
+        return _progressive_in_order(
+            left, right, on, how, suffix, algorithm, recording, workers, order_by, limit, options
+        )
     if isinstance(left, Mapping):
         return _progressive_several(
             left, on, how, memory, algorithm, wait_ms, retry, recording, workers, limit, options
@@ -188,6 +201,37 @@ def progressive(
         running = join_progressively(plan, inputs, suffix, wait_ms, retry, aggregates=aggregates, workers=workers)
         return running if limit is None else running.wrapped(lambda steps: limit_steps(steps, limit))
     return join_recorded(plan, inputs, suffix, wait_ms, retry, recording, aggregates, limit)
+
+
+def _progressive_in_order(
+    left: Any,
+    right: Any,
+    on: On,
+    how: str,
+    suffix: str,
+    algorithm: str,
+    recording: Recording | None,
+    workers: int,
+    order_by: OrderBy,
+    limit: int | None,
+    options: dict[str, Any],
+) -> Iterator[Step]:
+    """`progressive` with results in order."""
+    if isinstance(left, Mapping):
+        raise PlanError("order_by is for joins of two inputs.")
+    if workers != 1:
+        raise PlanError("workers are not for results in order: each would have its own.")
+    if _on_spark(left, right):
+        from dovetail.spark import order_dataframes
+
+        steps = order_dataframes(
+            left, right, on, how, suffix=suffix, algorithm=algorithm, order_by=order_by, limit=limit, **options
+        )
+        return record_steps(steps, Heading(str(on), algorithm="join, then sort", where="on Spark"), recording)
+    plan, scans = plan_ordered(left, right, on, how, algorithm, options)
+    keys = parse_order(order_by, *plan.condition.schemas)
+    steps = join_in_order(plan, (scans[0].to_table(), scans[1].to_table()), suffix, keys, limit)
+    return record_steps(steps, heading_of(plan, (scans[0], scans[1])), recording)
 
 
 def _progressive_several(

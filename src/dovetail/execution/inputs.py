@@ -74,6 +74,23 @@ def plan_progressive(
     return plan, inputs
 
 
+def plan_ordered(
+    left: Any, right: Any, on: On, how: str, algorithm: str, options: Mapping[str, Any]
+) -> tuple[JoinPlan, tuple[Scan, Scan]]:
+    """The plan of a progressive join whose results come in order, and both inputs, which are at rest."""
+    if algorithm != "auto" or options:
+        given = ", ".join(options) or f"algorithm={algorithm!r}"
+        raise PlanError(f"{given}: not for results in order, which kernels find block by block. Leave it out.")
+    scans = both_scans((parquet_source(left) or as_input(left), parquet_source(right) or as_input(right)))
+    if scans is None:
+        raise PlanError(
+            "order_by needs tables or Parquet files: of rows that are still to come, the first may come last. Read "
+            "them into tables, or sort the results."
+        )
+    condition = parse(on, scans[0].schema, scans[1].schema, in_process=True)
+    return plan_join(condition, how), scans
+
+
 def plan_several(
     inputs: Mapping[str, Any],
     on: str | Sequence[str],

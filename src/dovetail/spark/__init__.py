@@ -3,6 +3,7 @@
 from dovetail.core.lazy import lazy_attributes
 from dovetail.spark.batch.aggregates import aggregate_dataframes, count_dataframes
 from dovetail.spark.batch.multi import explain_several_dataframes, multijoin_dataframes
+from dovetail.spark.batch.ordered import order_dataframes
 from dovetail.spark.early.waves import explain_waves, progressive_dataframes
 from dovetail.spark.exchange.sink import Written, write_dataframe
 from dovetail.spark.joins import explain_dataframes, join_dataframes
@@ -16,6 +17,7 @@ __all__ = [
     "explain_waves",
     "join_dataframes",
     "multijoin_dataframes",
+    "order_dataframes",
     "progressive_dataframes",
     "write_dataframe",
 ]
