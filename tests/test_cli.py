@@ -37,6 +37,15 @@ def test_join_in_process(inputs: list[object], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("live", [[], ["--live"]], ids=str)
+def test_limit(inputs: list[object], tmp_path: Path, live: list[str]) -> None:
+    out = tmp_path / "out"
+    run = dovetail("join", *inputs, "--on", "l.id < r.id", "--out", out, "--in-process", "--limit", 7, *live)
+    assert run.returncode == 0, run.stderr
+    assert pq.read_table(out).num_rows == 7
+    assert dovetail("join", *inputs, "--on", "l.id < r.id", "--out", out, "--limit", -1).returncode == 2
+
+
+@pytest.mark.parametrize("live", [[], ["--live"]], ids=str)
 def test_overwriting_leaves_other_files_alone(inputs: list[object], tmp_path: Path, live: list[str]) -> None:
     """Here the inputs themselves: --out names the directory that they are in."""
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}

@@ -67,6 +67,9 @@ def join(
     suffix: Annotated[str, typer.Option(help="Appended to right column names that clash.")] = "_right",
     memory: Memory = None,
     algorithm: Algorithm = "auto",
+    limit: Annotated[
+        int | None, typer.Option(min=0, help="Any so many rows of the result; the join stops when it has them.")
+    ] = None,
     overwrite: Annotated[
         bool, typer.Option(help="Replace an earlier result in the output directory; any other file there is an error.")
     ] = False,
@@ -93,7 +96,7 @@ def join(
 
     options = MonitorOptions(live, watch, port, record, report)
     as_it_comes = options.wanted or any_remote(left, right)
-    request = Request(left, right, on, how, suffix, memory, algorithm, in_process or as_it_comes, as_it_comes)
+    request = Request(left, right, on, how, suffix, memory, algorithm, in_process or as_it_comes, as_it_comes, limit)
     started = time.perf_counter()
     rows = run_join(request, out, options, overwrite=overwrite, progress=progress)
     console.print(f"{rows:,} rows in {time.perf_counter() - started:.1f} s, written to {out}", highlight=False)

@@ -42,6 +42,7 @@ class Request(NamedTuple):
     algorithm: str
     in_process: bool
     as_it_comes: bool = False  # joined as it is read, in process
+    limit: int | None = None  # rows of the result that are enough
 
     def check(self) -> None:
         """Find everything that can be wrong with a request before Spark starts, by planning it without data."""
@@ -101,6 +102,7 @@ class Request(NamedTuple):
             suffix=self.suffix,
             memory=self.memory,
             algorithm=self.algorithm,
+            limit=self.limit,
             progress=progress or False,
         )
 
@@ -115,6 +117,7 @@ class Request(NamedTuple):
             suffix=self.suffix,
             memory=self.memory or api.EARLY_MEMORY,
             algorithm=self.algorithm,
+            limit=self.limit,
             record=recording,
         )
 
