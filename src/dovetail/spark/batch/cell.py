@@ -34,7 +34,7 @@ def operator_cells(plan: JoinPlan, first: Side, drop: tuple[int, int], schema: p
     """
 
     def join(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for _, rows in groupby(unpacked(batches), key=lambda packed: packed[0]):
+        for _, rows in groupby(unpack_rows(batches), key=lambda packed: packed[0]):
             counters = Counters()
             blocks = BlockStore(counters=counters)
             budget = Budget(plan.memory_bytes, "bytes", counters)
@@ -54,7 +54,7 @@ def cells_at_rest(work: Work, first: Side, memory_bytes: int | None) -> Rewrite:
     """A function for mapInArrow that does the work on one cell after the other."""
 
     def join(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for _, rows in groupby(unpacked(batches), key=lambda packed: packed[0]):
+        for _, rows in groupby(unpack_rows(batches), key=lambda packed: packed[0]):
             blocks = BlockStore()
             try:
                 cell = Chunked(work, first, blocks, chunk_size(memory_bytes))
@@ -66,7 +66,7 @@ def cells_at_rest(work: Work, first: Side, memory_bytes: int | None) -> Rewrite:
     return join
 
 
-def unpacked(batches: Iterator[pa.RecordBatch]) -> Packed:
+def unpack_rows(batches: Iterator[pa.RecordBatch]) -> Packed:
     """Packed rows, sorted by cell and side, as batches with their cell and side."""
     for batch in batches:
         cells, sides = batch.column("cell").to_pylist(), batch.column("side").to_pylist()
