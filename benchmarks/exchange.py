@@ -85,7 +85,7 @@ def stream(rows: int, files: int) -> Stream:
     return Stream(spark, directory, files)
 
 
-def unpacked(data: Stream) -> tuple[int, float]:
+def unpack_rows(data: Stream) -> tuple[int, float]:
     rows = _source(data).withColumn("cell", F.pmod(F.xxhash64("k"), F.lit(CELLS)).cast("int"))
     passed = rows.groupBy("cell").transformWithStateInPandas(PlainRows(), "k bigint, v double", "Append", "None")
     return _run(passed)

@@ -94,7 +94,7 @@ def test_explain(inputs: list[object]) -> None:
         ({"--memory": "much"}, "memory must be"),
         ({"--algorithm": "magic"}, "no algorithm is called 'magic'"),
         ({"--how": "sideways"}, "how must be one of"),
-        ({"--algorithm": "pmj", "--how": "left"}, "algorithm='pmj' gives inner joins only on Spark"),
+        ({"--algorithm": "pmj", "--how": "left"}, "algorithm='pmj' supports inner joins only on Spark"),
         ({"--algorithm": "diag", "--on": "l.id < r.id"}, "needs an equality"),
     ],
 )

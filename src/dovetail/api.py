@@ -83,7 +83,7 @@ def join(
     limit = check_limit(limit)
     if _on_spark(left, right):
         if progress:
-            raise PlanError("progress is for tables in process; Spark shows its own when the DataFrame is computed.")
+            raise PlanError("progress= is supported for tables in process; Spark shows its own progress.")
         from dovetail.spark import join_dataframes
 
         return join_dataframes(
@@ -127,7 +127,7 @@ def progressive(
     limit: int | None = None,
     **options: Any,
 ) -> Iterator[Step]:
-    """Results as they come: an iterator of steps with new rows, the phase and the number of results so far.
+    """Results as they are found: an iterator of steps with new rows, the phase and the number of results so far.
 
     Three and more inputs are a dictionary: progressive({"o": orders, "c": customers, "n": nations}, on="…").
 
@@ -135,17 +135,17 @@ def progressive(
     sources such as `dovetail.sources.flight` and `dovetail.sources.postgres`. Tables arrive in turn; everything else is
     read in threads of its own, as fast as it comes and as fast as it can be joined.
 
-    When nothing has come for `wait_ms`, the join does work that is left over (phase `reactive`) until something comes.
-    A source that breaks is opened again where it was, as often as `retry` says; one that stays broken raises
-    SourceError, and the steps up to then remain valid. Leaving the loop stops the threads, closes the sources and frees
-    memory and files.
+    When no rows have arrived for `wait_ms`, the join processes spilled rows (phase `reactive`) until rows arrive. A
+    source that fails is reopened at its position, as configured by `retry`; when retries are exhausted, SourceError
+    is raised, and the steps up to then remain valid. Breaking out of the loop stops the threads, closes the sources and
+    frees memory and files.
 
     Where an `algorithm` is named, its parameters are further options: algorithm="rpj", n_flush=0.1. In process, the
     iterator is also a handle: `close()`, and `memory("50MB")` while it runs, for algorithms that can do with more and
     less.
 
-    With several `workers`, tables are joined by so many threads, each with ranges of keys that a sample says are equal
-    work, and its part of the memory.
+    With `workers`, tables are joined on that many threads; a sample balances their load, and each has its part of
+    the memory.
 
     With a `limit`, the iterator ends with the step that completes so many rows, and sources are closed.
 
@@ -160,9 +160,10 @@ def progressive(
     order; `step.objection` says if they do not. With `aggregate` ({"n": "count(*)", "mean": "avg(l.fare)"}) there are
     `step.aggregates`, values with bounds, instead of rows.
 
-    Spark DataFrames at rest are joined in waves of small jobs, the promising parts first, with an estimate after each.
-    Further options for them: `until` (10_000 results, a relative error of 0.01, "30 seconds", or several), after which
-    it stops by itself; `work_dir`, in which a join that was stopped goes on later; `cells` and `seed`.
+    Spark DataFrames at rest are joined in waves of small jobs, the cells with the most expected results first, with
+    an estimate after each. Further options for them: `until` (10_000 results, a relative error of 0.01, "30 seconds",
+    or several), after which it stops by itself; `work_dir`, from which a join that was stopped resumes; `cells` and
+    `seed`.
     """
     recording = record if record is None or isinstance(record, Recording) else Recording(record)
     limit = check_limit(limit)
@@ -249,9 +250,9 @@ def _progressive_several(
 ) -> Iterator[Step]:
     """`progressive` of three and more inputs."""
     if _on_spark(*named_inputs(inputs).values()):
-        raise PlanError("progressive joins of three and more DataFrames are not there yet; dovetail.multijoin is.")
+        raise PlanError("progressive joins of three and more DataFrames are not supported; use dovetail.multijoin.")
     if workers != 1:
-        raise PlanError("workers are for joins of two tables.")
+        raise PlanError("workers= supports joins of two tables only.")
     if "aggregate" in options:
         raise PlanError("aggregate is for joins of two inputs.")
     if wait_ms < 0:
@@ -428,7 +429,7 @@ def multijoin(
 def write(frame: Any, path: str | os.PathLike[str], mode: str = "error") -> Written:
     """Write a Spark DataFrame into a directory of Parquet files, from the tasks that compute it.
 
-    What `dovetail.join` gave goes from the join into the file as it is, without becoming Spark's rows in between; any
+    Results of `dovetail.join` are written from Arrow to Parquet without a conversion to Spark rows; any
     other DataFrame is written as well. Readers see nothing until everything is written, whatever fails before. `mode`
     is "error" (if the path is there already), "overwrite" or "append". Gives the number of files and of rows.
     """
@@ -451,4 +452,4 @@ def _refuse(**options: Any) -> None:
     """Options that mean nothing for tables in process."""
     given = [name for name, value in options.items() if value is not None]
     if given:
-        raise InputError(f"{', '.join(given)}: not an option of a join of tables in process.")
+        raise InputError(f"{', '.join(given)}: not an option of joins in process.")

@@ -230,7 +230,7 @@ def test_what_it_cannot_do_is_said() -> None:
         dovetail.join(left, right, "l.k = r.k", algorithm="diag", cells=3)
     with pytest.raises(InputError, match="share: not an option"):
         dovetail.join(left, right, "l.k = r.k", share=0.1)
-    with pytest.raises(InputError, match="has to know how many rows"):
+    with pytest.raises(InputError, match="needs the number of rows"):
         dovetail.progressive(pa.RecordBatchReader.from_batches(left.schema, []), right, ["k"], algorithm="diag")
     with pytest.raises(BudgetError, match="6 bytes for each of the 100,000 rows"):
         dovetail.join(pa.table({"k": range(100_000)}), right, ["k"], algorithm="diag", one="left", memory="100KB")

@@ -170,7 +170,7 @@ def test_explain_tells_what_and_why() -> None:
     assert "operator   pmj: progressive merge join; sweeps along l.x and r.x; spills what does not fit" in text
     assert "memory     256,000,000 bytes per cell" in text
     text = str(dovetail.explain(LEFT, RIGHT, "l.k = r.k", progressive=True, memory="1MB"))
-    assert "operator   diner: hash join on l.k = r.k; spills what gives the fewest results" in text
+    assert "operator   diner: hash join on l.k = r.k; spills the rows with the fewest results" in text
     text = str(dovetail.explain(LEFT, RIGHT, "l.k = r.k", progressive=True, workers=2))
     assert "cells in 2 tasks" in text
     reader = LEFT.to_reader()

@@ -34,7 +34,7 @@ class Found(NamedTuple):
 class Driver:
     """Runs one operator from event to event. `ended`: which inputs have ended already, none if it is not given.
 
-    Results are let go before more are asked for: they may be the last references to evicted rows.
+    References to emitted results are dropped before asking for more: they may be the last references to evicted rows.
     """
 
     def __init__(self, operator: JoinOperator, workspace: Workspace, ended: Sequence[bool] = ()) -> None:
@@ -49,8 +49,8 @@ class Driver:
         """Which inputs have ended."""
         return tuple(self._ended)
 
-    def restarted(self, operator: JoinOperator, workspace: Workspace) -> Driver:
-        """A driver that goes on where this one is, with an operator restored from a snapshot."""
+    def restart(self, operator: JoinOperator, workspace: Workspace) -> Driver:
+        """A driver that resumes where this one is, with an operator restored from a snapshot."""
         return Driver(operator, workspace, self.ended)
 
     def run(self, events: Iterable[Event]) -> Iterator[Found]:
@@ -68,24 +68,24 @@ class Driver:
                 return self._arrive(self._inputs[number], batch)
             case Arrival(number, batch, placement):
                 placed = cast(PlacedOperator, self.operator).arrive(self._inputs[number], batch, placement)
-                return self._found(Phase.ARRIVING, placed)
+                return self._take_results(Phase.ARRIVING, placed)
             case Stall(steps, over):
                 return self._react(steps, over)
             case Watermark(value, None):
-                return self._found(Phase.ARRIVING, self.operator.expire(value))
+                return self._take_results(Phase.ARRIVING, self.operator.expire(value))
             case Watermark(value, arrived):
-                return self._found(Phase.ARRIVING, cast(PlacedOperator, self.operator).expire(value, arrived))
+                return self._take_results(Phase.ARRIVING, cast(PlacedOperator, self.operator).expire(value, arrived))
             case End(number):
                 return self._end(number)
 
     def end(self, number: int) -> None:
-        """The input has no more rows. What is missing when all have ended, `clean_up` gives."""
+        """End of stream of an input. `clean_up` emits the remaining results when all inputs have ended."""
         self._ended[number] = True
         self.operator.end(self._inputs[number])
 
     def clean_up(self) -> Iterator[Found]:
         """All inputs have ended: every result still missing."""
-        return self._found(Phase.CLEANUP, self.operator.clean_up())
+        return self._take_results(Phase.CLEANUP, self.operator.clean_up())
 
     def _arrive(self, number: int, batch: pa.RecordBatch) -> Iterator[Found]:
         if self._ended[number]:
@@ -96,13 +96,13 @@ class Driver:
             counters.peak_buffer_rows = max(counters.peak_buffer_rows, piece.num_rows)
             try:
                 budget.hold(BUFFER, piece.num_rows, 0 if budget.limit is None else piece.nbytes)
-                yield from self._found(Phase.ARRIVING, self.operator.arrive(number, piece))
+                yield from self._take_results(Phase.ARRIVING, self.operator.arrive(number, piece))
             except BudgetError as error:
-                raise self._explained(error) from None
+                raise self._explain_budget(error) from None
             budget.release(BUFFER)
 
     def _react(self, steps: int | None, over: Callable[[], bool] | None) -> Iterator[Found]:
-        for found in islice(self._found(Phase.REACTIVE, self.operator.react()), steps):
+        for found in islice(self._take_results(Phase.REACTIVE, self.operator.react()), steps):
             yield found
             del found
             if over is not None and over():
@@ -113,14 +113,14 @@ class Driver:
         if all(self._ended):
             yield from self.clean_up()
 
-    def _found(self, phase: Phase, work: Iterator[Matches]) -> Iterator[Found]:
+    def _take_results(self, phase: Phase, work: Iterator[Matches]) -> Iterator[Found]:
         return map(partial(self._count, phase), work)
 
     def _count(self, phase: Phase, results: Matches) -> Found:
         self._workspace.counters.results += results.size
         return Found(phase, results)
 
-    def _explained(self, error: BudgetError) -> BudgetError:
+    def _explain_budget(self, error: BudgetError) -> BudgetError:
         if self.operator.spills:
             return error
         other = spilling_operator(self._workspace.graph, self._workspace.parameters.get("how", "inner"))

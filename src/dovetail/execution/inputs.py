@@ -61,7 +61,7 @@ def plan_progressive(
         raise PlanError("diag has one worker only.")
     inputs = (parquet_source(left) or as_input(left), parquet_source(right) or as_input(right))
     if left is right and isinstance(inputs[0], Local):
-        raise InputError("both sides are the same reader, whose rows come only once: give two, or a table.")
+        raise InputError("both sides are the same reader, which can be read only once: give two readers, or a table.")
     schemas = [joined_schema(rows) for rows in inputs]
     condition = parse(on, schemas[0], schemas[1], in_process=True)
     scans = both_scans(inputs)
@@ -105,7 +105,9 @@ def plan_several(
         found = {alias: parquet_source(rows) or as_input(rows) for alias, rows in inputs.items()}
         readers = [id(inputs[alias]) for alias, rows in found.items() if isinstance(rows, Local)]
         if len(set(readers)) < len(readers):
-            raise InputError("two inputs are the same reader, whose rows come only once: give two, or a table.")
+            raise InputError(
+                "two inputs are the same reader, which can be read only once: give two readers, or a table."
+            )
         schemas = {alias: joined_schema(rows) for alias, rows in found.items()}
     else:
         found = {alias: scan(rows).to_table() for alias, rows in inputs.items()}

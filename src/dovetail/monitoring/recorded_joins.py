@@ -28,7 +28,7 @@ def join_recorded(
     aggregates: Mapping[str, str] | None = None,
     limit: int | None = None,
 ) -> Iterator[Step]:
-    """A progressive join that tells a recording what it does."""
+    """A progressive join that reports to a recording."""
     heading = heading_of(plan, inputs)
     monitor = JoinMonitor(recording.tell, heading.join)
     running = join_progressively(plan, inputs, suffix, wait_ms, retry, monitor, aggregates)
@@ -39,11 +39,11 @@ def heading_of(plan: JoinPlan, inputs: Sequence[Any]) -> Heading:
     """What a recording says of a join in process. Files are called by their names, tables by their sides."""
     names = plan.graph.aliases  # several inputs were named by whoever asked
     if len(inputs) == len(Side):
-        names = tuple(_called(rows, side.name.lower()) for side, rows in zip(Side, inputs, strict=True))
+        names = tuple(_input_name(rows, side.name.lower()) for side, rows in zip(Side, inputs, strict=True))
     return Heading(plan.graph.text, names, plan.operator.name, plan.explain(), memory_bytes=plan.memory_bytes)
 
 
-def _called(rows: Any, alias: str) -> str:
+def _input_name(rows: Any, alias: str) -> str:
     """A name that is short: of a file without its directory, of a dataset without its server."""
     name = getattr(rows, "name", alias)
     quoted = re.search(r"'([^']+)'$", name)

@@ -24,7 +24,7 @@ from dovetail.window import Window
 
 KERNELS = {
     "none": ("nested_loop", "nothing to sort or hash by: every pair is a candidate"),
-    "one_inequality": ("one_inequality", "both sides sorted; the partners of a row are one end of the other side"),
+    "one_inequality": ("one_inequality", "both sides sorted; the partners of a row are a suffix of the other side"),
     "two_inequalities": ("two_inequalities", "sweep over one attribute, look up the other in a set of bits"),
     "band": ("band", "both sides sorted; the partners of a row are neighbours"),
     "two_bands": ("band2d", "each attribute sorted by itself; strips of one are swept along the other"),
@@ -52,7 +52,7 @@ OR_ADVICE = f"it is joined by a union, if it has at most {MOST_ALTERNATIVES} alt
 
 
 class Diagonals(Protocol):
-    """Makes plans along the diagonal, by a look at rows that can be read by position."""
+    """Plans Diag-Joins from a sample of rows that can be read by position."""
 
     def plan(
         self,
@@ -63,7 +63,7 @@ class Diagonals(Protocol):
         *,
         asked: bool,
     ) -> tuple[JoinPlan | None, tuple[str, ...]]:
-        """The plan, if it is asked for or pays; else None, and why not, if that was found out."""
+        """The plan, if it is requested or cheaper; else None and the reason."""
 
 
 class Unseen:
@@ -145,11 +145,11 @@ def plan_join(
     elif facts.kind == "stream":
         plan = _of_streams(condition, how, facts, name, memory_bytes)
     elif name != "auto":
-        plan = _by_operator(condition, how, _asked_for(condition, name), memory_bytes, given)
+        plan = _by_operator(condition, how, _choose_named(condition, name), memory_bytes, given)
     elif facts.kind == "progressive":
         plan = _by_operator(condition, how, _as_rows_come(condition, how, memory_bytes, facts.size), memory_bytes)
     elif facts.on_spark and how is JoinType.INNER and condition.equalities and condition.strategy.kind == "none":
-        plan = _by_operator(condition, how, _chosen(condition, "shj"), memory_bytes)  # no row waits for the others
+        plan = _by_operator(condition, how, _choose(condition, "shj"), memory_bytes)  # no row waits for the others
     else:
         plan = _by_kernel(condition, how, memory_bytes)
     return replace(plan, advice=(*plan.advice, *advice))
@@ -180,8 +180,8 @@ def _of_several(
         found = spilling_operator(graph, how)
         if found is None:
             raise PlanError(
-                f"no algorithm joins {graph.text} as rows come: every input needs an equality, a band or an inequality "
-                "with another. Tables at rest are joined on any condition by dovetail.multijoin."
+                f"no algorithm joins {graph.text} as rows arrive: every input needs an equality, a band or an "
+                "inequality with another. Tables at rest are joined on any condition by dovetail.multijoin."
             )
         algorithm = found
     kind = operator_for(algorithm, graph)
@@ -197,7 +197,9 @@ def _check_outer(how: JoinType, facts: InputFacts, algorithm: str) -> None:
     if facts.kind == "stream":
         raise PlanError(f"how={how!r} on streams needs a window; without one there are inner joins only.")
     if algorithm not in ("auto", DIAG):
-        raise PlanError(f"how={how!r}: algorithm={algorithm!r} gives inner joins only on Spark. Leave it to us.")
+        raise PlanError(
+            f"how={how!r}: algorithm={algorithm!r} supports inner joins only on Spark. Use algorithm='auto'."
+        )
 
 
 def _along_diagonal(
@@ -215,7 +217,7 @@ def _along_diagonal(
         raise PlanError(f"algorithm={DIAG!r} cannot run {condition.text}: it needs an equality between the two sides.")
     if facts.diagonal is None:
         raise InputError(
-            f"algorithm={DIAG!r} has to know how many rows there are and may read them twice: give tables or Parquet "
+            f"algorithm={DIAG!r} needs the number of rows and may read them twice: give tables or Parquet "
             "files in process, plain reads of Parquet files on Spark."
         )
     return facts.diagonal.plan(condition, how, memory_bytes, parameters, asked=asked)
@@ -230,7 +232,7 @@ def _by_kernel(condition: Condition, how: JoinType, memory_bytes: int | None) ->
         Graph.of(condition),
         how,
         _kernel(strategy),
-        driven=_driven(strategy),
+        driven=_describe_strategy(strategy),
         checked=checked_beside(condition, (*strategy.equal, *strategy.predicates)),
         at_rest=True,
         memory_bytes=memory_bytes,
@@ -248,7 +250,8 @@ def _in_waves(condition: Condition, how: JoinType, algorithm: str, memory_bytes:
     if algorithm not in ("auto", WAVES):
         raise PlanError(f"algorithm={algorithm!r} is for progressive joins in process; DataFrames are joined in waves.")
     plan = _by_kernel(condition, how, memory_bytes)
-    why = f"small jobs over cells, the promising ones first; in a cell {plan.operator.name}: {plan.operator.why}"
+    inside = f"in a cell {plan.operator.name}: {plan.operator.why}"
+    why = f"small jobs over cells, those with the most expected results first; {inside}"
     return replace(plan, operator=Choice(WAVES, why), at_rest=False)
 
 
@@ -258,23 +261,23 @@ def _of_streams(
     """By an operator whose state outlives micro-batches."""
     if not condition.equalities and not facts.ends:
         raise PlanError(
-            f"{condition.text} has no equality between the two streams: without a window every row would have to be "
-            "compared with every other for ever. Say how long rows can match, as in window=dovetail.window(rows=…) or "
-            "dovetail.window(time=…, on=…), or add an equality; or, if the streams end, say so by end=… and "
-            "algorithm='diner'."
+            f"{condition.text} has no equality between the two streams: without a window, state and work grow without "
+            "bound. Set window=dovetail.window(rows=…) or dovetail.window(time=…, on=…), add an equality, or, if the "
+            "streams end, set end=… and algorithm='diner'."
         )
     if algorithm != "auto":
-        operator = _asked_for(condition, algorithm)
+        operator = _choose_named(condition, algorithm)
     elif condition.equalities and (memory_bytes is None or not facts.ends):
-        operator = _chosen(condition, "shj")
+        operator = _choose(condition, "shj")
     else:
         spilling = spilling_operator(Graph.of(condition), how, in_batches=True)
-        operator = _chosen(condition, *NESTED_LOOP) if spilling is None else _chosen(condition, spilling)
+        operator = _choose(condition, *NESTED_LOOP) if spilling is None else _choose(condition, spilling)
     if not operator_spec(operator.name).emits_at_arrival and not facts.ends:
         raise PlanError(
             f"algorithm={operator.name!r} emits part of its output only when the inputs end, so it cannot run on "
-            "unbounded streams. If the streams end, say how one can tell: end=\"kind = 'end'\", or end='available' if "
-            "what is available now is all. Else leave the algorithm to us."
+            "unbounded streams. If the streams end, set end= to a predicate for the end-of-stream row "
+            "(end=\"kind = 'end'\"), or end='available' if the available data is complete. Otherwise use "
+            "algorithm='auto'."
         )
     return _by_operator(condition, how, operator, memory_bytes)
 
@@ -298,7 +301,7 @@ def _within_window(
         Graph.of(condition),
         how,
         Choice("spo", f"sorted runs of both streams, within {window.text}"),
-        driven=_driven(strategy),
+        driven=_describe_strategy(strategy),
         checked=checked_beside(condition, (*strategy.equal, *strategy.predicates)),
         memory_bytes=memory_bytes,
         delays=window.delay_lines,
@@ -306,7 +309,7 @@ def _within_window(
 
 
 def with_estimate(plan: JoinPlan, samples: Samples) -> JoinPlan:
-    """The plan with what samples of both sides tell."""
+    """The plan with the statistics of samples of both sides."""
     pairs = estimated_pairs(plan.condition, samples)
     return replace(plan, rows=(samples[0].rows, samples[1].rows), pairs=pairs)
 
@@ -348,7 +351,7 @@ def _by_operator(
     )
 
 
-def _driven(strategy: Strategy) -> tuple[str, ...]:
+def _describe_strategy(strategy: Strategy) -> tuple[str, ...]:
     equal, others = ([describe(p) for p in predicates] for predicates in (strategy.equal, strategy.predicates))
     if len(others) > 2:  # inequalities: the data decides
         others = [f"the two that the fewest pairs satisfy of {', '.join(others)}"]
@@ -392,7 +395,7 @@ def spilling_operator(graph: Graph, how: str, *, in_batches: bool = False) -> st
     return None
 
 
-def _asked_for(condition: Condition, algorithm: str) -> Choice:
+def _choose_named(condition: Condition, algorithm: str) -> Choice:
     """The operator of that name, unless it cannot run the condition."""
     kind, graph = operator_class(algorithm), Graph.of(condition)
     if (refusal := kind.refuses(graph)) is not None:
@@ -404,15 +407,15 @@ def _as_rows_come(condition: Condition, how: JoinType, memory_bytes: int | None,
     """For a progressive join in process: what spills, unless everything fits for sure."""
     fits = memory_bytes is None or (size is not None and size.fits(memory_bytes))
     if condition.equalities and how is JoinType.INNER and fits:
-        return _chosen(condition, "shj", "no limit of memory" if memory_bytes is None else "both tables fit in memory")
+        return _choose(condition, "shj", "no limit of memory" if memory_bytes is None else "both tables fit in memory")
     spilling = spilling_operator(Graph.of(condition), how)
     if spilling is not None:
-        return _chosen(condition, spilling)
+        return _choose(condition, spilling)
     if how in operator_class("spo").join_types and (how is not JoinType.INNER or (fits and condition.finds_candidates)):
-        return _chosen(condition, "spo")
-    return _chosen(condition, *NESTED_LOOP)
+        return _choose(condition, "spo")
+    return _choose(condition, *NESTED_LOOP)
 
 
-def _chosen(condition: Condition, algorithm: str, why: str = "") -> Choice:
+def _choose(condition: Condition, algorithm: str, why: str = "") -> Choice:
     """An operator that was left to us, and why it is this one."""
     return Choice(algorithm, operator_class(algorithm).approach(Graph.of(condition)).text + (why and f"; {why}"))

@@ -1,4 +1,4 @@
-"""What a look at a sample tells: how many pairs there will be, and how far values reach."""
+"""Statistics of a sample: the expected number of pairs and the range of values."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Sample:
         """How many rows of the side each row of the sample stands for."""
         return self.rows / max(1, int(self.batch.num_rows))
 
-    def thinned(self, rows: int, side: Side) -> Sample:
+    def thin(self, rows: int, side: Side) -> Sample:
         if self.batch.num_rows <= rows:
             return self
         chosen = np.random.default_rng(side).choice(self.batch.num_rows, rows, replace=False)
@@ -118,6 +118,6 @@ def estimated_pairs(condition: Condition, samples: Samples) -> float:
     if not all(sample.batch.num_rows for sample in samples):
         return 0.0
     if not condition.finds_candidates:
-        samples = (samples[0].thinned(CROSS, Side.LEFT), samples[1].thinned(CROSS, Side.RIGHT))
+        samples = (samples[0].thin(CROSS, Side.LEFT), samples[1].thin(CROSS, Side.RIGHT))
     found = build_matcher(condition, samples[0].batch, samples[1].batch).count()
     return found * samples[0].weight * samples[1].weight

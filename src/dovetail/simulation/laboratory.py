@@ -194,7 +194,7 @@ def _restart_driver(driver: Driver, kind: type[JoinOperator], workspace: Workspa
     manifest = driver.operator.snapshot()
     operator = kind(workspace)
     operator.restore(Manifest(manifest.version, json.loads(json.dumps(manifest.state)), manifest.segments))
-    return driver.restarted(operator, workspace)
+    return driver.restart(operator, workspace)
 
 
 def _number_rows(table: pa.Table) -> pa.Table:

@@ -1,4 +1,4 @@
-"""Prove an operator or a router right: exactly once, against the definition of a join and against DuckDB.
+"""Test an operator or a router: every result exactly once, by the definition of a join and by DuckDB.
 
     check_operator("diner")                            random tables, conditions, schedules, budgets, restarts
     check_operator("miner", inputs=[4])                the same for four inputs only

@@ -118,5 +118,5 @@ def test_what_cannot_end_is_refused(spark: SparkSession, place: Path) -> None:
         dovetail.join(left, right, "l.x < r.x")
     with pytest.raises(InputError, match="end="):
         dovetail.join(left, right, "l.k = r.k", end=3)
-    with pytest.raises(InputError, match="cannot be told"):
+    with pytest.raises(InputError, match="cannot be evaluated"):
         dovetail.join(left, right, "l.k = r.k", end="nothing = 1")

@@ -106,7 +106,7 @@ class Diner:
 
     @staticmethod
     def approach(graph: Graph) -> Approach:
-        condition, spills = graph.condition, "spills what gives the fewest results"
+        condition, spills = graph.condition, "spills the rows with the fewest results"
         if condition.equalities:
             return Approach(f"hash join on {conjunction(condition.equalities)}; {spills}", condition.equalities)
         key = ordering_predicate(condition)

@@ -147,7 +147,7 @@ class Miner(MultiwayOperator):
 
     @staticmethod
     def approach(graph: Graph) -> Approach:
-        return Approach("probes one input after the other; spills what gives the fewest results", graph.predicates)
+        return Approach("probes one input after the other; spills the rows with the fewest results", graph.predicates)
 
     def arrive(self, number: int, batch: pa.RecordBatch) -> Iterator[Matches]:
         alias = self._state.graph.aliases[number]

@@ -2,7 +2,7 @@
 
     [ slide 1 ][ slide 2 ] … [ slide k ] [new][n]
     immutable parts, sorted once          small runs, merged as they grow
-    forgotten as a whole                  up to a slide, or less where that costs less (operators/spo/runs.py)
+    expire as a whole                  up to a slide, or less where that costs less (operators/spo/runs.py)
 
 What arrives at once is a run, even if it spans more than a slide; but never more than half a window, so that what is
 kept does not become much longer than the window.
@@ -132,11 +132,11 @@ class Runs:
         most = max(self._window.slide, self._window.size // 2)
         for rows in _pieces(self._positions(places), most):
             some = (flags[0][rows], flags[1][rows])
-            self._runs.append(self._sorted(take_rows(batch, rows), places.of(rows), some, probes))
+            self._runs.append(self._sort_rows(take_rows(batch, rows), places.of(rows), some, probes))
             self._merge(batch.num_rows, probes)
 
     def pop_over(self, before: int) -> Iterator[Run]:
-        """Forget the runs of which nothing is at `before` or behind it; late rows may be in later ones."""
+        """Evict runs whose rows are all before `before`; late rows may be in later runs."""
         over = [_last(self._window, run.extent) < before for run in self._runs]
         gone = [run for run, is_over in zip(self._runs, over, strict=True) if is_over]
         self._runs = [run for run, is_over in zip(self._runs, over, strict=True) if not is_over]
@@ -144,12 +144,12 @@ class Runs:
 
     def written(self, store: BlockStore, with_flags: bool) -> list[dict[str, Any]]:
         """All runs as immutable blocks: rows and orders once, flags as they are now."""
-        return [self._written(run, store, with_flags) for run in self._runs]
+        return [self._write_run(run, store, with_flags) for run in self._runs]
 
     def read(self, store: BlockStore, schema: pa.Schema, runs: list[dict[str, Any]]) -> None:
         self._runs.extend(self._read(store, schema, run) for run in runs)
 
-    def _sorted(
+    def _sort_rows(
         self, batch: pa.RecordBatch, places: WindowPositions, flags: tuple[Flags, Flags], probes: pa.RecordBatch | None
     ) -> Run:
         order = self._keeping.row_order(batch)
@@ -168,7 +168,7 @@ class Runs:
                 np.concatenate([older.reported, newer.reported]),
             )
             batch = pa.concat_batches([older.kept.batch, newer.kept.batch])
-            runs.append(self._sorted(batch, joined([older.places, newer.places]), flags, probes))
+            runs.append(self._sort_rows(batch, joined([older.places, newer.places]), flags, probes))
             self._costs.merged(batch.num_rows, time.perf_counter() - started)
             self._counters.merges += 1
 
@@ -188,7 +188,7 @@ class Runs:
     def _positions(self, places: WindowPositions) -> Words:
         return places.own if _by_own(self._window) else places.at
 
-    def _written(self, run: Run, store: BlockStore, with_flags: bool) -> dict[str, Any]:
+    def _write_run(self, run: Run, store: BlockStore, with_flags: bool) -> dict[str, Any]:
         stem = self._side.alias
         if not run.blocks:
             batch = run.kept.batch

@@ -1,9 +1,9 @@
-"""Rows that are kept while batches of the other side come and go: sorted once, where the class of predicate allows.
+"""Rows that are kept and probed by batches of the other side: sorted once, where the class of predicate allows.
 
-    keeping = Keeping(condition)            of the right side of the condition
-    kept    = keeping.keep(batch)           for a long time
-    probing = keeping.probing(batch)        the left side, for a moment; sorted once for all that is kept
-    probing.match(kept)                     a matcher: pairs, counts, who has a partner
+    builder = PartBuilder(condition)        of the right side of the condition
+    part    = builder.keep(batch)           a SortedPart, for a long time
+    probes  = builder.probing(batch)        a ProbeBatch of the left side, sorted once for all parts
+    probes.match(part)                      a matcher: pairs, counts, which rows have a partner
 
 Two inequalities on keys with exact codes are merged (`kernels/ordered_part.py`); of three and more, those two that the
 fewest pairs of some rows and some probes satisfy. Rows of other classes are best kept in the order of their first key
@@ -79,14 +79,14 @@ class PartBuilder:
         """Rows as they come; where there are several ways to sort them, some probes tell which is best."""
         if not self._ways:
             return SortedPart(batch, np.arange(batch.num_rows), None)
-        return self._sorted(batch, self._best_way(batch, probes))
+        return self._sort_rows(batch, self._best_way(batch, probes))
 
     def keep_some(self, kept: SortedPart, rows: Rows) -> SortedPart:
         """Some rows of what is kept, by the same keys."""
         batch = take_rows(kept.batch, rows)
-        return self.keep(batch) if kept.part is None else self._sorted(batch, kept.way)
+        return self.keep(batch) if kept.part is None else self._sort_rows(batch, kept.way)
 
-    def _sorted(self, batch: pa.RecordBatch, way: int) -> SortedPart:
+    def _sort_rows(self, batch: pa.RecordBatch, way: int) -> SortedPart:
         rows, codes = self._codes(way, Side.RIGHT, batch)
         return SortedPart(batch, rows, ordered_part.build(codes, self._ways[way].operators), way)
 

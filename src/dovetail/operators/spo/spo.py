@@ -154,7 +154,7 @@ class Spo:
             flags = (partnered[rows], reported[rows])
             self._runs[side].add(take_rows(batch, rows), places.of(rows), flags, self._runs[side.other].newest)
 
-    # For those who ask about what is kept.
+    # Metrics of the kept rows.
 
     @property
     def window(self) -> Window:
@@ -190,7 +190,7 @@ class Spo:
     def clean_up(self) -> Iterator[Matches]:
         """All windows close."""
         for run in self._runs[Side.LEFT]:
-            yield from self._closed(run, np.ones(run.rows, np.bool_))
+            yield from self._close_windows(run, np.ones(run.rows, np.bool_))
 
     def expire(self, watermark: int, arrived: tuple[int, int] | None = None) -> Iterator[Matches]:
         """Rows to come are at the watermark or behind it: arrivals, or microseconds.
@@ -204,10 +204,12 @@ class Spo:
             runs = self._runs[side]
             for run in runs.pop_over(self._oldest(side)):
                 if side is Side.LEFT:
-                    yield from self._closed(run, np.ones(run.rows, np.bool_))
+                    yield from self._close_windows(run, np.ones(run.rows, np.bool_))
             if side in self._how.preserved:
                 for run in runs:
-                    yield from self._closed(run, closed(self._window, run.places, self._horizon, self._arrived[side]))
+                    yield from self._close_windows(
+                        run, closed(self._window, run.places, self._horizon, self._arrived[side])
+                    )
             self._hold(side)
 
     def snapshot(self) -> Manifest:
@@ -244,27 +246,27 @@ class Spo:
         probing = self.probing(side, batch)
         self._counters.probes += batch.num_rows
         for run in self._runs[side.other]:
-            if not never(self._window, *_oriented(side, mine.extent, run.extent)):
-                yield from self._met(side, probing, mine, run)
+            if not never(self._window, *_orient(side, mine.extent, run.extent)):
+                yield from self._match_run(side, probing, mine, run)
 
-    def _met(self, side: Side, probing: ProbeBatch, mine: Mine, run: Run) -> Iterator[Matches]:
+    def _match_run(self, side: Side, probing: ProbeBatch, mine: Mine, run: Run) -> Iterator[Matches]:
         """The pairs of the probes and a run: at the edge of the window, only some of its rows need a closer look."""
         itself = self._self_join and _overlap(mine.extent.own, run.extent.own)
-        if surely(self._window, *_oriented(side, mine.extent, run.extent)) and not itself:
-            yield from self._listed(side, probing, mine, run, run.kept, all_in=True)
+        if surely(self._window, *_orient(side, mine.extent, run.extent)) and not itself:
+            yield from self._list_pairs(side, probing, mine, run, run.kept, all_in=True)
         elif run.kept.part is None:
-            yield from self._listed(side, probing, mine, run, run.kept, all_in=False)
+            yield from self._list_pairs(side, probing, mine, run, run.kept, all_in=False)
         else:
             sure = sure_rows(self._window, mine.extent, run.places)
             if itself:
                 sure &= (run.places.own < mine.extent.own[0]) | (run.places.own > mine.extent.own[1])
             doubtful = ~sure & ~gone_rows(self._window, mine.extent, run.places)
             if sure.any():
-                yield from self._listed(side, probing, mine, run, run.kept.only(sure), all_in=True)
+                yield from self._list_pairs(side, probing, mine, run, run.kept.only(sure), all_in=True)
             if doubtful.any():
-                yield from self._listed(side, probing, mine, run, run.kept.only(doubtful), all_in=False)
+                yield from self._list_pairs(side, probing, mine, run, run.kept.only(doubtful), all_in=False)
 
-    def _listed(
+    def _list_pairs(
         self, side: Side, probing: ProbeBatch, mine: Mine, run: Run, kept: SortedPart, all_in: bool
     ) -> Iterator[Matches]:
         started = time.perf_counter()
@@ -274,12 +276,12 @@ class Spo:
             if side is Side.LEFT:
                 mine.partnered[matcher.partnered(Side.LEFT)] = True
             else:
-                yield from self._matched(run, np.flatnonzero(matcher.partnered(Side.RIGHT)))
+                yield from self._mark_partners(run, np.flatnonzero(matcher.partnered(Side.RIGHT)))
             return
         for my_rows, their_rows in matcher.pairs(MOST_PAIRS):
             if not all_in:
                 places = (mine.places, my_rows), (run.places, their_rows)
-                left, right = _oriented(side, *places)
+                left, right = _orient(side, *places)
                 good = within(self._window, *left, *right)
                 if self._self_join:
                     good &= mine.places.own[my_rows] != run.places.own[their_rows]
@@ -289,9 +291,9 @@ class Spo:
             if self._how in ("inner", "left"):
                 yield Matches.oriented(side, probing.batch, my_rows, run.kept.batch, their_rows)
             if side is Side.RIGHT and self._how.tracked:
-                yield from self._matched(run, their_rows)
+                yield from self._mark_partners(run, their_rows)
 
-    def _matched(self, run: Run, rows: NDArray[Any]) -> Iterator[Matches]:
+    def _mark_partners(self, run: Run, rows: NDArray[Any]) -> Iterator[Matches]:
         """Left rows that have a partner now; a semi join gives those that had none before."""
         run.partnered[rows] = True
         if self._how is JoinType.LEFT_SEMI:
@@ -300,7 +302,7 @@ class Spo:
             if len(new):
                 yield Matches.single(Side.LEFT, run.kept.batch, new)
 
-    def _closed(self, run: Run, over: Flags) -> Iterator[Matches]:
+    def _close_windows(self, run: Run, over: Flags) -> Iterator[Matches]:
         """Left rows whose windows have closed without a partner."""
         if self._how.preserved:
             alone = np.flatnonzero(over & ~run.partnered & ~run.reported)
@@ -352,5 +354,5 @@ def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
     return one[0] <= other[1] and other[0] <= one[1]
 
 
-def _oriented(side: Side, mine: Any, theirs: Any) -> tuple[Any, Any]:
+def _orient(side: Side, mine: Any, theirs: Any) -> tuple[Any, Any]:
     return (mine, theirs) if side is Side.LEFT else (theirs, mine)

@@ -1,6 +1,6 @@
 """For each row of a stream, at its arrival: aggregates over its partners in the window of another stream.
 
-    kept rows, by arrival     gone | doubtful |            surely in the window            | doubtful | not here yet
+    kept rows, by arrival     expired | boundary | fully in the window            | doubtful | not here yet
     probes l1 … ln                   ^ for some probes                                         ^ same micro-batch
 
 What is surely in the window with all probes and came before all of them is aggregated by the kernels, without listing a
@@ -49,15 +49,15 @@ class WindowAggregate:
             part
             for run in runs
             if batch.num_rows
-            for part in self._divided(batch, places, everyone, run.kept, run.places)
+            for part in self._divide(batch, places, everyone, run.kept, run.places)
         ]
         self._operator.costs.probed(len(runs), time.perf_counter() - started)
-        merged = self._merged(partials, batch.num_rows)
+        merged = self._merge_partials(partials, batch.num_rows)
         answers = finish(self._aggregates, (), merged)
         width = len(self._schema) - len(self._aggregates)
         return pa.RecordBatch.from_arrays([*batch.columns[:width], *answers.columns], schema=self._schema)
 
-    def _divided(
+    def _divide(
         self,
         batch: pa.RecordBatch,
         places: WindowPositions,
@@ -82,11 +82,11 @@ class WindowAggregate:
                     matchers.append(probing.match_bounded(kept.only(one), *limit))
             rest &= doubtful > 1
         for matcher in matchers:
-            yield _shifted(partials_by_row(matcher, self._aggregates), probes.start)
+            yield _shift(partials_by_row(matcher, self._aggregates), probes.start)
         if rest.any():
-            yield from self._halved(batch, places, probes, kept, kept_places, np.flatnonzero(rest))
+            yield from self._halve_probes(batch, places, probes, kept, kept_places, np.flatnonzero(rest))
 
-    def _halved(
+    def _halve_probes(
         self,
         batch: pa.RecordBatch,
         places: WindowPositions,
@@ -101,11 +101,11 @@ class WindowAggregate:
             probing = self._operator.probing(Side.LEFT, batch.slice(probes.start, len(probes)))
             mine = places.of(np.arange(probes.start, probes.stop))
             matcher = self._in_window(probing, mine, rest, rest_places)
-            yield _shifted(partials_by_row(matcher, self._aggregates), probes.start)
+            yield _shift(partials_by_row(matcher, self._aggregates), probes.start)
             return
         middle = probes.start + len(probes) // 2
         for half in (range(probes.start, middle), range(middle, probes.stop)):
-            yield from self._divided(batch, places, half, rest, rest_places)
+            yield from self._divide(batch, places, half, rest, rest_places)
 
     def _in_window(
         self, probing: ProbeBatch, mine: WindowPositions, kept: SortedPart, kept_places: WindowPositions
@@ -121,7 +121,7 @@ class WindowAggregate:
         everything = (np.arange(sizes[0]), np.arange(sizes[1]))
         return Parts((probing.batch, kept.batch), (Part(These(lefts, rights, sizes), everything, ()),))
 
-    def _merged(self, partials: list[pa.RecordBatch], rows: int) -> pa.RecordBatch:
+    def _merge_partials(self, partials: list[pa.RecordBatch], rows: int) -> pa.RecordBatch:
         """One line per left row, whether it has partners or not."""
         columns = partial_columns(self._aggregates)
         schema = partial_schema(self._aggregates, ())
@@ -148,6 +148,6 @@ def _some(kept: SortedPart, chosen: Flags) -> SortedPart:
     return SortedPart(batch, np.arange(batch.num_rows), None)
 
 
-def _shifted(partials: pa.RecordBatch, rows: int) -> pa.RecordBatch:
+def _shift(partials: pa.RecordBatch, rows: int) -> pa.RecordBatch:
     numbers = np.asarray(partials.column(0)) + rows
     return partials.set_column(0, partials.schema.field(0), pa.array(numbers))

@@ -40,7 +40,7 @@ Wanted = tuple[tuple[Aggregate, ...], tuple[GroupColumn, ...]]
 
 def count_dataframes(left: DataFrame, right: DataFrame, on: Any, **given: Any) -> int:
     """How many pairs an inner join has; none of them is enumerated where no check needs it."""
-    bound, options = _bound(left, right, on, given)
+    bound, options = _bind_inputs(left, right, on, given)
     if bound.after:
         joined: int = join_bound((left, right), bound, options).count()
         return joined
@@ -61,8 +61,8 @@ def aggregate_dataframes(
 ) -> DataFrame:
     """Aggregates over the pairs of an inner join, as a DataFrame; of streams, for each left row at its arrival."""
     if window is not None or left.isStreaming:
-        return _windowed(left, right, on, aggregates, by, window, given)
-    bound, options = _bound(left, right, on, given)
+        return _aggregate_windowed(left, right, on, aggregates, by, window, given)
+    bound, options = _bind_inputs(left, right, on, given)
     schemas, zone = (bound.visible(Side.LEFT), bound.visible(Side.RIGHT)), session_zone(left)
     wanted, groups = parse_aggregates(aggregates, *schemas, zone), parse_by(by, *schemas, zone)
     check_names(groups, wanted)
@@ -81,7 +81,7 @@ def aggregate_dataframes(
     return merged.mapInArrow(_finisher(wanted, groups), from_arrow_schema(result_schema(wanted, groups)))
 
 
-def _windowed(
+def _aggregate_windowed(
     left: DataFrame,
     right: DataFrame,
     on: Any,
@@ -95,7 +95,7 @@ def _windowed(
     prepare_workers(left.sparkSession)
     window = checked_window(window, left, right)
     if by is not None:
-        raise PlanError("aggregates of streams are for each left row: leave by= out, and group in the query.")
+        raise PlanError("aggregates of streams are per left row: remove by=, and group in the query.")
     bound = bind_frames(on, left, right)
     if bound.after:
         raise PlanError(
@@ -115,7 +115,7 @@ def _windowed(
     return after_join(joined, bound, fields)
 
 
-def _bound(left: DataFrame, right: DataFrame, on: Any, given: dict[str, Any]) -> tuple[Bound, Options]:
+def _bind_inputs(left: DataFrame, right: DataFrame, on: Any, given: dict[str, Any]) -> tuple[Bound, Options]:
     options = Options.read(given)
     if left.isStreaming or right.isStreaming:
         raise PlanError("a stream has no final result; join it, then count or aggregate in the query.")

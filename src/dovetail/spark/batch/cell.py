@@ -35,7 +35,7 @@ def operator_cells(plan: JoinPlan, first: Side, drop: tuple[int, int], schema: p
     """
 
     def join(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for _, rows in groupby(unpacked(batches), key=lambda packed: packed[0]):
+        for _, rows in groupby(unpack_rows(batches), key=lambda packed: packed[0]):
             counters = Counters()
             blocks = BlockStore(counters=counters)
             budget = Budget(plan.memory_bytes, "bytes", counters)
@@ -55,7 +55,7 @@ def cells_at_rest(work_in: Callable[[int], Work], first: Side, memory_bytes: int
     """A function for mapInArrow that does the work on one cell after the other."""
 
     def join(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for label, rows in groupby(unpacked(batches), key=lambda packed: packed[0]):
+        for label, rows in groupby(unpack_rows(batches), key=lambda packed: packed[0]):
             blocks = BlockStore()
             try:
                 cell = Chunked(work_in(label), first, blocks, chunk_size(memory_bytes))
@@ -80,7 +80,7 @@ def limit_task(work: Rewrite, limit: int | None) -> Rewrite:
     return join
 
 
-def unpacked(batches: Iterator[pa.RecordBatch]) -> Packed:
+def unpack_rows(batches: Iterator[pa.RecordBatch]) -> Packed:
     """Packed rows, sorted by cell and side, as batches with their cell and side."""
     for batch in batches:
         cells, sides = batch.column("cell").to_pylist(), batch.column("side").to_pylist()

@@ -58,7 +58,7 @@ def multijoin_dataframes(
         joined = join_several_streams(inputs, frames, plan, end, options, output, carried_schema(fields))
     else:
         if end is not None:
-            raise InputError("end= is for streams; DataFrames at rest have one.")
+            raise InputError("end= is for streams only.")
         router = _router(plan.graph, frames, options)
         joined = map_in_arrow(_in_cells(frames, router), joined_cells(plan, output), carried_schema(fields))
     result = decoded(joined, fields).toDF(*output.names)
@@ -135,7 +135,7 @@ def joined_cells(plan: JoinPlan, output: pa.Schema) -> Rewrite:
     graph = plan.graph
 
     def join(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for _, rows in groupby(_unpacked(batches), key=lambda packed: packed[0]):
+        for _, rows in groupby(_unpack_rows(batches), key=lambda packed: packed[0]):
             found: dict[str, list[pa.RecordBatch]] = {alias: [] for alias in graph.aliases}
             for _, number, batch in rows:
                 found[graph.aliases[number]].append(batch)
@@ -147,7 +147,7 @@ def joined_cells(plan: JoinPlan, output: pa.Schema) -> Rewrite:
     return join
 
 
-def _unpacked(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, pa.RecordBatch]]:
+def _unpack_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, pa.RecordBatch]]:
     for batch in batches:
         cells, numbers = batch.column("cell").to_pylist(), batch.column("side").to_pylist()
         for cell, number, payload in zip(cells, numbers, batch.column("payload"), strict=True):

@@ -94,7 +94,7 @@ def look_at(bound: Bound, plan: JoinPlan, options: Options, listed: bool = True)
 
 
 def tasks_for(bound: Bound, plan: JoinPlan, partitions: int, listed: bool = True) -> int:
-    """Enough tasks for all cores, for small ones, and for what is kept of a cell to fit its budget."""
+    """Enough tasks to use all cores, to keep tasks small, and to fit the build side of a cell in its budget."""
     assert plan.rows is not None
     assert plan.pairs is not None
     wanted = max(math.ceil(sum(plan.rows) / ROWS_PER_TASK), math.ceil(plan.pairs / PAIRS_PER_TASK) if listed else 0)

@@ -272,7 +272,7 @@ class _Waves:
     @property
     def _few(self) -> Samples:
         left, right = self._samples
-        return left.thinned(SAMPLE, Side.LEFT), right.thinned(SAMPLE, Side.RIGHT)
+        return left.thin(SAMPLE, Side.LEFT), right.thin(SAMPLE, Side.RIGHT)
 
     @property
     def _task(self) -> Task:

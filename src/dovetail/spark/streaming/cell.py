@@ -1,8 +1,8 @@
 """A cell of a join of streams without a window: one operator, one micro-batch at a time.
 
-    rows came           arrive, then what a marker says: an input has ended
-    a timer expired     nothing came to this cell: react for a moment, and again until nothing is left to do;
-                        then say every second that the cell waits, without looking at its state
+    rows arrived        arrive, then end the inputs that a marker row ends
+    a timer expired     no input for this cell: react in slices until there is no pending work; then report every second
+                        that the cell waits, without loading its state
     all inputs ended    react likewise, then clean up; the cell is finished
 
 Timers are for operators that leave work for later, and for streams that end: it must be told from a stall. They expire
@@ -80,7 +80,7 @@ class JoinProcessor(CellProcessor[StreamJoin]):
             self._set_timer(notes, False, now)
             kept.note(notes.to_json())
         reactive = found if rows is None else 0
-        yield self._figures(found, notes.resident_rows, notes.spilled_rows, reactive, int(notes.finished))
+        yield self._count_row(found, notes.resident_rows, notes.spilled_rows, reactive, int(notes.finished))
 
     def _work(
         self, kept: CellState, notes: _Notes, rows: Iterator[pd.DataFrame] | None, now: int
@@ -91,14 +91,14 @@ class JoinProcessor(CellProcessor[StreamJoin]):
         self._operator = weakref.ref(operator)
         kept.restore(operator)
         batches = step.arrivals(rows) if rows is not None else step.left_over()
-        yield from map(self._packed, collected(batches, self._join.pack_bytes))
+        yield from map(self._pack_results, collected(batches, self._join.pack_bytes))
         notes.resident_rows, notes.spilled_rows = operator.usage.resident_rows, operator.usage.spilled_rows
         self._set_timer(notes, rows is not None, now)
         kept.commit(operator, notes.to_json())
         return step.counters.results
 
     def _set_timer(self, notes: _Notes, fed: bool, now: int) -> None:
-        """When the cell is to be looked at next, unless something comes before; never, if it is finished."""
+        """When the cell's next timer expires; never, if it is finished."""
         if not self._join.has_timers:
             return
         if fed and notes.timer is not None:  # otherwise it is the one that has expired
@@ -126,7 +126,7 @@ class _Notes:
 class _Step:
     """What an operator does in one micro-batch.
 
-    Results are let go before more are asked for: they may be the last references to evicted rows.
+    References to emitted results are dropped before asking for more: they may be the last references to evicted rows.
     """
 
     def __init__(self, join: StreamJoin, blocks: BlockStore, notes: _Notes) -> None:
@@ -152,7 +152,7 @@ class _Step:
         self._notes.more = True
 
     def left_over(self) -> Iterator[pa.RecordBatch]:
-        """Nothing came: some of the work that is left; all that is missing, once there is none and all have ended."""
+        """The inputs are idle: do a slice of pending work; once there is none and all inputs have ended, clean up."""
         if self._join.setting.ends_when_idle:
             for number in range(self._join.inputs):
                 self._end(number)

@@ -53,7 +53,7 @@ class CellState:
             operator.restore(Manifest(stored["version"], stored["state"], tuple(stored["segments"])))
 
     def commit(self, operator: JoinOperator, notes: Any) -> None:
-        """Keep the operator as it is now, and sweep what nobody can need any more."""
+        """Keep the operator as it is now, and remove segments that no manifest can need."""
         manifest, stored = operator.snapshot(), self._stored
         if stored is not None:
             self.segments.sweep(stored["version"], [*stored["segments"], *stored["previous"]])
@@ -93,10 +93,10 @@ class CellProcessor(StatefulProcessor, Generic[Join]):
         directory = cell_directory(setting.state_dir, setting.metrics, join.layout, cell)
         return CellState(self._manifest, directory, stay_mapped=not join.keeps_to_memory)
 
-    def _packed(self, batch: pa.RecordBatch) -> pd.DataFrame:
+    def _pack_results(self, batch: pa.RecordBatch) -> pd.DataFrame:
         return self._row(to_bytes(batch).to_pybytes(), *(0 for _ in self._join.figures))
 
-    def _figures(self, *values: int) -> pd.DataFrame:
+    def _count_row(self, *values: int) -> pd.DataFrame:
         return self._row(None, *values)
 
     def _row(self, payload: bytes | None, *values: int) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Warnings about late rows: windowed joins drop them, and nobody should have to look at the figures to find out.
+"""Warnings about late rows: windowed joins drop them, and log their number.
 
 The workers count, Spark adds up, and a listener in the driver's process reads the sum from the progress of each
 micro-batch.

@@ -1,4 +1,4 @@
-"""Streaming queries of a session, told to whoever listens. Works in classic and in Connect sessions."""
+"""Reports the streaming queries of a session to listeners. Works in classic and in Connect sessions."""
 
 from __future__ import annotations
 

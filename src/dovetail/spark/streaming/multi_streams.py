@@ -1,7 +1,7 @@
 """Joins of several streams that end: rows visit the cells of a hypercube, each of which runs an operator of its own.
 
-As joins of two streams (streams.py, cell.py): arriving rows give results at once, a budget is held by writing
-to disk, what is on disk is joined while nothing arrives, and the rest when all inputs have ended.
+As joins of two streams (streams.py, cell.py): arriving rows give results at once, spilling keeps the budget,
+spilled rows are joined while the inputs are idle, and the rest when all inputs have ended.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def join_several_streams(
     directory = state_directory(options.state_dir, spark)
     setting = Setting(partitions, directory, options.metrics, ends is not None, ends is None)
     marked = [
-        frame if ends is None else _marked(alias, inputs[alias], frame, ends[alias]) for alias, frame in frames.items()
+        frame if ends is None else _add_end_column(alias, inputs[alias], frame, ends[alias])
+        for alias, frame in frames.items()
     ]
     return join_streams(marked, StreamJoin(plan, router, (), output, setting), schema)
 
@@ -66,16 +67,19 @@ def _ends(graph: Graph, end: Ends) -> Mapping[str, str] | None:
     if isinstance(end, Mapping) and set(end) == set(graph.aliases) and all(isinstance(e, str) for e in end.values()):
         return end
     raise PlanError(
-        "a join of several streams leaves results for later, which streams without end never come to. Say how one can "
-        "tell their end: end=\"kind = 'end'\", a dictionary with one such text for each input, end='source' if our "
-        f"sources tell it, or end='available' if what is available now is all; got {end!r}."
+        "a join of several streams emits part of its output only when the inputs end, so it cannot run on unbounded "
+        "streams. Set end= to a predicate for the end-of-stream row (end=\"kind = 'end'\"), to a dictionary with one "
+        "for each input, to 'source' for sources of Dovetail, or to 'available' if the available data is complete; "
+        f"got {end!r}."
     )
 
 
-def _marked(alias: str, given: DataFrame, frame: DataFrame, ends: str) -> DataFrame:
+def _add_end_column(alias: str, given: DataFrame, frame: DataFrame, ends: str) -> DataFrame:
     """The frame, with one more column: whether the row says that there are no more."""
     check_told(ends, given.columns, alias)
     try:
         return frame.toDF(*given.columns).withColumn(MARK, F.expr(ends)).toDF(*frame.columns, MARK)
     except AnalysisException as error:
-        raise InputError(f"end={ends!r} cannot be told of {alias} ({', '.join(given.columns)}): {error}") from error
+        raise InputError(
+            f"end={ends!r} cannot be evaluated on {alias} ({', '.join(given.columns)}): {error}"
+        ) from error

@@ -34,7 +34,7 @@ def state_directory(given: str | None, spark: SparkSession) -> str:
 
 
 def beside_checkpoints(spark: SparkSession) -> str | None:
-    """Where our files go if nobody says where, as a path or URI; None if the session has no place for checkpoints."""
+    """The default directory, as a path or URI; None if the session has no place for checkpoints."""
     checkpoints = spark.conf.get("spark.sql.streaming.checkpointLocation", None)
     return os.path.join(checkpoints, "dovetail-state") if checkpoints else None
 

@@ -104,12 +104,12 @@ def _with_ends(pack: Rewrite, number: int, labels: list[int]) -> Rewrite:
 def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Packed results as rows."""
     for batch in batches:
-        yield from _unpacked(batch)
+        yield from _unpack_rows(batch)
         del batch  # or the next one would be read while it is still there
     settle()
 
 
-def _unpacked(packed: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def _unpack_rows(packed: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     for payload in packed.column("payload"):
         if payload.is_valid:
             yield from_bytes(payload.as_buffer())

@@ -1,4 +1,4 @@
-"""The watermarks of streams: how late Spark was told that their rows may be.
+"""The watermarks of streams: the delay given to `withWatermark`.
 
 `withWatermark` notes the delay at the event-time column. Projections, filters and renaming keep the note, expressions
 over the column lose it, and Connect sessions show it, too.

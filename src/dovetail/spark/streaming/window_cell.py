@@ -2,9 +2,9 @@
 
     manifest of the last micro-batch --> operator --> rows of this one, in the order of arrival --> results, manifest
 
-Where a stream may pause (`window(idle=…)`), a timer is set with every micro-batch. When it expires without a row having
-come, event time goes on by the clock, so that windows close and rows without a partner appear. The clock is that of the
-micro-batch, which Spark writes down before it runs: all cells, and all attempts, see the same.
+Where a stream may pause (`window(idle=…)`), a timer is set with every micro-batch. When it expires and no row has
+arrived, event time follows the clock, so that windows close and rows without a partner are emitted. The clock is that
+of the micro-batch, which Spark logs before it runs: all cells, and all attempts, see the same.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class WindowProcessor(CellProcessor[WindowJoin]):
         return self._step(key[0], sides, now)
 
     def handleExpiredTimer(self, key: Any, timerValues: TimerValues, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
-        """Nothing has come for a while."""
+        """The inputs have been idle for `idle`."""
         return self._step(key[0], in_order([]), timerValues.getCurrentProcessingTimeInMs())
 
     def _step(self, label: int, sides: Arrived, now: int) -> Iterator[pd.DataFrame]:
@@ -71,7 +71,7 @@ class WindowProcessor(CellProcessor[WindowJoin]):
         matches = 0
         for batch in collected(batches):
             matches += batch.num_rows
-            yield self._packed(batch)
+            yield self._pack_results(batch)
         if self._join.has_timers:
             if not idle and not kept.is_new:
                 self._handle.deleteTimer(timer)
@@ -81,7 +81,7 @@ class WindowProcessor(CellProcessor[WindowJoin]):
         costs = operator.costs
         spent = (costs.probe_seconds, costs.merge_seconds, time.perf_counter() - started)
         micros = (int(1e6 * seconds) for seconds in spent)
-        yield self._figures(matches, operator.usage.resident_rows, late, workspace.counters.merges, *micros)
+        yield self._count_row(matches, operator.usage.resident_rows, late, workspace.counters.merges, *micros)
 
     def _timer(self, state: _Progress) -> int:
         """When it expires: a pause after the last news."""
