@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -331,6 +332,7 @@ def explain(
     memory: str | int | None = "auto",
     algorithm: str = "auto",
     progressive: bool = False,
+    limit: int | None = None,
     **options: Any,
 ) -> JoinPlan:
     """What `join` would do with the same arguments, or `progressive`, and why. Print it.
@@ -339,6 +341,20 @@ def explain(
     the condition. `memory="auto"` is what the join takes by default. Options are those of the join that decide on the
     plan: parameters of the algorithm, `cells`, `sample`, `end`, `workers`.
     """
+    if limit is not None:
+        plan = explain(
+            left,
+            right,
+            on,
+            how,
+            suffix=suffix,
+            window=window,
+            memory=memory,
+            algorithm=algorithm,
+            progressive=progressive,
+            **options,
+        )
+        return replace(plan, limit=check_limit(limit))
     if memory == "auto":
         memory = EARLY_MEMORY if progressive else None
     if isinstance(left, Mapping):

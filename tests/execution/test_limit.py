@@ -70,6 +70,15 @@ def test_what_is_no_limit(limit: Any) -> None:
         dovetail.progressive(rows, rows, "l.x = r.x", limit=limit)
 
 
+def test_explain_shows_the_limit() -> None:
+    rows = pa.table({"x": [1, 2]})
+    for progressive in (False, True):
+        plan = dovetail.explain(rows, rows, "l.x = r.x", limit=1000, progressive=progressive)
+        assert "limit      1,000 rows, after which the join stops" in plan.explain()
+    with pytest.raises(InputError, match="limit is a number"):
+        dovetail.explain(rows, rows, "l.x = r.x", limit=-3)
+
+
 @pytest.fixture
 def matchers(monkeypatch: pytest.MonkeyPatch) -> list[Parts]:
     """All matchers that a join at rest builds: they count the candidates that were looked at."""

@@ -64,6 +64,7 @@ class JoinPlan:
     rows: tuple[int, int] | None = None  # of both sides, where they were counted
     pairs: float | None = None  # about how many, by a sample
     memory_bytes: int | None = None
+    limit: int | None = None  # rows that are enough
     advice: tuple[str, ...] = field(default=())
     diagonal: Diagonal | None = None  # algorithm diag
     delays: tuple[str, ...] = ()  # windows of time: how late rows may be
@@ -95,6 +96,8 @@ class JoinPlan:
             size = f"{self.cells} cells" if self.cells == self.tasks else f"{self.cells} cells in {self.tasks} tasks"
             lines.append(("router", f"{self.router.name}, {size}: {self.router.why}"))
         lines.append(("memory", "no limit" if self.memory_bytes is None else f"{self.memory_bytes:,} bytes per cell"))
+        if self.limit is not None:
+            lines.append(("limit", f"{self.limit:,} rows, after which the join stops"))
         lines += [("advice", advice) for advice in self.advice]
         return "\n".join(f"{name:<10} {text}" for name, text in lines)
 

@@ -131,3 +131,20 @@ def test_empty_sides(frames: tuple[DataFrame, DataFrame]) -> None:
         0,
         None,
     )
+
+
+def test_disjunctions_in_waves_and_of_several_inputs(frames: tuple[DataFrame, DataFrame]) -> None:
+    left, right = frames
+    on = "l.k = r.k OR l.s = r.s AND l.x < r.x"
+    expected = left.alias("l").join(right.alias("r"), F.expr(on)).select("l.id", "r.id")
+    steps = dovetail.progressive(left, right, on, cells=8)
+    found = Counter(pair for s in steps for pair in zip(s.batch["id"], s.batch["id_right"], strict=True))
+    assert Counter((one.as_py(), other.as_py()) for one, other in found.elements()) == Counter(
+        tuple(row) for row in expected.collect()
+    )
+    few = left.where("id < 40")
+    three = dovetail.multijoin({"l": left, "r": right, "f": few}, f"({on}) AND (f.k <=> r.k OR f.g != r.g)")
+    theirs = (
+        left.alias("l").join(right.alias("r"), F.expr(on)).join(few.alias("f"), F.expr("f.k <=> r.k OR f.g != r.g"))
+    )
+    assert three.count() == theirs.count()
