@@ -6,7 +6,7 @@
 The side of the first key drives: its rows are taken in the order of the keys that it has before the first key of the
 other side. Where keys of the other side follow, a block ends where the driving keys change; so all results of a block
 come before those of the next. A block is as long as its candidates are few, and blocks grow, since each prepares the
-other side anew. Rows of the other side without a partner have null keys: they are results of a row that is not there.
+other side anew. Rows of the other side without a partner have null driving keys: a virtual driving row stands for all of them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Words = NDArray[np.int64]
 
 MOST_PAIRS = 1 << 22  # candidates of a block, unless all of its rows are equal in the order
 FEWER_PAIRS = 1 << 18  # the same where few rows are wanted
-NOBODY = -1  # the row of a side that a result has no row of
+NO_ROW = -1  # the row of a side that a result has no row of
 
 
 class Block(NamedTuple):
@@ -79,7 +79,9 @@ class OrderedJoin:
         self._ranks = [(key.side, _ranks(key, batches[key.side])) for key in keys]
         self._leading, self._following = self._ranks[:other], self._ranks[other:]
         self._read = tuple(batches[side].select(read_columns(condition, side)) for side in Side)
-        self._met = np.zeros(batches[self._driving.other].num_rows, np.bool_)  # rows of the other side with a partner
+        self._partnered = np.zeros(
+            batches[self._driving.other].num_rows, np.bool_
+        )  # rows of the other side with a partner
         self._order, self._groups = self._driving_order()
 
     def steps(self) -> Iterator[Step]:
@@ -98,7 +100,7 @@ class OrderedJoin:
     def _driving_order(self) -> tuple[Words, Words]:
         """The driving rows in order, by position, and for each place the number of its group of equal keys.
 
-        Where rows of the other side may be results by themselves, one more row, whose keys are null, stands for all.
+        Where rows of the other side may be results by themselves, a virtual row with null keys stands for them.
         """
         leading = [ranks.with_null() if self._pads_other else ranks.of_rows for _, ranks in self._leading]
         order = np.lexsort(leading[::-1]).astype(np.int64)
@@ -147,12 +149,12 @@ class OrderedJoin:
     def _results(self, matcher: Parts, start: int, stop: int) -> Iterator[Block]:
         """All results of the driving rows at these places, in order."""
         rows = self._order[start:stop]
-        nobody = np.flatnonzero(rows == self._batches[self._driving].num_rows)
-        places = np.delete(np.arange(start, stop), nobody)  # of the rows that are there
+        virtual = np.flatnonzero(rows == self._batches[self._driving].num_rows)
+        places = np.delete(np.arange(start, stop), virtual)  # of the rows that are there
         if self._how.only is not None:
             flags = matcher.partnered(self._driving)
             chosen = places[flags if self._how is JoinType.LEFT_SEMI else ~flags]
-            yield self._block(chosen, np.full(len(chosen), NOBODY))
+            yield self._block(chosen, np.full(len(chosen), NO_ROW))
             return
         if self._groups[start] == self._groups[stop - 1] and not self._following and not self._how.padded:
             yield from (self._block(places[mine], theirs) for mine, theirs in self._pairs(matcher, FEWEST_PAIRS))
@@ -161,17 +163,17 @@ class OrderedJoin:
         has_partner = np.zeros(len(places), np.bool_)
         for mine, theirs in self._pairs(matcher, self._most_pairs):
             has_partner[mine] = True
-            self._met[theirs] = True
+            self._partnered[theirs] = True
             found.append(self._block(places[mine], theirs))
             if self._limit is not None and sum(block.size for block in found) > 2 * max(self._limit, FEWEST_PAIRS):
-                found = [self._sorted(found).only(slice(0, self._limit))]
+                found = [self._sort(found).only(slice(0, self._limit))]
         if self._driving in self._how.padded:
             alone = places[~has_partner]
-            found.append(self._block(alone, np.full(len(alone), NOBODY)))
-        if len(nobody):
-            theirs = np.flatnonzero(~(self._met if stop == len(self._order) else self._all_met))
-            found.append(self._block(np.full(len(theirs), start + nobody[0]), theirs, is_there=False))
-        yield self._sorted(found)
+            found.append(self._block(alone, np.full(len(alone), NO_ROW)))
+        if len(virtual):
+            theirs = np.flatnonzero(~(self._partnered if stop == len(self._order) else self._all_partnered))
+            found.append(self._block(np.full(len(theirs), start + virtual[0]), theirs, is_virtual=True))
+        yield self._sort(found)
 
     def _pairs(self, matcher: Parts, room: int) -> Iterator[tuple[Rows, Rows]]:
         """Positions in the block, and rows of the other side."""
@@ -179,16 +181,16 @@ class OrderedJoin:
             yield pair[self._driving], pair[self._driving.other]
 
     @cached_property
-    def _all_met(self) -> NDArray[np.bool_]:
+    def _all_partnered(self) -> NDArray[np.bool_]:
         """Which rows of the other side have a partner, by a look at all of the driving side."""
         return build_matcher(self._condition, *self._read).partnered(self._driving.other)
 
-    def _block(self, places: Words, theirs: Rows, is_there: bool = True) -> Block:
-        mine = self._order[places] if is_there else np.full(len(places), NOBODY)
+    def _block(self, places: Words, theirs: Rows, is_virtual: bool = False) -> Block:
+        mine = np.full(len(places), NO_ROW) if is_virtual else self._order[places]
         rows = (mine, theirs.astype(np.int64))
         return Block(rows if self._driving is Side.LEFT else rows[::-1], places)
 
-    def _sorted(self, found: list[Block]) -> Block:
+    def _sort(self, found: list[Block]) -> Block:
         whole = Block(
             (np.concatenate([block.rows[0] for block in found]), np.concatenate([block.rows[1] for block in found])),
             np.concatenate([block.places for block in found]),
@@ -200,13 +202,13 @@ class OrderedJoin:
         lefts, rights = block.rows
         if self._how.only is not None:
             yield from row_batches(self._driving, self._batches[self._driving], block.rows[self._driving], self._schema)
-        elif not ((lefts == NOBODY).any() or (rights == NOBODY).any()):
+        elif not ((lefts == NO_ROW).any() or (rights == NO_ROW).any()):
             yield from result_batches(Matches.pairs(self._batches[0], lefts, self._batches[1], rights), self._schema)
         else:
             most = min(MOST_ROWS, fitting_rows(*self._batches))
             for start in range(0, block.size, most):
                 part = block.only(slice(start, start + most))
-                positions = [pa.array(rows, mask=rows == NOBODY) for rows in part.rows]
+                positions = [pa.array(rows, mask=rows == NO_ROW) for rows in part.rows]
                 columns = [c.take(positions[side]) for side in Side for c in self._batches[side].columns]
                 yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
@@ -223,7 +225,7 @@ class Ranks(NamedTuple):
 
     def at(self, rows: Words) -> Words:
         """The ranks of these rows."""
-        return self.with_null()[rows]  # NOBODY is the last of them
+        return self.with_null()[rows]  # NO_ROW is the last of them
 
 
 def _ranks(key: OrderKey, batch: pa.RecordBatch) -> Ranks:

@@ -52,9 +52,9 @@ def _union(task: Task) -> Routing:
     branches = task.condition.branches
     samples = replace(task.samples[0], reach=None), replace(task.samples[1], reach=None)  # it is that of the whole
     parts = [choose_router(replace(task, condition=one, samples=samples, by_branch=False)) for one in branches]
-    names = "; ".join(f"{one.text} by {part.choice.name}" for one, part in zip(branches, parts, strict=True))
+    names = ", ".join(f"by {part.choice.name} for {one.text}" for one, part in zip(branches, parts, strict=True))
     router = UnionRouter(branches, tuple(part.router for part in parts))
-    return Routing(router, np.concatenate([part.loads for part in parts]), Choice("union", f"rows meet for {names}"))
+    return Routing(router, np.concatenate([part.loads for part in parts]), Choice("union", f"rows are routed {names}"))
 
 
 def in_tasks(loads: Loads, tasks: int) -> list[int]:

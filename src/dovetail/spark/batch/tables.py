@@ -160,7 +160,7 @@ def joined_tables(
 ) -> DataFrame:
     """The result of a join of some type, by the router that was chosen; with a limit, so many rows of each task."""
     fields = result_fields(inputs, output)
-    per_task = None if bound.after else limit  # of rows that Spark filters, nobody knows how many it needs
+    per_task = None if bound.after else limit  # Spark filters the joined rows, so that it may need more
     work = limit_work(Joining(bound.condition, routed.plan.how, output, bound.extra), per_task)
     cells = limit_task(_join_cells(bound, routed, work, output), per_task)
     return after_join(in_cells(bound, routed, cells, carried_schema(fields)), bound, fields)
