@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -199,6 +200,8 @@ def _steps(
             for batch in outlook.batches(results, schema):
                 done += batch.num_rows
                 step = outlook.step(batch, phase, counters.results if outlook.measures else done)
+                if (running := getattr(operator, "running", None)) is not None:
+                    step = replace(step, operator=running)
                 if last is not None:
                     yield last
                 last = step if phase is Phase.CLEANUP else None

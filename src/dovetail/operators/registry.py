@@ -12,6 +12,7 @@ from dovetail.errors import InputError, PlanError
 from dovetail.operators.protocol import JoinOperator, Parameters
 
 REGISTRY = {
+    "adaptive": ("dovetail.operators.adaptive:Adaptive",),
     "diner": ("dovetail.operators.diner.diner:Diner",),
     "dphj": ("dovetail.operators.hashing.dphj:Dphj",),
     "hmj": ("dovetail.operators.hashing.hmj:Hmj",),

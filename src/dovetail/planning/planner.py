@@ -408,6 +408,8 @@ def _as_rows_come(condition: Condition, how: JoinType, memory_bytes: int | None,
     fits = memory_bytes is None or (size is not None and size.fits(memory_bytes))
     if condition.equalities and how is JoinType.INNER and fits:
         return _choose(condition, "shj", "no limit of memory" if memory_bytes is None else "both tables fit in memory")
+    if condition.equalities and how is JoinType.INNER:
+        return _choose(condition, "adaptive")
     spilling = spilling_operator(Graph.of(condition), how)
     if spilling is not None:
         return _choose(condition, spilling)

@@ -22,7 +22,7 @@ a side has ended and none of it was spilled, rows of the other side are not kept
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -141,6 +141,16 @@ class Diner:
         self._regions[side].add(keyed.codes)
         self._budget.release(BUFFER)
         self._hold()
+
+    def adopt(self, rows: tuple[Iterable[pa.RecordBatch], Iterable[pa.RecordBatch]]) -> None:
+        """Take over rows of both sides that have been joined with each other, and fit in memory."""
+        for side in Side:
+            for batch in rows[side]:
+                keyed = self._keys.read(side, batch)
+                none = np.zeros(batch.num_rows, np.int64)
+                self._sides[side].insert(batch, keyed, self._clock.tick(), self._marks(none))
+                self._regions[side].add(keyed.codes)
+                self._hold()
 
     def end(self, side: Side) -> None:
         self._ended[side] = True

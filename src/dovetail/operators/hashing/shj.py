@@ -89,6 +89,23 @@ class HashSide:
                 probing, mine = expand(starts, counts, start, end, pairs)
                 yield batch, probing, mine
 
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """All rows."""
+        yield from (part.rows.view() for part in self._parts)
+        yield from (self._map(run)[0] for run in self.runs)
+
+    def sample_hashes(self, size: int) -> Hashes:
+        """The hashes of some rows, in the order of arrival."""
+        whole = [part.table.hashes for part in self._parts] + [self._map(run)[1] for run in self.runs]
+        step = max(1, sum(map(len, whole)) // size)
+        return np.concatenate([hashes[::step] for hashes in whole]) if whole else np.empty(0, np.int64)
+
+    def nbytes_with(self, batch: pa.RecordBatch) -> int:
+        """What the side will take after such a batch."""
+        table = self._parts[-1].table if self._parts else HashTable()
+        more = table.nbytes_with(batch.num_rows) - (table.nbytes if self._parts else 0)
+        return self.resident_bytes + int(batch.nbytes) + more
+
     def forget(self) -> None:
         """Nothing will probe this side again."""
         self._parts = []
@@ -205,6 +222,25 @@ class Shj:
         self._ended = list(manifest.state["ended"])
         for side, runs in zip(self._sides, manifest.state["runs"], strict=True):
             side.thaw(runs)
+
+    # For an operator that takes over.
+
+    def size_with(self, side: Side, batch: pa.RecordBatch) -> tuple[int, int]:
+        """Rows and bytes, after such a batch, with those that a snapshot has frozen."""
+        usage = self.usage
+        more = self._sides[side].nbytes_with(batch) - self._sides[side].resident_bytes
+        rows = usage.resident_rows + usage.spilled_rows + int(batch.num_rows)
+        return rows, usage.resident_bytes + usage.spilled_bytes + more
+
+    def sample_hashes(self, side: Side, size: int) -> Hashes:
+        """The hashes of some rows of a side."""
+        return self._sides[side].sample_hashes(size)
+
+    def give_up(self, side: Side) -> Iterator[pa.RecordBatch]:
+        """All rows of a side; they are not held here when all have been taken."""
+        yield from self._sides[side].batches()
+        self._sides[side].forget()
+        self._hold(side)
 
     @property
     def usage(self) -> Usage:

@@ -26,7 +26,7 @@ rows with a partner, instead of a flag that is written with the row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -145,6 +145,16 @@ class Pmj:
         if self._next_meeting is not None and self._unmet >= self._next_meeting:
             self._next_meeting *= 2
             yield from self._meet()
+
+    def adopt(self, rows: tuple[Iterable[pa.RecordBatch], Iterable[pa.RecordBatch]]) -> None:
+        """Take over rows of both sides that have been joined with each other, and fit in memory."""
+        for side in Side:
+            for batch in rows[side]:
+                self._rows[side].append(batch)
+                self._giving.partnered.grow(side, self._first[side] + len(self._rows[side]))
+                self._hold()
+        self._met = [len(store) for store in self._rows]
+        self._before, self._next_meeting = list(self._met), None
 
     def resize(self, limit: int | None) -> None:
         """Memory grows or shrinks. A run that is too large is closed at the next arrival, a merge is run to its end."""

@@ -1,0 +1,156 @@
+"""Adaptive join: in memory as long as both inputs fit, then by the operator that suits what has been seen.
+
+    in memory   symmetric hash join: every pair at the arrival of its later row
+    switch      when half of the budget is used, all rows are handed over as residents that have been joined
+    spilling    diner, if some keys give most of the results; else pmj, which joins what it spills faster
+
+Guarantee: every matching pair exactly once. All rows that are handed over have been joined with each other, and both
+operators take them as such: to diner they have been resident together, to pmj they are rows of one run pair that have
+met.
+
+Which keys give results is learned from every other row and tested on the rest: if the fifth of the rows that looks best
+by the one half gives much more than a fifth of the results of the other, memory is best used by keeping such rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import ClassVar, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dovetail.condition.graph import Graph
+from dovetail.condition.render import conjunction
+from dovetail.core.rows import Matches, Side
+from dovetail.estimation.estimate import Estimator
+from dovetail.operators.diner.diner import Diner
+from dovetail.operators.hashing.shj import Shj
+from dovetail.operators.pmj.pmj import Pmj
+from dovetail.operators.protocol import INNER, TWO, Approach, JoinOperator, Manifest, Parameters, Usage, Workspace
+
+Hashes = NDArray[np.int64]
+
+BUFFER_SHARE = 16  # one in so many bytes of the budget is for arriving rows, at most
+SAMPLE = 1 << 13  # rows of each side by which keys are judged
+BEST_ROWS = 0.2
+SKEWED = 0.4  # of the results, by the best rows
+
+
+class Spilling(JoinOperator, Protocol):
+    """An operator that can take over the rows of another."""
+
+    def adopt(self, rows: tuple[Iterable[pa.RecordBatch], Iterable[pa.RecordBatch]]) -> None: ...
+
+
+TARGETS: dict[str, type[Spilling]] = {"diner": Diner, "pmj": Pmj}
+
+
+class Adaptive:
+    name: ClassVar[str] = "adaptive"
+    inputs: ClassVar[range] = TWO
+    spills: ClassVar[bool] = True
+    emits_at_arrival: ClassVar[bool] = False
+    takes_turns: ClassVar[bool] = False
+    join_types: ClassVar[tuple[str, ...]] = INNER
+    parameters: ClassVar[Parameters] = {}
+
+    def __init__(self, workspace: Workspace) -> None:
+        workspace.shares  # noqa: B018  refuses too small a budget
+        self._workspace = workspace
+        self._budget = workspace.budget
+        self._in_memory: Shj | None = Shj(workspace)
+        self._operator: JoinOperator = self._in_memory
+        self._ended = [False, False]
+
+    @staticmethod
+    def refuses(graph: Graph) -> str | None:
+        return Shj.refuses(graph)
+
+    @staticmethod
+    def approach(graph: Graph) -> Approach:
+        equal = graph.condition.equalities
+        text = f"symmetric hash join on {conjunction(equal)} while memory lasts; then diner or, without skew, pmj"
+        return Approach(text, equal)
+
+    @property
+    def running(self) -> str:
+        """The operator that joins right now."""
+        return self._operator.name
+
+    def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Matches]:
+        if self._in_memory is not None and not self._fits(side, batch):
+            self._switch(self._in_memory)
+        return self._operator.arrive(side, batch)
+
+    def end(self, side: Side) -> None:
+        self._ended[side] = True
+        self._operator.end(side)
+
+    def react(self) -> Iterator[Matches]:
+        return self._operator.react()
+
+    def clean_up(self) -> Iterator[Matches]:
+        return self._operator.clean_up()
+
+    def expire(self, watermark: int) -> Iterator[Matches]:
+        return iter(())
+
+    def snapshot(self) -> Manifest:
+        manifest = self._operator.snapshot()
+        state = {"running": self.running, "ended": list(self._ended), "state": manifest.state}
+        return Manifest(manifest.version, state, manifest.segments)
+
+    def restore(self, manifest: Manifest) -> None:
+        state = manifest.state
+        self._ended = list(state["ended"])
+        if state["running"] != self.running:
+            self._change_to(state["running"])
+        self._operator.restore(Manifest(manifest.version, state["state"], manifest.segments))
+
+    @property
+    def usage(self) -> Usage:
+        return self._operator.usage
+
+    def _fits(self, side: Side, batch: pa.RecordBatch) -> bool:
+        """Whether the rows can be kept in memory. Once the other side has ended, they need not be."""
+        limit = self._budget.limit
+        if limit is None or self._ended[side.other]:
+            return True
+        assert self._in_memory is not None
+        held = self._budget.measure(*self._in_memory.size_with(side, batch))
+        buffer = self._workspace.block_rows if self._budget.unit == "rows" else limit // BUFFER_SHARE
+        return 2 * held + buffer <= limit  # when rows are handed over, both operators hold them for a moment
+
+    def _switch(self, source: Shj) -> None:
+        """Hand all rows over."""
+        left, right = (source.sample_hashes(side, SAMPLE) for side in Side)
+        spilling = self._change_to("diner" if share_of_best(left, right) > SKEWED else "pmj")
+        spilling.adopt((source.give_up(Side.LEFT), source.give_up(Side.RIGHT)))
+        for side in Side:
+            if self._ended[side]:
+                spilling.end(side)
+
+    def _change_to(self, name: str) -> Spilling:
+        # Estimates are made from a sample of all rows: what the operator knows of its own is not needed.
+        spilling = TARGETS[name](replace(self._workspace, estimator=Estimator()))
+        self._in_memory, self._operator = None, spilling
+        return spilling
+
+
+def share_of_best(left: Hashes, right: Hashes) -> float:
+    """The share of results that the best fifth of the rows gives, chosen by other rows of the same sides."""
+    keys, places = np.unique(np.concatenate([left, right]), return_inverse=True)
+    lefts, rights = places[: len(left)], places[len(left) :]
+    chosen, tested = (
+        [np.bincount(side[start::2], minlength=len(keys)) for side in (lefts, rights)] for start in (0, 1)
+    )
+    benefit = chosen[0] * chosen[1] / np.maximum(1, chosen[0] + chosen[1])  # results per row
+    order = np.argsort(-benefit, kind="stable")
+    rows, results = (tested[0] + tested[1])[order], (tested[0] * tested[1])[order]
+    if not results.sum():
+        return 0.0
+    best = np.searchsorted(np.cumsum(rows), BEST_ROWS * rows.sum())
+    return float(results[: best + 1].sum() / results.sum())
