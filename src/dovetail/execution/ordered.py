@@ -6,7 +6,8 @@
 The side of the first key drives: its rows are taken in the order of the keys that it has before the first key of the
 other side. Where keys of the other side follow, a block ends where the driving keys change; so all results of a block
 come before those of the next. A block is as long as its candidates are few, and blocks grow, since each prepares the
-other side anew. Rows of the other side without a partner have null driving keys: a virtual driving row stands for all of them.
+other side anew. Rows of the other side without a partner have null driving keys: a virtual driving row stands for all
+of them.
 """
 
 from __future__ import annotations
