@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -53,6 +54,9 @@ class HashKeys:
     def hash_again(self, side: Side, batch: pa.RecordBatch, rows: Rows | None = None) -> NDArray[np.int64]:
         """The hashes of rows that were left over by `hash`, or of some of them."""
         return self.hash_columns(key_columns(side, batch, self.keys_of(side), rows))
+
+    def rehash(self, side: Side) -> Callable[[pa.RecordBatch, Rows | None], NDArray[np.int64]]:
+        return partial(self.hash_again, side)
 
     def keys_of(self, side: Side) -> list[Expression]:
         return [pair[side] for pair in self._keys]

@@ -8,17 +8,19 @@ So removed rows take up no memory, and removing them takes no more than a part b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from dovetail.core.rows import PLAIN, Rows, empty_batch, slices, take_rows
+from dovetail.kernels.gathering import copy_strings, note_lengths
 from dovetail.storage.row_store import MOST_BYTES, RowStore
 
 WORTH_A_PART = 1024  # rows that are worth being handed on by themselves
+OFFSETS = {pa.string(): np.int32, pa.binary(): np.int32, pa.large_string(): np.int64, pa.large_binary(): np.int64}
 
 Flags = NDArray[np.bool_]
 
@@ -27,7 +29,7 @@ class PackedRows:
     def __init__(self, schema: pa.Schema, part_bytes: int = MOST_BYTES) -> None:
         self.schema = schema
         self._part_bytes = part_bytes
-        self._parts: list[RowStore | pa.RecordBatch] = []
+        self._parts: list[_Part] = []
         self._firsts: list[int] = []  # the position of each part's first row
         self._rows = 0
         self.nbytes = 0
@@ -38,7 +40,7 @@ class PackedRows:
     @property
     def parts(self) -> list[pa.RecordBatch]:
         """All rows, in order."""
-        return [part.view() if isinstance(part, RowStore) else part for part in self._parts]
+        return [part.batch for part in self._parts]
 
     def column(self, read: Callable[[pa.RecordBatch], NDArray[Any]]) -> NDArray[Any]:
         """What `read` gives for each row, computed part by part."""
@@ -48,29 +50,16 @@ class PackedRows:
     def append(self, batch: pa.RecordBatch) -> None:
         most = max(1, int(batch.num_rows * self._part_bytes // max(1, batch.nbytes)))
         for piece in slices(batch, most):
-            last = self._parts[-1] if self._parts else None
-            if not isinstance(last, RowStore) or not last.fits(piece):
-                last = RowStore(self.schema, self._part_bytes)
-                self._parts.append(last)
+            if not self._parts or not self._parts[-1].fits(piece):
+                self._parts.append(_Part(RowStore(self.schema, self._part_bytes)))
                 self._firsts.append(self._rows)
-            self.nbytes -= last.nbytes
-            last.append(piece)
-            self.nbytes += last.nbytes
+            self.nbytes += self._parts[-1].append(piece)
             self._rows += piece.num_rows
 
     def located(self, positions: Rows) -> Iterator[tuple[slice | Rows, pa.RecordBatch, Rows]]:
         """Where the rows are: (which of `positions`, rows of a part, their numbers in it)."""
-        if len(self._parts) == 1:
-            yield slice(None), self.parts[0], positions
-            return
-        if not len(positions):
-            return
-        numbers = np.searchsorted(self._firsts, positions, side="right") - 1
-        order = np.argsort(numbers, kind="stable")
-        found, starts = np.unique(numbers[order], return_index=True)
-        parts = self.parts
-        for number, chosen in zip(found.tolist(), np.split(order, starts[1:]), strict=True):
-            yield chosen, parts[number], positions[chosen] - self._firsts[number]
+        for place in self._located(positions):
+            yield place.chosen, place.part.batch, place.rows
 
     def gathered(self, positions: Rows) -> Iterator[tuple[slice | Rows, pa.RecordBatch, Rows]]:
         """As `located`; but a few rows of many parts are copied together."""
@@ -83,11 +72,7 @@ class PackedRows:
         """The rows at these positions, in this order."""
         if not self._parts or not len(positions):
             return empty_batch(self.schema)
-        if len(self._parts) == 1 or not len(self.schema):
-            return take_rows(self.parts[0], positions) if len(self._parts) == 1 else self._nameless(len(positions))
-        located = list(self.located(positions))
-        columns = [self._taken(number, field.type, located, len(positions)) for number, field in enumerate(self.schema)]
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        return self._copied(list(self._located(positions)), len(positions))
 
     def remove(self, gone: Flags) -> None:
         """Forget the rows that are marked; those behind them move up."""
@@ -95,47 +80,126 @@ class PackedRows:
         self._parts, self._firsts, self._rows, self.nbytes = [], [], 0, 0
         while old:
             part, first = old.pop(), firsts.pop()
-            rows = part.view() if isinstance(part, RowStore) else part
-            leaving = gone[first : first + rows.num_rows]
-            if leaving.any():
-                part = rows = take_rows(rows, np.flatnonzero(~leaving))
-            if rows.num_rows:
-                self._keep(part)
+            stay = np.flatnonzero(~gone[first : first + len(part)])
+            if len(stay) < len(part):
+                places, before = [], 0
+                last = self._parts[-1] if self._parts else None
+                if last is not None and last.nbytes + part.nbytes * len(stay) // len(part) <= self._part_bytes:
+                    self._pop()  # both are small: they become one
+                    before = len(last)
+                    places.append(_Place(np.arange(before), last, np.arange(before)))
+                places.append(_Place(np.arange(before, before + len(stay)), part, stay))
+                part = _Part(self._copied(places, before + len(stay)))
+            if len(part):
+                self._parts.append(part)
+                self._firsts.append(self._rows)
+                self._rows += len(part)
+                self.nbytes += part.nbytes
 
-    def _keep(self, part: RowStore | pa.RecordBatch) -> None:
-        """Another part; together with the one before, where both are small."""
-        rows = part.view() if isinstance(part, RowStore) else part
-        if self._parts:
-            last = self._parts[-1]
-            if last.nbytes + part.nbytes <= self._part_bytes and not isinstance(part, RowStore):
-                before = last.view() if isinstance(last, RowStore) else last
-                self._parts.pop()
-                self._rows -= before.num_rows
-                self.nbytes -= last.nbytes
-                self._firsts.pop()
-                part = rows = pa.concat_batches([before, rows])
-        self._parts.append(part)
-        self._firsts.append(self._rows)
-        self._rows += rows.num_rows
-        self.nbytes += int(part.nbytes)
+    def _pop(self) -> None:
+        last = self._parts.pop()
+        self._firsts.pop()
+        self._rows -= len(last)
+        self.nbytes -= last.nbytes
 
-    def _nameless(self, rows: int) -> pa.RecordBatch:
-        """Rows without columns."""
-        return take_rows(self.parts[0], np.zeros(rows, np.int64))
+    def _located(self, positions: Rows) -> Iterator[_Place]:
+        if len(self._parts) == 1:
+            yield _Place(slice(None), self._parts[0], positions)
+            return
+        if not len(positions):
+            return
+        numbers = np.searchsorted(self._firsts, positions, side="right") - 1
+        order = np.argsort(numbers, kind="stable")
+        found, starts = np.unique(numbers[order], return_index=True)
+        for number, chosen in zip(found.tolist(), np.split(order, starts[1:]), strict=True):
+            yield _Place(chosen, self._parts[number], positions[chosen] - self._firsts[number])
 
-    @staticmethod
-    def _taken(
-        number: int, type_: pa.DataType, located: list[tuple[slice | Rows, pa.RecordBatch, Rows]], rows: int
-    ) -> pa.Array:
-        columns = [(chosen, part.column(number), local) for chosen, part, local in located]
-        if type_ in PLAIN and all(column.null_count == 0 for _, column, _ in columns):
-            values: NDArray[Any] | None = None
-            for chosen, column, local in columns:
-                found = np.asarray(column)[local]
-                values = np.empty(rows, found.dtype) if values is None else values
-                values[chosen] = found
-            return pa.Array.from_buffers(type_, rows, [None, pa.py_buffer(values)])
+    def _copied(self, places: Sequence[_Place], rows: int) -> pa.RecordBatch:
+        if not len(self.schema):
+            return take_rows(places[0].part.batch, np.zeros(rows, np.int64))  # such a batch has a number of rows
+        columns = [_column(number, field.type, places, rows) for number, field in enumerate(self.schema)]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+class _Part:
+    """Rows that follow each other, and their columns as NumPy sees them."""
+
+    def __init__(self, rows: RowStore | pa.RecordBatch) -> None:
+        self._rows = rows
+        self.nbytes = int(rows.nbytes)
+        self._views: dict[int, Any] = {}  # by the number of the column
+
+    def __len__(self) -> int:
+        return len(self._rows) if isinstance(self._rows, RowStore) else int(self._rows.num_rows)
+
+    @property
+    def batch(self) -> pa.RecordBatch:
+        return self._rows.view() if isinstance(self._rows, RowStore) else self._rows
+
+    def fits(self, batch: pa.RecordBatch) -> bool:
+        return isinstance(self._rows, RowStore) and self._rows.fits(batch)
+
+    def append(self, batch: pa.RecordBatch) -> int:
+        """Keep more rows; by how many bytes it has grown."""
+        assert isinstance(self._rows, RowStore)
+        before = self.nbytes
+        self._rows.append(batch)
+        self.nbytes, self._views = self._rows.nbytes, {}
+        return self.nbytes - before
+
+    def view(self, number: int) -> Any:
+        """Plain values, or offsets and bytes of strings; None where there are nulls, or values of another kind."""
+        if number not in self._views:
+            self._views[number] = _view(self.batch.column(number))
+        return self._views[number]
+
+
+class _Place(NamedTuple):
+    """Rows of a part, and where in a copy they go."""
+
+    chosen: slice | Rows
+    part: _Part
+    rows: Rows
+
+
+def _view(column: pa.Array) -> Any:
+    if column.null_count:
+        return None
+    if column.type in PLAIN:
+        return np.asarray(column)
+    if column.type in OFFSETS and len(column):
+        _, offsets, data = column.buffers()
+        ends = np.frombuffer(offsets, OFFSETS[column.type])[column.offset : column.offset + len(column) + 1]
+        return ends, np.frombuffer(data if data is not None else b"", np.uint8)
+    return None
+
+
+def _column(number: int, type_: pa.DataType, places: Sequence[_Place], rows: int) -> pa.Array:
+    """A column of rows of several parts, each row at its place."""
+    views = [place.part.view(number) for place in places]
+    if any(view is None for view in views):
         order = np.empty(rows, np.int64)
-        order[np.concatenate([chosen for chosen, _, _ in columns])] = np.arange(rows)
-        together = pa.concat_arrays([column.take(pa.array(local)) for _, column, local in columns])
-        return together.take(pa.array(order))
+        order[np.concatenate([np.arange(rows)[place.chosen] for place in places])] = np.arange(rows)
+        taken = [place.part.batch.column(number).take(pa.array(place.rows)) for place in places]
+        return taken[0] if len(taken) == 1 else pa.concat_arrays(taken).take(pa.array(order))
+    if type_ in OFFSETS:
+        return _strings(type_, places, views, rows)
+    values = np.empty(rows, views[0].dtype)
+    for place, view in zip(places, views, strict=True):
+        values[place.chosen] = view[place.rows]
+    return pa.Array.from_buffers(type_, rows, [None, pa.py_buffer(values)])
+
+
+def _strings(type_: pa.DataType, places: Sequence[_Place], views: Sequence[Any], rows: int) -> pa.Array:
+    starts = np.zeros(rows + 1, OFFSETS[type_])
+    chosen = [np.arange(rows) if isinstance(place.chosen, slice) else place.chosen for place in places]
+    for place, (offsets, _), to in zip(places, views, chosen, strict=True):
+        note_lengths(offsets, place.rows, to, starts)
+    ends = np.cumsum(starts, dtype=np.int64)
+    if int(ends[-1]) > MOST_BYTES and OFFSETS[type_] is np.int32:
+        raise pa.ArrowCapacityError(f"strings of {int(ends[-1]):,} bytes do not fit in one column of {type_}.")
+    starts[:] = ends
+    copy = np.empty(int(starts[-1]), np.uint8)
+    for place, (offsets, data), to in zip(places, views, chosen, strict=True):
+        copy_strings(offsets, data, place.rows, to, starts, copy)
+    return pa.Array.from_buffers(type_, rows, [None, pa.py_buffer(starts), pa.py_buffer(copy)])
