@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -10,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dovetail.condition import Condition, Expression, keyed_rows
+from dovetail.condition import Condition, Expression, columns_of, evaluate, keyed_rows
 from dovetail.core.codes import decimal_words, is_fixed, order_codes
-from dovetail.core.rows import Rows, Side
+from dovetail.core.rows import Rows, Side, take_rows
 from dovetail.kernels import hashing
 
 
@@ -50,6 +51,13 @@ class HashKeys:
         """As `hash`: every row stands in one place."""
         yield self.hash(side, batch)
 
+    def hash_again(self, side: Side, batch: pa.RecordBatch, rows: Rows | None = None) -> NDArray[np.int64]:
+        """The hashes of rows that were left over by `hash`, or of some of them."""
+        return self.hash_columns(key_columns(side, batch, self.keys_of(side), rows))
+
+    def rehash(self, side: Side) -> Callable[[pa.RecordBatch, Rows | None], NDArray[np.int64]]:
+        return partial(self.hash_again, side)
+
     def keys_of(self, side: Side) -> list[Expression]:
         return [pair[side] for pair in self._keys]
 
@@ -59,6 +67,16 @@ class HashKeys:
         for column in columns[1:]:
             hashing.combine(hashes, hash_column(column))
         return hashes
+
+
+def key_columns(
+    side: Side, batch: pa.RecordBatch, keys: Sequence[Expression], rows: Rows | None = None
+) -> list[pa.Array]:
+    """The keys of all rows, or of some of them; filters are not looked at."""
+    if rows is not None:
+        names = sorted({column.name for key in keys for column in columns_of(key)})
+        batch = take_rows(batch.select(names), rows)
+    return [evaluate(key, *((batch, None) if side is Side.LEFT else (None, batch))) for key in keys]
 
 
 def hash_column(array: pa.Array) -> NDArray[np.int64]:

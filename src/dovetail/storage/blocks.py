@@ -107,16 +107,16 @@ class BlockStore:
         self._last_read = (block.name, stop - 1)
         return pages
 
-    def pages(self, block: Block) -> int:
-        """How many pages a block has."""
-        return int(self._reader(block).num_record_batches)
+    def pages(self, block: Block, *, verify: bool = False) -> int:
+        """How many pages a block has. `verify` also compares the checksum, if the block is not open yet."""
+        return int(self._reader(block, verify).num_record_batches)
 
-    def _reader(self, block: Block) -> pa.ipc.RecordBatchFileReader:
+    def _reader(self, block: Block, verify: bool = False) -> pa.ipc.RecordBatchFileReader:
         """A reader that stays open: pages are mostly read one at a time.
 
         It does not map the file: what was read once would be counted as memory in use for as long as it is open.
         """
-        reader = self._readers.pop(block.name, None) or self._open_reader(block, mapped=False)
+        reader = self._readers.pop(block.name, None) or self._open_reader(block, verify, mapped=False)
         self._readers[block.name] = reader  # the latest at the end
         while len(self._readers) > MOST_OPEN:
             del self._readers[next(iter(self._readers))]

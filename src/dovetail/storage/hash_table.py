@@ -1,13 +1,15 @@
-"""A growing hash table from 64-bit hashes to the rows of a row store."""
+"""Growing hash tables from 64-bit hashes to rows: a fast one, and one that takes few bytes per row."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.core.rows import Rows
+from dovetail.kernels import compact_table as compact
 from dovetail.kernels import hash_table as kernels
 
 Hashes = NDArray[np.int64]
@@ -68,3 +70,92 @@ class HashTable:
 
 def _buckets(rows: int, now: int) -> int:
     return now if 2 * rows <= now else 1 << (4 * rows - 1).bit_length()
+
+
+Flags = NDArray[np.bool_]
+
+FULLEST = 3.0  # rows in a bucket, before there are more buckets
+FRESH = 2.2  # rows in a bucket, when there are more
+EMPTIEST = 0.5  # rows in a bucket, before there are fewer
+FEWEST_BUCKETS = 64
+LINK_BYTES = 5  # of a row: the next row of its bucket, and a tag
+
+
+class CompactTable:
+    """About eight bytes per row. It finds candidates: rows whose hash is equal, and one in hundreds whose hash is not.
+
+    Rows are numbered without gaps, 0, 1, 2, … in the order of insertion; when some leave, those behind them move up.
+    Hashes are not kept: `hashes` gives those of all rows again, in order, when the number of buckets changes.
+    """
+
+    def __init__(self, hashes: Callable[[], Iterable[Hashes]]) -> None:
+        self._hashes = hashes
+        self._heads = np.zeros(FEWEST_BUCKETS, np.int32)
+        self._nexts = np.empty(FEWEST_BUCKETS, np.int32)
+        self._tags = np.empty(FEWEST_BUCKETS, np.uint8)
+        self._rows = 0
+
+    def __len__(self) -> int:
+        return self._rows
+
+    @property
+    def nbytes(self) -> int:
+        return 4 * len(self._heads) + LINK_BYTES * len(self._nexts)
+
+    def nbytes_with(self, more: int) -> int:
+        """What it will take after so many more rows."""
+        rows = self._rows + more
+        return 4 * self._buckets(rows) + LINK_BYTES * self._capacity(rows)
+
+    def insert(self, hashes: Hashes) -> None:
+        """Append rows with these hashes."""
+        first, rows = self._rows, self._rows + len(hashes)
+        capacity, buckets = self._capacity(rows), self._buckets(rows)
+        if capacity > len(self._nexts):
+            self._nexts, self._tags = _longer(self._nexts, capacity), _longer(self._tags, capacity)
+        if buckets != len(self._heads):
+            self._relink(buckets)
+        compact.append(self._heads, self._nexts, self._tags, hashes, first)
+        self._rows = rows
+
+    def remove(self, gone: Flags) -> None:
+        """Forget the rows that are marked. `hashes` must give those of the others."""
+        compact.remove(self._heads, self._nexts, self._tags, gone)
+        self._rows -= int(np.count_nonzero(gone))
+        if self._rows < EMPTIEST * len(self._heads) and len(self._heads) > FEWEST_BUCKETS:
+            size = max(FEWEST_BUCKETS, self._rows)
+            self._nexts, self._tags = self._nexts[:size].copy(), self._tags[:size].copy()
+            self._relink(max(FEWEST_BUCKETS, int(self._rows / FRESH)))
+
+    def find(self, hashes: Hashes, most_pairs: int) -> Iterator[tuple[Rows, Rows]]:
+        """Candidates (probing row, resident row), in pieces of at most `most_pairs`, or one per probing row."""
+        probing, entries = compact.start(self._heads, hashes)
+        active = len(probing)
+        room = max(len(hashes), SMALLEST)  # what a join of unique keys needs; more only where keys repeat
+        while active:
+            room = max(active, min(2 * room, most_pairs))
+            walks = probing[:active], entries[:active]
+            mine, theirs, active = compact.walk(self._nexts, self._tags, hashes, *walks, room)
+            if len(mine):
+                yield mine, theirs
+
+    def _relink(self, buckets: int) -> None:
+        self._heads = np.zeros(buckets, np.int32)
+        row = 0
+        for hashes in self._hashes():
+            known = hashes[: self._rows - row]  # rows may be there that are about to be inserted
+            compact.append(self._heads, self._nexts, self._tags, known, row)
+            row += len(known)
+
+    def _buckets(self, rows: int) -> int:
+        return len(self._heads) if rows <= FULLEST * len(self._heads) else int(rows / FRESH)
+
+    def _capacity(self, rows: int) -> int:
+        """For how many rows there are links: a few more than needed, so that not every batch copies them."""
+        return len(self._nexts) if rows <= len(self._nexts) else rows + rows // 32
+
+
+def _longer(links: NDArray[Any], size: int) -> NDArray[Any]:
+    longer = np.empty(size, links.dtype)
+    longer[: len(links)] = links
+    return longer

@@ -12,6 +12,8 @@ ATS and DTS; their closed intervals on a coarse clock would lose pairs, so every
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -35,3 +37,45 @@ def met_in_memory(arrived_a: Ticks, left_a: Ticks, arrived_b: Ticks, left_b: Tic
     """Which of the aligned pairs were in memory together when the later row of the two arrived."""
     met: NDArray[np.bool_] = np.maximum(arrived_a, arrived_b) < np.minimum(left_a, left_b)
     return met
+
+
+class ArrivalTicks:
+    """When each of many rows arrived: as runs of rows that arrived together, for batches share a tick."""
+
+    def __init__(self) -> None:
+        self._ticks: Ticks = np.empty(0, np.int64)
+        self._ends: Ticks = np.empty(0, np.int64)  # of each run: the position behind its last row
+        self._runs = 0
+
+    def __len__(self) -> int:
+        return int(self._ends[self._runs - 1]) if self._runs else 0
+
+    @property
+    def nbytes(self) -> int:
+        return self._ticks.nbytes + self._ends.nbytes
+
+    def __getitem__(self, positions: Any) -> Any:
+        """The ticks of the rows at these positions."""
+        return self._ticks[np.searchsorted(self._ends[: self._runs], positions, side="right")]
+
+    def append(self, arrived: int | Ticks, rows: int) -> None:
+        """So many rows arrived at one tick, or each at its own."""
+        if not rows:
+            return
+        ticks = np.atleast_1d(np.asarray(arrived, np.int64))
+        starts = np.flatnonzero(np.concatenate([[True], ticks[1:] != ticks[:-1]]))
+        ends = len(self) + (np.append(starts[1:], len(ticks)) if len(ticks) == rows else np.array([rows]))
+        runs = self._runs + len(starts)
+        if runs > len(self._ticks):
+            size = runs + self._runs // 8
+            self._ticks, self._ends = np.resize(self._ticks, size), np.resize(self._ends, size)
+        self._ticks[self._runs : runs], self._ends[self._runs : runs] = ticks[starts], ends
+        self._runs = runs
+
+    def remove(self, gone: NDArray[np.bool_]) -> None:
+        """Forget the rows that are marked; those behind them move up."""
+        kept = np.concatenate([[0], np.cumsum(~gone, dtype=np.int32)])
+        ends = kept[self._ends[: self._runs]].astype(np.int64)
+        alive = np.diff(ends, prepend=0) > 0
+        self._ticks, self._ends = self._ticks[: self._runs][alive], ends[alive]
+        self._runs = len(self._ends)

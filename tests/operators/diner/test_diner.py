@@ -108,8 +108,8 @@ class Lab:
         operator = self.operator
         for side in Side:
             residents, regions, spilled = operator._sides[side], operator._regions[side], operator._work.spilled[side]
-            living = residents.living()
-            codes = residents.codes[living]
+            living = np.arange(residents.rows)
+            codes = residents.codes()
             rows = residents.take(living)
             assert residents.rows == len(living) == rows.num_rows
             assert codes.tolist() == operator._keys.read(side, rows).codes.tolist()
@@ -136,7 +136,7 @@ class Lab:
         stays: list[dict[int, tuple[int, int, int]]] = [{}, {}]  # row -> (came, left, number of its block)
         for side in Side:
             residents = self.operator._sides[side]
-            living = residents.living()
+            living = np.arange(residents.rows)
             for row, came in zip(residents.take(living)["row"].to_pylist(), residents.arrived[living], strict=True):
                 stays[side][row] = (int(came), NEVER, NEVER)
             for number, spilled in enumerate(work.spilled[side]):
@@ -321,7 +321,7 @@ def test_values_that_give_results_stay_in_memory(useful: str) -> None:
     lab = Lab(keys(0), keys(1), "l.k = r.k", 400, "rows", 20)
     for side in list(Side) * 40:
         lab.arrive(side, 50)
-    resident = np.concatenate([side.codes[side.living()] for side in lab.operator._sides])
+    resident = np.concatenate([side.codes() for side in lab.operator._sides])
     assert np.isin(resident, shared).mean() > 0.5  # of a quarter that arrived
     assert len(lab.pairs) > 0.3 * len(definition(lab.tables[0], lab.tables[1], lab.on))  # with a tenth of the rows
     lab.finish()

@@ -27,9 +27,11 @@ from numpy.typing import NDArray
 from dovetail.core.rows import Rows
 from dovetail.errors import InputError
 from dovetail.kernels.sorting import sort_codes
+from dovetail.storage.residence import ArrivalTicks
 
 Words = NDArray[np.int64]
-Marks = NDArray[np.int32]
+Marks = NDArray[Any]
+Ticks = Words | ArrivalTicks
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +90,8 @@ class Regions:
         """Rows with these codes are now in memory."""
         self.tups += np.bincount(self.region_of(codes), minlength=self.policy.regions)
 
-    def choose(self, codes: Words, marks: Marks, arrivals: Words, need: int) -> Victims:
-        """Algorithm 2, l. 1-16: which `need` rows are evicted, or all of them if there are fewer."""
+    def choose(self, codes: Words, marks: Marks, arrivals: Ticks, need: int) -> Victims:
+        """Algorithm 2, l. 1-16: which `need` rows leave, or all of them if there are fewer."""
         left = np.ones(len(codes), np.bool_)
         region_of = self.region_of(codes)
         touched: set[int] = set()
@@ -113,7 +115,7 @@ class Regions:
         rank = {last: 0, 0: 1} if self.policy.ties == "edges" else {last: last + 1, 0: last + 2}
         return [(self.joins[r] / self.tups[r], rank.get(r, r + 1), r) for r in np.flatnonzero(self.tups).tolist()]
 
-    def take(self, region: int, codes: Words, marks: Marks, arrivals: Words, inside: Rows, need: int) -> Victims:
+    def take(self, region: int, codes: Words, marks: Marks, arrivals: Ticks, inside: Rows, need: int) -> Victims:
         """Up to `need` rows of those `inside` a region."""
         if self.bounds is not None and region == self.policy.regions - 1:
             return Victims(inside[_largest(codes[inside], need)], inside[:0])
@@ -144,8 +146,8 @@ class Regions:
         regions._hand = None if fields["hand"] is None else (fields["hand"][0], fields["hand"][1])
         return regions
 
-    def _middle(self, codes: Words, marks: Marks, arrivals: Words, inside: Rows, need: int) -> Victims:
-        """The clock over the rows `inside`: which are evicted, and which lose their mark."""
+    def _middle(self, codes: Words, marks: Marks, arrivals: Ticks, inside: Rows, need: int) -> Victims:
+        """The clock over the rows `inside`: who leaves, and who loses a mark."""
         rng = np.random.default_rng([self.policy.seed, self.flushes])
         if self.policy.middle == "random":
             return Victims(rng.permutation(inside)[:need], inside[:0])

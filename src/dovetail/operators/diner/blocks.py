@@ -45,7 +45,7 @@ class Reloaded:
             needed = budget.measure(rows.rows + batch.num_rows, rows.nbytes + rows.nbytes_for(batch))
             if needed > room:
                 break
-            rows.insert(batch, self._keys.read(side, batch), loaded.arrived, np.zeros(batch.num_rows, np.int32))
+            rows.insert(batch, self._keys.read(side, batch), self._came, np.zeros(batch.num_rows, np.bool_))
             self._numbers.append(number)
 
     def drop(self) -> None:

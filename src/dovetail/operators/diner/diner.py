@@ -45,8 +45,7 @@ from dovetail.storage.resident_snapshot import ResidentSnapshot
 from dovetail.storage.row_store import MOST_BYTES
 
 MOST_PAIRS = 1 << 18  # in one yield
-HOLES = 6  # evicted rows may occupy 1 / this of the bytes before rows are packed
-OUTER_SHARE = 8  # by default, 1 / this of the budget's blocks are loaded as outer blocks
+OUTER_SHARE = 8  # one in so many blocks of the budget is loaded as an outer one, unless told otherwise
 
 Words = NDArray[np.int64]
 
@@ -85,7 +84,6 @@ class Diner:
         most = self._shares.outer_blocks_at_end
         self._outer_blocks = max(1, min(parameters.get("outer_blocks", (most + 2) // OUTER_SHARE), most))
         self._room = self._capacity()
-        self._slack = self._room // HOLES if self._budget.unit == "bytes" else 0
         self._sides = tuple(self._empty(side) for side in Side)
         self._saved = [self._nothing_saved(side) for side in Side]
         self._regions = tuple(Regions(self._policy) for _ in Side)
@@ -228,25 +226,18 @@ class Diner:
         """The pairs of a batch and residents, counted in `results` and credited to the residents (Algorithm 3)."""
         regions = self._regions[side.other]
         before = results.copy() if self._keys.by_hash else results
-        for probing, positions in theirs.find(keyed, MOST_PAIRS):
-            if not len(positions):
+        for found in theirs.find(keyed, MOST_PAIRS):
+            self._counters.pairs_tested += len(found.probing)
+            if self._keys.has_checks:
+                mine = batch, found.probing, keyed.codes[found.probing]
+                found = found.only(self._keys.matching(side, mine, (found.batch, found.rows, found.codes)))
+            if not len(found.probing):
                 continue
-            self._counters.pairs_tested += len(positions)
-            for chosen, rows_of_part, their_rows in theirs.gather(positions):
-                mine, places = probing[chosen], positions[chosen]
-                if self._keys.has_checks:
-                    their_codes = theirs.codes[places]
-                    candidates = (batch, mine, keyed.codes[mine]), (rows_of_part, their_rows, their_codes)
-                    good = self._keys.matching(side, *candidates)
-                    mine, places, their_rows = mine[good], places[good], their_rows[good]
-                results += np.bincount(mine, minlength=len(results))
-                if self._policy.counted:
-                    np.add.at(theirs.marks, places, np.int32(1))
-                else:
-                    theirs.marks[places] = 1
-                if not self._keys.by_hash:
-                    regions.credit(theirs.codes[places])
-                yield Matches.oriented(side, batch, mine, rows_of_part, their_rows)
+            results += np.bincount(found.probing, minlength=len(results))
+            theirs.marks.add(found.positions)
+            if not self._keys.by_hash:
+                regions.credit(found.codes)
+            yield Matches.oriented(side, batch, found.probing, found.batch, found.rows)
         if self._keys.by_hash:  # equal keys have equal codes
             regions.credit(keyed.codes, results - before)
 
@@ -267,17 +258,12 @@ class Diner:
         need = self._budget.measure(rows, nbytes)
         if self._reloaded is not None and rows and self._used_units() + need > self._room:
             self._reloaded.drop()
-        while self._used_units() - self._wasted_bytes() + need > self._room - self._slack and self._flush():
+        while self._used_units() + need > self._room and self._flush():
             yield None
-        for side in self._sides:
-            side.free(self._used_units() + need - self._room)
         self._hold()
 
     def _used_units(self) -> int:
         return self._budget.measure(*self._resident())
-
-    def _wasted_bytes(self) -> int:
-        return sum(side.wasted_bytes for side in self._sides) if self._slack else 0
 
     def _flush(self) -> bool:
         """Algorithm 2: write a block of the least useful residents; False where there are none."""
@@ -287,13 +273,11 @@ class Diner:
             return False
         if not self._learned:
             self._learn()
-        living = mine.living()
-        victims = self._regions[side].choose(
-            mine.codes[living], mine.marks[living], mine.arrived[living], self._block_rows(side)
-        )
-        spared = living[victims.spared]
-        mine.marks[spared] = mine.marks[spared] // 2 if self._policy.counted else 0
-        leaving = living[victims.rows]
+        codes = mine.codes()
+        victims = self._regions[side].choose(codes, mine.marks.all(), mine.arrived, self._block_rows(side))
+        mine.marks.lower(victims.spared)
+        leaving = victims.rows[sort_codes(codes[victims.rows]).order]
+        del codes
         self._spill(side, leaving)
         mine.remove(leaving)
         return True
@@ -307,18 +291,17 @@ class Diner:
         return Side.LEFT if self._sides[0].rows >= self._sides[1].rows else Side.RIGHT
 
     def _spill(self, side: Side, positions: Rows) -> None:
-        """Write these residents, sorted by value, as one block; as more than one only where they do not fit."""
+        """Write these residents, in the order of their values, as one block; as more only where they do not fit."""
         mine = self._sides[side]
         left = self._clock.tick()
-        stack = [positions[sort_codes(mine.codes[positions]).order]]
+        stack = [positions]
         while stack:
             rows = stack.pop()
-            batch = mine.take(rows)
+            batch, keyed = mine.block(rows)
             size = self._budget.measure(batch.num_rows, batch.nbytes + self._extra_row_bytes * batch.num_rows)
             if size > self._shares.block * 1.2 and len(rows) > 1:  # more than the headroom of a block allows
                 stack += [rows[len(rows) // 2 :], rows[: len(rows) // 2]]
                 continue
-            keyed = Keyed(None, mine.codes[rows], mine.hashes(rows) if self._keys.by_hash else None)
             zone = (int(keyed.codes[0]), int(keyed.codes[-1]))
             self._work.spill(side, self._sorted.block(batch, keyed), mine.arrived[rows], left, zone)
 
@@ -328,8 +311,7 @@ class Diner:
         if not self._learned and mine.rows:
             self._learn()
         rows = self._block_rows(side)
-        living = mine.living()
-        ordered = living[sort_codes(mine.codes[living]).order]
+        ordered = sort_codes(mine.codes()).order
         for start in range(0, len(ordered), rows):
             self._spill(side, ordered[start : start + rows])
         self._forget(side)
@@ -342,12 +324,11 @@ class Diner:
 
     def _learn(self) -> None:
         """Before the first block is written, codes of strings become those that tell most of them apart."""
-        left, right = (side.all_rows() for side in self._sides)
-        self._keys.learn((left, right))
+        self._keys.learn(tuple(side.parts for side in self._sides))
         self._learned = True
         for side, regions in zip(self._sides, self._regions, strict=True):
             side.code_again()
-            regions.recount(side.codes[: side.positions])
+            regions.recount(side.codes())
 
     def _block_rows(self, side: Side) -> int:
         if self._budget.unit == "rows":
@@ -359,12 +340,12 @@ class Diner:
         return EXTRA_ROW_BYTES + self._sorted.extra_row_bytes
 
     def _empty(self, side: Side) -> OrderedSide:
-        return OrderedSide(side, self._schemas[side], self._keys, self._part_bytes)
+        return OrderedSide(side, self._schemas[side], self._keys, self._part_bytes, self._policy.counted)
 
     @property
     def _part_bytes(self) -> int:
         """Packing holds one part twice for a moment, and finding rows in many parts takes time."""
-        return min(2 * self._shares.block, MOST_BYTES) if self._budget.unit == "bytes" else MOST_BYTES
+        return min(self._shares.block // 2, MOST_BYTES) if self._budget.unit == "bytes" else MOST_BYTES
 
     def _resident(self) -> tuple[int, int]:
         held = list(self._sides)
@@ -397,4 +378,4 @@ class Diner:
             batch = pa.RecordBatch.from_arrays(rows.batch.columns[:-1], schema=self._schemas[side])
             mine.insert(batch, self._keys.read(side, batch), arrived, rows.marks, rows.serials)
         mine.next_serial = self._saved[side].next_serial
-        self._regions[side].recount(mine.codes[: mine.positions])
+        self._regions[side].recount(mine.codes())

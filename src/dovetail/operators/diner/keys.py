@@ -8,6 +8,7 @@ lose a pair, and candidates that they cannot be sure of are checked. Equal keys 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from dovetail.core.codes import float_codes, is_fixed, rough_codes
 from dovetail.core.rows import Rows, Side
 from dovetail.kernels.band import DOUBLE_STEP, LARGEST, LEAST, MOST, SINGLE_STEP, SMALLEST, code_floats
 from dovetail.kernels.prefix_codes import prefix_codes
-from dovetail.matching.hash_keys import HashKeys
+from dovetail.matching.hash_keys import HashKeys, key_columns
 
 Words = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -94,10 +95,19 @@ class OrderKeys:
         hashes = None if self._hashing is None else self._hashing.hash_columns(columns)
         return Keyed(rows, self._codes(columns[0]), hashes)
 
-    def learn(self, batches: tuple[pa.RecordBatch, pa.RecordBatch]) -> None:
-        """Leave out of the codes what the strings in these batches have in common."""
-        columns = [keyed_rows(self._condition, side, batches[side], [self._keys[side]])[1][0] for side in Side]
-        texts = pa.chunked_array([pc.cast(column, pa.large_binary()) for column in columns])
+    def codes(self, side: Side, batch: pa.RecordBatch, rows: Rows | None = None) -> Words:
+        """The codes of rows that `read` left over, or of some of them."""
+        return self._codes(key_columns(side, batch, [self._keys[side]], rows)[0])
+
+    def hashes(self, side: Side, batch: pa.RecordBatch) -> Words:
+        """The hashes of rows that `read` left over, where rows are found by hash."""
+        assert self._hashing is not None
+        return self._hashing.hash_again(side, batch)
+
+    def learn(self, batches: Sequence[Iterable[pa.RecordBatch]]) -> None:
+        """Leave out of the codes what the strings in these rows, which `read` left over, have in common."""
+        columns = [key_columns(side, batch, [self._keys[side]])[0] for side in Side for batch in batches[side]]
+        texts = pa.chunked_array([pc.cast(column, pa.large_binary()) for column in columns], pa.large_binary())
         if len(texts) < 2:
             return
         order = pc.sort_indices(texts)

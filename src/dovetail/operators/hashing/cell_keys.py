@@ -65,6 +65,9 @@ class CellKeys:
         self._axes = axes_of(condition)
         self.checks = condition.conjuncts
 
+    def rehash(self, side: Side) -> None:
+        """A row's copies have different hashes: they cannot be computed from the row."""
+
     def copies(self, side: Side, batch: pa.RecordBatch) -> Iterator[Hashed]:
         """The rows that can match at all, once for each cell that they stand in."""
         rows, columns = keyed_rows(self._condition, side, batch, [axis.keys[side] for axis in self._axes])

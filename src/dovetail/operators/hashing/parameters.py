@@ -9,49 +9,68 @@ from typing import Any, get_type_hints
 from dovetail.errors import InputError
 from dovetail.operators.hashing.partitions import HashPartitions
 from dovetail.storage.budget import Budget
+from dovetail.storage.row_store import MOST_BYTES
 
-BUFFERS = 16  # the input buffer takes 1 / this of a budget in bytes
-TASKS = 4  # and tasks take 1 / this
-PAGES = 512  # of this number
+BUFFERS = 16  # the input buffer, and rows that are copied, take one part in so many of a budget in bytes
+TASKS = 4  # and tasks take one in so many
+PARTS = 40  # residents are packed in parts of one in so many
+PAGES = 512  # of which there are so many
 SMALLEST_PAGE = 4 * 1024  # bytes
+SMALLEST_PART = 64 * 1024
 LARGEST_PAGE = 256 * 1024
 NO_LIMIT = 2**62
 PARTITIONS = 20
+MORE_PARTITIONS = 40  # of a budget in bytes, where a flush empties a large one: little memory should be left empty
+WHOLE = ("largest", "adaptive")  # policies that do
 PAGES_OF_A_PARTITION = 4  # of which memory should hold some; otherwise there are fewer partitions
 ROW_BYTES = 64  # of a row whose size is unknown
 
 
 class HashMemory:
-    """Sizes in the unit of the budget."""
+    """Sizes in the unit of the budget.
+
+    residents   rows and indexes that arrivals are joined with
+    beside      the same, while a task runs
+    tasks       pages of spilled rows that a task loads
+    """
 
     def __init__(self, budget: Budget, block_rows: int) -> None:
         self._unit = budget.unit
         self._page_rows: int | None = None
         self._page_bytes = LARGEST_PAGE
-        self.flush_share = 0.1 if budget.unit == "rows" else 0.2  # a flush of rows in bytes copies those that stay
+        self.flush_share = 0.1 if budget.unit == "rows" else 0.04
+        self.least_flush = 0.0 if budget.unit == "rows" else 0.02  # a flush of bytes copies the rows that stay
         self.copies = 1 if budget.unit == "rows" else 2  # rows of several runs are copied into one batch
+        self.part_bytes = MOST_BYTES
         if budget.limit is None:
-            self.residents = self.tasks = self.everything = NO_LIMIT
+            self.residents = self.beside = self.tasks = self.everything = NO_LIMIT
         elif budget.unit == "rows":
             self._page_rows = max(1, min(block_rows, budget.limit // BUFFERS))
             self.everything = budget.limit
             self.tasks = budget.limit // TASKS
-            self.residents = budget.limit - block_rows - self.tasks
+            self.residents = self.beside = budget.limit - block_rows - self.tasks
         else:
             self._page_bytes = max(SMALLEST_PAGE, min(LARGEST_PAGE, budget.limit // PAGES))
             self.everything = budget.limit // 2
             self.tasks = budget.limit // TASKS
-            self.residents = (budget.limit - budget.limit // BUFFERS) * 3 // 5
+            self.residents = budget.limit - budget.limit // BUFFERS
+            self.beside = self.residents - self.tasks
+            self.part_bytes = min(max(SMALLEST_PART, budget.limit // PARTS), MOST_BYTES)
 
-    @property
-    def partitions(self) -> int:
-        """How many of each side are worth their while."""
+    def partitions(self, flush: str) -> int:
+        """How many of each side are worth their while, with a policy of flushing."""
         page = self._page_bytes if self._page_rows is None else self._page_rows
-        return max(1, min(PARTITIONS, self.residents // (2 * PAGES_OF_A_PARTITION * page)))
+        most = MORE_PARTITIONS if self._page_rows is None and flush in WHOLE else PARTITIONS
+        return max(1, min(most, self.residents // (2 * PAGES_OF_A_PARTITION * page)))
 
     def weigh(self, rows: float, nbytes: float) -> float:
         """The memory that loading a number of rows takes."""
         return rows if self._unit == "rows" else self.copies * nbytes
+
+    def chunk_rows(self, page_rows: int) -> int:
+        """How many rows are copied at a time when some leave: whole pages, about a part."""
+        pages = 1 if self._page_rows is not None else max(1, self.part_bytes // self._page_bytes)
+        return pages * page_rows
 
     def page_rows(self, side: HashPartitions) -> int:
         """How many rows of a side make a page."""

@@ -1,30 +1,34 @@
 """The resident rows of one side of a hash join that spills, by partition.
 
-    settled   one batch in the order of partitions, the oldest row of each first      made anew by an eviction
-    young     what has arrived since, in the order of arrival                          grows
-    table     one hash table over both, so that an arriving batch is probed at once
+    rows      in the order of arrival, whatever partition they are in            (storage/packed_rows.py)
+    table     one hash table over all of them, so that an arriving batch is probed at once
 
-A partition is a range of hashes, so rows of a key are in one partition of either side.
+A partition is a range of hashes, so rows of a key are in one partition of either side. Hashes are not kept where they
+can be computed again from a row: for candidates, and for all rows when some leave.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dovetail.core.rows import Rows, empty_batch, take_rows
-from dovetail.storage.hash_table import HashTable
-from dovetail.storage.residence import NEVER, Ticks
-from dovetail.storage.row_store import MOST_BYTES, RowStore
+from dovetail.core.rows import Rows, take_rows
+from dovetail.kernels.sorting import sort_codes
+from dovetail.storage.hash_table import CompactTable
+from dovetail.storage.packed_rows import PackedRows
+from dovetail.storage.residence import NEVER, ArrivalTicks, Ticks
+from dovetail.storage.row_store import MOST_BYTES
 
 Hashes = NDArray[np.int64]
 Counts = NDArray[np.int64]
 
-TICK_BYTES = 8  # of each row's arrival
+Rehash = Callable[[pa.RecordBatch, Rows | None], Hashes]
+"""Computes the hashes of rows of a batch, or of some of them, again."""
 
 
 class Stayed(NamedTuple):
@@ -56,138 +60,143 @@ def partitions_of(hashes: Hashes, partitions: int) -> NDArray[np.int64]:
     return ((high * np.uint64(partitions)) >> np.uint64(32)).view(np.int64)
 
 
-class HashPartitions:
-    def __init__(self, schema: pa.Schema, partitions: int) -> None:
-        self._schema = schema
-        self._partitions = partitions
-        self.sizes: Counts = np.zeros(partitions, np.int64)  # rows of each partition
-        self.settling = 0  # how often rows have settled
-        self._settled: pa.RecordBatch
-        self._starts: Counts  # of each partition in it
-        self._settle([])
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """Rows of a partition that leave: in the order of their hashes, and when each arrived."""
+
+    hashes: Hashes
+    arrived: Ticks
+    left: int
+    _rows: PackedRows
+    _positions: Rows
 
     def __len__(self) -> int:
-        return len(self._table)
+        return len(self.hashes)
+
+    def chunks(self, most_rows: int) -> Iterator[Stayed]:
+        """Copies of them, some at a time."""
+        for start in range(0, len(self), most_rows):
+            some = slice(start, start + most_rows)
+            hashes = self.hashes[some]
+            left = np.full(len(hashes), self.left)
+            yield Stayed(self._rows.take(self._positions[some]), hashes, self.arrived[some], left)
+
+
+class HashPartitions:
+    """`rehash`: None where a row's hash is not a function of the row, so that it has to be kept."""
+
+    def __init__(self, schema: pa.Schema, partitions: int, rehash: Rehash | None, part_bytes: int = MOST_BYTES) -> None:
+        self._partitions = partitions
+        self._rehash = rehash
+        self._rows = PackedRows(schema, part_bytes)
+        self._table = CompactTable(self._each_hashes)
+        self._arrived = ArrivalTicks()
+        self._hashes: Hashes = np.empty(0, np.int64)  # of all rows, if they are kept, and room for more
+        self.sizes: Counts = np.zeros(partitions, np.int64)  # rows of each partition
+        self.evictions = 0
+
+    def __len__(self) -> int:
+        return len(self._rows)
 
     @property
     def nbytes(self) -> int:
-        return self._settled_bytes + self._young.nbytes + self._table.nbytes + TICK_BYTES * len(self)
+        return self._rows.nbytes + self._table.nbytes + self._arrived.nbytes + self._hashes.nbytes
 
     def nbytes_with(self, rows: int, nbytes: int) -> int:
         """What it will take after such a batch."""
-        held = self._settled_bytes + self._young.nbytes + nbytes
-        return held + self._table.nbytes_with(rows) + TICK_BYTES * (len(self) + rows)
+        hashes = 0 if self._rehash is not None else 8 * max(0, len(self) + rows - len(self._hashes))
+        return self.nbytes + nbytes + hashes + self._table.nbytes_with(rows) - self._table.nbytes
 
-    def fits(self, batch: pa.RecordBatch) -> bool:
-        """Whether the side, with these rows, can still be read as one batch."""
-        return bool(self._settled_bytes + self._young.nbytes + batch.nbytes <= MOST_BYTES)
-
-    def insert(self, batch: pa.RecordBatch, hashes: Hashes, partitions: NDArray[np.int64], arrived: int) -> None:
-        self._young.append(batch)
+    def insert(self, batch: pa.RecordBatch, hashes: Hashes, arrived: int | Ticks) -> None:
+        first, end = len(self), len(self) + len(hashes)
+        if self._rehash is None:
+            if end > len(self._hashes):
+                longer = np.empty(end + first // 32, np.int64)
+                longer[:first] = self._hashes[:first]
+                self._hashes = longer
+            self._hashes[first:end] = hashes
+        self._rows.append(batch)
         self._table.insert(hashes)
-        self._arrivals.append((arrived, batch.num_rows))
-        self.sizes += np.bincount(partitions, minlength=self._partitions)
+        self._arrived.append(arrived, len(hashes))
+        self.sizes += np.bincount(partitions_of(hashes, self._partitions), minlength=self._partitions)
 
     def probe(self, hashes: Hashes, most_pairs: int) -> Iterator[tuple[pa.RecordBatch, Rows, Rows]]:
-        """(rows of this side, probing row, row of this side), in pieces of bounded size."""
-        settled = len(self._settled)
-        for probing, mine in self._table.find(hashes, most_pairs):
-            old = mine < settled
-            if old.any():
-                yield self._settled, probing[old], mine[old]
-            if not old.all():
-                yield self._young.view(), probing[~old], mine[~old] - settled
+        """(rows of this side, probing row, row of this side) with equal hashes, in pieces of bounded size."""
+        for probing, positions in self._table.find(hashes, most_pairs):
+            for chosen, batch, rows in self._rows.gathered(positions):
+                mine = probing[chosen]
+                found = self._hashes[positions[chosen]] if self._rehash is None else self._rehash(batch, rows)
+                same = hashes[mine] == found
+                yield (batch, mine, rows) if same.all() else (batch, mine[same], rows[same])
 
     def partition(self, number: int) -> Stayed:
         """The rows of a partition, oldest first."""
-        start, stop = self._starts[number], self._starts[number + 1]
-        young_rows = np.flatnonzero(partitions_of(self._young_hashes, self._partitions) == number)
-        young = self.young
-        parts = [self.settled.slice(start, stop)]
-        if len(young_rows):
-            parts.append(young.take(young_rows))
-        return concat_rows([part for part in parts if len(part.hashes)] or parts)
+        [(rows, hashes)] = self._members([number])
+        return Stayed(self._rows.take(rows), hashes, self._arrived[rows], np.full(len(rows), NEVER))
 
-    def evict(self, counts: Mapping[int, int], tick: int) -> Iterator[tuple[int, Stayed]]:
-        """Evict the oldest rows of some partitions, the given number of each. The rest is compacted once all are
-        taken."""
-        order = np.argsort(partitions_of(self._young_hashes, self._partitions), kind="stable")
-        young = self.young.take(order)
-        settled = self.settled
-        self._young, self._table = RowStore(self._schema), HashTable()  # their rows are in `young` now
-        young_starts = _starts(partitions_of(young.hashes, self._partitions), self._partitions)
-        kept: list[Stayed] = []
-        for number in range(self._partitions):
-            leaving = counts.get(number, 0)
-            out: list[Stayed] = []
-            for rows, starts in ((settled, self._starts), (young, young_starts)):
-                start, stop = int(starts[number]), int(starts[number + 1])
-                cut = min(stop, start + leaving)
-                leaving -= cut - start
-                if cut > start:
-                    out.append(rows.slice(start, cut))
-                if stop > cut:
-                    kept.append(rows.slice(cut, stop))
-            if out:
-                gone = concat_rows(out)
-                self.sizes[number] -= len(gone.hashes)
-                yield number, gone._replace(left=np.full(len(gone.hashes), tick))
-                del gone, out
-        del settled, young, rows
-        self._settled = self._settled.slice(0, 0)
-        self._settle(kept)
+    def evict(self, counts: Mapping[int, int], tick: int) -> Iterator[tuple[int, Leaving]]:
+        """Let the oldest rows of some partitions go: so many of each. They are here until all have been taken."""
+        gone = np.zeros(len(self), np.bool_)
+        chosen = sorted(counts)
+        for number, (rows, hashes) in zip(chosen, self._members(chosen), strict=True):
+            if len(rows):
+                order, ascending = sort_codes(hashes[: counts[number]])
+                rows = rows[order]
+                gone[rows] = True
+                yield number, Leaving(ascending, self._arrived[rows], tick, self._rows, rows)
+                self.sizes[number] -= len(rows)
+        self._rows.remove(gone)
+        self._arrived.remove(gone)
+        if self._rehash is None:
+            self._hashes = self._hashes[: len(gone)][~gone]
+        self._table.remove(gone)
+        self.evictions += 1
 
-    @property
-    def settled(self) -> Stayed:
-        """Rows that stayed when others left last, in the order of partitions."""
-        hashes = np.ascontiguousarray(self._table.hashes[: len(self._settled)])
-        return Stayed(self._settled, hashes, self._settled_arrived, np.full(len(hashes), NEVER))
+    def pages(self, first: int) -> Iterator[Stayed]:
+        """All rows from a position on, in the order of arrival, one page after the other."""
+        start = 0
+        for part in self._rows.parts:
+            stop = start + part.num_rows
+            if stop > first:
+                rows = np.arange(max(start, first), stop)
+                batch = part.slice(int(rows[0]) - start)
+                yield Stayed(batch, self._hashes_at(rows), self._arrived[rows], np.full(len(rows), NEVER))
+            start = stop
 
-    @property
-    def young(self) -> Stayed:
-        """Rows that have arrived since, in the order of arrival."""
-        ticks, rows = np.array(self._arrivals, np.int64).reshape(-1, 2).T
-        hashes = self._young_hashes
-        return Stayed(self._young.view(), hashes, np.repeat(ticks, rows), np.full(len(hashes), NEVER))
+    def restore(self, pages: Iterable[Stayed]) -> None:
+        """Take over rows of another instance."""
+        for rows in pages:
+            order = np.argsort(rows.arrived, kind="stable")  # earlier releases wrote them partition by partition
+            in_order = rows.take(order)
+            self.insert(in_order.batch, in_order.hashes, in_order.arrived)
 
-    @property
-    def young_rows(self) -> int:
-        return len(self._young)
+    def _members(self, numbers: Sequence[int]) -> list[tuple[Rows, Hashes]]:
+        """The positions of the rows of each partition, ascending, and their hashes."""
+        wanted = np.zeros(self._partitions, np.bool_)
+        wanted[numbers] = True
+        nothing = np.empty(0, np.int64)
+        found = [(nothing, nothing, nothing)]  # partition, position, hash
+        first = 0
+        for hashes in self._each_hashes():
+            partitions = partitions_of(hashes, self._partitions)
+            rows = np.flatnonzero(wanted[partitions])
+            found.append((partitions[rows], rows + first, hashes[rows]))
+            first += len(hashes)
+        partitions, rows, hashes = (np.concatenate(column) for column in zip(*found, strict=True))
+        return [(rows[mine], hashes[mine]) for mine in (np.flatnonzero(partitions == number) for number in numbers)]
 
-    def restore(self, settled: list[Stayed], young: Iterable[Stayed]) -> None:
-        """Take over rows that were settled and young in another instance."""
-        self._settle(settled)
-        self.sizes = np.diff(self._starts)
-        for rows in young:
-            ticks, starts = np.unique(rows.arrived, return_index=True)  # ascending, in the order of arrival
-            counts = np.diff([*starts, len(rows.arrived)])
-            self._young.append(rows.batch)
-            self._table.insert(np.ascontiguousarray(rows.hashes))
-            self._arrivals += zip(ticks.tolist(), counts.tolist(), strict=True)
-            self.sizes += np.bincount(partitions_of(rows.hashes, self._partitions), minlength=self._partitions)
+    def _each_hashes(self) -> Iterator[Hashes]:
+        """The hashes of all rows, some at a time."""
+        if self._rehash is None:
+            yield self._hashes[: len(self)]
+            return
+        for part in self._rows.parts:
+            yield self._rehash(part, None)
 
-    def _settle(self, kept: list[Stayed]) -> None:
-        """Hold exactly these rows. The list is emptied, so that nothing else is held while the table is built."""
-        self.settling += 1
-        if kept:
-            rows = concat_rows(kept)
-            kept.clear()
-            self._settled, hashes, self._settled_arrived = rows.batch, rows.hashes, rows.arrived
-        else:
-            self._settled = empty_batch(self._schema)
-            hashes = self._settled_arrived = np.empty(0, np.int64)
-        self._settled_bytes = int(self._settled.nbytes)
-        self._starts = _starts(partitions_of(hashes, self._partitions), self._partitions)
-        self._young = RowStore(self._schema)
-        self._arrivals: list[tuple[int, int]] = []  # tick and number of rows of each young batch
-        self._table = HashTable()
-        self._table.insert(hashes)
-
-    @property
-    def _young_hashes(self) -> Hashes:
-        return np.ascontiguousarray(self._table.hashes[len(self._settled) :])
-
-
-def _starts(partitions: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """Where each partition starts in rows that are in the order of partitions."""
-    return np.concatenate([[0], np.cumsum(np.bincount(partitions, minlength=count))])
+    def _hashes_at(self, positions: Rows) -> Hashes:
+        if self._rehash is None:
+            return self._hashes[positions]
+        hashes = np.empty(len(positions), np.int64)
+        for chosen, part, rows in self._rows.located(positions):
+            hashes[chosen] = self._rehash(part, rows)
+        return hashes

@@ -7,7 +7,7 @@ with each other form a match: pairs within a match are not compared again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 
 from dovetail.core.rows import Side
-from dovetail.kernels.sorting import sort_codes
 from dovetail.operators.hashing.partitions import Counts, Hashes, HashPartitions, Stayed, concat_rows
 from dovetail.storage.blocks import Block, BlockStore
 
@@ -106,11 +105,6 @@ class HashRunWriter:
             # A copy, so that less than a page does not hold on to all of it.
             self._held, self.held_rows = [rest.take(np.arange(len(rest.hashes)))], len(rest.hashes)
 
-    def write_sorted(self, rows: Stayed) -> None:
-        """A whole run of rows in any order."""
-        self.write(rows.take(sort_codes(np.ascontiguousarray(rows.hashes)).order))
-        self.end_run()
-
     def end_run(self) -> None:
         if self.held_rows:
             self._write_page(concat_rows(self._held))
@@ -169,23 +163,23 @@ class PartitionSnapshot:
         self._store = store
         self._schema = schema
         self._stem = f"{stem}-kept"
-        self._settling = -1  # which settling of the side the blocks belong to
-        self._settled: Block | None = None
-        self._young: list[Block] = []
+        self._evictions = -1  # how often rows had left when the first block was written
+        self._settled: Block | None = None  # the rows that there were then
+        self._young: list[Block] = []  # those that have come since
 
     @property
     def names(self) -> set[str]:
         return {block.name for block in (self._settled, *self._young) if block is not None}
 
     def save(self, side: HashPartitions) -> dict[str, Any]:
-        """Write new rows; returns the location of all rows, as JSON values."""
-        if side.settling != self._settling:
-            self._settling = side.settling
-            self._settled, self._young = self._write_rows(side.settled), []
-        new = side.young.slice(sum(block.rows for block in self._young), side.young_rows)
-        block = self._write_rows(new)
-        if block is not None:
-            self._young.append(block)
+        """Write what is new; says where everything is, ready for JSON."""
+        if side.evictions != self._evictions:
+            self._evictions = side.evictions
+            self._settled, self._young = self._written(side, 0), []
+        else:
+            block = self._written(side, sum(block.rows for block in (self._settled, *self._young) if block is not None))
+            if block is not None:
+                self._young.append(block)
         settled = None if self._settled is None else self._settled.to_json()
         return {"settled": settled, "young": [block.to_json() for block in self._young]}
 
@@ -193,14 +187,21 @@ class PartitionSnapshot:
         """Put the rows where they were."""
         self._settled = None if fields["settled"] is None else Block.from_json(fields["settled"])
         self._young = [Block.from_json(young) for young in fields["young"]]
-        settled = [] if self._settled is None else [self._read(self._settled)]
-        side.restore(settled, map(self._read, self._young))  # one after the other: each is copied
-        self._settling = side.settling
+        side.restore(page for block in (self._settled, *self._young) if block is not None for page in self._read(block))
+        self._evictions = side.evictions
 
-    def _write_rows(self, rows: Stayed) -> Block | None:
-        if not len(rows.hashes):
+    def _written(self, side: HashPartitions, first: int) -> Block | None:
+        """The rows from the given one on."""
+        if first == len(side):
             return None
-        return self._store.write(stayed_batch(rows, stayed_schema(self._schema)), self._stem)
+        schema = stayed_schema(self._schema)
+        paged = self._store.open_paged(schema, self._stem)
+        for page in side.pages(first):
+            paged.write(stayed_batch(page, schema))
+        return paged.close()
 
-    def _read(self, block: Block) -> Stayed:
-        return stayed_rows(self._store.read(block, verify=True), self._schema)
+    def _read(self, block: Block) -> Iterator[Stayed]:
+        """Page by page: each is copied."""
+        for number in range(self._store.pages(block, verify=True)):
+            for page in self._store.read_pages(block, number, number + 1):
+                yield stayed_rows(page, self._schema)

@@ -64,13 +64,14 @@ class SpillingHash:
         self._room = HashMemory(workspace.budget, workspace.block_rows)
         self._parameters = p = HashParameters.read({**self.defaults, **workspace.parameters})
         self._policy = policy(p.flush, self.paired, p.acceptable, p.tolerance)
-        self._flush_share = self._room.flush_share if p.n_flush is None else p.n_flush
-        self._divide(p.partitions or self._room.partitions)
+        self._flush_share = self._room.flush_share if p.n_flush is None else max(p.n_flush, self._room.least_flush)
+        self._divide(p.partitions or self._room.partitions(p.flush))
         self._missed_expected = 0.0
         self._clock = Clock()
         self._open: Task | None = None
         self._stored: list[tuple[Block, Block]] = []  # results of a task that was open at a snapshot
         self._runs_in: Counter[str] = Counter()  # how many runs there are in each block
+        self._spilled_rows, self._spilled_bytes = 0, 0.0  # of all runs
         self._named: set[str] = set()  # blocks that a manifest names: not ours to remove
         self._version = 0
 
@@ -80,7 +81,10 @@ class SpillingHash:
         self._arrivals = ArrivalRates(partitions, self._parameters.decay, self._parameters.unit_rows)
         self._distinct = DistinctKeys(partitions)
         self._ledger = ReportedPairs(partitions)
-        self._residents = tuple(HashPartitions(schema, partitions) for schema in self._schemas)
+        part_bytes = self._room.part_bytes
+        self._residents = tuple(
+            HashPartitions(self._schemas[side], partitions, self._keys.rehash(side), part_bytes) for side in Side
+        )
         self._saved = tuple(PartitionSnapshot(self._store, self._schemas[side], side.alias) for side in Side)
         self._matches: list[list[Match]] = [[] for _ in range(partitions)]
         self._dropped = (Dropped(partitions), Dropped(partitions))
@@ -124,7 +128,7 @@ class SpillingHash:
                 batch, hashes, numbers = take_rows(batch, np.flatnonzero(waiting)), hashes[waiting], numbers[waiting]
         self._ledger.record_arrivals(side, np.bincount(numbers, minlength=self._partitions))
         self._make_room(side, batch)
-        self._residents[side].insert(batch, hashes, numbers, tick)
+        self._residents[side].insert(batch, hashes, tick)
         self._hold()
 
     def _probe_residents(self, side: Side, batch: pa.RecordBatch, hashes: Hashes) -> Iterator[Matches]:
@@ -164,11 +168,18 @@ class SpillingHash:
             size = kept.nbytes_with(batch.num_rows, nbytes) + self._residents[side.other].nbytes
             size += sum(dropped.nbytes for dropped in self._dropped)
             over = self._budget.measure(rows, size) - self._room.residents
-            if over <= 0 and kept.fits(batch):
+            if over <= 0:
                 return
             resident = rows - batch.num_rows
             need = max(1, int(np.ceil(max(0, over) * rows / self._budget.measure(rows, size))))
             if not self._flush(max(need, int(np.ceil(self._flush_share * resident)))):
+                return
+
+    def _shrink(self, room: int) -> None:
+        """Let residents leave until they take no more than this."""
+        while (used := self._budget.measure(*self._resident())) > room:
+            rows, _ = self._resident()
+            if not self._flush(int(np.ceil(rows * (used - room) / used))):
                 return
 
     def _flush(self, need: int, policy: Policy | None = None) -> bool:
@@ -191,11 +202,13 @@ class SpillingHash:
             page_rows = self._room.page_rows(self._residents[side])
             writer = HashRunWriter(self._store, self._schemas[side], side.alias, page_rows)
             written = []
-            for j, rows in self._residents[side].evict(counts, tick):
-                self._ledger.record_flush(side, j, rows.arrived, tick)
-                writer.write_sorted(rows)
+            for j, leaving in self._residents[side].evict(counts, tick):
+                self._ledger.record_flush(side, j, leaving.arrived, tick)
+                for rows in leaving.chunks(self._room.chunk_rows(page_rows)):
+                    writer.write(rows)
+                    del rows  # before the next are copied
+                writer.end_run()
                 written.append(j)
-                del rows  # before the others settle
             for j, run in zip(written, writer.close(), strict=True):
                 runs.setdefault(j, {})[side] = run
         for j, sides in runs.items():
@@ -209,10 +222,10 @@ class SpillingHash:
         tick = self._clock.tick()
         for side in Side:
             counts = {v.partition: v.rows for v in victims if v.side is side}
-            for partition, rows in self._residents[side].evict(counts, tick) if counts else ():
-                self._counters.rows_shed += len(rows.hashes)
+            for partition, leaving in self._residents[side].evict(counts, tick) if counts else ():
+                self._counters.rows_shed += len(leaving)
                 if not self._arrivals.ended[side.other]:
-                    self._dropped[side].add(partition, rows.hashes)
+                    self._dropped[side].add(partition, leaving.hashes)
         self._hold()
         trim_heap()
 
@@ -237,6 +250,7 @@ class SpillingHash:
             self._open = next_task()
             if self._open is None:
                 return
+            self._shrink(self._room.beside)
             yield from self._run_open()
             yield Matches.none(self._schemas)
 
@@ -348,12 +362,20 @@ class SpillingHash:
         if new is not None:
             self._matches[partition].append(new)
             self._runs_in.update(run.block.name for run in new.runs)
+            self._count_spilled(new, 1)
+        for match in old:
+            self._count_spilled(match, -1)
         if old and len(self._matches[partition]) <= 1:
             self._ledger.met_on_disk(partition)
         for block in [run.block for match in old for run in match.runs]:
             self._runs_in[block.name] -= 1
             if not self._runs_in[block.name] and block.name not in self._named:
                 self._store.remove([block])
+
+    def _count_spilled(self, match: Match, sign: int) -> None:
+        for run in match.runs:
+            self._spilled_rows += sign * run.rows
+            self._spilled_bytes += sign * run.rows * run.row_bytes
 
     def _meet(
         self, partition: int, left: Stayed, right: Stayed, loaded: tuple[LoadedRows, LoadedRows] | None = None
@@ -399,9 +421,7 @@ class SpillingHash:
 
     @property
     def usage(self) -> Usage:
-        runs = self._runs
-        on_disk = sum(run.rows for run in runs), int(sum(run.rows * run.row_bytes for run in runs))
-        return Usage(*self._resident(), *on_disk)
+        return Usage(*self._resident(), self._spilled_rows, round(self._spilled_bytes))
 
     def snapshot(self) -> Manifest:
         for pairs in self._run_open():
@@ -438,10 +458,10 @@ class SpillingHash:
         self._ledger.restore(state["ledger"])
         self._matches = [[Match.from_json(match) for match in matches] for matches in state["matches"]]
         self._runs_in = Counter(run.block.name for run in self._runs)
+        for match in (match for matches in self._matches for match in matches):
+            self._count_spilled(match, 1)
         self._stored = [(Block.from_json(left), Block.from_json(right)) for left, right in state["results"]]
         for side in Side:
             self._saved[side].load(self._residents[side], state["residents"][side])
-        used, (rows, _) = self._budget.measure(*self._resident()), self._resident()
-        if used > self._room.residents:  # memory may be less than it was
-            self._flush(int(np.ceil(rows * (used - self._room.residents) / used)))
+        self._shrink(self._room.residents)  # memory may be less than it was
         self._hold()

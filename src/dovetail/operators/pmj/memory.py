@@ -11,6 +11,7 @@ from dovetail.errors import BudgetError
 from dovetail.storage.budget import SMALLEST_BLOCK, Budget
 
 PLENTY = 2**62
+ASIDE = 20  # one in so many bytes is for rows that arrive, a thirty-second, and for the page that is being written
 MOST_PAGE = 1 << 18  # bytes: larger ones hardly save time, and memory could not shrink much
 
 
@@ -62,7 +63,7 @@ def arriving(budget: Budget, block_rows: int) -> int:
     limit = budget.limit
     if limit is None:
         return 0
-    return block_rows if budget.unit == "rows" else limit // 8
+    return block_rows if budget.unit == "rows" else limit // ASIDE
 
 
 def _room(total: int, inputs: int, groups: int, page: int, largest: int = 0) -> MergeMemory:

@@ -133,13 +133,15 @@ class Pmj:
             yield from self._merging.rest_of_step()
             self._merging.sleep()
         if not self._fits(0, *more):
+            fitting = self._fitting(*more)
+            self._keep(side, batch.slice(0, fitting))
+            batch = batch.slice(fitting)
             yield from self._meet()
             self._close_run()
         yield from self._alone()
         if self._limit is None or (self._budget.limit is not None and self._limit > self._budget.limit):
             self._budget.limit = self._limit
-        self._rows[side].append(batch)
-        self._giving.partnered.grow(side, self._first[side] + len(self._rows[side]))
+        self._keep(side, batch)
         self._budget.release(BUFFER)
         self._hold()
         if self._next_meeting is not None and self._unmet >= self._next_meeting:
@@ -150,11 +152,14 @@ class Pmj:
         """Take over rows of both sides that have been joined with each other, and fit in memory."""
         for side in Side:
             for batch in rows[side]:
-                self._rows[side].append(batch)
-                self._giving.partnered.grow(side, self._first[side] + len(self._rows[side]))
+                self._keep(side, batch)
                 self._hold()
         self._met = [len(store) for store in self._rows]
         self._before, self._next_meeting = list(self._met), None
+
+    def _keep(self, side: Side, batch: pa.RecordBatch) -> None:
+        self._rows[side].append(batch)
+        self._giving.partnered.grow(side, self._first[side] + len(self._rows[side]))
 
     def resize(self, limit: int | None) -> None:
         """Memory grows or shrinks. A run that is too large is closed at the next arrival, a merge is run to its end."""
@@ -380,6 +385,13 @@ class Pmj:
         mine = self._size()
         wanted = self._budget.measure(mine[0] + rows, mine[1] + nbytes) + held
         return wanted <= self._limit - arriving(Budget(self._limit, self._budget.unit), self._block_rows)
+
+    def _fitting(self, rows: int, nbytes: int) -> int:
+        """How many of some rows the current run can still take; in a budget of rows, they stay together."""
+        if self._limit is None or self._budget.unit == "rows":
+            return 0
+        free = self._limit - arriving(Budget(self._limit), self._block_rows) - self._size()[1]
+        return max(0, min(rows, free * rows // max(1, nbytes)))
 
     def _size(self) -> tuple[int, int]:
         """Rows and bytes of the run that is being made, whose sides are sorted one after the other, and of marks."""

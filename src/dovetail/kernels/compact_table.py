@@ -1,0 +1,98 @@
+"""A hash table that takes few bytes per row, for rows that are numbered without gaps and of which some leave.
+
+    heads[bucket]   the latest row of a bucket, plus one; 0 = none. The bucket is the hash's place in equal ranges
+    nexts[row]      the next row of its bucket, plus one
+    tags[row]       eight other bits of its hash: one in 256 candidates of another hash is not told apart
+
+Probing goes in rounds as in hash_table.py. Rows that leave are found without their hashes: the links themselves say
+which bucket a row is in.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dovetail.kernels.compiling import kernel
+
+Words = NDArray[np.int64]
+Links = NDArray[np.int32]
+Tags = NDArray[np.uint8]
+
+HIGH = np.uint64(32)
+LOW = np.uint64(0xFF)
+
+
+@kernel
+def bucket_of(hash_: np.int64, buckets: int) -> np.int64:
+    return np.int64(((np.uint64(hash_) >> HIGH) * np.uint64(buckets)) >> HIGH)
+
+
+@kernel
+def append(heads: Links, nexts: Links, tags: Tags, hashes: Words, first_row: int) -> None:
+    """Add rows first_row, first_row + 1, …"""
+    for i in range(len(hashes)):
+        row = first_row + i
+        bucket = bucket_of(hashes[i], len(heads))
+        tags[row] = np.uint64(hashes[i]) & LOW
+        nexts[row] = heads[bucket]
+        heads[bucket] = row + 1
+
+
+@kernel
+def remove(heads: Links, nexts: Links, tags: Tags, gone: NDArray[np.bool_]) -> None:
+    """Forget the rows that are marked; those behind them move up. Works in place."""
+    for bucket in range(len(heads)):
+        entry = heads[bucket]
+        heads[bucket] = 0
+        while entry:
+            row = entry - 1
+            entry = nexts[row]
+            nexts[row] = bucket  # for a moment, the links say where each row belongs
+    kept = 0
+    for row in range(len(gone)):
+        if not gone[row]:
+            bucket = nexts[row]
+            tags[kept] = tags[row]
+            nexts[kept] = heads[bucket]
+            kept += 1
+            heads[bucket] = kept
+
+
+@kernel
+def start(heads: Links, hashes: Words) -> tuple[Words, Words]:
+    """The probing rows whose bucket is not empty, and the first link of each."""
+    probing = np.empty(len(hashes), np.int64)
+    entries = np.empty(len(hashes), np.int64)
+    active = 0
+    for i in range(len(hashes)):
+        entry = np.int64(heads[bucket_of(hashes[i], len(heads))])
+        probing[active] = i  # written in any case, kept only if there is an entry
+        entries[active] = entry
+        active += entry != 0
+    return probing[:active], entries[:active]
+
+
+@kernel
+def walk(
+    nexts: Links, tags: Tags, hashes: Words, probing: Words, entries: Words, room: int
+) -> tuple[Words, Words, int]:
+    """Candidates (probing row, resident row), and how many walks are unfinished, as in hash_table.py."""
+    out_probing = np.empty(room, np.int64)
+    out_resident = np.empty(room, np.int64)
+    out = 0
+    active = len(probing)
+    while active > 0 and out + active <= room:
+        unfinished = 0
+        for j in range(active):
+            i = probing[j]
+            row = entries[j] - 1
+            out_probing[out] = i
+            out_resident[out] = row
+            out += np.uint64(tags[row]) == np.uint64(hashes[i]) & LOW
+            entry = np.int64(nexts[row])
+            probing[unfinished] = i
+            entries[unfinished] = entry
+            unfinished += entry != 0
+        active = unfinished
+    return out_probing[:out], out_resident[:out], active

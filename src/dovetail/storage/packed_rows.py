@@ -1,0 +1,205 @@
+"""Resident rows without gaps: append batches, take rows by position, remove rows by position.
+
+    positions   0 1 2 3 4 5 6 …                 in the order of arrival; rows behind a removed one move up
+    rows        [ part ][ part ][ part …        each of bounded size: a removal copies one part at a time
+
+So removed rows take up no memory, and removing them takes no more than a part besides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dovetail.core.rows import PLAIN, Rows, empty_batch, slices, take_rows
+from dovetail.kernels.gathering import copy_strings, note_lengths
+from dovetail.storage.row_store import MOST_BYTES, RowStore
+
+WORTH_A_PART = 1024  # rows that are worth being handed on by themselves
+OFFSETS = {pa.string(): np.int32, pa.binary(): np.int32, pa.large_string(): np.int64, pa.large_binary(): np.int64}
+
+Flags = NDArray[np.bool_]
+
+
+class PackedRows:
+    def __init__(self, schema: pa.Schema, part_bytes: int = MOST_BYTES) -> None:
+        self.schema = schema
+        self._part_bytes = part_bytes
+        self._parts: list[_Part] = []
+        self._firsts: list[int] = []  # the position of each part's first row
+        self._rows = 0
+        self.nbytes = 0
+
+    def __len__(self) -> int:
+        return self._rows
+
+    @property
+    def parts(self) -> list[pa.RecordBatch]:
+        """All rows, in order."""
+        return [part.batch for part in self._parts]
+
+    def column(self, read: Callable[[pa.RecordBatch], NDArray[Any]]) -> NDArray[Any]:
+        """What `read` gives for each row, computed part by part."""
+        found = [read(part) for part in self.parts]
+        return found[0] if len(found) == 1 else np.concatenate(found or [read(empty_batch(self.schema))])
+
+    def append(self, batch: pa.RecordBatch) -> None:
+        most = max(1, int(batch.num_rows * self._part_bytes // max(1, batch.nbytes)))
+        for piece in slices(batch, most):
+            if not self._parts or not self._parts[-1].fits(piece):
+                self._parts.append(_Part(RowStore(self.schema, self._part_bytes)))
+                self._firsts.append(self._rows)
+            self.nbytes += self._parts[-1].append(piece)
+            self._rows += piece.num_rows
+
+    def located(self, positions: Rows) -> Iterator[tuple[slice | Rows, pa.RecordBatch, Rows]]:
+        """Where the rows are: (which of `positions`, rows of a part, their numbers in it)."""
+        for place in self._located(positions):
+            yield place.chosen, place.part.batch, place.rows
+
+    def gathered(self, positions: Rows) -> Iterator[tuple[slice | Rows, pa.RecordBatch, Rows]]:
+        """As `located`; but a few rows of many parts are copied together."""
+        if len(self._parts) < 2 or len(positions) >= WORTH_A_PART * len(self._parts):
+            yield from self.located(positions)
+        elif len(positions):
+            yield slice(None), self.take(positions), np.arange(len(positions))
+
+    def take(self, positions: Rows) -> pa.RecordBatch:
+        """The rows at these positions, in this order."""
+        if not self._parts or not len(positions):
+            return empty_batch(self.schema)
+        return self._copied(list(self._located(positions)), len(positions))
+
+    def remove(self, gone: Flags) -> None:
+        """Forget the rows that are marked; those behind them move up."""
+        old, firsts = self._parts[::-1], self._firsts[::-1]
+        self._parts, self._firsts, self._rows, self.nbytes = [], [], 0, 0
+        while old:
+            part, first = old.pop(), firsts.pop()
+            stay = np.flatnonzero(~gone[first : first + len(part)])
+            if len(stay) < len(part):
+                places, before = [], 0
+                last = self._parts[-1] if self._parts else None
+                if last is not None and last.nbytes + part.nbytes * len(stay) // len(part) <= self._part_bytes:
+                    self._pop()  # both are small: they become one
+                    before = len(last)
+                    places.append(_Place(np.arange(before), last, np.arange(before)))
+                places.append(_Place(np.arange(before, before + len(stay)), part, stay))
+                part = _Part(self._copied(places, before + len(stay)))
+            if len(part):
+                self._parts.append(part)
+                self._firsts.append(self._rows)
+                self._rows += len(part)
+                self.nbytes += part.nbytes
+
+    def _pop(self) -> None:
+        last = self._parts.pop()
+        self._firsts.pop()
+        self._rows -= len(last)
+        self.nbytes -= last.nbytes
+
+    def _located(self, positions: Rows) -> Iterator[_Place]:
+        if len(self._parts) == 1:
+            yield _Place(slice(None), self._parts[0], positions)
+            return
+        if not len(positions):
+            return
+        numbers = np.searchsorted(self._firsts, positions, side="right") - 1
+        order = np.argsort(numbers, kind="stable")
+        found, starts = np.unique(numbers[order], return_index=True)
+        for number, chosen in zip(found.tolist(), np.split(order, starts[1:]), strict=True):
+            yield _Place(chosen, self._parts[number], positions[chosen] - self._firsts[number])
+
+    def _copied(self, places: Sequence[_Place], rows: int) -> pa.RecordBatch:
+        if not len(self.schema):
+            return take_rows(places[0].part.batch, np.zeros(rows, np.int64))  # such a batch has a number of rows
+        columns = [_column(number, field.type, places, rows) for number, field in enumerate(self.schema)]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+class _Part:
+    """Rows that follow each other, and their columns as NumPy sees them."""
+
+    def __init__(self, rows: RowStore | pa.RecordBatch) -> None:
+        self._rows = rows
+        self.nbytes = int(rows.nbytes)
+        self._views: dict[int, Any] = {}  # by the number of the column
+
+    def __len__(self) -> int:
+        return len(self._rows) if isinstance(self._rows, RowStore) else int(self._rows.num_rows)
+
+    @property
+    def batch(self) -> pa.RecordBatch:
+        return self._rows.view() if isinstance(self._rows, RowStore) else self._rows
+
+    def fits(self, batch: pa.RecordBatch) -> bool:
+        return isinstance(self._rows, RowStore) and self._rows.fits(batch)
+
+    def append(self, batch: pa.RecordBatch) -> int:
+        """Keep more rows; by how many bytes it has grown."""
+        assert isinstance(self._rows, RowStore)
+        before = self.nbytes
+        self._rows.append(batch)
+        self.nbytes, self._views = self._rows.nbytes, {}
+        return self.nbytes - before
+
+    def view(self, number: int) -> Any:
+        """Plain values, or offsets and bytes of strings; None where there are nulls, or values of another kind."""
+        if number not in self._views:
+            self._views[number] = _view(self.batch.column(number))
+        return self._views[number]
+
+
+class _Place(NamedTuple):
+    """Rows of a part, and where in a copy they go."""
+
+    chosen: slice | Rows
+    part: _Part
+    rows: Rows
+
+
+def _view(column: pa.Array) -> Any:
+    if column.null_count:
+        return None
+    if column.type in PLAIN:
+        return np.asarray(column)
+    if column.type in OFFSETS and len(column):
+        _, offsets, data = column.buffers()
+        ends = np.frombuffer(offsets, OFFSETS[column.type])[column.offset : column.offset + len(column) + 1]
+        return ends, np.frombuffer(data if data is not None else b"", np.uint8)
+    return None
+
+
+def _column(number: int, type_: pa.DataType, places: Sequence[_Place], rows: int) -> pa.Array:
+    """A column of rows of several parts, each row at its place."""
+    views = [place.part.view(number) for place in places]
+    if any(view is None for view in views):
+        order = np.empty(rows, np.int64)
+        order[np.concatenate([np.arange(rows)[place.chosen] for place in places])] = np.arange(rows)
+        taken = [place.part.batch.column(number).take(pa.array(place.rows)) for place in places]
+        return taken[0] if len(taken) == 1 else pa.concat_arrays(taken).take(pa.array(order))
+    if type_ in OFFSETS:
+        return _strings(type_, places, views, rows)
+    values = np.empty(rows, views[0].dtype)
+    for place, view in zip(places, views, strict=True):
+        values[place.chosen] = view[place.rows]
+    return pa.Array.from_buffers(type_, rows, [None, pa.py_buffer(values)])
+
+
+def _strings(type_: pa.DataType, places: Sequence[_Place], views: Sequence[Any], rows: int) -> pa.Array:
+    starts = np.zeros(rows + 1, OFFSETS[type_])
+    chosen = [np.arange(rows) if isinstance(place.chosen, slice) else place.chosen for place in places]
+    for place, (offsets, _), to in zip(places, views, chosen, strict=True):
+        note_lengths(offsets, place.rows, to, starts)
+    ends = np.cumsum(starts, dtype=np.int64)
+    if int(ends[-1]) > MOST_BYTES and OFFSETS[type_] is np.int32:
+        raise pa.ArrowCapacityError(f"strings of {int(ends[-1]):,} bytes do not fit in one column of {type_}.")
+    starts[:] = ends
+    copy = np.empty(int(starts[-1]), np.uint8)
+    for place, (offsets, data), to in zip(places, views, chosen, strict=True):
+        copy_strings(offsets, data, place.rows, to, starts, copy)
+    return pa.Array.from_buffers(type_, rows, [None, pa.py_buffer(starts), pa.py_buffer(copy)])

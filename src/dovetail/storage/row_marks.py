@@ -1,0 +1,72 @@
+"""A mark for each resident row: one bit, whether it took part in a result lately, or a count of results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dovetail.core.rows import Rows
+
+Flags = NDArray[np.bool_]
+
+
+class RowMarks:
+    """Rows are numbered without gaps; when some leave, those behind them move up."""
+
+    def __init__(self, counted: bool = False) -> None:
+        self._counted = counted
+        self._marks: NDArray[Any] = np.empty(0, np.int32 if counted else np.uint8)  # a count each, or a bit each
+        self._rows = 0
+
+    @property
+    def nbytes(self) -> int:
+        return self._marks.nbytes
+
+    def nbytes_with(self, more: int) -> int:
+        """What they will take after so many more rows, at least."""
+        return max(self.nbytes, self._size(self._rows + more) * self._marks.itemsize)
+
+    def all(self) -> NDArray[Any]:
+        """The marks of all rows."""
+        if self._counted:
+            return self._marks[: self._rows]
+        return np.unpackbits(self._marks, count=self._rows, bitorder="little")
+
+    def append(self, marks: NDArray[Any]) -> None:
+        first, self._rows = self._rows, self._rows + len(marks)
+        size = self._size(self._rows)
+        if size > len(self._marks):
+            longer = np.zeros(size + size // 16, self._marks.dtype)
+            longer[: len(self._marks)] = self._marks
+            self._marks = longer
+        if self._counted:
+            self._marks[first : self._rows] = marks
+            return
+        rest = first % 8  # the last byte is only partly filled: write it again
+        last = np.unpackbits(self._marks[first // 8 : first // 8 + 1], count=rest, bitorder="little")
+        self._marks[first // 8 : size] = np.packbits(np.concatenate([last, marks != 0]), bitorder="little")
+
+    def add(self, rows: Rows) -> None:
+        """Each of these rows took part in a result, once for every time it is given."""
+        if self._counted:
+            np.add.at(self._marks, rows, np.int32(1))
+        else:
+            np.bitwise_or.at(self._marks, rows >> 3, np.left_shift(1, rows & 7).astype(np.uint8))
+
+    def lower(self, rows: Rows) -> None:
+        """Counts are halved, bits are cleared."""
+        if self._counted:
+            self._marks[rows] //= 2
+        else:
+            np.bitwise_and.at(self._marks, rows >> 3, ~np.left_shift(1, rows & 7).astype(np.uint8))
+
+    def remove(self, gone: Flags) -> None:
+        """Forget the rows that are marked as gone."""
+        kept = self.all()[~gone]
+        self._rows = len(kept)
+        self._marks[: self._size(self._rows)] = kept if self._counted else np.packbits(kept, bitorder="little")
+
+    def _size(self, rows: int) -> int:
+        return rows if self._counted else -(-rows // 8)
