@@ -87,9 +87,9 @@ def test_what_auto_takes_as_rows_come(name: str) -> None:
     inner = {memory: chosen(on, "inner", memory) for memory in (SMALL, LARGE, None)}
     match name:
         case "equality" | "equality and inequality" | "text":
-            assert inner == {SMALL: "diner", LARGE: "diner", None: "shj"}
+            assert inner == {SMALL: "adaptive", LARGE: "adaptive", None: "shj"}
             assert chosen(on, "inner", LARGE, SIZE) == "shj"
-            assert chosen(on, "inner", SIZE.nbytes, SIZE) == "diner"  # it may just fit, or not
+            assert chosen(on, "inner", SIZE.nbytes, SIZE) == "adaptive"  # it may just fit, or not
         case "not equal" | "disjunction":
             assert inner == {SMALL: "nested_loop", LARGE: "nested_loop", None: "spo"}
             assert chosen(on, "inner", LARGE, SIZE) == "spo"
@@ -150,7 +150,7 @@ def test_dictionaries_do_not_pass_for_small_tables(column: str) -> None:
     values = texts if column == "s" else pa.StructArray.from_arrays([texts], ["s"])
     table = pa.table({"id": np.arange(rows), "v": values})
     assert early(table, table.slice(0, 9), "l.id = r.id", memory="7MB") == Counter((n, n) for n in range(9))
-    assert dovetail.explain(table, table, "l.id = r.id", progressive=True).operator.name == "diner"
+    assert dovetail.explain(table, table, "l.id = r.id", progressive=True).operator.name == "adaptive"
 
 
 def test_the_advice_of_a_budget_error_works() -> None:
@@ -171,7 +171,7 @@ def test_explain_tells_what_and_why() -> None:
     assert "operator   pmj: progressive merge join; sweeps along l.x and r.x; spills what does not fit" in text
     assert "memory     256,000,000 bytes per cell" in text
     text = str(dovetail.explain(LEFT, RIGHT, "l.k = r.k", progressive=True, memory="1MB"))
-    assert "operator   diner: hash join on l.k = r.k; spills the rows with the fewest results" in text
+    assert "operator   adaptive: symmetric hash join on l.k = r.k while memory lasts; then diner" in text
     text = str(dovetail.explain(LEFT, RIGHT, "l.k = r.k", progressive=True, workers=2))
     assert "cells in 2 tasks" in text
     reader = LEFT.to_reader()
