@@ -93,7 +93,7 @@ class Lab:
         old = self.driver
         driver = self._new()
         self.operator.restore(Manifest(manifest.version, state, manifest.segments))
-        self.driver = old.restarted(self.operator, driver._workspace)
+        self.driver = old.restart(self.operator, driver._workspace)
 
     def finish(self) -> None:
         for side in Side:
