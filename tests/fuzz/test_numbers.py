@@ -17,13 +17,13 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from dovetail.testing.several import random_multi_schedule
 from tests.fuzz.columns import for_duckdb
 from tests.fuzz.numbers import POOLS, Case, draw, every_value
 from tests.fuzz.test_joins import CASES, SEED
 
 import dovetail
 from dovetail.errors import ConditionError, PlanError
+from dovetail.testing import random_schedule
 
 SHARDS = 10
 ALGORITHMS = ("auto", "mjoin", "miner", "pmj")
@@ -117,7 +117,7 @@ def simulated(case: Case, rng: random.Random) -> list[tuple[int, ...]]:
     """Within a memory of a few rows, with stalls, early ends and restarts."""
     block_rows = rng.choice((1, 2, 3))
     memory_rows = (len(case.tables) + rng.choice((2, 3, 6))) * block_rows
-    schedule = random_multi_schedule(rng, {alias: len(table) for alias, table in case.tables.items()})
+    schedule = random_schedule(rng, {alias: len(table) for alias, table in case.tables.items()})
     try:
         run = dovetail.simulate(
             *(rng.choice(ALGORITHMS[1:]), case.tables, None, case.on, schedule),

@@ -137,7 +137,7 @@ def test_a_driver_that_does_not_see_the_files(spark: SparkSession, unseen: Path,
     dovetail.write(right, unseen / "out", mode="overwrite")
     dovetail.write(right, unseen / "out", mode="append")
     dovetail.write(right.where("k < 0"), unseen / "none")
-    with pytest.raises(InputError, match="is there already"):
+    with pytest.raises(InputError, match="exists: give another path"):
         dovetail.write(left, unseen / "out")
     assert pq.read_table(tmp_path / "there" / "out").num_rows == 600
     assert pq.read_table(tmp_path / "there" / "none").schema.names == right.columns

@@ -47,7 +47,7 @@ def test_modes(spark: SparkSession, frame: DataFrame, tmp_path: Path) -> None:
     path = tmp_path / "out"
     assert dovetail.write(frame, path) == (3, 1000)
     assert same(spark.read.parquet(str(path)), frame)
-    with pytest.raises(InputError, match="is there already"):
+    with pytest.raises(InputError, match="exists: give another path"):
         dovetail.write(frame, path)
     dovetail.write(frame, path.as_uri(), mode="append")
     assert same(spark.read.parquet(str(path)), frame.unionAll(frame))

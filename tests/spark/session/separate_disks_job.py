@@ -97,7 +97,7 @@ def aggregates(at: Tables, work: Path) -> None:
 def write(at: Tables, path: Path, seen_at: Path) -> None:
     assert dovetail.write(at.left, path).rows == 3000
     assert pq.read_table(seen_at).num_rows == 3000
-    with pytest.raises(InputError, match="is there already"):
+    with pytest.raises(InputError, match="exists: give another path"):
         dovetail.write(at.left, path)
     dovetail.write(at.right, path, mode="overwrite")
     dovetail.write(at.right, path, mode="append")
