@@ -165,5 +165,5 @@ def test_what_several_inputs_cannot_do_is_said() -> None:
         dovetail.progressive(SEVERAL, on=ALONG, how="left")
     with pytest.raises(PlanError, match="workers"):
         dovetail.progressive(SEVERAL, on=ALONG, workers=2)
-    with pytest.raises(PlanError, match="as rows come"):
+    with pytest.raises(PlanError, match="as rows arrive"):
         dovetail.progressive(SEVERAL, on="x.k != y.k AND y.k = z.k")

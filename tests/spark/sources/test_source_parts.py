@@ -159,7 +159,7 @@ def location() -> Iterator[str]:
         ({"tries": "many"}, "tries must be a positive number; got 'many'"),
         ({"end": "yes"}, "end must be true or false; got 'yes'"),
         ({"tlsRootCerts": "nowhere.pem"}, "tlsRootCerts cannot be read"),
-        ({"dataset": "marked", "end": "true"}, "a column is called _end already"),
+        ({"dataset": "marked", "end": "true"}, "a column is called _end, which is reserved"),
     ],
 )
 def test_bad_options_are_named(location: str, options: dict[str, str], problem: str) -> None:
