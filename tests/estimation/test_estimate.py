@@ -299,8 +299,8 @@ def test_order_without_a_key_is_told_by_a_column() -> None:
     assert any(step.objection is not None for step in steps)
 
 
-@pytest.mark.parametrize("algorithm", ["pmj", "xjoin", "shj"])
-def test_aggregates_with_bounds(algorithm: str) -> None:
+@pytest.mark.parametrize(("algorithm", "memory"), [("pmj", "200KB"), ("xjoin", "120KB"), ("shj", "256MB")])
+def test_aggregates_with_bounds(algorithm: str, memory: str) -> None:
     rng = np.random.default_rng(0)
     left, right = (
         pa.table({"k": rng.integers(0, 200, 8000), "v": pa.array(rng.random(8000), mask=rng.random(8000) < 0.2)})
@@ -308,7 +308,6 @@ def test_aggregates_with_bounds(algorithm: str) -> None:
     )
     wanted = {"n": "count(*)", "values": "count(l.v)", "total": "sum(r.v * 2)", "mean": "avg(l.v)"}
     truth = dovetail.aggregate(left, right, "l.k = r.k", wanted).to_pylist()[0]
-    memory = "256MB" if algorithm == "shj" else "200KB"
     steps = list(dovetail.progressive(left, right, "l.k = r.k", algorithm=algorithm, memory=memory, aggregate=wanted))
     assert all(step.batch.num_rows == 0 for step in steps)
     middle = [
