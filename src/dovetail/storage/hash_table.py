@@ -74,8 +74,8 @@ def _buckets(rows: int, now: int) -> int:
 
 Flags = NDArray[np.bool_]
 
-FULLEST = 3.0  # rows in a bucket, before there are more buckets
-FRESH = 2.2  # rows in a bucket, when there are more
+FULLEST = 4.0  # rows in a bucket, before there are more buckets
+FRESH = 2.8  # rows in a bucket, when there are more
 EMPTIEST = 0.5  # rows in a bucket, before there are fewer
 FEWEST_BUCKETS = 64
 LINK_BYTES = 5  # of a row: the next row of its bucket, and a tag

@@ -68,11 +68,11 @@ class PackedRows:
         elif len(positions):
             yield slice(None), self.take(positions), np.arange(len(positions))
 
-    def take(self, positions: Rows) -> pa.RecordBatch:
-        """The rows at these positions, in this order."""
+    def take(self, positions: Rows, names: Sequence[str] | None = None) -> pa.RecordBatch:
+        """The rows at these positions, in this order; some of their columns, or all."""
         if not self._parts or not len(positions):
             return empty_batch(self.schema)
-        return self._copied(list(self._located(positions)), len(positions))
+        return self._copied(list(self._located(positions)), len(positions), names)
 
     def remove(self, gone: Flags) -> None:
         """Forget the rows that are marked; those behind them move up."""
@@ -114,11 +114,13 @@ class PackedRows:
         for number, chosen in zip(found.tolist(), np.split(order, starts[1:]), strict=True):
             yield _Place(chosen, self._parts[number], positions[chosen] - self._firsts[number])
 
-    def _copied(self, places: Sequence[_Place], rows: int) -> pa.RecordBatch:
-        if not len(self.schema):
-            return take_rows(places[0].part.batch, np.zeros(rows, np.int64))  # such a batch has a number of rows
-        columns = [_column(number, field.type, places, rows) for number, field in enumerate(self.schema)]
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+    def _copied(self, places: Sequence[_Place], rows: int, names: Sequence[str] | None = None) -> pa.RecordBatch:
+        schema = self.schema if names is None else pa.schema([self.schema.field(name) for name in names])
+        if not len(schema):
+            return take_rows(places[0].part.batch.select([]), np.zeros(rows, np.int64))  # it has a number of rows
+        numbers = [self.schema.get_field_index(field.name) for field in schema] if names else range(len(schema))
+        columns = [_column(number, self.schema.field(number).type, places, rows) for number in numbers]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 class _Part:

@@ -392,7 +392,7 @@ class Pmj:
         return wanted <= self._limit - arriving(Budget(self._limit, self._budget.unit), self._block_rows)
 
     def _fitting(self, rows: int, nbytes: int) -> int:
-        """How many of so many rows the run that is being made can still take; in a budget of rows, they stay together."""
+        """How many of so many rows the run that is being made can still take; where rows are counted, all or none."""
         if self._limit is None or self._budget.unit == "rows":
             return 0
         free = self._limit - arriving(Budget(self._limit), self._block_rows) - self._size()[1]
