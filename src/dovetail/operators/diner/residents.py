@@ -60,7 +60,7 @@ class OrderedSide:
         self._schema = schema
         self._keys = keys
         self._rows = PackedRows(schema, part_bytes)
-        self._table = CompactTable(self._hashes)
+        self._table = CompactTable()
         self._index = OrderedIndex()
 
     @property
@@ -92,7 +92,7 @@ class OrderedSide:
         self.arrived.append(arrived, rows)
         self.marks.append(marks)
         if keyed.hashes is not None:
-            self._table.insert(keyed.hashes)
+            self._table.insert(keyed.hashes, self._hashes)
         else:
             self._index.insert(keyed.codes, np.arange(first, first + rows))
 
@@ -151,7 +151,7 @@ class OrderedSide:
         self.marks.remove(gone)
         self._survivors.remove(gone)
         if self._keys.by_hash:
-            self._table.remove(gone)
+            self._table.remove(gone, self._hashes)
         else:
             self._index.renumber(np.where(gone, -1, np.cumsum(~gone) - 1))
 

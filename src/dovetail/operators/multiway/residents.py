@@ -93,7 +93,7 @@ class Residents:
         self._schema = extended(schema, attributes)
         self._rows = PackedRows(schema, part_bytes)
         self._indexes = {a: OrderedIndex() for a in self.attributes if a in ordered}
-        self._tables = {a: CompactTable(partial(self._hashes, a)) for a in self.attributes if a not in ordered}
+        self._tables = {a: CompactTable() for a in self.attributes if a not in ordered}
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -169,7 +169,7 @@ class Residents:
         for attribute, index in self._indexes.items():
             index.insert(batch.codes(attribute), rows)
         for attribute, table in self._tables.items():
-            table.insert(hash_codes(np.ascontiguousarray(batch.codes(attribute))))
+            table.insert(hash_codes(np.ascontiguousarray(batch.codes(attribute))), partial(self._hashes, attribute))
 
     def remove(self, rows: Rows) -> None:
         """Take rows out of memory and of all indexes; those behind them move up."""
@@ -181,8 +181,8 @@ class Residents:
         self._survivors.remove(gone)
         for index in self._indexes.values():
             index.renumber(np.where(gone, -1, np.cumsum(~gone) - 1))
-        for table in self._tables.values():
-            table.remove(gone)
+        for attribute, table in self._tables.items():
+            table.remove(gone, partial(self._hashes, attribute))
 
     def _hashes(self, attribute: Attribute) -> Iterator[Codes]:
         return (hash_codes(np.ascontiguousarray(attribute_codes(attribute, part))) for part in self._rows.parts)
