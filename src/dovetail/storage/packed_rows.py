@@ -19,6 +19,7 @@ from dovetail.core.rows import PLAIN, Rows, empty_batch, slices, take_rows
 from dovetail.kernels.gathering import copy_strings, note_lengths
 from dovetail.storage.row_store import MOST_BYTES, RowStore
 
+FEW_PARTS = 1 << 16
 WORTH_A_PART = 1024  # rows that are worth being handed on by themselves
 OFFSETS = {pa.string(): np.int32, pa.binary(): np.int32, pa.large_string(): np.int64, pa.large_binary(): np.int64}
 
@@ -109,6 +110,8 @@ class PackedRows:
         if not len(positions):
             return
         numbers = np.searchsorted(self._firsts, positions, side="right") - 1
+        if len(self._parts) <= FEW_PARTS:
+            numbers = numbers.astype(np.uint16)  # which NumPy sorts by counting
         order = np.argsort(numbers, kind="stable")
         found, starts = np.unique(numbers[order], return_index=True)
         for number, chosen in zip(found.tolist(), np.split(order, starts[1:]), strict=True):

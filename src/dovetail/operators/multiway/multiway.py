@@ -22,6 +22,7 @@ from dovetail.matching.links import coded
 from dovetail.operators.multiway.expansion import Hop, Partial, Paths, Table, Tally, checked, expand, results
 from dovetail.operators.multiway.residents import Batch, Flags, Residents, extended, extra_bytes
 from dovetail.operators.multiway.spilled_blocks import SpilledBlocks
+from dovetail.storage.allocator import trim_heap
 from dovetail.storage.blocks import Block, BlockStore
 from dovetail.storage.budget import BUFFER, Budget, Shares
 from dovetail.storage.residence import Clock
@@ -150,6 +151,7 @@ class Multiway:
                 del block
             self.residents[alias].remove(rows)
         self.hold()
+        trim_heap()
 
     def _portions(self, alias: str, rows: Rows) -> Iterator[pa.RecordBatch]:
         """Residents in batches that fit in a block each."""
