@@ -21,6 +21,7 @@ from dovetail.storage.row_store import MOST_BYTES, RowStore
 
 FEW_PARTS = 1 << 16
 WORTH_A_PART = 1024  # rows that are worth being handed on by themselves
+MANY = 4  # times fewer positions than rows: some of them may well be the same
 OFFSETS = {pa.string(): np.int32, pa.binary(): np.int32, pa.large_string(): np.int64, pa.large_binary(): np.int64}
 
 Flags = NDArray[np.bool_]
@@ -67,7 +68,17 @@ class PackedRows:
         if len(self._parts) < 2 or len(positions) >= WORTH_A_PART * len(self._parts):
             yield from self.located(positions)
         elif len(positions):
-            yield slice(None), self.take(positions), np.arange(len(positions))
+            yield slice(None), *self.copied(positions)
+
+    def copied(self, positions: Rows, names: Sequence[str] | None = None) -> tuple[pa.RecordBatch, Rows]:
+        """The rows at these positions, copied once where many are the same; and where in the copy each is."""
+        if MANY * len(positions) < len(self):
+            return self.take(positions, names), np.arange(len(positions))
+        places = np.zeros(len(self), np.int32)
+        places[positions] = 1
+        different = np.flatnonzero(places)
+        places[different] = np.arange(len(different))
+        return self.take(different, names), places[positions]
 
     def take(self, positions: Rows, names: Sequence[str] | None = None) -> pa.RecordBatch:
         """The rows at these positions, in this order; some of their columns, or all."""

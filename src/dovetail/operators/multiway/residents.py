@@ -30,7 +30,6 @@ ARRIVED = "__arrived"  # extra columns of a kept row: the tick of its arrival,
 CODE = "__code"  # and one code per attribute
 EXTRA_BYTES = 8  # of each of them
 PER_ENTRY = 12  # bytes of an ordered index: code, row number
-MANY = 1 << 12  # rows among which many may be the same
 
 Flags = NDArray[np.bool_]
 
@@ -136,10 +135,7 @@ class Residents:
         parts = self._rows.parts
         if len(parts) == 1:
             return parts[0], rows
-        if len(rows) < MANY:
-            return self._rows.take(rows, names), np.arange(len(rows))
-        different, places = np.unique(rows, return_inverse=True)
-        return self._rows.take(different, names), places
+        return self._rows.copied(rows, names)
 
     def take(self, rows: Rows) -> pa.RecordBatch:
         """Rows with their extra columns, in this order."""
