@@ -39,7 +39,6 @@ from dovetail.operators.diner.blocks import EXTRA_ROW_BYTES, Reloaded, SortedBlo
 from dovetail.operators.diner.keys import Keyed, OrderKeys, ordering_predicate
 from dovetail.operators.diner.residents import OrderedSide, with_arrival
 from dovetail.operators.protocol import INNER, TWO, Approach, Manifest, Parameters, Usage, Workspace
-from dovetail.storage.allocator import trim_heap
 from dovetail.storage.budget import BUFFER
 from dovetail.storage.residence import Clock
 from dovetail.storage.resident_snapshot import ResidentSnapshot
@@ -273,7 +272,6 @@ class Diner:
         del codes
         self._spill(side, leaving)
         mine.remove(leaving)
-        trim_heap()
         return True
 
     def _victim(self) -> Side:
