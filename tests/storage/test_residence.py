@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 
-from dovetail.storage.residence import NEVER, Clock, met_in_memory
+from dovetail.storage.residence import NEVER, ArrivalTicks, Clock, met_in_memory
 
 TICKS = 6
 
@@ -22,3 +22,22 @@ def test_no_two_events_have_one_tick() -> None:
     clock = Clock(3)
     assert [clock.tick() for _ in range(3)] == [4, 5, 6]
     assert Clock(clock.now).tick() == 7
+
+
+def test_ticks_of_rows_that_come_in_batches_and_go() -> None:
+    rng = np.random.default_rng(0)
+    ticks, expected = ArrivalTicks(), np.empty(0, np.int64)
+    for tick in range(100):
+        rows = int(rng.integers(0, 6))
+        arrived = np.sort(rng.integers(tick, tick + 3, rows)) if tick % 3 == 0 else tick
+        ticks.append(arrived, rows)
+        expected = np.concatenate([expected, np.broadcast_to(arrived, rows)])
+        gone = rng.random(len(expected)) < 0.1
+        ticks.remove(gone)
+        expected = expected[~gone]
+        assert len(ticks) == len(expected)
+        assert ticks[np.arange(len(expected))].tolist() == expected.tolist()
+    few = ArrivalTicks()
+    few.append(7, 10**6)
+    assert few[999_999] == 7
+    assert few.nbytes < 100

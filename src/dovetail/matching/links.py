@@ -231,6 +231,11 @@ def encode_keys(graph: Graph, alias: str, attributes: Iterable[Attribute], batch
     return Coded(batch, tuple(_codes(keys) for keys in columns))
 
 
+def attribute_codes(attribute: Attribute, batch: pa.RecordBatch) -> Codes:
+    """The codes of rows that `coded` left over."""
+    return _codes([evaluate(key, batch, None) for key in attribute.keys])
+
+
 def _codes(keys: list[pa.Array]) -> Codes:
     """Order codes of a single key of fixed width; a hash of anything else."""
     if len(keys) == 1 and is_fixed(keys[0].type):

@@ -74,8 +74,10 @@ def _buckets(rows: int, now: int) -> int:
 
 Flags = NDArray[np.bool_]
 
-FULLEST = 3.0  # rows in a bucket, before there are more buckets
-FRESH = 2.2  # rows in a bucket, when there are more
+Again = Callable[[], Iterable[Hashes]]
+
+FULLEST = 4.0  # rows in a bucket, before there are more buckets
+FRESH = 2.8  # rows in a bucket, when there are more
 EMPTIEST = 0.5  # rows in a bucket, before there are fewer
 FEWEST_BUCKETS = 64
 LINK_BYTES = 5  # of a row: the next row of its bucket, and a tag
@@ -85,11 +87,10 @@ class CompactTable:
     """About eight bytes per row. It finds candidates: rows whose hash is equal, and one in hundreds whose hash is not.
 
     Rows are numbered without gaps, 0, 1, 2, … in the order of insertion; when some leave, those behind them move up.
-    Hashes are not kept: `hashes` gives those of all rows again, in order, when the number of buckets changes.
+    Hashes are not kept: `again` gives those of all rows, in order, when the number of buckets changes.
     """
 
-    def __init__(self, hashes: Callable[[], Iterable[Hashes]]) -> None:
-        self._hashes = hashes
+    def __init__(self) -> None:
         self._heads = np.zeros(FEWEST_BUCKETS, np.int32)
         self._nexts = np.empty(FEWEST_BUCKETS, np.int32)
         self._tags = np.empty(FEWEST_BUCKETS, np.uint8)
@@ -107,25 +108,25 @@ class CompactTable:
         rows = self._rows + more
         return 4 * self._buckets(rows) + LINK_BYTES * self._capacity(rows)
 
-    def insert(self, hashes: Hashes) -> None:
+    def insert(self, hashes: Hashes, again: Again) -> None:
         """Append rows with these hashes."""
         first, rows = self._rows, self._rows + len(hashes)
         capacity, buckets = self._capacity(rows), self._buckets(rows)
         if capacity > len(self._nexts):
             self._nexts, self._tags = _longer(self._nexts, capacity), _longer(self._tags, capacity)
         if buckets != len(self._heads):
-            self._relink(buckets)
+            self._relink(buckets, again)
         compact.append(self._heads, self._nexts, self._tags, hashes, first)
         self._rows = rows
 
-    def remove(self, gone: Flags) -> None:
-        """Forget the rows that are marked. `hashes` must give those of the others."""
+    def remove(self, gone: Flags, again: Again) -> None:
+        """Forget the rows that are marked. `again` gives the hashes of the others."""
         compact.remove(self._heads, self._nexts, self._tags, gone)
         self._rows -= int(np.count_nonzero(gone))
         if self._rows < EMPTIEST * len(self._heads) and len(self._heads) > FEWEST_BUCKETS:
             size = max(FEWEST_BUCKETS, self._rows)
             self._nexts, self._tags = self._nexts[:size].copy(), self._tags[:size].copy()
-            self._relink(max(FEWEST_BUCKETS, int(self._rows / FRESH)))
+            self._relink(max(FEWEST_BUCKETS, int(self._rows / FRESH)), again)
 
     def find(self, hashes: Hashes, most_pairs: int) -> Iterator[tuple[Rows, Rows]]:
         """Candidates (probing row, resident row), in pieces of at most `most_pairs`, or one per probing row."""
@@ -139,10 +140,10 @@ class CompactTable:
             if len(mine):
                 yield mine, theirs
 
-    def _relink(self, buckets: int) -> None:
+    def _relink(self, buckets: int, again: Again) -> None:
         self._heads = np.zeros(buckets, np.int32)
         row = 0
-        for hashes in self._hashes():
+        for hashes in again():
             known = hashes[: self._rows - row]  # rows may be there that are about to be inserted
             compact.append(self._heads, self._nexts, self._tags, known, row)
             row += len(known)

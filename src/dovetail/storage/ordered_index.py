@@ -28,7 +28,7 @@ class SortedKeys(NamedTuple):
     """A run: keys and the row of each."""
 
     keys: Keys  # ascending
-    rows: Rows
+    rows: Rows  # of 32 bits, in an index
 
     def ranges(
         self, low: Keys | None, high: Keys | None, low_closed: bool, high_closed: bool
@@ -62,15 +62,16 @@ class OrderedIndex:
         if len(rows) == 0:
             return
         order = np.argsort(keys, kind="stable")
-        self._runs.append(SortedKeys(keys[order], rows[order]))
+        self._runs.append(SortedKeys(keys[order], rows[order].astype(np.int32)))
         self._entries += len(rows)
-        self._grow(int(rows.max()) + 1)
         while len(self._runs) > 1 and len(self._runs[-2].rows) < FAN * len(self._runs[-1].rows):
             newer, older = self._runs.pop(), self._runs.pop()
             self._runs.append(self._merge_runs([older, newer]))
 
     def delete(self, rows: Rows) -> None:
         """Forget rows that are in the index."""
+        if len(rows):
+            self._grow(int(rows.max()) + 1)
         self._dead[rows] = True
         self._deleted += len(rows)
         if 2 * self._deleted > self._entries:
@@ -83,12 +84,12 @@ class OrderedIndex:
             rows = numbers[run.rows]
             stay = rows >= 0
             if self._deleted:
-                stay &= ~self._dead[run.rows]
+                stay &= ~self._is_dead(run.rows)
             if stay.any():
-                runs.append(SortedKeys(run.keys[stay], rows[stay]))
+                runs.append(SortedKeys(run.keys[stay], rows[stay].astype(np.int32)))
         self._runs = runs
         self._entries, self._deleted = sum(len(run.rows) for run in runs), 0
-        self._dead = np.zeros(int(numbers.max(initial=-1)) + 1, np.bool_)
+        self._dead = np.zeros(0, np.bool_)
 
     def find(
         self,
@@ -148,10 +149,10 @@ class OrderedIndex:
             self._merge_runs(ends, forget=False) if ends else SortedKeys(np.empty(0, np.int64), np.empty(0, np.int64))
         )
         take = slice(max(0, len(merged.rows) - count), None) if largest else slice(0, count)
-        return merged.keys[take], merged.rows[take]
+        return merged.keys[take], merged.rows[take].astype(np.int64)
 
     def _run_end(self, run: SortedKeys, count: int, *, largest: bool) -> SortedKeys:
-        alive = np.flatnonzero(~self._dead[run.rows])
+        alive = np.flatnonzero(~self._is_dead(run.rows))
         keep = alive[max(0, len(alive) - count) :] if largest else alive[:count]
         return SortedKeys(run.keys[keep], run.rows[keep])
 
@@ -160,7 +161,7 @@ class OrderedIndex:
         keys = np.concatenate([run.keys for run in runs])
         rows = np.concatenate([run.rows for run in runs])
         if forget and self._deleted:
-            alive = ~self._dead[rows]
+            alive = ~self._is_dead(rows)
             gone = len(rows) - int(alive.sum())
             keys, rows = keys[alive], rows[alive]
             self._entries -= gone
@@ -169,10 +170,18 @@ class OrderedIndex:
         return SortedKeys(keys[order], rows[order])
 
     def _alive(self, probing: Rows, rows: Rows) -> tuple[Rows, Rows]:
+        rows = rows.astype(np.int64)
         if not self._deleted:
             return probing, rows
-        alive = ~self._dead[rows]
+        alive = ~self._is_dead(rows)
         return probing[alive], rows[alive]
+
+    def _is_dead(self, rows: Rows) -> NDArray[np.bool_]:
+        """Rows that came after the last one that was deleted are not."""
+        if not len(self._dead):
+            return np.zeros(len(rows), np.bool_)
+        dead: NDArray[np.bool_] = self._dead[np.minimum(rows, len(self._dead) - 1)] & (rows < len(self._dead))
+        return dead
 
     def _grow(self, rows: int) -> None:
         if rows > len(self._dead):

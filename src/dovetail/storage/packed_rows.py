@@ -19,7 +19,9 @@ from dovetail.core.rows import PLAIN, Rows, empty_batch, slices, take_rows
 from dovetail.kernels.gathering import copy_strings, note_lengths
 from dovetail.storage.row_store import MOST_BYTES, RowStore
 
+FEW_PARTS = 1 << 16
 WORTH_A_PART = 1024  # rows that are worth being handed on by themselves
+MANY = 4  # times fewer positions than rows: some of them may well be the same
 OFFSETS = {pa.string(): np.int32, pa.binary(): np.int32, pa.large_string(): np.int64, pa.large_binary(): np.int64}
 
 Flags = NDArray[np.bool_]
@@ -66,13 +68,23 @@ class PackedRows:
         if len(self._parts) < 2 or len(positions) >= WORTH_A_PART * len(self._parts):
             yield from self.located(positions)
         elif len(positions):
-            yield slice(None), self.take(positions), np.arange(len(positions))
+            yield slice(None), *self.copied(positions)
 
-    def take(self, positions: Rows) -> pa.RecordBatch:
-        """The rows at these positions, in this order."""
+    def copied(self, positions: Rows, names: Sequence[str] | None = None) -> tuple[pa.RecordBatch, Rows]:
+        """The rows at these positions, copied once where many are the same; and where in the copy each is."""
+        if MANY * len(positions) < len(self):
+            return self.take(positions, names), np.arange(len(positions))
+        places = np.zeros(len(self), np.int32)
+        places[positions] = 1
+        different = np.flatnonzero(places)
+        places[different] = np.arange(len(different))
+        return self.take(different, names), places[positions]
+
+    def take(self, positions: Rows, names: Sequence[str] | None = None) -> pa.RecordBatch:
+        """The rows at these positions, in this order; some of their columns, or all."""
         if not self._parts or not len(positions):
             return empty_batch(self.schema)
-        return self._copied(list(self._located(positions)), len(positions))
+        return self._copied(list(self._located(positions)), len(positions), names)
 
     def remove(self, gone: Flags) -> None:
         """Forget the rows that are marked; those behind them move up."""
@@ -109,16 +121,20 @@ class PackedRows:
         if not len(positions):
             return
         numbers = np.searchsorted(self._firsts, positions, side="right") - 1
+        if len(self._parts) <= FEW_PARTS:
+            numbers = numbers.astype(np.uint16)  # which NumPy sorts by counting
         order = np.argsort(numbers, kind="stable")
         found, starts = np.unique(numbers[order], return_index=True)
         for number, chosen in zip(found.tolist(), np.split(order, starts[1:]), strict=True):
             yield _Place(chosen, self._parts[number], positions[chosen] - self._firsts[number])
 
-    def _copied(self, places: Sequence[_Place], rows: int) -> pa.RecordBatch:
-        if not len(self.schema):
-            return take_rows(places[0].part.batch, np.zeros(rows, np.int64))  # such a batch has a number of rows
-        columns = [_column(number, field.type, places, rows) for number, field in enumerate(self.schema)]
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+    def _copied(self, places: Sequence[_Place], rows: int, names: Sequence[str] | None = None) -> pa.RecordBatch:
+        schema = self.schema if names is None else pa.schema([self.schema.field(name) for name in names])
+        if not len(schema):
+            return take_rows(places[0].part.batch.select([]), np.zeros(rows, np.int64))  # it has a number of rows
+        numbers = [self.schema.get_field_index(field.name) for field in schema] if names else range(len(schema))
+        columns = [_column(number, self.schema.field(number).type, places, rows) for number in numbers]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 class _Part:

@@ -24,16 +24,15 @@ FLAGS = pa.schema([(SERIAL, pa.int64()), (MARKS, pa.int32())])
 PAGE_ROWS = 1 << 14
 MOST_BLOCKS = 32
 
-Serials = NDArray[np.int64]
 Marks = NDArray[np.int32]
+Flags = NDArray[np.bool_]
 
 
 class Held(NamedTuple):
-    """Rows in memory, in the order of their serial numbers, which no row has had before."""
+    """Rows in memory, in the order of arrival."""
 
-    serials: Serials
+    survivors: Flags  # which rows of the last snapshot are still here; they come before all others
     marks: Marks
-    next_serial: int
     take: Callable[[slice], pa.RecordBatch]
 
 
@@ -42,7 +41,33 @@ class Saved(NamedTuple):
 
     batch: pa.RecordBatch
     marks: Marks
-    serials: Serials
+
+
+class Survivors:
+    """Which rows of the last snapshot are still in memory: a bit for each, none before the first snapshot."""
+
+    def __init__(self) -> None:
+        self._bits = np.empty(0, np.uint8)
+        self._rows = 0
+
+    @property
+    def nbytes(self) -> int:
+        return self._bits.nbytes
+
+    def all(self) -> Flags:
+        return np.unpackbits(self._bits, count=self._rows, bitorder="little").view(np.bool_)
+
+    def restart(self, rows: int) -> None:
+        """There is a snapshot of so many rows: all that are in memory."""
+        self._rows, self._bits = rows, np.full(-(-rows // 8), 0xFF, np.uint8)
+
+    def remove(self, gone: Flags) -> None:
+        """Rows in memory leave, by position."""
+        if self._rows:
+            flags = self.all()
+            here = np.flatnonzero(flags)
+            flags[here[gone[: len(here)]]] = False
+            self._bits = np.packbits(flags, bitorder="little")
 
 
 class ResidentSnapshot:
@@ -60,20 +85,26 @@ class ResidentSnapshot:
 
     def save(self, held: Held) -> dict[str, Any] | None:
         """Write what is new; says where everything is, ready for JSON. None: there are no rows."""
-        if not len(held.serials):
-            self._blocks, self._flags, self.next_serial = [], None, held.next_serial
+        first, rows = self.next_serial, len(held.marks)
+        old = self._serials()[held.survivors]
+        self.next_serial += rows - len(old)
+        if not rows:
+            self._blocks, self._flags = [], None
             return None
-        stored = sum(block.rows for block in self._blocks)
-        still = int(np.searchsorted(held.serials, self.next_serial))
+        serials = np.concatenate([old, np.arange(first, self.next_serial)])
+        stored, still = sum(block.rows for block in self._blocks), len(old)
         if 2 * still < stored or len(self._blocks) >= MOST_BLOCKS:
             self._blocks, still = [], 0
-        if still < len(held.serials):
-            self._blocks.append(self._write_rows(held, still))
-        self.next_serial = held.next_serial
-        flags = [pa.array(held.serials), pa.array(held.marks)]
+        if still < rows:
+            self._blocks.append(self._write_rows(held, serials, still))
+        flags = [pa.array(serials), pa.array(held.marks)]
         self._flags = self._store.write(pa.RecordBatch.from_arrays(flags, schema=FLAGS), f"{self._stem}-flags")
         blocks = [block.to_json() for block in self._blocks]
         return {"blocks": blocks, "flags": self._flags.to_json(), "next": self.next_serial}
+
+    def _serials(self) -> NDArray[np.int64]:
+        """Of the rows of the last snapshot."""
+        return np.empty(0, np.int64) if self._flags is None else np.asarray(self._store.read(self._flags).column(0))
 
     def load(self, fields: Mapping[str, Any] | None) -> Iterator[Saved]:
         """The rows that were there, a page at a time."""
@@ -91,14 +122,14 @@ class ResidentSnapshot:
                 places = np.searchsorted(serials, mine).clip(max=len(serials) - 1)
                 alive = np.flatnonzero(serials[places] == mine)
                 if len(alive):
-                    yield Saved(rows.take(pa.array(alive)), marks[places[alive]], mine[alive])
+                    yield Saved(rows.take(pa.array(alive)), marks[places[alive]])
 
-    def _write_rows(self, held: Held, first: int) -> Block:
+    def _write_rows(self, held: Held, serials: NDArray[np.int64], first: int) -> Block:
         """The rows from the given one on."""
         schema = self._schema.append(pa.field(SERIAL, pa.int64()))
         paged = self._store.open_paged(schema, self._stem)
-        for start in range(first, len(held.serials), PAGE_ROWS):
-            page = slice(start, min(start + PAGE_ROWS, len(held.serials)))
-            columns = [*held.take(page).columns, pa.array(held.serials[page])]
+        for start in range(first, len(serials), PAGE_ROWS):
+            page = slice(start, min(start + PAGE_ROWS, len(serials)))
+            columns = [*held.take(page).columns, pa.array(serials[page])]
             paged.write(pa.RecordBatch.from_arrays(columns, schema=schema))
         return paged.close()

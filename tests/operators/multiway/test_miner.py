@@ -4,6 +4,7 @@ import json
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,11 @@ from dovetail.condition.graph import parse_graph
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Rows
 from dovetail.errors import InputError
-from dovetail.matching.links import Attribute
+from dovetail.matching.links import Attribute, Bounds
 from dovetail.operators.multiway.expansion import Paths
 from dovetail.operators.multiway.expected_results import ExpectedResultsPolicy
 from dovetail.operators.multiway.miner import BenefitPolicy, Miner
-from dovetail.operators.protocol import Manifest, Workspace
+from dovetail.operators.protocol import Manifest, Usage, Workspace
 from dovetail.operators.registry import operator_class
 from dovetail.simulation.laboratory import simulate
 from dovetail.storage.blocks import BlockStore
@@ -75,9 +76,11 @@ class ReportedPairs:
             for attribute in residents.attributes:
                 codes = residents.codes(attribute)
                 # A row is in all indexes of its input, once, and nothing else is.
-                keys, rows = residents.index(attribute).scan()
+                keys = np.unique(codes)
+                found = [(keys[:0], keys[:0]), *residents.find(attribute, Bounds(keys, keys), 10**6)]
+                probing, rows = (np.concatenate(column) for column in zip(*found, strict=True))
                 assert sorted(rows.tolist()) == list(range(len(residents)))
-                assert (codes[rows] == keys).all()
+                assert (codes[rows] == keys[probing]).all()
                 regions = self.policy.regions[attribute]
                 assert regions.tups.tolist() == np.bincount(regions.region_of(codes), minlength=3).tolist()
                 if regions.bounds is not None:
@@ -145,6 +148,11 @@ def rows(keys: list[int]) -> pa.RecordBatch:
     return pa.record_batch([pa.array(keys, pa.int64())] * 2, ["k", "x"])
 
 
+def rows_of(usage: Usage) -> Usage:
+    """Without the bytes of indexes, which have more or less room to grow."""
+    return replace(usage, resident_bytes=0)
+
+
 def drained(work: Iterator[Any]) -> None:
     for _ in work:
         pass
@@ -161,7 +169,7 @@ def test_the_clock_spares_rows_that_were_used() -> None:
     policy.flush()
     residents = miner._state.residents["b"]
     assert sorted(residents.codes(residents.attributes[0]).tolist()) == [2, 4]
-    assert not residents.used.all()  # the hand has cleared some marks on its way
+    assert not residents.marks.all().all()  # the hand has cleared some marks on its way
     space.blocks.close()
 
 
@@ -217,7 +225,7 @@ def test_a_snapshot_changes_nothing_and_writes_what_is_new(name: str, restarted:
         manifest = run.snapshot()
         if not (restarted and still.usage.spilled_rows):  # a policy that starts anew may let other rows go
             assert online == wanted
-            assert run.usage == still.usage
+            assert rows_of(run.usage) == rows_of(still.usage)
         kept = {segment for segment in manifest.segments if "kept" in segment}
         new_bytes.append(sum((tmp_path / segment).stat().st_size for segment in kept - named))
         named = kept
@@ -225,6 +233,6 @@ def test_a_snapshot_changes_nothing_and_writes_what_is_new(name: str, restarted:
             before = run.usage
             run = operator()
             run.restore(Manifest(manifest.version, json.loads(json.dumps(manifest.state)), manifest.segments))
-            assert run.usage == before
+            assert rows_of(run.usage) == rows_of(before)
     assert run.usage.resident_rows > 900
     assert np.median(new_bytes) < 0.3 * max(new_bytes)  # the largest is everything

@@ -31,6 +31,7 @@ from dovetail.storage.residence import ArrivalTicks
 
 Words = NDArray[np.int64]
 Marks = NDArray[Any]
+Flags = NDArray[np.bool_]
 Ticks = Words | ArrivalTicks
 
 
@@ -73,9 +74,10 @@ class Regions:
 
     def region_of(self, codes: Words) -> Rows:
         """The region of each code."""
+        narrow = np.uint8 if self.policy.regions < 256 else np.int64
         if self.bounds is None:
-            return np.full(len(codes), min(1, self.policy.regions - 2))
-        regions = np.zeros(len(codes), np.int64)
+            return np.full(len(codes), min(1, self.policy.regions - 2), narrow)
+        regions: Rows = np.zeros(len(codes), narrow)
         for bound in self.bounds:  # few: comparing is faster than searching
             regions += codes >= bound
         return regions
@@ -125,7 +127,8 @@ class Regions:
 
     def recount(self, codes: Words) -> None:
         """Count the rows anew: they are all that is in memory."""
-        self.tups = np.bincount(self.region_of(codes), minlength=self.policy.regions)
+        regions = self.region_of(codes)
+        self.tups = np.array([np.count_nonzero(regions == region) for region in range(self.policy.regions)])
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -151,15 +154,7 @@ class Regions:
         rng = np.random.default_rng([self.policy.seed, self.flushes])
         if self.policy.middle == "random":
             return Victims(rng.permutation(inside)[:need], inside[:0])
-        ring = inside[sort_codes(codes[inside]).order]
-        if self._hand is None:
-            start = int(rng.integers(len(ring)))
-        else:
-            code, arrival = self._hand
-            start = int(np.searchsorted(codes[ring], code))
-            same = int(np.searchsorted(codes[ring], code, side="right"))
-            start += int(np.searchsorted(arrivals[ring[start:same]], arrival))
-        ring = np.roll(ring, -start)
+        ring = inside[self._ring(codes[inside], marks[inside] == 0, arrivals, inside, need, rng)]
         unmarked = np.flatnonzero(marks[ring] == 0)
         if len(unmarked) >= need:
             stop = int(unmarked[need - 1]) + 1
@@ -174,6 +169,37 @@ class Regions:
             following = ring[ahead[np.argmin((ahead - stop) % len(ring))]]
             self._hand = (int(codes[following]), int(arrivals[following]))
         return Victims(ring[leaving], ring[passed])
+
+    def _ring(
+        self, codes: Words, unmarked: Flags, arrivals: Ticks, inside: Rows, need: int, rng: np.random.Generator
+    ) -> Rows:
+        """Places in key order from the hand on, as far as it surely goes: not all rows need to be sorted for that."""
+        if self._hand is None:
+            start = int(rng.integers(len(codes)))
+            code = int(np.partition(codes, start)[start])
+            same = np.flatnonzero(codes == code)[start - int(np.count_nonzero(codes < code)) :]
+        else:
+            code, arrival = self._hand
+            same = np.flatnonzero(codes == code)
+            same = same[np.searchsorted(arrivals[inside[same]], arrival) :]
+        ahead = codes > code
+        ahead[same] = True
+        sorted_parts: list[Rows] = []
+        for part in (ahead, ~ahead):
+            here = codes[unmarked & part]
+            enough = len(here) >= need > 0
+            if enough:
+                here.partition(need - 1)
+                # With the rows of the next code: the first of them that stays is where the hand will be.
+                beyond = codes[part & (codes > here[need - 1])]
+                part = part & (codes <= (beyond.min() if len(beyond) else here[need - 1]))
+                enough = len(beyond) > 0
+            need -= len(here)
+            rows = np.flatnonzero(part)
+            sorted_parts.append(rows[sort_codes(codes[rows]).order])
+            if enough:
+                break
+        return np.concatenate(sorted_parts)
 
     def settle(self, codes: Words, need: int, touched: set[int]) -> None:
         """Algorithm 2, l. 17-20: move the bounds of the regions that gave rows, and start counting anew."""

@@ -190,6 +190,8 @@ class Diner:
             "work": self._work.to_json(),
             "residents": [self._saved[side].save(self._sides[side].held()) for side in Side],
         }
+        for mine in self._sides:
+            mine.saved()
         names = [name for saved in self._saved for name in saved.names]
         return Manifest(self._version, state, (*names, *self._work.names()))
 
@@ -376,6 +378,6 @@ class Diner:
         for rows in self._saved[side].load(fields):
             arrived = np.asarray(rows.batch.columns[-1])
             batch = pa.RecordBatch.from_arrays(rows.batch.columns[:-1], schema=self._schemas[side])
-            mine.insert(batch, self._keys.read(side, batch), arrived, rows.marks, rows.serials)
-        mine.next_serial = self._saved[side].next_serial
+            mine.insert(batch, self._keys.read(side, batch), arrived, rows.marks)
+        mine.saved()
         self._regions[side].recount(mine.codes())

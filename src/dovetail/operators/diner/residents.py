@@ -23,7 +23,7 @@ from dovetail.storage.hash_table import CompactTable
 from dovetail.storage.ordered_index import OrderedIndex
 from dovetail.storage.packed_rows import PackedRows
 from dovetail.storage.residence import ArrivalTicks
-from dovetail.storage.resident_snapshot import Held, Marks
+from dovetail.storage.resident_snapshot import Held, Marks, Survivors
 from dovetail.storage.row_marks import RowMarks
 from dovetail.storage.row_store import MOST_BYTES
 
@@ -32,7 +32,7 @@ ARRIVED = "__arrived"
 Words = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-PER_ENTRY = 24  # bytes of an ordered index for a row, with room to mark it as deleted
+PER_ENTRY = 12  # bytes of an ordered index for a row
 
 
 class Candidates(NamedTuple):
@@ -56,12 +56,11 @@ class OrderedSide:
         self.side = side
         self.arrived = ArrivalTicks()
         self.marks = RowMarks(counted)
-        self.next_serial = 0
-        self._serials = np.empty(0, np.int64)  # of the rows that a snapshot has written; they come before all others
+        self._survivors = Survivors()
         self._schema = schema
         self._keys = keys
         self._rows = PackedRows(schema, part_bytes)
-        self._table = CompactTable(self._hashes)
+        self._table = CompactTable()
         self._index = OrderedIndex()
 
     @property
@@ -71,7 +70,7 @@ class OrderedSide:
     @property
     def nbytes(self) -> int:
         index = self._table.nbytes if self._keys.by_hash else self._index.nbytes
-        return self._rows.nbytes + index + self.arrived.nbytes + self.marks.nbytes + self._serials.nbytes
+        return self._rows.nbytes + index + self.arrived.nbytes + self.marks.nbytes + self._survivors.nbytes
 
     @property
     def row_bytes(self) -> float:
@@ -84,25 +83,16 @@ class OrderedSide:
         index = self._table.nbytes_with(rows) - self._table.nbytes if self._keys.by_hash else PER_ENTRY * rows
         return int(batch.nbytes) + index + self.marks.nbytes_with(rows) - self.marks.nbytes
 
-    def insert(
-        self,
-        batch: pa.RecordBatch,
-        keyed: Keyed,
-        arrived: int | Words,
-        marks: Marks | Flags,
-        serials: Words | None = None,
-    ) -> None:
-        """Keep all rows of the batch, of which `keyed` has the codes and hashes; `serials` if they have been here."""
+    def insert(self, batch: pa.RecordBatch, keyed: Keyed, arrived: int | Words, marks: Marks | Flags) -> None:
+        """Keep all rows of the batch, of which `keyed` has the codes and hashes."""
         first, rows = self.rows, batch.num_rows
         if not rows:
             return
         self._rows.append(batch)
         self.arrived.append(arrived, rows)
         self.marks.append(marks)
-        if serials is not None:
-            self._serials = np.concatenate([self._serials, serials])
         if keyed.hashes is not None:
-            self._table.insert(keyed.hashes)
+            self._table.insert(keyed.hashes, self._hashes)
         else:
             self._index.insert(keyed.codes, np.arange(first, first + rows))
 
@@ -141,15 +131,16 @@ class OrderedSide:
     def held(self) -> Held:
         """All rows, with the time of their arrival as one more column."""
         schema = with_arrival(self._schema)
-        new = self.rows - len(self._serials)
-        self._serials = np.concatenate([self._serials, self.next_serial + np.arange(new)])
-        self.next_serial += new
 
         def take(page: slice) -> pa.RecordBatch:
             rows = np.arange(page.start, page.stop)
             return pa.RecordBatch.from_arrays([*self.take(rows).columns, pa.array(self.arrived[rows])], schema=schema)
 
-        return Held(self._serials, self.marks.all().astype(np.int32), self.next_serial, take)
+        return Held(self._survivors.all(), self.marks.all().astype(np.int32), take)
+
+    def saved(self) -> None:
+        """A snapshot has all rows."""
+        self._survivors.restart(self.rows)
 
     def remove(self, positions: Rows) -> None:
         """Forget these rows; those behind them move up."""
@@ -158,9 +149,9 @@ class OrderedSide:
         self._rows.remove(gone)
         self.arrived.remove(gone)
         self.marks.remove(gone)
-        self._serials = self._serials[~gone[: len(self._serials)]]
+        self._survivors.remove(gone)
         if self._keys.by_hash:
-            self._table.remove(gone)
+            self._table.remove(gone, self._hashes)
         else:
             self._index.renumber(np.where(gone, -1, np.cumsum(~gone) - 1))
 

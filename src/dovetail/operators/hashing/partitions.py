@@ -89,7 +89,7 @@ class HashPartitions:
         self._partitions = partitions
         self._rehash = rehash
         self._rows = PackedRows(schema, part_bytes)
-        self._table = CompactTable(self._each_hashes)
+        self._table = CompactTable()
         self._arrived = ArrivalTicks()
         self._hashes: Hashes = np.empty(0, np.int64)  # of all rows, if they are kept, and room for more
         self.sizes: Counts = np.zeros(partitions, np.int64)  # rows of each partition
@@ -116,7 +116,7 @@ class HashPartitions:
                 self._hashes = longer
             self._hashes[first:end] = hashes
         self._rows.append(batch)
-        self._table.insert(hashes)
+        self._table.insert(hashes, self._each_hashes)
         self._arrived.append(arrived, len(hashes))
         self.sizes += np.bincount(partitions_of(hashes, self._partitions), minlength=self._partitions)
 
@@ -137,9 +137,8 @@ class HashPartitions:
     def evict(self, counts: Mapping[int, int], tick: int) -> Iterator[tuple[int, Leaving]]:
         """Let the oldest rows of some partitions go: so many of each. They are here until all have been taken."""
         gone = np.zeros(len(self), np.bool_)
-        chosen = sorted(counts)
-        for number, (rows, hashes) in zip(chosen, self._members(chosen), strict=True):
-            if len(rows):
+        for chosen in self._few(sorted(counts)):
+            for number, (rows, hashes) in zip(chosen, self._members(chosen), strict=True):
                 order, ascending = sort_codes(hashes[: counts[number]])
                 rows = rows[order]
                 gone[rows] = True
@@ -149,7 +148,7 @@ class HashPartitions:
         self._arrived.remove(gone)
         if self._rehash is None:
             self._hashes = self._hashes[: len(gone)][~gone]
-        self._table.remove(gone)
+        self._table.remove(gone, self._each_hashes)
         self.evictions += 1
 
     def pages(self, first: int) -> Iterator[Stayed]:
@@ -169,6 +168,18 @@ class HashPartitions:
             order = np.argsort(rows.arrived, kind="stable")  # earlier releases wrote them partition by partition
             in_order = rows.take(order)
             self.insert(in_order.batch, in_order.hashes, in_order.arrived)
+
+    def _few(self, numbers: Sequence[int]) -> Iterator[list[int]]:
+        """Partitions with rows, so many at a time that their hashes do not take much memory."""
+        group: list[int] = []
+        for number in numbers:
+            if self.sizes[number]:
+                if group and self.sizes[[*group, number]].sum() > len(self) // 8:
+                    yield group
+                    group = []
+                group.append(number)
+        if group:
+            yield group
 
     def _members(self, numbers: Sequence[int]) -> list[tuple[Rows, Hashes]]:
         """The positions of the rows of each partition, ascending, and their hashes."""

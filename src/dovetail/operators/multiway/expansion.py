@@ -14,12 +14,12 @@ from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from dovetail.condition import Expression, matching
+from dovetail.condition import Expression, columns_of, matching
 from dovetail.condition.graph import Edge, Graph
-from dovetail.core.rows import Rows, Side
-from dovetail.matching.links import Attribute, Codes, Link, attributes_of, links_of
-from dovetail.storage.ordered_index import OrderedIndex
+from dovetail.core.rows import Matches, Rows, Side
+from dovetail.matching.links import Attribute, Bounds, Codes, Link, attributes_of, links_of
 
 MOST = 1 << 18  # partial results in one piece
 
@@ -31,11 +31,15 @@ Tally = Callable[["Hop", int, int, int], None]
 class ProbeTable(Protocol):
     """Rows of one input that can be probed."""
 
-    @property
-    def batch(self) -> pa.RecordBatch: ...
-    def codes(self, attribute: Attribute) -> Codes: ...
-    def index(self, attribute: Attribute) -> OrderedIndex: ...
     def __len__(self) -> int: ...
+    def codes(self, attribute: Attribute, rows: Rows) -> Codes:
+        """Of the rows with these numbers."""
+
+    def find(self, attribute: Attribute, bounds: Bounds, most: int) -> Iterator[tuple[Rows, Rows]]:
+        """(i, row) for all rows whose code is within the i-th bounds, in pieces of about `most`."""
+
+    def located(self, rows: Rows, names: Sequence[str] | None = None) -> tuple[pa.RecordBatch, Rows]:
+        """A batch with these rows, and where in it they are; it has the columns of these names, or all."""
 
 
 class Check(NamedTuple):
@@ -62,6 +66,8 @@ class Paths:
         self.graph = graph
         self.links = links_of(graph)
         self.attributes = {alias: attributes_of(self.links, alias) for alias in graph.aliases}
+        ranges = [link for link in self.links if not link.is_equality]
+        self.ordered = frozenset(end for link in ranges for end in (link.left, link.right))  # looked up by ranges
         self._known: dict[tuple[str, tuple[Link, ...]], tuple[Hop, ...]] = {}
 
     @property
@@ -120,11 +126,10 @@ def expand(hops: Sequence[Hop], tables: Mapping[str, ProbeTable], partial: Parti
 
 def _one_hop(hop: Hop, tables: Mapping[str, ProbeTable], partial: Partial, tally: Tally) -> Iterator[Partial]:
     known, new = tables[hop.known], tables[hop.new]
-    bounds = hop.link.bounds(hop.known, known.codes(hop.link.attribute(hop.known))[partial[hop.known]])
-    index = new.index(hop.link.attribute(hop.new))
+    bounds = hop.link.bounds(hop.known, known.codes(hop.link.attribute(hop.known), partial[hop.known]))
     probes = len(partial[hop.known])
     found = 0
-    for probing, rows in index.find(*bounds, most=MOST):
+    for probing, rows in new.find(hop.link.attribute(hop.new), bounds, MOST):
         found += len(rows)
         extended = {alias: taken[probing] for alias, taken in partial.items()}
         extended[hop.new] = rows
@@ -138,14 +143,29 @@ def _one_hop(hop: Hop, tables: Mapping[str, ProbeTable], partial: Partial, tally
 def _check_partial(check: Check, tables: Mapping[str, ProbeTable], partial: Partial) -> Partial:
     ends = (check.edge.left, check.edge.right)
     if check.equal is not None:
-        left, right = (tables[alias].codes(check.equal.attribute(alias))[partial[alias]] for alias in ends)
+        left, right = (tables[alias].codes(check.equal.attribute(alias), partial[alias]) for alias in ends)
         partial = _only(partial, left == right)
     if check.conjuncts and len(partial[ends[0]]):
-        left_rows, right_rows = (partial[alias] for alias in ends)
-        batches = [tables[alias].batch for alias in ends]
-        good = matching(check.conjuncts, batches[Side.LEFT], left_rows, batches[Side.RIGHT], right_rows)
-        partial = _only(partial, good)
+        columns = [column for conjunct in check.conjuncts for column in columns_of(conjunct)]
+        names = [sorted({column.name for column in columns if column.side is side}) for side in Side]
+        located = [tables[ends[side]].located(partial[ends[side]], names[side]) for side in Side]
+        partial = _only(partial, matching(check.conjuncts, *located[Side.LEFT], *located[Side.RIGHT]))
     return partial
+
+
+def checked(graph: Graph, tables: Mapping[str, ProbeTable], rows: Partial) -> NDArray[np.bool_] | None:
+    """Which of the complete results satisfy what no edge says; None: all."""
+    if not graph.residual:
+        return None
+    names = {alias: sorted({name for a, name in graph.wide if a == alias}) for alias, _ in graph.wide}
+    located = {alias: tables[alias].located(rows[alias], names[alias]) for alias in names}
+    return graph.checked({a: batch for a, (batch, _) in located.items()}, {a: at for a, (_, at) in located.items()})
+
+
+def results(graph: Graph, tables: Mapping[str, ProbeTable], rows: Partial) -> Matches:
+    """Complete results as rows of batches."""
+    located = {alias: tables[alias].located(rows[alias]) for alias in graph.aliases}
+    return graph.matches({a: batch for a, (batch, _) in located.items()}, {a: at for a, (_, at) in located.items()})
 
 
 def _only(partial: Partial, good: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Partial:

@@ -112,7 +112,7 @@ class ArrivalSketch:
 FEWEST = 16  # counters and sampled rows
 
 
-SHARE = 0.04  # of the memory that counters and samples take
+SHARE = 0.03  # of the memory that counters and samples take
 
 Weights = NDArray[np.float64]
 CodesOf = Callable[[Attribute], Codes]

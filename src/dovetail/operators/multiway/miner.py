@@ -53,7 +53,7 @@ class BenefitPolicy:
     def on_results(self, rows: Partial, tables: Mapping[str, ProbeTable]) -> None:
         for alias, taken in rows.items():
             for attribute in self._state.residents[alias].attributes:
-                self.regions[attribute].credit(tables[alias].codes(attribute)[taken])
+                self.regions[attribute].credit(tables[alias].codes(attribute, taken))
 
     def on_kept(self, alias: str, batch: Batch) -> None:
         for attribute in self._state.residents[alias].attributes:
@@ -95,8 +95,8 @@ class BenefitPolicy:
             regions, codes = self.regions[attribute], mine.codes(attribute)
             inside = np.flatnonzero(staying & (regions.region_of(codes) == region))
             if len(inside):
-                rows, spared = regions.take(region, codes, mine.used, mine.arrived, inside, missing)
-                mine.used[spared] = 0
+                rows, spared = regions.take(region, codes, mine.marks.all(), mine.arrived, inside, missing)
+                mine.marks.lower(spared)
                 staying[rows] = False
                 missing -= len(rows)
         return np.flatnonzero(~staying), mine.attributes[order[0][2]]
@@ -163,7 +163,7 @@ class Miner(MultiwayOperator):
             used[rows[alias]] = True
             for other, residents in state.residents.items():
                 if other != alias:
-                    residents.used[rows[other]] = 1
+                    residents.marks.add(rows[other])
             yield state.results(alias, arriving, rows)
         if not state.is_wanted(alias):
             return

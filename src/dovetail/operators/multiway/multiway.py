@@ -17,17 +17,19 @@ import pyarrow as pa
 
 from dovetail.core.rows import Matches, Rows
 from dovetail.matching.links import encode_keys
-from dovetail.operators.multiway.expansion import Hop, Partial, Paths, ProbeTable, Tally, expand
+from dovetail.operators.multiway.expansion import Hop, Partial, Paths, ProbeTable, Tally, checked, expand, results
 from dovetail.operators.multiway.residents import Batch, Flags, Residents, extra_bytes, resident_schema
 from dovetail.operators.multiway.spilled_blocks import SpilledBlocks
 from dovetail.operators.protocol import INNER, TWO_AND_MORE, Manifest, Usage, Workspace
+from dovetail.storage.allocator import trim_heap
 from dovetail.storage.blocks import Block
 from dovetail.storage.budget import BUFFER
 from dovetail.storage.residence import Clock
 from dovetail.storage.resident_snapshot import ResidentSnapshot
+from dovetail.storage.row_store import MOST_BYTES
 
 ROW_BYTES = 200  # of a row, where a budget is in rows
-COPIED = 3 / 4  # of the memory for residents is used: an eviction copies the remaining rows of the same input
+SMALLEST_PART = 64 * 1024  # bytes of residents that are packed together
 
 
 class Multiway:
@@ -37,7 +39,12 @@ class Multiway:
         self.graph = graph
         self.paths = Paths(graph)
         self.shares = workspace.shares
-        self.residents = {a: Residents(graph.schemas[a], self.paths.attributes[a]) for a in graph.aliases}
+        by_bytes = budget.limit is not None and budget.unit == "bytes"
+        part_bytes = min(max(SMALLEST_PART, self.shares.block // 2), MOST_BYTES) if by_bytes else MOST_BYTES
+        self.residents = {
+            a: Residents(graph.schemas[a], self.paths.attributes[a], self.paths.ordered, part_bytes)
+            for a in graph.aliases
+        }
         self.ended = dict.fromkeys(graph.aliases, False)
         self._budget = budget
         self._counters = workspace.counters
@@ -60,7 +67,6 @@ class Multiway:
         tables = self.tables(alias, arriving)
         if not len(arriving) or not all(len(table) for table in tables.values()):
             return
-        batches = {a: table.batch for a, table in tables.items()}
         self._counters.probes += len(arriving)
 
         def count(hop: Hop, probes: int, candidates: int, found: int) -> None:
@@ -68,7 +74,7 @@ class Multiway:
             tally(hop, probes, candidates, found)
 
         for rows in expand(hops, tables, {alias: np.arange(len(arriving))}, count):
-            good = self.graph.checked(batches, rows)
+            good = checked(self.graph, tables, rows)
             yield rows if good is None else {a: taken[good] for a, taken in rows.items()}
 
     def tables(self, alias: str, arriving: Batch) -> dict[str, ProbeTable]:
@@ -76,7 +82,7 @@ class Multiway:
         return {**self.residents, alias: arriving}
 
     def results(self, alias: str, arriving: Batch, rows: Partial) -> Matches:
-        return self.graph.matches({a: table.batch for a, table in self.tables(alias, arriving).items()}, rows)
+        return results(self.graph, self.tables(alias, arriving), rows)
 
     def is_wanted(self, alias: str) -> bool:
         """Whether rows of an input can still be joined with others: with future arrivals, or with rows on disk."""
@@ -85,8 +91,8 @@ class Multiway:
 
     def make_room(self, alias: str, arriving: Batch) -> None:
         """Evict until the batch fits."""
-        size = self._budget.measure(len(arriving), arriving.nbytes)
-        while self.resident_size + size > self._room or not self.residents[alias].fits(arriving):
+        mine = self.residents[alias]
+        while self.resident_size + self._budget.measure(len(arriving), mine.nbytes_for(arriving)) > self._room:
             if not self._left_over.release() and not self._flush():
                 return
 
@@ -101,8 +107,8 @@ class Multiway:
         return self._for_residents(self.shares.residents if self._left_over.is_loaded else self.shares.alone)
 
     def _for_residents(self, share: int) -> int:
-        """What is left of a share for the rows themselves."""
-        return (share if self._budget.unit == "rows" else int(share * COPIED)) - self._aside
+        """What is left of a share."""
+        return share - self._aside
 
     def keep(self, alias: str, arriving: Batch, used: Flags) -> None:
         self.residents[alias].insert(arriving, used)
@@ -110,8 +116,9 @@ class Multiway:
         self.hold()
 
     def block_size(self, alias: str) -> int:
-        """How many rows of an input make a block."""
-        return max(1, self.shares.block // self.row_size(alias))
+        """How many rows of an input make a block, with what they take when it is read back."""
+        beside = extra_bytes(1, len(self.paths.attributes[alias])) if self._budget.unit == "bytes" else 0
+        return max(1, self.shares.block // (self.row_size(alias, stored=True) + beside))
 
     def set_aside(self, share: float) -> int:
         """Take a share of the memory from the residents for something else; how many bytes that is."""
@@ -122,32 +129,35 @@ class Multiway:
         self._budget.hold("set aside", 0 if by_bytes else self._aside, self._aside if by_bytes else 0)
         return self._aside * (1 if by_bytes else ROW_BYTES)
 
-    def row_size(self, alias: str) -> int:
-        """What a row of an input takes, in the budget's unit."""
+    def row_size(self, alias: str, stored: bool = False) -> int:
+        """What a row of an input takes, in the budget's unit; in memory, or stored with its extra columns."""
         residents = self.residents[alias]
-        return max(1, self._budget.measure(1, -(-residents.nbytes // max(1, len(residents)))))
+        nbytes = residents.stored_bytes if stored else residents.nbytes
+        return max(1, self._budget.measure(1, -(-nbytes // max(1, len(residents)))))
 
     def evict(self, chosen: Mapping[str, Rows], box: int = 0) -> None:
         """Spill rows of inputs; all of them are evicted at one tick."""
         left = self._clock.tick()
         for alias, rows in chosen.items():
-            gone = self.residents[alias].remove(rows)
-            for block in self._portions(alias, gone):
+            for block in self._portions(alias, rows):
                 self._left_over.write(box, alias, block, left)
+                del block
+            self.residents[alias].remove(rows)
         self.hold()
+        trim_heap()
 
-    def _portions(self, alias: str, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Rows in batches that fit in a block each."""
-        size = self._budget.measure(
-            rows.num_rows, rows.nbytes + extra_bytes(rows.num_rows, len(self.paths.attributes[alias]))
-        )
-        if size <= self.shares.block or rows.num_rows <= 1:
-            if rows.num_rows:
-                yield rows
-            return
-        middle = self.shares.block if self.shares.block < rows.num_rows == size else (rows.num_rows + 1) // 2
-        yield from self._portions(alias, rows.slice(0, middle))
-        yield from self._portions(alias, rows.slice(middle))
+    def _portions(self, alias: str, rows: Rows) -> Iterator[pa.RecordBatch]:
+        """Residents in batches that fit in a block each."""
+        most = self.shares.block if self._budget.unit == "rows" else self.block_size(alias)
+        stack = [rows[start : start + most] for start in range(0, len(rows), most)][::-1]
+        while stack:
+            some = stack.pop()
+            batch = self.residents[alias].take(some)
+            extra = extra_bytes(len(some), len(self.paths.attributes[alias]))
+            if self._budget.measure(len(some), batch.nbytes + extra) <= self.shares.block or len(some) == 1:
+                yield batch
+            else:
+                stack += [some[len(some) // 2 :], some[: len(some) // 2]]
 
     def end(self, alias: str) -> None:
         self.ended[alias] = True
@@ -162,6 +172,8 @@ class Multiway:
     def save(self) -> dict[str, Any]:
         """The whole state, of which rows are on disk then; ready for JSON."""
         residents = {alias: self._saved[alias].save(found.held()) for alias, found in self.residents.items()}
+        for found in self.residents.values():
+            found.saved()
         left_over = self._left_over.to_json()
         return {"ended": self.ended, "clock": self._clock.now, "residents": residents, "left over": left_over}
 
@@ -173,9 +185,9 @@ class Multiway:
         for alias, residents in self.residents.items():
             for rows in self._saved[alias].load(state["residents"][alias]):
                 batch = Batch(self.paths.attributes[alias], rows.batch)
-                residents.insert(batch, rows.marks, rows.serials)
+                residents.insert(batch, rows.marks)
                 yield alias, batch
-            residents.next_serial = self._saved[alias].next_serial
+            residents.saved()
         self.hold()
 
     def fit(self) -> None:

@@ -1,28 +1,35 @@
-"""Resident rows of one of several inputs: the rows, their ticks of arrival, and an ordered index for each attribute.
+"""Rows of one input of several in memory: what they are, when they came, and an index for each attribute.
 
-A row is in all indexes of its input or in none. Rows are numbered without gaps; after an eviction the others move up.
+A row is in all indexes of its input or in none. Rows are numbered without gaps; when some leave, the others move up.
+Codes are not kept beside the rows: they are computed again for candidates, and for all rows when some leave.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dovetail.core.rows import Rows, take_rows
-from dovetail.matching.links import Attribute, Coded, Codes
+from dovetail.condition import columns_of
+from dovetail.core.rows import Rows
+from dovetail.kernels.hashing import hash_codes
+from dovetail.matching.links import Attribute, Bounds, Coded, Codes, attribute_codes
+from dovetail.storage.hash_table import CompactTable
 from dovetail.storage.ordered_index import OrderedIndex
-from dovetail.storage.residence import Ticks
-from dovetail.storage.resident_snapshot import Held, Marks, Serials
-from dovetail.storage.row_store import RowStore
+from dovetail.storage.packed_rows import PackedRows
+from dovetail.storage.residence import ArrivalTicks, Ticks
+from dovetail.storage.resident_snapshot import Held, Marks, Survivors
+from dovetail.storage.row_marks import RowMarks
+from dovetail.storage.row_store import MOST_BYTES
 
 ARRIVED = "__arrived"  # extra columns of a kept row: the tick of its arrival,
 CODE = "__code"  # and one code per attribute
-INDEX_BYTES = 17  # of an entry: code, row number, mark
-PER_ROW = 12  # bytes: whether it was used, serial number
+EXTRA_BYTES = 8  # of each of them
+PER_ENTRY = 12  # bytes of an ordered index: code, row number
 
 Flags = NDArray[np.bool_]
 
@@ -55,99 +62,133 @@ class Batch:
     def arrived(self) -> Ticks:
         return np.asarray(self.batch.column(self.batch.num_columns - 1 - len(self._codes)))
 
-    def codes(self, attribute: Attribute) -> Codes:
-        return self._codes[attribute]
+    def codes(self, attribute: Attribute, rows: Rows | None = None) -> Codes:
+        """The codes of all rows, or of those with these numbers."""
+        codes = self._codes[attribute]
+        return codes if rows is None else codes[rows]
 
-    def index(self, attribute: Attribute) -> OrderedIndex:
+    def find(self, attribute: Attribute, bounds: Bounds, most: int) -> Iterator[tuple[Rows, Rows]]:
         if attribute not in self._indexes:
             index = self._indexes[attribute] = OrderedIndex()
             index.insert(self._codes[attribute], np.arange(len(self)))
-        return self._indexes[attribute]
+        return self._indexes[attribute].find(*bounds, most=most)
+
+    def located(self, rows: Rows, names: Sequence[str] | None = None) -> tuple[pa.RecordBatch, Rows]:
+        return self.batch, rows
 
 
 class Residents:
-    def __init__(self, schema: pa.Schema, attributes: Sequence[Attribute]) -> None:
+    """Rows in memory. `ordered`: attributes that are looked up by ranges; the others are looked up by equality."""
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        attributes: Sequence[Attribute],
+        ordered: Container[Attribute],
+        part_bytes: int = MOST_BYTES,
+    ) -> None:
         self.attributes = tuple(attributes)
+        self.arrived = ArrivalTicks()
+        self.marks = RowMarks()  # whether a row took part in a result lately
+        self._survivors = Survivors()
         self._schema = resident_schema(schema, attributes)
-        self._rows = RowStore(self._schema)
-        self._indexes = {attribute: OrderedIndex() for attribute in self.attributes}
-        self._used = np.zeros(64, np.int32)
-        self._serials = np.zeros(64, np.int64)
-        self.next_serial = 0
+        self._rows = PackedRows(schema, part_bytes)
+        self._indexes = {a: OrderedIndex() for a in self.attributes if a in ordered}
+        self._tables = {a: CompactTable() for a in self.attributes if a not in ordered}
 
     def __len__(self) -> int:
         return len(self._rows)
 
     @property
     def nbytes(self) -> int:
-        return self._rows.nbytes + extra_bytes(len(self), len(self._indexes))
+        indexes = sum(index.nbytes for index in self._indexes.values()) + sum(t.nbytes for t in self._tables.values())
+        return self._rows.nbytes + indexes + self.arrived.nbytes + self.marks.nbytes + self._survivors.nbytes
 
     @property
-    def batch(self) -> pa.RecordBatch:
-        return self._rows.view()
+    def stored_bytes(self) -> int:
+        """What the rows take with their extra columns."""
+        return self._rows.nbytes + EXTRA_BYTES * len(self) * (1 + len(self.attributes))
 
-    @property
-    def used(self) -> NDArray[np.int32]:
-        """1 for rows that took part in a result lately; to be written to."""
-        return self._used[: len(self)]
+    def nbytes_for(self, batch: Batch) -> int:
+        """How many bytes more it takes to keep the batch."""
+        rows = len(batch)
+        tables = sum(table.nbytes_with(rows) - table.nbytes for table in self._tables.values())
+        own = int(batch.batch.nbytes) - EXTRA_BYTES * rows * (1 + len(self.attributes))
+        return own + tables + PER_ENTRY * rows * len(self._indexes) + self.marks.nbytes_with(rows) - self.marks.nbytes
 
-    def fits(self, batch: Batch) -> bool:
-        """Whether Arrow can hold the rows in one array together with those that are here."""
-        return self._rows.fits(batch.batch)
+    def codes(self, attribute: Attribute, rows: Rows | None = None) -> Codes:
+        """The codes of all rows, or of those with these numbers."""
+        if rows is None:
+            return self._rows.column(partial(attribute_codes, attribute))
+        names = sorted({column.name for key in attribute.keys for column in columns_of(key)})
+        return attribute_codes(attribute, self._rows.take(rows, names)) if len(rows) else np.empty(0, np.int64)
 
-    @property
-    def arrived(self) -> Ticks:
-        return np.asarray(self.batch.column(len(self._schema) - 1 - len(self.attributes)))
+    def find(self, attribute: Attribute, bounds: Bounds, most: int) -> Iterator[tuple[Rows, Rows]]:
+        if attribute in self._indexes:
+            yield from self._indexes[attribute].find(*bounds, most=most)
+            return
+        wanted = bounds.low
+        assert wanted is not None
+        for probing, rows in self._tables[attribute].find(hash_codes(np.ascontiguousarray(wanted)), most):
+            same = self.codes(attribute, rows) == wanted[probing]
+            yield (probing, rows) if same.all() else (probing[same], rows[same])
 
-    def codes(self, attribute: Attribute) -> Codes:
-        first = len(self._schema) - len(self.attributes)
-        return np.asarray(self.batch.column(first + self.attributes.index(attribute)))
+    def located(self, rows: Rows, names: Sequence[str] | None = None) -> tuple[pa.RecordBatch, Rows]:
+        parts = self._rows.parts
+        if len(parts) == 1:
+            return parts[0], rows
+        return self._rows.copied(rows, names)
 
-    def index(self, attribute: Attribute) -> OrderedIndex:
-        return self._indexes[attribute]
+    def take(self, rows: Rows) -> pa.RecordBatch:
+        """Rows with their extra columns, in this order."""
+        batch = self._rows.take(rows)
+        codes = [attribute_codes(attribute, batch) for attribute in self.attributes]
+        columns = [*batch.columns, *(pa.array(extra) for extra in (self.arrived[rows], *codes))]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def held(self) -> Held:
         def take(page: slice) -> pa.RecordBatch:
-            return self.batch.slice(page.start, page.stop - page.start)
+            return self.take(np.arange(page.start, page.stop))
 
-        return Held(self._serials[: len(self)], self.used, self.next_serial, take)
+        return Held(self._survivors.all(), self.marks.all().astype(np.int32), take)
 
-    def insert(self, batch: Batch, used: Flags | Marks, serials: Serials | None = None) -> None:
-        """Keep rows; `serials` if they have been here."""
+    def saved(self) -> None:
+        """A snapshot has all rows."""
+        self._survivors.restart(len(self))
+
+    def insert(self, batch: Batch, used: Flags | Marks) -> None:
         if not len(batch):
             return
-        first = self._rows.append(batch.batch)
-        rows = np.arange(first, len(self))
+        rows = np.arange(len(self), len(self) + len(batch))
+        own = range(len(self._rows.schema))
+        self._rows.append(batch.batch.select(own))
+        self.arrived.append(batch.arrived, len(batch))
+        self.marks.append(used)
         for attribute, index in self._indexes.items():
             index.insert(batch.codes(attribute), rows)
-        if len(self) > len(self._used):
-            more = 2 * len(self) - len(self._used)
-            self._used, self._serials = np.pad(self._used, (0, more)), np.pad(self._serials, (0, more))
-        self._used[rows] = used
-        self._serials[rows] = self.next_serial + np.arange(len(rows)) if serials is None else serials
-        self.next_serial = int(self._serials[rows[-1]]) + 1
+        for attribute, table in self._tables.items():
+            table.insert(hash_codes(np.ascontiguousarray(batch.codes(attribute))), partial(self._hashes, attribute))
 
-    def remove(self, rows: Rows) -> pa.RecordBatch:
-        """Remove rows from memory and from all indexes; returns them in the given order."""
-        gone = take_rows(self.batch, rows)
-        stay = np.ones(len(self), np.bool_)
-        stay[rows] = False
-        numbers = np.where(stay, np.cumsum(stay) - 1, -1)
-        kept = np.flatnonzero(stay)
-        used, serials = self.used[kept], self._serials[kept]
-        remaining = take_rows(self.batch, kept)
-        self._rows = RowStore(self._schema)
-        if remaining.num_rows:
-            self._rows.append(remaining)
-        self._used[: len(kept)], self._serials[: len(kept)] = used, serials
+    def remove(self, rows: Rows) -> None:
+        """Take rows out of memory and of all indexes; those behind them move up."""
+        gone = np.zeros(len(self), np.bool_)
+        gone[rows] = True
+        self._rows.remove(gone)
+        self.arrived.remove(gone)
+        self.marks.remove(gone)
+        self._survivors.remove(gone)
         for index in self._indexes.values():
-            index.renumber(numbers)
-        return gone
+            index.renumber(np.where(gone, -1, np.cumsum(~gone) - 1))
+        for attribute, table in self._tables.items():
+            table.remove(gone, partial(self._hashes, attribute))
+
+    def _hashes(self, attribute: Attribute) -> Iterator[Codes]:
+        return (hash_codes(np.ascontiguousarray(attribute_codes(attribute, part))) for part in self._rows.parts)
 
 
 def extra_bytes(rows: int, attributes: int) -> int:
-    """The size of the indexes of a row."""
-    return rows * (PER_ROW + INDEX_BYTES * attributes)
+    """What rows that are read back take besides themselves: when each left, and ordered indexes."""
+    return rows * (8 + PER_ENTRY * attributes)
 
 
 def resident_schema(schema: pa.Schema, attributes: Sequence[Attribute]) -> pa.Schema:

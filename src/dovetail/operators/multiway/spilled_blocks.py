@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from dovetail.core.rows import Matches, Rows
 from dovetail.matching.links import Attribute
-from dovetail.operators.multiway.expansion import Hop, Partial, Paths, expand
+from dovetail.operators.multiway.expansion import Hop, Partial, Paths, checked, expand, results
 from dovetail.operators.multiway.residents import Batch, extra_bytes
 from dovetail.storage.blocks import Block, BlockStore
 from dovetail.storage.budget import Budget, Shares
@@ -245,14 +245,14 @@ class SpilledBlocks:
                 depth = max(depth, hops.index(hop) + 1)
 
         start: Partial = {outer: np.arange(len(tables[outer].rows))}
-        batches = {alias: loaded.rows.batch for alias, loaded in tables.items()}
-        for rows in expand(hops, {alias: loaded.rows for alias, loaded in tables.items()}, start, reach):
+        batches = {alias: loaded.rows for alias, loaded in tables.items()}
+        for rows in expand(hops, batches, start, reach):
             good = self._unmet(tables, rows)
-            checked = self._paths.graph.checked(batches, rows)
-            if checked is not None:
-                good &= checked
+            satisfied = checked(self._paths.graph, batches, rows)
+            if satisfied is not None:
+                good &= satisfied
             if good.any():
-                yield self._paths.graph.matches(batches, {alias: taken[good] for alias, taken in rows.items()})
+                yield results(self._paths.graph, batches, {alias: taken[good] for alias, taken in rows.items()})
         return depth
 
     def _unmet(self, tables: Mapping[str, _Loaded], rows: Partial) -> np.ndarray[Any, np.dtype[np.bool_]]:

@@ -32,11 +32,11 @@ import pyarrow as pa
 
 from dovetail.condition.graph import Graph
 from dovetail.core.codes import float_codes
-from dovetail.core.rows import Matches, slices
+from dovetail.core.rows import Matches
 from dovetail.kernels.band import SINGLE_STEP, code_floats
 from dovetail.kernels.sorting import sort_codes
 from dovetail.matching.links import MOST, Attribute, Codes, Link, encode_keys, links_of
-from dovetail.operators.multiway.expansion import Hop, Paths, ProbeTable, expand
+from dovetail.operators.multiway.expansion import Hop, Paths, ProbeTable, checked, expand, results
 from dovetail.operators.multiway.residents import Batch, Residents, resident_schema
 from dovetail.operators.pmj.memory import arriving
 from dovetail.operators.pmj.merge import Merge
@@ -156,17 +156,15 @@ class MultiPmj:
         if self._merging.held and not self._fits(self._merging.held, rows):
             yield from self._merging.rest_of_step()
             self._merging.sleep()
-        if not self._fits(0, rows) or not self._residents[alias].fits(rows):
+        if not self._fits(0, rows):
             self._close_run()
         self._counters.probes += len(rows)
         tables: dict[str, ProbeTable] = {**self._residents, alias: rows}
         if all(len(table) for table in tables.values()):
-            batches = {a: table.batch for a, table in tables.items()}
             for found in expand(self._paths.hops(alias), tables, {alias: np.arange(len(rows))}, self._tally):
-                good = self._graph.checked(batches, found)
-                yield self._graph.matches(
-                    batches, found if good is None else {a: taken[good] for a, taken in found.items()}
-                )
+                good = checked(self._graph, tables, found)
+                chosen = found if good is None else {a: taken[good] for a, taken in found.items()}
+                yield results(self._graph, tables, chosen)
         self._residents[alias].insert(rows, np.zeros(len(rows), np.bool_))
         self._budget.release(BUFFER)
         self._hold()
@@ -189,10 +187,11 @@ class MultiPmj:
     def snapshot(self) -> Manifest:
         self._version += 1
         stem = f"{self._version:08d}"
-        resident = {
-            alias: [self._store.write(part, f"{stem}-{alias}") for part in slices(rows.batch, self._block_rows)]
-            for alias, rows in self._residents.items()
-        }
+        resident: dict[str, list[Block]] = {alias: [] for alias in self._aliases}
+        for alias, rows in self._residents.items():
+            for start in range(0, len(rows), self._block_rows):
+                batch = rows.take(np.arange(start, min(start + self._block_rows, len(rows))))
+                resident[alias].append(self._store.write(batch, f"{stem}-{alias}"))
         state = {
             "merging": self._merging.to_json(),
             "resident": {alias: [block.to_json() for block in blocks] for alias, blocks in resident.items()},
@@ -236,16 +235,19 @@ class MultiPmj:
         alias = self._aliases[number]
         rows = self._residents[alias]
         starts = rows.codes(self._reach.attributes[alias])
-        items = Items(rows.batch, starts, self._reach.ends(alias, starts))
+        ends = self._reach.ends(alias, starts)
         writer = RunWriter(self._pages, number, page)
         order = sort_codes(starts).order
-        step = max(1, page * items.size // max(1, self._pages.size(items)))
-        for start in range(0, items.size, step):
-            writer.add_page(items.take(order[start : start + step]))
+        width = self._budget.measure(1, -(-rows.nbytes // max(1, len(rows))) + 2 * starts.itemsize)
+        step = max(1, page // width)
+        for start in range(0, len(order), step):
+            chosen = order[start : start + step]
+            writer.add_page(Items(rows.take(chosen), starts[chosen], ends[chosen]))
         return writer.finish()
 
     def _empty(self) -> dict[str, Residents]:
-        return {a: Residents(self._graph.schemas[a], self._paths.attributes[a]) for a in self._aliases}
+        attributes, ordered = self._paths.attributes, self._paths.ordered
+        return {a: Residents(self._graph.schemas[a], attributes[a], ordered) for a in self._aliases}
 
     def _tally(self, hop: Hop, probes: int, candidates: int, found: int) -> None:
         self._counters.pairs_tested += found
@@ -319,13 +321,12 @@ class _GroupCallbacks:
         """Results of which not all rows are from one group."""
         aliases = self._graph.aliases
         tables = {a: Batch(self._paths.attributes[a], part.batch) for a, part in zip(aliases, parts, strict=True)}
-        batches = {alias: table.batch for alias, table in tables.items()}
         start = aliases[number]
         for rows in expand(self._paths.hops(start), tables, {start: np.arange(len(tables[start]))}, self._tally):
             sources = [part.sources[rows[alias]] for alias, part in zip(aliases, parts, strict=True)]
             good = np.any([source != sources[0] for source in sources[1:]], axis=0)
-            checked = self._graph.checked(batches, rows)
-            if checked is not None:
-                good &= checked
+            satisfied = checked(self._graph, tables, rows)
+            if satisfied is not None:
+                good &= satisfied
             if good.any():
-                yield self._graph.matches(batches, {alias: taken[good] for alias, taken in rows.items()})
+                yield results(self._graph, tables, {alias: taken[good] for alias, taken in rows.items()})

@@ -41,7 +41,7 @@ from dovetail.matching import build_matcher
 from dovetail.operators.pmj.join_types import JoinTypeEmitter
 from dovetail.operators.pmj.memory import arriving
 from dovetail.operators.pmj.pairs import CHUNK, EarlyPairCounts, MergedPairs
-from dovetail.operators.pmj.run_builder import INDEX_BYTES, write_run
+from dovetail.operators.pmj.run_builder import write_run
 from dovetail.operators.pmj.runs import NO_WORDS, Pages, RunGroup, Words
 from dovetail.operators.pmj.scheduler import STRICTNESS, MergeScheduler
 from dovetail.operators.pmj.sweep_order import COPIES, SweepOrder
@@ -128,7 +128,7 @@ class Pmj:
 
     def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Matches]:
         yield from self._meeting
-        more = batch.num_rows, int(batch.nbytes) + INDEX_BYTES * batch.num_rows
+        more = batch.num_rows, int(batch.nbytes) + self._order.index_bytes * batch.num_rows
         if self._merging.held and not self._fits(self._merging.held, *more):
             yield from self._merging.rest_of_step()
             self._merging.sleep()
@@ -397,7 +397,7 @@ class Pmj:
         """Rows and bytes of the run that is being made, whose sides are sorted one after the other, and of marks."""
         rows = [len(store) for store in self._rows]
         marks = self._giving.partnered.nbytes
-        return sum(rows), sum(store.nbytes for store in self._rows) + INDEX_BYTES * max(rows) + marks
+        return sum(rows), sum(store.nbytes for store in self._rows) + self._order.index_bytes * max(rows) + marks
 
     def _hold(self) -> None:
         self._budget.hold("residents", *self._size())

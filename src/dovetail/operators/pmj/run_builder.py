@@ -14,7 +14,6 @@ from dovetail.operators.pmj.runs import NO_WORDS, Items, Pages, RunWriter, Sweep
 from dovetail.operators.pmj.sweep_order import SweepOrder
 
 INTERVAL_BYTES = 16  # of each row in a run
-INDEX_BYTES = INTERVAL_BYTES + 4  # for each row that is sorted: its interval and its place
 
 
 class WrittenRuns(NamedTuple):
