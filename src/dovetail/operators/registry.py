@@ -99,10 +99,8 @@ def check_join_type(name: str, how: str, inputs: int = TWO) -> None:
         others = [other for other in operator_names(inputs) if how in operator_class(other, inputs).join_types]
         instead = f"; {' and '.join(others)} support it, for arriving inputs" if others else ""
         raise PlanError(
-            f"how={how!r}: algorithm={name!r} supports {', '.join(known)} joins only{instead}. For "
-            f"tables"
-            " f"
-            f" at rest, algorithm='auto' supports every join type."
+            f"how={how!r}: algorithm={name!r} supports {', '.join(known)} joins only{instead}. For tables "
+            "at rest, algorithm='auto' supports every join type."
         )
 
 
