@@ -5,20 +5,21 @@ a block    columns of the rows | __code | __hash, where codes are not exact | __
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from dovetail.core.metrics import Counters
-from dovetail.core.rows import Rows, Side, chunk_ranges
+from dovetail.core.rows import Matches, Rows, Side, chunk_ranges
 from dovetail.kernels.sorted_probe import expand, find_sorted
 from dovetail.kernels.sorting import sort_codes
 from dovetail.operators.blockwise.block_join import BlockWork
 from dovetail.operators.diner.keys import Keyed, OrderKeys
 from dovetail.operators.diner.residents import OrderedSide
+from dovetail.operators.protocol import Workspace
 from dovetail.storage.blocks import Block
 from dovetail.storage.budget import Budget
 from dovetail.storage.ordered_index import SortedKeys
@@ -64,6 +65,7 @@ CODE = "__code"
 HASH = "__hash"
 EXTRA_ROW_BYTES = 24  # of a spilled row, for the extra columns
 MOST_PAIRS = 1 << 18  # candidates in a piece
+OUTER_SHARE = 8  # one in so many blocks of the budget is loaded as an outer one, unless told otherwise
 
 
 class SortedRows(NamedTuple):
@@ -73,6 +75,69 @@ class SortedRows(NamedTuple):
     codes: Words
     words: Words  # what partners are searched by: hashes if codes are not exact, else codes
     ordered: SortedKeys
+
+
+MakeRoom = Callable[[int, int], Iterator[None]]
+"""Evicts residents until a number of rows and bytes fit, a block per yield."""
+
+
+class SpilledRows(Protocol):
+    """The evicted rows of both sides, and how they are joined."""
+
+    extra_row_bytes: int
+    """The size of a spilled row beyond its columns."""
+
+    def has_spilled(self, side: Side) -> bool: ...
+    def spill(self, side: Side, batch: pa.RecordBatch, keyed: Keyed, arrived: Words, left: int) -> None:
+        """Write evicted rows, which are sorted by their codes."""
+
+    def react(self, make_room: MakeRoom, *, at_end: bool) -> Iterator[Matches]:
+        """Join what has been spilled so far. May be dropped at any yield; the next call resumes."""
+
+    def release(self, free: int) -> Iterator[Matches]:
+        """Rows arrive, and only so much memory is free besides: release what is taken, if it is more."""
+
+    def finish(self) -> Iterator[Matches]:
+        """All remaining results."""
+
+    def to_json(self) -> dict[str, Any]: ...
+    def from_json(self, fields: dict[str, Any]) -> None: ...
+    def names(self) -> list[str]: ...
+    def size(self) -> tuple[int, int]: ...
+
+
+class SpilledBlocks:
+    """Evicted rows in sorted blocks, joined block against block (Algorithm 4)."""
+
+    def __init__(self, keys: OrderKeys, workspace: Workspace, outer_blocks: int | None) -> None:
+        shares = workspace.shares
+        schemas = workspace.condition.schemas
+        self._sorted = SortedBlocks(keys, schemas, workspace.counters)
+        self.work = BlockWork(self._sorted, workspace.blocks, workspace.budget, schemas)
+        self._most_outer = shares.outer_blocks_at_end
+        wanted = (self._most_outer + 2) // OUTER_SHARE if outer_blocks is None else outer_blocks
+        self._outer_blocks = max(1, min(wanted, self._most_outer))
+        self.extra_row_bytes = EXTRA_ROW_BYTES + self._sorted.extra_row_bytes
+        self.to_json, self.from_json = self.work.to_json, self.work.from_json
+        self.names, self.size = self.work.names, self.work.size
+
+    def has_spilled(self, side: Side) -> bool:
+        return bool(self.work.spilled[side])
+
+    def spill(self, side: Side, batch: pa.RecordBatch, keyed: Keyed, arrived: Words, left: int) -> None:
+        zone = (int(keyed.codes[0]), int(keyed.codes[-1]))
+        self.work.spill(side, self._sorted.block(batch, keyed), arrived, left, zone)
+
+    def react(self, make_room: MakeRoom, *, at_end: bool) -> Iterator[Matches]:
+        return self.work.run(self._most_outer if at_end else self._outer_blocks, make_room)
+
+    def release(self, free: int) -> Iterator[Matches]:
+        """While rows arrive, all memory is the residents'."""
+        self.work.let_go()
+        return iter(())
+
+    def finish(self) -> Iterator[Matches]:
+        return self.work.run(self._most_outer)
 
 
 class SortedBlocks:

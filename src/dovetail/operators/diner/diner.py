@@ -33,9 +33,8 @@ from dovetail.condition.graph import Graph
 from dovetail.condition.render import conjunction
 from dovetail.core.rows import Matches, Rows, Side, take_rows
 from dovetail.kernels.sorting import sort_codes
-from dovetail.operators.blockwise.block_join import BlockWork
 from dovetail.operators.blockwise.regions import Policy, Regions
-from dovetail.operators.diner.blocks import EXTRA_ROW_BYTES, Reloaded, SortedBlocks
+from dovetail.operators.diner.blocks import Reloaded, SpilledBlocks, SpilledRows
 from dovetail.operators.diner.keys import Keyed, OrderKeys, ordering_predicate
 from dovetail.operators.diner.residents import OrderedSide, with_arrival
 from dovetail.operators.protocol import INNER, TWO, Approach, Manifest, Parameters, Usage, Workspace
@@ -45,7 +44,6 @@ from dovetail.storage.resident_snapshot import ResidentSnapshot
 from dovetail.storage.row_store import MOST_BYTES
 
 MOST_PAIRS = 1 << 18  # in one yield
-OUTER_SHARE = 8  # one in so many blocks of the budget is loaded as an outer one, unless told otherwise
 
 Words = NDArray[np.int64]
 
@@ -81,19 +79,22 @@ class Diner:
             counted=parameters.get("counted", False),
             seed=workspace.seed,
         )
-        most = self._shares.outer_blocks_at_end
-        self._outer_blocks = max(1, min(parameters.get("outer_blocks", (most + 2) // OUTER_SHARE), most))
         self._room = self._capacity()
         self._sides = tuple(self._empty(side) for side in Side)
         self._saved = [self._nothing_saved(side) for side in Side]
         self._regions = tuple(Regions(self._policy) for _ in Side)
-        self._sorted = SortedBlocks(self._keys, self._schemas, self._counters)
-        self._work = BlockWork(self._sorted, self._store, self._budget, self._schemas)
         self._clock = Clock()
+        self._reloaded: Reloaded | None = None
+        self._spilled = self._make_spilled(workspace)
         self._ended = [False, False]
         self._learned = not self._keys.is_text
-        self._reloaded = Reloaded(self._work, self._keys, self._clock) if parameters.get("reload", True) else None
         self._version = 0
+
+    def _make_spilled(self, workspace: Workspace) -> SpilledRows:
+        blocks = SpilledBlocks(self._keys, workspace, workspace.parameters.get("outer_blocks"))
+        if workspace.parameters.get("reload", True):
+            self._reloaded = Reloaded(blocks.work, self._keys, self._clock)
+        return blocks
 
     @staticmethod
     def refuses(graph: Graph) -> str | None:
@@ -112,7 +113,9 @@ class Diner:
 
     def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Matches]:
         """Algorithm 1, l. 4-15."""
-        self._work.let_go()  # while rows arrive, all memory is the residents'
+        mine = self._sides[side]
+        needed = self._budget.measure(batch.num_rows, mine.nbytes_for(batch))
+        yield from self._spilled.release(self._room - self._used_units() - needed)
         if self._reloaded is not None and self._ended[side.other]:
             self._reload(side.other)
         keyed = self._keys.read(side, batch)
@@ -126,10 +129,9 @@ class Diner:
             others.append(self._reloaded.rows)
         for theirs in others:
             yield from self._probe(side, batch, keyed, theirs, results)
-        if self._ended[side.other] and not self._work.spilled[side.other]:
+        if self._ended[side.other] and not self._spilled.has_spilled(side.other):
             return  # it has probed all possible partners
         self._regions[side].credit(keyed.codes, results)
-        mine = self._sides[side]
         learned = self._learned
         for _ in self._make_room(batch.num_rows, mine.nbytes_for(batch)):
             pass
@@ -152,7 +154,7 @@ class Diner:
 
     def end(self, side: Side) -> None:
         self._ended[side] = True
-        if not self._work.spilled[side]:
+        if not self._spilled.has_spilled(side):
             # No row of this side was ever evicted, so the residents of the other have been joined with all of them.
             self._forget(side.other)
         elif self._reloaded is not None and not self._ended[side.other]:
@@ -160,20 +162,19 @@ class Diner:
 
     def react(self) -> Iterator[Matches]:
         """Algorithm 4. Once all rows have arrived, all memory is used for blocks."""
-        outer_blocks = self._shares.outer_blocks_at_end if all(self._ended) else self._outer_blocks
-        return self._work.run(outer_blocks, self._make_room)
+        return self._spilled.react(self._make_room, at_end=all(self._ended))
 
     def clean_up(self) -> Iterator[Matches]:
         """Section 3.5. Residents have to be joined with the spilled rows of the other side only."""
         if self._reloaded is not None:
             self._reloaded.drop()
-        needed = [bool(self._work.spilled[side.other]) for side in Side]
+        needed = [self._spilled.has_spilled(side.other) for side in Side]
         for side in Side:
             if needed[side]:
                 self._spill_all(side)
             else:
                 self._forget(side)
-        return self._work.run(self._shares.outer_blocks_at_end)
+        return self._spilled.finish()
 
     def expire(self, watermark: int) -> Iterator[Matches]:
         return iter(())
@@ -187,13 +188,13 @@ class Diner:
             "clock": self._clock.now,
             "learned": self._keys.learned.hex() if self._learned else None,
             "regions": [regions.to_json() for regions in self._regions],
-            "work": self._work.to_json(),
+            "work": self._spilled.to_json(),
             "residents": [self._saved[side].save(self._sides[side].held()) for side in Side],
         }
         for mine in self._sides:
             mine.saved()
         names = [name for saved in self._saved for name in saved.names]
-        return Manifest(self._version, state, (*names, *self._work.names()))
+        return Manifest(self._version, state, (*names, *self._spilled.names()))
 
     def restore(self, manifest: Manifest) -> None:
         state = manifest.state
@@ -203,7 +204,7 @@ class Diner:
         self._learned = state["learned"] is not None
         self._keys.learned = bytes.fromhex(state["learned"] or "")
         self._regions = tuple(Regions.from_json(self._policy, fields) for fields in state["regions"])
-        self._work.from_json(state["work"])
+        self._spilled.from_json(state["work"])
         for side, fields in zip(Side, state["residents"], strict=True):
             self._read_residents(side, fields)
         for _ in self._make_room(0, 0):
@@ -213,7 +214,7 @@ class Diner:
     @property
     def usage(self) -> Usage:
         rows, nbytes = self._resident()
-        return Usage(rows, nbytes, *self._work.size())
+        return Usage(rows, nbytes, *self._spilled.size())
 
     @property
     def flushed_from(self) -> Words:
@@ -300,12 +301,11 @@ class Diner:
         while stack:
             rows = stack.pop()
             batch, keyed = mine.block(rows)
-            size = self._budget.measure(batch.num_rows, batch.nbytes + self._extra_row_bytes * batch.num_rows)
+            size = self._budget.measure(batch.num_rows, batch.nbytes + self._spilled.extra_row_bytes * batch.num_rows)
             if size > self._shares.block * 1.2 and len(rows) > 1:  # more than the headroom of a block allows
                 stack += [rows[len(rows) // 2 :], rows[: len(rows) // 2]]
                 continue
-            zone = (int(keyed.codes[0]), int(keyed.codes[-1]))
-            self._work.spill(side, self._sorted.block(batch, keyed), mine.arrived[rows], left, zone)
+            self._spilled.spill(side, batch, keyed, mine.arrived[rows], left)
 
     def _spill_all(self, side: Side) -> None:
         """Spill all residents of a side, sorted by value, in as many blocks as necessary."""
@@ -335,11 +335,7 @@ class Diner:
     def _block_rows(self, side: Side) -> int:
         if self._budget.unit == "rows":
             return self._shares.block
-        return max(1, int(self._shares.block / (self._sides[side].row_bytes + self._extra_row_bytes)))
-
-    @property
-    def _extra_row_bytes(self) -> int:
-        return EXTRA_ROW_BYTES + self._sorted.extra_row_bytes
+        return max(1, int(self._shares.block / (self._sides[side].row_bytes + self._spilled.extra_row_bytes)))
 
     def _empty(self, side: Side) -> OrderedSide:
         return OrderedSide(side, self._schemas[side], self._keys, self._part_bytes, self._policy.counted)

@@ -92,5 +92,6 @@ def refuse_large_pages(room: MergeMemory, inputs: int, budget: Budget) -> None:
     if room.largest and _fitting(room, inputs) < 2:
         raise BudgetError(
             f"a memory budget of {budget.limit:,} {budget.unit} is too small for the runs on disk, "
-            f"which have pages of {room.largest:,} {budget.unit}. Give {6 * inputs * room.largest:,} {budget.unit} or more."
+            f"which have pages of {room.largest:,} {budget.unit}. "
+            f"Give {6 * inputs * room.largest:,} {budget.unit} or more."
         )

@@ -1,0 +1,159 @@
+"""Spilled rows in sorted runs, joined by merging: what PMJ does, for rows that the residence rule speaks of.
+
+    spill(side, …)   one run of that side, in sweep order, each row with its ticks of arrival and eviction
+    run(…)           merges the smallest runs into one, joining rows of different runs on the way (pmj/scheduler.py)
+
+A run is a group of its own whose other side is empty, so that no pair of a group is missed. Of the pairs that a merge
+finds, those whose rows were joined in memory are dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dovetail.condition import Condition
+from dovetail.core.join_types import JoinType
+from dovetail.core.rows import Matches, Rows, Side
+from dovetail.kernels.listing import apart
+from dovetail.operators.diner.blocks import MakeRoom
+from dovetail.operators.diner.keys import Keyed
+from dovetail.operators.pmj.join_types import JoinTypeEmitter
+from dovetail.operators.pmj.merge import Merge, meetings
+from dovetail.operators.pmj.run_builder import write_run
+from dovetail.operators.pmj.runs import NO_WORDS, Items, Pages, RunGroup, SweepRun
+from dovetail.operators.pmj.scheduler import MergeScheduler
+from dovetail.operators.pmj.sweep_order import SweepOrder
+from dovetail.operators.protocol import Workspace
+from dovetail.storage.residence import met_in_memory
+
+Words = NDArray[np.int64]
+
+ARRIVED, LEFT = "__arrived", "__left"
+EXTRA_ROW_BYTES = 32  # of a row in a run: its ticks and its interval
+
+
+class MergedRuns:
+    extra_row_bytes = EXTRA_ROW_BYTES
+
+    def __init__(self, workspace: Workspace) -> None:
+        condition = workspace.condition
+        self._schemas = condition.schemas
+        self._budget = workspace.budget
+        self._order = SweepOrder(condition)
+        stored = {side.alias: with_ticks(condition.schemas[side]) for side in Side}
+        self._pages = Pages(workspace.blocks, workspace.budget, stored)
+        meets = ResidencePairs(condition, self._order, workspace)
+        self._merging: MergeScheduler[Matches] = MergeScheduler(workspace, meets, self._pages)
+        self._spilled = [False, False]
+
+    def has_spilled(self, side: Side) -> bool:
+        return self._spilled[side]
+
+    def spill(self, side: Side, batch: pa.RecordBatch, keyed: Keyed, arrived: Words, left: int) -> None:
+        """Write evicted rows as one run."""
+        if not any(self._spilled):
+            samples = [batch if s is side else pa.RecordBatch.from_pylist([], self._schemas[s]) for s in Side]
+            self._order.learn(*samples)
+        ticks = [pa.array(arrived, pa.int64()), pa.array(np.full(batch.num_rows, left))]
+        stored = pa.RecordBatch.from_arrays([*batch.columns, *ticks], schema=self._pages.schemas[side])
+        written = write_run(self._order, self._pages, side, stored, NO_WORDS, self._merging.room.page, _all)
+        runs, rows = [SweepRun(), SweepRun()], [0, 0]
+        runs[side], rows[side] = written.run, batch.num_rows
+        self._merging.groups.append(RunGroup(tuple(runs), tuple(rows)))
+        self._spilled[side] = True
+
+    def react(self, make_room: MakeRoom, *, at_end: bool) -> Iterator[Matches]:
+        """Merges, until one run of each side is left."""
+        while self._has_work and (share := self._merging.share) is not None:
+            for _ in make_room(share, share):
+                yield Matches.none(self._schemas)
+            # Not `yield from`: when this generator is dropped, the merge must stay open for the next call.
+            for pairs in self._merging.react():  # noqa: UP028
+                yield pairs
+
+    def finish(self) -> Iterator[Matches]:
+        """All remaining results."""
+        return self._merging.finish()
+
+    def release(self, free: int) -> Iterator[Matches]:
+        """Complete a step and release all memory, if more than `free` is taken; the merge can be resumed."""
+        if self._merging.held > free:
+            yield from self._merging.rest_of_step()
+            self._merging.sleep()
+
+    @property
+    def _has_work(self) -> bool:
+        """Whether both sides have spilled: runs of one side alone have no results."""
+        return all(self._spilled)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"spilled": list(self._spilled), "order": self._order.to_json(), "merging": self._merging.to_json()}
+
+    def from_json(self, fields: dict[str, Any]) -> None:
+        self._spilled = list(fields["spilled"])
+        self._order.restore(fields["order"])
+        self._merging.restore(fields["merging"])
+
+    def names(self) -> list[str]:
+        return [block.name for block in self._merging.blocks]
+
+    def size(self) -> tuple[int, int]:
+        """Rows and bytes on disk."""
+        return self._merging.spilled
+
+
+class ResidencePairs:
+    """The results of a merge: pairs of different runs that were not joined in memory."""
+
+    repeats = False
+
+    def __init__(self, condition: Condition, order: SweepOrder, workspace: Workspace) -> None:
+        self._schemas = condition.schemas
+        self._order = order
+        self._emitter = JoinTypeEmitter(condition, JoinType.INNER, workspace.counters)
+        self.nothing = Matches.none(condition.schemas)
+
+    def select_needed(self, number: int, items: Items) -> Items:
+        return items
+
+    def step(self, merge: Merge, new: tuple[Items, ...]) -> Iterator[Matches]:
+        for left, right in meetings(merge, new):
+            rows = [self._rows(side, items) for side, items in zip(Side, (left, right), strict=True)]
+            yield from self._emitter.meet(rows[0], rows[1], (NO_WORDS, NO_WORDS), self._check(left, right))
+
+    def left_over(self, groups: Sequence[RunGroup]) -> Iterator[Matches]:
+        return iter(())
+
+    def on_merged(self, merge: Merge, found: int) -> None:
+        """Estimates are made from a sample of all rows."""
+
+    def _rows(self, side: Side, items: Items) -> pa.RecordBatch:
+        """Without their ticks."""
+        schema = self._schemas[side]
+        return pa.RecordBatch.from_arrays(items.batch.columns[: len(schema)], schema=schema)
+
+    def _check(self, left: Items, right: Items) -> Callable[[Rows, Rows], tuple[Rows, Rows]]:
+        ticks = [[np.asarray(column) for column in items.batch.columns[-2:]] for items in (left, right)]
+
+        def check(lefts: Rows, rights: Rows) -> tuple[Rows, Rows]:
+            lefts, rights = apart(lefts, rights, left.sources, right.sources)
+            new = ~met_in_memory(ticks[0][0][lefts], ticks[0][1][lefts], ticks[1][0][rights], ticks[1][1][rights])
+            here = self._order.belongs(left, right, lefts, rights)
+            if here is not None:
+                new &= here
+            return (lefts, rights) if new.all() else (lefts[new], rights[new])
+
+        return check
+
+
+def with_ticks(schema: pa.Schema) -> pa.Schema:
+    return schema.append(pa.field(ARRIVED, pa.int64())).append(pa.field(LEFT, pa.int64()))
+
+
+def _all(side: Side, numbers: Words) -> Rows | None:
+    return None
