@@ -107,7 +107,7 @@ class Lab:
         """What is kept equals what is counted anew."""
         operator = self.operator
         for side in Side:
-            residents, regions, spilled = operator._sides[side], operator._regions[side], operator._work.spilled[side]
+            residents, regions, spilled = operator._sides[side], operator._regions[side], operator._spilled.work.spilled[side]
             living = np.arange(residents.rows)
             codes = residents.codes()
             rows = residents.take(living)
@@ -132,7 +132,7 @@ class Lab:
 
     def check_rectangle(self) -> None:
         """All pairs of rows in the finished rectangle of blocks are out, or met in memory; and so with what is left."""
-        work = self.operator._work
+        work = self.operator._spilled.work
         stays: list[dict[int, tuple[int, int, int]]] = [{}, {}]  # row -> (came, left, number of its block)
         for side in Side:
             residents = self.operator._sides[side]
@@ -262,7 +262,7 @@ def test_a_budget_in_bytes(on: str) -> None:
         if rng.random() < 0.05:
             lab.restart()
         lab.check_statistics()
-    assert any(lab.operator._work.spilled)
+    assert any(lab.operator._spilled.work.spilled)
     lab.finish()
     assert lab.counters.peak_bytes_in_memory <= limit
 

@@ -35,6 +35,7 @@ from dovetail.core.rows import Matches, Rows, Side, take_rows
 from dovetail.kernels.sorting import sort_codes
 from dovetail.operators.blockwise.regions import Policy, Regions
 from dovetail.operators.diner.blocks import Reloaded, SpilledBlocks, SpilledRows
+from dovetail.operators.diner.eviction_trial import EvictionTrial
 from dovetail.operators.diner.keys import Keyed, OrderKeys, ordering_predicate
 from dovetail.operators.diner.residents import OrderedSide, with_arrival
 from dovetail.operators.protocol import INNER, TWO, Approach, Manifest, Parameters, Usage, Workspace
@@ -61,6 +62,7 @@ class Diner:
         "ties": str,
         "counted": bool,
         "outer_blocks": int,
+        "ageing": bool,
         "reload": bool,
     }
 
@@ -83,6 +85,7 @@ class Diner:
         self._sides = tuple(self._empty(side) for side in Side)
         self._saved = [self._nothing_saved(side) for side in Side]
         self._regions = tuple(Regions(self._policy) for _ in Side)
+        self._trial = EvictionTrial(self._policy) if parameters.get("ageing", True) else None
         self._clock = Clock()
         self._reloaded: Reloaded | None = None
         self._spilled = self._make_spilled(workspace)
@@ -121,6 +124,8 @@ class Diner:
         keyed = self._keys.read(side, batch)
         if keyed.rows is not None:
             batch = take_rows(batch, keyed.rows)  # the others match nothing and need not be kept
+        if self._trial is not None:
+            self._trial.arrive(side, keyed)
         tick = self._clock.tick()
         results = np.zeros(batch.num_rows, np.int64)
         self._counters.probes += batch.num_rows
@@ -188,6 +193,7 @@ class Diner:
             "clock": self._clock.now,
             "learned": self._keys.learned.hex() if self._learned else None,
             "regions": [regions.to_json() for regions in self._regions],
+            "trial": None if self._trial is None else self._trial.to_json(),
             "work": self._spilled.to_json(),
             "residents": [self._saved[side].save(self._sides[side].held()) for side in Side],
         }
@@ -204,6 +210,8 @@ class Diner:
         self._learned = state["learned"] is not None
         self._keys.learned = bytes.fromhex(state["learned"] or "")
         self._regions = tuple(Regions.from_json(self._policy, fields) for fields in state["regions"])
+        if self._trial is not None and state["trial"] is not None:
+            self._trial.restore(state["trial"])
         self._spilled.from_json(state["work"])
         for side, fields in zip(Side, state["residents"], strict=True):
             self._read_residents(side, fields)
@@ -277,13 +285,23 @@ class Diner:
         if not self._learned:
             self._learn()
         codes = mine.codes()
-        victims = self._regions[side].choose(codes, mine.marks.all(), mine.arrived, self._block_rows(side))
-        mine.marks.lower(victims.spared)
-        leaving = victims.rows[sort_codes(codes[victims.rows]).order]
+        rows = self._choose(side, codes)
+        leaving = rows[sort_codes(codes[rows]).order]
         del codes
         self._spill(side, leaving)
         mine.remove(leaving)
         return True
+
+    def _choose(self, side: Side, codes: Words) -> Rows:
+        """Positions of a block of residents: the oldest, or the least useful."""
+        mine, regions, need = self._sides[side], self._regions[side], self._block_rows(side)
+        if self._trial is not None and self._trial.decide(sum(s.rows for s in self._sides), need):
+            oldest = np.arange(min(need, mine.rows))
+            regions.settle(codes[len(oldest) :], need, set())
+            return oldest
+        victims = regions.choose(codes, mine.marks.all(), mine.arrived, need)
+        mine.marks.lower(victims.spared)
+        return victims.rows
 
     def _victim(self) -> Side:
         """The side with more residents; after the end of one side, with `reload`, the other."""
@@ -328,6 +346,8 @@ class Diner:
         """Before the first block is written, codes of strings become those that tell most of them apart."""
         self._keys.learn(tuple(side.parts for side in self._sides))
         self._learned = True
+        if self._trial is not None:
+            self._trial.restart()
         for side, regions in zip(self._sides, self._regions, strict=True):
             side.code_again()
             regions.recount(side.codes())
@@ -349,7 +369,8 @@ class Diner:
         held = list(self._sides)
         if self._reloaded is not None and self._reloaded.rows is not None:
             held.append(self._reloaded.rows)
-        return sum(side.rows for side in held), sum(side.nbytes for side in held)
+        beside = 0 if self._trial is None else self._trial.nbytes
+        return sum(side.rows for side in held), sum(side.nbytes for side in held) + beside
 
     def _hold(self) -> None:
         self._budget.hold("residents", *self._resident())

@@ -29,6 +29,7 @@ class DinerMerge(Diner):
         "middle": str,
         "ties": str,
         "counted": bool,
+        "ageing": bool,
         "fan_in": int,
     }
 

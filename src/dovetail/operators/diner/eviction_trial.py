@@ -1,0 +1,132 @@
+"""Whether rows are best evicted by their values or by their age: both ways are tried on a sample of the keys.
+
+    arriving keys --> sample --> a small memory whose rows are evicted by value (blockwise/regions.py) --> its results
+                             \\-> a small memory whose oldest rows are evicted                         --> its results
+
+Where both inputs arrive clustered alike, such as orders and their items by date, the partners of old rows have passed:
+these rows should leave first, as in Diag-Join. Where some values give most of the results, age says nothing. Both
+memories see the same keys and hold the same share of them as the real one; the real one follows the better.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dovetail.core.rows import Rows, Side
+from dovetail.operators.blockwise.regions import Policy, Regions
+from dovetail.operators.diner.keys import Keyed
+
+Words = NDArray[np.int64]
+
+FEWEST_ROWS = 256  # of a sampled memory
+MOST_RATE = 32  # one key in so many is sampled
+SURPLUS = 1.02  # by so much must the other way be better to be taken,
+MARGIN = 16  # and by so many results
+DECAY = 0.97  # of results, at each flush
+
+
+class SampledMemory:
+    """Keys of both sides that would be in memory, in the order of their arrival."""
+
+    def __init__(self, rows: int, block: int, policy: Policy | None) -> None:
+        """`policy` evicts by value; None: by age."""
+        self.results = 0.0
+        self._most = rows
+        self._block = block
+        self._regions = None if policy is None else (Regions(policy), Regions(policy))
+        self._keys: list[NDArray[Any]] = [np.empty(0, np.int64) for _ in Side]
+        self._codes: list[NDArray[Any]] = [np.empty(0, np.int64) for _ in Side]
+        self._marks: list[NDArray[Any]] = [np.empty(0, np.bool_) for _ in Side]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(column.nbytes for columns in (self._keys, self._codes, self._marks) for column in columns)
+
+    def arrive(self, side: Side, keys: Words, codes: Words) -> None:
+        theirs = self._keys[side.other]
+        ordered = np.sort(theirs)
+        found = np.searchsorted(ordered, keys, side="right") - np.searchsorted(ordered, keys)
+        self.results += float(found.sum())
+        if self._regions is not None:
+            self._regions[side].credit(codes, found)
+            self._regions[side.other].credit(codes, found)
+            self._marks[side.other] |= np.isin(theirs, keys)
+        while any(map(len, self._keys)) and sum(map(len, self._keys)) + len(keys) > self._most:
+            self._flush()
+        if self._regions is not None:
+            self._regions[side].add(codes)
+        self._keys[side] = np.concatenate([self._keys[side], keys])
+        self._codes[side] = np.concatenate([self._codes[side], codes])
+        self._marks[side] = np.concatenate([self._marks[side], found > 0])
+
+    def _flush(self) -> None:
+        side = Side.LEFT if len(self._keys[0]) >= len(self._keys[1]) else Side.RIGHT
+        leaving = self._choose(side)
+        stay = np.ones(len(self._keys[side]), np.bool_)
+        stay[leaving] = False
+        for columns in (self._keys, self._codes, self._marks):
+            columns[side] = columns[side][stay]
+
+    def _choose(self, side: Side) -> Rows:
+        if self._regions is None:
+            return np.arange(min(self._block, len(self._keys[side])))
+        marks = self._marks[side]
+        victims = self._regions[side].choose(self._codes[side], marks, np.arange(len(marks)), self._block)
+        marks[victims.spared] = False
+        return victims.rows
+
+
+class EvictionTrial:
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._rate = 0  # 0: memory has not been full yet
+        self._memories: tuple[SampledMemory, ...] = ()
+        self.by_age = False
+
+    @property
+    def nbytes(self) -> int:
+        return sum(memory.nbytes for memory in self._memories)
+
+    def arrive(self, side: Side, keyed: Keyed) -> None:
+        if not self._rate or keyed.hashes is None:
+            return
+        sampled = np.flatnonzero((keyed.hashes >> 32) & (self._rate - 1) == 0)
+        if len(sampled):
+            for memory in self._memories:
+                memory.arrive(side, keyed.hashes[sampled], keyed.codes[sampled])
+
+    def decide(self, rows: int, block: int) -> bool:
+        """Rows are about to be evicted, a block of so many in memory: whether the oldest should be."""
+        if not self._rate:
+            self._rate = _rate(rows)
+            size = max(FEWEST_ROWS, rows // self._rate), max(1, block // self._rate)
+            self._memories = (SampledMemory(*size, self._policy), SampledMemory(*size, None))
+        by_value, by_age = (memory.results for memory in self._memories)
+        if by_age > by_value * SURPLUS + MARGIN:
+            self.by_age = True
+        elif by_value > by_age * SURPLUS + MARGIN:
+            self.by_age = False
+        for memory in self._memories:
+            memory.results *= DECAY
+        return self.by_age
+
+    def restart(self) -> None:
+        """The keys are coded in another way."""
+        self._rate, self._memories = 0, ()
+
+    def to_json(self) -> dict[str, Any]:
+        """What has been decided; the samples start anew."""
+        return {"by_age": self.by_age}
+
+    def restore(self, fields: dict[str, Any]) -> None:
+        self.by_age = fields["by_age"]
+
+
+def _rate(rows: int) -> int:
+    rate = 1
+    while rate < MOST_RATE and rows // (2 * rate) >= FEWEST_ROWS:
+        rate *= 2
+    return rate
