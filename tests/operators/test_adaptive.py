@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import dovetail
-from dovetail.operators.adaptive import share_of_best
+from dovetail.operators.adaptive import Seen, choose_spilling, share_of_best
 from dovetail.testing import check_operator, check_run, random_schedule
 
 
@@ -39,7 +39,7 @@ def test_conformance() -> None:
     check_operator("adaptive", cases=60, seed=3)
 
 
-@pytest.mark.parametrize(("kind", "operator"), [("uniform", "pmj"), ("skewed", "diner")])
+@pytest.mark.parametrize(("kind", "operator"), [("uniform", "pmj"), ("skewed", "diner_merge")])
 def test_steps_name_the_operator(kind: str, operator: str) -> None:
     rng = np.random.default_rng(0)
     domain = np.arange(20_000)
@@ -51,7 +51,23 @@ def test_steps_name_the_operator(kind: str, operator: str) -> None:
     steps = list(dovetail.progressive(*sides, "l.k = r.k", memory="1MB"))
     assert steps[0].operator == "shj"
     assert steps[-1].operator == operator
+    assert "all rows fit" in str(steps[0].reason)
+    assert "best fifth" in str(steps[-1].reason)
     assert sum(step.batch.num_rows for step in steps) == dovetail.count(*sides, "l.k = r.k")
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_one_side_first(ends: bool) -> None:
+    tables = {"l": table("uniform", 90, 1), "r": table("uniform", 70, 2)}
+    schedule = [("l", 90), *([("end", "l")] if ends else []), ("r", 30), ("stall", 3), ("r", 40)]
+    check_run("adaptive", tables, on="l.k = r.k", schedule=schedule, memory_rows=40, block_rows=4)
+
+
+def test_the_choice_follows_from_what_was_seen() -> None:
+    assert choose_spilling(Seen(one_sided=True, best_share=0.9)).operator == "diner"
+    assert choose_spilling(Seen(one_sided=False, best_share=0.9)).operator == "diner_merge"
+    assert choose_spilling(Seen(one_sided=False, best_share=0.2)).operator == "pmj"
+    assert "20%" in choose_spilling(Seen(one_sided=False, best_share=0.2)).reason
 
 
 def test_everything_fits() -> None:

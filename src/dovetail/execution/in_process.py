@@ -201,7 +201,7 @@ def _steps(
                 done += batch.num_rows
                 step = outlook.step(batch, phase, counters.results if outlook.measures else done)
                 if (running := getattr(operator, "running", None)) is not None:
-                    step = replace(step, operator=running)
+                    step = replace(step, operator=running.operator, reason=running.reason)
                 if last is not None:
                     yield last
                 last = step if phase is Phase.CLEANUP else None

@@ -30,7 +30,8 @@ class Step:
     aggregates: Mapping[str, Estimate | None] | None = None  # where they were asked for instead of results
     objection: str | None = None  # why there is no estimate, if it is for the order of the rows
     done: float | None = None  # how much of the work, from 0 to 1, where that is known
-    operator: str | None = None  # that found them, where the plan leaves it open
+    operator: str | None = None  # that found them, where the plan leaves it open,
+    reason: str | None = None  # and why this one
 
 
 @dataclass(slots=True)

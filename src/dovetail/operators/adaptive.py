@@ -2,11 +2,13 @@
 
     in memory   symmetric hash join: every pair at the arrival of its later row
     switch      when half of the budget is used, all rows are handed over as residents that have been joined
-    spilling    diner, if some keys give most of the results; else pmj, which joins what it spills faster
+    spilling    diner, if a side has ended or not begun: it loads what the other side can meet
+                diner_merge, if some keys give most of the results: it keeps their rows
+                else pmj, which takes the least time
 
-Guarantee: every matching pair exactly once. All rows that are handed over have been joined with each other, and both
-operators take them as such: to diner they have been resident together, to pmj they are rows of one run pair that have
-met.
+Guarantee: every matching pair exactly once. All rows that are handed over have been joined with each other, and the
+operators take them as such: to diner and diner_merge they have been resident together, to pmj they are rows of one run
+pair that have met.
 
 Which keys give results is learned from every other row and tested on the rest: if the fifth of the rows that looks best
 by the one half gives much more than a fifth of the results of the other, memory is best used by keeping such rows.
@@ -16,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import ClassVar, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +29,7 @@ from dovetail.condition.render import conjunction
 from dovetail.core.rows import Matches, Side
 from dovetail.estimation.estimate import Estimator
 from dovetail.operators.diner.diner import Diner
+from dovetail.operators.diner_merge.diner_merge import DinerMerge
 from dovetail.operators.hashing.shj import Shj
 from dovetail.operators.pmj.pmj import Pmj
 from dovetail.operators.protocol import INNER, TWO, Approach, JoinOperator, Manifest, Parameters, Usage, Workspace
@@ -45,7 +48,28 @@ class Spilling(JoinOperator, Protocol):
     def adopt(self, rows: tuple[Iterable[pa.RecordBatch], Iterable[pa.RecordBatch]]) -> None: ...
 
 
-TARGETS: dict[str, type[Spilling]] = {"diner": Diner, "pmj": Pmj}
+TARGETS: dict[str, type[Spilling]] = {"diner": Diner, "diner_merge": DinerMerge, "pmj": Pmj}
+
+
+class Seen(NamedTuple):
+    """What the choice follows from, when memory is used up."""
+
+    one_sided: bool  # a side has ended, or has not begun
+    best_share: float  # of the results, by the best fifth of the rows
+
+
+class Chosen(NamedTuple):
+    operator: str
+    reason: str
+
+
+def choose_spilling(seen: Seen) -> Chosen:
+    if seen.one_sided:
+        return Chosen("diner", "only one side arrives, and blocks of the other can be loaded")
+    share = f"the best fifth of the rows gives {seen.best_share:.0%} of the results"
+    if seen.best_share > SKEWED:
+        return Chosen("diner_merge", f"{share}, so that such rows are kept")
+    return Chosen("pmj", f"{share}, so that rows are merged in large runs")
 
 
 class Adaptive:
@@ -64,6 +88,8 @@ class Adaptive:
         self._in_memory: Shj | None = Shj(workspace)
         self._operator: JoinOperator = self._in_memory
         self._ended = [False, False]
+        self._rows = [0, 0]  # that have arrived
+        self._reason = "all rows fit in memory"
 
     @staticmethod
     def refuses(graph: Graph) -> str | None:
@@ -72,17 +98,21 @@ class Adaptive:
     @staticmethod
     def approach(graph: Graph) -> Approach:
         equal = graph.condition.equalities
-        text = f"symmetric hash join on {conjunction(equal)} while memory lasts; then diner or, without skew, pmj"
+        text = (
+            f"symmetric hash join on {conjunction(equal)} while memory lasts; then diner_merge if keys are skewed, "
+            "diner if one side arrives first, else pmj"
+        )
         return Approach(text, equal)
 
     @property
-    def running(self) -> str:
-        """The operator that joins right now."""
-        return self._operator.name
+    def running(self) -> Chosen:
+        """The operator that joins right now, and why."""
+        return Chosen(self._operator.name, self._reason)
 
     def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Matches]:
         if self._in_memory is not None and not self._fits(side, batch):
             self._switch(self._in_memory)
+        self._rows[side] += batch.num_rows
         return self._operator.arrive(side, batch)
 
     def end(self, side: Side) -> None:
@@ -100,13 +130,20 @@ class Adaptive:
 
     def snapshot(self) -> Manifest:
         manifest = self._operator.snapshot()
-        state = {"running": self.running, "ended": list(self._ended), "state": manifest.state}
+        state = {
+            "running": self._operator.name,
+            "reason": self._reason,
+            "ended": list(self._ended),
+            "rows": list(self._rows),
+            "state": manifest.state,
+        }
         return Manifest(manifest.version, state, manifest.segments)
 
     def restore(self, manifest: Manifest) -> None:
         state = manifest.state
-        self._ended = list(state["ended"])
-        if state["running"] != self.running:
+        self._ended, self._rows = list(state["ended"]), list(state["rows"])
+        self._reason = state["reason"]
+        if state["running"] != self._operator.name:
             self._change_to(state["running"])
         self._operator.restore(Manifest(manifest.version, state["state"], manifest.segments))
 
@@ -127,7 +164,10 @@ class Adaptive:
     def _switch(self, source: Shj) -> None:
         """Hand all rows over."""
         left, right = (source.sample_hashes(side, SAMPLE) for side in Side)
-        spilling = self._change_to("diner" if share_of_best(left, right) > SKEWED else "pmj")
+        one_sided = any(self._ended) or not all(self._rows)
+        chosen = choose_spilling(Seen(one_sided, share_of_best(left, right)))
+        self._reason = chosen.reason
+        spilling = self._change_to(chosen.operator)
         spilling.adopt((source.give_up(Side.LEFT), source.give_up(Side.RIGHT)))
         for side in Side:
             if self._ended[side]:

@@ -14,7 +14,7 @@ from dovetail.operators.protocol import JoinOperator, Parameters
 REGISTRY = {
     "adaptive": ("dovetail.operators.adaptive:Adaptive",),
     "diner": ("dovetail.operators.diner.diner:Diner",),
-    "diner_merge": ("dovetail.operators.diner.diner_merge:DinerMerge",),
+    "diner_merge": ("dovetail.operators.diner_merge.diner_merge:DinerMerge",),
     "dphj": ("dovetail.operators.hashing.dphj:Dphj",),
     "hmj": ("dovetail.operators.hashing.hmj:Hmj",),
     "miner": ("dovetail.operators.multiway.miner:Miner",),

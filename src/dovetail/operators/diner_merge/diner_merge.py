@@ -17,7 +17,7 @@ from typing import ClassVar
 from dovetail.condition.graph import Graph
 from dovetail.operators.diner.blocks import SpilledRows
 from dovetail.operators.diner.diner import Diner
-from dovetail.operators.diner.merged_runs import MergedRuns
+from dovetail.operators.diner_merge.merged_runs import MergedRuns
 from dovetail.operators.pmj.pmj import Pmj
 from dovetail.operators.protocol import Approach, Parameters, Workspace
 

@@ -1,0 +1,171 @@
+"""What `algorithm="auto"` finds while rows trickle in, against the operators that could have been named.
+
+    python -m benchmarks.auto_choice [--algorithms auto,diner,…] [--workloads uniform,…]
+
+Every workload is joined by `dovetail.progressive(left, right, on, memory=…)`: rows of 70 bytes, memory for 7 % of them,
+sent in real time over some seconds with two pauses. A figure is the share of all results that are out when the last row
+has been sent, and after the slash the processor time of the whole join.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+import dovetail
+
+ROWS = 200_000  # of each side
+BATCH = 2_000
+WIDTH = 70  # bytes
+MEMORY = 0.07  # of the input: 2 MB of 28
+EVERY_S = 0.1  # a batch of each side
+PAUSE_S = 3.0
+ALGORITHMS = ("auto", "diner", "diner_merge", "pmj", "xjoin", "hmj", "rpj")
+
+Keys = tuple[NDArray[np.int64], NDArray[np.int64]]
+
+
+class Sending(NamedTuple):
+    """When the batches of a side are sent, in seconds."""
+
+    left: NDArray[np.float64]
+    right: NDArray[np.float64]
+
+
+class Workload(NamedTuple):
+    keys: Keys
+    on: str
+    sending: Sending
+
+
+def uniform(seed: int = 0) -> Keys:
+    rng = np.random.default_rng(seed)
+    return rng.integers(0, ROWS, ROWS), rng.integers(0, ROWS, ROWS)
+
+
+def zipf(exponent: float) -> Keys:
+    rng = np.random.default_rng(1)
+    likely = 1 / np.arange(1, ROWS + 1) ** exponent
+    names = rng.permutation(ROWS)
+    left, right = (names[rng.choice(ROWS, ROWS, p=likely / likely.sum())] for _ in range(2))
+    return left, right
+
+
+def rarely_less() -> Keys:
+    rng = np.random.default_rng(4)
+    return rng.integers(0, 20_000 * ROWS, ROWS), rng.integers(0, ROWS, ROWS)
+
+
+def drifting() -> Keys:
+    """The values that occur move on slowly."""
+    rng = np.random.default_rng(2)
+    centre = np.linspace(0, ROWS, ROWS)
+    left, right = ((centre + rng.uniform(-ROWS / 10, ROWS / 10, ROWS)).astype(np.int64) for _ in range(2))
+    return left, right
+
+
+def clustered() -> Keys:
+    """Orders and their items: partners arrive at about the same time, and keys have no order."""
+    rng = np.random.default_rng(3)
+    names = rng.permutation(ROWS)
+    left, right = (names[np.argsort(np.arange(ROWS) + rng.uniform(-3_000, 3_000, ROWS))] for _ in range(2))
+    return left, right
+
+
+def steady() -> NDArray[np.float64]:
+    return np.linspace(0, EVERY_S * (ROWS // BATCH), ROWS // BATCH, endpoint=False)
+
+
+def with_pauses() -> NDArray[np.float64]:
+    """Two, after a third and after two thirds."""
+    third = ROWS // BATCH / 3
+    return steady() + PAUSE_S * np.floor(np.arange(ROWS // BATCH) / third).astype(np.float64)
+
+
+BOTH_PAUSE = Sending(with_pauses(), with_pauses())
+ONE_PAUSES = Sending(with_pauses(), steady())
+ONE_FIRST = Sending(steady() / 2, steady() / 2 + steady()[-1] / 2 + PAUSE_S)
+EQUAL = "l.k = r.k"
+
+WORKLOADS: dict[str, Callable[[], Workload]] = {
+    "uniform": lambda: Workload(uniform(), EQUAL, BOTH_PAUSE),
+    "zipf 0.5": lambda: Workload(zipf(0.5), EQUAL, BOTH_PAUSE),
+    "zipf 0.7": lambda: Workload(zipf(0.7), EQUAL, BOTH_PAUSE),
+    "drifting": lambda: Workload(drifting(), EQUAL, BOTH_PAUSE),
+    "clustered": lambda: Workload(clustered(), EQUAL, BOTH_PAUSE),
+    "band": lambda: Workload(uniform(), "abs(l.k - r.k) <= 1", BOTH_PAUSE),
+    "inequality": lambda: Workload(rarely_less(), "l.k < r.k", BOTH_PAUSE),
+    "one side first": lambda: Workload(zipf(0.5), EQUAL, ONE_FIRST),
+    "one stalls": lambda: Workload(uniform(), EQUAL, ONE_PAUSES),
+    "no stall": lambda: Workload(uniform(), EQUAL, Sending(steady() * 0, steady() * 0)),
+}
+
+
+def batches(keys: NDArray[np.int64]) -> list[pa.RecordBatch]:
+    letters = pa.array(["x" * (WIDTH - 20)] * BATCH)
+    numbers = np.arange(BATCH)
+    parts = [keys[start : start + BATCH] for start in range(0, len(keys), BATCH)]
+    return [pa.record_batch({"k": part, "n": numbers, "s": letters}) for part in parts]
+
+
+class Clock:
+    """When the last row was sent."""
+
+    def __init__(self) -> None:
+        self.began = time.monotonic()
+        self.sending = 2
+
+    def send(self, rows: list[pa.RecordBatch], times: NDArray[np.float64]) -> Iterator[pa.RecordBatch]:
+        for batch, due in zip(rows, times, strict=True):
+            time.sleep(max(0.0, self.began + due - time.monotonic()))
+            yield batch
+        self.sending -= 1
+
+
+def measure(workload: Workload, algorithm: str) -> tuple[float, float, set[str]]:
+    """The share of the results when sending ends, the processor time, and the operators that ran."""
+    sides = [batches(keys) for keys in workload.keys]
+    memory = int(MEMORY * sum(batch.nbytes for side in sides for batch in side))
+    started, clock = time.process_time(), Clock()
+    readers = [
+        pa.RecordBatchReader.from_batches(rows[0].schema, clock.send(rows, times))
+        for rows, times in zip(sides, workload.sending, strict=True)
+    ]
+    early, found, ran = 0, 0, set()
+    for step in dovetail.progressive(readers[0], readers[1], workload.on, memory=memory, algorithm=algorithm):
+        found += step.batch.num_rows
+        ran.add(step.operator or algorithm)
+        if clock.sending:
+            early = found
+    return early / found, time.process_time() - started, ran
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--algorithms", default=",".join(ALGORITHMS))
+    parser.add_argument("--workloads", default=",".join(WORKLOADS))
+    chosen = parser.parse_args()
+    algorithms = chosen.algorithms.split(",")
+    print(f"{'':15}" + "".join(f"{name:>16}" for name in algorithms))
+    for name in chosen.workloads.split(","):
+        print(f"{name:15}", end="", flush=True)
+        workload, ran = WORKLOADS[name](), set()
+        for algorithm in algorithms:
+            try:
+                share, seconds, operators = measure(workload, algorithm)
+            except dovetail.DovetailError:
+                print(f"{'-':>16}", end="", flush=True)
+                continue
+            ran |= operators if algorithm == "auto" else set()
+            print(f"{f'{share:.3f} / {seconds:.1f} s':>16}", end="", flush=True)
+        print(f"   auto: {', '.join(sorted(ran))}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""DINER whose evicted rows are merged in sorted runs."""
