@@ -39,7 +39,7 @@ MOST_CUTS = 10  # the smallest run is a slide / 2^10
 CONFIDENT = 16  # runs that must have been probed, before they say anything
 
 NO_LIMIT = 2**62
-PART_SHARE = 4  # 1 / this of the budget is for the largest run
+LOADED_SHARE = 1.45  # of a part's bytes: with copies of its orders, at the edge of the window
 LOADED, MERGED = "loaded part", "merged run"  # holders of memory
 MOST_MAPPED = 4096  # parts that stay mapped: far below what Linux allows
 
@@ -101,12 +101,10 @@ class RunShares(NamedTuple):
         if limit is None:
             return cls(NO_LIMIT, NO_LIMIT, NO_LIMIT)
         if budget.unit == "rows":
-            part = max(1, limit // block_rows // PART_SHARE) * block_rows
+            part = max(1, limit // block_rows // 4) * block_rows
             return cls(part, block_rows, limit - part - block_rows)
-        part = limit // PART_SHARE
-        arriving = limit * 5 // 32
-        waiting = limit // 32  # input buffer, sample
-        return cls(part, arriving, limit - part * 3 // 2 - arriving - waiting)  # half of a part: copies of its orders
+        part, arriving, waiting = limit * 5 // 16, limit * 3 // 32, limit // 32  # waiting: input buffer, sample
+        return cls(part, arriving, limit - int(part * LOADED_SHARE) - arriving - waiting)
 
 
 class Runs:

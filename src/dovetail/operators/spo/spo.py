@@ -53,12 +53,13 @@ from dovetail.operators.spo.positions import (
     within,
 )
 from dovetail.operators.spo.run import Run
-from dovetail.operators.spo.runs import RunCosts, Runs, RunShares
+from dovetail.operators.spo.runs import NO_LIMIT, RunCosts, Runs, RunShares
 from dovetail.operators.spo.sorted_part import PartBuilder, ProbeBatch, SortedPart
 from dovetail.operators.spo.zone_maps import ZoneMaps
 from dovetail.window import Window
 
-MOST_PAIRS = 1 << 20  # in one yield
+MOST_PAIRS, FEWEST_PAIRS = 1 << 20, 1 << 12  # in one yield
+PAIRS_SHARE = 64  # a budget in bytes lists no more than 1 / this of it: pairs are not counted, but should be few
 PROBES = "probes"  # holder of memory
 PROBE_BYTES = 8 + 2 * (8 + 4)  # of a row: its number, two codes and its place by each
 LEAST = -(2**62)
@@ -97,6 +98,8 @@ class Spo:
         self.costs = RunCosts()
         if self._budget.limit is not None:
             _ = workspace.shares  # too small a budget is refused
+        limit = self._budget.limit or NO_LIMIT
+        self._most_pairs = min(MOST_PAIRS, max(FEWEST_PAIRS, limit // PAIRS_SHARE))
         self._shares = RunShares.of(self._budget, workspace.block_rows)
         self._runs = tuple(
             Runs(
@@ -322,7 +325,7 @@ class Spo:
             else:
                 yield from self._mark_partners(run, np.flatnonzero(matcher.partnered(Side.RIGHT)))
             return
-        for my_rows, their_rows in matcher.pairs(MOST_PAIRS):
+        for my_rows, their_rows in matcher.pairs(self._most_pairs):
             if not all_in:
                 places = (mine.places, my_rows), (run.places, their_rows)
                 left, right = _orient(side, *places)
