@@ -80,6 +80,11 @@ class PartBuilder:
         """Whether rows are kept sorted by two keys."""
         return bool(self._ways)
 
+    @property
+    def has_choice(self) -> bool:
+        """Whether there are several ways to sort them."""
+        return len(self._ways) > 1
+
     def keep(self, batch: pa.RecordBatch, probes: pa.RecordBatch | None = None, way: int = 0) -> SortedPart:
         """Rows as they come; where there are several ways to sort them, some probes tell which is best."""
         if not self._ways:
@@ -141,7 +146,7 @@ class PartBuilder:
         return rows, ordered_part.arrange(codes, self._ways[way].operators)
 
     def _best_way(self, batch: pa.RecordBatch, probes: pa.RecordBatch) -> int:
-        if len(self._ways) == 1:
+        if not self.has_choice:
             return 0
         predicates = tuple(dict.fromkeys(p for way in self._ways for p in way.strategy.predicates))
         strategy = replace(self._drive, predicates=predicates)

@@ -191,7 +191,8 @@ class Spo:
         rows = np.arange(batch.num_rows) if stores is None else np.flatnonzero(stores)
         if len(rows):
             flags = (partnered[rows], reported[rows])
-            self._runs[side].add(take_rows(batch, rows), places.of(rows), flags, self._runs[side.other].newest)
+            example = self._runs[side.other].newest if self._builders[side].has_choice else None
+            self._runs[side].add(take_rows(batch, rows), places.of(rows), flags, example)
         self._budget.release(PROBES)
 
     # Metrics of the kept rows.
