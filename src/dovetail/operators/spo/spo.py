@@ -202,6 +202,11 @@ class Spo:
         return self._window
 
     @property
+    def window_rows(self) -> int:
+        """Rows that are kept, in memory and on disk."""
+        return sum(runs.rows for runs in self._runs)
+
+    @property
     def horizon(self) -> int:
         """Rows to come are not before it, or they are late."""
         return self._horizon
