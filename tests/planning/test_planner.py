@@ -124,7 +124,7 @@ def test_auto_keeps_to_little_memory(name: str) -> None:
         if name in UNORDERED and how in ("right", "full"):
             continue
         expected = ids(dovetail.join(LEFT, RIGHT, on, how).to_batches())
-        assert expected
+        assert expected or (name, how) == ("not equal", "left_anti")
         assert early(LEFT, RIGHT, on, how, memory=SMALL) == expected, how
 
 

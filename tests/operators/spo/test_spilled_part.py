@@ -200,6 +200,21 @@ def test_snapshots_name_spilled_parts_once_and_restore_with_any_memory(on: str, 
     store.close()
 
 
+def test_flags_that_did_not_change_are_not_written_again() -> None:
+    rows = table(6, 1000)
+    store = BlockStore()
+    spo = operator("l.id = r.id", rows.schema, store, MEMORY, window(rows=10**6), how="left_anti")
+    Counter(feed(spo, rows, 0, 1000))
+    named = set(spo.snapshot().segments)
+    before = set(files(store))
+    manifest = spo.snapshot()
+    fresh = set(files(store)) - before
+    resident = [run for side in manifest.state["runs"] for run in side if "spilled" not in run]
+    assert len(named & set(manifest.segments)) > len(resident)
+    assert len(fresh) == sum("flags" in run["blocks"] for run in resident)
+    store.close()
+
+
 def test_expired_parts_are_not_in_the_manifest() -> None:
     rows = table(6, 4000)
     store = BlockStore()

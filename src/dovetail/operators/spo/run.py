@@ -28,14 +28,14 @@ class Run:
     partnered: Flags  # tracked for left rows only
     reported: Flags  # left rows of which all has been said
     blocks: dict[str, Block] = field(default_factory=dict)  # where they are kept: rows, orders
+    nbytes: int = field(init=False)  # in memory
+
+    def __post_init__(self) -> None:
+        self.nbytes = footprint(self.kept.batch, sorted_rows=self.kept.part is not None)
 
     @property
     def rows(self) -> int:
         return int(self.kept.batch.num_rows)
-
-    @property
-    def nbytes(self) -> int:
-        return footprint(self.kept.batch, sorted_rows=self.kept.part is not None)
 
     def write(self, store: BlockStore, stem: str) -> dict[str, Block]:
         """Rows and orders as blocks, written once."""

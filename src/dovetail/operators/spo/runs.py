@@ -39,7 +39,7 @@ MOST_CUTS = 10  # the smallest run is a slide / 2^10
 CONFIDENT = 16  # runs that must have been probed, before they say anything
 
 NO_LIMIT = 2**62
-LOADED_SHARE = 1.45  # of a part's bytes: with copies of its orders, at the edge of the window
+LOADED_SHARE = 1.5  # of a part's bytes: with copies of its orders, at the edge of the window
 LOADED, MERGED = "loaded part", "merged run"  # holders of memory
 MOST_MAPPED = 4096  # parts that stay mapped: far below what Linux allows
 
@@ -103,7 +103,7 @@ class RunShares(NamedTuple):
         if budget.unit == "rows":
             part = max(1, limit // block_rows // 4) * block_rows
             return cls(part, block_rows, limit - part - block_rows)
-        part, arriving, waiting = limit * 5 // 16, limit * 3 // 32, limit // 32  # waiting: input buffer, sample
+        part, arriving, waiting = limit * 9 // 32, limit * 3 // 32, limit // 16  # waiting: input buffer, sample
         return cls(part, arriving, limit - int(part * LOADED_SHARE) - arriving - waiting)
 
 
@@ -230,7 +230,7 @@ class Runs:
         for part in expired:
             if wants_open_rows and part.has_open_rows:
                 yield from self._load(part)
-            self._store.remove(part.blocks.values())
+            self._store.remove(part.all_blocks)
         self.hold()
 
     def spill(self) -> None:
@@ -256,29 +256,30 @@ class Runs:
 
     def write(self) -> list[dict[str, Any]]:
         """All runs as immutable blocks: rows and orders once, flags as they are now."""
-        described: list[dict[str, Any]] = [
-            {**self._describe(part.blocks, part.way, part.flags), "spilled": part.to_json()} for part in self._parts
-        ]
+        described: list[dict[str, Any]] = []
+        for part in self._parts:
+            if self._tracked and part.flags_block is None:
+                part.flags_block = self._write_flags(*part.flags)
+            described.append({**_describe(part.blocks, part.flags_block, part.way), "spilled": part.to_json()})
         for run in self._runs:
-            blocks = run.write(self._store, self._side.alias)
-            described.append(self._describe(blocks, run.kept.way, (run.partnered, run.reported)))
+            flags = self._write_flags(run.partnered, run.reported) if self._tracked else None
+            described.append(_describe(run.write(self._store, self._side.alias), flags, run.kept.way))
         return described
 
-    def _describe(self, blocks: dict[str, Block], way: int, flags: tuple[Flags, Flags]) -> dict[str, Any]:
-        if self._tracked:
-            columns = dict(zip(("partnered", "reported"), flags, strict=True))
-            blocks = {**blocks, "flags": self._store.write(pa.RecordBatch.from_pydict(columns), self._side.alias)}
-        return {"way": way, "blocks": {kind: block.to_json() for kind, block in blocks.items()}}
+    def _write_flags(self, partnered: Flags, reported: Flags) -> Block:
+        flags = pa.RecordBatch.from_pydict({"partnered": partnered, "reported": reported})
+        return self._store.write(flags, self._side.alias)
 
     def read(self, runs: list[dict[str, Any]]) -> None:
         """What `write` described. With a smaller budget than before, runs are cut and spilled."""
         for fields in runs:
             blocks = {kind: Block.from_json(block) for kind, block in fields["blocks"].items()}
-            flags = self._read_flags(blocks.pop("flags", None))
+            flags_block = blocks.pop("flags", None)
+            flags = self._read_flags(flags_block)
             if "spilled" in fields and self._budget.limit is not None:
                 part = SpilledPart.of_json(fields["spilled"], blocks, fields["way"])
                 if self._fits_part(part.rows, part.run_bytes):
-                    self._readmit_part(part, flags)
+                    self._readmit_part(part, flags, flags_block)
                     continue
             stored = {kind: self._store.read(block, verify=True) for kind, block in blocks.items()}
             run = Run.of_blocks(stored, blocks, self._schema, self._builder, fields["way"])
@@ -292,11 +293,12 @@ class Runs:
         stored = self._store.read(block, verify=True)
         return np.array(stored.column("partnered")), np.array(stored.column("reported"))
 
-    def _readmit_part(self, part: SpilledPart, flags: tuple[Flags, Flags] | None) -> None:
+    def _readmit_part(self, part: SpilledPart, flags: tuple[Flags, Flags] | None, flags_block: Block | None) -> None:
         if part.zone is not None and len(part.zone) != self._zones.links:
             part.zone = ((LEAST, MOST),) * self._zones.links  # of another release
         if self._tracked and flags is not None:
             part.take_flags(*flags)
+            part.flags_block = flags_block
         self._parts.append(part)
         self.hold()
 
@@ -332,12 +334,13 @@ class Runs:
         self.hold()
 
     def _fitting(self, batch: pa.RecordBatch, rows: Words) -> Iterator[tuple[pa.RecordBatch, Words]]:
-        """Rows in pieces that make up a part at most."""
-        piece = take_rows(batch, rows)
-        if len(rows) == 1 or self._fits_part(len(rows), self._footprint(piece)):
-            yield piece, rows
-            return
-        del piece
+        """Rows in pieces that make up a part at most. Pieces that are too large on average are not even copied."""
+        if self._fits_part(len(rows), self._footprint(batch) * len(rows) // batch.num_rows) or len(rows) == 1:
+            piece = take_rows(batch, rows)
+            if self._fits_part(len(rows), self._footprint(piece)) or len(rows) == 1:
+                yield piece, rows
+                return
+            del piece
         for half in np.array_split(rows, 2):
             yield from self._fitting(batch, half)
 
@@ -408,6 +411,12 @@ class Runs:
 
     def _positions(self, places: WindowPositions) -> Words:
         return places.own if _by_own(self._window) else places.at
+
+
+def _describe(blocks: dict[str, Block], flags: Block | None, way: int) -> dict[str, Any]:
+    if flags is not None:
+        blocks = {**blocks, "flags": flags}
+    return {"way": way, "blocks": {kind: block.to_json() for kind, block in blocks.items()}}
 
 
 def _by_own(window: Window) -> bool:

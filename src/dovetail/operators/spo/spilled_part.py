@@ -41,6 +41,7 @@ class SpilledPart:
         self._verify = verify  # at the first reading
         self._partnered: Bits | None = None  # None: nothing to remember
         self._reported: Bits | None = None
+        self.flags_block: Block | None = None  # written by a snapshot, and still right
         self.has_open_rows = True  # rows without a partner, of which not all has been said
         self._mapped: dict[str, MappedBlock] = {}
         self._run: Run | None = None  # made of what is mapped
@@ -56,6 +57,11 @@ class SpilledPart:
     @property
     def rows(self) -> int:
         return self.blocks["rows"].rows
+
+    @property
+    def all_blocks(self) -> list[Block]:
+        """All of its files."""
+        return [*self.blocks.values(), *([] if self.flags_block is None else [self.flags_block])]
 
     @property
     def nbytes(self) -> int:
@@ -109,7 +115,11 @@ class SpilledPart:
         return np.unpackbits(bits, count=self.rows).view(np.bool_)
 
     def take_flags(self, partnered: Flags, reported: Flags) -> None:
-        self._partnered, self._reported = np.packbits(partnered), np.packbits(reported)
+        bits = np.packbits(partnered), np.packbits(reported)
+        known = self._partnered is not None and self._reported is not None
+        if not known or (bits[0] != self._partnered).any() or (bits[1] != self._reported).any():
+            self.flags_block = None
+        self._partnered, self._reported = bits
         self.has_open_rows = not (partnered | reported).all()
 
     @property

@@ -214,6 +214,14 @@ class Spo:
     def runs(self, side: Side) -> Runs:
         return self._runs[side]
 
+    def runs_to_probe(self, side: Side, batch: pa.RecordBatch, extent: Extent) -> Iterator[Run]:
+        """Runs of the other side that can hold partners of rows that arrive; spilled parts are loaded one by one."""
+
+        def wanted(other: Extent) -> bool:
+            return not never(self._window, *_orient(side, extent, other))
+
+        return self._runs[side.other].scan(wanted, lambda: self._zones[side.other].reach(batch))
+
     def probing(self, side: Side, batch: pa.RecordBatch) -> ProbeBatch:
         return self._builders[side.other].probing(batch)
 
@@ -295,11 +303,7 @@ class Spo:
         mine = Mine(places, places.extent(), partnered)
         probing = self.probing(side, batch)
         self._counters.probes += batch.num_rows
-
-        def wanted(extent: Extent) -> bool:
-            return not never(self._window, *_orient(side, mine.extent, extent))
-
-        for run in self._runs[side.other].scan(wanted, lambda: self._zones[side.other].reach(batch)):
+        for run in self.runs_to_probe(side, batch, mine.extent):
             yield from self._match_run(side, probing, mine, run)
 
     def _match_run(self, side: Side, probing: ProbeBatch, mine: Mine, run: Run) -> Iterator[Matches]:

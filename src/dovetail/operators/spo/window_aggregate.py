@@ -45,13 +45,14 @@ class WindowAggregate:
         batch, places = self._operator.in_time(Side.LEFT, batch, places)
         started = time.perf_counter()
         everyone = range(batch.num_rows)
-        runs = self._operator.runs(Side.RIGHT)
         partials: list[pa.RecordBatch] = []
-        for run in runs if batch.num_rows else ():
+        probed = 0
+        for run in self._operator.runs_to_probe(Side.LEFT, batch, places.extent()) if batch.num_rows else ():
+            probed += 1
             partials += self._divide(batch, places, everyone, run.kept, run.places)
             if sum(part.num_rows for part in partials) > MOST_PARTIALS * batch.num_rows:
                 partials = self._merge_partials(partials).to_batches()
-        self._operator.costs.probed(len(runs), time.perf_counter() - started)
+        self._operator.costs.probed(probed, time.perf_counter() - started)
         answers = finish(self._aggregates, (), self._by_row(self._merge_partials(partials), batch.num_rows))
         width = len(self._schema) - len(self._aggregates)
         return pa.RecordBatch.from_arrays([*batch.columns[:width], *answers.columns], schema=self._schema)
