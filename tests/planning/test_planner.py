@@ -90,9 +90,11 @@ def test_what_auto_takes_as_rows_come(name: str) -> None:
             assert inner == {SMALL: "adaptive", LARGE: "adaptive", None: "shj"}
             assert chosen(on, "inner", LARGE, SIZE) == "shj"
             assert chosen(on, "inner", SIZE.nbytes, SIZE) == "adaptive"  # it may just fit, or not
-        case "not equal" | "disjunction":
+        case "not equal":
             assert inner == {SMALL: "nested_loop", LARGE: "nested_loop", None: "spo"}
             assert chosen(on, "inner", LARGE, SIZE) == "spo"
+        case "disjunction":
+            assert set(inner.values()) == {"spo"}
         case "other":
             assert set(inner.values()) == {"nested_loop"}
         case _:
@@ -119,10 +121,10 @@ def test_auto_keeps_to_little_memory(name: str) -> None:
     """Every class and join type that an operator can do at all, with less memory than the rows take."""
     on = CONDITIONS[name]
     for how in HOW:
-        if name in UNORDERED and how != "inner":
+        if name in UNORDERED and how in ("right", "full"):
             continue
         expected = ids(dovetail.join(LEFT, RIGHT, on, how).to_batches())
-        assert expected
+        assert expected or (name, how) == ("not equal", "left_anti")
         assert early(LEFT, RIGHT, on, how, memory=SMALL) == expected, how
 
 
@@ -154,16 +156,14 @@ def test_dictionaries_do_not_pass_for_small_tables(column: str) -> None:
 
 
 def test_the_advice_of_a_budget_error_works() -> None:
-    cases = [("shj", "equality", "inner"), ("spo", "band", "inner"), ("spo", "equality", "left")]
-    for algorithm, name, how in cases:
+    for name in ("equality", "text"):
+        on = CONDITIONS[name]
         with pytest.raises(BudgetError, match="does not spill") as error:
-            early(LEFT, RIGHT, CONDITIONS[name], how, algorithm=algorithm, memory=SMALL)
+            early(LEFT, RIGHT, on, algorithm="shj", memory=SMALL)
         advised = [other for other in ("diner", "pmj") if f"algorithm={other!r}" in str(error.value)]
-        expected = ids(dovetail.join(LEFT, RIGHT, CONDITIONS[name], how).to_batches())
-        assert early(LEFT, RIGHT, CONDITIONS[name], how, algorithm=advised[0], memory=SMALL) == expected
+        expected = ids(dovetail.join(LEFT, RIGHT, on).to_batches())
+        assert early(LEFT, RIGHT, on, algorithm=advised[0], memory=SMALL) == expected
         assert operator_class(advised[0]).spills
-    with pytest.raises(BudgetError, match=r"Give it more memory\.$"):
-        early(LEFT, RIGHT, CONDITIONS["not equal"], "left", memory=SMALL)
 
 
 def test_explain_tells_what_and_why() -> None:

@@ -413,7 +413,9 @@ def _as_rows_come(condition: Condition, how: JoinType, memory_bytes: int | None,
     spilling = spilling_operator(Graph.of(condition), how)
     if spilling is not None:
         return _choose(condition, spilling)
-    if how in operator_class("spo").join_types and (how is not JoinType.INNER or (fits and condition.finds_candidates)):
+    # Of two inequal keys nearly all pairs match: once rows are on disk, a nested loop reads them less often.
+    by_kernels = bool(condition.alternatives) or (fits and condition.finds_candidates)
+    if how in operator_class("spo").join_types and (how is not JoinType.INNER or by_kernels):
         return _choose(condition, "spo")
     return _choose(condition, *NESTED_LOOP)
 

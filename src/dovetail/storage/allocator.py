@@ -6,6 +6,7 @@ Allocators retain freed memory for reuse. Where a budget bounds the size of a pr
 from __future__ import annotations
 
 import ctypes
+import mmap
 from functools import cache
 from typing import Any
 
@@ -13,6 +14,7 @@ import pyarrow as pa
 
 M_MMAP_THRESHOLD = -3  # as glibc's malloc.h has it
 LARGE = 1 << 17  # bytes
+MADV_DONTNEED = 4  # as sys/mman.h has it
 
 
 def trim_heap() -> None:
@@ -34,6 +36,14 @@ def stay_small() -> None:
     if option is not None:
         option(M_MMAP_THRESHOLD, LARGE)
         pa.set_memory_pool(pa.system_memory_pool())
+
+
+def return_pages(address: int, nbytes: int) -> None:
+    """Return the pages of a mapped file. They are read again from it when they are next used."""
+    advise = _function("madvise")
+    if advise is not None:
+        first = address - address % mmap.PAGESIZE
+        advise(ctypes.c_void_p(first), ctypes.c_size_t(address + nbytes - first), MADV_DONTNEED)
 
 
 @cache

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from dovetail.core.metrics import Counters
 from dovetail.errors import InputError, StateError
+from dovetail.storage.mapped_block import MappedBlock
 
 SUFFIX = ".arrow"
 MOST_OPEN = 64  # blocks whose pages are being read
@@ -97,6 +98,11 @@ class BlockStore:
         self._count_read(block)
         return batch
 
+    def map(self, block: Block, *, verify: bool = False) -> MappedBlock:
+        """Map a block of one page, to be read many times. `verify` as in `read`."""
+        with self._open_file(block, verify, mapped=True) as file:
+            return MappedBlock(file.read_buffer())
+
     def read_pages(self, block: Block, first: int, stop: int) -> list[pa.RecordBatch]:
         """Some pages of a block. They are read in sequence; the first is, too, if the one before was read last."""
         reader = self._reader(block)
@@ -123,17 +129,24 @@ class BlockStore:
         return reader
 
     def _open_reader(self, block: Block, verify: bool = False, *, mapped: bool = True) -> pa.ipc.RecordBatchFileReader:
+        file = self._open_file(block, verify, mapped=mapped)
+        try:
+            return pa.ipc.open_file(file)
+        except pa.ArrowInvalid as error:
+            raise StateError(f"{self.directory / block.name} is damaged: {error}. {RECOVERY}") from error
+
+    def _open_file(self, block: Block, verify: bool, *, mapped: bool) -> pa.NativeFile:
         path = self.directory / block.name
         try:
             file = pa.memory_map(str(path)) if mapped else pa.OSFile(str(path))
-            if file.size() != block.nbytes or (verify and zlib.crc32(file.read_buffer()) != block.checksum):
-                raise StateError(f"{path} is damaged: its checksum does not match. {RECOVERY}")
-            file.seek(0)
-            return pa.ipc.open_file(file)
         except FileNotFoundError as error:
             raise StateError(f"{path} is missing. {RECOVERY}") from error
-        except pa.ArrowInvalid as error:
+        except pa.ArrowInvalid as error:  # an empty file
             raise StateError(f"{path} is damaged: {error}. {RECOVERY}") from error
+        if file.size() != block.nbytes or (verify and zlib.crc32(file.read_buffer()) != block.checksum):
+            raise StateError(f"{path} is damaged: its checksum does not match. {RECOVERY}")
+        file.seek(0)
+        return file
 
     def remove(self, blocks: Iterable[Block]) -> None:
         """Delete blocks. Batches already mapped from them stay readable."""

@@ -20,6 +20,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from dovetail.storage.blocks import Block, BlockStore, PagedBlock
+from dovetail.storage.mapped_block import MappedBlock
 
 MOST_MAPPED = 4096  # far below what Linux allows, and enough for hundreds of cells
 
@@ -64,6 +65,12 @@ class SegmentStore(BlockStore):
             while len(_mapped) > MOST_MAPPED:
                 _mapped.popitem(last=False)
         return batch
+
+    def map(self, block: Block, *, verify: bool = False) -> MappedBlock:
+        path = self.directory / block.name
+        mapped = super().map(block, verify=path not in _verified)
+        _verified.add(path)
+        return mapped
 
     def sweep(self, committed: int, named: Iterable[str]) -> int:
         """Remove files older than the committed version that are not named; return how many."""

@@ -36,6 +36,24 @@ CONDITIONS = (
 )
 
 
+HOW = ("inner", "left", "left_semi", "left_anti")
+
+
+def little_memory(rng: random.Random) -> dict[str, Any]:
+    """Mostly less than the window; blocks are of few rows."""
+    block_rows = rng.choice([1, 2, 3])
+    return {"block_rows": block_rows, "memory_rows": block_rows * rng.choice([4, 5, 8])}
+
+
+class Spilled:
+    """The most rows that were on disk after an event."""
+
+    rows = 0
+
+    def __call__(self, operator: Any) -> None:
+        self.rows = max(self.rows, operator.usage.spilled_rows)
+
+
 def arrivals(schedule: list[tuple[Any, ...]], rows: tuple[int, int]) -> list[tuple[int, int]]:
     """(side, row) in the order in which the schedule lets rows arrive."""
     order: list[tuple[int, int]] = []
@@ -69,21 +87,26 @@ def in_window(window: Window, order: list[tuple[int, int]], left: int, right: in
 
 @pytest.mark.parametrize("on", CONDITIONS)
 @pytest.mark.parametrize("scope", ["combined", "per_stream"])
-@pytest.mark.parametrize("how", ["inner", "left", "left_semi", "left_anti"])
-def test_windows_of_rows(on: str, scope: Any, how: str) -> None:
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("fits", [True, False])
+def test_windows_of_rows(on: str, scope: Any, how: str, fits: bool) -> None:
     rng = random.Random(f"{on}{scope}{how}")
-    for _ in range(5):
-        left, right = random_table(rng), random_table(rng)
+    spilled = Spilled()
+    for _ in range(6):
+        left, right = (random_table(rng, None if fits else rng.choice([14, 20])) for _ in Side)
         schedule = random_schedule(rng, {"l": left.num_rows, "r": right.num_rows})
-        size = rng.choice([1, 2, 5, 9, 100])
+        size = rng.choice([1, 2, 5, 9, 100] if fits else [9, 16, 30, 100])
         bounds = window(rows=size, slide=rng.randint(1, size), scope=scope)
-        run = simulate("spo", left, right, on, schedule, window=bounds, how=how, block_rows=rng.choice([1, 3, 50]))
+        memory = {"block_rows": rng.choice([1, 3, 50])} if fits else little_memory(rng)
+        run = simulate("spo", left, right, on, schedule, window=bounds, how=how, watch=spilled, **memory)
+        assert fits or run.counters.peak_rows_in_memory <= memory["memory_rows"]
         order = arrivals(schedule, (left.num_rows, right.num_rows))
         pairs = [pair for pair in definition(left, right, on) if in_window(bounds, order, *pair)]
         partnered = {pair[0] for pair in pairs}
         assert Counter(run.pairs) == Counter(pairs if how in ("inner", "left") else [])
         wanted = {"inner": set(), "left_semi": partnered}.get(how, set(range(left.num_rows)) - partnered)
         assert Counter(run.alone) == Counter((Side.LEFT, row) for row in wanted)
+    assert (spilled.rows == 0) == fits
 
 
 def timed(rng: random.Random, rows: int) -> pa.Table:
@@ -92,10 +115,12 @@ def timed(rng: random.Random, rows: int) -> pa.Table:
     return random_table(rng, rows).append_column("ts", pa.array(times, pa.timestamp("us", "UTC")))
 
 
-@pytest.mark.parametrize("on", CONDITIONS[:3])
-@pytest.mark.parametrize("how", ["inner", "left", "left_semi"])
-def test_windows_of_time(on: str, how: str) -> None:
+@pytest.mark.parametrize("on", CONDITIONS[:5])
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("fits", [True, False])
+def test_windows_of_time(on: str, how: str, fits: bool) -> None:
     rng = random.Random(f"{on}{how}")
+    spilled = Spilled()
     for _ in range(8):
         left, right = timed(rng, 14), timed(rng, 12)
         schedule: list[tuple[Any, ...]] = []
@@ -118,20 +143,20 @@ def test_windows_of_time(on: str, how: str) -> None:
             if rng.random() < 0.2:
                 schedule.append(("restart",))
         bounds = window(time="10 seconds", slide="2 seconds", on="ts")
-        run = simulate("spo", left, right, on, schedule, window=bounds, how=how)
+        memory = {} if fits else little_memory(rng)
+        run = simulate("spo", left, right, on, schedule, window=bounds, how=how, watch=spilled, **memory)
         lefts, rights = left["ts"].to_pylist(), right["ts"].to_pylist()
         pairs = [
             (a, b)
             for a, b in definition(left, right, on)
             if a not in late[0] and b not in late[1] and abs(lefts[a] - rights[b]) < timedelta(seconds=10)
         ]
-        assert Counter(run.pairs) == Counter(pairs if how != "left_semi" else [])
+        assert Counter(run.pairs) == Counter(pairs if how in ("inner", "left") else [])
         assert run.counters.late_rows == len(late[0]) + len(late[1])
         partnered = {a for a, _ in pairs}
-        if how == "left":
-            assert Counter(run.alone) == Counter((Side.LEFT, a) for a in set(range(14)) - partnered - late[0])
-        if how == "left_semi":
-            assert Counter(run.alone) == Counter((Side.LEFT, a) for a in partnered)
+        wanted = {"inner": set(), "left_semi": partnered}.get(how, set(range(14)) - partnered - late[0])
+        assert Counter(run.alone) == Counter((Side.LEFT, a) for a in wanted)
+    assert (spilled.rows == 0) == fits
 
 
 @pytest.mark.parametrize("how", ["inner", "left", "left_semi", "left_anti"])
@@ -155,17 +180,22 @@ def test_the_window_bounds_what_is_kept() -> None:
 
 @pytest.mark.parametrize("on", ["l.x > r.x AND l.k < r.k", "abs(l.k - r.k) <= 1 AND abs(l.x - r.x) <= 1", "l.k = r.k"])
 @pytest.mark.parametrize("how", ["inner", "left_semi", "left_anti"])
-def test_a_row_is_not_its_own_partner(on: str, how: str) -> None:
+@pytest.mark.parametrize("fits", [True, False])
+def test_a_row_is_not_its_own_partner(on: str, how: str, fits: bool) -> None:
     rng = random.Random(f"{on}{how}")
+    spilled = Spilled()
     for size in (1, 3, 10, 100):
         table = random_table(rng, 30)
         schedule = [("l", rng.randint(1, 6)) if rng.random() < 0.8 else ("restart",) for _ in range(12)]
-        run = simulate("spo", table, table, on, schedule, window=window(rows=size), how=how, self_join=True)
+        memory = {} if fits else little_memory(rng)
+        same = {"window": window(rows=size), "how": how, "self_join": True}
+        run = simulate("spo", table, table, on, schedule, watch=spilled, **same, **memory)
         pairs = [(a, b) for a, b in definition(table, table, on) if a != b and abs(a - b) < size]
         partnered = {a for a, _ in pairs}
         assert Counter(run.pairs) == Counter(pairs if how == "inner" else [])
         wanted = {"inner": set(), "left_semi": partnered}.get(how, set(range(30)) - partnered)
         assert Counter(run.alone) == Counter((Side.LEFT, row) for row in wanted)
+    assert (spilled.rows == 0) == fits
 
 
 def test_more_than_the_window_at_once_is_kept_piece_by_piece() -> None:

@@ -44,8 +44,11 @@ def expected(row: int, partners: list[int], right: pa.Table) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("on", CONDITIONS)
 @pytest.mark.parametrize("scope", ["combined", "per_stream"])
-def test_each_row_at_its_arrival(on: str, scope: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("memory_rows", [None, 16])
+def test_each_row_at_its_arrival(on: str, scope: Any, memory_rows: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(window_aggregate, "FEW", 3)
+    monkeypatch.setattr(window_aggregate, "MOST_PARTIALS", 2)
+    spilled = 0
     rng = random.Random(f"{on}{scope}")
     for size in (1, 4, 17, 500):
         left, right = random_table(rng, 60), random_table(rng, 60)
@@ -54,7 +57,14 @@ def test_each_row_at_its_arrival(on: str, scope: Any, monkeypatch: pytest.Monkey
         bounds = window(rows=size, scope=scope)
         store = BlockStore()
         operator = Spo(
-            Workspace(Graph.of(condition), Budget(None), store, 50, Counters(), parameters={"window": bounds})
+            Workspace(
+                Graph.of(condition),
+                Budget(memory_rows, "rows"),
+                store,
+                50 if memory_rows is None else 4,
+                Counters(),
+                parameters={"window": bounds},
+            )
         )
         schema = pa.schema([*left.schema, *(pa.field(a.name, a.type) for a in wanted)])
         aggregate = WindowAggregate(operator, wanted, schema)
@@ -66,6 +76,7 @@ def test_each_row_at_its_arrival(on: str, scope: Any, monkeypatch: pytest.Monkey
             assert not list(operator.arrive(Side.RIGHT, right.slice(start, 20).to_batches()[0], Placement(rights)))
             found += aggregate.over(left.slice(start, 20).to_batches()[0], lefts).to_pylist()
             list(operator.expire(2 * (start + 20), (start + 20, start + 20)))
+            spilled += operator.usage.spilled_rows
         store.close()
         for row, line in enumerate(found):
             reach = range(max(0, row - size), row) if scope == "per_stream" else range(row)
@@ -75,3 +86,4 @@ def test_each_row_at_its_arrival(on: str, scope: Any, monkeypatch: pytest.Monkey
             mean = None if line["mean"] is None else float(line["mean"])
             answer = (*(line[name] for name in ("n", "known", "total")), mean, line["least"], line["last"])
             assert answer == pytest.approx(expected(row, partners, right))
+    assert (spilled == 0) == (memory_rows is None)

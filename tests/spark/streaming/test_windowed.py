@@ -258,6 +258,41 @@ def test_every_micro_batch(
         assert bool(oracle.late_rows) == case.window.by_time
 
 
+def test_a_window_larger_than_the_memory_of_its_cell(spark: SparkSession, tmp_path: Path) -> None:
+    """The same results as with enough memory, from one micro-batch to the next."""
+    rows = 1200
+    for side, name, x in ((0, "a", pa.int32()), (1, "b", pa.int64())):
+        write_files(tmp_path / "lr"[side], random_stream(side, rows, name, x), [400, 350, 450])
+    streams = Streams(spark, tmp_path, (pa.table({}), pa.table({})))
+    left, right = streams.frames(files_at_once=1)
+    hows, memories = ("inner", "left_anti"), {"much": None, "little": 65_536}
+    options = {"window": dovetail.window(rows=1500), "cells": 1, "state_dir": str(tmp_path / "state")}
+    on = "l.x < r.x AND l.y > r.y AND l.s <> r.s"
+    joins = []
+    for how in hows:
+        for name, memory in memories.items():
+            joined = dovetail.join(left, right, on, how, memory=memory, metrics=f"{how} {name}", **options)
+            row = F.col("b") if "b" in joined.columns else F.lit(None).cast("bigint")
+            joins.append(joined.select(F.lit(f"{how} {name}").alias("join"), F.xxhash64("a", row).alias("pair")))
+    found: dict[str, Counter[Any]] = {f"{how} {name}": Counter() for how in hows for name in memories}
+
+    def keep(batch: DataFrame, number: int) -> None:
+        for join, pairs, total in batch.groupBy("join").agg(F.count("*"), F.sum(F.col("pair") % 1000003)).collect():
+            found[join][number] += pairs
+            found[join][number, "sum"] += total
+
+    writer = reduce(DataFrame.union, joins).writeStream.foreachBatch(keep).trigger(availableNow=True)
+    query = run(writer.option("checkpointLocation", str(tmp_path / "checkpoint")))
+    steps = [p.observedMetrics for p in query.recentProgress if p.numInputRows]
+    assert len(steps) == 3
+    for how in hows:
+        assert found[f"{how} much"] == found[f"{how} little"]
+        assert found[f"{how} much"].total()
+        for step in steps:  # as much of the window, and no more than a part of it longer
+            kept = [step[f"{how} {name}"]["window_rows"] for name in memories]
+            assert kept[0] <= kept[1] <= kept[0] + 1000
+
+
 def test_windows_close_by_the_clock_while_nothing_arrives(spark: SparkSession, tmp_path: Path) -> None:
     """Event time has nothing to go by, but the query was told how long to wait."""
     alone = pa.table({"a": [1], "ts": pa.array([START], pa.timestamp("us", "UTC"))})

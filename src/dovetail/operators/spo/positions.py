@@ -121,3 +121,10 @@ def closed(window: Window, places: WindowPositions, horizon: int, own_count: int
     if window.scope == "per_stream" and not window.by_time:
         return places.own < own_count - window.size
     return places.at <= horizon - window.size
+
+
+def may_close(window: Window, extent: Extent, horizon: int, own_count: int) -> bool:
+    """Whether `closed` is true of some row."""
+    if window.scope == "per_stream" and not window.by_time:
+        return extent.own[0] < own_count - window.size
+    return extent.at[0] <= horizon - window.size

@@ -2,34 +2,46 @@
 
     [ slide 1 ][ slide 2 ] … [ slide k ] [new][n]
     immutable parts, sorted once          small runs, merged as they grow
-    expire as a whole                  up to a slide, or less where that costs less (operators/spo/runs.py)
+    expire as a whole                  up to a slide, or less where that costs less
+    on disk, oldest first, if memory is too small for all (operators/spo/spilled_part.py)
 
 What arrives at once is a run, even if it spans more than a slide; but never more than half a window, so that what is
-kept does not become much longer than the window.
+kept does not become much longer than the window. With a budget, no run is larger than a share of it: so much is loaded
+at a time.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dovetail.core.metrics import Counters
 from dovetail.core.rows import Side, take_rows
-from dovetail.operators.spo.positions import COLUMNS, Extent, Flags, WindowPositions, Words, joined
-from dovetail.operators.spo.sorted_part import PartBuilder, SortedPart
-from dovetail.storage.blocks import Block, BlockStore
-from dovetail.window import Window
+from dovetail.matching.links import LEAST, MOST
+from dovetail.operators.protocol import Workspace
+from dovetail.operators.spo.positions import Extent, Flags, WindowPositions, Words, joined
+from dovetail.operators.spo.run import Run, footprint
+from dovetail.operators.spo.sorted_part import PartBuilder
+from dovetail.operators.spo.spilled_part import SpilledPart
+from dovetail.operators.spo.zone_maps import Zone, ZoneMaps, can_match
+from dovetail.storage.blocks import Block
+from dovetail.storage.budget import Budget
+from dovetail.window import SLIDES, Window
 
 MEMORY = 0.98  # of what was measured before, at each measurement
 MOST_CUTS = 10  # the smallest run is a slide / 2^10
 CONFIDENT = 16  # runs that must have been probed, before they say anything
+
+NO_LIMIT = 2**62
+LOADED_SHARE = 1.5  # of a part's bytes: with copies of its orders, at the edge of the window
+LOADED, MERGED = "loaded part", "merged run"  # holders of memory
+MOST_MAPPED = 4096  # parts that stay mapped: far below what Linux allows
 
 
 @dataclass(slots=True)
@@ -76,54 +88,122 @@ class RunCosts:
         return min(range(possible + 1), key=cost)
 
 
-@dataclass(slots=True)
-class Run:
-    """Rows of one side that came one after the other."""
+class RunShares(NamedTuple):
+    """How a budget is divided, in its unit. Left over is what a probe loads, and the input buffer."""
 
-    kept: SortedPart
-    places: WindowPositions
-    extent: Extent
-    partnered: Flags  # tracked for left rows only
-    reported: Flags  # left rows of which all has been said
-    blocks: dict[str, Block] = field(default_factory=dict)  # where they are kept for a restart: rows, orders
+    part: int  # a run, at most
+    arriving: int  # rows that probe, and the order in which they do
+    residents: int  # runs of both sides in memory, and what is known of spilled parts
 
-    @property
-    def rows(self) -> int:
-        return int(self.kept.batch.num_rows)
+    @classmethod
+    def of(cls, budget: Budget, block_rows: int) -> RunShares:
+        limit = budget.limit
+        if limit is None:
+            return cls(NO_LIMIT, NO_LIMIT, NO_LIMIT)
+        if budget.unit == "rows":
+            part = max(1, limit // block_rows // 4) * block_rows
+            return cls(part, block_rows, limit - part - block_rows)
+        part, arriving, waiting = limit * 9 // 32, limit * 3 // 32, limit // 16  # waiting: input buffer, sample
+        return cls(part, arriving, limit - int(part * LOADED_SHARE) - arriving - waiting)
 
 
 class Runs:
-    """Oldest first."""
+    """Runs of one side, oldest first: those that do not fit in memory are spilled parts."""
 
     def __init__(
-        self, side: Side, keeping: PartBuilder, window: Window, delta: int | None, costs: RunCosts, counters: Counters
+        self,
+        side: Side,
+        builder: PartBuilder,
+        zones: ZoneMaps,
+        workspace: Workspace,
+        window: Window,
+        costs: RunCosts,
+        shares: RunShares,
+        *,
+        tracked: bool,
     ) -> None:
         self._side = side
-        self._keeping = keeping
+        self._builder = builder
+        self._zones = zones
+        self._budget = workspace.budget
+        self._store = workspace.blocks
+        self._counters = workspace.counters
+        self._schema = workspace.condition.schema(side)
         self._window = window
-        self._delta = delta  # None: what costs least
+        self._delta: int | None = workspace.parameters.get("delta")  # None: what costs least
         self._costs = costs
-        self._counters = counters
+        self._shares = shares
+        self._tracked = tracked  # whether partners of its rows are
         self._runs: list[Run] = []
+        self._parts: list[SpilledPart] = []
+        self.make_room: Callable[[int, int], None] = lambda rows, nbytes: None  # in memory, for a new run
 
     def __iter__(self) -> Iterator[Run]:
-        return iter(self._runs)
+        """All runs; a spilled part is loaded until the next one is asked for."""
+        return self.scan(lambda _: True)
+
+    def scan(self, wanted: Callable[[Extent], bool], reach: Callable[[], Zone | None] | None = None) -> Iterator[Run]:
+        """Runs with wanted extents; of spilled parts, only those that probes with this reach can match."""
+        for run in self._runs:
+            if wanted(run.extent):
+                yield run
+        parts = [part for part in self._parts if wanted(part.extent)]
+        if parts and reach is not None:
+            asked = reach()
+            parts = [part for part in parts if can_match(asked, part.zone)]
+        for part in parts:
+            yield from self._load(part)
+
+    def open_rows(self, wanted: Callable[[Extent], bool]) -> Iterator[Run]:
+        """As `scan`, without spilled parts whose rows all have a partner or have been reported."""
+        yield from (run for run in self._runs if wanted(run.extent))
+        for part in self._parts:
+            if part.has_open_rows and wanted(part.extent):
+                yield from self._load(part)
 
     def __len__(self) -> int:
-        return len(self._runs)
+        return len(self._runs) + len(self._parts)
 
     @property
     def rows(self) -> int:
+        """In memory and on disk."""
+        return self.resident_rows + self.spilled_rows
+
+    @property
+    def resident_rows(self) -> int:
         return sum(run.rows for run in self._runs)
 
     @property
+    def spilled_rows(self) -> int:
+        return sum(part.rows for part in self._parts)
+
+    @property
     def nbytes(self) -> int:
-        return sum(run.kept.batch.nbytes for run in self._runs)
+        """In memory."""
+        return sum(run.nbytes for run in self._runs)
+
+    @property
+    def parts_nbytes(self) -> int:
+        """What is known of spilled parts, in memory."""
+        return sum(part.nbytes for part in self._parts)
+
+    @property
+    def spilled_bytes(self) -> int:
+        """On disk."""
+        return sum(part.spilled_bytes for part in self._parts)
+
+    @property
+    def oldest(self) -> int | None:
+        """The place of the first row in memory."""
+        return self._runs[0].extent.at[0] if self._runs else None
 
     @property
     def newest(self) -> pa.RecordBatch | None:
         """Rows of the latest run, as an example."""
-        return self._runs[-1].kept.batch if self._runs else None
+        if self._runs:
+            return self._runs[-1].kept.batch
+        batches = [run.kept.batch for part in self._parts[-1:] for run in self._load(part)]
+        return batches[0] if batches else None
 
     def add(
         self, batch: pa.RecordBatch, places: WindowPositions, flags: tuple[Flags, Flags], probes: pa.RecordBatch | None
@@ -131,46 +211,186 @@ class Runs:
         """New rows, with their `partnered` and `reported`; probes are some rows that will look for them."""
         most = max(self._window.slide, self._window.size // 2)
         for rows in _pieces(self._positions(places), most):
-            some = (flags[0][rows], flags[1][rows])
-            self._runs.append(self._sort_rows(take_rows(batch, rows), places.of(rows), some, probes))
-            self._merge(batch.num_rows, probes)
+            for piece, some in self._fitting(batch, rows):
+                self._add_run(piece, places.of(some), (flags[0][some], flags[1][some]), probes)
+                self._merge(batch.num_rows, probes)
 
-    def pop_over(self, before: int) -> Iterator[Run]:
-        """Evict runs whose rows are all before `before`; late rows may be in later runs."""
-        over = [_last(self._window, run.extent) < before for run in self._runs]
-        gone = [run for run, is_over in zip(self._runs, over, strict=True) if is_over]
-        self._runs = [run for run, is_over in zip(self._runs, over, strict=True) if not is_over]
-        yield from gone
+    def pop_over(self, before: int, *, wants_open_rows: bool) -> Iterator[Run]:
+        """Evict runs whose rows are all before `before`; late rows may be in later runs.
 
-    def written(self, store: BlockStore, with_flags: bool) -> list[dict[str, Any]]:
+        Spilled parts are removed without being read, unless they have open rows and those are wanted.
+        """
+        over = [run for run in self._runs if _last(self._window, run.extent) < before]
+        if over:
+            self._runs = [run for run in self._runs if _last(self._window, run.extent) >= before]
+            yield from over
+        expired = [part for part in self._parts if _last(self._window, part.extent) < before]
+        if expired:
+            self._parts = [part for part in self._parts if _last(self._window, part.extent) >= before]
+        for part in expired:
+            if wants_open_rows and part.has_open_rows:
+                yield from self._load(part)
+            self._store.remove(part.all_blocks)
+        self.hold()
+
+    def spill(self) -> None:
+        """Write the oldest runs in memory as one part: as many of them as make up one, but not the newest."""
+        rows = nbytes = count = 0
+        for run in self._runs[: max(1, len(self._runs) - 1)]:
+            rows, nbytes = rows + run.rows, nbytes + run.nbytes
+            if count and (not self._fits_part(rows, nbytes) or self._span(self._runs[0], run) > self._longest_part()):
+                break
+            count += 1
+        run = self._runs[0] if count == 1 else self._merge_runs(self._runs[:count], None)
+        part = SpilledPart.spill(
+            run, self._store, self._side.alias, self._zones.zone(run.kept.batch), tracked=self._tracked
+        )
+        del self._runs[:count]
+        self._parts.append(part)
+        self.hold()
+
+    def hold(self) -> None:
+        """Tell the budget what is in memory."""
+        self._budget.hold(f"{self._side.alias} window", self.resident_rows, self.nbytes)
+        self._budget.hold(f"{self._side.alias} parts", 0, self.parts_nbytes)
+
+    def write(self) -> list[dict[str, Any]]:
         """All runs as immutable blocks: rows and orders once, flags as they are now."""
-        return [self._write_run(run, store, with_flags) for run in self._runs]
+        described: list[dict[str, Any]] = []
+        for part in self._parts:
+            if self._tracked and part.flags_block is None:
+                part.flags_block = self._write_flags(*part.flags)
+            described.append({**_describe(part.blocks, part.flags_block, part.way), "spilled": part.to_json()})
+        for run in self._runs:
+            flags = self._write_flags(run.partnered, run.reported) if self._tracked else None
+            described.append(_describe(run.write(self._store, self._side.alias), flags, run.kept.way))
+        return described
 
-    def read(self, store: BlockStore, schema: pa.Schema, runs: list[dict[str, Any]]) -> None:
-        self._runs.extend(self._read(store, schema, run) for run in runs)
+    def _write_flags(self, partnered: Flags, reported: Flags) -> Block:
+        flags = pa.RecordBatch.from_pydict({"partnered": partnered, "reported": reported})
+        return self._store.write(flags, self._side.alias)
+
+    def read(self, runs: list[dict[str, Any]]) -> None:
+        """What `write` described. With a smaller budget than before, runs are cut and spilled."""
+        for fields in runs:
+            blocks = {kind: Block.from_json(block) for kind, block in fields["blocks"].items()}
+            flags_block = blocks.pop("flags", None)
+            flags = self._read_flags(flags_block)
+            if "spilled" in fields and self._budget.limit is not None:
+                part = SpilledPart.of_json(fields["spilled"], blocks, fields["way"])
+                if self._fits_part(part.rows, part.run_bytes):
+                    self._readmit_part(part, flags, flags_block)
+                    continue
+            stored = {kind: self._store.read(block, verify=True) for kind, block in blocks.items()}
+            run = Run.of_blocks(stored, blocks, self._schema, self._builder, fields["way"])
+            if flags is not None:
+                run.partnered, run.reported = flags
+            self._readmit(run)
+
+    def _read_flags(self, block: Block | None) -> tuple[Flags, Flags] | None:
+        if block is None:
+            return None
+        stored = self._store.read(block, verify=True)
+        return np.array(stored.column("partnered")), np.array(stored.column("reported"))
+
+    def _readmit_part(self, part: SpilledPart, flags: tuple[Flags, Flags] | None, flags_block: Block | None) -> None:
+        if part.zone is not None and len(part.zone) != self._zones.links:
+            part.zone = ((LEAST, MOST),) * self._zones.links  # of another release
+        if self._tracked and flags is not None:
+            part.take_flags(*flags)
+            part.flags_block = flags_block
+        self._parts.append(part)
+        self.hold()
+
+    def _readmit(self, run: Run) -> None:
+        """A run of before, as it was; or in pieces, if it is too large for the budget."""
+        if self._fits_part(run.rows, run.nbytes):
+            self.make_room(run.rows, run.nbytes)
+            self._runs.append(run)
+            self.hold()
+            return
+        by_place = np.argsort(self._positions(run.places), kind="stable")
+        for piece, rows in self._fitting(run.kept.batch, by_place):
+            flags = (run.partnered[rows], run.reported[rows])
+            self._add_run(piece, run.places.of(rows), flags, None, run.kept.way)
+
+    def _load(self, part: SpilledPart) -> Iterator[Run]:
+        self._budget.hold(LOADED, part.rows, part.loaded_bytes)
+        self._counters.pages_read_random += len(part.blocks)
+        yield part.load(self._store, self._schema, self._builder)
+        part.unload(stay_mapped=len(self._parts) <= MOST_MAPPED)
+        self._budget.release(LOADED)
+
+    def _add_run(
+        self,
+        batch: pa.RecordBatch,
+        places: WindowPositions,
+        flags: tuple[Flags, Flags],
+        probes: pa.RecordBatch | None,
+        way: int = 0,
+    ) -> None:
+        self.make_room(batch.num_rows, self._footprint(batch))
+        self._runs.append(self._sort_rows(batch, places, flags, probes, way))
+        self.hold()
+
+    def _fitting(self, batch: pa.RecordBatch, rows: Words) -> Iterator[tuple[pa.RecordBatch, Words]]:
+        """Rows in pieces that make up a part at most. Pieces that are too large on average are not even copied."""
+        if self._fits_part(len(rows), self._footprint(batch) * len(rows) // batch.num_rows) or len(rows) == 1:
+            piece = take_rows(batch, rows)
+            if self._fits_part(len(rows), self._footprint(piece)) or len(rows) == 1:
+                yield piece, rows
+                return
+            del piece
+        for half in np.array_split(rows, 2):
+            yield from self._fitting(batch, half)
+
+    def _footprint(self, batch: pa.RecordBatch) -> int:
+        return footprint(batch, sorted_rows=self._builder.sorts)
+
+    def _fits_part(self, rows: int, nbytes: int) -> bool:
+        return self._budget.measure(rows, nbytes) <= self._shares.part
 
     def _sort_rows(
-        self, batch: pa.RecordBatch, places: WindowPositions, flags: tuple[Flags, Flags], probes: pa.RecordBatch | None
+        self,
+        batch: pa.RecordBatch,
+        places: WindowPositions,
+        flags: tuple[Flags, Flags],
+        probes: pa.RecordBatch | None,
+        way: int = 0,
     ) -> Run:
-        order = self._keeping.row_order(batch)
+        order = self._builder.row_order(batch)
         if order is not None:
             batch, places, flags = take_rows(batch, order), places.of(order), (flags[0][order], flags[1][order])
-        return Run(self._keeping.keep(batch, probes), places, places.extent(), *flags)
+        return Run(self._builder.keep(batch, probes, way), places, places.extent(), *flags)
 
     def _merge(self, batch_rows: int, probes: pa.RecordBatch | None) -> None:
         """Small runs become larger ones, as many of a size come together."""
         runs, delta = self._runs, self._largest(batch_rows)
-        while len(runs) > 1 and runs[-2].rows <= 2 * runs[-1].rows and self._span(runs[-2], runs[-1]) <= delta:
+        while (
+            len(runs) > 1
+            and runs[-2].rows <= 2 * runs[-1].rows
+            and self._span(runs[-2], runs[-1]) <= delta
+            and self._fits_part(runs[-2].rows + runs[-1].rows, runs[-2].nbytes + runs[-1].nbytes)
+        ):
             started = time.perf_counter()
-            newer, older = runs.pop(), runs.pop()
-            flags = (
-                np.concatenate([older.partnered, newer.partnered]),
-                np.concatenate([older.reported, newer.reported]),
-            )
-            batch = pa.concat_batches([older.kept.batch, newer.kept.batch])
-            runs.append(self._sort_rows(batch, joined([older.places, newer.places]), flags, probes))
-            self._costs.merged(batch.num_rows, time.perf_counter() - started)
+            merged = self._merge_runs(runs[-2:], probes)
+            runs[-2:] = [merged]
+            self.hold()
+            self._costs.merged(merged.rows, time.perf_counter() - started)
             self._counters.merges += 1
+
+    def _merge_runs(self, runs: list[Run], probes: pa.RecordBatch | None) -> Run:
+        """All rows of neighbouring runs as one, which for a moment is in memory beside them."""
+        self._budget.hold(MERGED, sum(run.rows for run in runs), sum(run.nbytes for run in runs))
+        flags = (
+            np.concatenate([run.partnered for run in runs]),
+            np.concatenate([run.reported for run in runs]),
+        )
+        batch = pa.concat_batches([run.kept.batch for run in runs])
+        way = max(runs, key=lambda run: run.rows).kept.way  # where there are no probes that could tell
+        merged = self._sort_rows(batch, joined([run.places for run in runs]), flags, probes, way)
+        self._budget.release(MERGED)
+        return merged
 
     def _largest(self, batch_rows: int) -> int:
         """How much of the stream a run may span: rows or microseconds."""
@@ -180,6 +400,10 @@ class Runs:
         slide_rows = rows * self._window.slide // max(1, self._window.size)
         return self._window.slide >> self._costs.cuts(batch_rows, slide_rows, rows)
 
+    def _longest_part(self) -> int:
+        """How much of the stream a spilled part may span: it should not outlive its rows for long."""
+        return max(self._window.slide, self._window.size // SLIDES)
+
     def _span(self, older: Run, newer: Run) -> int:
         """Of the stream, of which only some rows may be here."""
         ends = [end for run in (older, newer) for end in _ends(self._window, run.extent)]
@@ -188,35 +412,11 @@ class Runs:
     def _positions(self, places: WindowPositions) -> Words:
         return places.own if _by_own(self._window) else places.at
 
-    def _write_run(self, run: Run, store: BlockStore, with_flags: bool) -> dict[str, Any]:
-        stem = self._side.alias
-        if not run.blocks:
-            batch = run.kept.batch
-            for name, column in zip(COLUMNS, run.places, strict=True):
-                batch = batch.append_column(name, pa.array(column))
-            run.blocks = {"rows": store.write(batch, stem)}
-            if (orders := run.kept.orders) is not None:
-                run.blocks["orders"] = store.write(orders, stem)
-        blocks = dict(run.blocks)
-        if with_flags:
-            flags = pa.RecordBatch.from_pydict({"partnered": run.partnered, "reported": run.reported})
-            blocks["flags"] = store.write(flags, stem)
-        return {"way": run.kept.way, "blocks": {kind: block.to_json() for kind, block in blocks.items()}}
 
-    def _read(self, store: BlockStore, schema: pa.Schema, fields: dict[str, Any]) -> Run:
-        blocks = {kind: Block.from_json(block) for kind, block in fields["blocks"].items()}
-        stored = {kind: store.read(block, verify=True) for kind, block in blocks.items()}
-        columns = stored["rows"].columns
-        width = len(columns) - len(COLUMNS)
-        places = WindowPositions(*(np.asarray(column) for column in columns[width:]))
-        batch = pa.RecordBatch.from_arrays(columns[:width], schema=schema)
-        kept = self._keeping.again(batch, stored.get("orders"), fields["way"])
-        nothing = np.zeros(batch.num_rows, np.bool_)
-        run = Run(kept, places, places.extent(), nothing, nothing.copy())
-        if "flags" in stored:
-            run.partnered, run.reported = (np.array(stored["flags"].column(n)) for n in ("partnered", "reported"))
-        run.blocks = {kind: block for kind, block in blocks.items() if kind != "flags"}
-        return run
+def _describe(blocks: dict[str, Block], flags: Block | None, way: int) -> dict[str, Any]:
+    if flags is not None:
+        blocks = {**blocks, "flags": flags}
+    return {"way": way, "blocks": {kind: block.to_json() for kind, block in blocks.items()}}
 
 
 def _by_own(window: Window) -> bool:

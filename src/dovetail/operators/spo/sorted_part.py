@@ -75,11 +75,21 @@ class PartBuilder:
         self._drive = condition.strategy
         self._ways = tuple(_ways(self._drive))
 
-    def keep(self, batch: pa.RecordBatch, probes: pa.RecordBatch | None = None) -> SortedPart:
+    @property
+    def sorts(self) -> bool:
+        """Whether rows are kept sorted by two keys."""
+        return bool(self._ways)
+
+    @property
+    def has_choice(self) -> bool:
+        """Whether there are several ways to sort them."""
+        return len(self._ways) > 1
+
+    def keep(self, batch: pa.RecordBatch, probes: pa.RecordBatch | None = None, way: int = 0) -> SortedPart:
         """Rows as they come; where there are several ways to sort them, some probes tell which is best."""
         if not self._ways:
             return SortedPart(batch, np.arange(batch.num_rows), None)
-        return self._sort_rows(batch, self._best_way(batch, probes))
+        return self._sort_rows(batch, way if probes is None else self._best_way(batch, probes))
 
     def keep_some(self, kept: SortedPart, rows: Rows) -> SortedPart:
         """Some rows of what is kept, by the same keys."""
@@ -135,8 +145,8 @@ class PartBuilder:
         rows, codes = self._codes(way, Side.LEFT, batch)
         return rows, ordered_part.arrange(codes, self._ways[way].operators)
 
-    def _best_way(self, batch: pa.RecordBatch, probes: pa.RecordBatch | None) -> int:
-        if probes is None or len(self._ways) == 1:
+    def _best_way(self, batch: pa.RecordBatch, probes: pa.RecordBatch) -> int:
+        if not self.has_choice:
             return 0
         predicates = tuple(dict.fromkeys(p for way in self._ways for p in way.strategy.predicates))
         strategy = replace(self._drive, predicates=predicates)

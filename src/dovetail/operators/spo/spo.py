@@ -4,14 +4,16 @@
                 \\-> a new left run
     runs of a side     [ slide 1 ][ slide 2 ] … [ slide k ] [new][n]        (operators/spo/runs.py)
                        immutable parts, sorted once          mutable: small runs, merged as they grow
-                       forgotten as a whole                  merged into a part when they make up a slide, or less
+                       expire as a whole                     merged into a part when they make up a slide, or less
+                       oldest first: to disk, when memory is full             (operators/spo/spilled_part.py)
 
 Guarantee: exactly the pairs that are in the window together when the later row arrives, each once, at that moment. A
 left join gives a row without a partner when its window has closed, left_semi a row at its first partner, left_anti one
 whose window has closed without any. In a self-join a row meets others in both roles, and never itself.
 
 Windows count rows of both streams together or of each, or are of event time; then rows behind the watermark are late:
-they are counted, not used. Without a window everything is kept. Nothing is spilled: the window bounds what is kept.
+they are counted, not used. Without a window everything is kept. Probes read a spilled part, one at a time, unless its
+zone map excludes it; so that a batch of probes reads each part once, and results do not wait.
 
 After SPO-Join, a stream inequality join with mutable and immutable parts, permutation and offset arrays.
 
@@ -24,6 +26,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -43,16 +46,22 @@ from dovetail.operators.spo.positions import (
     Words,
     closed,
     gone_rows,
+    may_close,
     never,
     sure_rows,
     surely,
     within,
 )
-from dovetail.operators.spo.runs import Run, RunCosts, Runs
+from dovetail.operators.spo.run import Run
+from dovetail.operators.spo.runs import NO_LIMIT, RunCosts, Runs, RunShares
 from dovetail.operators.spo.sorted_part import PartBuilder, ProbeBatch, SortedPart
+from dovetail.operators.spo.zone_maps import ZoneMaps
 from dovetail.window import Window
 
-MOST_PAIRS = 1 << 20  # in one yield
+MOST_PAIRS, FEWEST_PAIRS = 1 << 20, 1 << 12  # in one yield
+PAIRS_SHARE = 64  # a budget in bytes lists no more than 1 / this of it: pairs are not counted, but should be few
+PROBES = "probes"  # holder of memory
+PROBE_BYTES = 8 + 2 * (8 + 4)  # of a row: its number, two codes and its place by each
 LEAST = -(2**62)
 EVERYTHING = Window(2**62, 2**62)
 TRACKED = (JoinType.LEFT, JoinType.LEFT_SEMI, JoinType.LEFT_ANTI)
@@ -70,7 +79,7 @@ class Mine(NamedTuple):
 class Spo:
     name: ClassVar[str] = "spo"
     inputs: ClassVar[range] = TWO
-    spills: ClassVar[bool] = False
+    spills: ClassVar[bool] = True
     emits_at_arrival: ClassVar[bool] = True
     takes_turns: ClassVar[bool] = False
     join_types: ClassVar[tuple[str, ...]] = (JoinType.INNER, *TRACKED)
@@ -81,16 +90,32 @@ class Spo:
         self._how = JoinType.read(workspace.parameters.get("how", "inner"))
         self._self_join: bool = workspace.parameters.get("self_join", False)
         self._budget = workspace.budget
-        self._blocks = workspace.blocks
         self._counters = workspace.counters
         condition = workspace.condition
-        self._conditions = (condition, mirrored(condition))  # the probing side is the left one
-        self._keepings = (PartBuilder(self._conditions[Side.RIGHT]), PartBuilder(condition))  # of the rows of each side
+        of_kept = (mirrored(condition), condition)  # rows of a side that are kept are the right one, probes the left
+        self._builders = (PartBuilder(of_kept[0]), PartBuilder(of_kept[1]))
+        self._zones = (ZoneMaps(of_kept[0]), ZoneMaps(of_kept[1]))
         self.costs = RunCosts()
-        delta = workspace.parameters.get("delta")
+        if self._budget.limit is not None:
+            _ = workspace.shares  # too small a budget is refused
+        limit = self._budget.limit or NO_LIMIT
+        self._most_pairs = min(MOST_PAIRS, max(FEWEST_PAIRS, limit // PAIRS_SHARE))
+        self._shares = RunShares.of(self._budget, workspace.block_rows)
         self._runs = tuple(
-            Runs(side, self._keepings[side], self._window, delta, self.costs, self._counters) for side in Side
+            Runs(
+                side,
+                self._builders[side],
+                self._zones[side],
+                workspace,
+                self._window,
+                self.costs,
+                self._shares,
+                tracked=side is Side.LEFT and self._how in TRACKED,
+            )
+            for side in Side
         )
+        for runs in self._runs:
+            runs.make_room = self._make_room
         self._arrived = [0, 0]
         self._horizon = LEAST  # rows to come are not before it
         self._version = 0
@@ -104,7 +129,7 @@ class Spo:
         condition = graph.condition
         strategies = [one.strategy for one in (*condition.alternatives, condition)]
         driving = [p for strategy in strategies for p in (*strategy.equal, *strategy.predicates)]
-        return Approach("sorted runs of both sides, kept in memory", tuple(dict.fromkeys(driving)))
+        return Approach("sorted runs of both sides; spills the oldest", tuple(dict.fromkeys(driving)))
 
     def arrive(self, side: Side, batch: pa.RecordBatch, placement: Placement | None = None) -> Iterator[Matches]:
         """Rows arrive next, or at a placement among arrivals that this operator does not see all of.
@@ -142,8 +167,22 @@ class Spo:
         """Probe with rows, then store them. A window of time reads their positions from the rows."""
         yield from self._timeless(side, batch)
         batch, places, stores = self._on_time(side, batch, places, stores)
-        if not batch.num_rows:
-            return
+        most = self._probes_at_once(batch)
+        for start in range(0, batch.num_rows, most):
+            rows = np.arange(start, min(start + most, batch.num_rows))
+            some = None if stores is None else stores[rows]
+            yield from self._probe_and_store(side, batch.slice(start, most), places.of(rows), some)
+
+    def _probes_at_once(self, batch: pa.RecordBatch) -> int:
+        """How many of the rows that arrive keep to their share of the budget."""
+        rows: int = batch.num_rows
+        size = self._budget.measure(rows, batch.nbytes + PROBE_BYTES * rows)
+        return max(1, rows * self._shares.arriving // max(1, size))
+
+    def _probe_and_store(
+        self, side: Side, batch: pa.RecordBatch, places: WindowPositions, stores: Flags | None
+    ) -> Iterator[Matches]:
+        self._budget.hold(PROBES, 0, PROBE_BYTES * batch.num_rows)
         partnered = np.zeros(batch.num_rows, np.bool_)
         yield from self._probe(side, batch, places, partnered)
         reported = partnered.copy() if self._how is JoinType.LEFT_SEMI else np.zeros(batch.num_rows, np.bool_)
@@ -152,13 +191,20 @@ class Spo:
         rows = np.arange(batch.num_rows) if stores is None else np.flatnonzero(stores)
         if len(rows):
             flags = (partnered[rows], reported[rows])
-            self._runs[side].add(take_rows(batch, rows), places.of(rows), flags, self._runs[side.other].newest)
+            example = self._runs[side.other].newest if self._builders[side].has_choice else None
+            self._runs[side].add(take_rows(batch, rows), places.of(rows), flags, example)
+        self._budget.release(PROBES)
 
     # Metrics of the kept rows.
 
     @property
     def window(self) -> Window:
         return self._window
+
+    @property
+    def window_rows(self) -> int:
+        """Rows that are kept, in memory and on disk."""
+        return sum(runs.rows for runs in self._runs)
 
     @property
     def horizon(self) -> int:
@@ -168,12 +214,20 @@ class Spo:
     def runs(self, side: Side) -> Runs:
         return self._runs[side]
 
+    def runs_to_probe(self, side: Side, batch: pa.RecordBatch, extent: Extent) -> Iterator[Run]:
+        """Runs of the other side that can hold partners of rows that arrive; spilled parts are loaded one by one."""
+
+        def wanted(other: Extent) -> bool:
+            return not never(self._window, *_orient(side, extent, other))
+
+        return self._runs[side.other].scan(wanted, lambda: self._zones[side.other].reach(batch))
+
     def probing(self, side: Side, batch: pa.RecordBatch) -> ProbeBatch:
-        return self._keepings[side.other].probing(batch)
+        return self._builders[side.other].probing(batch)
 
     def keep_some(self, side: Side, kept: SortedPart, rows: Rows) -> SortedPart:
         """Some of the rows that are kept, as they are."""
-        return self._keepings[side].keep_some(kept, rows)
+        return self._builders[side].keep_some(kept, rows)
 
     def in_time(
         self, side: Side, batch: pa.RecordBatch, places: WindowPositions
@@ -189,8 +243,9 @@ class Spo:
 
     def clean_up(self) -> Iterator[Matches]:
         """All windows close."""
-        for run in self._runs[Side.LEFT]:
-            yield from self._close_windows(run, np.ones(run.rows, np.bool_))
+        if self._how.preserved:
+            for run in self._runs[Side.LEFT].open_rows(lambda _: True):
+                yield from self._close_windows(run, np.ones(run.rows, np.bool_))
 
     def expire(self, watermark: int, arrived: tuple[int, int] | None = None) -> Iterator[Matches]:
         """Rows to come are at the watermark or behind it: arrivals, or microseconds.
@@ -202,22 +257,20 @@ class Spo:
         self._horizon = max(self._horizon, watermark)
         for side in Side:
             runs = self._runs[side]
-            for run in runs.pop_over(self._oldest(side)):
-                if side is Side.LEFT:
+            preserved = side in self._how.preserved
+            for run in runs.pop_over(self._oldest(side), wants_open_rows=preserved):
+                if preserved:
                     yield from self._close_windows(run, np.ones(run.rows, np.bool_))
-            if side in self._how.preserved:
-                for run in runs:
+            if preserved:
+                may = partial(may_close, self._window, horizon=self._horizon, own_count=self._arrived[side])
+                for run in runs.open_rows(may):
                     yield from self._close_windows(
                         run, closed(self._window, run.places, self._horizon, self._arrived[side])
                     )
-            self._hold(side)
 
     def snapshot(self) -> Manifest:
         self._version += 1
-        runs = [
-            self._runs[side].written(self._blocks, with_flags=side is Side.LEFT and self._how != "inner")
-            for side in Side
-        ]
+        runs = [runs.write() for runs in self._runs]
         state: dict[str, Any] = {
             "arrived": list(self._arrived),
             "horizon": self._horizon,
@@ -233,11 +286,16 @@ class Spo:
         self._horizon = manifest.state["horizon"]
         self.costs.remember(manifest.state["costs"])
         for side, runs in zip(Side, manifest.state["runs"], strict=True):
-            self._runs[side].read(self._blocks, self._conditions[side].schema(Side.LEFT), runs)
+            self._runs[side].read(runs)
 
     @property
     def usage(self) -> Usage:
-        return Usage(sum(runs.rows for runs in self._runs), sum(runs.nbytes for runs in self._runs))
+        return Usage(
+            sum(runs.resident_rows for runs in self._runs),
+            sum(runs.nbytes for runs in self._runs),
+            sum(runs.spilled_rows for runs in self._runs),
+            sum(runs.spilled_bytes for runs in self._runs),
+        )
 
     # Probing.
 
@@ -245,9 +303,8 @@ class Spo:
         mine = Mine(places, places.extent(), partnered)
         probing = self.probing(side, batch)
         self._counters.probes += batch.num_rows
-        for run in self._runs[side.other]:
-            if not never(self._window, *_orient(side, mine.extent, run.extent)):
-                yield from self._match_run(side, probing, mine, run)
+        for run in self.runs_to_probe(side, batch, mine.extent):
+            yield from self._match_run(side, probing, mine, run)
 
     def _match_run(self, side: Side, probing: ProbeBatch, mine: Mine, run: Run) -> Iterator[Matches]:
         """The pairs of the probes and a run: at the edge of the window, only some of its rows need a closer look."""
@@ -278,7 +335,7 @@ class Spo:
             else:
                 yield from self._mark_partners(run, np.flatnonzero(matcher.partnered(Side.RIGHT)))
             return
-        for my_rows, their_rows in matcher.pairs(MOST_PAIRS):
+        for my_rows, their_rows in matcher.pairs(self._most_pairs):
             if not all_in:
                 places = (mine.places, my_rows), (run.places, their_rows)
                 left, right = _orient(side, *places)
@@ -337,9 +394,19 @@ class Spo:
             return self._arrived[side] - self._window.size
         return self._horizon - self._window.size + 1
 
-    def _hold(self, side: Side) -> None:
-        runs = self._runs[side]
-        self._budget.hold(f"{side.alias} window", runs.rows, runs.nbytes)
+    def _make_room(self, rows: int, nbytes: int) -> None:
+        """Spill until that much more fits in memory, the oldest runs of both sides first."""
+        while self._resident(rows, nbytes) > self._shares.residents:
+            filled = [runs for runs in self._runs if runs.oldest is not None]
+            if not filled:
+                return
+            min(filled, key=lambda runs: runs.oldest or 0).spill()
+
+    def _resident(self, rows: int, nbytes: int) -> int:
+        """What runs in memory and zone maps would take, with that much more."""
+        rows += sum(runs.resident_rows for runs in self._runs)
+        nbytes += sum(runs.nbytes + runs.parts_nbytes for runs in self._runs)
+        return self._budget.measure(rows, nbytes)
 
 
 def event_times(column: pa.Array) -> Words:

@@ -29,6 +29,7 @@ from dovetail.operators.spo.spo import Spo
 
 FEW = 512  # probes whose doubtful pairs are gone through: fewer cost more in calls than they save in pairs
 ROOM = 1 << 18  # pairs at a time
+MOST_PARTIALS = 16  # partial results of each left row, before they are merged
 
 
 class WindowAggregate:
@@ -44,16 +45,15 @@ class WindowAggregate:
         batch, places = self._operator.in_time(Side.LEFT, batch, places)
         started = time.perf_counter()
         everyone = range(batch.num_rows)
-        runs = self._operator.runs(Side.RIGHT)
-        partials = [
-            part
-            for run in runs
-            if batch.num_rows
-            for part in self._divide(batch, places, everyone, run.kept, run.places)
-        ]
-        self._operator.costs.probed(len(runs), time.perf_counter() - started)
-        merged = self._merge_partials(partials, batch.num_rows)
-        answers = finish(self._aggregates, (), merged)
+        partials: list[pa.RecordBatch] = []
+        probed = 0
+        for run in self._operator.runs_to_probe(Side.LEFT, batch, places.extent()) if batch.num_rows else ():
+            probed += 1
+            partials += self._divide(batch, places, everyone, run.kept, run.places)
+            if sum(part.num_rows for part in partials) > MOST_PARTIALS * batch.num_rows:
+                partials = self._merge_partials(partials).to_batches()
+        self._operator.costs.probed(probed, time.perf_counter() - started)
+        answers = finish(self._aggregates, (), self._by_row(self._merge_partials(partials), batch.num_rows))
         width = len(self._schema) - len(self._aggregates)
         return pa.RecordBatch.from_arrays([*batch.columns[:width], *answers.columns], schema=self._schema)
 
@@ -121,21 +121,23 @@ class WindowAggregate:
         everything = (np.arange(sizes[0]), np.arange(sizes[1]))
         return Parts((probing.batch, kept.batch), (Part(These(lefts, rights, sizes), everything, ()),))
 
-    def _merge_partials(self, partials: list[pa.RecordBatch], rows: int) -> pa.RecordBatch:
-        """One line per left row, whether it has partners or not."""
+    def _merge_partials(self, partials: list[pa.RecordBatch]) -> pa.Table:
+        """One line per left row that has partners."""
         columns = partial_columns(self._aggregates)
-        schema = partial_schema(self._aggregates, ())
-        number = pa.field(ROW, pa.int64())
-        table = pa.Table.from_batches(partials, pa.schema([number, *schema]))
-        merges = [(name, column.merge) for name, column in zip(schema.names, columns, strict=True)]
-        merged = table.group_by(ROW).aggregate(merges)
+        schema = pa.schema([pa.field(ROW, pa.int64()), *partial_schema(self._aggregates, ())])
+        merges = [(name, column.merge) for name, column in zip(schema.names[1:], columns, strict=True)]
+        merged = pa.Table.from_batches(partials, schema).group_by(ROW).aggregate(merges)
+        return (
+            merged.select([ROW, *(f"{name}_{how}" for name, how in merges)]).rename_columns(schema.names).cast(schema)
+        )
+
+    def _by_row(self, merged: pa.Table, rows: int) -> pa.RecordBatch:
+        """One line per left row, whether it has partners or not."""
         lines = np.full(rows, -1)
         lines[np.asarray(merged[ROW])] = np.arange(merged.num_rows)
         taken = pa.array(lines, mask=lines < 0)
-        arrays = [merged[f"{name}_{how}"].combine_chunks().take(taken) for name, how in merges]
-        return pa.RecordBatch.from_arrays(
-            [array.cast(field.type) for array, field in zip(arrays, schema, strict=True)], schema=schema
-        )
+        arrays = [column.combine_chunks().take(taken) for column in merged.columns[1:]]
+        return pa.RecordBatch.from_arrays(arrays, schema=partial_schema(self._aggregates, ()))
 
 
 def _some(kept: SortedPart, chosen: Flags) -> SortedPart:

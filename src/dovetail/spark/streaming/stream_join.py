@@ -21,6 +21,11 @@ PACKS = 32  # that a budget holds at least
 SMALLEST_PACK = 1 << 20
 
 
+def pack_size(memory_bytes: int | None) -> int:
+    """Bytes of rows that travel as one. There are several copies of them for a moment: a budget allows for few."""
+    return PACK_BYTES if memory_bytes is None else min(PACK_BYTES, max(SMALLEST_PACK, memory_bytes // PACKS))
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """Where and how a join of streams runs, whatever it joins."""
@@ -93,10 +98,8 @@ class StreamJoin:
 
     @property
     def pack_bytes(self) -> int:
-        """Rows that travel as one. There are several copies of them for a moment, so that a budget allows for few."""
-        if self.memory_bytes is None or not self.keeps_to_memory:
-            return PACK_BYTES
-        return min(PACK_BYTES, max(SMALLEST_PACK, self.memory_bytes // PACKS))
+        """Rows that travel as one."""
+        return pack_size(self.memory_bytes if self.keeps_to_memory else None)
 
     @property
     def labels(self) -> list[int]:

@@ -69,19 +69,19 @@ class WindowProcessor(CellProcessor[WindowJoin]):
         else:
             batches = self._results(driver, state, cell, sides)
         matches = 0
-        for batch in collected(batches):
+        for batch in collected(batches, self._join.pack_bytes):
             matches += batch.num_rows
             yield self._pack_results(batch)
         if self._join.has_timers:
             if not idle and not kept.is_new:
                 self._handle.deleteTimer(timer)
-            if not idle or operator.usage.resident_rows:
+            if not idle or operator.window_rows:
                 self._handle.registerTimer(self._timer(state))
         kept.commit(operator, state.to_json())
         costs = operator.costs
         spent = (costs.probe_seconds, costs.merge_seconds, time.perf_counter() - started)
         micros = (int(1e6 * seconds) for seconds in spent)
-        yield self._count_row(matches, operator.usage.resident_rows, late, workspace.counters.merges, *micros)
+        yield self._count_row(matches, operator.window_rows, late, workspace.counters.merges, *micros)
 
     def _timer(self, state: _Progress) -> int:
         """When it expires: a pause after the last news."""

@@ -32,11 +32,11 @@ from dovetail.core.rows import Side, take_rows
 from dovetail.operators.spo.spo import event_times
 from dovetail.planning.plan import JoinPlan
 from dovetail.routing.protocol import Router, Visits
-from dovetail.spark.exchange.packing import PACK_BYTES, Rewrite, as_planned, collected, packed_rows, with_all
+from dovetail.spark.exchange.packing import Rewrite, as_planned, collected, packed_rows, with_all
 from dovetail.spark.exchange.partitions import spread_labels
 from dovetail.spark.session.workers import settle
 from dovetail.spark.streaming.arrival_order import NEVER, POSITION_BITS, packet
-from dovetail.spark.streaming.stream_join import Setting
+from dovetail.spark.streaming.stream_join import Setting, pack_size
 from dovetail.window import Window
 
 FORMAT = 2  # of the state: to be raised when a release writes another
@@ -64,13 +64,13 @@ class WindowJoin:
 
     @property
     def keeps_to_memory(self) -> bool:
-        """Nothing is spilled: the window bounds what is kept."""
-        return False
+        """Whether what does not fit is spilled; without a budget, the window bounds what is kept."""
+        return self.plan.memory_bytes is not None
 
     @property
     def pack_bytes(self) -> int:
         """Rows that travel as one."""
-        return PACK_BYTES
+        return pack_size(self.plan.memory_bytes)
 
     def packer(self, number: int) -> Rewrite:
         """A function for mapInArrow that sends packed rows to all cells, or to those where they can have partners."""
@@ -133,7 +133,7 @@ def _packer(side: Side, join: WindowJoin) -> Rewrite:
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         partition = context.partitionId() if context is not None else 0
-        for piece, rows in enumerate(collected(batches)):
+        for piece, rows in enumerate(collected(batches, join.pack_bytes)):
             batch = as_planned(rows, schema)
             seq = [(partition << POSITION_BITS) + piece] * len(labels)
             if join.router is None:

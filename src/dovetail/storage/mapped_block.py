@@ -1,0 +1,25 @@
+"""A block that is read again and again, but not held in memory in between.
+
+The file is mapped once; after each use its pages are given back to the system, so that only what is in use counts as
+memory of the process. The next use finds them in the page cache, or on disk.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from dovetail.storage.allocator import return_pages
+
+
+class MappedBlock:
+    def __init__(self, data: pa.Buffer) -> None:
+        self._data = data
+        self._reader = pa.ipc.open_file(pa.BufferReader(data))
+
+    def read(self) -> pa.RecordBatch:
+        """The rows, without a copy. They stay readable after `release`."""
+        return self._reader.get_batch(0)
+
+    def release(self) -> None:
+        """Give the pages back."""
+        return_pages(self._data.address, self._data.size)
