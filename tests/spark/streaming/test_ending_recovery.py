@@ -24,7 +24,7 @@ KEYS = {2: 40_000, 3: 200_000}  # by the number of inputs
 END = 1  # row of each input
 
 
-ALGORITHMS = ("diner", "xjoin", "hmj", "rpj", "pmj", "miner")
+ALGORITHMS = ("diner", "diner_merge", "adaptive", "xjoin", "hmj", "rpj", "pmj", "miner")
 
 
 def inputs_of(algorithm: str) -> tuple[str, ...]:
