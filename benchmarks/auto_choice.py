@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 import dovetail
 
-ROWS = 200_000  # of each side
-BATCH = 2_000
+ROWS = 100_000  # of each side
+BATCH = 1_000
 WIDTH = 70  # bytes
-MEMORY = 0.07  # of the input: 2 MB of 28
+MEMORY = 0.07  # of the input: 1 MB of 14
 EVERY_S = 0.1  # a batch of each side
 PAUSE_S = 3.0
 ALGORITHMS = ("auto", "diner", "diner_merge", "pmj", "xjoin", "hmj", "rpj")
@@ -74,7 +74,7 @@ def clustered() -> Keys:
     """Orders and their items: partners arrive at about the same time, and keys have no order."""
     rng = np.random.default_rng(3)
     names = rng.permutation(ROWS)
-    left, right = (names[np.argsort(np.arange(ROWS) + rng.uniform(-3_000, 3_000, ROWS))] for _ in range(2))
+    left, right = (names[np.argsort(np.arange(ROWS) + rng.uniform(-1_500, 1_500, ROWS))] for _ in range(2))
     return left, right
 
 
