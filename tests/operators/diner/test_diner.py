@@ -107,7 +107,11 @@ class Lab:
         """What is kept equals what is counted anew."""
         operator = self.operator
         for side in Side:
-            residents, regions, spilled = operator._sides[side], operator._regions[side], operator._spilled.work.spilled[side]
+            residents, regions, spilled = (
+                operator._sides[side],
+                operator._regions[side],
+                operator._spilled.work.spilled[side],
+            )
             living = np.arange(residents.rows)
             codes = residents.codes()
             rows = residents.take(living)
