@@ -26,8 +26,8 @@ SOURCES := $(wildcard src tests tools benchmarks)
 
 help:
 	@echo "make demo      a join that answers while its data arrives"
-	@echo "make test      all tests but the slow ones"
-	@echo "make test-all  all tests: without Spark, kernels, on Spark, and the slow ones of each"
+	@echo "make test      every kind of test, a part of the random cases"
+	@echo "make test-all  all tests and cases, the slow ones, too"
 	@echo "make check     what CI runs: test, lint, types, contract, import"
 	@echo "make lint      ruff; 'make format' repairs what it can"
 	@echo "make types     mypy, strict"
@@ -76,7 +76,8 @@ demo: $(SELF)
 
 test: test-core test-kernels test-spark
 
-PARALLEL := --numprocesses auto --maxprocesses 4
+# Tests of one group share what they compute.
+PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadgroup
 
 test-core: $(DEV) $(SELF)
 	@echo "==> tests without Spark"
@@ -94,7 +95,8 @@ test-spark: $(DEV) $(SELF)
 	@echo "==> tests on Spark"
 	$(PYTEST) --numprocesses 2 --dist loadfile -m "spark and not slow"
 
-# Everything: what takes minutes, too.
+# Everything: all cases of randomised tests, and what takes minutes.
+test-all: export DOVETAIL_TEST_EFFORT := all
 test-all: test test-slow
 
 test-slow: $(DEV) $(SELF)

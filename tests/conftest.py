@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+from tests.effort import EXAMPLES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # Compiling a kernel inside an example takes seconds, so there are no deadlines.
-settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)
+settings.register_profile("ci", derandomize=True, deadline=None, max_examples=EXAMPLES, print_blob=True)
 settings.register_profile("dev", deadline=None)
 settings.register_profile("fuzz", deadline=None, max_examples=2000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))

@@ -1,5 +1,7 @@
+import io
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pyarrow as pa
@@ -7,10 +9,28 @@ import pyarrow.parquet as pq
 import pytest
 from tests.patience import PATIENCE_S
 
+from dovetail.cli import main
 from dovetail.cli.request import _writer
 
 
 def dovetail(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """The command in this process."""
+    words, code = list(map(str, arguments)), 0
+    with (
+        redirect_stdout(io.StringIO()) as out,
+        redirect_stderr(io.StringIO()) as errors,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr(sys, "argv", ["dovetail", *words])
+        try:
+            main()
+        except SystemExit as leaving:
+            code = int(leaving.code or 0)
+    return subprocess.CompletedProcess(words, code, out.getvalue(), errors.getvalue())
+
+
+def process(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own."""
     command = [sys.executable, "-m", "dovetail.cli", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
 
@@ -24,11 +44,11 @@ def inputs(tmp_path: Path) -> list[object]:
 
 def test_join_in_process(inputs: list[object], tmp_path: Path) -> None:
     out = tmp_path / "out"
-    run = dovetail("join", *inputs, "--on", "l.id = r.id", "--out", out, "--in-process")
+    run = process("join", *inputs, "--on", "l.id = r.id", "--out", out, "--in-process")
     assert run.returncode == 0, run.stderr
     assert "50 rows" in run.stdout
     assert pq.read_table(out).column_names == ["id", "price", "id_right", "name"]
-    again = dovetail("join", *inputs, "--on", "l.id < r.id", "--out", out, "--in-process")
+    again = process("join", *inputs, "--on", "l.id < r.id", "--out", out, "--in-process")
     assert again.returncode == 2
     assert "is not empty" in again.stderr
     replaced = dovetail("join", *inputs, "--on", "l.id < r.id", "--out", out, "--in-process", "--overwrite")
@@ -118,7 +138,7 @@ def test_a_file_that_is_not_what_it_says(inputs: list[object], tmp_path: Path) -
 
 def test_progress_in_plain_text(inputs: list[object], tmp_path: Path) -> None:
     request = ["join", *inputs, "--on", "l.id = r.id", "--in-process", "--overwrite", "--out", tmp_path / "out"]
-    assert dovetail(*request).stderr == ""
+    assert process(*request).stderr == ""
     assert dovetail(*request, "--no-progress").stderr == ""
     told = dovetail(*request, "--progress")
     assert told.returncode == 0

@@ -6,6 +6,7 @@ from collections import Counter
 import duckdb
 import pyarrow as pa
 import pytest
+from tests.effort import repeat
 
 import dovetail
 from dovetail.testing import CONDITIONS, random_table
@@ -30,7 +31,7 @@ def test_rows_equal_those_of_duckdb(on: str, how: str) -> None:
     rng = random.Random(f"{on}{how}")
     connection = duckdb.connect()
     connection.execute("SET TimeZone = 'UTC'")
-    for _ in range(3):
+    for _ in range(repeat(3)):
         left, right = random_table(rng), random_table(rng)
         connection.register("l", left)
         connection.register("r", right)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.effort import repeat
 from tests.nested import SIGNS, compare, holds, random_nested
 
 import dovetail
@@ -72,7 +73,7 @@ def test_every_join_type(seed: int) -> None:
         assert dovetail.count(left, right, on) == definition(values, operator).total()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(repeat(4)))
 @pytest.mark.parametrize("algorithm", EQUALITY)
 def test_algorithms_for_equality(algorithm: str, seed: int) -> None:
     left, right, values = tables(seed, 300, depth=2)
@@ -89,7 +90,7 @@ def test_algorithms_for_order(algorithm: str, seed: int) -> None:
     assert found(step.batch for step in steps) == definition(values, operator)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(repeat(6)))
 def test_within_a_budget(seed: int) -> None:
     """In chunks, and with an equality and an order on one condition."""
     left, right, values = tables(seed, 200, depth=2)
@@ -101,7 +102,7 @@ def test_within_a_budget(seed: int) -> None:
     assert found([joined]) == Counter(expected)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(repeat(6)))
 @pytest.mark.parametrize(("algorithm", "operator"), [("auto", "="), ("auto", "<="), ("miner", "="), ("mjoin", "=")])
 def test_three_inputs(algorithm: str, operator: str, seed: int) -> None:
     left, right, values = tables(seed, 20, depth=2)
@@ -112,7 +113,7 @@ def test_three_inputs(algorithm: str, operator: str, seed: int) -> None:
     assert Counter(zip(*(joined[name].to_pylist() for name in ("i", "k", "j")), strict=True)) == expected
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(repeat(6)))
 def test_groups(seed: int) -> None:
     """Null is a group; so are structs and lists that are equal as keys of a join are."""
     left, right, values = tables(seed, 40, depth=2)

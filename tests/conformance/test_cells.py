@@ -6,7 +6,6 @@ What comes out must be what the same join gives in process.
 from __future__ import annotations
 
 import operator
-import os
 import random
 from collections import Counter
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ import pytest
 from pyspark import TaskContext
 from tests.disjunctions import CONDITIONS as DISJUNCTIONS
 from tests.disjunctions import table as disjunctive_rows
+from tests.effort import CASES, SEED
 from tests.fuzz.cases import Case, draw
 from tests.fuzz.pairs import check_pairs, check_values, pairs_of
 
@@ -40,8 +40,6 @@ from dovetail.spark.batch.cell import cells_at_rest, operator_cells
 from dovetail.spark.batch.tables import Look, Routed, is_both_unique, route
 from dovetail.spark.exchange.packing import ARROW_PACKED, Rewrite, packer
 
-CASES = int(os.environ.get("DOVETAIL_FUZZ_CASES", "2000")) // 5
-SEED = int(os.environ.get("DOVETAIL_FUZZ_SEED", "0"))
 SHARDS = 10
 
 Partitions = list[list[pa.RecordBatch]]
@@ -66,7 +64,7 @@ def no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_cells_give_what_a_join_in_process_gives(shard: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(shard, CASES, SHARDS):
+    for number in range(shard, CASES // 5, SHARDS):
         case = draw(SEED * 1_000_003 + number)
         monkeypatch.setattr(build, "LARGE_GROUP", case.large_group)
         monkeypatch.setattr(chunked, "AT_REST", case.share)

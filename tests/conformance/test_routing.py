@@ -5,6 +5,7 @@ import random
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.effort import repeat
 from tests.random_rows import MORE_CONDITIONS, random_rows
 
 from dovetail.condition import Condition, parse, text_of
@@ -28,7 +29,7 @@ def sample_of(condition: Condition, side: Side, table: pa.Table, sampled: int) -
 @pytest.mark.parametrize("unique", [None, *Side])
 def test_every_matching_pair_meets_once(on: str, unique: Side | None) -> None:
     rng = random.Random(f"{on}{unique}")
-    for _ in range(4):
+    for _ in range(repeat(4)):
         left, right = random_rows(rng), random_rows(rng)
         condition = parse(on, left.schema, right.schema)
         sampled = rng.choice([0, 3, 20])
@@ -53,7 +54,7 @@ def test_unsigned_numbers_are_told_apart(unique: Side | None, first: int) -> Non
 @pytest.mark.parametrize("on", [*CONDITIONS, *MORE_CONDITIONS])
 def test_streams_are_routed_without_a_sample(on: str) -> None:
     rng = random.Random(on)
-    for _ in range(6):
+    for _ in range(repeat(6)):
         left, right = random_rows(rng), random_rows(rng)
         condition = parse(on, left.schema, right.schema)
         router, choice = window_router(condition, "inner", rng.choice([8, 9, 50]))

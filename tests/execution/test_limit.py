@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.disjunctions import table
+from tests.effort import some
 
 import dovetail
 from dovetail.errors import InputError, PlanError
@@ -36,18 +38,17 @@ def rows_of(result: pa.Table) -> Counter[str]:
     return Counter(map(str, result.to_pylist()))
 
 
-@pytest.mark.parametrize("how", TYPES)
-@pytest.mark.parametrize("on", CONDITIONS)
-@pytest.mark.parametrize("memory", [None, 66_000])
+@pytest.mark.parametrize(("on", "how", "memory"), some(list(product(CONDITIONS, TYPES, (None, 66_000))), 0))
 def test_any_rows_of_the_result(on: str, how: str, memory: int | None) -> None:
     rng = random.Random(f"{on}{how}")
     left, right = table(rng, 300), table(rng, 200)
     whole = dovetail.join(left, right, on, how)
+    rows = rows_of(whole)
     for limit in (0, 1, 7, 150, whole.num_rows, whole.num_rows + 1):
-        some = dovetail.join(left, right, on, how, memory=memory, limit=limit)
-        assert some.num_rows == min(limit, whole.num_rows)
-        assert some.schema == whole.schema
-        assert not rows_of(some) - rows_of(whole)
+        found = dovetail.join(left, right, on, how, memory=memory, limit=limit)
+        assert found.num_rows == min(limit, whole.num_rows)
+        assert found.schema == whole.schema
+        assert not rows_of(found) - rows
 
 
 @pytest.mark.parametrize("algorithm", ["shj", "pmj", "diner", "nested_loop", "diag"])
@@ -56,9 +57,9 @@ def test_named_algorithms(algorithm: str) -> None:
     right = pa.table({"k": [k // 2 for k in range(1000)], "y": range(1000)})
     whole = dovetail.join(left, right, "l.k = r.k")
     for limit in (0, 1, 99, 5000):
-        some = dovetail.join(left, right, "l.k = r.k", algorithm=algorithm, limit=limit)
-        assert some.num_rows == min(limit, whole.num_rows)
-        assert not rows_of(some) - rows_of(whole)
+        found = dovetail.join(left, right, "l.k = r.k", algorithm=algorithm, limit=limit)
+        assert found.num_rows == min(limit, whole.num_rows)
+        assert not rows_of(found) - rows_of(whole)
 
 
 @pytest.mark.parametrize("limit", [-1, 1.5, "10", True])

@@ -11,8 +11,8 @@ from itertools import product
 
 import pyarrow as pa
 import pytest
+from tests.effort import CASES, SEED
 from tests.fuzz.extremes import FAMILIES, Column, Predicate, fits, random_column, random_predicate
-from tests.fuzz.test_joins import CASES, SEED
 
 import dovetail
 from dovetail.errors import ConditionError, PlanError

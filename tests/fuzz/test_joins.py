@@ -8,7 +8,6 @@ A case that fails says all about itself, and `draw(seed)` makes it again.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
+from tests.effort import CASES, SEED
 from tests.fuzz.cases import Case, draw
 from tests.fuzz.columns import for_duckdb
 from tests.fuzz.pairs import check_pairs, check_values, pair_width, pairs_of
@@ -27,8 +27,6 @@ from dovetail.condition.strategy import KINDS
 from dovetail.execution import chunked
 from dovetail.matching import matcher as build
 
-CASES = int(os.environ.get("DOVETAIL_FUZZ_CASES", "2000"))
-SEED = int(os.environ.get("DOVETAIL_FUZZ_SEED", "0"))
 SHARDS = 20
 
 JOINS = {

@@ -15,9 +15,9 @@ import duckdb
 import pyarrow as pa
 import pytest
 from tests.condition.random_conditions import Text
+from tests.effort import CASES, SEED
 from tests.fuzz.columns import PAYLOADS, Spread, for_duckdb, random_column
 from tests.fuzz.conditions import Conditions, all_of, renamed
-from tests.fuzz.test_joins import CASES, SEED
 
 import dovetail
 from dovetail.errors import PlanError

@@ -17,9 +17,9 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from tests.effort import CASES, SEED
 from tests.fuzz.columns import for_duckdb
 from tests.fuzz.numbers import POOLS, Case, draw, every_value
-from tests.fuzz.test_joins import CASES, SEED
 
 import dovetail
 from dovetail.errors import ConditionError, PlanError

@@ -16,7 +16,7 @@ from dovetail.errors import BudgetError, PlanError
 from dovetail.operators.registry import operator_class
 from dovetail.planning.planner import InputFacts, TableSize, plan_join
 
-ROWS = 1500
+ROWS = 800
 HOW = ("inner", "left", "right", "full", "left_semi", "left_anti")
 
 CONDITIONS = {
@@ -147,11 +147,11 @@ def test_an_equality_larger_than_memory_whatever_holds_the_rows(tmp_path: Path) 
 @pytest.mark.parametrize("column", ["s", "struct"])
 def test_dictionaries_do_not_pass_for_small_tables(column: str) -> None:
     """Few bytes a row, until every batch of rows is kept with its dictionary."""
-    rows, words = 40_000, [f"{number:0100d}" for number in range(3000)]
+    rows, words = 10_000, [f"{number:0100d}" for number in range(750)]
     texts = pa.DictionaryArray.from_arrays(np.arange(rows) % len(words), words)
     values = texts if column == "s" else pa.StructArray.from_arrays([texts], ["s"])
     table = pa.table({"id": np.arange(rows), "v": values})
-    assert early(table, table.slice(0, 9), "l.id = r.id", memory="7MB") == Counter((n, n) for n in range(9))
+    assert early(table, table.slice(0, 9), "l.id = r.id", memory="1500KB") == Counter((n, n) for n in range(9))
     assert dovetail.explain(table, table, "l.id = r.id", progressive=True).operator.name == "adaptive"
 
 
@@ -170,7 +170,7 @@ def test_explain_tells_what_and_why() -> None:
     text = str(dovetail.explain(LEFT, RIGHT, CONDITIONS["band"], progressive=True))
     assert "operator   pmj: progressive merge join; sweeps along l.x and r.x; spills what does not fit" in text
     assert "memory     256,000,000 bytes per cell" in text
-    text = str(dovetail.explain(LEFT, RIGHT, "l.k = r.k", progressive=True, memory="1MB"))
+    text = str(dovetail.explain(LEFT, RIGHT, "l.k = r.k", progressive=True, memory="100KB"))
     assert "operator   adaptive: symmetric hash join on l.k = r.k while memory lasts; then diner" in text
     text = str(dovetail.explain(LEFT, RIGHT, "l.k = r.k", progressive=True, workers=2))
     assert "cells in 2 tasks" in text

@@ -360,7 +360,8 @@ def _describe_strategy(strategy: Strategy) -> tuple[str, ...]:
 
 def checked_beside(condition: Condition, driven: Sequence[Predicate]) -> tuple[str, ...]:
     """What candidates have to satisfy beside what drives the join."""
-    others = [describe(p) for p in condition.predicates if p not in driven]
+    known = set(driven)
+    others = [describe(p) for p in condition.predicates if p not in known]
     return (*others, *(text_of(part) for part in condition.residual))
 
 

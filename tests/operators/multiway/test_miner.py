@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.effort import repeat
 
 from dovetail.condition.graph import parse_graph
 from dovetail.core.metrics import Counters
@@ -91,7 +92,7 @@ class ReportedPairs:
             assert self.miner._selectivities.matches[link] == self.matches[link]
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(repeat(8)))
 def test_statistics_are_what_they_are_from_scratch(seed: int) -> None:
     """After every event: rows and results per area, matches per link, rows per index."""
     rng = random.Random(seed)

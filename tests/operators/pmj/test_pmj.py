@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.effort import repeat
 
 import dovetail
 from dovetail import simulate
@@ -92,7 +93,7 @@ def points(rng: random.Random, rows: int, dimensions: int, places: int) -> pa.Ta
 SLOWLY = pytest.mark.slow
 
 
-@pytest.mark.parametrize("dimensions", [2, 3, pytest.param(8, marks=SLOWLY), 16])
+@pytest.mark.parametrize("dimensions", [2, 3, *(pytest.param(n, marks=SLOWLY) for n in (8, 16))])
 @pytest.mark.parametrize("copies", [1, 4, pytest.param(7, marks=SLOWLY)])
 def test_points_on_borders_and_at_the_radius(dimensions: int, copies: int) -> None:
     rng = random.Random(f"{dimensions}{copies}")
@@ -255,7 +256,7 @@ def test_output_in_order_needs_one() -> None:
         simulate("pmj", table, table, "l.k = r.k", sorted_output=True, how="left")
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(repeat(3)))
 def test_memory_that_grows_and_shrinks(seed: int) -> None:
     rng = random.Random(seed)
     left, right = (numbers(rng, 60, 25).append_column(ROW, pa.array(range(60))) for _ in range(2))

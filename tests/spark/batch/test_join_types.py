@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
+from tests.effort import some
 
 import dovetail
 
@@ -65,32 +67,84 @@ def frames(spark: SparkSession) -> tuple[DataFrame, DataFrame]:
     return left, right
 
 
+@pytest.fixture(scope="module")
+def pairs(frames: tuple[DataFrame, DataFrame]) -> dict[str, list[tuple[int, int]]]:
+    """The pairs of each condition, by Spark: one cross join for all of them."""
+    left, right = frames[0].alias("l"), frames[1].alias("r")
+    holds = [F.expr(on).alias(name) for name, on in CONDITIONS.items()]
+    found = left.crossJoin(right).select(F.col("l.id").alias("i"), F.col("r.id").alias("j"), *holds).toArrow()
+    return {
+        name: list(zip(*(found.filter(found[name])[side].to_pylist() for side in "ij"), strict=True))
+        for name in CONDITIONS
+    }
+
+
+@pytest.fixture(scope="module")
+def contents(frames: tuple[DataFrame, DataFrame]) -> list[dict[int, tuple[Any, ...]]]:
+    """The rows of both sides by their number."""
+    return [{row.id: tuple(row) for row in frame.collect()} for frame in frames]
+
+
+def rows_by_type(pairs: list[tuple[int, int]], contents: list[dict[int, tuple[Any, ...]]]) -> dict[str, Counter[str]]:
+    """What each join type makes of the pairs of an inner join."""
+    left, right = contents
+    met = {i for i, _ in pairs}, {j for _, j in pairs}
+    inner = [left[i] + right[j] for i, j in pairs]
+    width = len(next(iter(left.values())))
+    alone = [left[i] + (None,) * width for i in left.keys() - met[0]]
+    others = [(None,) * width + right[j] for j in right.keys() - met[1]]
+    found = {
+        "inner": inner,
+        "left": inner + alone,
+        "right": inner + others,
+        "full": inner + alone + others,
+        "left_semi": [left[i] for i in met[0]],
+        "left_anti": [left[i] for i in left.keys() - met[0]],
+    }
+    return {how: Counter(map(str, rows)) for how, rows in found.items()}
+
+
 def rows_of(frame: DataFrame) -> Counter[str]:
     return Counter(str(tuple(row)) for row in frame.collect())
 
 
-def both(jobs: list[Any]) -> list[Any]:
-    """Two jobs at a time, because small ones keep no core busy."""
-    with ThreadPoolExecutor(3) as pool:
-        return list(pool.map(lambda job: job(), jobs))
-
-
 @pytest.mark.parametrize("name", CONDITIONS)
-def test_the_same_rows_as_spark(frames: tuple[DataFrame, DataFrame], name: str) -> None:
+def test_the_same_rows_as_spark(
+    frames: tuple[DataFrame, DataFrame],
+    name: str,
+    pairs: dict[str, list[tuple[int, int]]],
+    contents: list[dict[int, tuple[Any, ...]]],
+) -> None:
+    """Several join types in one job: all of them over the conditions."""
     left, right = frames
     on = CONDITIONS[name]
     cells = 1 + len(name) % 6
-    ours = both([lambda how=how: rows_of(dovetail.join(left, right, on, how, cells=cells)) for how in HOW])
-    theirs = both([lambda how=how: rows_of(left.alias("l").join(right.alias("r"), F.expr(on), how)) for how in HOW])
-    for how, found, expected in zip(HOW, ours, theirs, strict=True):
-        assert found == expected, how
-    assert ours[0], "the case shows nothing"
-    assert name == "unequal" or ours[HOW.index("left_anti")], "the case shows nothing"
-    assert dovetail.count(left, right, on) == ours[0].total()
+    expected = rows_by_type(pairs[name], contents)
+    hows = ("inner", *some(HOW[1:], list(CONDITIONS).index(name)))
+    names = {how: [f"c{n}" for n in range(22 if how in HOW[:4] else 11)] for how in hows}
+    joined = [
+        dovetail.join(left, right, on, how, cells=cells).toDF(*names[how]).withColumn("how", F.lit(how)) for how in hows
+    ]
+    found: dict[str, Counter[str]] = {how: Counter() for how in hows}
+    for row in reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), joined).collect():
+        found[row.how][str(tuple(row[column] for column in names[row.how]))] += 1
+    assert found == {how: expected[how] for how in hows}
+    assert expected["inner"], "the case shows nothing"
+    assert name == "unequal" or expected["left_anti"], "the case shows nothing"
+    assert dovetail.count(left, right, on) == len(pairs[name])
 
 
-@pytest.mark.parametrize("name", ["two_inequalities", "hash", "band", "spark_only", "nested_loop", "union"])
-@pytest.mark.parametrize("by", [None, "l.h", ["r.g", "r.s"]])
+AGGREGATED = ("two_inequalities", "hash", "band", "spark_only", "nested_loop", "union")
+GROUPS: tuple[Any, ...] = (None, "l.h", ["r.g", "r.s"])
+
+
+@pytest.mark.parametrize(
+    ("name", "by"),
+    [
+        pytest.param(name, by, marks=() if n % 3 == n // 3 % 3 else pytest.mark.slow)  # each condition once
+        for n, (name, by) in enumerate(product(AGGREGATED, GROUPS))
+    ],
+)
 def test_aggregates_are_spark_aggregates(frames: tuple[DataFrame, DataFrame], name: str, by: Any) -> None:
     left, right = frames
     on = CONDITIONS[name]
@@ -111,21 +165,25 @@ def test_aggregates_are_spark_aggregates(frames: tuple[DataFrame, DataFrame], na
     assert rows_of(ours) == rows_of(theirs)
 
 
-def test_small_budgets_spill(frames: tuple[DataFrame, DataFrame]) -> None:
+def test_small_budgets_spill(
+    frames: tuple[DataFrame, DataFrame],
+    pairs: dict[str, list[tuple[int, int]]],
+    contents: list[dict[int, tuple[Any, ...]]],
+) -> None:
     left, right = frames
-    for how in ("left", "full"):
-        ours = dovetail.join(left, right, CONDITIONS["two_inequalities"], how, memory=70_000, cells=1)
-        theirs = left.alias("l").join(right.alias("r"), F.expr(CONDITIONS["two_inequalities"]), how)
-        assert rows_of(ours) == rows_of(theirs)
+    ours = dovetail.join(left, right, CONDITIONS["two_inequalities"], "full", memory=70_000, cells=1)
+    assert rows_of(ours) == rows_by_type(pairs["two_inequalities"], contents)["full"]
 
 
 def test_empty_sides(frames: tuple[DataFrame, DataFrame]) -> None:
     left, right = frames
     nothing = right.where("id < 0")
-    for on in (CONDITIONS["band"], CONDITIONS["hash"], CONDITIONS["overlap"]):
-        assert dovetail.join(left, nothing, on, "left").count() == 400
-        assert dovetail.join(nothing, left, on, "full").count() == 400
-        assert dovetail.join(left, nothing, on, "left_semi").count() == 0
+    for on in (CONDITIONS["band"], CONDITIONS["hash"]):
+        outer = dovetail.join(left, nothing, on, "left").select("id", F.lit("left"))
+        full = dovetail.join(nothing, left, on, "full").toDF(*(f"c{n}" for n in range(22))).select("c11", F.lit("full"))
+        semi = dovetail.join(left, nothing, on, "left_semi").select("id", F.lit("semi"))
+        found = sorted(map(tuple, outer.union(full).union(semi).collect()))
+        assert found == sorted(product(range(400), ("left", "full")))
         assert dovetail.count(nothing, left, on) == 0
     assert dovetail.aggregate(left, nothing, "l.x < r.x", {"n": "count(*)", "most": "max(l.x)"}).collect()[0] == (
         0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -76,13 +77,23 @@ def check(left: DataFrame, right: DataFrame, how: str = "inner", on: str = ON, *
     return found
 
 
-@pytest.mark.parametrize("how", HOW)
-def test_every_join_type(clustered: tuple[DataFrame, DataFrame], how: str) -> None:
-    check(*clustered, how)
-    orders, items = clustered
-    check(
-        items, orders, how, "l.order_id = r.id AND l.price > 0.5 AND l.n % 3 != length(r.who) % 2", share=0.05, cells=3
-    )
+SELECTIVE = "l.order_id = r.id AND l.price > 0.5 AND l.n % 3 != length(r.who) % 2"
+
+
+@pytest.mark.parametrize(("on", "options"), [(ON, {}), (SELECTIVE, {"share": 0.05, "cells": 3})])
+def test_every_join_type(clustered: tuple[DataFrame, DataFrame], on: str, options: dict[str, Any]) -> None:
+    """All in one job."""
+    left, right = clustered if on == ON else clustered[::-1]
+    found = {how: dovetail.join(left, right, on, how, algorithm="diag", **options) for how in HOW}
+    expected = {how: left.alias("l").join(right.alias("r"), F.expr(on), how) for how in HOW}
+    assert {how: f.columns for how, f in found.items()} == {how: f.columns for how, f in expected.items()}
+    assert rows(all_of(found)) == rows(all_of(expected))
+
+
+def all_of(joined: dict[str, DataFrame]) -> DataFrame:
+    """The rows of several joins, each with the type of its join."""
+    frames = (frame.withColumn("how", F.lit(how)) for how, frame in joined.items())
+    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
 
 
 def test_without_mishits_there_is_no_exchange(spark: SparkSession, place: Path) -> None:

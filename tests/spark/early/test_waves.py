@@ -61,7 +61,14 @@ def expected(frames: tuple[DataFrame, DataFrame], on: str) -> Counter[tuple[int,
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("on", [ON, "l.k = r.k", "abs(l.x - r.x) <= 0.001", "l.k = r.k OR l.x > r.y"])
+@pytest.mark.parametrize(
+    "on",
+    [
+        ON,
+        "abs(l.x - r.x) <= 0.001",
+        *(pytest.param(on, marks=pytest.mark.slow) for on in ("l.k = r.k", "l.k = r.k OR l.x > r.y")),
+    ],
+)
 def test_the_same_rows_as_the_join(frames: tuple[DataFrame, DataFrame], on: str) -> None:
     steps = list(dovetail.progressive(*frames, on, cells=30))
     truth = expected(frames, on)

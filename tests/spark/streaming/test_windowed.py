@@ -324,6 +324,7 @@ def test_windows_close_by_the_clock_while_nothing_arrives(spark: SparkSession, t
 # Restarts, and what is kept.
 
 
+@pytest.mark.slow
 def test_an_inner_join_goes_on_with_other_cells(spark: SparkSession, tmp_path: Path) -> None:
     """Fewer and more, up to the partitions; all columns of all types are as they were; what is kept is bounded."""
     spark.conf.set("spark.sql.shuffle.partitions", "3")

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.effort import ALL, repeat, some
 from tests.spark.streaming.window_cells import Handle, Query, played, query
 from tests.spark.streaming.window_oracle import Source, WindowOracle
 
@@ -39,6 +41,7 @@ CONDITIONS = (
     "l.k < r.k AND l.x > 0 AND r.n <> 1",
 )
 START = datetime(2024, 1, 1, tzinfo=UTC)
+DELAYS = ((5, 5), (200, 3), (2, 200), (None, 20), (3, None))
 
 
 def stream(rng: random.Random, rows: int, name: str) -> pa.Table:
@@ -104,7 +107,7 @@ def play(query: Query, wanted: WindowOracle, batches: Iterator[list[Source]], ta
 @pytest.mark.parametrize("how", HOWS)
 def test_windows_of_rows(how: str, scope: Any, tmp_path: Path, task: Any) -> None:
     rng = random.Random(f"{how}{scope}")
-    for case, on in enumerate(rng.sample(CONDITIONS, 3)):
+    for case, on in enumerate(rng.sample(CONDITIONS, repeat(3))):
         tables = stream(rng, 40, "left_row"), stream(rng, 30, "right_row")
         bounds = window(rows=rng.choice([1, 7, 20]), scope=scope)
         run = query(tables, on, how, bounds, tmp_path / str(case), cells=rng.choice([1, 2, 3, 5]))
@@ -124,8 +127,9 @@ def test_windows_of_time(how: str, delay: int, tmp_path: Path, task: Any) -> Non
     assert bool(wanted.late_rows) == (delay < 100)
 
 
-@pytest.mark.parametrize("how", HOWS)
-@pytest.mark.parametrize("seconds", [(5, 5), (200, 3), (2, 200), (None, 20), (3, None)])
+@pytest.mark.parametrize(
+    ("how", "seconds"), list(product(HOWS, DELAYS) if ALL else zip((*HOWS, "inner"), DELAYS, strict=True))
+)
 def test_delays_of_watermarks(how: str, seconds: tuple[int | None, int | None], tmp_path: Path, task: Any) -> None:
     """The right stream is 15 seconds behind the left one, which by itself makes no row of one with a watermark late."""
     rng = random.Random(f"{how}{seconds}")
@@ -174,9 +178,7 @@ def test_state_of_a_release_that_knew_one_newest_time(tmp_path: Path, task: Any)
 BANDS = ("abs(l.x - r.x) <= 1", "abs(l.x - r.x) <= 1 AND abs(l.k - r.k) < 2", "l.k BETWEEN r.k - 1 AND r.k + 2")
 
 
-@pytest.mark.parametrize("on", BANDS)
-@pytest.mark.parametrize("how", HOWS)
-@pytest.mark.parametrize("timed", [False, True])
+@pytest.mark.parametrize(("on", "how", "timed"), some(list(product(BANDS, HOWS, (False, True))), 0))
 def test_many_cells_divide_bands_into_stripes(on: str, how: str, timed: bool, tmp_path: Path, task: Any) -> None:
     rng = random.Random(f"{on}{how}{timed}")
     tables = stream(rng, 60, "left_row"), stream(rng, 50, "right_row")
