@@ -210,8 +210,8 @@ class Diner:
         self._learned = state["learned"] is not None
         self._keys.learned = bytes.fromhex(state["learned"] or "")
         self._regions = tuple(Regions.from_json(self._policy, fields) for fields in state["regions"])
-        if self._trial is not None and state["trial"] is not None:
-            self._trial.restore(state["trial"])
+        if self._trial is not None and (decided := state.get("trial")) is not None:  # 0.1.0 has none
+            self._trial.restore(decided)
         self._spilled.from_json(state["work"])
         for side, fields in zip(Side, state["residents"], strict=True):
             self._read_residents(side, fields)
