@@ -299,7 +299,7 @@ def test_order_without_a_key_is_told_by_a_column() -> None:
     assert any(step.objection is not None for step in steps)
 
 
-@pytest.mark.parametrize(("algorithm", "memory"), [("pmj", "120KB"), ("xjoin", "120KB"), ("shj", "256MB")])
+@pytest.mark.parametrize(("algorithm", "memory"), [("pmj", "80KB"), ("xjoin", "120KB"), ("shj", "256MB")])
 def test_aggregates_with_bounds(algorithm: str, memory: str) -> None:
     rng = np.random.default_rng(0)
     left, right = (
