@@ -10,7 +10,7 @@ import pytest
 from tests.effort import repeat, some
 
 import dovetail
-from dovetail.operators.adaptive import Seen, choose_spilling, share_of_best
+from dovetail.operators.adaptive import Seen, choose_spilling, is_clustered, share_of_best
 from dovetail.testing import check_operator, check_run, random_schedule
 
 
@@ -65,10 +65,24 @@ def test_one_side_first(ends: bool) -> None:
 
 
 def test_the_choice_follows_from_what_was_seen() -> None:
-    assert choose_spilling(Seen(one_sided=True, best_share=0.9)).operator == "diner"
-    assert choose_spilling(Seen(one_sided=False, best_share=0.9)).operator == "diner_merge"
-    assert choose_spilling(Seen(one_sided=False, best_share=0.2)).operator == "pmj"
-    assert "20%" in choose_spilling(Seen(one_sided=False, best_share=0.2)).reason
+    assert choose_spilling(Seen(one_sided=True, best_share=0.9, clustered=False)).operator == "diner"
+    assert choose_spilling(Seen(one_sided=False, best_share=0.9, clustered=False)).operator == "diner_merge"
+    assert choose_spilling(Seen(one_sided=False, best_share=0.2, clustered=True)).operator == "diner_merge"
+    assert choose_spilling(Seen(one_sided=False, best_share=0.2, clustered=False)).operator == "pmj"
+    assert "20%" in choose_spilling(Seen(one_sided=False, best_share=0.2, clustered=False)).reason
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_clustered_inputs_are_told_from_others(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    names = rng.permutation(4_000)
+    near = [names[np.argsort(np.arange(4_000) + rng.uniform(-1_000, 1_000, 4_000))] for _ in range(2)]
+    assert is_clustered(*near)
+    assert not is_clustered(rng.permutation(4_000), rng.permutation(4_000))
+    weights = 1 / np.arange(1, 3_001)
+    skewed = [rng.choice(3_000, 4_000, p=weights / weights.sum()) for _ in range(2)]
+    assert not is_clustered(*skewed)
+    assert not is_clustered(np.arange(10), np.arange(10))  # too few
 
 
 def test_everything_fits() -> None:

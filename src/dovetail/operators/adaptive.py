@@ -3,7 +3,8 @@
     in memory   symmetric hash join: every pair at the arrival of its later row
     switch      when half of the budget is used, all rows are handed over as residents that have been joined
     spilling    diner, if a side has ended or not begun: it loads what the other side can meet
-                diner_merge, if some keys give most of the results: it keeps their rows
+                diner_merge, if some keys give most of the results: it keeps their rows; or if partners arrive at about
+                the same time: its old rows leave first
                 else pmj, which takes the least time
 
 Guarantee: every matching pair exactly once. All rows that are handed over have been joined with each other, and the
@@ -40,6 +41,8 @@ BUFFER_SHARE = 16  # one in so many bytes of the budget is for arriving rows, at
 SAMPLE = 1 << 13  # rows of each side by which keys are judged
 BEST_ROWS = 0.2
 SKEWED = 0.4  # of the results, by the best rows
+FEWEST = 64  # rows with a partner that say anything about the order of arrival
+APART, DEVIATION = 1 / 3, 0.236  # of two places in a side that are chosen by chance, as shares of it
 
 
 class Spilling(JoinOperator, Protocol):
@@ -56,6 +59,7 @@ class Seen(NamedTuple):
 
     one_sided: bool  # a side has ended, or has not begun
     best_share: float  # of the results, by the best fifth of the rows
+    clustered: bool  # partners arrive at about the same time
 
 
 class Chosen(NamedTuple):
@@ -69,6 +73,8 @@ def choose_spilling(seen: Seen) -> Chosen:
     share = f"the best fifth of the rows gives {seen.best_share:.0%} of the results"
     if seen.best_share > SKEWED:
         return Chosen("diner_merge", f"{share}, so that such rows are kept")
+    if seen.clustered:
+        return Chosen("diner_merge", "partners arrive at about the same time, so that old rows leave first")
     return Chosen("pmj", f"{share}, so that rows are merged in large runs")
 
 
@@ -165,7 +171,7 @@ class Adaptive:
         """Hand all rows over."""
         left, right = (source.sample_hashes(side, SAMPLE) for side in Side)
         one_sided = any(self._ended) or not all(self._rows)
-        chosen = choose_spilling(Seen(one_sided, share_of_best(left, right)))
+        chosen = choose_spilling(Seen(one_sided, share_of_best(left, right), is_clustered(left, right)))
         self._reason = chosen.reason
         spilling = self._change_to(chosen.operator)
         spilling.adopt((source.give_up(Side.LEFT), source.give_up(Side.RIGHT)))
@@ -194,3 +200,16 @@ def share_of_best(left: Hashes, right: Hashes) -> float:
         return 0.0
     best = np.searchsorted(np.cumsum(rows), BEST_ROWS * rows.sum())
     return float(results[: best + 1].sum() / results.sum())
+
+
+def is_clustered(left: Hashes, right: Hashes) -> bool:
+    """Whether partners are nearer to each other, in the order of arrival, than they would be by chance."""
+    order = np.argsort(right, kind="stable")
+    ordered = right[order]
+    first, last = np.searchsorted(ordered, left), np.searchsorted(ordered, left, side="right")
+    rows = np.flatnonzero(last > first)
+    if len(rows) < FEWEST:
+        return False
+    partners = order[np.random.default_rng(0).integers(first[rows], last[rows])]  # one of each
+    apart = np.abs(rows / len(left) - partners / len(right)).mean()
+    return bool(apart < APART - max(0.02, 4 * DEVIATION / np.sqrt(len(rows))))
