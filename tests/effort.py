@@ -1,7 +1,8 @@
 """How often randomised tests repeat themselves.
 
 By default they try a part of their cases, with DOVETAIL_TEST_EFFORT=all (`make test-all`) all of them, and with
-DOVETAIL_FUZZ_CASES (`make fuzz`) as many as it says. Every kind of case is tried in each.
+DOVETAIL_FUZZ_CASES (`make fuzz`) as many as it says. In a part, combinations (condition x join type x algorithm) are
+tried in turns, not all.
 """
 
 from __future__ import annotations
