@@ -16,6 +16,7 @@ from dovetail.condition.order import OrderBy, parse_order
 from dovetail.core.join_types import JoinType
 from dovetail.core.metrics import Observer
 from dovetail.core.rows import Side, one_batch
+from dovetail.core.threads import read_threads
 from dovetail.errors import InputError, PlanError
 from dovetail.execution.at_rest import count_at_rest
 from dovetail.execution.in_process import Step, join_along_diagonal, join_progressively, join_tables
@@ -66,6 +67,7 @@ def join(
     algorithm: str = "auto",
     limit: int | None = None,
     progress: bool | Observer | None = None,
+    threads: int | None = None,
     **options: Any,
 ) -> Any:
     """Join two inputs on any condition.
@@ -108,7 +110,8 @@ def join(
         if plan.diagonal is not None:
             steps = limit_steps(join_along_diagonal(plan, scans, suffix, observer), limit)
             return pa.Table.from_batches((step.batch for step in steps), schema)
-        return join_tables(plan, scans[0].to_table(), scans[1].to_table(), suffix, observer, limit)
+        tables = (scans[0].to_table(), scans[1].to_table())
+        return join_tables(plan, *tables, suffix, observer, limit, read_threads(threads))
 
 
 def progressive(

@@ -80,6 +80,6 @@ def test_pairs_are_counted_after_longer_than_was_prepared() -> None:
     watch = at_rest.Watch(told.append, lambda: next(times))
     batch = one_batch(LEFT, LEFT.schema)
     matcher = at_rest.build_matcher(parse("l.x = r.x", LEFT.schema, LEFT.schema), batch, batch)
-    watch.start_pairs(matcher, pairs_only=True)
+    watch.start_pairs(matcher, [matcher], pairs_only=True)
     list(watch.count_batches(iter([batch, batch])))
     assert [p.total for p in told] == [None, None, None, 2000]

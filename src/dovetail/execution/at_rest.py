@@ -8,7 +8,8 @@ left_semi, left_anti   left rows with and without a partner; no pair is enumerat
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,9 @@ from dovetail.condition import Condition
 from dovetail.core.join_types import JoinType
 from dovetail.core.metrics import Observer, Progress
 from dovetail.core.rows import Side
+from dovetail.core.threads import allow_threads, in_order
 from dovetail.execution.limit import limit_rows, limit_work
+from dovetail.execution.output import LARGEST_BYTES
 from dovetail.execution.tasks import Batches, Flags, Joining
 from dovetail.matching import build_matcher
 from dovetail.matching.kernel_pairs import Matcher
@@ -35,16 +38,17 @@ class Watch:
         self._began = clock()
         self._count_at = float("inf")
         self._matcher: Matcher | None = None
+        self._parts: Sequence[Matcher] = ()
         self._candidates: int | None = None
         self._exact = True
         self._results = 0
         self._tell("preparing")
 
-    def start_pairs(self, matcher: Matcher, *, pairs_only: bool) -> None:
-        """Pairs come next; after them, unless it is pairs only, as many rows without a partner as there may be."""
+    def start_pairs(self, matcher: Matcher, parts: Sequence[Matcher], *, pairs_only: bool) -> None:
+        """Pairs come next, part by part; then, unless it is pairs only, any number of rows without a partner."""
         now = self._clock()
         self._count_at = now + max(PATIENCE_S, PATIENCE * (now - self._began))
-        self._matcher = matcher
+        self._matcher, self._parts = matcher, parts
         self._exact = matcher.exact and pairs_only
         self._tell("joining")
 
@@ -68,10 +72,11 @@ class Watch:
             self._candidates = matcher.candidates()
         if self._candidates is None or matcher.exact:
             return self._candidates
-        return self._results * self._candidates // max(1, matcher.seen)
+        return self._results * self._candidates // max(1, sum(part.seen for part in self._parts))
 
 
 ROOM = 1 << 20  # pairs found at a time
+AHEAD = 4  # batches of a part of the work that wait until the parts before it are done
 
 
 def count_at_rest(condition: Condition, left: pa.RecordBatch, right: pa.RecordBatch) -> int:
@@ -87,19 +92,28 @@ def join_at_rest(
     schema: pa.Schema,
     observer: Observer | None = None,
     limit: int | None = None,
+    threads: int = 1,
+    batch_bytes: int = LARGEST_BYTES,
+    share: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """The results, in batches of bounded size; with a limit, so many of them."""
+    """The results, in batches of bounded size; with a limit, so many of them. The same for any number of threads.
+
+    `share`: columns of results may be slices of the inputs.
+    """
     watch = Watch(observer)
     batches = (left, right)
     partnered = (np.zeros(left.num_rows, np.bool_), np.zeros(right.num_rows, np.bool_))
-    work = limit_work(Joining(condition, how, schema, room=ROOM), limit)
+    work = limit_work(Joining(condition, how, schema, room=ROOM, batch_bytes=batch_bytes, share=share), limit)
     if limit is not None and how.tracked:
         yield from limit_rows(watch.count_batches(_join_in_blocks(work, batches, partnered)), limit)
         return
-    matcher = build_matcher(condition, left, right)
+    with allow_threads(threads):
+        matcher = build_matcher(condition, left, right)
+    parts = matcher.split(threads) if limit is None and how.emits_pairs else [matcher]
     if how.emits_pairs:
-        watch.start_pairs(matcher, pairs_only=not how.padded)
-    yield from limit_rows(watch.count_batches(work.emit_pairs(matcher, batches, partnered)), limit)
+        watch.start_pairs(matcher, parts, pairs_only=not how.padded)
+    tasks = [partial(work.emit_pairs, part, batches, partnered) for part in parts]
+    yield from limit_rows(watch.count_batches(in_order(tasks, threads, AHEAD)), limit)
     for side in Side:
         total = len(work.rows_alone(side, partnered[side])) if not how.emits_pairs else None
         yield from watch.count_batches(work.leave(side, batches[side], partnered[side]), total)

@@ -48,6 +48,7 @@ def join_tables(
     suffix: str,
     observer: Observer | None = None,
     limit: int | None = None,
+    threads: int = 1,
 ) -> pa.Table:
     """The whole join of two tables, or so many rows of it.
 
@@ -60,7 +61,9 @@ def join_tables(
     chunk_bytes = chunk_size(plan.memory_bytes)
     if plan.at_rest and max(left.nbytes, right.nbytes) <= chunk_bytes:
         sides = (one_batch(left, left.schema), one_batch(right, right.schema))
-        return pa.Table.from_batches(join_at_rest(plan.condition, plan.how, *sides, schema, observer, limit), schema)
+        share = max(len(table.to_batches()) for table in tables) == 1  # else the sides are copies
+        results = join_at_rest(plan.condition, plan.how, *sides, schema, observer, limit, threads, share=share)
+        return pa.Table.from_batches(results, schema)
     if plan.at_rest:
         chunks = Chunked(limit_work(Joining(plan.condition, plan.how, schema), limit), first, None, chunk_bytes)
         arrivals = (

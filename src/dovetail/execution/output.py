@@ -8,11 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 import pyarrow as pa
 
 from dovetail.core.join_types import JoinType
-from dovetail.core.rows import Matches, Rows, Side, take_columns
+from dovetail.core.rows import Matches, Rows, Side
 from dovetail.errors import InputError
+from dovetail.execution.gathering import Gatherer, gather
 
 MOST_ROWS = 1 << 16  # in one batch
 MOST_BYTES = 1 << 24
+LARGEST_ROWS = 1 << 20  # where all results are kept anyway: larger batches cost less
+LARGEST_BYTES = 1 << 26
 
 
 def output_schema(left: pa.Schema, right: pa.Schema, suffix: str, how: JoinType = JoinType.INNER) -> pa.Schema:
@@ -55,7 +58,8 @@ def multi_schema(schemas: Mapping[str, pa.Schema], fold_case: bool = False) -> p
 def fitting_rows(*batches: pa.RecordBatch, most_bytes: int = MOST_BYTES) -> int:
     """How many rows of this width, taken from all of the batches, make a batch of a good size."""
     width = sum(int(batch.nbytes) // max(1, int(batch.num_rows)) for batch in batches)
-    return max(1, min(MOST_ROWS, most_bytes // max(1, width)))
+    most_rows = MOST_ROWS if most_bytes <= MOST_BYTES else LARGEST_ROWS
+    return max(1, min(most_rows, most_bytes // max(1, width)))
 
 
 def result_batches(
@@ -64,29 +68,43 @@ def result_batches(
     most_rows: int | None = None,
     drop: Sequence[int] = (),
     most_bytes: int = MOST_BYTES,
+    share: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Results as rows of the output schema, in bounded batches, without the last `drop` columns of each input.
 
     Columns of inputs that have no rows in these results are null, or absent where the schema has no place for them.
+    `share`: columns may be slices of the inputs.
     """
     if not results.is_complete:
         side = Side.LEFT if results.rows[Side.LEFT] is not None else Side.RIGHT
         batch, rows = results.batches[side], results.rows[side]
         assert rows is not None
         yield from row_batches(
-            side, drop_last_columns(batch, drop[side] if drop else 0), rows, schema, most_rows, most_bytes
+            side, drop_last_columns(batch, drop[side] if drop else 0), rows, schema, most_rows, most_bytes, share
         )
         return
     most_rows = most_rows or fitting_rows(*results.batches, most_bytes=most_bytes)
     extra = drop or (0,) * len(results.batches)
-    inputs = [drop_last_columns(batch, cut) for batch, cut in zip(results.batches, extra, strict=True)]
+    inputs = [
+        (Gatherer(drop_last_columns(batch, cut), share=share), rows)
+        for batch, rows, cut in zip(results.batches, results.rows, extra, strict=True)
+        if rows is not None
+    ]
     for start in range(0, results.size, most_rows):
-        columns = [
-            column
-            for batch, rows in zip(inputs, results.rows, strict=True)
-            if rows is not None
-            for column in take_columns(batch, rows[start : start + most_rows])
-        ]
+        yield from _gathered([(batch, rows[start : start + most_rows]) for batch, rows in inputs], schema)
+
+
+def _gathered(taken: list[tuple[Gatherer, Rows]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """A batch, or several where strings are too long for one."""
+    try:
+        columns = gather(taken)
+    except OverflowError:
+        middle = len(taken[0][1]) // 2
+        if not middle:
+            raise
+        yield from _gathered([(batch, rows[:middle]) for batch, rows in taken], schema)
+        yield from _gathered([(batch, rows[middle:]) for batch, rows in taken], schema)
+    else:
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -97,12 +115,14 @@ def row_batches(
     schema: pa.Schema,
     most_rows: int | None = None,
     most_bytes: int = MOST_BYTES,
+    share: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Rows of one side alone as rows of the output schema, nulls in the columns of the other."""
     most_rows = most_rows or fitting_rows(batch, most_bytes=most_bytes)
+    gatherer = Gatherer(batch, share=share)
     for start in range(0, len(rows), most_rows):
         chosen = rows[start : start + most_rows]
-        columns = take_columns(batch, chosen)
+        columns = gather([(gatherer, chosen)])
         missing = schema.types[len(columns) :] if side is Side.LEFT else schema.types[: len(schema) - len(columns)]
         nulls = [pa.nulls(len(chosen), type_) for type_ in missing]
         columns = columns + nulls if side is Side.LEFT else nulls + columns

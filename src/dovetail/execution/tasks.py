@@ -15,7 +15,7 @@ from dovetail.condition import Condition
 from dovetail.condition.aggregates import Aggregate, GroupColumn
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Matches, Rows, Side
-from dovetail.execution.output import drop_last_columns, result_batches, row_batches
+from dovetail.execution.output import MOST_BYTES, drop_last_columns, result_batches, row_batches
 from dovetail.matching import Matcher, build_matcher
 
 Flags = NDArray[np.bool_]
@@ -34,13 +34,18 @@ class Work(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """A join of some type. Results lack the last `drop` columns of each side; a batch has at most `rows`."""
+    """A join of some type. Results lack the last `drop` columns of each side; a batch has at most `rows`.
+
+    `share`: columns of results may be slices of the two sides, which keep these alive.
+    """
 
     condition: Condition
     how: JoinType
     schema: pa.Schema
     drop: tuple[int, int] = (0, 0)
-    rows: int | None = None  # as many as make a batch of a good size
+    rows: int | None = None  # None: as many as make a batch of a good size
+    batch_bytes: int = MOST_BYTES
+    share: bool = False
     room: int = 1 << 20  # pairs found at a time
 
     def with_condition(self, condition: Condition) -> Joining:
@@ -60,13 +65,13 @@ class Joining:
         for found in matcher.pairs(self.room):
             for side in self.how.padded:
                 partnered[side][found[side]] = True
-            yield from result_batches(
-                Matches.pairs(batches[0], found[0], batches[1], found[1]), self.schema, self.rows, self.drop
-            )
+            pairs = Matches.pairs(batches[0], found[0], batches[1], found[1])
+            yield from result_batches(pairs, self.schema, self.rows, self.drop, self.batch_bytes, self.share)
 
     def leave(self, side: Side, batch: pa.RecordBatch, partnered: Flags) -> Iterator[pa.RecordBatch]:
         rows = self.rows_alone(side, partnered)
-        yield from row_batches(side, drop_last_columns(batch, self.drop[side]), rows, self.schema, self.rows)
+        mine = drop_last_columns(batch, self.drop[side])
+        yield from row_batches(side, mine, rows, self.schema, self.rows, self.batch_bytes, self.share)
 
     def rows_alone(self, side: Side, partnered: Flags) -> Rows:
         """Rows that the join type emits by themselves, once no partner can follow."""

@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.core.codes import float_codes
+from dovetail.core.threads import both
 from dovetail.kernels.compiling import kernel
 from dovetail.kernels.listing import CHUNK, Check, Rows, Words
 from dovetail.kernels.sorting import row_type, sort_codes
@@ -45,7 +46,7 @@ SINGLE_STEP = 2.0**-21  # the same for float32
 
 def prepare(left: Words, right: Words, low: int, high: int) -> Windows:
     """Partners by low <= l - r <= high over codes. The bounds may be any whole numbers."""
-    mine, theirs = sort_codes(left), sort_codes(right)
+    mine, theirs = both(lambda: sort_codes(left), lambda: sort_codes(right))
     (lows, none_from), (highs, all_from) = (_edges(mine.codes, amount) for amount in (high, low - 1))
     starts, ends = _new_places(len(left), len(right))
     _merge(lows, highs, theirs.codes, starts, ends)
@@ -131,7 +132,7 @@ def prepare_floats(
     """Partners by low <= l - r <= high, the difference computed in doubles; strict where not closed."""
     low = _finite(low) if low_closed else math.nextafter(_finite(low), math.inf)
     high = _finite(high) if high_closed else math.nextafter(_finite(high), -math.inf)
-    mine, theirs = _sort_floats(left), _sort_floats(right)
+    mine, theirs = both(lambda: _sort_floats(left), lambda: _sort_floats(right))
     return _windows(mine.order, theirs.order, *_places(mine, theirs, low, high))
 
 
@@ -187,7 +188,7 @@ def prepare_checked(
     It must be off by no more than `step` times the size of the operands, monotone as all bands are, and depend on
     nothing but the two values; it may let NaN meet NaN and infinities meet their like.
     """
-    mine, theirs = _sort_floats(left), _sort_floats(right)
+    mine, theirs = both(lambda: _sort_floats(left), lambda: _sort_floats(right))
     if mine.is_finite and theirs.is_finite:
         starts, ends = _places(mine, theirs, _finite(low), _finite(high))
         if _all_sure(mine.values, theirs.values, starts, ends, low, high, step):

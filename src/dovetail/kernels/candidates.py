@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -149,6 +150,16 @@ def pairs(join: Candidates, room: int = CHUNK) -> Iterator[tuple[Rows, Rows]]:
             at[FILLED] = 0
     if at[FILLED]:
         yield lefts[: at[FILLED]], rights[: at[FILLED]]
+
+
+def split(join: Candidates, parts: int) -> list[Candidates]:
+    """The same pairs in several joins, of about as many candidates each, one after the other."""
+    visits = list(join.visits())
+    size = -(-len(visits) // parts)
+    return [
+        Candidates(join.left, join.right, partial(iter, some), join.flag, join.left_rows, join.right_rows, join.check)
+        for some in (visits[start : start + size] for start in range(0, len(visits), size))
+    ]
 
 
 def _all_flagged(join: Candidates) -> Iterator[tuple[Visits, Bytes, Rows]]:

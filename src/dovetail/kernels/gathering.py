@@ -8,12 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.kernels.compiling import kernel
+from dovetail.kernels.memory import copy_bytes
 
 Rows = NDArray[np.int64]
 Offsets = NDArray[Any]
 Bytes = NDArray[np.uint8]
-
-SHORT = 48  # bytes that are copied faster one by one
 
 
 @kernel
@@ -33,11 +32,5 @@ def copy_strings(offsets: Offsets, data: Bytes, rows: Rows, places: Rows, starts
         while last + 1 < len(rows) and rows[last + 1] == rows[last] + 1 and places[last + 1] == places[last] + 1:
             last += 1
         start = offsets[rows[i]]
-        size = offsets[rows[last] + 1] - start
-        at = starts[places[i]]
-        if size < SHORT:
-            for j in range(size):
-                copy[at + j] = data[start + j]
-        else:
-            copy[at : at + size] = data[start : start + size]
+        copy_bytes(copy, starts[places[i]], data, start, offsets[rows[last] + 1] - start)
         i = last + 1

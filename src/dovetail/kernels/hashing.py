@@ -6,10 +6,13 @@ and of several keys together can collide and must be verified.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.kernels.compiling import kernel
+from dovetail.kernels.memory import WORD_BYTES, read_word
 
 Hashes = NDArray[np.int64]
 
@@ -39,7 +42,7 @@ def hash_codes(codes: NDArray[np.int64]) -> Hashes:
 
 
 @kernel
-def hash_strings(offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> Hashes:
+def hash_strings(offsets: NDArray[Any], data: NDArray[np.uint8]) -> Hashes:
     """One hash per byte string `data[offsets[i]:offsets[i + 1]]`."""
     n = len(offsets) - 1
     hashes = np.empty(n, np.int64)
@@ -47,16 +50,13 @@ def hash_strings(offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> Hashes:
         start = offsets[i]
         end = offsets[i + 1]
         h = mix(np.uint64(end - start) + ODD)
-        word = np.uint64(0)
-        filled = 0
-        for position in range(start, end):
-            word = (word << EIGHT) | np.uint64(data[position])
-            filled += 1
-            if filled == 8:
-                h = mix((h ^ word) * ODD)
-                word = np.uint64(0)
-                filled = 0
-        if filled:
+        while end - start >= WORD_BYTES:
+            h = mix((h ^ read_word(data, start)) * ODD)
+            start += WORD_BYTES
+        if start < end:
+            word = np.uint64(0)
+            for position in range(start, end):
+                word = (word << EIGHT) | np.uint64(data[position])
             h = mix((h ^ word) * ODD)
         hashes[i] = np.int64(h)
     return hashes

@@ -20,6 +20,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dovetail.core.rows import chunk_ranges
+from dovetail.core.threads import both
 from dovetail.kernels.compiling import kernel
 from dovetail.kernels.cross import GREATER, GREATER_EQUAL, LESS, LESS_EQUAL
 from dovetail.kernels.dominance import Number
@@ -50,8 +52,10 @@ def prepare(
     if operator not in (LESS, LESS_EQUAL, GREATER, GREATER_EQUAL):
         raise ValueError(f"an inequality is <, <=, > or >= (2 to 5 in kernels.cross), not {operator}")
     flip = operator in (GREATER, GREATER_EQUAL)
-    left_order, left_codes = sort_codes(_pick_codes(left, left_rows, flip))
-    right_order, right_codes = sort_codes(_pick_codes(right, right_rows, flip))
+    (left_order, left_codes), (right_order, right_codes) = both(
+        lambda: sort_codes(_pick_codes(left, left_rows, flip)),
+        lambda: sort_codes(_pick_codes(right, right_rows, flip)),
+    )
     strict = operator in (LESS, GREATER)
     return OneInequality(left_order, first_partners(left_codes, right_codes, strict), right_order)
 
@@ -133,6 +137,17 @@ def pairs(join: OneInequality, room: int = CHUNK) -> Iterator[tuple[Rows, Rows]]
         _emit(join, at, lefts, rights)
         missing -= size
         yield lefts, rights
+
+
+def split(join: OneInequality, parts: int) -> list[OneInequality]:
+    """The same pairs in several joins, of about as many each, one after the other."""
+    counts = len(join.right) - join.first.astype(np.int64)
+    total = int(counts.sum())
+    found = []
+    for start, end, _ in chunk_ranges(counts, total, -(-total // parts)):
+        first = join.first[start]  # they ascend
+        found.append(OneInequality(join.left[start:end], join.first[start:end] - first, join.right[first:]))
+    return found
 
 
 @kernel

@@ -21,6 +21,7 @@ equal depth instead of hashed tiles.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -262,6 +263,12 @@ def row_exists(join: Rectangles) -> Flags:
 def right_exists(join: Rectangles) -> Flags:
     """Which right rows have a partner."""
     return candidates.right_exists(join.onward) | candidates.row_exists(join.backward)
+
+
+def split(join: Rectangles, parts: int) -> list[Rectangles]:
+    """The same pairs in several joins, one after the other."""
+    onward, backward = ([*candidates.split(half, parts), replace(half, visits=partial(iter, ()))] for half in join)
+    return [*(Rectangles(some, backward[-1]) for some in onward), *(Rectangles(onward[-1], some) for some in backward)]
 
 
 def pairs(join: Rectangles, room: int = CHUNK) -> Iterator[tuple[Rows, Rows]]:

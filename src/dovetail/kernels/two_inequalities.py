@@ -21,6 +21,7 @@ permutation of the left side; results in chunks of any size.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -160,6 +161,16 @@ def pairs(join: TwoInequalities, room: int = CHUNK) -> Iterator[tuple[Rows, Rows
                 yield lefts[:size].copy(), rights[:size].copy()  # so that what is not used is given back
             return
         yield lefts, rights
+
+
+def split(join: TwoInequalities, parts: int) -> list[TwoInequalities]:
+    """The same pairs in several joins, one after the other. Each adds what those before it have added."""
+    cuts = np.linspace(len(join.left), 0, parts + 1).astype(np.int64)  # the sweep runs from the last left row
+    return [
+        join._replace(left=join.left[start:end], start=join.start[start:end], reach=join.reach[start:end])
+        for end, start in itertools.pairwise(cuts.tolist())
+        if start < end
+    ]
 
 
 def start_sweep(join: TwoInequalities) -> Sweep:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -85,10 +85,20 @@ def hash_column(array: pa.Array) -> NDArray[np.int64]:
         return hashing.hash_codes(order_codes(array).values)
     if pa.types.is_decimal(array.type):
         return _hash_wide_decimals(array)
-    wide = pc.cast(array, pa.large_binary())
-    offsets = np.frombuffer(wide.buffers()[1], np.int64)[wide.offset : wide.offset + len(wide) + 1]
-    data = wide.buffers()[2]
-    return hashing.hash_strings(offsets, np.frombuffer(data if data is not None else b"", np.uint8))
+    return hashing.hash_strings(*byte_strings(array))
+
+
+def byte_strings(array: pa.Array) -> tuple[NDArray[Any], NDArray[np.uint8]]:
+    """Where the values of a column begin and end, and their bytes."""
+    t = pa.types
+    if not (t.is_string(array.type) or t.is_binary(array.type) or t.is_large_string(array.type)):
+        array = pc.cast(array, pa.large_binary())
+    width = np.int32 if t.is_string(array.type) or t.is_binary(array.type) else np.int64
+    _, offsets, data = array.buffers()
+    if offsets is None or not len(array):
+        return np.zeros(1, width), np.empty(0, np.uint8)
+    places = np.frombuffer(offsets, width)[array.offset : array.offset + len(array) + 1]
+    return places, np.frombuffer(data if data is not None else b"", np.uint8)
 
 
 def _hash_wide_decimals(array: pa.Array) -> NDArray[np.int64]:

@@ -6,8 +6,9 @@ needs no enumeration of the pairs; without `adds_up`, only how many does not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -42,6 +43,9 @@ class Matcher(Protocol):
     def partnered(self, side: Side) -> Flags:
         """Which rows of a side have a partner."""
 
+    def split(self, threads: int) -> Sequence[Matcher]:
+        """Matchers with the same pairs, one after the other, for a number of threads."""
+
 
 Words = NDArray[np.int64]
 Numbers = NDArray[Any]  # int64 or float64
@@ -53,6 +57,9 @@ class Listed(Protocol):
     def count(self) -> int: ...
     def pairs(self, room: int) -> Iterator[tuple[Rows, Rows]]: ...
     def partnered(self, side: Side) -> Flags: ...
+
+    def split(self, parts: int) -> Sequence[Listed]:
+        """The same pairs in about so many parts, one after the other; one, where there are few or it cannot be done."""
 
     @property
     def adds_up(self) -> bool:
@@ -88,6 +95,11 @@ class Prepared:
         flags: Flags = exists(self.join)
         return flags
 
+    def split(self, parts: int) -> Sequence[Listed]:
+        if not hasattr(self.kernels, "split"):
+            return [self]
+        return [Prepared(self.kernels, part) for part in self.kernels.split(self.join, parts)]
+
     @property
     def adds_up(self) -> bool:
         return hasattr(self.kernels, "row_sums")
@@ -109,6 +121,38 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
+class Swapped:
+    """The pairs of another listing with left and right exchanged; `straight` lists them by left rows."""
+
+    listed: Listed
+    straight: Callable[[], Listed]
+
+    adds_up = True
+
+    def count(self) -> int:
+        return self.listed.count()
+
+    def pairs(self, room: int) -> Iterator[tuple[Rows, Rows]]:
+        for rights, lefts in self.listed.pairs(room):
+            yield lefts, rights
+
+    def partnered(self, side: Side) -> Flags:
+        return self.listed.partnered(side.other)
+
+    def split(self, parts: int) -> Sequence[Listed]:
+        return [Swapped(part, self.straight) for part in self.listed.split(parts)]
+
+    def row_counts(self) -> Words:
+        return self.straight().row_counts()
+
+    def row_sums(self, numbers: Numbers) -> Numbers:
+        return self.straight().row_sums(numbers)
+
+    def row_smallest(self, codes: Words) -> Words:
+        return self.straight().row_smallest(codes)
+
+
+@dataclass(frozen=True, slots=True)
 class Others:
     """Everything but the partners by equality: what lies before a window and what lies behind it."""
 
@@ -126,6 +170,9 @@ class Others:
         if side is Side.LEFT:
             return windows.row_exists(before) | windows.row_exists(behind)
         return windows.right_exists(before) | windows.right_exists(behind)
+
+    def split(self, parts: int) -> Sequence[Listed]:
+        return [Prepared(windows, some) for part in self._parts() for some in windows.split(part, parts)]
 
     @property
     def adds_up(self) -> bool:
@@ -151,10 +198,11 @@ class Others:
 
 @dataclass(frozen=True, slots=True)
 class All:
-    """The cross product."""
+    """The cross product of so many left rows, from the first on, and right rows."""
 
     left: int
     right: int
+    first: int = 0
 
     def count(self) -> int:
         return self.left * self.right
@@ -162,12 +210,16 @@ class All:
     def pairs(self, room: int) -> Iterator[tuple[Rows, Rows]]:
         lines = max(1, room // max(1, self.right))
         for start in range(0, self.left if self.right else 0, lines):
-            rows = np.arange(start, min(start + lines, self.left))
+            rows = np.arange(self.first + start, self.first + min(start + lines, self.left))
             yield np.repeat(rows, self.right), np.tile(np.arange(self.right), len(rows))
 
     def partnered(self, side: Side) -> Flags:
         mine, theirs = (self.left, self.right) if side is Side.LEFT else (self.right, self.left)
         return np.full(mine, theirs > 0)
+
+    def split(self, parts: int) -> Sequence[Listed]:
+        cuts = np.linspace(self.first, self.first + self.left, parts + 1).astype(np.int64)
+        return [All(end - start, self.right, start) for start, end in pairwise(cuts.tolist()) if start < end]
 
     @property
     def adds_up(self) -> bool:
@@ -206,6 +258,9 @@ class These:
         found = np.zeros(self.sizes[side], np.bool_)
         found[self.lefts if side is Side.LEFT else self.rights] = True
         return found
+
+    def split(self, parts: int) -> Sequence[Listed]:
+        return [self]
 
     def row_counts(self) -> Words:
         return np.bincount(self.lefts, minlength=self.sizes[0])

@@ -2,8 +2,9 @@
 
     filters, null keys --> rows that can match --> codes --> kernel --> candidates --> checks --> pairs
 
-Where equalities stand beside another predicate, rows are grouped by the equal keys first: large groups run the other
-predicate's kernel, in small ones every pair is a candidate that is checked.
+Where equalities stand beside another predicate, rows are grouped by the equal keys first. Inequalities and bands then
+look at ranges of each group; other predicates run their kernel in large groups, and in small ones every pair is a
+candidate that is checked.
 
 Of three and more inequalities, two find the candidates: those that the fewest pairs satisfy together. What each lets
 through by itself says nothing about that: of columns that rise together, `l.a < r.a AND l.b > r.b` leaves next to none.
@@ -13,23 +14,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import combinations
 
 import numpy as np
 import pyarrow as pa
 
-from dovetail.condition import Condition, Expression, Less, Predicate, matching
-from dovetail.condition.expression import type_of
+from dovetail.condition import Band, Condition, Expression, Less, Predicate, closed_bounds, matching
 from dovetail.condition.strategy import Strategy
-from dovetail.core.codes import is_fixed
 from dovetail.core.rows import Rows, Side
-from dovetail.kernels import band, two_inequalities, windows
-from dovetail.kernels.windows import Windows
+from dovetail.core.threads import in_threads
+from dovetail.kernels import equality, two_inequalities, within_equals
+from dovetail.kernels.equality import Equality
+from dovetail.matching.equal_keys import equal_pairs, match_keys
 from dovetail.matching.kernel_pairs import Flags, Listed, Prepared
 from dovetail.matching.operands import Batches, CodePair, Operands, read_operands
 from dovetail.matching.preparation import OPERATORS, prepare_kernel
 
 ROOM = 1 << 18  # candidates that are checked at a time
+FEW_ROWS = 1 << 14  # that are not worth a thread
+FINER = 8  # parts for each thread, so that all end at about the same time
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,15 @@ class Parts:
         for part in self.parts:
             yield from self._check_pairs(part, min(room, ROOM) if part.checks else room)
 
+    def split(self, threads: int) -> list[Parts]:
+        if threads == 1 or sum(batch.num_rows for batch in self.batches) < FEW_ROWS:
+            return [self]
+        return [
+            Parts(self.batches, (replace(part, listed=listed),))
+            for part in self.parts
+            for listed in (part.listed.split(FINER * threads) if len(self.parts) < FINER * threads else [part.listed])
+        ]
+
     def partnered(self, side: Side) -> Flags:
         """Only where candidates have to be checked are they enumerated."""
         found = np.zeros(self.batches[side].num_rows, np.bool_)
@@ -95,6 +108,8 @@ SAMPLE = 2048  # rows of a side, of which all pairs are counted to choose betwee
 FEW_PAIRS = 1 << 14  # any inequalities will do
 OWN_CHOICE = 1 << 18  # pairs of equal keys that are worth a choice of their own
 LARGE_GROUP = 1 << 14  # pairs of equal keys from which on a kernel is worth its preparation
+VERY_LARGE_GROUP = 1 << 18  # the same where candidates are checked by their codes
+FEW_CANDIDATES = 64  # for a row, all of which may be checked
 
 
 def build_matcher(condition: Condition, left: pa.RecordBatch, right: pa.RecordBatch) -> Parts:
@@ -113,12 +128,58 @@ def _parts(condition: Condition, batches: Batches) -> list[Part]:
         strategy, operands = _select_predicates(strategy, operands, _driving(strategy, operands))
         kernel = prepare_kernel(strategy, operands, batches)
         return [Part(kernel, operands.rows, condition.conjuncts_beside(strategy.predicates))]
-    equal = band.prepare(*operands.equal, 0, 0)
-    exact = _same_keys(strategy, equal, operands, batches)
-    covered = strategy.equal if exact else ()
     if strategy.kind == "none":
-        return [Part(Prepared(windows, equal), operands.rows, condition.conjuncts_beside(covered))]
-    return _groups(condition, strategy, equal, operands, batches, exact)
+        listed, exact = equal_pairs(operands.equal)
+        return [Part(listed, operands.rows, condition.conjuncts_beside(strategy.equal if exact else ()))]
+    join, exact = match_keys(operands.equal)
+    covered = strategy.equal if exact else ()
+    if strategy.kind in ("one_inequality", "two_inequalities"):
+        return _inequalities_within(condition, strategy, join, operands, batches, covered)
+    if (narrowed := _band_within(strategy, join, operands)) is not None:
+        checks = condition.conjuncts_beside((*covered, *strategy.predicates))
+        return [Part(Prepared(equality, narrowed), operands.rows, checks)]
+    groups = Groups(join)
+    large = groups.pairs >= LARGE_GROUP
+    rest = Prepared(equality, groups.without(large))
+    parts = [Part(rest, operands.rows, condition.conjuncts_beside(covered))]
+    return parts + _large_groups(condition, strategy, groups, large, operands, batches, covered)
+
+
+def _band_within(strategy: Strategy, join: Equality, operands: Operands) -> Equality | None:
+    """The partners by a band of whole numbers beside the equal keys."""
+    if strategy.kind != "band":
+        return None
+    (predicate,) = strategy.predicates
+    assert isinstance(predicate, Band)
+    low, high = closed_bounds(predicate)
+    if not (isinstance(low, int) and isinstance(high, int)):
+        return None
+    return within_equals.with_band(join, *operands.ordered[0], low, high)
+
+
+def _inequalities_within(
+    condition: Condition,
+    strategy: Strategy,
+    join: Equality,
+    operands: Operands,
+    batches: Batches,
+    covered: tuple[Predicate, ...],
+) -> list[Part]:
+    """Inequalities beside equal keys: each candidate is checked by its codes where there are few for a row."""
+    checks = condition.conjuncts_beside((*covered, *strategy.predicates))
+    operators = [OPERATORS[p.operator] for p in strategy.predicates if isinstance(p, Less)]
+    is_wide = equality.count(join) > FEW_CANDIDATES * len(operands.rows[0])
+    if is_wide and strategy.kind == "one_inequality":
+        narrowed = within_equals.with_inequality(join, *operands.ordered[0], operators[0])
+        return [Part(Prepared(equality, narrowed), operands.rows, checks)]
+    parts = []
+    if is_wide:
+        groups = Groups(join)
+        large = groups.pairs >= VERY_LARGE_GROUP
+        parts = _large_groups(condition, strategy, groups, large, operands, batches, covered)
+        join = groups.without(large)
+    rest = within_equals.check(join, list(operands.ordered), operators)
+    return [Part(Prepared(within_equals, rest), operands.rows, checks), *parts]
 
 
 def _driving(strategy: Strategy, operands: Operands) -> tuple[int, ...]:
@@ -157,56 +218,58 @@ def _some(size: int, seed: int) -> Rows:
     return np.arange(size) if size <= SAMPLE else np.random.default_rng(seed).choice(size, SAMPLE, replace=False)
 
 
-def _same_keys(strategy: Strategy, equal: Windows, operands: Operands, batches: Batches) -> bool:
-    """Whether all rows that share a code share their keys too, so that no candidate has to be checked.
+class Groups:
+    """The rows of both sides that share their keys."""
 
-    Codes of a single key of fixed width are exact. With hashes, every row of a group is compared with one row of the
-    other side.
-    """
-    if len(strategy.equal) == 1 and is_fixed(type_of(strategy.equal[0].left)):
-        return True
-    partnered = np.flatnonzero(equal.ends > equal.starts)
-    starts, ends = equal.starts[partnered], equal.ends[partnered]
-    first = np.flatnonzero(np.diff(starts, prepend=-1))  # equal codes have the same window
-    widths = (ends - starts)[first]
-    offsets = np.arange(int(widths.sum())) - np.repeat(np.cumsum(widths) - widths, widths)
-    lefts = np.concatenate([equal.left[partnered], np.repeat(equal.left[partnered[first]], widths)])
-    rights = np.concatenate([equal.right[starts], equal.right[np.repeat(starts[first], widths) + offsets]])
-    sources = tuple(source for predicate in strategy.equal for source in predicate.source)
-    rows = operands.rows
-    return bool(matching(sources, batches[0], rows[0][lefts], batches[1], rows[1][rights]).all())
+    def __init__(self, join: Equality) -> None:
+        self._join = join
+        order = np.argsort(join.starts, kind="stable")
+        self._members = order[join.ends[order] > join.starts[order]]  # left rows, those of a group side by side
+        starts = join.starts[self._members]
+        self._first = np.flatnonzero(np.diff(starts, prepend=-1))  # equal keys have the same range
+        self._lengths = np.diff(np.append(self._first, len(starts)))
+        widths = (join.ends - join.starts)[self._members[self._first]]
+        self.pairs = self._lengths.astype(np.int64) * widths
+
+    def rows(self, group: int) -> tuple[Rows, Rows]:
+        """The left rows and the right rows of a group."""
+        start = self._first[group]
+        lefts = self._members[start : start + self._lengths[group]]
+        return lefts, self._join.rows[self._join.starts[lefts[0]] : self._join.ends[lefts[0]]]
+
+    def without(self, groups: Flags) -> Equality:
+        """The pairs of all other groups."""
+        ends = self._join.ends.copy()
+        gone = self._members[np.repeat(groups, self._lengths)]
+        ends[gone] = self._join.starts[gone]
+        return self._join._replace(ends=ends)
 
 
-def _groups(
-    condition: Condition, strategy: Strategy, equal: Windows, operands: Operands, batches: Batches, exact: bool
+def _large_groups(
+    condition: Condition,
+    strategy: Strategy,
+    groups: Groups,
+    large: Flags,
+    operands: Operands,
+    batches: Batches,
+    covered: tuple[Predicate, ...],
 ) -> list[Part]:
-    """One part for all small groups of equal keys, and one for each large group."""
-    partnered = np.flatnonzero(equal.ends > equal.starts)
-    starts = equal.starts[partnered]
-    first = np.flatnonzero(np.diff(starts, prepend=-1))  # equal keys have the same window
-    lengths = np.diff(np.append(first, len(starts)))
-    widths = (equal.ends - equal.starts)[partnered][first]
-    pairs = lengths.astype(np.int64) * widths
-    large = pairs >= LARGE_GROUP
-    small = partnered[np.repeat(~large, lengths)]
-    rest = Windows(equal.left[small], equal.right, equal.starts[small], equal.ends[small])
-    covered = strategy.equal if exact else ()
-    parts = [Part(Prepared(windows, rest), operands.rows, condition.conjuncts_beside(covered))]
+    """A kernel for each of these groups of equal keys."""
     if not large.any():
-        return parts
+        return []
 
     def inside(group: int) -> Operands:
-        members = partnered[first[group] : first[group] + lengths[group]]
-        lefts = equal.left[members]
-        rights = equal.right[equal.starts[members[0]] : equal.ends[members[0]]]
+        lefts, rights = groups.rows(group)
         rows = operands.rows[0][lefts], operands.rows[1][rights]
         return Operands(rows, None, tuple((left[lefts], right[rights]) for left, right in operands.ordered))
 
-    of_largest = _driving(strategy, inside(int(np.argmax(pairs))))
-    for group in np.flatnonzero(large).tolist():
+    of_largest = _driving(strategy, inside(int(np.argmax(groups.pairs))))
+
+    def part(group: int) -> Part:
         mine = inside(group)
-        chosen = _driving(strategy, mine) if pairs[group] >= OWN_CHOICE else of_largest
+        chosen = _driving(strategy, mine) if groups.pairs[group] >= OWN_CHOICE else of_largest
         driving, mine = _select_predicates(strategy, mine, chosen)
         checks = condition.conjuncts_beside((*covered, *driving.predicates))
-        parts.append(Part(prepare_kernel(driving, mine, batches), mine.rows, checks))
-    return parts
+        return Part(prepare_kernel(driving, mine, batches), mine.rows, checks)
+
+    return in_threads([partial(part, group) for group in np.flatnonzero(large).tolist()])

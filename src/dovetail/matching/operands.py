@@ -14,8 +14,7 @@ from dovetail.condition import Condition, keyed_rows, types
 from dovetail.condition.strategy import KeyPair
 from dovetail.core.codes import is_fixed, list_lengths, order_codes, short_decimals
 from dovetail.core.rows import Rows, Side
-from dovetail.kernels.hashing import combine
-from dovetail.matching.hash_keys import hash_column
+from dovetail.matching.equal_keys import EqualKeys, read_keys
 
 Words = NDArray[np.int64]
 Batches = tuple[pa.RecordBatch, pa.RecordBatch]
@@ -28,7 +27,7 @@ class Operands(NamedTuple):
     """Rows of each side that can match at all, and their codes."""
 
     rows: tuple[Rows, Rows]
-    equal: CodePair | None  # of all equal keys together
+    equal: EqualKeys | None
     ordered: tuple[CodePair, ...]  # of each pair of keys that is compared otherwise
     complete: bool = True  # False: there are no such codes, and `ordered` is empty
 
@@ -43,25 +42,15 @@ def read_operands(
         rows.append(np.arange(batches[side].num_rows) if alive is None else alive)
         columns.append(keys)
     split = len(equal)
-    hashes = (equal_codes(columns[0][:split]), equal_codes(columns[1][:split])) if equal else None
+    equal_keys = read_keys(columns[0][:split], columns[1][:split]) if equal else None
     pairs = list(zip(columns[0][split:], columns[1][split:], strict=True))
     for left, right in pairs:
         if types.is_list(left.type):
-            hashes = _with_lengths(hashes, (list_lengths(left), list_lengths(right)))
+            equal_keys = _with_lengths(equal_keys, (list_lengths(left), list_lengths(right)))
     codes = [_ordered_codes(left, right, metric) for left, right in pairs]
     known = tuple(pair for pair in codes if pair is not None)
     complete = len(known) == len(codes)
-    return Operands((rows[0], rows[1]), hashes, known if complete else (), complete)
-
-
-def equal_codes(columns: list[pa.Array]) -> Words:
-    """The order codes of a single key of fixed width, which are exact; a hash of anything else."""
-    if len(columns) == 1 and is_fixed(columns[0].type):
-        return order_codes(columns[0]).values
-    hashes = hash_column(columns[0])
-    for column in columns[1:]:
-        combine(hashes, hash_column(column))
-    return hashes
+    return Operands((rows[0], rows[1]), equal_keys, known if complete else (), complete)
 
 
 def _ordered_codes(left: pa.Array, right: pa.Array, metric: bool) -> CodePair | None:
@@ -83,14 +72,15 @@ def _ordered_codes(left: pa.Array, right: pa.Array, metric: bool) -> CodePair | 
     return ranks[: len(left)], ranks[len(left) :]
 
 
-def _with_lengths(hashes: CodePair | None, lengths: CodePair) -> CodePair | None:
-    """Codes that differ where lengths do, too; as they were, if all lists are of one length."""
+def _with_lengths(keys: EqualKeys | None, lengths: tuple[Words, Words]) -> EqualKeys | None:
+    """Keys that differ where lengths do, too; as they were, if all lists are of one length."""
     both = np.concatenate(lengths)
     if not len(both) or (both == both[0]).all():
-        return hashes
-    if hashes is not None:
-        _, both = np.unique(np.stack([np.concatenate(hashes), both]), axis=1, return_inverse=True)
-    return both[: len(lengths[0])], both[len(lengths[0]) :]
+        return keys
+    if keys is None:
+        return EqualKeys(lengths, True, ((), ()))
+    _, both = np.unique(np.stack([np.concatenate(keys.codes), both]), axis=1, return_inverse=True)
+    return keys._replace(codes=(both[: len(lengths[0])], both[len(lengths[0]) :]))
 
 
 def _points(lists: pa.Array, width: int) -> NDArray[np.float64]:

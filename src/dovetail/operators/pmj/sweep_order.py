@@ -51,8 +51,8 @@ from dovetail.kernels.z_order import (
     no_halvings,
     point_codes,
 )
+from dovetail.matching.equal_keys import equal_codes
 from dovetail.matching.kernel_pairs import Flags
-from dovetail.matching.operands import equal_codes
 from dovetail.operators.pmj.runs import Items
 
 Words = NDArray[np.int64]

@@ -26,9 +26,10 @@ from dovetail.core.rows import Rows, Side, take_rows
 from dovetail.kernels import ordered_part, three_inequalities, two_inequalities
 from dovetail.kernels.ordered_part import Arranged, Operators, OrderedPart
 from dovetail.kernels.sorting import Sorted, sort_codes
+from dovetail.matching.equal_keys import equal_codes
 from dovetail.matching.kernel_pairs import Flags, Prepared
 from dovetail.matching.matcher import Part, Parts, build_matcher, most_selective
-from dovetail.matching.operands import Words, equal_codes, read_operands
+from dovetail.matching.operands import Words, read_operands
 from dovetail.matching.preparation import OPERATORS, overlap_operators
 
 SAMPLE = 1024  # rows of each side that decide between inequalities

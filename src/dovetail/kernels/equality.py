@@ -1,0 +1,308 @@
+"""Join on equal codes: the right side in buckets, the left side looks up its own.
+
+    starts    0   2   2   5 …        where each bucket begins
+    codes     7 7   |   | 3 3 9      by bucket, ascending within it: equal codes are neighbours
+    rows      4 0   |   | 2 6 1      the right row of each
+
+Codes that lie close together are their own buckets, and nothing has to be compared; others are spread by multiplication
+(Knuth, TAOCP 3, section 6.4). Left rows keep their order, and a left row's partners theirs. Nothing is sorted but
+buckets, which have about one code each.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dovetail.core.rows import chunk_ranges
+from dovetail.core.threads import allowed_threads, in_threads
+from dovetail.kernels import windows
+from dovetail.kernels.compiling import kernel
+from dovetail.kernels.listing import CHUNK, Flags, Rows, Words
+from dovetail.kernels.sorting import row_type
+from dovetail.kernels.windows import Windows
+
+Number = TypeVar("Number", np.float64, np.int64)
+
+ODD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio
+HALF = np.uint64(32)
+BITS = 64
+SPARSE = 4  # codes that could be there for each that is, so that each may be a bucket
+FEW = 1 << 16  # buckets that are never too many
+FEW_ROWS = 1 << 15  # that are not worth a thread
+SHORT = 8  # codes that are looked through one by one
+GAPS = np.array([1750, 701, 301, 132, 57, 23, 10, 4, 1])  # of Shell's sort (Ciura 2001)
+
+
+class Buckets(NamedTuple):
+    """The right side. Where codes are their own buckets, `codes` is empty and `low` the first of them."""
+
+    starts: Rows  # of each bucket, and the end
+    codes: Words
+    rows: Rows
+    low: np.int64
+    shift: np.uint64
+
+
+class Equality(NamedTuple):
+    """The partners of left row first + k are the right rows rows[starts[k] : ends[k]]."""
+
+    starts: Rows
+    ends: Rows
+    rows: Rows
+    first: int
+    left_rows: int  # of the whole side
+
+
+def prepare(left: Words, right: Words) -> Equality:
+    """Find the partners of every left row."""
+    buckets = fill_buckets(right)
+    type_ = buckets.starts.dtype
+    starts, ends = np.empty(len(left), type_), np.empty(len(left), type_)
+    parts = allowed_threads() if len(left) >= FEW_ROWS else 1
+    cuts = np.linspace(0, len(left), parts + 1).astype(np.int64).tolist()
+    in_threads(
+        [
+            lambda a=a, b=b: _find(buckets, left[a:b], starts[a:b], ends[a:b])  # type: ignore[misc]
+            for a, b in itertools.pairwise(cuts)
+        ]
+    )
+    return Equality(starts, ends, buckets.rows, 0, len(left))
+
+
+def fill_buckets(codes: Words) -> Buckets:
+    """Put rows with these codes into buckets."""
+    type_ = row_type(len(codes))
+    low, high = (int(codes.min()), int(codes.max())) if len(codes) else (0, 0)
+    rows = np.empty(len(codes), type_)
+    if high - low < max(FEW, SPARSE * len(codes)):
+        starts = np.zeros(high - low + 2, type_)
+        _fill_dense(codes, np.int64(low), starts, rows)
+        return Buckets(starts, np.empty(0, np.int64), rows, np.int64(low), np.uint64(0))
+    bits = (len(codes) - 1).bit_length()
+    starts, ordered = np.zeros((1 << bits) + 1, type_), np.empty(len(codes), np.int64)
+    _fill_spread(codes, np.uint64(BITS - bits), starts, ordered, rows)
+    return Buckets(starts, ordered, rows, np.int64(0), np.uint64(BITS - bits))
+
+
+def count(join: Equality) -> int:
+    """How many pairs there are."""
+    return int(np.subtract(join.ends, join.starts, dtype=np.int64).sum())
+
+
+def row_counts(join: Equality) -> Words:
+    """How many partners each left row has."""
+    counts = np.zeros(join.left_rows, np.int64)
+    counts[join.first : join.first + len(join.starts)] = join.ends - join.starts
+    return counts
+
+
+def row_exists(join: Equality) -> Flags:
+    """Which left rows have a partner."""
+    exists = np.zeros(join.left_rows, np.bool_)
+    exists[join.first : join.first + len(join.starts)] = join.ends > join.starts
+    return exists
+
+
+def right_exists(join: Equality) -> Flags:
+    """Which right rows have a partner."""
+    exists = np.zeros(len(join.rows), np.bool_)
+    _mark(join, exists)
+    return exists
+
+
+def row_sums(join: Equality, values: NDArray[Number]) -> NDArray[Number]:
+    """For each left row, the sum of its partners' `values` (one per right row); 0 where it has none."""
+    return windows.row_sums(_in_order(join), values)
+
+
+def smallest_partners(join: Equality, codes: Words) -> Rows:
+    """For each left row, the partner with the smallest code; -1 without one. For the largest, give `~codes`."""
+    return windows.smallest_partners(_in_order(join), codes)
+
+
+def _in_order(join: Equality) -> Windows:
+    """The same as windows that ascend."""
+    order = np.argsort(join.starts, kind="stable").astype(join.starts.dtype)
+    return Windows(order, join.rows, join.starts[order], join.ends[order])
+
+
+def split(join: Equality, parts: int) -> list[Equality]:
+    """The same pairs in several joins, of about as many each, one after the other."""
+    counts = np.subtract(join.ends, join.starts, dtype=np.int64)
+    total = int(counts.sum())
+    return [
+        join._replace(starts=join.starts[start:end], ends=join.ends[start:end], first=join.first + start)
+        for start, end, _ in chunk_ranges(counts, total, -(-total // parts))
+    ]
+
+
+def pairs(join: Equality, room: int = CHUNK) -> Iterator[tuple[Rows, Rows]]:
+    """All pairs (left row, right row), in chunks of `room`; only the last is smaller."""
+    if room < 1:
+        raise ValueError(f"a chunk needs room for at least one pair, not {room}")
+    type_ = row_type(join.left_rows)
+    at = np.zeros(2, np.uint64)  # position in `starts`, and how many of its partners are out
+    while True:
+        lefts, rights = np.empty(room, type_), np.empty(room, join.rows.dtype)
+        size = int(_emit(join, at, lefts, rights))
+        if size < room:
+            if size:
+                yield lefts[:size].copy(), rights[:size].copy()  # so that what is not used is given back
+            return
+        yield lefts, rights
+
+
+@kernel
+def _bucket(code: np.int64, shift: np.uint64) -> np.uint64:
+    bits = np.uint64(code)
+    return ((bits ^ (bits >> HALF)) * ODD) >> shift
+
+
+@kernel
+def _fill_dense(codes: Words, low: np.int64, starts: Rows, rows: Rows) -> None:
+    """Counts, then where each bucket ends, then, from the last row to the first, where it begins."""
+    for i in range(len(codes)):
+        starts[np.uint64(codes[i] - low)] += 1
+    _add_up(starts)
+    for i in range(len(codes) - 1, -1, -1):
+        bucket = np.uint64(codes[i] - low)
+        starts[bucket] -= 1
+        rows[np.uint64(starts[bucket])] = i
+
+
+@kernel
+def _fill_spread(codes: Words, shift: np.uint64, starts: Rows, ordered: Words, rows: Rows) -> None:
+    for i in range(len(codes)):
+        starts[_bucket(codes[i], shift)] += 1
+    _add_up(starts)
+    for i in range(len(codes) - 1, -1, -1):
+        bucket = _bucket(codes[i], shift)
+        starts[bucket] -= 1
+        place = np.uint64(starts[bucket])
+        ordered[place] = codes[i]
+        rows[place] = i
+    for number in range(len(starts) - 1):
+        if starts[number + 1] - starts[number] > 1:
+            _sort(ordered, rows, starts[number], starts[number + 1])
+
+
+@kernel
+def _add_up(starts: Rows) -> None:
+    total = 0
+    for bucket in range(len(starts)):
+        total += starts[bucket]
+        starts[bucket] = total
+
+
+@kernel
+def _sort(codes: Words, rows: Rows, start: int, end: int) -> None:
+    """By code, then by row."""
+    for gap in GAPS:
+        if gap > 1 and gap >= end - start:
+            continue
+        for i in range(start + gap, end):
+            code, row = codes[i], rows[i]
+            j = i
+            while j >= start + gap and (codes[j - gap] > code or (codes[j - gap] == code and rows[j - gap] > row)):
+                codes[j] = codes[j - gap]
+                rows[j] = rows[j - gap]
+                j -= gap
+            codes[j] = code
+            rows[j] = row
+
+
+@kernel
+def _find(buckets: Buckets, codes: Words, starts: Rows, ends: Rows) -> None:
+    if len(buckets.codes) == 0:
+        _find_dense(buckets, codes, starts, ends)
+        return
+    for i in range(len(codes)):
+        code = codes[i]
+        bucket = _bucket(code, buckets.shift)
+        start = np.uint64(buckets.starts[bucket])
+        end = np.uint64(buckets.starts[bucket + np.uint64(1)])
+        if end - start > SHORT:
+            start = _first(buckets.codes, start, end, code)
+        else:
+            while start < end and buckets.codes[start] < code:
+                start += np.uint64(1)
+        starts[i] = start
+        if end - start > SHORT:
+            start = _behind(buckets.codes, start, end, code)
+        else:
+            while start < end and buckets.codes[start] == code:
+                start += np.uint64(1)
+        ends[i] = start
+
+
+@kernel
+def _find_dense(buckets: Buckets, codes: Words, starts: Rows, ends: Rows) -> None:
+    last = np.uint64(len(buckets.starts) - 1)
+    for i in range(len(codes)):
+        bucket = np.uint64(codes[i]) - np.uint64(buckets.low)  # below `low` it is beyond all
+        here = bucket < last
+        bucket = bucket if here else np.uint64(0)
+        starts[i] = buckets.starts[bucket]
+        ends[i] = buckets.starts[bucket + np.uint64(1)] if here else buckets.starts[bucket]
+
+
+@kernel
+def _first(codes: Words, start: np.uint64, end: np.uint64, code: np.int64) -> np.uint64:
+    """The first place in an ascending range whose code is not smaller."""
+    while start < end:
+        middle = (start + end) >> np.uint64(1)
+        if codes[middle] < code:
+            start = middle + np.uint64(1)
+        else:
+            end = middle
+    return start
+
+
+@kernel
+def _behind(codes: Words, start: np.uint64, end: np.uint64, code: np.int64) -> np.uint64:
+    """The first place in an ascending range whose code is larger."""
+    while start < end:
+        middle = (start + end) >> np.uint64(1)
+        if codes[middle] <= code:
+            start = middle + np.uint64(1)
+        else:
+            end = middle
+    return start
+
+
+@kernel
+def _mark(join: Equality, exists: Flags) -> None:
+    for k in range(len(join.starts)):
+        start = join.starts[k]
+        if start < join.ends[k] and not exists[join.rows[start]]:  # else the whole range is marked already
+            for place in range(start, join.ends[k]):
+                exists[join.rows[place]] = True
+
+
+@kernel
+def _emit(join: Equality, at: NDArray[np.uint64], lefts: Rows, rights: Rows) -> np.uint64:
+    """Fill both arrays with the next pairs; returns how many, fewer than there is room for only at the end."""
+    k = at[0]
+    n = np.uint64(len(join.starts))
+    room = np.uint64(len(lefts))
+    out = np.uint64(0)
+    while k < n:
+        start, end = np.uint64(join.starts[k]) + at[1], np.uint64(join.ends[k])
+        at[1] = np.uint64(0)
+        row = join.first + np.int64(k)
+        size = min(end - start, room - out)
+        for j in range(size):
+            lefts[out + j] = row
+            rights[out + j] = join.rows[start + j]
+        out += size
+        if start + size < end:
+            at[1] = start + size - np.uint64(join.starts[k])
+            break
+        k += np.uint64(1)
+    at[0] = k
+    return out

@@ -1,0 +1,106 @@
+"""Values of a column at given rows: of a fixed width, bits, or strings.
+
+Row numbers are unsigned here: Numba would look for negative ones, which count from the end.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dovetail.kernels.compiling import kernel
+from dovetail.kernels.memory import copy_bytes
+
+Rows = NDArray[Any]  # int32 or int64, not negative
+Values = NDArray[np.unsignedinteger[Any]]
+Bytes = NDArray[np.uint8]
+Offsets = NDArray[Any]  # int32 or int64
+
+ONE, THREE, SEVEN, EIGHT = (np.uint64(number) for number in (1, 3, 7, 8))
+
+
+def take_values(values: Values, rows: Rows, taken: Values) -> None:
+    """taken[i] = values[rows[i]]; values of several words are rows of a matrix."""
+    if values.ndim == 1:
+        _take(values, _unsigned(rows), taken)
+    else:
+        _take_words(values, _unsigned(rows), taken)
+
+
+def take_bits(bits: Bytes, offset: int, rows: Rows, taken: Bytes) -> int:
+    """The same for bits, the first of which is number `offset`; how many of those taken are 1."""
+    return int(_take_bits(bits, np.uint64(offset), _unsigned(rows), taken))
+
+
+def is_run(rows: Rows) -> bool:
+    """Whether each row follows the one before."""
+    return len(rows) > 0 and int(rows[-1]) - int(rows[0]) == len(rows) - 1 and bool(_follow(_unsigned(rows)))
+
+
+def _unsigned(rows: Rows) -> Rows:
+    return rows.view(np.uint32 if rows.dtype.itemsize == 4 else np.uint64)
+
+
+def take_strings(offsets: Offsets, data: Bytes, rows: Rows) -> tuple[Offsets, Bytes] | None:
+    """Where the strings at these rows begin and end, and what they are; None where the offsets have too few bits."""
+    ends = np.empty(len(rows) + 1, offsets.dtype)
+    size = int(_add_lengths(offsets, _unsigned(rows), ends))
+    if size > np.iinfo(offsets.dtype).max:
+        return None
+    taken = np.empty(size, np.uint8)
+    _copy_strings(offsets, data, _unsigned(rows), ends, taken)
+    return ends, taken
+
+
+@kernel
+def _take(values: Values, rows: Rows, taken: Values) -> None:
+    for i in range(len(rows)):
+        taken[i] = values[rows[i]]
+
+
+@kernel
+def _take_words(values: Values, rows: Rows, taken: Values) -> None:
+    for i in range(len(rows)):
+        for word in range(values.shape[1]):
+            taken[i, word] = values[rows[i], word]
+
+
+@kernel
+def _take_bits(bits: Bytes, offset: np.uint64, rows: Rows, taken: Bytes) -> np.uint64:
+    ones = np.uint64(0)
+    for start in range(np.uint64(0), np.uint64(len(rows)), EIGHT):
+        byte = np.uint64(0)
+        for i in range(start, min(start + EIGHT, np.uint64(len(rows)))):
+            place = offset + np.uint64(rows[i])
+            bit = (np.uint64(bits[place >> THREE]) >> (place & SEVEN)) & ONE
+            byte |= bit << (i - start)
+            ones += bit
+        taken[start >> THREE] = np.uint8(byte)
+    return ones
+
+
+@kernel
+def _add_lengths(offsets: Offsets, rows: Rows, ends: Offsets) -> np.int64:
+    total = np.int64(0)
+    ends[0] = 0
+    for i in range(len(rows)):
+        row = np.uint64(rows[i])
+        total += offsets[row + ONE] - offsets[row]
+        ends[i + 1] = total
+    return total
+
+
+@kernel
+def _copy_strings(offsets: Offsets, data: Bytes, rows: Rows, ends: Offsets, taken: Bytes) -> None:
+    for i in range(len(rows)):
+        copy_bytes(taken, ends[i], data, offsets[rows[i]], ends[i + 1] - ends[i])
+
+
+@kernel
+def _follow(rows: Rows) -> bool:
+    apart = 0
+    for i in range(1, len(rows)):
+        apart |= rows[i] - rows[i - 1] != 1
+    return apart == 0

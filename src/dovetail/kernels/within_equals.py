@@ -1,0 +1,193 @@
+"""Inequalities and bands within equal keys: the partners of a left row by equality are put into the order of a further
+attribute, where those that suit, too, are neighbours again.
+
+    right rows by bucket     4 0 7 | 2 6 | …        the three rows of one key, …
+    codes of the attribute   9 1 5 | 3 3 |
+    arranged                 0 7 4 | 2 6 |          … in the order of the attribute: l < r is a range of them
+
+Of several inequalities one gives the ranges, and the others are checked, code by code, where pairs are listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dovetail.kernels import equality
+from dovetail.kernels.compiling import kernel
+from dovetail.kernels.cross import GREATER, GREATER_EQUAL, LESS, holds
+from dovetail.kernels.equality import Equality
+from dovetail.kernels.listing import CHUNK, Flags, Rows, Words
+from dovetail.kernels.sorting import row_type, sort_codes
+
+Matrix = NDArray[np.int64]
+
+LEAST, MOST = -(2**63), 2**63 - 1
+
+
+def with_inequality(join: Equality, left: Words, right: Words, operator: int) -> Equality:
+    """Those of the pairs with `left operator right`, one of <, <=, >, >= as numbered in `kernels.cross`."""
+    rows = _arranged(join, right)
+    starts, ends = join.starts.copy(), join.ends.copy()
+    if operator in (GREATER, GREATER_EQUAL):
+        _cut(right[rows], left, operator == GREATER, starts, ends, ends)
+    else:
+        _cut(right[rows], left, operator != LESS, starts, ends, starts)
+    return join._replace(rows=rows, starts=starts, ends=ends)
+
+
+def with_band(join: Equality, left: Words, right: Words, low: int, high: int) -> Equality:
+    """Those of the pairs with low <= left - right <= high."""
+    rows = _arranged(join, right)
+    starts, ends = join.starts.copy(), join.ends.copy()
+    codes = right[rows]
+    lows, highs = _shifted(left, high), _shifted(left, low)
+    _cut(codes, lows.codes, True, starts, ends, starts)
+    _cut(codes, highs.codes, False, starts, ends, ends)
+    nothing = lows.above | highs.below
+    ends[nothing] = starts[nothing]
+    return join._replace(rows=rows, starts=starts, ends=ends)
+
+
+class _Shifted(NamedTuple):
+    codes: Words
+    below: Flags  # what does not fit in 64 bits
+    above: Flags
+
+
+def _shifted(codes: Words, amount: int) -> _Shifted:
+    """codes - amount, at least LEAST and at most MOST."""
+    if not LEAST <= amount <= MOST:
+        never, always = np.zeros(len(codes), np.bool_), np.ones(len(codes), np.bool_)
+        far = np.full(len(codes), LEAST if amount > 0 else MOST)
+        return _Shifted(far, always, never) if amount > 0 else _Shifted(far, never, always)
+    below = codes < LEAST + amount if amount > 0 else np.zeros(len(codes), np.bool_)
+    above = codes > MOST + amount if amount < 0 else np.zeros(len(codes), np.bool_)
+    shifted = (codes.view(np.uint64) - np.uint64(amount % 2**64)).view(np.int64)
+    shifted[below], shifted[above] = LEAST, MOST
+    return _Shifted(shifted, below, above)
+
+
+def _arranged(join: Equality, codes: Words) -> Rows:
+    """The right rows, in each range by code."""
+    rows = join.rows.copy()
+    _arrange(join, sort_codes(codes).order, rows)
+    return rows
+
+
+@kernel
+def _arrange(join: Equality, order: Rows, rows: Rows) -> None:
+    places = np.full(len(rows), -1, rows.dtype)  # where the range of a row begins
+    filled = np.full(len(rows), -1, rows.dtype)  # how much of the range that begins here
+    for k in range(len(join.starts)):
+        start = join.starts[k]
+        if start < join.ends[k] and filled[start] < 0:
+            filled[start] = 0
+            for place in range(start, join.ends[k]):
+                places[join.rows[place]] = start
+    for i in range(len(order)):
+        start = places[order[i]]
+        if start >= 0:
+            rows[start + filled[start]] = order[i]
+            filled[start] += 1
+
+
+@kernel
+def _cut(codes: Words, bounds: Words, before_equals: bool, starts: Rows, ends: Rows, cuts: Rows) -> None:
+    """In each range, the first place with a code that is larger than the bound, or (before equals) as large."""
+    for k in range(len(bounds)):
+        first, last = np.uint64(starts[k]), np.uint64(ends[k])
+        bound = bounds[k]
+        while first < last:
+            middle = (first + last) >> np.uint64(1)
+            if codes[middle] < bound or (codes[middle] == bound and not before_equals):
+                first = middle + np.uint64(1)
+            else:
+                last = middle
+        cuts[k] = first
+
+
+class Checked(NamedTuple):
+    """Those of the pairs of `join` for which all operators hold: left[c, row] operators[c] right[c, place]."""
+
+    join: Equality
+    left: Matrix
+    right: Matrix  # by place in `join.rows`
+    operators: Words
+
+
+def check(join: Equality, codes: list[tuple[Words, Words]], operators: list[int]) -> Checked:
+    """With further inequalities."""
+    right = np.stack([theirs[join.rows] for _, theirs in codes])
+    return Checked(join, np.stack([mine for mine, _ in codes]), right, np.array(operators))
+
+
+def count(checked: Checked) -> int:
+    return sum(len(lefts) for lefts, _ in pairs(checked))
+
+
+def row_counts(checked: Checked) -> Words:
+    counts = np.zeros(checked.join.left_rows, np.int64)
+    for lefts, _ in pairs(checked):
+        counts += np.bincount(lefts, minlength=len(counts))
+    return counts
+
+
+def row_exists(checked: Checked) -> Flags:
+    exists = np.zeros(checked.join.left_rows, np.bool_)
+    for lefts, _ in pairs(checked):
+        exists[lefts] = True
+    return exists
+
+
+def right_exists(checked: Checked) -> Flags:
+    exists = np.zeros(len(checked.join.rows), np.bool_)
+    for _, rights in pairs(checked):
+        exists[rights] = True
+    return exists
+
+
+def split(checked: Checked, parts: int) -> list[Checked]:
+    """The same pairs in several joins, one after the other."""
+    return [checked._replace(join=join) for join in equality.split(checked.join, parts)]
+
+
+def pairs(checked: Checked, room: int = CHUNK) -> Iterator[tuple[Rows, Rows]]:
+    """All pairs (left row, right row), in chunks of `room`; only the last is smaller."""
+    type_ = row_type(checked.join.left_rows)
+    at = np.zeros(2, np.int64)  # position in `starts`, and how many of its candidates have been looked at
+    while True:
+        lefts, rights = np.empty(room, type_), np.empty(room, checked.join.rows.dtype)
+        size = int(_emit(checked, at, lefts, rights))
+        if size < room:
+            if size:
+                yield lefts[:size].copy(), rights[:size].copy()
+            return
+        yield lefts, rights
+
+
+@kernel
+def _emit(checked: Checked, at: Words, lefts: Rows, rights: Rows) -> int:
+    """Fill both arrays with the next pairs; returns how many, fewer than there is room for only at the end."""
+    join = checked.join
+    out = 0
+    k = at[0]
+    while k < len(join.starts):
+        row = join.first + k
+        for place in range(join.starts[k] + at[1], join.ends[k]):
+            if out == len(lefts):
+                at[0], at[1] = k, place - join.starts[k]
+                return out
+            good = True
+            for c in range(len(checked.operators)):
+                good &= holds(checked.operators[c], checked.left[c, row], checked.right[c, place])
+            lefts[out] = row  # written in any case, kept only if it is a pair
+            rights[out] = join.rows[place]
+            out += good
+        at[1] = 0
+        k += 1
+    at[0] = k
+    return out
