@@ -91,21 +91,22 @@ def result_batches(
         if rows is not None
     ]
     for start in range(0, results.size, most_rows):
-        yield from _gathered([(batch, rows[start : start + most_rows]) for batch, rows in inputs], schema)
+        for columns, _ in _gathered([(batch, rows[start : start + most_rows]) for batch, rows in inputs]):
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _gathered(taken: list[tuple[Gatherer, Rows]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """A batch, or several where strings are too long for one."""
+def _gathered(taken: list[tuple[Gatherer, Rows]]) -> Iterator[tuple[list[pa.Array], int]]:
+    """The columns of these rows, and how many there are; in several parts where strings are too long for one."""
+    size = len(taken[0][1])
     try:
         columns = gather(taken)
     except OverflowError:
-        middle = len(taken[0][1]) // 2
-        if not middle:
+        if size == 1:
             raise
-        yield from _gathered([(batch, rows[:middle]) for batch, rows in taken], schema)
-        yield from _gathered([(batch, rows[middle:]) for batch, rows in taken], schema)
+        yield from _gathered([(batch, rows[: size // 2]) for batch, rows in taken])
+        yield from _gathered([(batch, rows[size // 2 :]) for batch, rows in taken])
     else:
-        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+        yield columns, size
 
 
 def row_batches(
@@ -121,12 +122,11 @@ def row_batches(
     most_rows = most_rows or fitting_rows(batch, most_bytes=most_bytes)
     gatherer = Gatherer(batch, share=share)
     for start in range(0, len(rows), most_rows):
-        chosen = rows[start : start + most_rows]
-        columns = gather([(gatherer, chosen)])
-        missing = schema.types[len(columns) :] if side is Side.LEFT else schema.types[: len(schema) - len(columns)]
-        nulls = [pa.nulls(len(chosen), type_) for type_ in missing]
-        columns = columns + nulls if side is Side.LEFT else nulls + columns
-        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+        for columns, size in _gathered([(gatherer, rows[start : start + most_rows])]):
+            missing = schema.types[len(columns) :] if side is Side.LEFT else schema.types[: len(schema) - len(columns)]
+            nulls = [pa.nulls(size, type_) for type_ in missing]
+            both = columns + nulls if side is Side.LEFT else nulls + columns
+            yield pa.RecordBatch.from_arrays(both, schema=schema)
 
 
 def drop_last_columns(rows: pa.RecordBatch, extra: int) -> pa.RecordBatch:

@@ -110,8 +110,10 @@ def row_exists(join: Equality) -> Flags:
 
 def right_exists(join: Equality) -> Flags:
     """Which right rows have a partner."""
-    exists = np.zeros(len(join.rows), np.bool_)
-    _mark(join, exists)
+    opened = np.bincount(join.starts, minlength=len(join.rows) + 1)
+    closed = np.bincount(join.ends, minlength=len(join.rows) + 1)
+    exists = np.empty(len(join.rows), np.bool_)
+    exists[join.rows] = np.cumsum(opened - closed)[:-1] > 0
     return exists
 
 
@@ -273,15 +275,6 @@ def _behind(codes: Words, start: np.uint64, end: np.uint64, code: np.int64) -> n
         else:
             end = middle
     return start
-
-
-@kernel
-def _mark(join: Equality, exists: Flags) -> None:
-    for k in range(len(join.starts)):
-        start = join.starts[k]
-        if start < join.ends[k] and not exists[join.rows[start]]:  # else the whole range is marked already
-            for place in range(start, join.ends[k]):
-                exists[join.rows[place]] = True
 
 
 @kernel

@@ -18,6 +18,7 @@ Values = NDArray[np.unsignedinteger[Any]]
 Bytes = NDArray[np.uint8]
 Offsets = NDArray[Any]  # int32 or int64
 
+MOST_BYTES = {4: 2**31 - 1, 8: 2**63 - 1}  # of strings, by the bytes of an offset
 ONE, THREE, SEVEN, EIGHT = (np.uint64(number) for number in (1, 3, 7, 8))
 
 
@@ -47,7 +48,7 @@ def take_strings(offsets: Offsets, data: Bytes, rows: Rows) -> tuple[Offsets, By
     """Where the strings at these rows begin and end, and what they are; None where the offsets have too few bits."""
     ends = np.empty(len(rows) + 1, offsets.dtype)
     size = int(_add_lengths(offsets, _unsigned(rows), ends))
-    if size > np.iinfo(offsets.dtype).max:
+    if size > MOST_BYTES[offsets.dtype.itemsize]:
         return None
     taken = np.empty(size, np.uint8)
     _copy_strings(offsets, data, _unsigned(rows), ends, taken)

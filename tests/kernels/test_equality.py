@@ -1,0 +1,70 @@
+"""Equal codes by buckets: codes close together, far apart, at the ends of 64 bits, and many of one kind."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.kernels.brute_force import check_join, pairs_where
+
+from dovetail.core.threads import allow_threads
+from dovetail.kernels import equality
+
+ENDS = [-(2**63), -(2**63) + 1, -1, 0, 1, 2**32, 2**62, 2**63 - 2, 2**63 - 1]
+close = st.lists(st.integers(-4, 12), max_size=25)
+apart = st.lists(st.sampled_from(ENDS), max_size=25)
+both = st.one_of(st.tuples(close, close), st.tuples(apart, apart), st.tuples(apart, close))
+
+
+@given(both, st.integers(1, 40))
+def test_equals_the_definition(sides: tuple[list[int], list[int]], room: int) -> None:
+    left, right = (np.array(codes, np.int64) for codes in sides)
+    join = equality.prepare(left, right)
+    check_join(equality, join, (len(left), len(right)), lambda i, j: bool(left[i] == right[j]), room)
+
+
+@given(both, st.integers(1, 6), st.integers(1, 40))
+def test_parts_have_the_same_pairs_in_the_same_order(sides: tuple[list[int], list[int]], parts: int, room: int) -> None:
+    left, right = (np.array(codes, np.int64) for codes in sides)
+    join = equality.prepare(left, right)
+    expected = pairs_where(len(left), len(right), lambda i, j: bool(left[i] == right[j]))
+    found = [
+        pair
+        for part in equality.split(join, parts)
+        for lefts, rights in equality.pairs(part, room)
+        for pair in zip(lefts.tolist(), rights.tolist(), strict=True)
+    ]
+    assert found == expected
+
+
+@given(both, st.lists(st.integers(-100, 100), min_size=25, max_size=25))
+def test_aggregates_over_the_partners(sides: tuple[list[int], list[int]], numbers: list[int]) -> None:
+    left, right = sides
+    values = np.array(numbers[: len(right)], np.int64)
+    join = equality.prepare(np.array(left, np.int64), np.array(right, np.int64))
+    partners = [[int(v) for v, other in zip(values, right, strict=True) if other == code] for code in left]
+    assert equality.row_sums(join, values).tolist() == [sum(p) for p in partners]
+    for found, choose in (
+        (equality.smallest_partners(join, values), min),
+        (equality.smallest_partners(join, ~values), max),
+    ):
+        chosen = [None if row < 0 else int(values[row]) for row in found]
+        assert chosen == [choose(p) if p else None for p in partners]
+
+
+def test_many_rows_of_one_code_beside_others_in_its_bucket() -> None:
+    rng = np.random.default_rng(0)
+    codes = rng.integers(-(2**62), 2**62, 40)
+    right = rng.permutation(np.concatenate([np.repeat(codes, 50), np.full(5_000, codes[0])]))
+    left = np.concatenate([codes, rng.integers(-(2**62), 2**62, 40)])
+    join = equality.prepare(left, right)
+    assert equality.row_counts(join).tolist() == [int((right == code).sum()) for code in left]
+    for lefts, rights in equality.pairs(join):
+        assert (left[lefts] == right[rights]).all()
+
+
+def test_threads_find_the_same() -> None:
+    rng = np.random.default_rng(1)
+    left, right = rng.integers(0, 2**60, 500)[rng.integers(0, 500, 40_000)], rng.integers(0, 2**60, 40_000)
+    with allow_threads(3):
+        several = equality.prepare(left, right)
+    one = equality.prepare(left, right)
+    assert all((a == b).all() for a, b in zip(several[:3], one[:3], strict=True))

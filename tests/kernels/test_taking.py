@@ -1,0 +1,59 @@
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dovetail.kernels.taking import is_run, take_bits, take_strings, take_values
+
+ROW_TYPES = (np.int32, np.int64)
+
+
+@pytest.mark.parametrize("row_type", ROW_TYPES)
+@pytest.mark.parametrize("type_", [np.uint8, np.uint16, np.uint32, np.uint64])
+def test_values(type_: type, row_type: type) -> None:
+    values = np.arange(200).astype(type_)
+    rows = np.array([5, 5, 199, 0], row_type)
+    taken = np.empty(4, type_)
+    take_values(values, rows, taken)
+    assert taken.tolist() == [5, 5, 199, 0]
+    words = np.arange(400, dtype=np.uint64).reshape(200, 2)
+    several = np.empty((4, 2), np.uint64)
+    take_values(words, rows, several)
+    assert several.tolist() == words[rows].tolist()
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=60), st.integers(0, 9), st.data())
+def test_bits(flags: list[bool], offset: int, data: st.DataObject) -> None:
+    bits = np.packbits([False] * offset + flags, bitorder="little")
+    rows = np.array(data.draw(st.lists(st.integers(0, len(flags) - 1), max_size=40)), np.int64)
+    taken = np.empty(-(-len(rows) // 8), np.uint8)
+    ones = take_bits(bits, offset, rows, taken)
+    expected = [flags[row] for row in rows]
+    assert np.unpackbits(taken, count=len(rows), bitorder="little").astype(bool).tolist() == expected
+    assert ones == sum(expected)
+
+
+@pytest.mark.parametrize("row_type", ROW_TYPES)
+@given(values=st.lists(st.binary(max_size=20), min_size=1, max_size=20), data=st.data())
+def test_strings(values: list[bytes], data: st.DataObject, row_type: type) -> None:
+    rows = np.array(data.draw(st.lists(st.integers(0, len(values) - 1), max_size=30)), row_type)
+    offsets = np.cumsum([0, *map(len, values)]).astype(np.int32)
+    found = take_strings(offsets, np.frombuffer(b"".join(values), np.uint8), rows)
+    assert found is not None
+    ends, taken = found
+    assert [taken[a:b].tobytes() for a, b in pairwise(ends)] == [values[row] for row in rows]
+
+
+def test_strings_that_32_bits_cannot_count() -> None:
+    offsets = np.array([0, 2**30], np.int32)
+    assert take_strings(offsets, np.empty(0, np.uint8), np.zeros(2, np.int32)) is None
+
+
+def test_runs() -> None:
+    assert is_run(np.array([3, 4, 5], np.int32))
+    assert is_run(np.array([0]))
+    assert not is_run(np.array([3, 5, 4, 6]))
+    assert not is_run(np.array([0, 0, 2]))
+    assert not is_run(np.array([], np.int64))
