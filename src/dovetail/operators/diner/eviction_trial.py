@@ -21,8 +21,10 @@ from dovetail.operators.diner.keys import Keyed
 
 Words = NDArray[np.int64]
 
-FEWEST_ROWS = 256  # of a sampled memory
-MOST_RATE = 32  # one key in so many is sampled
+FEWEST_ROWS = 256  # of a sampled memory,
+RATE = 32  # as long as one key in so many is sampled,
+ENOUGH_ROWS = 2048  # and beyond that
+MOST_RATE = 1024
 SURPLUS = 1.02  # by so much must the other way be better to be taken,
 MARGIN = 16  # and by so many results
 DECAY = 0.97  # of results, at each flush
@@ -127,6 +129,6 @@ class EvictionTrial:
 
 def _rate(rows: int) -> int:
     rate = 1
-    while rate < MOST_RATE and rows // (2 * rate) >= FEWEST_ROWS:
+    while rate < MOST_RATE and rows // (2 * rate) >= (FEWEST_ROWS if rate < RATE else ENOUGH_ROWS):
         rate *= 2
     return rate
