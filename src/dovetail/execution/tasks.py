@@ -16,6 +16,7 @@ from dovetail.condition.aggregates import Aggregate, GroupColumn
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Matches, Rows, Side
 from dovetail.execution.output import MOST_BYTES, drop_last_columns, result_batches, row_batches
+from dovetail.kernels.taking import mark
 from dovetail.matching import Matcher, build_matcher
 
 Flags = NDArray[np.bool_]
@@ -64,7 +65,7 @@ class Joining:
             return
         for found in matcher.pairs(self.room):
             for side in self.how.padded:
-                partnered[side][found[side]] = True
+                mark(partnered[side], found[side])
             pairs = Matches.pairs(batches[0], found[0], batches[1], found[1])
             yield from result_batches(pairs, self.schema, self.rows, self.drop, self.batch_bytes, self.share)
 

@@ -23,6 +23,7 @@ from dovetail.core.threads import allowed_threads, in_threads
 from dovetail.kernels import windows
 from dovetail.kernels.compiling import kernel
 from dovetail.kernels.listing import CHUNK, Flags, Rows, Words
+from dovetail.kernels.memory import prefetch
 from dovetail.kernels.sorting import row_type
 from dovetail.kernels.windows import Windows
 
@@ -34,6 +35,7 @@ BITS = 64
 SPARSE = 4  # codes that could be there for each that is, so that each may be a bucket
 FEW = 1 << 16  # buckets that are never too many
 FEW_ROWS = 1 << 15  # that are not worth a thread
+FAR, NEAR = 32, 16  # look-ups whose bucket, and whose codes, are fetched from memory meanwhile
 SHORT = 8  # codes that are looked through one by one
 GAPS = np.array([1750, 701, 301, 132, 57, 23, 10, 4, 1])  # of Shell's sort (Ciura 2001)
 
@@ -60,7 +62,7 @@ class Equality(NamedTuple):
 
 def prepare(left: Words, right: Words) -> Equality:
     """Find the partners of every left row."""
-    buckets = fill_buckets(right)
+    buckets = fill_buckets(right, len(left))
     type_ = buckets.starts.dtype
     starts, ends = np.empty(len(left), type_), np.empty(len(left), type_)
     parts = allowed_threads() if len(left) >= FEW_ROWS else 1
@@ -74,12 +76,12 @@ def prepare(left: Words, right: Words) -> Equality:
     return Equality(starts, ends, buckets.rows, 0, len(left))
 
 
-def fill_buckets(codes: Words) -> Buckets:
-    """Put rows with these codes into buckets."""
+def fill_buckets(codes: Words, lookups: int = 0) -> Buckets:
+    """Put rows with these codes into buckets, for so many rows that will look for theirs."""
     type_ = row_type(len(codes))
     low, high = (int(codes.min()), int(codes.max())) if len(codes) else (0, 0)
     rows = np.empty(len(codes), type_)
-    if high - low < max(FEW, SPARSE * len(codes)):
+    if high - low < max(FEW, SPARSE * len(codes), lookups):
         starts = np.zeros(high - low + 2, type_)
         _fill_dense(codes, np.int64(low), starts, rows)
         return Buckets(starts, np.empty(0, np.int64), rows, np.int64(low), np.uint64(0))
@@ -224,6 +226,9 @@ def _find(buckets: Buckets, codes: Words, starts: Rows, ends: Rows) -> None:
         _find_dense(buckets, codes, starts, ends)
         return
     for i in range(len(codes)):
+        if i + FAR < len(codes):
+            prefetch(buckets.starts, _bucket(codes[i + FAR], buckets.shift))
+            prefetch(buckets.codes, buckets.starts[_bucket(codes[i + NEAR], buckets.shift)])
         code = codes[i]
         bucket = _bucket(code, buckets.shift)
         start = np.uint64(buckets.starts[bucket])

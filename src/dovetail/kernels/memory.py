@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import numba
 import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
@@ -53,10 +54,27 @@ def _compiled_read(typing: Any, source: Any, start: Any) -> Any:
     return types.uint64(source, types.intp), generate
 
 
+def _prefetch(source: NDArray[Any], start: int) -> None:
+    """What is there will be read soon."""
+
+
+def _compiled_prefetch(typing: Any, source: Any, start: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        address = _address(context, builder, signature.args[0], *arguments)
+        number = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [address.type, number, number, number])
+        declared = builder.module.declare_intrinsic("llvm.prefetch", [address.type], kind)
+        builder.call(declared, [address, number(0), number(3), number(1)])  # to read, into all caches, data
+        return context.get_dummy_value()
+
+    return types.void(source, types.intp), generate
+
+
 def _one_of(compiled: Any, plain: Any) -> Any:
     """The function that suits how kernels run."""
     return plain if getattr(numba.config, "DISABLE_JIT", 0) else cast(Any, intrinsic(compiled))
 
 
 copy_bytes: Callable[[Bytes, int, Bytes, int, int], None] = _one_of(_compiled_copy, _copy_bytes)
+prefetch: Callable[[NDArray[Any], Any], None] = _one_of(_compiled_prefetch, _prefetch)
 read_word: Callable[[Bytes, int], np.uint64] = _one_of(_compiled_read, _read_word)

@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 from dovetail.kernels.compiling import kernel
 from dovetail.kernels.equality import Equality
 from dovetail.kernels.listing import Rows, Words
-from dovetail.kernels.memory import WORD_BYTES, read_word
+from dovetail.kernels.memory import WORD_BYTES, prefetch, read_word
 
 Bytes = NDArray[np.uint8]
 Offsets = NDArray[Any]
+
+AHEAD = 16  # strings that are fetched from memory while others are compared
 
 
 @kernel
@@ -67,6 +69,9 @@ def same_strings(
     rights: Rows,
 ) -> bool:
     for i in range(len(lefts)):
+        if i + AHEAD < len(lefts):
+            prefetch(left, left_offsets[lefts[i + AHEAD]])
+            prefetch(right, right_offsets[rights[i + AHEAD]])
         a, b = left_offsets[lefts[i]], right_offsets[rights[i]]
         size = left_offsets[lefts[i] + 1] - a
         if right_offsets[rights[i] + 1] - b != size:

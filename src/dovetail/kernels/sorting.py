@@ -1,10 +1,11 @@
-"""A stable sort of 64-bit codes: key and row packed into one word, so that NumPy's vectorised sort of words does it.
+"""A stable sort of 64-bit codes: key and row packed into one word, words sorted digit by digit.
 
     code   -> key = code - smallest code                  only the bits that are in use count
     word   =  | as many high bits of the key as fit | row |
     sorted -> rows, and the codes at these rows           insertion for the few whose high bits are the same
 
-Words differ by their rows, so equal keys keep their order. Keys that are mostly the same in their high bits, such as
+Only the bits of the key are sorted by, the lowest digit first (LSD radix sort): words are in the order of their rows to
+begin with, so equal keys keep it. Keys that are mostly the same in their high bits, such as
 those of small numbers and one very large one, would cost insertion too many moves: it gives up after a bounded number,
 and two rounds, by the low bits and then by the high ones, sort them exactly.
 """
@@ -27,6 +28,8 @@ ONE = np.uint64(1)
 SIGN = np.uint64(2**63)
 WIDTH = 64  # bits of a word
 SMALL = 256  # rows that are not worth the set-up
+FEW_WORDS = 4096  # that NumPy sorts as fast
+DIGIT = 10  # bits, at most: a counter for each value stays in the first cache
 MOST = 2**32  # rows whose numbers leave enough bits for the key in each of two rounds
 
 
@@ -57,7 +60,7 @@ def sort_codes(codes: Words) -> Sorted:
     words = np.empty(size, np.uint64)
     order = np.empty(size, row_type(size))
     _pack(codes, origin, np.uint64(left_out), np.uint64(for_rows), words)
-    words.sort()
+    words = _sort_words(words, for_rows)
     if not _unpack(words, codes, np.uint64(for_rows), order):
         _sort_twice(codes, origin, np.uint64(for_rows), words, order)
     return Sorted(order, words.view(np.int64))
@@ -67,12 +70,53 @@ def _sort_twice(codes: Words, origin: np.uint64, for_rows: np.uint64, words: Key
     """By as many low bits of the keys as fit beside the row; then by the others, beside the place in that order."""
     mask = (ONE << for_rows) - ONE
     _pack(codes, origin, np.uint64(0), for_rows, words)
-    words.sort()
-    by_low_bits = (words & mask).astype(order.dtype)
+    by_low_bits = (_sort_words(words, int(for_rows)) & mask).astype(order.dtype)
     _pack(pick(codes, by_low_bits), origin, np.uint64(WIDTH) - for_rows, for_rows, words)
-    words.sort()
-    order[:] = by_low_bits[words & mask]
+    order[:] = by_low_bits[_sort_words(words, int(for_rows)) & mask]
     words.view(np.int64)[:] = pick(codes, order)
+
+
+def _sort_words(words: Keys, low: int) -> Keys:
+    """Sort by the bits from `low` on, in place or into another array; words ascend by the bits below."""
+    if len(words) < FEW_WORDS:
+        words.sort()
+        return words
+    bits = int(words.max()).bit_length() - low
+    passes = -(-bits // DIGIT)
+    digit = -(-bits // passes) if passes else 1
+    counts = np.zeros((passes, 1 << digit), np.int64)
+    spare = np.empty_like(words)
+    return spare if _radix_sort(words, spare, np.uint64(low), np.uint64(digit), counts) else words
+
+
+@kernel
+def _radix_sort(words: Keys, spare: Keys, low: np.uint64, digit: np.uint64, counts: NDArray[np.int64]) -> bool:
+    """Whether the sorted words are in `spare`. A digit that all words share is passed over."""
+    mask = (ONE << digit) - ONE
+    for i in range(len(words)):
+        rest = words[i] >> low
+        for at in range(len(counts)):
+            counts[at, rest & mask] += 1
+            rest >>= digit
+    source, target = words, spare
+    moved = False
+    shift = low
+    for at in range(len(counts)):
+        places = counts[at]
+        if places[(source[0] >> shift) & mask] < len(words):
+            total = 0
+            for d in range(len(places)):
+                count = places[d]
+                places[d] = total
+                total += count
+            for i in range(len(words)):
+                d = (source[i] >> shift) & mask
+                target[np.uint64(places[d])] = source[i]
+                places[d] += 1
+            source, target = target, source
+            moved = not moved
+        shift += digit
+    return moved
 
 
 def pick(values: NDArray[Whole], rows: Rows, flip: bool = False) -> NDArray[Whole]:

@@ -11,14 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.kernels.compiling import kernel
-from dovetail.kernels.memory import copy_bytes
+from dovetail.kernels.memory import copy_bytes, prefetch
 
 Rows = NDArray[Any]  # int32 or int64, not negative
 Values = NDArray[np.unsignedinteger[Any]]
 Bytes = NDArray[np.uint8]
+Flags = NDArray[np.bool_]
 Offsets = NDArray[Any]  # int32 or int64
 
 MOST_BYTES = {4: 2**31 - 1, 8: 2**63 - 1}  # of strings, by the bytes of an offset
+AHEAD = 16  # strings that are fetched from memory while others are copied
 ONE, THREE, SEVEN, EIGHT = (np.uint64(number) for number in (1, 3, 7, 8))
 
 
@@ -40,6 +42,11 @@ def is_run(rows: Rows) -> bool:
     return len(rows) > 0 and int(rows[-1]) - int(rows[0]) == len(rows) - 1 and bool(_follow(_unsigned(rows)))
 
 
+def mark(flags: Flags, rows: Rows) -> None:
+    """flags[rows] = True"""
+    _mark(flags, _unsigned(rows))
+
+
 def _unsigned(rows: Rows) -> Rows:
     return rows.view(np.uint32 if rows.dtype.itemsize == 4 else np.uint64)
 
@@ -47,12 +54,19 @@ def _unsigned(rows: Rows) -> Rows:
 def take_strings(offsets: Offsets, data: Bytes, rows: Rows) -> tuple[Offsets, Bytes] | None:
     """Where the strings at these rows begin and end, and what they are; None where the offsets have too few bits."""
     ends = np.empty(len(rows) + 1, offsets.dtype)
-    size = int(_add_lengths(offsets, _unsigned(rows), ends))
-    if size > MOST_BYTES[offsets.dtype.itemsize]:
+    most = MOST_BYTES[offsets.dtype.itemsize]
+    size = int(_add_lengths(offsets, _unsigned(rows), ends, most))
+    if size > most:
         return None
     taken = np.empty(size, np.uint8)
     _copy_strings(offsets, data, _unsigned(rows), ends, taken)
     return ends, taken
+
+
+@kernel
+def _mark(flags: Flags, rows: Rows) -> None:
+    for i in range(len(rows)):
+        flags[rows[i]] = True
 
 
 @kernel
@@ -83,19 +97,22 @@ def _take_bits(bits: Bytes, offset: np.uint64, rows: Rows, taken: Bytes) -> np.u
 
 
 @kernel
-def _add_lengths(offsets: Offsets, rows: Rows, ends: Offsets) -> np.int64:
+def _add_lengths(offsets: Offsets, rows: Rows, ends: Offsets, most: int) -> np.int64:
     total = np.int64(0)
     ends[0] = 0
     for i in range(len(rows)):
         row = np.uint64(rows[i])
         total += offsets[row + ONE] - offsets[row]
-        ends[i + 1] = total
+        if total <= most:
+            ends[i + 1] = total
     return total
 
 
 @kernel
 def _copy_strings(offsets: Offsets, data: Bytes, rows: Rows, ends: Offsets, taken: Bytes) -> None:
     for i in range(len(rows)):
+        if i + AHEAD < len(rows):
+            prefetch(data, offsets[rows[i + AHEAD]])
         copy_bytes(taken, ends[i], data, offsets[rows[i]], ends[i + 1] - ends[i])
 
 
