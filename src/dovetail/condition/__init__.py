@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import pyarrow as pa
 
@@ -59,9 +60,32 @@ def parse(
     a function that only Spark can evaluate is an error.
     """
     try:
+        if isinstance(on, str):
+            return _parse_text(on, _Exactly(left_schema), _Exactly(right_schema), zone, in_process)
         return _parse(on, (left_schema, right_schema), zone, in_process)
     except RecursionError:
         raise too_deep() from None
+
+
+class _Exactly:
+    """A schema that equals another only if all of it does: nullability, metadata, order."""
+
+    __slots__ = ("_bytes", "schema")
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self._bytes = schema.serialize().to_pybytes()
+
+    def __hash__(self) -> int:
+        return hash(self._bytes)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Exactly) and self._bytes == other._bytes
+
+
+@lru_cache(maxsize=256)  # small joins that are made again and again take longer to parse than to join
+def _parse_text(on: str, left: _Exactly, right: _Exactly, zone: str | None, in_process: bool) -> Condition:
+    return _parse(on, (left.schema, right.schema), zone, in_process)
 
 
 def _parse(on: On, schemas: tuple[pa.Schema, pa.Schema], zone: str | None, in_process: bool) -> Condition:

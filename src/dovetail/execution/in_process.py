@@ -23,6 +23,7 @@ from dovetail.execution.progressive import ProgressiveJoin
 from dovetail.execution.sampling import Sampling
 from dovetail.execution.steps import Rows, Sizes, Step, StepBuilder
 from dovetail.execution.tasks import Joining
+from dovetail.matching.matcher import FEW_ROWS
 from dovetail.operators.protocol import JoinOperator, Workspace
 from dovetail.operators.registry import operator_class
 from dovetail.planning.plan import JoinPlan
@@ -37,6 +38,7 @@ __all__ = ["BATCH_ROWS", "STREAM_ROWS", "Step", "in_turn", "join_along_diagonal"
 
 BATCH_ROWS = 1 << 16  # rows of a table at rest that arrive at once
 STREAM_ROWS = 4096  # rows of a progressive join that arrive at once: small, for early results
+LARGEST_STREAM_ROWS = 1 << 16  # the same later on, where nothing is spilled: batches grow
 LINE_SHARE = 128  # of the budget, for rows of one side that wait: with the batch at hand and a sample, a block at most
 LINE_BYTES = 1 << 24  # the same where there is no budget
 
@@ -59,6 +61,7 @@ def join_tables(
     tables = (left, right)
     first = Side.LEFT if left.nbytes <= right.nbytes else Side.RIGHT
     chunk_bytes = chunk_size(plan.memory_bytes)
+    threads = threads if left.num_rows + right.num_rows >= FEW_ROWS else 1
     if plan.at_rest and max(left.nbytes, right.nbytes) <= chunk_bytes:
         sides = (one_batch(left, left.schema), one_batch(right, right.schema))
         share = max(len(table.to_batches()) for table in tables) == 1  # else the sides are copies
@@ -96,7 +99,9 @@ def join_progressively(
     if len(tables) == len(inputs):
         if workers > 1:
             return in_parallel(plan, (tables[0], tables[1]), schema, sizes, aggregates, workers)
-        return run(plan, in_turn(tables), schema, STREAM_ROWS, 0, sizes, monitor, aggregates)
+        most_rows = STREAM_ROWS if operator_class(plan.operator.name, len(tables)).spills else LARGEST_STREAM_ROWS
+        events = in_turn(tables, most_rows=most_rows)
+        return run(plan, events, schema, most_rows, 0, sizes, monitor, aggregates)
     if workers > 1:
         raise PlanError("workers= needs tables: rows of a source cannot be sampled before they arrive.")
     room_bytes = LINE_BYTES if plan.memory_bytes is None else max(1, plan.memory_bytes // LINE_SHARE)
@@ -232,16 +237,21 @@ def one_after_the_other(tables: Sequence[pa.Table]) -> Iterator[Event]:
         yield End(number)
 
 
-def in_turn(tables: Sequence[pa.Table], rows: int = STREAM_ROWS) -> Iterator[Event]:
-    """A small batch of each input in turn, in proportion to their sizes, so that all end at about the same time."""
-    most = max(1, *(table.num_rows for table in tables))
-    sizes = [max(1, table.num_rows * rows // most) for table in tables]
-    batches = {n: iter(table.to_batches(max_chunksize=sizes[n])) for n, table in enumerate(tables)}
-    while batches:
-        for number in list(batches):
-            batch = next(batches[number], None)
-            if batch is None:
-                del batches[number]
-                yield End(number)
-            else:
+def in_turn(tables: Sequence[pa.Table], rows: int = STREAM_ROWS, most_rows: int = STREAM_ROWS) -> Iterator[Event]:
+    """A small batch of each input in turn, in proportion to their sizes, so that all end at about the same time.
+
+    Batches grow up to `most_rows`: the first results come early, and later ones cost less.
+    """
+    longest = max(1, *(table.num_rows for table in tables))
+    positions = dict.fromkeys(range(len(tables)), 0)
+    while positions:
+        for number, position in list(positions.items()):
+            table = tables[number]
+            size = max(1, table.num_rows * rows // longest)
+            for batch in table.slice(position, size).to_batches():
                 yield Arrival(number, batch)
+            positions[number] = position + size
+            if positions[number] >= table.num_rows:
+                del positions[number]
+                yield End(number)
+        rows = min(2 * rows, max(rows, most_rows))

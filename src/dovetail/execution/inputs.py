@@ -157,6 +157,8 @@ def bytes_of(memory: str | int | None) -> int | None:
 
 def scan(rows: Any) -> Scan:
     """Tables, and Parquet files by path or as a dataset."""
+    if isinstance(rows, pa.Table):  # told from a protocol fast
+        return TableScan(arrow_table(rows))
     if isinstance(rows, Scan):
         return rows
     return parquet_source(rows) or TableScan(arrow_table(rows))
