@@ -158,6 +158,7 @@ def on_spark(monkeypatch: pytest.MonkeyPatch) -> Spy:
     spy = Spy()
     spy.on(monkeypatch, "dovetail.spark.joins.joined_tables", lambda inputs, bound, routed, *_: routed.plan)
     spy.on(monkeypatch, "dovetail.spark.joins.remember_join", lambda frame, join: join.sliced.plan)
+    spy.on(monkeypatch, "dovetail.spark.joins._join_by_spark", lambda bound, plan, *_: plan)
     return spy
 
 

@@ -35,7 +35,7 @@ KERNELS = {
     "unequal": ("unequal", "all but the partners by equality"),
 }
 
-DIAG, WAVES = "diag", "waves"  # algorithms that are no operators
+DIAG, WAVES, SPARK = "diag", "waves", "spark"  # algorithms that are no operators
 KERNELS_BY_TWOS = "kernels"
 NESTED_LOOP = ("nested_loop", "nothing to hash on or to order by")
 SPARE = 4  # times what tables and their indexes should take: nothing is known of what else will be held
@@ -104,6 +104,7 @@ class InputFacts:
     window: Window | None = None  # streams
     size: TableSize | None = None  # where it is known for sure; an estimate is not enough
     diagonal: Diagonals | None = None  # where rows can be read by position
+    native: bool = False  # on Spark: whether Spark's own join will do as well
 
 
 AT_REST = InputFacts()
@@ -148,6 +149,8 @@ def plan_join(
         plan = _by_operator(condition, how, _choose_named(condition, name), memory_bytes, given)
     elif facts.kind == "progressive":
         plan = _by_operator(condition, how, _as_rows_come(condition, how, memory_bytes, facts.size), memory_bytes)
+    elif facts.native and memory_bytes is None and _is_plain_equality(condition):
+        plan = _by_spark(condition, how)
     elif facts.on_spark and how is JoinType.INNER and condition.equalities and condition.strategy.kind == "none":
         plan = _by_operator(condition, how, _choose(condition, "shj"), memory_bytes)  # no row waits for the others
     else:
@@ -237,6 +240,23 @@ def _by_kernel(condition: Condition, how: JoinType, memory_bytes: int | None) ->
         at_rest=True,
         memory_bytes=memory_bytes,
         advice=_advice(condition, strategy.predicates),
+    )
+
+
+def _is_plain_equality(condition: Condition) -> bool:
+    """Whether pairs are found by equal keys alone; whatever else there is checks them."""
+    return bool(condition.equalities) and condition.strategy.kind == "none" and not condition.alternatives
+
+
+def _by_spark(condition: Condition, how: JoinType) -> JoinPlan:
+    """By Spark's own join, whose rows need not leave the JVM."""
+    strategy = condition.strategy
+    return JoinPlan(
+        Graph.of(condition),
+        how,
+        Choice(SPARK, "Spark's own join: for equal keys alone it is faster than to pass rows to Python"),
+        driven=_describe_strategy(strategy),
+        checked=checked_beside(condition, strategy.equal),
     )
 
 

@@ -18,7 +18,7 @@ from dovetail.core.rows import Side
 from dovetail.errors import InputError, PlanError
 from dovetail.execution.output import output_schema
 from dovetail.planning.plan import Choice, JoinPlan
-from dovetail.planning.planner import InputFacts, plan_join
+from dovetail.planning.planner import SPARK, InputFacts, plan_join
 from dovetail.routing import one_bucket, window_router
 from dovetail.routing.hash import HashRouter
 from dovetail.routing.protocol import Router
@@ -99,7 +99,7 @@ def plan_dataframes(
 
 def join_bound(inputs: Inputs, bound: Bound, options: Options) -> DataFrame:
     """The inner join of tables at rest on a condition that was read before."""
-    plan = _plan_cell(bound, "inner", InputFacts(on_spark=True), "auto", None)
+    plan = _plan_cell(bound, "inner", InputFacts(on_spark=True, native=True), "auto", None)
     return _plan_cells(inputs, bound, plan, options, _output(bound, "_right", JoinType.INNER, inputs[0])).frame()
 
 
@@ -137,7 +137,8 @@ def _plan_tables(
 ) -> Planned:
     options.check_window(algorithm)
     diagonals = FrameDiagonals(inputs, bound, output, options)
-    plan = _plan_cell(bound, how, InputFacts(on_spark=True, diagonal=diagonals), algorithm, memory_bytes)
+    facts = InputFacts(on_spark=True, diagonal=diagonals, native=options.cells is None and options.sample)
+    plan = _plan_cell(bound, how, facts, algorithm, memory_bytes)
     join = diagonals.join
     if join is not None:
         return Planned(plan, lambda: remember_join(join.frame(), join)).with_limit(limit)
@@ -149,6 +150,7 @@ def _plan_cells(
 ) -> Planned:
     if _needs_spark(bound, plan):
         plan = _by_spark_plan(bound, plan)
+    if plan.operator.name == SPARK:
         return Planned(plan, lambda: _join_by_spark(bound, plan, inputs, output))
     plan, look = look_at(bound, plan, options)
     routed = route(plan, look)
@@ -170,7 +172,7 @@ def _needs_spark(bound: Bound, plan: JoinPlan) -> bool:
 
 def _by_spark_plan(bound: Bound, plan: JoinPlan) -> JoinPlan:
     parts = " AND ".join(text_of(part) for part in bound.after)
-    return replace(plan, operator=Choice("spark", f"Spark's own join, because only Spark can evaluate {parts}"))
+    return replace(plan, operator=Choice(SPARK, f"Spark's own join, because only Spark can evaluate {parts}"))
 
 
 def _join_by_spark(bound: Bound, plan: JoinPlan, inputs: Inputs, output: pa.Schema) -> DataFrame:
