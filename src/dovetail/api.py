@@ -16,7 +16,7 @@ from dovetail.condition.order import OrderBy, parse_order
 from dovetail.core.join_types import JoinType
 from dovetail.core.metrics import Observer
 from dovetail.core.rows import Side, one_batch
-from dovetail.core.threads import read_threads
+from dovetail.core.threads import allow_threads, read_threads
 from dovetail.errors import InputError, PlanError
 from dovetail.execution.at_rest import count_at_rest
 from dovetail.execution.in_process import Step, join_along_diagonal, join_progressively, join_tables
@@ -33,8 +33,9 @@ from dovetail.execution.inputs import (
 from dovetail.execution.limit import check_limit, limit_steps
 from dovetail.execution.multiway import join_several, matches_of_several
 from dovetail.execution.ordered import join_in_order
-from dovetail.execution.output import multi_schema, output_schema
+from dovetail.execution.output import LARGEST_BYTES, MOST_BYTES, multi_schema, output_schema
 from dovetail.execution.parallel import plan_workers
+from dovetail.matching.matcher import FEW_ROWS
 from dovetail.monitoring.progress_bar import watched
 from dovetail.monitoring.recorded_joins import heading_of, join_recorded, record_steps
 from dovetail.monitoring.recording import Recording
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
 On = str | Sequence[Any] | Any
 
+RESULTS = ("table", "reader")
 EARLY_MEMORY = "256MB"
 """Of a progressive join, unless another is given."""
 
@@ -68,6 +70,7 @@ def join(
     limit: int | None = None,
     progress: bool | Observer | None = None,
     threads: int | None = None,
+    to: str = "table",
     **options: Any,
 ) -> Any:
     """Join two inputs on any condition.
@@ -80,11 +83,19 @@ def join(
     With a `limit`, any so many rows of the result: the join stops as soon as it has them, on Spark every task does.
     Streams take no limit.
 
+    In process, joins run on all cores, or on as many `threads` as are allowed; the rows and their order are the same
+    for any number. With to="reader" the result is a pyarrow.RecordBatchReader: batches are joined as they are read, so
+    that a result larger than memory can be written, or given to Polars or DuckDB, piece by piece.
+
     In process, a join that takes longer than a second shows a bar on a terminal or in a notebook; `progress` is False
     for none, True for one in any case, or a function that is called with `Progress` values.
     """
     limit = check_limit(limit)
+    if to not in RESULTS:
+        raise InputError(f"to is one of {', '.join(RESULTS)}; got {to!r}.")
     if _on_spark(left, right):
+        if threads is not None or to != "table":
+            raise PlanError("threads= and to= are for tables in process; a DataFrame is Spark's to compute.")
         if progress:
             raise PlanError("progress= is supported for tables in process; Spark shows its own progress.")
         from dovetail.spark import join_dataframes
@@ -104,14 +115,23 @@ def join(
     _refuse(window=window)
     plan, scans = plan_tables(left, right, on, how, memory, algorithm, options)
     schema = output_schema(*plan.condition.schemas, suffix, plan.how)
+    allowed = read_threads(threads)
     if limit == 0:
-        return schema.empty_table()
-    with watched(progress) as observer:
+        nothing = schema.empty_table()
+        return nothing if to == "table" else nothing.to_reader()
+
+    def batches(observer: Observer | None, batch_bytes: int) -> Iterator[pa.RecordBatch]:
         if plan.diagonal is not None:
-            steps = limit_steps(join_along_diagonal(plan, scans, suffix, observer), limit)
-            return pa.Table.from_batches((step.batch for step in steps), schema)
+            return (step.batch for step in limit_steps(join_along_diagonal(plan, scans, suffix, observer), limit))
         tables = (scans[0].to_table(), scans[1].to_table())
-        return join_tables(plan, *tables, suffix, observer, limit, read_threads(threads))
+        return join_tables(plan, *tables, suffix, observer, limit, allowed, batch_bytes)
+
+    if to == "reader":
+        if progress:
+            raise PlanError("progress= is for to='table'; a reader is as far as it has been read.")
+        return pa.RecordBatchReader.from_batches(schema, batches(None, MOST_BYTES))
+    with watched(progress) as observer:
+        return pa.Table.from_batches(batches(observer, LARGEST_BYTES), schema)
 
 
 def progressive(
@@ -272,6 +292,8 @@ def _progressive_several(
 def count(left: Any, right: Any = None, on: On = None, **options: Any) -> int:
     """How many pairs an inner join has. No pair is enumerated unless a residual has to be checked.
 
+    In process on all cores, or on as many `threads` as are allowed.
+
     Three and more inputs are a dictionary, as for `multijoin`; their results are found, but no row is put together.
     """
     if isinstance(left, Mapping):
@@ -284,11 +306,13 @@ def count(left: Any, right: Any = None, on: On = None, **options: Any) -> int:
         from dovetail.spark import count_dataframes
 
         return count_dataframes(left, right, on, **options)
+    threads = read_threads(options.pop("threads", None))
     _refuse(**options)
     tables = [scan(rows).to_table() for rows in (left, right)]
     condition = parse(on, tables[0].schema, tables[1].schema, in_process=True)
     batches = [one_batch(table, table.schema) for table in tables]
-    return count_at_rest(condition, batches[0], batches[1])
+    with allow_threads(threads if sum(batch.num_rows for batch in batches) >= FEW_ROWS else 1):
+        return count_at_rest(condition, batches[0], batches[1])
 
 
 def aggregate(
@@ -313,6 +337,7 @@ def aggregate(
         from dovetail.spark import aggregate_dataframes
 
         return aggregate_dataframes(left, right, on, aggregates, by, window, **options)
+    threads = read_threads(options.pop("threads", None))
     _refuse(window=window, **options)
     tables = [scan(rows).to_table() for rows in (left, right)]
     schemas = (tables[0].schema, tables[1].schema)
@@ -320,7 +345,8 @@ def aggregate(
     wanted, groups = parse_aggregates(aggregates, *schemas), parse_by(by, *schemas)
     check_names(groups, wanted)
     batches = [one_batch(table, table.schema) for table in tables]
-    partials = partial_aggregates(condition, wanted, groups, batches[0], batches[1])
+    with allow_threads(threads if sum(batch.num_rows for batch in batches) >= FEW_ROWS else 1):
+        partials = partial_aggregates(condition, wanted, groups, batches[0], batches[1])
     return pa.Table.from_batches([finish(wanted, groups, partials)])
 
 

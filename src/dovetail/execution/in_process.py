@@ -17,7 +17,7 @@ from dovetail.execution.chunked import Chunked, chunk_size
 from dovetail.execution.driver import Driver
 from dovetail.execution.limit import limit_rows, limit_steps, limit_work
 from dovetail.execution.monitor import JoinMonitor
-from dovetail.execution.output import multi_schema, output_schema
+from dovetail.execution.output import LARGEST_BYTES, multi_schema, output_schema
 from dovetail.execution.parallel import ParallelJoin, plan_workers
 from dovetail.execution.progressive import ProgressiveJoin
 from dovetail.execution.sampling import Sampling
@@ -51,8 +51,9 @@ def join_tables(
     observer: Observer | None = None,
     limit: int | None = None,
     threads: int = 1,
-) -> pa.Table:
-    """The whole join of two tables, or so many rows of it.
+    batch_bytes: int = LARGEST_BYTES,
+) -> Iterator[pa.RecordBatch]:
+    """The whole join of two tables, or so many rows of it, batch by batch.
 
     By a kernel over both complete sides, or by an operator: the smaller side then arrives first, so that only it has to
     be kept.
@@ -65,21 +66,21 @@ def join_tables(
     if plan.at_rest and max(left.nbytes, right.nbytes) <= chunk_bytes:
         sides = (one_batch(left, left.schema), one_batch(right, right.schema))
         share = max(len(table.to_batches()) for table in tables) == 1  # else the sides are copies
-        results = join_at_rest(plan.condition, plan.how, *sides, schema, observer, limit, threads, share=share)
-        return pa.Table.from_batches(results, schema)
-    if plan.at_rest:
+        yield from join_at_rest(
+            plan.condition, plan.how, *sides, schema, observer, limit, threads, batch_bytes, share=share
+        )
+    elif plan.at_rest:
         chunks = Chunked(limit_work(Joining(plan.condition, plan.how, schema), limit), first, None, chunk_bytes)
         arrivals = (
             (side, batch) for side in (first, first.other) for batch in small_batches(tables[side], chunk_bytes)
         )
         results = Watch(observer).count_batches(chunks.run(arrivals))
-        return pa.Table.from_batches(limit_rows(results, limit), schema)
-    batches = []
-    for step in limit_steps(run(plan, one_after_the_other(tables), schema, BATCH_ROWS), limit):
-        batches.append(step.batch)
-        if observer is not None:
-            observer(Progress("joining", step.results))
-    return pa.Table.from_batches(batches, schema)
+        yield from limit_rows(results, limit)
+    else:
+        for step in limit_steps(run(plan, one_after_the_other(tables), schema, BATCH_ROWS), limit):
+            yield step.batch
+            if observer is not None:
+                observer(Progress("joining", step.results))
 
 
 def join_progressively(
