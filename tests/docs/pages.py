@@ -231,6 +231,7 @@ def diag(place: Path, spark: SparkSession) -> Iterator[Ready]:
 SET_UPS: dict[str, SetUp] = {
     "README.md": readme,
     "docs/algorithms.md": algorithms,
+    "docs/at_rest.md": algorithms,
     "docs/early.md": early,
     "docs/live.md": live,
     "docs/multijoin.md": multijoin,

@@ -56,6 +56,15 @@ def test_small_inputs_as_words(shape: str, monkeypatch: pytest.MonkeyPatch) -> N
         check(SHAPES[shape](np.random.default_rng(size), size))
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("vector", [True, False])
+def test_by_numpy_and_digit_by_digit(shape: str, vector: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sorting, "FEW_WORDS", 0)
+    monkeypatch.setattr(sorting, "VECTOR_SORT", vector)
+    for size in (257, 900):
+        check(SHAPES[shape](np.random.default_rng(size), size))
+
+
 @given(st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-2, 2), min_size=2, max_size=70))
 def test_sorts_whatever_is_given(codes: list[int]) -> None:
     with pytest.MonkeyPatch.context() as patch:

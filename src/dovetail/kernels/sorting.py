@@ -12,6 +12,7 @@ and two rounds, by the low bits and then by the high ones, sort them exactly.
 
 from __future__ import annotations
 
+import platform
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -29,6 +30,7 @@ SIGN = np.uint64(2**63)
 WIDTH = 64  # bits of a word
 SMALL = 256  # rows that are not worth the set-up
 FEW_WORDS = 4096  # that NumPy sorts as fast
+VECTOR_SORT = platform.machine().lower() in ("x86_64", "amd64")  # where NumPy has a faster one: decision 8
 DIGIT = 10  # bits, at most: a counter for each value stays in the first cache
 MOST = 2**32  # rows whose numbers leave enough bits for the key in each of two rounds
 
@@ -78,7 +80,7 @@ def _sort_twice(codes: Words, origin: np.uint64, for_rows: np.uint64, words: Key
 
 def _sort_words(words: Keys, low: int) -> Keys:
     """Sort by the bits from `low` on, in place or into another array; words ascend by the bits below."""
-    if len(words) < FEW_WORDS:
+    if len(words) < FEW_WORDS or VECTOR_SORT:
         words.sort()
         return words
     bits = int(words.max()).bit_length() - low

@@ -339,7 +339,7 @@ def _kernel(strategy: Strategy) -> Choice:
     if strategy.equal:
         keys = conjunction(strategy.equal)
         if strategy.kind == "none":
-            return Choice("equality", f"both sides sorted by {keys} and merged")
+            return Choice("equality", f"one side in buckets by {keys}, where the other looks its rows up")
         return Choice(f"equality, {strategy.kind}", f"groups of equal {keys}, joined by {what} within")
     match strategy.predicates:
         case [Distance(left)] if len(left) not in PLANE_AND_SPACE:
