@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.effort import some
 
 import dovetail
 from dovetail.condition import parse
@@ -120,7 +121,7 @@ def test_streams_that_end_take_what_spills(name: str) -> None:
 def test_auto_keeps_to_little_memory(name: str) -> None:
     """Every class and join type that an operator can do at all, with less memory than the rows take."""
     on = CONDITIONS[name]
-    for how in HOW:
+    for how in some(HOW, list(CONDITIONS).index(name), of=3):
         if name in UNORDERED and how in ("right", "full"):
             continue
         expected = ids(dovetail.join(LEFT, RIGHT, on, how).to_batches())
