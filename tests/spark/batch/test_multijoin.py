@@ -44,7 +44,9 @@ def rows_of(table: pa.Table) -> Counter[tuple[object, ...]]:
     return Counter(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 
-@pytest.mark.parametrize("options", [{}, {"cells": 6}, {"sample": False, "algorithm": "miner"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"sample": False, "algorithm": "miner"}, pytest.param({"cells": 6}, marks=pytest.mark.slow)]
+)
 def test_the_same_as_in_process(spark: SparkSession, options: dict[str, object]) -> None:
     inputs = tables()
     frames = {alias: spark.createDataFrame(table) for alias, table in inputs.items()}
@@ -54,7 +56,10 @@ def test_the_same_as_in_process(spark: SparkSession, options: dict[str, object])
     assert rows_of(joined.toArrow()) == rows_of(expected)
 
 
-@pytest.mark.parametrize("end", ["available", {"o": "id < 0", "c": "custkey < 0", "n": "nationkey < 0"}])
+MARKED = {"o": "id < 0", "c": "custkey < 0", "n": "nationkey < 0"}
+
+
+@pytest.mark.parametrize("end", ["available", pytest.param(MARKED, marks=pytest.mark.slow)])
 def test_streams_that_end(spark: SparkSession, tmp_path: Path, end: Any) -> None:
     """Three streams of files, with a row that ends each, or without."""
     inputs = tables()

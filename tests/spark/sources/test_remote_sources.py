@@ -26,7 +26,7 @@ from dovetail.sources.flight_server import TableServer
 from dovetail.sources.pace import steady
 from dovetail.sources.paced import Paced
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("two_partitions")]
 
 ROWS = 6000
 ORDERS = pa.table({"id": np.arange(ROWS), "k": np.arange(ROWS) % 700, "pad": [f"{i:050}" for i in range(ROWS)]})
@@ -206,7 +206,7 @@ def test_what_is_available_now_ends_there(spark: SparkSession, server: TableServ
 def test_a_server_that_stays_away_is_given_up_and_one_that_is_back_goes_on(
     spark: SparkSession, line: Proxy, tmp_path: Path
 ) -> None:
-    options = {"maxRowsPerTrigger": 500, "tries": 3, "firstPauseMs": 10}
+    options = {"maxRowsPerTrigger": 2000, "tries": 3, "firstPauseMs": 10}
     stream = flight(spark.readStream, line.port, "orders", **options)
     batches: Batches = {}
     target, line.target = line.target, 1
