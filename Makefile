@@ -76,8 +76,8 @@ demo: $(SELF)
 
 test: test-core test-kernels test-spark
 
-# Tests of one group share what they compute.
-PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadgroup
+# Tests of one file share what they compute, and the kernels that they compile.
+PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadfile
 
 test-core: $(DEV) $(SELF)
 	@echo "==> tests without Spark"
@@ -109,7 +109,7 @@ test-all: test test-bounds test-slow
 
 test-slow: $(DEV) $(SELF)
 	@echo "==> slow tests without Spark"
-	$(PYTEST) $(PARALLEL) -m "slow and not spark"
+	$(PYTEST) $(PARALLEL) --dist worksteal -m "slow and not spark"
 	@echo "==> slow tests on Spark"
 	$(PYTEST) $(ON_SPARK) -m "slow and spark"
 

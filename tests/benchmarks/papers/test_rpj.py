@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 from benchmarks.papers.rpj_runs import SETTINGS, Kind, Online, online, watched, workload
 
-pytestmark = pytest.mark.xdist_group("rpj")  # one process: runs are shared
-
 ROWS = 12_000
 BLOCK = 30  # rows that arrive at once
 SOME: tuple[Kind, float] = ("harmony", 5)

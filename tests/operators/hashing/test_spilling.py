@@ -4,12 +4,14 @@ import json
 import random
 from collections import Counter
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.effort import some
 from tests.operators.hashing.hash_invariants import check_invariants
 
 import dovetail
@@ -217,9 +219,8 @@ BANDS = (
 )
 
 
-@pytest.mark.parametrize("on", BANDS)
-@pytest.mark.parametrize("name", ["rpj", "hmj"])
-def test_bands_and_distances(name: str, on: str) -> None:
+@pytest.mark.parametrize(("on", "name"), some(list(product(BANDS, ["rpj", "hmj"])), 0, of=3))
+def test_bands_and_distances(on: str, name: str) -> None:
     """Values on the edges of cells, far away, and none at all."""
     rng = random.Random(f"{name}{on}")
 
