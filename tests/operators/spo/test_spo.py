@@ -234,7 +234,7 @@ def test_runs_are_sorted_by_columns_that_rise_together_where_the_inequalities_go
     batch = table.combine_chunks().to_batches()[0]
     keeping = PartBuilder(condition)
     kept = keeping.keep(batch, batch)
-    for some in (kept, keeping.keep_some(kept, np.arange(100, 500))):
-        matcher = keeping.probing(batch).match(some)
+    for part in (kept, keeping.keep_some(kept, np.arange(100, 500))):
+        matcher = keeping.probing(batch).match(part)
         assert matcher.candidates() < 0.01 * 500 * 500
-        assert matcher.count() == len(definition(table, table.slice(500 - some.batch.num_rows), condition.text))
+        assert matcher.count() == len(definition(table, table.slice(500 - part.batch.num_rows), condition.text))
