@@ -145,7 +145,7 @@ def test_an_equality_larger_than_memory_whatever_holds_the_rows(tmp_path: Path) 
     assert early(LEFT, RIGHT, on, memory="1MB", workers=2) == expected
 
 
-@pytest.mark.parametrize("column", ["s", "struct"])
+@pytest.mark.parametrize("column", ["struct", pytest.param("s", marks=pytest.mark.slow)])
 def test_dictionaries_do_not_pass_for_small_tables(column: str) -> None:
     """Few bytes a row, until every batch of rows is kept with its dictionary."""
     rows, words = 10_000, [f"{number:0100d}" for number in range(750)]

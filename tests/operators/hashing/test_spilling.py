@@ -52,8 +52,9 @@ def in_portions(rng: random.Random, left: int, right: int, most: int) -> list[tu
     return schedule
 
 
-@pytest.mark.parametrize("name", OPERATORS)
-@pytest.mark.parametrize("keys", [1, 100])
+@pytest.mark.parametrize(
+    ("name", "keys"), [(name, keys) for turn, name in enumerate(OPERATORS) for keys in some((1, 100), turn, of=2)]
+)
 def test_more_than_memory_holds(name: str, keys: int) -> None:
     """Few keys: the rows of one key do not fit, and chunks of them meet chunks."""
     left, right = keyed(60, keys, 1), keyed(50, keys, 2)
@@ -164,7 +165,7 @@ class Watched(BlockStore):
         self.most = max(self.most, pa.total_allocated_bytes())
 
 
-@pytest.mark.parametrize("name", ["xjoin", "hmj", "rpj"])
+@pytest.mark.parametrize("name", ["xjoin", *(pytest.param(name, marks=pytest.mark.slow) for name in ("hmj", "rpj"))])
 def test_results_that_are_forgotten_hold_no_rows(name: str, tmp_path: Path) -> None:
     """One side, then the other: the last that was found holds all of a side, from which rows then leave."""
     schema = pa.schema([("k", pa.int64()), ("s", pa.string())])

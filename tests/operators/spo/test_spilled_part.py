@@ -81,7 +81,7 @@ def files(store: BlockStore) -> dict[str, int]:
     return {path.name: path.stat().st_mtime_ns for path in store.directory.iterdir()}
 
 
-@pytest.mark.parametrize(("how", "on"), some(list(product(HOW, ALWAYS)), 0, of=4))
+@pytest.mark.parametrize(("how", "on"), some(list(product(HOW, ALWAYS)), 4, of=7))
 def test_the_same_results_as_in_memory(on: str, how: str) -> None:
     """Through the public call, in each kind of window."""
     rows = 1500

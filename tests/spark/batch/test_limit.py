@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
+from tests.effort import some
 from tests.spark.batch.test_join_types import random_rows, rows_of
 
 import dovetail
@@ -39,10 +40,10 @@ def test_any_rows_of_the_result(frames: tuple[DataFrame, DataFrame]) -> None:
     def check(name: str) -> None:
         on, how = ON[name]
         whole = rows_of(frames[0].alias("l").join(frames[1].alias("r"), F.expr(on), how))
-        for limit in (0, 5, 100_000):
-            some = rows_of(dovetail.join(*frames, on, how, cells=3, limit=limit))
-            assert some.total() == min(limit, whole.total()), name
-            assert not some - whole, name
+        for limit in some((5, 100_000, 0), list(ON).index(name), of=3):
+            found = rows_of(dovetail.join(*frames, on, how, cells=3, limit=limit))
+            assert found.total() == min(limit, whole.total()), name
+            assert not found - whole, name
 
     with ThreadPoolExecutor(3) as pool:  # small jobs keep no core busy
         list(pool.map(check, ON))

@@ -67,13 +67,13 @@ def test_streams_that_end(spark: SparkSession, tmp_path: Path, end: Any) -> None
     for alias, table in inputs.items():
         (tmp_path / alias).mkdir()
         rows = table.num_rows
-        for number, start in enumerate(range(0, rows, -(-rows // 3))):
-            pq.write_table(table.slice(start, -(-rows // 3)), tmp_path / alias / f"{number}.parquet")
+        for number, start in enumerate(range(0, rows, -(-rows // 2))):
+            pq.write_table(table.slice(start, -(-rows // 2)), tmp_path / alias / f"{number}.parquet")
         if end != "available":
             last = pa.table({field.name: pa.nulls(1, field.type) for field in table.schema})
             last = last.set_column(0, table.schema.field(0), pa.array([-1]))
             pq.write_table(last, tmp_path / alias / "end.parquet")
-            for number in range(3):
+            for number in range(2):
                 os.utime(tmp_path / alias / f"{number}.parquet", (number, number))  # Spark reads the oldest first
         schema = spark.createDataFrame(table.slice(0, 1)).schema
         reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)

@@ -71,8 +71,8 @@ def place(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
     place = tmp_path_factory.mktemp("nested")
     rng = random.Random(5)
     left, right = (spark.createDataFrame([row(rng, i) for i in range(rows)], SCHEMA) for rows in (120, 90))
-    left.repartition(3).write.parquet(str(place / "l"))
-    right.selectExpr(*RIGHT).repartition(3).write.parquet(str(place / "r"))
+    left.repartition(2).write.parquet(str(place / "l"))
+    right.selectExpr(*RIGHT).repartition(2).write.parquet(str(place / "r"))
     yield place
     spark.conf.set("spark.sql.session.timeZone", zone or "UTC")
 
@@ -106,7 +106,7 @@ def test_every_comparison(frames: tuple[DataFrame, DataFrame]) -> None:
     conditions = [
         f"l.{column} {operator} r.{column}"
         for turn, column in enumerate(COLUMNS)
-        for operator in some(COMPARISONS, turn, of=4)
+        for operator in some(COMPARISONS, turn, of=6)
     ]
     found = at_once({on: dovetail.join(*frames, on) for on in conditions})
     compared = frames[0].alias("l").crossJoin(frames[1].alias("r")).select("i", "k", *map(F.expr, conditions)).collect()
@@ -122,8 +122,9 @@ def test_counts(frames: tuple[DataFrame, DataFrame]) -> None:
 @pytest.mark.parametrize("on", ["l.w = r.w", pytest.param("l.s < r.s AND l.v = r.v", marks=pytest.mark.slow)])
 def test_every_join_type(frames: tuple[DataFrame, DataFrame], on: str) -> None:
     left, right = frames[0].alias("l"), frames[1].alias("r")
-    expected = at_once({how: left.join(right, F.expr(on), how) for how in HOW})
-    assert at_once({how: dovetail.join(*frames, on, how=how) for how in HOW}) == expected
+    hows = some(HOW, 0, of=3)
+    expected = at_once({how: left.join(right, F.expr(on), how) for how in hows})
+    assert at_once({how: dovetail.join(*frames, on, how=how) for how in hows}) == expected
 
 
 def test_conditions_as_columns_and_fields(frames: tuple[DataFrame, DataFrame]) -> None:

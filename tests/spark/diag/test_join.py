@@ -87,8 +87,9 @@ SELECTIVE = "l.order_id = r.id AND l.price > 0.5 AND l.n % 3 != length(r.who) % 
 def test_every_join_type(clustered: tuple[DataFrame, DataFrame], on: str, options: dict[str, Any]) -> None:
     """All in one job."""
     left, right = clustered if on == ON else clustered[::-1]
-    found = {how: dovetail.join(left, right, on, how, algorithm="diag", **options) for how in HOW}
-    expected = {how: left.alias("l").join(right.alias("r"), F.expr(on), how) for how in HOW}
+    hows = HOW if ALL else ("right", "left_anti")  # of which the other tests here have none
+    found = {how: dovetail.join(left, right, on, how, algorithm="diag", **options) for how in hows}
+    expected = {how: left.alias("l").join(right.alias("r"), F.expr(on), how) for how in hows}
     assert {how: f.columns for how, f in found.items()} == {how: f.columns for how, f in expected.items()}
     assert rows(all_of(found)) == rows(all_of(expected))
 
