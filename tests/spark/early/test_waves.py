@@ -198,6 +198,7 @@ def test_tables_that_may_differ_each_time_have_no_scouts(
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_rows_that_occur_often_are_scouts_all_or_none(spark: SparkSession) -> None:
     """Equal rows have equal hashes."""
     left = spark.range(4000).selectExpr("id % 50 AS k", "map('a', id % 50) AS m")

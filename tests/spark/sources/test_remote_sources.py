@@ -114,6 +114,7 @@ def test_micro_batches_are_limited_and_a_replayed_one_is_the_same(
     assert again == {number: batches[number]}
 
 
+@pytest.mark.slow
 def test_a_server_that_dies_and_a_query_that_restarts_lose_nothing(spark: SparkSession, tmp_path: Path) -> None:
     pq.write_table(ORDERS, tmp_path / "orders.parquet")
     command = [sys.executable, "-m", "dovetail.sources.flight_server", f"orders={tmp_path / 'orders.parquet'}"]
@@ -181,6 +182,7 @@ def test_a_stalled_source_does_not_hold_up_the_other_and_the_join_survives_a_res
     assert Counter(map(tuple, found.collect())) == Counter(zip(*pairs.to_pydict().values(), strict=True))
 
 
+@pytest.mark.slow
 def test_several_sources_tell_their_ends(spark: SparkSession, server: TableServer, tmp_path: Path) -> None:
     names = {"o": "orders", "p": "parcels", "q": "slow orders"}
     streams = {alias: flight(spark.readStream, server.port, name, end="true") for alias, name in names.items()}

@@ -19,7 +19,7 @@ from dovetail.spark.streaming.state_dir import AT_ONCE
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("two_partitions")]
 
-FILES, ROWS = 3, 200
+FILES, ROWS = 2, 300
 SCHEMA = "id bigint, k bigint, x double, kind string"
 
 
