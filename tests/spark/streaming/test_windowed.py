@@ -175,13 +175,6 @@ CASES = {
         dovetail.window(rows=20, slide=20),
         2,
     ),
-    "residual": Case(
-        "(l.s = r.s OR l.t < r.t) AND levenshtein(l.s, r.s) < 2",
-        lambda a, b: (equal(a, b) or earlier(a, b)) and close(a, b),
-        "inner",
-        dovetail.window(rows=15),
-        1,
-    ),
     "unequal": Case(
         "l.d != r.d AND l.x > 3",
         null_safe(lambda d, x, e, _: d != e and x > 3, "d", "x"),
@@ -191,6 +184,13 @@ CASES = {
     ),
 }
 MORE = {
+    "residual": Case(
+        "(l.s = r.s OR l.t < r.t) AND levenshtein(l.s, r.s) < 2",
+        lambda a, b: (equal(a, b) or earlier(a, b)) and close(a, b),
+        "inner",
+        dovetail.window(rows=15),
+        1,
+    ),
     "two inequalities": Case("l.x < r.x AND l.y > r.y", less_and_more, "inner", dovetail.window(rows=40), 2),
     "per stream": Case(
         "l.x < r.x AND l.y > r.y", less_and_more, "left_anti", dovetail.window(rows=9, scope="per_stream"), 2
