@@ -27,7 +27,7 @@ from dovetail.spark.streaming.state_dir import DEFAULT_PROVIDER, PROVIDER, ROCKS
 pytestmark = pytest.mark.spark
 
 SCHEMAS = ("k BIGINT, a BIGINT, name STRING", "k INT, b BIGINT")
-FILES = 8  # at first; one more comes later. Eight runs of a size are merged into one.
+FILES = 10  # at first; one more comes later. Eight runs of a size are merged into one.
 ROWS = 60
 ON = "l.k = r.k"
 
@@ -189,6 +189,7 @@ def test_segments_that_are_not_there(first: Place, tmp_path: Path) -> None:
     assert not place.results()
 
 
+@pytest.mark.slow
 def test_two_joins_in_one_query(first: Place, tmp_path: Path, spark: SparkSession) -> None:
     """With parts that Spark evaluates before and after the join, and a type that Arrow cannot carry."""
     place = Place(spark, first.source, tmp_path)
