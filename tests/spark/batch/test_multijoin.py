@@ -59,7 +59,8 @@ def test_the_same_as_in_process(spark: SparkSession, options: dict[str, object])
 MARKED = {"o": "id < 0", "c": "custkey < 0", "n": "nationkey < 0"}
 
 
-@pytest.mark.parametrize("end", ["available", pytest.param(MARKED, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["available", MARKED])
 def test_streams_that_end(spark: SparkSession, tmp_path: Path, end: Any) -> None:
     """Three streams of files, with a row that ends each, or without."""
     inputs = tables()

@@ -169,12 +169,9 @@ def test_three_inputs_and_waves(frames: tuple[DataFrame, DataFrame]) -> None:
         assert pairs == sparks_own(frames, on)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"algorithm": "diner", "end": "available", "memory": "1MB", "cells": 2},
-        pytest.param({}, marks=pytest.mark.slow),
-    ],
+    "options", [{"algorithm": "diner", "end": "available", "memory": "1MB", "cells": 2}, {}], ids=["ending", "endless"]
 )
 def test_streams(spark: SparkSession, place: Path, tmp_path: Path, options: dict[str, Any]) -> None:
     frames = spark.read.parquet(str(place / "l")), spark.read.parquet(str(place / "r"))

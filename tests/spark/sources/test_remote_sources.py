@@ -155,6 +155,7 @@ def test_a_server_that_dies_and_a_query_that_restarts_lose_nothing(spark: SparkS
     check_orders(batches)
 
 
+@pytest.mark.slow
 def test_a_stalled_source_does_not_hold_up_the_other_and_the_join_survives_a_restart(
     spark: SparkSession, server: TableServer, tmp_path: Path
 ) -> None:
@@ -182,7 +183,6 @@ def test_a_stalled_source_does_not_hold_up_the_other_and_the_join_survives_a_res
     assert Counter(map(tuple, found.collect())) == Counter(zip(*pairs.to_pydict().values(), strict=True))
 
 
-@pytest.mark.slow
 def test_several_sources_tell_their_ends(spark: SparkSession, server: TableServer, tmp_path: Path) -> None:
     names = {"o": "orders", "p": "parcels", "q": "slow orders"}
     streams = {alias: flight(spark.readStream, server.port, name, end="true") for alias, name in names.items()}

@@ -175,6 +175,7 @@ def test_explain_says_where_the_delay_comes_from(streams: Streams) -> None:
     assert "advice" not in plan
 
 
+@pytest.mark.slow
 def test_aggregates_take_the_delay_too(streams: Streams, tmp_path: Path) -> None:
     """Each left row over the right rows that came before it: none is late."""
     left, right = (with_watermark(frame, "1 hour") for frame in streams.frames(files_at_once=2))
