@@ -22,7 +22,7 @@ PYTEST := $(PY) -m pytest
 PIP := $(PY) -m pip --quiet --no-input
 SOURCES := $(wildcard src tests tools benchmarks)
 
-.PHONY: help demo test test-all test-core test-kernels test-spark test-slow check lint format types contract import lock bench fuzz clean
+.PHONY: help demo test test-all test-core test-kernels test-bounds test-spark test-slow check lint format types contract import lock bench fuzz clean
 
 help:
 	@echo "make demo      a join that answers while its data arrives"
@@ -76,34 +76,42 @@ demo: $(SELF)
 
 test: test-core test-kernels test-spark
 
-# Tests of one group share what they compute.
-PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadgroup
+# Tests of one file share what they compute, and the kernels that they compile.
+PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadfile
 
 test-core: $(DEV) $(SELF)
 	@echo "==> tests without Spark"
 	$(PYTEST) $(PARALLEL)
 
-# Numba's cache does not tell code with bounds checks from code without: a directory of its own.
+# As plain Python, an index out of bounds is an IndexError.
 test-kernels: $(DEV) $(SELF)
 	@echo "==> kernels as plain Python"
 	NUMBA_DISABLE_JIT=1 $(PYTEST) $(PARALLEL) tests/kernels
+
+# The same cases once more, compiled with bounds checks: sizes and overflows of machine code, where plain Python has
+# integers without end. Numba's cache does not tell code with bounds checks from code without: a directory of its own.
+test-bounds: $(DEV) $(SELF)
 	@echo "==> kernels with bounds checks"
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR="$(CURDIR)/$(VENV)/numba-boundscheck" $(PYTEST) $(PARALLEL) tests/kernels
 
-# Two JVMs side by side: each waits for its Python workers half of the time.
+# Two JVMs side by side: each waits for its Python workers half of the time. Only files with such tests are collected;
+# they run in this order, because those with few tests are not the short ones.
+ON_SPARK = --numprocesses 2 --dist loadfile --no-loadscope-reorder \
+	$$(grep --recursive --files-with-matches --include='test_*.py' 'mark\.spark' tests | sort)
+
 test-spark: $(DEV) $(SELF)
 	@echo "==> tests on Spark"
-	$(PYTEST) --numprocesses 2 --dist loadfile -m "spark and not slow"
+	$(PYTEST) $(ON_SPARK) -m "spark and not slow"
 
-# Everything: all cases of randomised tests, and what takes minutes.
+# Everything: all cases of randomised tests, bounds checks, and what takes minutes.
 test-all: export DOVETAIL_TEST_EFFORT := all
-test-all: test test-slow
+test-all: test test-bounds test-slow
 
 test-slow: $(DEV) $(SELF)
 	@echo "==> slow tests without Spark"
-	$(PYTEST) $(PARALLEL) -m "slow and not spark"
+	$(PYTEST) $(PARALLEL) --dist worksteal -m "slow and not spark"
 	@echo "==> slow tests on Spark"
-	$(PYTEST) --numprocesses 2 --dist loadfile -m "slow and spark"
+	$(PYTEST) $(ON_SPARK) -m "slow and spark"
 
 # Another seed each time; set DOVETAIL_FUZZ_SEED to have one again.
 fuzz: $(DEV) $(SELF)

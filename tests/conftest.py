@@ -30,3 +30,12 @@ def spark() -> Iterator[SparkSession]:
     session = local_session("dovetail-tests")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="module")
+def two_partitions(spark: SparkSession) -> Iterator[None]:
+    """For streams: every micro-batch runs a task and commits a state store for each partition."""
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
+    yield
+    spark.conf.set("spark.sql.shuffle.partitions", before or "4")

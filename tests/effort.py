@@ -14,7 +14,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 ALL = os.environ.get("DOVETAIL_TEST_EFFORT") == "all"
-PART = 5  # a prime: turns through products of short lists meet all of them
+PART = 11  # a prime: turns through products of short lists meet all of them
 
 
 def repeat(cases: int) -> int:
@@ -28,6 +28,6 @@ EXAMPLES = repeat(100)
 """Of Hypothesis, for each test."""
 
 
-def some(items: Sequence[T], turn: int) -> Sequence[T]:
-    """One item of every PART: over the turns 0, 1, 2, … all of them."""
-    return items if ALL else items[turn % PART :: PART]
+def some(items: Sequence[T], turn: int, of: int = PART) -> Sequence[T]:
+    """One item of every so many: over the turns 0, 1, 2, … all of them."""
+    return items if ALL else items[turn % of :: of]

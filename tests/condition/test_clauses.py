@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 from sqlglot import exp
+from tests.effort import some
 
 import dovetail
 from dovetail.condition import parse, text_of
@@ -107,18 +108,23 @@ def test_what_is_nested_otherwise_is_an_error_before_the_stack_ends() -> None:
 TABLE = pa.table({"a": range(30), "b": [i % 7 for i in range(30)]})
 
 
-@pytest.mark.parametrize(
-    ("on", "rows"),
-    [
-        (" OR ".join(f"(l.a = {i} AND r.b = {i % 7})" for i in range(1000)), 130),
-        (" OR ".join(f"l.a = r.a + {i}" for i in range(1000)), 465),
-        (" AND ".join(f"l.a + {i} >= r.a" for i in range(2000)), 465),
-        ("l.b = r.b AND " + " AND ".join(f"l.a != {i}" for i in range(5, 2005)), 22),
-    ],
-    ids=["factored", "any", "all", "filter"],
-)
-def test_joins_on_long_conditions(on: str, rows: int) -> None:
+LONG = {
+    "factored": (" OR ".join(f"(l.a = {i} AND r.b = {i % 7})" for i in range(1000)), 130),
+    "any": (" OR ".join(f"l.a = r.a + {i}" for i in range(1000)), 465),
+    "all": (" AND ".join(f"l.a + {i} >= r.a" for i in range(2000)), 465),
+    "filter": ("l.b = r.b AND " + " AND ".join(f"l.a != {i}" for i in range(5, 2005)), 22),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_joins_on_long_conditions(name: str) -> None:
+    on, rows = LONG[name]
     assert dovetail.join(TABLE, TABLE, on).num_rows == rows
+
+
+@pytest.mark.parametrize("name", some(list(LONG), 1, of=4))
+def test_counts_and_joins_of_several_inputs_on_long_conditions(name: str) -> None:
+    on, rows = LONG[name]
     assert dovetail.count(TABLE, TABLE, on) == rows
     several = {"l": TABLE, "r": TABLE, "z": TABLE}
     assert dovetail.multijoin(several, f"({on}) AND r.a = z.a").num_rows == rows

@@ -1,6 +1,7 @@
 """Every registered operator, over generated schedules, against two oracles: the definition, and DuckDB."""
 
 import random
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from dovetail.testing import COLUMNS, CONDITIONS, check_operator, check_run, ran
 SCHEMA = random_table(random.Random(0), 0).schema
 
 
+@cache
 def usable(name: str) -> list[str]:
     return [c for c in CONDITIONS if operator_class(name).refuses(Graph.of(parse(c, SCHEMA, SCHEMA))) is None]
 

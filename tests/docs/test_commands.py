@@ -11,8 +11,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from tests.docs.pages import ORDERS, PARCELS, PAYMENTS, ROOT, blocks
+from typer.testing import CliRunner
 
 import dovetail
+from dovetail.cli import app
 
 PROGRAM = {"dovetail": [sys.executable, "-m", "dovetail.cli"], "python": [sys.executable]}
 
@@ -36,7 +38,7 @@ def place(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("page", "outputs"),
     [
-        pytest.param("README.md", ["joined", "live"], marks=pytest.mark.spark),
+        pytest.param("README.md", ["joined", "live"], marks=[pytest.mark.spark, pytest.mark.slow]),
         ("docs/live.md", ["joined"]),
     ],
 )
@@ -45,6 +47,20 @@ def test_commands(page: str, outputs: list[str], place: Path) -> None:
         done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False, timeout=300)
         assert done.returncode == 0, f"{shlex.join(command)}: {done.stderr}"
     for output in outputs:
+        assert pq.read_table(place / output).num_rows == PAYMENTS.num_rows
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+def test_commands_in_a_session(place: Path) -> None:
+    """Those of the README by calls, which take the session that is there: by themselves, each starts a JVM."""
+    for _, _, module, *words in commands("README.md"):
+        assert module == "dovetail.cli"
+        # The JVM has a working directory of its own.
+        words = [str(place / word) if word.endswith((".parquet", ".html", "/")) else word for word in words]
+        done = CliRunner().invoke(app, words, catch_exceptions=False)
+        assert done.exit_code == 0, f"{shlex.join(words)}: {done.stderr}"
+    for output in ("joined", "live"):
         assert pq.read_table(place / output).num_rows == PAYMENTS.num_rows
 
 

@@ -22,10 +22,11 @@ MODULES = sorted(ROOT.glob("src/dovetail/**/*.py"))
 DOTTED = re.compile(r"(?<![\w./-])dovetail(?:\.[A-Za-z_]\w*)+")
 KEYWORD = re.compile(r"\b([a-z_]+)=(?!=)")
 
-# Forks for every name: what one of them imports must not help the next.
+# Forks for every name: what one of them imports of Dovetail must not help the next; what it imports of others may.
 RESOLVE = """
 import json, os, sys
 from functools import reduce
+import numba, pandas, pyarrow.flight, pyarrow.parquet, pyspark.sql, sqlglot
 import dovetail
 
 for name in json.load(sys.stdin):

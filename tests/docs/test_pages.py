@@ -44,6 +44,8 @@ def test_blocks(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, requ
     monkeypatch.chdir(tmp_path)
     (tmp_path / "shared").mkdir()
     given = {"spark": request.getfixturevalue("spark")} if needs_spark(page) else {}
+    if given:
+        request.getfixturevalue("two_partitions")
     complete = completer(tmp_path)
     with SET_UPS[page](tmp_path, **given) as ready:
         names = dict(ready.names)

@@ -299,7 +299,10 @@ def test_order_without_a_key_is_told_by_a_column() -> None:
     assert any(step.objection is not None for step in steps)
 
 
-@pytest.mark.parametrize(("algorithm", "memory"), [("pmj", "120KB"), ("xjoin", "120KB"), ("shj", "256MB")])
+@pytest.mark.parametrize(
+    ("algorithm", "memory"),
+    [("pmj", "120KB"), pytest.param("xjoin", "120KB", marks=pytest.mark.slow), ("shj", "256MB")],
+)
 def test_aggregates_with_bounds(algorithm: str, memory: str) -> None:
     """Bounds of one run stay for many steps, right or wrong: coverage is that of several runs."""
     wanted = {"n": "count(*)", "values": "count(l.v)", "total": "sum(r.v * 2)", "mean": "avg(l.v)"}

@@ -6,6 +6,7 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.effort import repeat
 from tests.nans import NANS
 from tests.random_rows import MORE_CONDITIONS, random_rows
 
@@ -21,7 +22,7 @@ from dovetail.testing import CONDITIONS, definition, random_table
 def test_finds_what_the_definition_finds(on: str, large_group: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "LARGE_GROUP", large_group)
     rng = random.Random(f"{on}{large_group}")
-    for _ in range(12):
+    for _ in range(repeat(48)):
         left, right = random_rows(rng), random_rows(rng)
         batches = (one_batch(left, left.schema), one_batch(right, right.schema))
         matcher = build_matcher(parse(on, left.schema, right.schema), *batches)

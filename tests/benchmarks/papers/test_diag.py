@@ -13,6 +13,7 @@ import dovetail
 from benchmarks import tpch
 
 
+@pytest.mark.slow
 def test_all_claims_hold() -> None:
     assert [claim.source for claim in claims(60_000) if not claim.holds] == []
 

@@ -93,6 +93,7 @@ def share_of_bound(seed: int, setting: Setting) -> float:
     return share / most
 
 
+@slow
 def test_nearly_all_that_any_policy_can_find() -> None:
     """The mean of five: with so few rows, single seeds are between .949 and .966."""
     assert np.mean([share_of_bound(seed, TENTH) for seed in range(5)]) >= 0.95

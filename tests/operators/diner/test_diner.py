@@ -354,7 +354,7 @@ def test_after_an_end_reloaded_rows_find_partners_online() -> None:
     assert online[1] > 1.3 * online[0]
 
 
-@pytest.mark.parametrize("ended", ["l", "r"])
+@pytest.mark.parametrize("ended", ["l", pytest.param("r", marks=pytest.mark.slow)])
 def test_blocks_that_come_again_and_leave_again(ended: str) -> None:
     """Rows that arrive between two stays of a block, or after the last, meet it on disk only."""
     rng = random.Random(ended)

@@ -4,12 +4,14 @@ import json
 import random
 from collections import Counter
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.effort import some
 from tests.operators.hashing.hash_invariants import check_invariants
 
 import dovetail
@@ -50,8 +52,9 @@ def in_portions(rng: random.Random, left: int, right: int, most: int) -> list[tu
     return schedule
 
 
-@pytest.mark.parametrize("name", OPERATORS)
-@pytest.mark.parametrize("keys", [1, 100])
+@pytest.mark.parametrize(
+    ("name", "keys"), [(name, keys) for turn, name in enumerate(OPERATORS) for keys in some((1, 100), turn, of=2)]
+)
 def test_more_than_memory_holds(name: str, keys: int) -> None:
     """Few keys: the rows of one key do not fit, and chunks of them meet chunks."""
     left, right = keyed(60, keys, 1), keyed(50, keys, 2)
@@ -162,7 +165,7 @@ class Watched(BlockStore):
         self.most = max(self.most, pa.total_allocated_bytes())
 
 
-@pytest.mark.parametrize("name", ["xjoin", "hmj", "rpj"])
+@pytest.mark.parametrize("name", ["xjoin", *(pytest.param(name, marks=pytest.mark.slow) for name in ("hmj", "rpj"))])
 def test_results_that_are_forgotten_hold_no_rows(name: str, tmp_path: Path) -> None:
     """One side, then the other: the last that was found holds all of a side, from which rows then leave."""
     schema = pa.schema([("k", pa.int64()), ("s", pa.string())])
@@ -217,9 +220,8 @@ BANDS = (
 )
 
 
-@pytest.mark.parametrize("on", BANDS)
-@pytest.mark.parametrize("name", ["rpj", "hmj"])
-def test_bands_and_distances(name: str, on: str) -> None:
+@pytest.mark.parametrize(("on", "name"), some(list(product(BANDS, ["rpj", "hmj"])), 0, of=3))
+def test_bands_and_distances(on: str, name: str) -> None:
     """Values on the edges of cells, far away, and none at all."""
     rng = random.Random(f"{name}{on}")
 

@@ -202,8 +202,15 @@ def test_unknown_policies_are_refused() -> None:
         simulate("miner", tables, on="a.k = b.k AND b.k = c.k", policy="luck")
 
 
-@pytest.mark.parametrize("name", ["miner", "mjoin"])
-@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize(
+    ("name", "restarted"),
+    [
+        ("miner", True),
+        ("mjoin", False),
+        pytest.param("miner", False, marks=pytest.mark.slow),
+        pytest.param("mjoin", True, marks=pytest.mark.slow),
+    ],
+)
 def test_a_snapshot_changes_nothing_and_writes_what_is_new(name: str, restarted: bool, tmp_path: Path) -> None:
     """Rows that were in memory are there afterwards, and are found by those that come."""
     rng = np.random.default_rng(0)

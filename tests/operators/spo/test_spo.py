@@ -3,11 +3,13 @@
 import random
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.effort import some
 
 from dovetail import simulate
 from dovetail.condition import parse
@@ -85,10 +87,10 @@ def in_window(window: Window, order: list[tuple[int, int]], left: int, right: in
     return all(row in [r for s, r in seen if s == side][-window.size :] for side, row in ((0, left), (1, right)))
 
 
-@pytest.mark.parametrize("on", CONDITIONS)
-@pytest.mark.parametrize("scope", ["combined", "per_stream"])
-@pytest.mark.parametrize("how", HOW)
-@pytest.mark.parametrize("fits", [True, False])
+@pytest.mark.parametrize(
+    ("on", "scope", "how", "fits"),
+    some(list(product(CONDITIONS, ["combined", "per_stream"], HOW, [True, False])), 0, of=5),
+)
 def test_windows_of_rows(on: str, scope: Any, how: str, fits: bool) -> None:
     rng = random.Random(f"{on}{scope}{how}")
     spilled = Spilled()
@@ -115,9 +117,7 @@ def timed(rng: random.Random, rows: int) -> pa.Table:
     return random_table(rng, rows).append_column("ts", pa.array(times, pa.timestamp("us", "UTC")))
 
 
-@pytest.mark.parametrize("on", CONDITIONS[:5])
-@pytest.mark.parametrize("how", HOW)
-@pytest.mark.parametrize("fits", [True, False])
+@pytest.mark.parametrize(("on", "how", "fits"), some(list(product(CONDITIONS[:5], HOW, [True, False])), 0, of=3))
 def test_windows_of_time(on: str, how: str, fits: bool) -> None:
     rng = random.Random(f"{on}{how}")
     spilled = Spilled()
@@ -178,9 +178,12 @@ def test_the_window_bounds_what_is_kept() -> None:
     assert run.counters.peak_rows_in_memory <= 130
 
 
-@pytest.mark.parametrize("on", ["l.x > r.x AND l.k < r.k", "abs(l.k - r.k) <= 1 AND abs(l.x - r.x) <= 1", "l.k = r.k"])
-@pytest.mark.parametrize("how", ["inner", "left_semi", "left_anti"])
-@pytest.mark.parametrize("fits", [True, False])
+OF_ONE = ["l.x > r.x AND l.k < r.k", "abs(l.k - r.k) <= 1 AND abs(l.x - r.x) <= 1", "l.k = r.k"]
+
+
+@pytest.mark.parametrize(
+    ("on", "how", "fits"), some(list(product(OF_ONE, ["inner", "left_semi", "left_anti"], [True, False])), 0, of=5)
+)
 def test_a_row_is_not_its_own_partner(on: str, how: str, fits: bool) -> None:
     rng = random.Random(f"{on}{how}")
     spilled = Spilled()
@@ -231,7 +234,7 @@ def test_runs_are_sorted_by_columns_that_rise_together_where_the_inequalities_go
     batch = table.combine_chunks().to_batches()[0]
     keeping = PartBuilder(condition)
     kept = keeping.keep(batch, batch)
-    for some in (kept, keeping.keep_some(kept, np.arange(100, 500))):
-        matcher = keeping.probing(batch).match(some)
+    for part in (kept, keeping.keep_some(kept, np.arange(100, 500))):
+        matcher = keeping.probing(batch).match(part)
         assert matcher.candidates() < 0.01 * 500 * 500
-        assert matcher.count() == len(definition(table, table.slice(500 - some.batch.num_rows), condition.text))
+        assert matcher.count() == len(definition(table, table.slice(500 - part.batch.num_rows), condition.text))

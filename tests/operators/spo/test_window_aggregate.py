@@ -1,11 +1,13 @@
 """Aggregates of arriving rows over a window, against a row-by-row oracle."""
 
 import random
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.effort import some
 
 from dovetail.condition import parse
 from dovetail.condition.aggregates import parse_aggregates
@@ -42,9 +44,9 @@ def expected(row: int, partners: list[int], right: pa.Table) -> tuple[Any, ...]:
     return (len(partners), len(k), sum(k) if k else None, mean, min(s, default=None), max(d, default=None))
 
 
-@pytest.mark.parametrize("on", CONDITIONS)
-@pytest.mark.parametrize("scope", ["combined", "per_stream"])
-@pytest.mark.parametrize("memory_rows", [None, 16])
+@pytest.mark.parametrize(
+    ("on", "scope", "memory_rows"), some(list(product(CONDITIONS, ["combined", "per_stream"], [None, 16])), 0, of=3)
+)
 def test_each_row_at_its_arrival(on: str, scope: Any, memory_rows: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(window_aggregate, "FEW", 3)
     monkeypatch.setattr(window_aggregate, "MOST_PARTIALS", 2)

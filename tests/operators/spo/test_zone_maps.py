@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
+from tests.effort import repeat
 
 from dovetail.condition import parse
 from dovetail.operators.spo.zone_maps import ZoneMaps, can_match
@@ -22,7 +23,7 @@ MORE = (
 @pytest.mark.parametrize("on", [*CONDITIONS, *MORE])
 def test_what_is_excluded_has_no_pair(on: str) -> None:
     rng = random.Random(on)
-    for _ in range(200):
+    for _ in range(repeat(200)):
         left, right = random_table(rng, rng.choice([0, 1, 2])), random_table(rng, rng.choice([0, 1, 2]))
         zones = ZoneMaps(parse(on, left.schema, right.schema))
         reach, zone = (

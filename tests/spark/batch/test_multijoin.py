@@ -44,7 +44,9 @@ def rows_of(table: pa.Table) -> Counter[tuple[object, ...]]:
     return Counter(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 
-@pytest.mark.parametrize("options", [{}, {"cells": 6}, {"sample": False, "algorithm": "miner"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"sample": False, "algorithm": "miner"}, pytest.param({"cells": 6}, marks=pytest.mark.slow)]
+)
 def test_the_same_as_in_process(spark: SparkSession, options: dict[str, object]) -> None:
     inputs = tables()
     frames = {alias: spark.createDataFrame(table) for alias, table in inputs.items()}
@@ -54,7 +56,11 @@ def test_the_same_as_in_process(spark: SparkSession, options: dict[str, object])
     assert rows_of(joined.toArrow()) == rows_of(expected)
 
 
-@pytest.mark.parametrize("end", ["available", {"o": "id < 0", "c": "custkey < 0", "n": "nationkey < 0"}])
+MARKED = {"o": "id < 0", "c": "custkey < 0", "n": "nationkey < 0"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["available", MARKED])
 def test_streams_that_end(spark: SparkSession, tmp_path: Path, end: Any) -> None:
     """Three streams of files, with a row that ends each, or without."""
     inputs = tables()
@@ -62,13 +68,13 @@ def test_streams_that_end(spark: SparkSession, tmp_path: Path, end: Any) -> None
     for alias, table in inputs.items():
         (tmp_path / alias).mkdir()
         rows = table.num_rows
-        for number, start in enumerate(range(0, rows, -(-rows // 3))):
-            pq.write_table(table.slice(start, -(-rows // 3)), tmp_path / alias / f"{number}.parquet")
+        for number, start in enumerate(range(0, rows, -(-rows // 2))):
+            pq.write_table(table.slice(start, -(-rows // 2)), tmp_path / alias / f"{number}.parquet")
         if end != "available":
             last = pa.table({field.name: pa.nulls(1, field.type) for field in table.schema})
             last = last.set_column(0, table.schema.field(0), pa.array([-1]))
             pq.write_table(last, tmp_path / alias / "end.parquet")
-            for number in range(3):
+            for number in range(2):
                 os.utime(tmp_path / alias / f"{number}.parquet", (number, number))  # Spark reads the oldest first
         schema = spark.createDataFrame(table.slice(0, 1)).schema
         reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
-from tests.effort import ALL
+from tests.effort import some
 
 import dovetail
 from dovetail.errors import ConditionError
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("two_partitions")]
 
 NAN = float("nan")
 INSTANT = datetime(2024, 2, 29, 12, tzinfo=UTC)
@@ -34,24 +34,31 @@ HOW = ("inner", "left", "right", "full", "left_semi", "left_anti")
 
 
 def row(rng: random.Random, number: int) -> tuple[Any, ...]:
-    def some(value: Any, share: float = 0.2) -> Any:
+    def or_null(value: Any, share: float = 0.2) -> Any:
         return None if rng.random() < share else value
 
     def struct() -> Any:
-        doubles = [some(rng.choice((0.0, -0.0, 1.5, NAN))) for _ in range(rng.randrange(3))]
-        return some((some(rng.randrange(-1, 2)), some(rng.choice(("", "a", "a\0", "Ä"))), some(doubles)), 0.1)
+        doubles = [or_null(rng.choice((0.0, -0.0, 1.5, NAN))) for _ in range(rng.randrange(3))]
+        number, text = rng.randrange(-1, 2), rng.choice(("", "a", "a\0", "Ä"))
+        return or_null((or_null(number), or_null(text), or_null(doubles)), 0.1)
 
     def deep() -> Any:
         day, instant = rng.choice((date(2024, 2, 29), date(1969, 1, 1))), INSTANT.replace(hour=rng.randrange(2))
         number = Decimal(rng.randrange(-1, 2)) * Decimal("1e20")
-        return (some(day), some(instant), some(number), some(rng.choice((b"", b"\0", b"\xff"))), some((some(True),)))
+        return (
+            or_null(day),
+            or_null(instant),
+            or_null(number),
+            or_null(rng.choice((b"", b"\0", b"\xff"))),
+            or_null((or_null(True),)),
+        )
 
     return (
         number,
         struct(),
         struct(),
-        some([some(rng.randrange(3)) for _ in range(rng.randrange(3))], 0.1),
-        some([some(deep()) for _ in range(rng.randrange(3))], 0.1),
+        or_null([or_null(rng.randrange(3)) for _ in range(rng.randrange(3))], 0.1),
+        or_null([or_null(deep()) for _ in range(rng.randrange(3))], 0.1),
         {"a": 1},
     )
 
@@ -64,8 +71,8 @@ def place(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
     place = tmp_path_factory.mktemp("nested")
     rng = random.Random(5)
     left, right = (spark.createDataFrame([row(rng, i) for i in range(rows)], SCHEMA) for rows in (120, 90))
-    left.repartition(3).write.parquet(str(place / "l"))
-    right.selectExpr(*RIGHT).repartition(3).write.parquet(str(place / "r"))
+    left.repartition(2).write.parquet(str(place / "l"))
+    right.selectExpr(*RIGHT).repartition(2).write.parquet(str(place / "r"))
     yield place
     spark.conf.set("spark.sql.session.timeZone", zone or "UTC")
 
@@ -94,22 +101,18 @@ def at_once(joined: dict[str, DataFrame]) -> dict[str, Counter[tuple[Any, ...]]]
     return found
 
 
-@pytest.mark.parametrize("column", COLUMNS)
-def test_every_comparison(frames: tuple[DataFrame, DataFrame], column: str) -> None:
-    """Spark compares every pair of rows in one job."""
-    signs = {operator: f"l.{column} {operator} r.{column}" for operator in compared_by(column)}
-    found = at_once({operator: dovetail.join(*frames, on) for operator, on in signs.items()})
-    holds = [F.expr(on) for on in signs.values()]
-    compared = frames[0].alias("l").crossJoin(frames[1].alias("r")).select("i", "k", *holds).collect()
-    for number, operator in enumerate(signs, 2):
-        expected = Counter((row[0], row[1]) for row in compared if row[number])
-        assert found[operator] == expected, operator
+def test_every_comparison(frames: tuple[DataFrame, DataFrame]) -> None:
+    """Of each column by turns, or all. Spark compares every pair of rows in one job."""
+    conditions = [
+        f"l.{column} {operator} r.{column}"
+        for turn, column in enumerate(COLUMNS)
+        for operator in some(COMPARISONS, turn, of=6)
+    ]
+    found = at_once({on: dovetail.join(*frames, on) for on in conditions})
+    compared = frames[0].alias("l").crossJoin(frames[1].alias("r")).select("i", "k", *map(F.expr, conditions)).collect()
+    for number, on in enumerate(conditions, 2):
+        assert found[on] == Counter((row[0], row[1]) for row in compared if row[number]), on
     assert all(found.values())
-
-
-def compared_by(column: str) -> tuple[str, ...]:
-    """Every other comparison, by turns, or all."""
-    return COMPARISONS if ALL else COMPARISONS[COLUMNS.index(column) % 2 :: 2]
 
 
 def test_counts(frames: tuple[DataFrame, DataFrame]) -> None:
@@ -119,27 +122,30 @@ def test_counts(frames: tuple[DataFrame, DataFrame]) -> None:
 @pytest.mark.parametrize("on", ["l.w = r.w", pytest.param("l.s < r.s AND l.v = r.v", marks=pytest.mark.slow)])
 def test_every_join_type(frames: tuple[DataFrame, DataFrame], on: str) -> None:
     left, right = frames[0].alias("l"), frames[1].alias("r")
-    expected = at_once({how: left.join(right, F.expr(on), how) for how in HOW})
-    assert at_once({how: dovetail.join(*frames, on, how=how) for how in HOW}) == expected
+    hows = some(HOW, 0, of=3)
+    expected = at_once({how: left.join(right, F.expr(on), how) for how in hows})
+    assert at_once({how: dovetail.join(*frames, on, how=how) for how in hows}) == expected
 
 
 def test_conditions_as_columns_and_fields(frames: tuple[DataFrame, DataFrame]) -> None:
     left, right = frames
-    for condition, on in (
-        (left.w == right.w, "l.w = r.w"),
-        (left.s.a <= right.w.a, "l.s.a <= r.w.a"),
-        (left.s.c == right.w.c, "l.s.c = r.w.c"),
-        (F.get(left.e, F.lit(0)) == F.get(right.e, F.lit(0)), "get(l.e, 0) = get(r.e, 0)"),
-        ((left.v < right.v) & ~left.s.eqNullSafe(right.s), "l.v < r.v AND NOT l.s <=> r.s"),
-    ):
-        assert numbers(dovetail.join(left, right, condition)) == sparks_own(frames, on), on
     made = "struct(l.i % 3, l.v) = struct(r.k % 3, transform(r.v, x -> CAST(x AS INT)))"
-    assert numbers(dovetail.join(left, right, made)) == sparks_own(frames, made)
+    conditions: dict[str, Any] = {
+        "l.w = r.w": left.w == right.w,
+        "l.s.a <= r.w.a": left.s.a <= right.w.a,
+        "l.s.c = r.w.c": left.s.c == right.w.c,
+        "get(l.e, 0) = get(r.e, 0)": F.get(left.e, F.lit(0)) == F.get(right.e, F.lit(0)),
+        "l.v < r.v AND NOT l.s <=> r.s": (left.v < right.v) & ~left.s.eqNullSafe(right.s),
+        made: made,
+    }
+    ours = {on: dovetail.join(left, right, condition, sample=False) for on, condition in conditions.items()}
+    theirs = {on: left.alias("l").join(right.alias("r"), F.expr(on)) for on in conditions}
+    assert at_once(ours) == at_once(theirs)
 
 
 def test_groups(frames: tuple[DataFrame, DataFrame]) -> None:
     left, right = frames[0].alias("l"), frames[1].alias("r")
-    for by in ("s", "e"):
+    for by in some(("s", "e"), 0, of=2):
         found = dovetail.aggregate(*frames, "l.v <= r.v", {"n": "count(*)", "least": "min(l.i)"}, by=f"l.{by}")
         joined = left.join(right, F.expr("l.v <= r.v")).groupBy(f"l.{by}")
         expected = joined.agg(F.count("*").alias("n"), F.min("l.i").alias("least"))
@@ -155,7 +161,7 @@ def test_three_inputs_and_waves(frames: tuple[DataFrame, DataFrame]) -> None:
     assert Counter(map(tuple, joined.select("i", "k", "j").collect())) == Counter(
         map(tuple, expected.select("i", "k", "j").collect())
     )
-    for on in ("l.w = r.w", "l.e > r.e"):
+    for on in some(("l.w = r.w", "l.e > r.e"), 1, of=2):
         steps = dovetail.progressive(left, right, on, cells=8)
         pairs: Counter[tuple[Any, ...]] = Counter()
         for step in steps:
@@ -163,12 +169,9 @@ def test_three_inputs_and_waves(frames: tuple[DataFrame, DataFrame]) -> None:
         assert pairs == sparks_own(frames, on)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"algorithm": "diner", "end": "available", "memory": "1MB", "cells": 2},
-        pytest.param({}, marks=pytest.mark.slow),
-    ],
+    "options", [{"algorithm": "diner", "end": "available", "memory": "1MB", "cells": 2}, {}], ids=["ending", "endless"]
 )
 def test_streams(spark: SparkSession, place: Path, tmp_path: Path, options: dict[str, Any]) -> None:
     frames = spark.read.parquet(str(place / "l")), spark.read.parquet(str(place / "r"))
@@ -183,6 +186,7 @@ def test_streams(spark: SparkSession, place: Path, tmp_path: Path, options: dict
     assert numbers(spark.read.parquet(str(tmp_path / "out"))) == sparks_own(frames, "l.w = r.w")
 
 
+@pytest.mark.slow
 def test_char_inside_is_padded(spark: SparkSession) -> None:
     try:
         spark.sql("CREATE TABLE short (i INT, s STRUCT<a: CHAR(3)>) USING parquet")

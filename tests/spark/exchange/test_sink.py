@@ -101,7 +101,7 @@ def test_only_files_of_the_manifest_are_committed(spark: SparkSession, tmp_path:
     assert len(list(stage.glob("*.parquet"))) == 1
 
 
-@pytest.mark.parametrize("how", ["full", "left_semi"])
+@pytest.mark.parametrize("how", ["left_semi", pytest.param("full", marks=pytest.mark.slow)])
 def test_a_join_along_the_diagonal_is_written_by_its_tasks(spark: SparkSession, tmp_path: Path, how: str) -> None:
     spark.range(0, 2000, 1, 1).selectExpr("id", "cast(id AS string) AS s").write.parquet(str(tmp_path / "l"))
     spark.range(0, 8000, 1, 2).selectExpr("id DIV 4 + IF(id % 3000 = 5, 1900, 0) AS k", "id AS n").write.parquet(

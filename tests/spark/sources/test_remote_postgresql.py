@@ -72,7 +72,7 @@ def test_a_table_and_a_query(spark: SparkSession, server: PostgresServer) -> Non
 def test_a_server_that_dies_and_a_query_that_restarts_lose_nothing(
     spark: SparkSession, server: PostgresServer, line: Proxy, tmp_path: Path
 ) -> None:
-    stream = days(spark.readStream, server.dsn(line.port), maxRowsPerTrigger=300, longestPauseMs=100, tries=100)
+    stream = days(spark.readStream, server.dsn(line.port), maxRowsPerTrigger=800, longestPauseMs=100, tries=100)
     line.stall_after(60_000)
     batches: Batches = {}
     query = started(stream, tmp_path, batches)

@@ -26,7 +26,7 @@ from dovetail.sources.flight_server import TableServer
 from dovetail.sources.pace import steady
 from dovetail.sources.paced import Paced
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("two_partitions")]
 
 ROWS = 6000
 ORDERS = pa.table({"id": np.arange(ROWS), "k": np.arange(ROWS) % 700, "pad": [f"{i:050}" for i in range(ROWS)]})
@@ -114,6 +114,7 @@ def test_micro_batches_are_limited_and_a_replayed_one_is_the_same(
     assert again == {number: batches[number]}
 
 
+@pytest.mark.slow
 def test_a_server_that_dies_and_a_query_that_restarts_lose_nothing(spark: SparkSession, tmp_path: Path) -> None:
     pq.write_table(ORDERS, tmp_path / "orders.parquet")
     command = [sys.executable, "-m", "dovetail.sources.flight_server", f"orders={tmp_path / 'orders.parquet'}"]
@@ -154,6 +155,7 @@ def test_a_server_that_dies_and_a_query_that_restarts_lose_nothing(spark: SparkS
     check_orders(batches)
 
 
+@pytest.mark.slow
 def test_a_stalled_source_does_not_hold_up_the_other_and_the_join_survives_a_restart(
     spark: SparkSession, server: TableServer, tmp_path: Path
 ) -> None:
@@ -206,7 +208,7 @@ def test_what_is_available_now_ends_there(spark: SparkSession, server: TableServ
 def test_a_server_that_stays_away_is_given_up_and_one_that_is_back_goes_on(
     spark: SparkSession, line: Proxy, tmp_path: Path
 ) -> None:
-    options = {"maxRowsPerTrigger": 500, "tries": 3, "firstPauseMs": 10}
+    options = {"maxRowsPerTrigger": 2000, "tries": 3, "firstPauseMs": 10}
     stream = flight(spark.readStream, line.port, "orders", **options)
     batches: Batches = {}
     target, line.target = line.target, 1

@@ -17,9 +17,9 @@ import dovetail
 from dovetail.errors import InputError, PlanError
 from dovetail.spark.streaming.state_dir import AT_ONCE
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("two_partitions")]
 
-FILES, ROWS = 3, 200
+FILES, ROWS = 2, 300
 SCHEMA = "id bigint, k bigint, x double, kind string"
 
 
@@ -79,6 +79,7 @@ def test_all_results_once(spark: SparkSession, place: Path, tmp_path: Path, algo
     assert algorithm == "pmj" or any(fed)  # pmj waits until its memory is full
 
 
+@pytest.mark.slow
 def test_what_is_available_is_all(spark: SparkSession, place: Path, tmp_path: Path) -> None:
     rows = [stream.where("kind = 'row'") for stream in streams(spark, place)]
     on = "l.k = r.k AND l.x < r.x"

@@ -15,9 +15,9 @@ from tests.patience import wait_until
 import dovetail
 from dovetail.monitoring.snapshot import DONE, FAILED, RUNNING
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("two_partitions")]
 
-FILES, ROWS = 3, 200
+FILES, ROWS = 2, 200
 SCHEMA = "id bigint, k bigint"
 
 

@@ -147,7 +147,7 @@ def check_segments(place: Path, spark: SparkSession) -> None:
 @pytest.mark.parametrize("kind", ["equality", pytest.param("window, left", marks=pytest.mark.slow)])
 def test_a_killed_driver_and_killed_workers(kind: str, job: Job, spark: SparkSession) -> None:
     work = WORK[kind]()
-    write(job.place, work, files=6)
+    write(job.place, work, files=5)
     job.kill_jvm(batches=2, pause=random.Random(1).random())
     assert job.kill_workers(batches=1, master="local[2,8]")  # tasks are tried again
     check(job.place, work, spark)

@@ -7,7 +7,6 @@ import shutil
 import stat
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -114,14 +113,6 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def two_partitions(spark: SparkSession) -> Iterator[None]:
-    before = spark.conf.get("spark.sql.shuffle.partitions")
-    spark.conf.set("spark.sql.shuffle.partitions", "2")
-    yield
-    spark.conf.set("spark.sql.shuffle.partitions", before)
-
-
-@pytest.fixture(scope="module")
 def first(spark: SparkSession, two_partitions: None, tmp_path_factory: pytest.TempPathFactory) -> Place:
     """A query that has joined the first files, in a session as Spark makes it; then one more file came on each side."""
     directory = tmp_path_factory.mktemp("streams")
@@ -158,8 +149,7 @@ def test_restart_goes_on(first: Place, tmp_path: Path) -> None:
     assert place.results() == first.expected_new()
 
 
-def test_any_sink_and_our_figures_in_the_progress(first: Place, tmp_path: Path, spark: SparkSession) -> None:
-    """foreachBatch, where this one computes every micro-batch twice, and the memory sink."""
+def test_a_sink_that_computes_every_micro_batch_twice(first: Place, tmp_path: Path) -> None:
     seen: Counter[tuple[Any, ...]] = Counter()
 
     def keep(batch: DataFrame, number: int) -> None:
@@ -170,6 +160,9 @@ def test_any_sink_and_our_figures_in_the_progress(first: Place, tmp_path: Path, 
     run(place.writer(place.joined()).foreachBatch(keep))
     assert seen == first.expected_new()
 
+
+@pytest.mark.slow
+def test_the_memory_sink_and_our_figures_in_the_progress(first: Place, tmp_path: Path, spark: SparkSession) -> None:
     place = Place(spark, first.source, tmp_path / "memory")
     joined = dovetail.join(*place.streams(files_at_once=6), ["k"], state_dir=str(place.own / "state"))
     query = run(place.writer(joined).format("memory").queryName("seen"))
@@ -196,6 +189,7 @@ def test_segments_that_are_not_there(first: Place, tmp_path: Path) -> None:
     assert not place.results()
 
 
+@pytest.mark.slow
 def test_two_joins_in_one_query(first: Place, tmp_path: Path, spark: SparkSession) -> None:
     """With parts that Spark evaluates before and after the join, and a type that Arrow cannot carry."""
     place = Place(spark, first.source, tmp_path)

@@ -18,12 +18,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
+from tests.effort import ALL
 from tests.spark.streaming.window_oracle import Results, WindowOracle
 
 import dovetail
 from dovetail.window import Watermarks
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("two_partitions")]
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 FIRST = (0, 60, 10, 400)  # seconds: the third of the files comes 50 s late, after the last one windows close
@@ -48,8 +49,8 @@ class Streams(NamedTuple):
     directory: Path
     tables: tuple[pa.Table, pa.Table]
 
-    def frames(self) -> tuple[DataFrame, DataFrame]:
-        reader = self.spark.readStream.option("maxFilesPerTrigger", 1)
+    def frames(self, files_at_once: int = 1) -> tuple[DataFrame, DataFrame]:
+        reader = self.spark.readStream.option("maxFilesPerTrigger", files_at_once)
         left, right = (
             reader.schema(f"{name} bigint, k bigint, v double, ts timestamp").parquet(str(self.directory / name))
             for name in "ab"
@@ -103,11 +104,10 @@ def streams(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> St
 
 
 def test_every_micro_batch(streams: Streams, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """All cases in one query. Late rows are dropped, counted and logged."""
-    before = streams.spark.conf.get("spark.sql.shuffle.partitions")
-    streams.spark.conf.set("spark.sql.shuffle.partitions", "2")
+    """Several cases in one query. Late rows are dropped, counted and logged."""
+    cases = CASES if ALL else {name: CASES[name] for name in ("left", "one", "short")}
     joins = []
-    for name, case in CASES.items():
+    for name, case in cases.items():
         left, right = map(with_watermark, streams.frames(), case.delays)
         options = {"window": WINDOW, "metrics": name, "state_dir": str(tmp_path / "state")}
         joined = dovetail.join(left, right, case.on, case.how, **options)
@@ -116,7 +116,7 @@ def test_every_micro_batch(streams: Streams, tmp_path: Path, caplog: pytest.LogC
     found: list[dict[str, Results]] = []
 
     def keep(batch: DataFrame, number: int) -> None:
-        results: dict[str, Results] = {name: Counter() for name in CASES}
+        results: dict[str, Results] = {name: Counter() for name in cases}
         for name, a, b in batch.collect():
             results[name][a, b] += 1
         found.append(results)
@@ -125,12 +125,11 @@ def test_every_micro_batch(streams: Streams, tmp_path: Path, caplog: pytest.LogC
     with caplog.at_level(logging.WARNING, "dovetail.spark"):
         query = writer.queryName("watermarks").option("checkpointLocation", str(tmp_path / "checkpoint")).start()
         query.awaitTermination()
-        streams.spark.conf.set("spark.sql.shuffle.partitions", before)
         progress = [p for p in query.recentProgress if p.numInputRows]
         assert len(progress) == len(FIRST)
         assert not any(results.total() for more in found[len(FIRST) :] for results in more.values())
         late: dict[str, int] = {}
-        for name, case in CASES.items():
+        for name, case in cases.items():
             oracle = streams.oracle(case)
             for number, (results, step) in enumerate(zip(found, progress, strict=False)):
                 rows = range(number * ROWS, (number + 1) * ROWS)
@@ -176,9 +175,10 @@ def test_explain_says_where_the_delay_comes_from(streams: Streams) -> None:
     assert "advice" not in plan
 
 
+@pytest.mark.slow
 def test_aggregates_take_the_delay_too(streams: Streams, tmp_path: Path) -> None:
     """Each left row over the right rows that came before it: none is late."""
-    left, right = (with_watermark(frame, "1 hour") for frame in streams.frames())
+    left, right = (with_watermark(frame, "1 hour") for frame in streams.frames(files_at_once=2))
     options = {"window": WINDOW, "cells": 2, "state_dir": str(tmp_path / "state")}
     counted = dovetail.aggregate(left, right, "l.v < r.v", {"n": "count(*)"}, **options)
     query = counted.writeStream.format("memory").queryName("late_aggregates").trigger(availableNow=True)

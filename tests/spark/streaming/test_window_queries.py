@@ -48,7 +48,7 @@ def test_in_one_operator(name: str, rows: int) -> None:
     assert expected.total() > ROWS
 
 
-@pytest.mark.parametrize(("rows", "cells"), [(50, 3), (300, 1), (300, 3)])
+@pytest.mark.parametrize(("rows", "cells"), [(50, 3), (300, 1), pytest.param(300, 3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", QUERIES)
 def test_in_cells(name: str, rows: int, cells: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     case, rng = read(name, ROWS), random.Random(0)

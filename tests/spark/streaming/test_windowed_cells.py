@@ -248,8 +248,8 @@ def test_late_rows_are_counted_once_whatever_the_cells(tmp_path: Path, task: Any
     rng = random.Random(0)
     tables = stream(rng, 40, "left_row"), stream(rng, 40, "right_row")
     bounds = window(time="10 seconds", on="ts", delay="0 seconds")
-    for how in HOWS:
-        for cells, on in ((1, CONDITIONS[0]), (4, CONDITIONS[0]), (9, BANDS[0])):
+    for turn, how in enumerate(HOWS):
+        for cells, on in some(((1, CONDITIONS[0]), (4, CONDITIONS[0]), (9, BANDS[0])), turn, of=3):
             run = query(tables, on, how, bounds, tmp_path / f"{how}{cells}", cells=cells)
             play(run, oracle(run, timed=True), even(40, 10), task, rng)
 
@@ -334,8 +334,7 @@ def test_cells_whose_state_would_not_be_reached(how: str, before: int, after: in
 # What is kept.
 
 
-@pytest.mark.parametrize("how", HOWS)
-@pytest.mark.parametrize("scope", ["combined", "per_stream"])
+@pytest.mark.parametrize(("how", "scope"), some(list(product(HOWS, ["combined", "per_stream"])), 0, of=3))
 def test_what_is_kept_is_bounded(how: str, scope: Any, tmp_path: Path, task: Any) -> None:
     """Rows in the window, a slide and a micro-batch; right rows once per cell where cells must know all of them."""
     rng = random.Random(0)
@@ -355,7 +354,7 @@ def test_what_is_kept_is_bounded(how: str, scope: Any, tmp_path: Path, task: Any
     assert max(files[15:]) <= max(files[5:15])
 
 
-@pytest.mark.parametrize("scope", ["combined", "per_stream"])
+@pytest.mark.parametrize("scope", ["combined", pytest.param("per_stream", marks=pytest.mark.slow)])
 def test_many_cells_keep_no_more_than_few(scope: Any, tmp_path: Path, task: Any) -> None:
     """Runs are merged up to a slide of the stream, of which each cell has a few rows."""
     rng = random.Random(0)
