@@ -21,6 +21,9 @@ from dovetail.testing import CONDITIONS, definition, random_table
 @pytest.mark.parametrize("large_group", [1, 1 << 14])
 def test_finds_what_the_definition_finds(on: str, large_group: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "LARGE_GROUP", large_group)
+    if large_group == 1:
+        monkeypatch.setattr(build, "VERY_LARGE_GROUP", 30)
+        monkeypatch.setattr(build, "FEW_CANDIDATES", 0)
     rng = random.Random(f"{on}{large_group}")
     for _ in range(repeat(48)):
         left, right = random_rows(rng), random_rows(rng)
@@ -48,7 +51,7 @@ def test_nans_of_any_bits_are_equal(type_: pa.DataType, on: str, pairs: int) -> 
 
 
 def test_keys_that_share_a_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dovetail.matching.operands.hash_column", lambda column: build.np.zeros(len(column), "int64"))
+    monkeypatch.setattr("dovetail.matching.equal_keys.hash_column", lambda column: build.np.zeros(len(column), "int64"))
     rng = random.Random(5)
     left, right = random_table(rng, 20), random_table(rng, 20)
     for on in ("l.s = r.s", "l.s = r.s AND l.k < r.k"):
@@ -82,7 +85,10 @@ def rising_together(seed: int, rows: int = 600) -> pa.Table:
         ("l.c < r.c AND l.y > r.y AND l.g <= r.g AND l.x < r.x AND l.g = r.g", "l.x < r.x AND l.y > r.y AND l.g = r.g"),
     ],
 )
-def test_the_two_inequalities_that_leave_the_fewest_pairs_find_the_candidates(on: str, two: str) -> None:
+def test_the_two_inequalities_that_leave_the_fewest_pairs_find_the_candidates(
+    on: str, two: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "VERY_LARGE_GROUP", 1)
     tables = rising_together(0), rising_together(1)
     sides = [one_batch(table, table.schema) for table in tables]
     fewest = build_matcher(parse(two, *(table.schema for table in tables)), *sides).count()
@@ -95,6 +101,7 @@ def test_the_two_inequalities_that_leave_the_fewest_pairs_find_the_candidates(on
 def test_groups_of_equal_keys_choose_for_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     """In one group a and b rise together, in the other d and e."""
     monkeypatch.setattr(build, "OWN_CHOICE", 1 << 14)
+    monkeypatch.setattr(build, "VERY_LARGE_GROUP", 1)
     tables = rising_together(0), rising_together(1)
     sides = [one_batch(table, table.schema) for table in tables]
     on = "l.g = r.g AND l.a < r.a AND l.d < r.d AND l.b > r.b AND l.e > r.e"
