@@ -75,4 +75,4 @@ def _mark(met: bool) -> str:
 
 
 def _seconds(seconds: float) -> str:
-    return f"{seconds:.3f} s"
+    return f"{seconds:.3g} s" if seconds < 100 else f"{seconds:.0f} s"
