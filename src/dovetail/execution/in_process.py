@@ -248,11 +248,12 @@ def in_turn(tables: Sequence[pa.Table], rows: int = STREAM_ROWS, most_rows: int 
     while positions:
         for number, position in list(positions.items()):
             table = tables[number]
+            if position >= table.num_rows:  # after the others have had their turn: rows that meet do so at arrival
+                del positions[number]
+                yield End(number)
+                continue
             size = max(1, table.num_rows * rows // longest)
             for batch in table.slice(position, size).to_batches():
                 yield Arrival(number, batch)
             positions[number] = position + size
-            if positions[number] >= table.num_rows:
-                del positions[number]
-                yield End(number)
         rows = min(2 * rows, max(rows, most_rows))
