@@ -128,7 +128,7 @@ def test_data_in_random_order_is_joined_by_hash_and_right_if_forced(
     assert [line for line in str(dovetail.explain(inputs[0], inputs[2], ON)).splitlines() if "advice" in line] == [
         line for line in refused.splitlines() if "advice" in line
     ]
-    assert "operator   shj" in refused
+    assert "operator   spark" in refused
     assert "not along the diagonal: of 11," in refused
     assert "slices" not in refused
     check(inputs[0], inputs[2], "full", share=0.1)
