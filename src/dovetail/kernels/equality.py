@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -67,12 +68,7 @@ def prepare(left: Words, right: Words) -> Equality:
     starts, ends = np.empty(len(left), type_), np.empty(len(left), type_)
     parts = allowed_threads() if len(left) >= FEW_ROWS else 1
     cuts = np.linspace(0, len(left), parts + 1).astype(np.int64).tolist()
-    in_threads(
-        [
-            lambda a=a, b=b: _find(buckets, left[a:b], starts[a:b], ends[a:b])  # type: ignore[misc]
-            for a, b in itertools.pairwise(cuts)
-        ]
-    )
+    in_threads([partial(_find, buckets, left[a:b], starts[a:b], ends[a:b]) for a, b in itertools.pairwise(cuts)])
     return Equality(starts, ends, buckets.rows, 0, len(left))
 
 
@@ -112,11 +108,7 @@ def row_exists(join: Equality) -> Flags:
 
 def right_exists(join: Equality) -> Flags:
     """Which right rows have a partner."""
-    opened = np.bincount(join.starts, minlength=len(join.rows) + 1)
-    closed = np.bincount(join.ends, minlength=len(join.rows) + 1)
-    exists = np.empty(len(join.rows), np.bool_)
-    exists[join.rows] = np.cumsum(opened - closed)[:-1] > 0
-    return exists
+    return windows.right_exists(Windows(join.starts, join.rows, join.starts, join.ends))
 
 
 def row_sums(join: Equality, values: NDArray[Number]) -> NDArray[Number]:
