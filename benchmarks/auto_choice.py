@@ -2,9 +2,10 @@
 
     python -m benchmarks.auto_choice [--algorithms auto,diner,…] [--workloads uniform,…]
 
-Every workload is joined by `dovetail.progressive(left, right, on, memory=…)`: rows of 70 bytes, memory for 7 % of them,
-sent in real time over some seconds with two pauses. A figure is the share of all results that are out when the last row
-has been sent, and after the slash the processor time of the whole join.
+Every workload is joined by `dovetail.progressive(left, right, on, memory=…)`: 100,000 rows of 70 bytes on each side
+(Zipf 1: 10,000), memory for 7 % of the bytes, sent in real time over some seconds with two pauses. A figure is the
+share of all results that are out when the last row has been sent, and after the slash the processor time of the whole
+join.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 import dovetail
 
 ROWS = 100_000  # of each side
-BATCH = 1_000
+BATCHES = 100  # of each side
 WIDTH = 70  # bytes
 MEMORY = 0.07  # of the input: 1 MB of 14
 EVERY_S = 0.1  # a batch of each side
@@ -49,11 +50,11 @@ def uniform(seed: int = 0) -> Keys:
     return rng.integers(0, ROWS, ROWS), rng.integers(0, ROWS, ROWS)
 
 
-def zipf(exponent: float) -> Keys:
+def zipf(exponent: float, rows: int = ROWS) -> Keys:
     rng = np.random.default_rng(1)
-    likely = 1 / np.arange(1, ROWS + 1) ** exponent
-    names = rng.permutation(ROWS)
-    left, right = (names[rng.choice(ROWS, ROWS, p=likely / likely.sum())] for _ in range(2))
+    likely = 1 / np.arange(1, rows + 1) ** exponent
+    names = rng.permutation(rows)
+    left, right = (names[rng.choice(rows, rows, p=likely / likely.sum())] for _ in range(2))
     return left, right
 
 
@@ -79,13 +80,12 @@ def clustered() -> Keys:
 
 
 def steady() -> NDArray[np.float64]:
-    return np.linspace(0, EVERY_S * (ROWS // BATCH), ROWS // BATCH, endpoint=False)
+    return np.linspace(0, EVERY_S * BATCHES, BATCHES, endpoint=False)
 
 
 def with_pauses() -> NDArray[np.float64]:
     """Two, after a third and after two thirds."""
-    third = ROWS // BATCH / 3
-    return steady() + PAUSE_S * np.floor(np.arange(ROWS // BATCH) / third).astype(np.float64)
+    return steady() + PAUSE_S * np.floor(np.arange(BATCHES) / (BATCHES / 3)).astype(np.float64)
 
 
 BOTH_PAUSE = Sending(with_pauses(), with_pauses())
@@ -97,6 +97,7 @@ WORKLOADS: dict[str, Callable[[], Workload]] = {
     "uniform": lambda: Workload(uniform(), EQUAL, BOTH_PAUSE),
     "zipf 0.5": lambda: Workload(zipf(0.5), EQUAL, BOTH_PAUSE),
     "zipf 0.7": lambda: Workload(zipf(0.7), EQUAL, BOTH_PAUSE),
+    "zipf 1": lambda: Workload(zipf(1, ROWS // 10), EQUAL, BOTH_PAUSE),
     "drifting": lambda: Workload(drifting(), EQUAL, BOTH_PAUSE),
     "clustered": lambda: Workload(clustered(), EQUAL, BOTH_PAUSE),
     "band": lambda: Workload(uniform(), "abs(l.k - r.k) <= 1", BOTH_PAUSE),
@@ -108,9 +109,8 @@ WORKLOADS: dict[str, Callable[[], Workload]] = {
 
 
 def batches(keys: NDArray[np.int64]) -> list[pa.RecordBatch]:
-    letters = pa.array(["x" * (WIDTH - 20)] * BATCH)
-    numbers = np.arange(BATCH)
-    parts = [keys[start : start + BATCH] for start in range(0, len(keys), BATCH)]
+    parts = np.split(keys, BATCHES)
+    letters, numbers = pa.array(["x" * (WIDTH - 20)] * len(parts[0])), np.arange(len(parts[0]))
     return [pa.record_batch({"k": part, "n": numbers, "s": letters}) for part in parts]
 
 

@@ -2,17 +2,12 @@
 
     in memory   symmetric hash join: every pair at the arrival of its later row
     switch      when half of the budget is used, all rows are handed over as residents that have been joined
-    spilling    diner, if a side has ended or not begun: it loads what the other side can meet
-                diner_merge, if some keys give most of the results: it keeps their rows; or if partners arrive at about
-                the same time: its old rows leave first
+    spilling    diner_merge, if partners arrive at about the same time: its old rows leave first
                 else pmj, which takes the least time
 
 Guarantee: every matching pair exactly once. All rows that are handed over have been joined with each other, and the
-operators take them as such: to diner and diner_merge they have been resident together, to pmj they are rows of one run
-pair that have met.
-
-Which keys give results is learned from every other row and tested on the rest: if the fifth of the rows that looks best
-by the one half gives much more than a fifth of the results of the other, memory is best used by keeping such rows.
+operators take them as such: to diner_merge they have been resident together, to pmj they are rows of one run pair that
+have met.
 """
 
 from __future__ import annotations
@@ -29,7 +24,6 @@ from dovetail.condition.graph import Graph
 from dovetail.condition.render import conjunction
 from dovetail.core.rows import Matches, Side
 from dovetail.estimation.estimate import Estimator
-from dovetail.operators.diner.diner import Diner
 from dovetail.operators.diner_merge.diner_merge import DinerMerge
 from dovetail.operators.hashing.shj import Shj
 from dovetail.operators.pmj.pmj import Pmj
@@ -38,9 +32,7 @@ from dovetail.operators.protocol import INNER, TWO, Approach, JoinOperator, Mani
 Hashes = NDArray[np.int64]
 
 BUFFER_SHARE = 16  # one in so many bytes of the budget is for arriving rows, at most
-SAMPLE = 1 << 13  # rows of each side by which keys are judged
-BEST_ROWS = 0.2
-SKEWED = 0.4  # of the results, by the best rows
+SAMPLE = 1 << 13  # rows of each side by which the order of arrival is judged
 FEWEST = 64  # rows with a partner that say anything about the order of arrival
 APART, DEVIATION = 1 / 3, 0.236  # of two places in a side that are chosen by chance, as shares of it
 
@@ -51,15 +43,7 @@ class Spilling(JoinOperator, Protocol):
     def adopt(self, rows: tuple[Iterable[pa.RecordBatch], Iterable[pa.RecordBatch]]) -> None: ...
 
 
-TARGETS: dict[str, type[Spilling]] = {"diner": Diner, "diner_merge": DinerMerge, "pmj": Pmj}
-
-
-class Seen(NamedTuple):
-    """What the choice follows from, when memory is used up."""
-
-    one_sided: bool  # a side has ended, or has not begun
-    best_share: float  # of the results, by the best fifth of the rows
-    clustered: bool  # partners arrive at about the same time
+TARGETS: dict[str, type[Spilling]] = {"diner_merge": DinerMerge, "pmj": Pmj}
 
 
 class Chosen(NamedTuple):
@@ -67,15 +51,10 @@ class Chosen(NamedTuple):
     reason: str
 
 
-def choose_spilling(seen: Seen) -> Chosen:
-    if seen.one_sided:
-        return Chosen("diner", "only one side arrives, and blocks of the other can be loaded")
-    share = f"the best fifth of the rows gives {seen.best_share:.0%} of the results"
-    if seen.best_share > SKEWED:
-        return Chosen("diner_merge", f"{share}, so that such rows are kept")
-    if seen.clustered:
+def choose_spilling(clustered: bool) -> Chosen:
+    if clustered:
         return Chosen("diner_merge", "partners arrive at about the same time, so that old rows leave first")
-    return Chosen("pmj", f"{share}, so that rows are merged in large runs")
+    return Chosen("pmj", "partners arrive at any time, so that rows are merged in large runs")
 
 
 class Adaptive:
@@ -94,7 +73,6 @@ class Adaptive:
         self._in_memory: Shj | None = Shj(workspace)
         self._operator: JoinOperator = self._in_memory
         self._ended = [False, False]
-        self._rows = [0, 0]  # that have arrived
         self._reason = "all rows fit in memory"
 
     @staticmethod
@@ -105,8 +83,8 @@ class Adaptive:
     def approach(graph: Graph) -> Approach:
         equal = graph.condition.equalities
         text = (
-            f"symmetric hash join on {conjunction(equal)} while memory lasts; then diner_merge if keys are skewed, "
-            "diner if one side arrives first, else pmj"
+            f"symmetric hash join on {conjunction(equal)} while memory lasts; then diner_merge if partners "
+            "arrive at about the same time, else pmj"
         )
         return Approach(text, equal)
 
@@ -118,7 +96,6 @@ class Adaptive:
     def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Matches]:
         if self._in_memory is not None and not self._fits(side, batch):
             self._switch(self._in_memory)
-        self._rows[side] += batch.num_rows
         return self._operator.arrive(side, batch)
 
     def end(self, side: Side) -> None:
@@ -140,15 +117,13 @@ class Adaptive:
             "running": self._operator.name,
             "reason": self._reason,
             "ended": list(self._ended),
-            "rows": list(self._rows),
             "state": manifest.state,
         }
         return Manifest(manifest.version, state, manifest.segments)
 
     def restore(self, manifest: Manifest) -> None:
         state = manifest.state
-        self._ended, self._rows = list(state["ended"]), list(state["rows"])
-        self._reason = state["reason"]
+        self._ended, self._reason = list(state["ended"]), state["reason"]
         if state["running"] != self._operator.name:
             self._change_to(state["running"])
         self._operator.restore(Manifest(manifest.version, state["state"], manifest.segments))
@@ -170,8 +145,7 @@ class Adaptive:
     def _switch(self, source: Shj) -> None:
         """Hand all rows over."""
         left, right = (source.sample_hashes(side, SAMPLE) for side in Side)
-        one_sided = any(self._ended) or not all(self._rows)
-        chosen = choose_spilling(Seen(one_sided, share_of_best(left, right), is_clustered(left, right)))
+        chosen = choose_spilling(is_clustered(left, right))
         self._reason = chosen.reason
         spilling = self._change_to(chosen.operator)
         spilling.adopt((source.give_up(Side.LEFT), source.give_up(Side.RIGHT)))
@@ -184,22 +158,6 @@ class Adaptive:
         spilling = TARGETS[name](replace(self._workspace, estimator=Estimator()))
         self._in_memory, self._operator = None, spilling
         return spilling
-
-
-def share_of_best(left: Hashes, right: Hashes) -> float:
-    """The share of results that the best fifth of the rows gives, chosen by other rows of the same sides."""
-    keys, places = np.unique(np.concatenate([left, right]), return_inverse=True)
-    lefts, rights = places[: len(left)], places[len(left) :]
-    chosen, tested = (
-        [np.bincount(side[start::2], minlength=len(keys)) for side in (lefts, rights)] for start in (0, 1)
-    )
-    benefit = chosen[0] * chosen[1] / np.maximum(1, chosen[0] + chosen[1])  # results per row
-    order = np.argsort(-benefit, kind="stable")
-    rows, results = (tested[0] + tested[1])[order], (tested[0] * tested[1])[order]
-    if not results.sum():
-        return 0.0
-    best = np.searchsorted(np.cumsum(rows), BEST_ROWS * rows.sum())
-    return float(results[: best + 1].sum() / results.sum())
 
 
 def is_clustered(left: Hashes, right: Hashes) -> bool:
