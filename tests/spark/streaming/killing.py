@@ -85,7 +85,7 @@ class Job:
 
     def workers(self) -> list[int]:
         """Python workers: forked by a daemon, which the JVM started."""
-        found = [pid for pid, command in self.processes() if "pyspark.daemon" in command]
+        found = [pid for pid, command in self.processes() if "session.daemon" in command]
         return [pid for pid in found if parent(pid) in found]
 
     def lines(self, job: subprocess.Popen[str]) -> Iterator[Batch]:

@@ -73,9 +73,6 @@ class Handle:
     def deleteTimer(self, at: int) -> None:
         """There is one of an earlier micro-batch, which is not remembered here."""
 
-    def getValueState(self, name: str, schema: str) -> Handle:
-        return self
-
     def get(self) -> tuple[str] | None:
         return None if self.stored is None else (self.stored,)
 
@@ -113,7 +110,7 @@ def attempt(join: StreamJoin, stored: str | None, rows: Rows, crash: int | None 
             yield frame
 
     processor = JoinProcessor(join)
-    processor.init(handle)  # type: ignore[arg-type]
+    processor.start(handle, handle)  # type: ignore[arg-type]
     results: Results = Counter()
     for step, frame in enumerate(processor.handleInputRows((CELL,), arriving(), None), start=len(frames)):  # type: ignore[arg-type]
         results += pairs(frame)
@@ -254,7 +251,7 @@ class Cell:
         while True:
             handle = Handle(self.stored)
             processor = JoinProcessor(self.join)
-            processor.init(handle)  # type: ignore[arg-type]
+            processor.start(handle, handle)  # type: ignore[arg-type]
             if frames is None:
                 steps = processor.handleExpiredTimer((CELL,), Clock(), None)  # type: ignore[arg-type]
             else:

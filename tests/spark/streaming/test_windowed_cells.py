@@ -222,7 +222,7 @@ def test_event_time_goes_on_by_the_clock_after_a_pause(tmp_path: Path, task: Any
     run = query(tables, "l.x < r.x", "left", bounds, tmp_path, cells=1)
     task.query = run
     handle, processor = Handle(), WindowProcessor(run.join)
-    processor.init(handle)  # type: ignore[arg-type]
+    processor.start(handle, handle)  # type: ignore[arg-type]
     label = run.join.labels[0]
     packed = [
         row

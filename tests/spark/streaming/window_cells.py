@@ -57,9 +57,6 @@ class Handle:
         if at in self.timers:
             self.timers.remove(at)
 
-    def getValueState(self, name: str, schema: str) -> Handle:
-        return self
-
     def get(self) -> tuple[str] | None:
         return None if self.stored is None else (self.stored,)
 
@@ -97,7 +94,7 @@ class Query:
         for label in sorted({row["cell"] for row in packed}):
             handle = Handle(self.manifests.get(label))
             processor = WindowProcessor(self.join)
-            processor.init(handle)  # type: ignore[arg-type]
+            processor.start(handle, handle)  # type: ignore[arg-type]
             mine = [row for row in packed if row["cell"] == label]
             frames = iter([pd.DataFrame(mine[:2]), pd.DataFrame(mine[2:])] if mine[2:] else [pd.DataFrame(mine)])
             for frame in processor.handleInputRows((label,), frames, None):  # type: ignore[arg-type]

@@ -25,6 +25,7 @@ SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.python.worker.reuse": "true",
+    "spark.python.daemon.module": "dovetail.spark.session.daemon",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.streaming.stateStore.providerClass": (

@@ -47,8 +47,8 @@ ROW_SHARE = 3 / 4
 class JoinProcessor(CellProcessor[StreamJoin]):
     """Runs the operator of one cell, one micro-batch at a time."""
 
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        super().init(handle)
+    def start(self, handle: StatefulProcessorHandle, manifest: Any) -> None:
+        super().start(handle, manifest)
         self._fed: set[int] = set()  # cells to which something came in this micro-batch
         if self._join.keeps_to_memory:
             stay_small()

@@ -9,6 +9,8 @@ micro-batch fails at any point, Spark runs it again from there.
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
@@ -16,7 +18,7 @@ from urllib.parse import quote
 import pandas as pd
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, TimerValues
 
 from dovetail.operators.protocol import JoinOperator, Manifest
 from dovetail.spark.exchange.packing import to_bytes
@@ -24,8 +26,6 @@ from dovetail.spark.session.workers import settle
 from dovetail.spark.streaming.state_dir import check_layout
 from dovetail.spark.streaming.stream_join import CellJoin
 from dovetail.storage.segments import SegmentStore
-
-SCHEMA = "manifest string"
 
 
 class CellState:
@@ -74,15 +74,26 @@ class CellState:
 Join = TypeVar("Join", bound=CellJoin)
 
 
-class CellProcessor(StatefulProcessor, Generic[Join]):
+class CellProcessor(ABC, Generic[Join]):
     """Runs the cells of one Spark task, one micro-batch at a time. Rows out are packed results, and figures."""
 
     def __init__(self, join: Join) -> None:
         self._join = join
 
-    def init(self, handle: StatefulProcessorHandle) -> None:
+    def start(self, handle: StatefulProcessorHandle, manifest: Any) -> None:
+        """Before the first cell; `manifest` is Spark's, of the cell that it calls us for."""
         self._handle = handle
-        self._manifest = handle.getValueState("manifest", SCHEMA)
+        self._manifest = manifest
+
+    @abstractmethod
+    def handleInputRows(
+        self, key: Any, rows: Iterator[pd.DataFrame], timerValues: TimerValues
+    ) -> Iterator[pd.DataFrame]: ...
+
+    @abstractmethod
+    def handleExpiredTimer(
+        self, key: Any, timerValues: TimerValues, expiredTimerInfo: Any
+    ) -> Iterator[pd.DataFrame]: ...
 
     def close(self) -> None:
         settle()

@@ -29,6 +29,7 @@ from dovetail.errors import PlanError
 from dovetail.spark.exchange.packing import ARROW_PACKED, PACKED, Rewrite, from_bytes
 from dovetail.spark.session.workers import settle
 from dovetail.spark.streaming.cell import JoinProcessor
+from dovetail.spark.streaming.processor import Processor
 from dovetail.spark.streaming.state_dir import cap_arrow_batch_bytes
 from dovetail.spark.streaming.stream_join import StreamJoin
 from dovetail.spark.streaming.window_cell import WindowProcessor
@@ -38,7 +39,7 @@ from dovetail.storage.allocator import stay_small, trim_heap
 
 def join_streams(frames: Sequence[DataFrame], join: StreamJoin | WindowJoin, schema: StructType) -> DataFrame:
     """The join as a streaming DataFrame, for any sink. Where inputs tell their end, each has one more column."""
-    processor = WindowProcessor(join) if isinstance(join, WindowJoin) else JoinProcessor(join)
+    cells = WindowProcessor(join) if isinstance(join, WindowJoin) else JoinProcessor(join)
     if join.keeps_to_memory:
         cap_arrow_batch_bytes(frames[0].sparkSession, join.pack_bytes)
     packed = []
@@ -51,7 +52,7 @@ def join_streams(frames: Sequence[DataFrame], join: StreamJoin | WindowJoin, sch
         reduce(DataFrame.unionAll, packed)
         .groupBy("cell")
         .transformWithStateInPandas(
-            statefulProcessor=processor,
+            statefulProcessor=Processor(cells),
             outputStructType="payload binary, " + ", ".join(f"{figure} bigint" for figure in join.figures),
             outputMode="Append",
             timeMode="ProcessingTime" if join.has_timers else "None",
