@@ -14,7 +14,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 ALL = os.environ.get("DOVETAIL_TEST_EFFORT") == "all"
-PART = 11  # a prime: turns through products of short lists meet all of them
+PART = 19  # a prime: turns through products of short lists meet all of them
 
 
 def repeat(cases: int) -> int:

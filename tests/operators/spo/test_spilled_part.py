@@ -99,15 +99,18 @@ def test_the_same_results_as_in_memory(on: str, how: str) -> None:
             steps = dovetail.progressive(
                 one, other, on, how, algorithm="spo", window=bounds, memory=memory, record=recording
             )
-            found.append(
-                Counter(
-                    row for step in steps for row in zip(*step.batch.select([0, -1]).to_pydict().values(), strict=True)
-                )
-            )
+            found.append(counted([step.batch.select([0, -1]) for step in steps]))
             spilled = max(told.moment.spilled_rows or 0 for told in recording.moments)
             assert (spilled > 0) == (memory == "64KiB")
         assert found[0] == found[1]
-        assert found[0]
+        assert found[0].num_rows
+
+
+def counted(batches: list[pa.RecordBatch]) -> pa.Table:
+    """Each row that occurs, how often, in order."""
+    rows = pa.Table.from_batches(batches)
+    names = rows.column_names
+    return rows.group_by(names).aggregate([([], "count_all")]).sort_by([(name, "ascending") for name in names])
 
 
 def test_parts_whose_keys_no_probe_asks_for_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:

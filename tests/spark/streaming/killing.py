@@ -107,14 +107,7 @@ class Job:
         """Let the job do some micro-batches, then kill -9 the driver's JVM: after a pause, or while a task writes."""
         with self.started("local[2]") as job:
             self.wait_for(job, batches, phase)
-            if pause is None:
-                self.wait_for_a_segment(job)
-            else:
-                time.sleep(pause)
-            kill(next(self.jvms()))
-            for _ in self.lines(job):
-                pass
-            assert job.wait() != 0
+            self._kill_jvm(job, pause)
 
     def kill_workers(self, batches: int, master: str, phase: Phase = any_batch, pause: float | None = None) -> bool:
         """Let the job do some micro-batches, then kill -9 its workers until tasks fail. True: it still got done.
@@ -123,18 +116,39 @@ class Job:
         """
         with self.started(master) as job:
             self.wait_for(job, batches, phase)
-            while not self.failed_tasks and job.poll() is None:
-                if pause is None:
-                    self.wait_for_a_segment(job)
-                else:
-                    time.sleep(random.uniform(0, pause))  # at work or not
-                for worker in self.workers():
-                    kill(worker)
-                next(self.lines(job), None)
-            assert self.failed_tasks or pause is not None, "no worker was killed at work"
+            self._kill_workers(job, pause)
             for _ in self.lines(job):
                 pass
             return job.wait() == 0
+
+    def kill_workers_and_jvm(self) -> None:
+        """Both in one run, while tasks write: after the first they are tried again, after the second nothing is."""
+        with self.started("local[2,8]") as job:
+            self.wait_for(job, 1, any_batch)
+            self._kill_workers(job, None)
+            self.wait_for(job, 1, any_batch)
+            self._kill_jvm(job, None)
+
+    def _kill_jvm(self, job: subprocess.Popen[str], pause: float | None) -> None:
+        if pause is None:
+            self.wait_for_a_segment(job)
+        else:
+            time.sleep(pause)
+        kill(next(self.jvms()))
+        for _ in self.lines(job):
+            pass
+        assert job.wait() != 0
+
+    def _kill_workers(self, job: subprocess.Popen[str], pause: float | None) -> None:
+        while not self.failed_tasks and job.poll() is None:
+            if pause is None:
+                self.wait_for_a_segment(job)
+            else:
+                time.sleep(random.uniform(0, pause))  # at work or not
+            for worker in self.workers():
+                kill(worker)
+            next(self.lines(job), None)
+        assert self.failed_tasks or pause is not None, "no worker was killed at work"
 
     def wait_for(self, job: subprocess.Popen[str], batches: int, phase: Phase) -> None:
         """Until so many micro-batches of a kind are done."""

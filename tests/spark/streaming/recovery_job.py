@@ -12,16 +12,25 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql import SparkSession
+
 import dovetail
 from dovetail.spark.session.session import local_session
 
+CONF = {"spark.sql.shuffle.partitions": "2", "spark.sql.files.maxPartitionBytes": "1m"}  # a partition per file
+
 
 def main(place: Path, master: str) -> None:
+    spark = local_session("recovery", master, conf=CONF)
+    run(spark, place)
+    spark.stop()
+    say("finished")
+
+
+def run(spark: SparkSession, place: Path) -> None:
     options = json.loads((place / "join.json").read_text())
     if "window" in options:
         options["window"] = dovetail.window(**options["window"])
-    conf = {"spark.sql.shuffle.partitions": "2", "spark.sql.files.maxPartitionBytes": "1m"}  # a partition per file
-    spark = local_session("recovery", master, conf=conf)
     options["state_dir"] = str(place / "state")
     several = options.pop("inputs", None)
     streams = {
@@ -52,8 +61,6 @@ def main(place: Path, master: str) -> None:
     finally:
         ended.set()
         reporter.join()
-    spark.stop()
-    say("finished")
 
 
 def report(query: Any, context: Any, ended: threading.Event) -> None:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
-from tests.spark.streaming import window_queries
+from tests.spark.streaming import recovery_job, window_queries
 from tests.spark.streaming.killing import Job
 from tests.spark.streaming.micro_batches import micro_batches
 from tests.spark.streaming.window_oracle import Source, turns
@@ -148,8 +148,11 @@ def check_segments(place: Path, spark: SparkSession) -> None:
 def test_a_killed_driver_and_killed_workers(kind: str, job: Job, spark: SparkSession) -> None:
     work = WORK[kind]()
     write(job.place, work, files=5)
-    job.kill_jvm(batches=2, pause=random.Random(1).random())
-    assert job.kill_workers(batches=1, master="local[2,8]")  # tasks are tried again
+    job.kill_workers_and_jvm()
+    session = spark.newSession()
+    for name, value in recovery_job.CONF.items():
+        session.conf.set(name, value)
+    recovery_job.run(session, job.place)
     check(job.place, work, spark)
     check_segments(job.place, spark)
 

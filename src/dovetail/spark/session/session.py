@@ -16,6 +16,7 @@ from dovetail.spark.session.java import ensure_java
 from dovetail.spark.sources import register
 
 LOOPBACK = "127.0.0.1"
+DAEMON = "dovetail.spark.session.daemon"  # workers are forked from it
 LOGGING = Path(__file__).with_name("log4j2.properties")
 
 SETTINGS = {
@@ -25,7 +26,7 @@ SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.python.worker.reuse": "true",
-    "spark.python.daemon.module": "dovetail.spark.session.daemon",
+    "spark.python.daemon.module": DAEMON,
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.streaming.stateStore.providerClass": (
