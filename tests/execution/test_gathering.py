@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from dovetail.core.rows import Matches, Side
-from dovetail.execution.gathering import Gatherer, gather
+from dovetail.execution.gathering import FEW_ROWS, Gatherer, gather
 from dovetail.execution.output import result_batches
 
 ROWS = 500
@@ -55,7 +55,7 @@ BATCH = pa.record_batch(columns())
 
 @pytest.mark.parametrize("share", [False, True])
 @pytest.mark.parametrize("batch", [BATCH, BATCH.slice(13, 400)], ids=["whole", "sliced"])
-@pytest.mark.parametrize("size", [0, 1, 63, 64, 777])
+@pytest.mark.parametrize("size", [0, 1, FEW_ROWS - 1, FEW_ROWS, FEW_ROWS + 777])
 @pytest.mark.parametrize("type_", [np.int32, np.int64])
 def test_the_same_as_arrow(batch: pa.RecordBatch, size: int, share: bool, type_: type) -> None:
     for rows in (RNG.integers(0, batch.num_rows, size), np.arange(7, 7 + min(size, 300))):
@@ -80,6 +80,7 @@ def test_strings_too_long_for_one_batch_come_in_several(monkeypatch: pytest.Monk
     batch = pa.record_batch({"s": ["x" * 100, "y" * 50]})
     rows = np.zeros(400, np.int32)
     monkeypatch.setattr("dovetail.kernels.taking.MOST_BYTES", {4: 10_000, 8: 2**63 - 1})
+    monkeypatch.setattr("dovetail.execution.gathering.FEW_ROWS", 100)
     batches = list(result_batches(Matches.single(Side.LEFT, batch, rows), batch.schema))
     assert [b.num_rows for b in batches] == [100, 100, 100, 100]
     assert pa.Table.from_batches(batches).column("s").to_pylist() == ["x" * 100] * 400

@@ -24,7 +24,8 @@ from dovetail.core.rows import Rows
 from dovetail.kernels.taking import is_run, take_bits, take_strings, take_values
 
 ALIGNED = 64  # bytes, as Arrow wants its buffers
-FEW_ROWS = 64  # for which kernels cost more than Arrow
+FEW_ROWS = 2048  # for which a kernel for each column costs more than one call of Arrow
+UNCHECKED = pc.TakeOptions(boundscheck=False)
 WORDS = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}  # by bits
 WORD = 64
 OFFSETS = {  # of strings
@@ -61,9 +62,15 @@ class Gatherer:
         if self._share and is_run(rows):
             return list(self._batch.slice(int(rows[0]), len(rows)).columns)
         if len(rows) < FEW_ROWS:
-            positions = pa.array(rows)
-            return [pc.take(column, positions, boundscheck=False) for column in self._batch.columns]
+            return _take_few(self._batch, rows)
         return [column.take(rows, memory) for column in self._columns]
+
+
+def _take_few(batch: pa.RecordBatch, rows: Rows) -> list[pa.Array]:
+    try:
+        return list(pc.call_function("take", [batch, pa.array(rows)], UNCHECKED).columns)
+    except pa.ArrowInvalid as error:  # offsets of 32 bits
+        raise OverflowError(str(error)) from error
 
 
 class _Memory:

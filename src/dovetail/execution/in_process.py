@@ -38,7 +38,8 @@ __all__ = ["BATCH_ROWS", "STREAM_ROWS", "Step", "in_turn", "join_along_diagonal"
 
 BATCH_ROWS = 1 << 16  # rows of a table at rest that arrive at once
 STREAM_ROWS = 4096  # rows of a progressive join that arrive at once: small, for early results
-LARGEST_STREAM_ROWS = 1 << 16  # the same later on, where nothing is spilled: batches grow
+LARGEST_STREAM_ROWS = 1 << 16  # the same later on, where memory allows: batches grow
+ARRIVAL_SHARE = 32  # one in so many bytes of the budget, at most, arrives at once (driver.py: rows_per_piece)
 LINE_SHARE = 128  # of the budget, for rows of one side that wait: with the batch at hand and a sample, a block at most
 LINE_BYTES = 1 << 24  # the same where there is no budget
 
@@ -100,7 +101,7 @@ def join_progressively(
     if len(tables) == len(inputs):
         if workers > 1:
             return in_parallel(plan, (tables[0], tables[1]), schema, sizes, aggregates, workers)
-        most_rows = STREAM_ROWS if operator_class(plan.operator.name, len(tables)).spills else LARGEST_STREAM_ROWS
+        most_rows = _largest_arrival(plan, tables)
         events = in_turn(tables, most_rows=most_rows)
         return run(plan, events, schema, most_rows, 0, sizes, monitor, aggregates)
     if workers > 1:
@@ -110,6 +111,16 @@ def join_progressively(
     feed = Feed(sources, room_bytes=room_bytes, batch_rows=STREAM_ROWS, wait_ms=wait_ms, retry=retry)
     running = run(plan, feed.events(), schema, STREAM_ROWS, len(sources) * room_bytes, sizes, monitor, aggregates)
     return running.wrapped(lambda steps: _close_after(steps, feed))
+
+
+def _largest_arrival(plan: JoinPlan, tables: Sequence[pa.Table]) -> int:
+    """Rows that arrive at once, once the first results are out. In a window of rows, their order says who meets."""
+    if "window" in plan.parameters:
+        return STREAM_ROWS
+    if plan.memory_bytes is None or not operator_class(plan.operator.name, len(tables)).spills:
+        return LARGEST_STREAM_ROWS
+    width = max(1, *(int(table.nbytes) // max(1, int(table.num_rows)) for table in tables))
+    return min(LARGEST_STREAM_ROWS, max(STREAM_ROWS, plan.memory_bytes // ARRIVAL_SHARE // width))
 
 
 def plan_schema(plan: JoinPlan, suffix: str) -> pa.Schema:
@@ -213,7 +224,7 @@ def _steps(
                     step = replace(step, operator=running.operator, reason=running.reason)
                 if last is not None:
                     yield last
-                last = step if phase is Phase.CLEANUP else None
+                last = step if phase is Phase.CLEANUP or outlook.all_came else None
                 if last is None:
                     yield step
         if last is not None or outlook.measures:

@@ -39,6 +39,7 @@ class Sizes:
     """How many rows each input has, where that is known: from the start, or when it has ended."""
 
     rows: list[int | None] = field(default_factory=lambda: [None, None])
+    all_came: bool = False
 
     @classmethod
     def from_inputs(cls, inputs: Iterable[Rows]) -> Sizes:
@@ -60,6 +61,7 @@ class Sizes:
                     came[number] += batch.num_rows
                     if came[number] > (self.rows[number] or 0):
                         self.rows[number] = None
+                    self.all_came = came == self.rows
                 case End(number):
                     self.rows[number] = came[number]
             yield event
@@ -79,6 +81,11 @@ class StepBuilder:
         self._sizes = sizes
         self.measures = Measures(aggregates, tuple(workspace.graph.schemas.values()))
         self._sums: dict[str, float] = {}
+
+    @property
+    def all_came(self) -> bool:
+        """Whether all rows have arrived, as far as is known."""
+        return self._sizes.all_came
 
     def batches(self, results: Matches, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The rows of results; where aggregates are asked for, none, and the results are added up."""
