@@ -62,6 +62,15 @@ def fitting_rows(*batches: pa.RecordBatch, most_bytes: int = MOST_BYTES) -> int:
     return max(1, min(most_rows, most_bytes // max(1, width)))
 
 
+def fixed_rows(schema: pa.Schema) -> int | None:
+    """The same for all results of a schema whose columns have a fixed width; None if some have not."""
+    try:
+        bits = sum(int(type_.bit_width) for type_ in schema.types)
+    except ValueError:
+        return None
+    return max(1, min(MOST_ROWS, MOST_BYTES // max(1, bits // 8)))
+
+
 def result_batches(
     results: Matches,
     schema: pa.Schema,

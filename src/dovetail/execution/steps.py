@@ -12,7 +12,7 @@ from dovetail.core.metrics import Estimate
 from dovetail.core.rows import Arrival, End, Event, Matches, Phase, Side, empty_batch
 from dovetail.estimation.estimate import CONFIDENCE
 from dovetail.estimation.measures import Measures
-from dovetail.execution.output import result_batches
+from dovetail.execution.output import fixed_rows, result_batches
 from dovetail.operators.protocol import Workspace
 from dovetail.sources.protocol import Source
 
@@ -81,6 +81,7 @@ class StepBuilder:
         self._sizes = sizes
         self.measures = Measures(aggregates, tuple(workspace.graph.schemas.values()))
         self._sums: dict[str, float] = {}
+        self._most_rows: int | None = None  # of a batch; 0: by what is in it
 
     @property
     def all_came(self) -> bool:
@@ -90,7 +91,9 @@ class StepBuilder:
     def batches(self, results: Matches, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The rows of results; where aggregates are asked for, none, and the results are added up."""
         if not self.measures:
-            yield from result_batches(results, schema)
+            if self._most_rows is None:
+                self._most_rows = fixed_rows(schema) or 0
+            yield from result_batches(results, schema, self._most_rows or None)
         elif results.size and results.is_complete:
             self.add(self.measures.sum_pairs(results))
             yield empty_batch(schema)
