@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.patience import PATIENCE_S
 
-from dovetail.cli import main
+from dovetail.cli import main, small_joins
 from dovetail.cli.request import _writer
 
 
@@ -86,10 +86,18 @@ def test_files_that_come_while_a_join_is_written_stay(tmp_path: Path) -> None:
     assert pq.read_table(tmp_path / "part-0.parquet").to_pydict() == {"k": [1]}
 
 
-def test_warm_up() -> None:
-    run = dovetail("warm-up")
+def test_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(small_joins, "CONDITIONS", small_joins.CONDITIONS[:1])
+    monkeypatch.setattr(small_joins, "operator_names", lambda: ["shj"])
+    run = dovetail("warmup")
     assert run.returncode == 0, run.stderr
-    assert "kernels are ready" in run.stdout
+    assert "kernels are ready: 9 small joins" in run.stdout
+
+
+@pytest.mark.slow
+def test_warm_up_for_every_kind_of_join() -> None:
+    run = dovetail("warmup")
+    assert run.returncode == 0, run.stderr
 
 
 def test_explain(inputs: list[object]) -> None:

@@ -41,19 +41,6 @@ Memory = Annotated[
     ),
 ]
 Algorithm = Annotated[str, typer.Option(help="The algorithm; auto lets the planner choose.")]
-
-
-WARM_UP = (
-    "l.k = r.k",
-    "l.s = r.s AND l.k = r.k",
-    "l.k < r.k",
-    "l.k < r.k AND l.x > r.x",
-    "abs(l.k - r.k) <= 1",
-    "abs(l.x - r.x) <= 1",
-    "l.k != r.k",
-)
-"""A condition for each kernel."""
-
 InProcess = Annotated[bool, typer.Option(help="Join in this process, without Spark.")]
 
 
@@ -171,20 +158,15 @@ def bench(
         raise typer.Exit(1)
 
 
-@app.command("warm-up")
-def warm_up() -> None:
-    """Compile the kernels now, so that the first join does not have to. Once per machine and version."""
+@app.command("warm-up", hidden=True)  # as it was called before
+@app.command()
+def warmup() -> None:
+    """Compile the kernels now, on all cores, so that the first join does not have to. Once per machine and version."""
+    from dovetail.cli.small_joins import compile_kernels
+
     started = time.perf_counter()
-    import pyarrow as pa
-
-    from dovetail import api
-
-    table = pa.table({"k": [1, 2, 3], "x": [-0.5, 1.5, 2.5], "s": ["a", "b", "c"]})
-    for on in WARM_UP:
-        for algorithm in ("auto", "nested_loop", *(["shj", "diag"] if " = " in on else [])):
-            api.join(table, table, on, algorithm=algorithm)
-        api.count(table, table, on)
-    console.print(f"kernels are ready, {time.perf_counter() - started:.1f} s", highlight=False)
+    joins = compile_kernels()
+    console.print(f"kernels are ready: {joins} small joins in {time.perf_counter() - started:.1f} s", highlight=False)
 
 
 def _benchmarks() -> Any:
