@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +17,6 @@ from dovetail.condition import Condition
 from dovetail.core.join_types import JoinType
 from dovetail.core.metrics import Observer, Progress
 from dovetail.core.rows import Side
-from dovetail.core.threads import allow_threads, in_order
 from dovetail.execution.limit import limit_rows, limit_work
 from dovetail.execution.output import LARGEST_BYTES
 from dovetail.execution.tasks import Batches, Flags, Joining
@@ -76,7 +74,6 @@ class Watch:
 
 
 ROOM = 1 << 20  # pairs found at a time
-AHEAD = 4  # batches of a part of the work that wait until the parts before it are done
 
 
 def count_at_rest(condition: Condition, left: pa.RecordBatch, right: pa.RecordBatch) -> int:
@@ -103,17 +100,16 @@ def join_at_rest(
     watch = Watch(observer)
     batches = (left, right)
     partnered = (np.zeros(left.num_rows, np.bool_), np.zeros(right.num_rows, np.bool_))
-    work = limit_work(Joining(condition, how, schema, room=ROOM, batch_bytes=batch_bytes, share=share), limit)
+    work = Joining(condition, how, schema, room=ROOM, batch_bytes=batch_bytes, share=share, threads=threads)
+    work = limit_work(work, limit)
     if limit is not None and how.tracked:
         yield from limit_rows(watch.count_batches(_join_in_blocks(work, batches, partnered)), limit)
         return
-    with allow_threads(threads):
-        matcher = build_matcher(condition, left, right)
-    parts = matcher.split(threads) if limit is None and how.emits_pairs else [matcher]
+    matcher = work.build(batches)
+    parts = work.split(matcher) if limit is None else [matcher]
     if how.emits_pairs:
         watch.start_pairs(matcher, parts, pairs_only=not how.padded)
-    tasks = [partial(work.emit_pairs, part, batches, partnered) for part in parts]
-    yield from limit_rows(watch.count_batches(in_order(tasks, threads, AHEAD)), limit)
+    yield from limit_rows(watch.count_batches(work.emit_parts(parts, batches, partnered)), limit)
     for side in Side:
         total = len(work.rows_alone(side, partnered[side])) if not how.emits_pairs else None
         yield from watch.count_batches(work.leave(side, batches[side], partnered[side]), total)

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from dovetail.core.rows import Side, one_batch
-from dovetail.execution.tasks import Flags, Work
+from dovetail.execution.tasks import Flags, Meeting
 from dovetail.storage.blocks import Block, BlockStore
 
 AT_REST = 3  # times the size of its rows is what a join at rest takes: rows, codes, orders
@@ -35,7 +35,7 @@ class _KeptChunk:
 class Chunked:
     """Work on two sides that arrive one after the other: all of side `first`, then all of the other."""
 
-    work: Work
+    work: Meeting
     first: Side
     store: BlockStore | None = None  # None: the rows are in memory anyway
     chunk_bytes: int = MOST_BYTES

@@ -15,6 +15,7 @@ from dovetail.errors import PlanError
 from dovetail.execution.at_rest import Watch, join_at_rest
 from dovetail.execution.chunked import Chunked, chunk_size
 from dovetail.execution.driver import Driver
+from dovetail.execution.in_cells import join_in_cells, route_tables
 from dovetail.execution.limit import limit_rows, limit_steps, limit_work
 from dovetail.execution.monitor import JoinMonitor
 from dovetail.execution.output import LARGEST_BYTES, multi_schema, output_schema
@@ -71,12 +72,16 @@ def join_tables(
             plan.condition, plan.how, *sides, schema, observer, limit, threads, batch_bytes, share=share
         )
     elif plan.at_rest:
-        chunks = Chunked(limit_work(Joining(plan.condition, plan.how, schema), limit), first, None, chunk_bytes)
-        arrivals = (
-            (side, batch) for side in (first, first.other) for batch in small_batches(tables[side], chunk_bytes)
-        )
-        results = Watch(observer).count_batches(chunks.run(arrivals))
-        yield from limit_rows(results, limit)
+        work = limit_work(Joining(plan.condition, plan.how, schema, threads=threads), limit)
+        routing = route_tables(work, tables, plan.memory_bytes) if limit is None else None
+        if routing is not None:
+            results = join_in_cells(work, tables, routing.router, first, plan.memory_bytes)
+        else:
+            chunks = Chunked(work, first, None, chunk_bytes)
+            results = chunks.run(
+                (side, batch) for side in (first, first.other) for batch in small_batches(tables[side], chunk_bytes)
+            )
+        yield from limit_rows(Watch(observer).count_batches(results), limit)
     else:
         for step in limit_steps(run(plan, one_after_the_other(tables), schema, BATCH_ROWS), limit):
             yield step.batch

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -15,22 +16,29 @@ from dovetail.condition import Condition
 from dovetail.condition.aggregates import Aggregate, GroupColumn
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Matches, Rows, Side
+from dovetail.core.threads import allow_threads, in_order
 from dovetail.execution.output import MOST_BYTES, drop_last_columns, result_batches, row_batches
 from dovetail.kernels.taking import mark
 from dovetail.matching import Matcher, build_matcher
+
+AHEAD = 4  # batches of a part of the work that wait until the parts before it are done
 
 Flags = NDArray[np.bool_]
 Batches = tuple[pa.RecordBatch, pa.RecordBatch]
 
 
-class Work(Protocol):
+class Meeting(Protocol):
     """The work on two chunks, and on one that has been joined with all of the other side."""
-
-    def with_condition(self, condition: Condition) -> Work:
-        """The same, on another condition."""
 
     def meet(self, batches: Batches, partnered: tuple[Flags, Flags]) -> Iterator[pa.RecordBatch]: ...
     def leave(self, side: Side, batch: pa.RecordBatch, partnered: Flags) -> Iterator[pa.RecordBatch]: ...
+
+
+class Work(Meeting, Protocol):
+    """Such work, which can be done for a part of the condition, too."""
+
+    def with_condition(self, condition: Condition) -> Work:
+        """The same, on another condition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +56,29 @@ class Joining:
     batch_bytes: int = MOST_BYTES
     share: bool = False
     room: int = 1 << 20  # pairs found at a time
+    threads: int = 1
 
     def with_condition(self, condition: Condition) -> Joining:
         return replace(self, condition=condition)
 
     def meet(self, batches: Batches, partnered: tuple[Flags, Flags]) -> Iterator[pa.RecordBatch]:
-        return self.emit_pairs(build_matcher(self.condition, *batches), batches, partnered)
+        matcher = self.build(batches)
+        return self.emit_parts(self.split(matcher), batches, partnered)
+
+    def build(self, batches: Batches) -> Matcher:
+        with allow_threads(self.threads):
+            return build_matcher(self.condition, *batches)
+
+    def split(self, matcher: Matcher) -> Sequence[Matcher]:
+        """The parts of the work that threads do side by side."""
+        return matcher.split(self.threads) if self.how.emits_pairs else [matcher]
+
+    def emit_parts(
+        self, parts: Sequence[Matcher], batches: Batches, partnered: tuple[Flags, Flags]
+    ) -> Iterator[pa.RecordBatch]:
+        """What each part emits, one after the other: the same for any number of threads."""
+        tasks = [partial(self.emit_pairs, part, batches, partnered) for part in parts]
+        return in_order(tasks, self.threads, AHEAD)
 
     def emit_pairs(
         self, matcher: Matcher, batches: Batches, partnered: tuple[Flags, Flags]

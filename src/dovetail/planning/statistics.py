@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 from dovetail.condition import Condition, Strategy, columns_of, keyed_rows
 from dovetail.core.codes import Words, is_fixed, numbers, rough_codes
 from dovetail.core.rows import Side, empty_batch, take_rows
+from dovetail.kernels import boxes
 from dovetail.matching import build_matcher
 
 SAMPLE = 4096  # rows of a side
 CROSS = 1024  # rows of a side, where every pair of them has to be looked at
-ZONES = 32  # boxes of a batch
+ZONES = 32, 256  # boxes of a batch, at least and at most
+PER_ZONE = 1024, 16  # rows of a box, and how many of them are looked at to cut it
 ORDERED = ("one_inequality", "two_inequalities", "overlap", "rectangles")  # classes whose blocks are pruned by boxes
 
 
@@ -89,11 +91,10 @@ def measure(condition: Condition, side: Side, batch: pa.RecordBatch) -> Reach | 
 
 def _boxes(codes: list[Words]) -> NDArray[np.int64]:
     """Boxes around neighbours in the order of the first key."""
-    order = np.argsort(codes[0])
-    starts = np.unique(np.arange(ZONES) * len(order) // ZONES)
-    ordered = [column[order] for column in codes]
-    ends = [(np.minimum.reduceat(column, starts), np.maximum.reduceat(column, starts)) for column in ordered]
-    return np.stack([np.stack(both, axis=1) for both in ends], axis=1)
+    zones = int(np.clip(len(codes[0]) // PER_ZONE[0], *ZONES))
+    some = np.sort(codes[0][:: max(1, len(codes[0]) // (zones * PER_ZONE[1]))])
+    cuts = np.unique(some[np.arange(1, zones) * len(some) // zones])
+    return boxes.around(np.stack(codes), cuts)
 
 
 def _longest(strategy: Strategy, side: Side, columns: list[pa.Array]) -> list[float]:

@@ -1,12 +1,12 @@
-"""Block pairs: both sides are cut into blocks, and only blocks that can hold a matching pair share a cell.
+"""Blocks: a side is cut into blocks, and rows meet only the blocks that can hold a partner of theirs.
 
        y ^      |     |         A block is a range of the first attribute and, within it, a range of the second. For
          |  2   |  5  |  8      l.x < r.x AND l.y > r.y, a left block meets a right one if its least x is not above the
          |------|     |---      other's greatest x, and its greatest y not below the other's least y.
          |  1   |-----|  7
-         |------|  4  |---      Every pair of blocks that meets is a cell of its own; or, where the rows of one side
-         |  0   |  3  |  6      must not be copied (outer and semi joins), all that meet a block of it share a cell.
-         +---------------> x
+         |------|  4  |---      Either both sides are cut, and every pair of blocks that meets is a cell of its own; or
+         |  0   |  3  |  6      one side is at home in its blocks, each of them a cell, and a row of the other side
+         +---------------> x    visits the blocks that it meets. Then no row of the side at home is copied.
 
 Khayyat et al., Lightning fast and space efficient inequality joins, PVLDB 8(13), 2015, prune partitions by the minima
 and maxima of one attribute. Deviation: both attributes prune, and blocks are cut along both.
@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 
 from dovetail.condition import Condition, Expression, keyed_rows
 from dovetail.core.codes import Words, rough_codes
-from dovetail.core.rows import Side
+from dovetail.core.rows import Rows, Side
+from dovetail.kernels import boxes
 from dovetail.routing.protocol import Spread, Visits
 
 LEAST, MOST = np.int64(-(2**63)), np.int64(2**63 - 1)
@@ -50,22 +51,18 @@ class Blocks(NamedTuple):
     def number(self) -> int:
         return len(self.lows)
 
-    def holding(self, codes: Sequence[Words]) -> NDArray[np.int64]:
+    def holding(self, codes: Sequence[Words]) -> NDArray[np.int32]:
         """The block of each row."""
-        ranges: NDArray[np.int64] = np.searchsorted(self.first, codes[0], side="right")
-        if len(codes) == 1:
-            return ranges
-        within: NDArray[np.int64] = (codes[1][:, None] >= self.second[ranges]).sum(axis=1)
-        return ranges * np.int64(self.second.shape[1] + 1) + within
+        return boxes.holding(np.stack(codes[:2]), self.first, self.second)
 
 
-def cut_blocks(codes: Sequence[Words], number: int, boxes: Words | None) -> Blocks:
-    """About `number` blocks of equally many rows, cut along the first two keys of a sample.
+def cut_blocks(codes: Sequence[Words], number: int, boxes: Words | None, keys: int) -> Blocks:
+    """About `number` blocks of equally many rows, cut along the first one or two keys of a sample.
 
     `boxes` (box, key, least and greatest) are known to hold all rows: what they have in common with a block bounds it.
     """
-    ranges = number if len(codes) == 1 else max(1, round(number**0.5))
-    within = 1 if len(codes) == 1 else max(1, round(number / ranges))
+    ranges = max(1, round(number ** (1 / keys)))
+    within = max(1, round(number / ranges))
     first = _quantiles(codes[0], ranges)
     holding = np.searchsorted(first, codes[0], side="right")
     lines = [_quantiles(codes[min(1, len(codes) - 1)][holding == r], within, fill=True) for r in range(len(first) + 1)]
@@ -115,19 +112,37 @@ def meeting(left: Blocks, right: Blocks, operators: Sequence[str]) -> NDArray[np
     return found & some[0][:, None] & some[1]
 
 
-def number_cells(met: NDArray[np.bool_], unique: Side | None) -> NDArray[np.int32]:
-    """The cell of each pair of blocks, -1 where they do not meet. Rows of side `unique` visit one cell only."""
-    if unique is None:
-        cells = np.cumsum(met).reshape(met.shape) - 1
-    else:
-        axis = 1 if unique is Side.LEFT else 0
-        lines = np.cumsum(met.any(axis=axis)) - 1
-        cells = np.broadcast_to(np.expand_dims(lines, axis), met.shape)
-    return np.where(met, cells, -1).astype(np.int32)
+@dataclass(frozen=True, slots=True)
+class HomeRouter:
+    """Rows of side `home` are at home in one block; those of the other side visit every block that they can meet."""
+
+    condition: Condition
+    comparisons: tuple[Comparison, ...]
+    home: Side
+    blocks: Blocks
+
+    needs_spread = False
+
+    @property
+    def cells(self) -> int:
+        return self.blocks.number
+
+    def route(self, side: Side, batch: pa.RecordBatch, spread: Spread) -> Visits:
+        rows, codes = _codes(self.condition, self.comparisons, side, batch)
+        if side is self.home:
+            return Visits(rows, self.blocks.holding(codes))
+        # All as "bound <= code": ~ turns the order around, and every code has one.
+        lower = [(c.operator in ("<", "<=")) is (self.home is Side.LEFT) for c in self.comparisons]
+        mine = np.stack([code if low else ~code for code, low in zip(codes, lower, strict=True)])
+        bounds = np.where(lower, self.blocks.lows, ~self.blocks.highs)
+        reached = boxes.reach(mine, bounds)
+        return Visits(rows[reached.rows], reached.boxes)
 
 
 @dataclass(frozen=True, slots=True)
 class BlockRouter:
+    """Both sides visit all cells of their block: one for each block of the other side that it meets."""
+
     condition: Condition
     comparisons: tuple[Comparison, ...]
     blocks: tuple[Blocks, Blocks]
@@ -140,15 +155,23 @@ class BlockRouter:
         return max(1, int(self.cell_of.max(initial=0)) + 1)
 
     def route(self, side: Side, batch: pa.RecordBatch, spread: Spread) -> Visits:
-        keys = [c.left if side is Side.LEFT else c.right for c in self.comparisons]
-        alive, columns = keyed_rows(self.condition, side, batch, keys)
-        rows = np.arange(batch.num_rows) if alive is None else alive
-        holding = self.blocks[side].holding([rough_codes(column) for column in columns])
+        rows, codes = _codes(self.condition, self.comparisons, side, batch)
+        holding = self.blocks[side].holding(codes)
         lines = self.cell_of if side is Side.LEFT else self.cell_of.T
-        visited = [np.unique(line[line >= 0]) for line in lines]
+        visited = [line[line >= 0] for line in lines]
         counts = np.array([len(cells) for cells in visited])
         starts = np.cumsum(counts) - counts
         times = counts[holding]
         offsets = np.arange(int(times.sum())) - np.repeat(np.cumsum(times) - times, times)
         cells = np.concatenate(visited)[np.repeat(starts[holding], times) + offsets]
         return Visits(np.repeat(rows, times), cells.astype(np.int32))
+
+
+def _codes(
+    condition: Condition, comparisons: Sequence[Comparison], side: Side, batch: pa.RecordBatch
+) -> tuple[Rows, list[Words]]:
+    """The rows that have all keys, and the codes of these."""
+    keys = [c.left if side is Side.LEFT else c.right for c in comparisons]
+    alive, columns = keyed_rows(condition, side, batch, keys)
+    rows = np.arange(batch.num_rows) if alive is None else alive
+    return rows, [rough_codes(column) for column in columns]

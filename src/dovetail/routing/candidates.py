@@ -4,7 +4,7 @@ equality                      hash, heavy keys split
 bands, distances              a grid of ranges, one side at home, the other beside its neighbours
 overlaps, rectangles          slabs or a grid with reference points; where the rows of a side must not be copied,
                               ranges of where its intervals begin
-inequalities, overlaps too    pairs of blocks, pruned by the least and greatest of both keys
+inequalities, overlaps too    blocks of one side, or pairs of blocks, pruned by their least and greatest keys
 anything                      1-bucket
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +35,7 @@ from dovetail.core.rows import Side
 from dovetail.matching import most_selective
 from dovetail.planning.plan import Choice
 from dovetail.planning.statistics import Samples
-from dovetail.routing.blocks import BlockRouter, Comparison, cut_blocks, meeting, number_cells
+from dovetail.routing.blocks import BlockRouter, Comparison, HomeRouter, cut_blocks, meeting
 from dovetail.routing.grid import Axis, GridRouter, Span, WindowAxis, band_axis, distance_axis, element_of
 from dovetail.routing.hash import HashRouter, heavy_keys
 from dovetail.routing.one_bucket import OneBucketRouter
@@ -104,7 +105,7 @@ def one_bucket(condition: Condition, tasks: int, rows: tuple[int, int], unique: 
 
 
 def _blocks(task: Task) -> Iterator[Candidate]:
-    """Blocks of some sizes; and, where rows of both sides may be copied, also lines and columns of them."""
+    """Blocks of some sizes: pairs of them, where rows of both sides may be copied, or one side at home."""
     for comparisons, order in _comparisons(task):
         sides = []
         for side in Side:
@@ -113,18 +114,21 @@ def _blocks(task: Task) -> Iterator[Candidate]:
             reach = task.samples[side].reach
             boxes = None if reach is None else reach.boxes[:, order]
             sides.append(([rough_codes(column) for column in columns], boxes))
-        for number in BLOCKS:
+        for number, axes in product(BLOCKS, range(1, min(AXES, len(comparisons)) + 1)):
             if number > FINER * task.tasks:
                 break
-            left, right = (cut_blocks(codes, number, boxes) for codes, boxes in sides)
-            met = meeting(left, right, [c.operator for c in comparisons])
-            why = (
-                f"{int(met.sum())} of {met.size} pairs of blocks can hold a result, by their smallest and largest keys"
-            )
-            for unique in (None, *Side) if task.unique is None else (task.unique,):
-                cells = number_cells(met, unique)
-                if cells.max(initial=0) < MOST_CELLS:
-                    yield BlockRouter(task.condition, comparisons, (left, right), cells), Choice("block_pairs", why)
+            blocks = [cut_blocks(codes, number, boxes, axes) for codes, boxes in sides]
+            for home in Side if task.unique is None else (task.unique,):
+                why = f"{blocks[home].number} of {_sent(home)}"
+                yield HomeRouter(task.condition, comparisons, home, blocks[home]), Choice("blocks", why)
+            met = meeting(blocks[0], blocks[1], [c.operator for c in comparisons])
+            if task.unique is None and met.sum() <= MOST_CELLS:
+                cells = np.where(met, np.cumsum(met).reshape(met.shape) - 1, -1).astype(np.int32)
+                why = f"{int(met.sum())} of {met.size} pairs can hold a result, by their smallest and largest keys"
+                yield (
+                    BlockRouter(task.condition, comparisons, (blocks[0], blocks[1]), cells),
+                    Choice("block_pairs", why),
+                )
 
 
 def _comparisons(task: Task) -> Iterator[tuple[tuple[Comparison, ...], list[int]]]:
@@ -186,8 +190,12 @@ def _grid(task: Task, axes: list[Axis]) -> Candidate:
             return router, Choice("slabs", f"{shape} of them; a pair is joined where the later interval begins")
         return router, Choice("grid", f"{shape} tiles; a pair is joined where the later rectangle begins in x and in y")
     home = cut[0].home
-    why = f"of {home.alias}; a row of {home.other.alias} is sent to those that can hold its partners"
-    return router, Choice("range", f"{shape} ranges {why}") if len(cut) == 1 else Choice("grid", f"{shape} tiles {why}")
+    name, ranges = ("range", "ranges") if len(cut) == 1 else ("grid", "tiles")
+    return router, Choice(name, f"{shape} {ranges} of {_sent(home)}")
+
+
+def _sent(home: Side) -> str:
+    return f"{home.alias}; a row of {home.other.alias} is sent to those that can hold its partners"
 
 
 def _with_cuts(task: Task, axis: Axis, slabs: int) -> Axis:

@@ -47,6 +47,7 @@ from dovetail.condition import (
 from dovetail.condition.expression import type_of
 from dovetail.core.codes import Floats, Words, list_lengths, numbers, rough_codes
 from dovetail.core.rows import Rows, Side
+from dovetail.kernels.boxes import ranges
 from dovetail.routing.protocol import Spread, Visits
 
 Slabs = NDArray[np.int64]
@@ -89,11 +90,11 @@ class WindowAxis:
 
     def ranges(self, side: Side, columns: list[pa.Array]) -> list[Range]:
         if side is self.home:
-            slabs = np.searchsorted(self.cuts, self.places(columns), side="right")  # NaN comes last
+            slabs = ranges(self.places(columns), self.cuts)
             return [(slabs, slabs)]
         low, high = self.reach(columns)
-        begin = np.where(np.isfinite(low), np.searchsorted(self.cuts, low, side="right"), 0)
-        end = np.where(np.isfinite(high), np.searchsorted(self.cuts, high, side="right"), len(self.cuts))
+        begin = np.where(np.isfinite(low), ranges(low, self.cuts), 0)
+        end = np.where(np.isfinite(high), ranges(high, self.cuts), len(self.cuts))
         return [(begin, end)]
 
     def reach(self, columns: list[pa.Array]) -> tuple[Floats, Floats]:
@@ -128,8 +129,8 @@ class Span:
         return np.minimum(rough_codes(columns[0]), rough_codes(columns[1]))
 
     def ranges(self, side: Side, columns: list[pa.Array]) -> list[Range]:
-        begin = np.searchsorted(self.cuts, self.places(columns), side="right")
-        end = np.searchsorted(self.cuts, rough_codes(columns[1]), side="right")
+        begin = ranges(self.places(columns), self.cuts)
+        end = ranges(rough_codes(columns[1]), self.cuts)
         if side is Side.LEFT:
             return [(begin, begin), (begin + 1, end)]
         return [(begin, end), (begin, begin)]
@@ -161,11 +162,11 @@ class GridRouter:
         keys = [axis.keys(side) for axis in self.axes]
         alive, columns = keyed_rows(self.condition, side, batch, [key for group in keys for key in group])
         rows = np.arange(batch.num_rows) if alive is None else alive
-        ranges = []
+        slabs = []
         for axis, group in zip(self.axes, keys, strict=True):
             mine, columns = columns[: len(group)], columns[len(group) :]
-            ranges.append(axis.ranges(side, mine))
-        visits = [self._visits(rows, chosen) for chosen in product(*(list(enumerate(r)) for r in ranges))]
+            slabs.append(axis.ranges(side, mine))
+        visits = [self._visits(rows, chosen) for chosen in product(*(list(enumerate(s)) for s in slabs))]
         found = Visits(np.concatenate([v.rows for v in visits]), np.concatenate([v.cells for v in visits]))
         return found if self.pieces is None else self._in_pieces(side, found, spread, self.pieces)
 
@@ -173,6 +174,9 @@ class GridRouter:
         """All cells of the chosen part of each axis, whose slabs are in the row's ranges."""
         places, cells = np.arange(len(rows)), np.zeros(len(rows), np.int64)
         for axis, (part, (first, last)) in zip(self.axes, chosen, strict=True):
+            if first is last and len(places) == len(first):  # at home: one slab each
+                cells = (cells * axis.parts + part) * axis.slabs + first
+                continue
             first, last = first[places], last[places]
             counts = np.maximum(last - first + 1, 0)
             offsets = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -20,6 +20,11 @@ class Visits(NamedTuple):
     rows: Rows
     cells: NDArray[np.int32]
 
+    def by_cell(self) -> NDArray[np.int64]:
+        """Visits in the order of their cells."""
+        short = self.cells.astype(np.int16) if self.cells.max(initial=0) < 2**15 else self.cells
+        return np.argsort(short, kind="stable")  # short numbers are sorted by counting
+
 
 class Router(Protocol):
     """Decides by looking at one row at a time. Any two matching rows share exactly one cell."""

@@ -117,7 +117,7 @@ def by_cell(
     batch: pa.RecordBatch, visits: Visits, most_bytes: int = PACK_BYTES
 ) -> Iterator[tuple[NDArray[np.int32], list[pa.Buffer]]]:
     """The rows of each cell as bytes; a few cells at a time, because every row may visit many of them."""
-    order = np.argsort(visits.cells, kind="stable")
+    order = visits.by_cell()
     cells, starts = np.unique(visits.cells[order], return_index=True)
     bounds = np.append(starts, len(order))
     for first, last, _ in chunk_ranges(np.diff(bounds), len(order), fitting_rows(batch, most_bytes=most_bytes)):
