@@ -63,15 +63,18 @@ def private_directory(path: Path) -> Path:
 
 def check_contents(directory: Path) -> None:
     """See that everything in a private directory was put there by this user: it may not always have been private."""
-    for place, directories, files in os.walk(directory):
-        for entry in (*directories, *files):
-            path = Path(place, entry)
-            with suppress(FileNotFoundError):  # another process replaces files concurrently
-                found = os.lstat(path)
-                foreign = found.st_uid != os.geteuid()
-                if foreign or stat.S_ISLNK(found.st_mode):
-                    reason = _owner(found) if foreign else "is a link"
-                    raise InputError(f"{path} {reason}. Remove {directory}; it will be created again.")
+    waiting = [str(directory)]
+    while waiting:
+        with os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):  # another process replaces files concurrently
+                    found = entry.stat(follow_symlinks=False)
+                    foreign = found.st_uid != os.geteuid()
+                    if foreign or entry.is_symlink():
+                        reason = _owner(found) if foreign else "is a link"
+                        raise InputError(f"{entry.path} {reason}. Remove {directory}; it will be created again.")
+                    if entry.is_dir():
+                        waiting.append(entry.path)
 
 
 def _status(path: Path) -> os.stat_result:
