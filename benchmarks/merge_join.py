@@ -4,14 +4,12 @@
 
 The merge joins run the same code and differ in when results may come. Rows of both sides arrive in turn, in batches of
 4,096; memory is a share of both inputs. DuckDB has its tables in memory and no limit. Seconds are CPU seconds of this
-process; the answers, which depend on every pair, are computed outside of them. Of workers it is the CPU seconds of the
-busiest thread, with results put together as rows: what the clock shows where there is a core for each thread, without
-what they wait for each other.
+process; the answers, which depend on every pair, are computed outside of them. Workers are timed by the clock, with
+results put together as rows.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 
@@ -76,20 +74,14 @@ def _by_workers(workers: int) -> Contender:
     def contender(tables: Tables) -> tuple[int, float]:
         memory, width = int(0.1 * (tables.left.nbytes + tables.right.nbytes)), repr(tables.width)
         on = f"l.x BETWEEN r.x - {width} AND r.x + {width}"
-        before, pairs = time.thread_time(), 0
-        busy: dict[str, float] = {}
-        steps = dovetail.progressive(tables.left, tables.right, on, algorithm="pmj", memory=memory, workers=workers)
-        for step in steps:
+        before, pairs = time.perf_counter(), 0
+        for step in dovetail.progressive(
+            tables.left, tables.right, on, algorithm="pmj", memory=memory, workers=workers
+        ):
             pairs += step.batch.num_rows
-            busy.update({t.name: _cpu_seconds(t) for t in threading.enumerate() if t.name.startswith("dovetail-")})
-        return pairs, max(time.thread_time() - before, *busy.values(), 0.0)
+        return pairs, time.perf_counter() - before
 
     return contender
-
-
-def _cpu_seconds(thread: threading.Thread) -> float:
-    assert thread.ident is not None
-    return time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
 
 
 one_worker, two_workers = _by_workers(1), _by_workers(2)

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -39,6 +40,7 @@ class Streams:
     window: Window
     matches: int
     filling: int  # micro-batches until the window is full
+    pairs: int  # results of the join, by DuckDB
 
 
 def streams(rows: int, slide: int, batch: int, batches: int, matches: int) -> Streams:
@@ -48,26 +50,40 @@ def streams(rows: int, slide: int, batch: int, batches: int, matches: int) -> St
     atexit.register(shutil.rmtree, place, ignore_errors=True)
     rng = np.random.default_rng(0)
     noise = NOISE * matches / (rows / 2)
+    tables: dict[str, list[pa.Table]] = {"left": [], "right": []}
     for side in ("left", "right"):
         (place / side).mkdir()
         for number in range(batches):
             x = rng.random(batch // 2)
             path = place / side / f"{number:04d}.parquet"
-            pq.write_table(
-                pa.table({"id": np.arange(batch // 2), "x": x, "y": x + noise * rng.random(batch // 2)}), path
-            )
+            table = pa.table({"id": np.arange(batch // 2), "x": x, "y": x + noise * rng.random(batch // 2)})
+            tables[side].append(table.append_column("batch", pa.array(np.full(batch // 2, number))))
+            pq.write_table(table, path)
             os.utime(path, (number, number))  # Spark reads the oldest first
-    return Streams(spark, place, dovetail.window(rows=rows, slide=slide), matches, rows // batch + 1)
+    left, right = (pa.concat_tables(side) for side in tables.values())
+    window = dovetail.window(rows=rows, slide=slide)
+    return Streams(spark, place, window, matches, rows // batch + 1, _count_pairs(left, right, rows // batch))
+
+
+def _count_pairs(left: pa.Table, right: pa.Table, apart: int) -> int:
+    """Pairs within the window: a slide is a micro-batch, so that it ends between two of them."""
+    with duckdb.connect() as connection:
+        connection.register("l", left)
+        connection.register("r", right)
+        where = f"l.batch BETWEEN r.batch - {apart} AND r.batch + {apart}"
+        (pairs,) = connection.sql(f"SELECT count(*) FROM l JOIN r ON {ON} WHERE {where}").fetchall()[0]
+        return int(pairs)
 
 
 def dovetail_pairs(data: Streams) -> Timed:
-    return _timed(data, dovetail.join(*_read(data), ON, window=data.window, state_dir=str(data.place / "state")))
+    joined = dovetail.join(*_read(data), ON, window=data.window, state_dir=str(data.place / "state"))
+    return _timed(data, joined, data.pairs)
 
 
 def dovetail_counts(data: Streams) -> Timed:
     wanted = {"n": "count(*)", "most": "max(r.y)"}
     joined = dovetail.aggregate(*_read(data), ON, wanted, window=data.window, state_dir=str(data.place / "state"))
-    return _timed(data, joined)
+    return _timed(data, joined, data.pairs)
 
 
 def pairs_without_a_join(data: Streams) -> Timed:
@@ -97,11 +113,12 @@ def _read(data: Streams) -> tuple[DataFrame, DataFrame]:
     return reader.parquet(str(data.place / "left")), reader.parquet(str(data.place / "right"))
 
 
-def _timed(data: Streams, frame: DataFrame) -> Timed:
-    """The median time of a micro-batch with a full window."""
+def _timed(data: Streams, frame: DataFrame, pairs: int | None = None) -> Timed:
+    """Whether so many pairs were found, if it is a join, and the median time of a micro-batch with a full window."""
     checkpoint = tempfile.mkdtemp(dir=data.place)
     query = frame.writeStream.format("noop").option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
     query.awaitTermination()
     progress = [p for p in query.recentProgress if p["numInputRows"]]
     spent = [p["durationMs"]["triggerExecution"] / 1000 for p in progress[data.filling :]]
-    return True, statistics.median(spent)
+    found = [p["observedMetrics"]["dovetail"]["matches"] for p in progress] if pairs is not None else []
+    return pairs is None or sum(found) == pairs, statistics.median(spent)

@@ -208,6 +208,15 @@ def one_batch(table: pa.Table | Iterable[pa.RecordBatch], schema: pa.Schema) -> 
     return pa.concat_batches(batches)
 
 
+LEAST_PART = 1 << 14  # pairs that are worth a task of their own
+
+
+def part_ranges(counts: NDArray[np.int64], parts: int) -> Iterator[tuple[int, int, int]]:
+    """Consecutive rows (start, end, pairs) in so many parts of about as many pairs; fewer, if there are few."""
+    total = int(counts.sum())
+    return chunk_ranges(counts, total, max(LEAST_PART, -(-total // parts)))
+
+
 def chunk_ranges(counts: NDArray[np.int64], total: int, most: int) -> Iterator[tuple[int, int, int]]:
     """Consecutive rows (start, end, pairs) with at most `most` pairs each; more only where a single row has more."""
     if total == 0:

@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.core.rows import chunk_ranges
+from dovetail.core.rows import part_ranges
 from dovetail.core.threads import allowed_threads, in_threads
 from dovetail.kernels import windows
 from dovetail.kernels.compiling import kernel
@@ -130,10 +130,9 @@ def _in_order(join: Equality) -> Windows:
 def split(join: Equality, parts: int) -> list[Equality]:
     """The same pairs in several joins, of about as many each, one after the other."""
     counts = np.subtract(join.ends, join.starts, dtype=np.int64)
-    total = int(counts.sum())
     return [
         join._replace(starts=join.starts[start:end], ends=join.ends[start:end], first=join.first + start)
-        for start, end, _ in chunk_ranges(counts, total, -(-total // parts))
+        for start, end, _ in part_ranges(counts, parts)
     ]
 
 

@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.core.rows import chunk_ranges
+from dovetail.core.rows import part_ranges
 from dovetail.core.threads import both
 from dovetail.kernels.compiling import kernel
 from dovetail.kernels.cross import GREATER, GREATER_EQUAL, LESS, LESS_EQUAL
@@ -142,9 +142,8 @@ def pairs(join: OneInequality, room: int = CHUNK) -> Iterator[tuple[Rows, Rows]]
 def split(join: OneInequality, parts: int) -> list[OneInequality]:
     """The same pairs in several joins, of about as many each, one after the other."""
     counts = len(join.right) - join.first.astype(np.int64)
-    total = int(counts.sum())
     found = []
-    for start, end, _ in chunk_ranges(counts, total, -(-total // parts)):
+    for start, end, _ in part_ranges(counts, parts):
         first = join.first[start]  # they ascend
         found.append(OneInequality(join.left[start:end], join.first[start:end] - first, join.right[first:]))
     return found

@@ -47,6 +47,11 @@ from dovetail.kernels.sorting import Rows, Words, invert, pick, scatter, sort_co
 Bits = NDArray[np.uint64]
 
 ALL = np.uint64(2**64 - 1)
+COARSER = 4  # times fewer parts than other joins are cut into
+LEAST_PART = 256  # left rows
+SAMPLED = 1024  # rows of a side, to cut the work into parts
+STRIPES = 64  # of the left side, for each of which partners are counted
+FEWEST_HITS = 32  # in the sample, on average of the stripes
 
 
 class TwoInequalities(NamedTuple):
@@ -164,13 +169,29 @@ def pairs(join: TwoInequalities, room: int = CHUNK) -> Iterator[tuple[Rows, Rows
 
 
 def split(join: TwoInequalities, parts: int) -> list[TwoInequalities]:
-    """The same pairs in several joins, one after the other. Each adds what those before it have added."""
-    cuts = np.linspace(len(join.left), 0, parts + 1).astype(np.int64)  # the sweep runs from the last left row
-    return [
+    """The same pairs in several joins, one after the other. Each adds what those before it have added: few parts."""
+    cuts = _even_cuts(join, max(1, min(parts // COARSER, len(join.left) // LEAST_PART)))[::-1]
+    return [  # the sweep runs from the last left row
         join._replace(left=join.left[start:end], start=join.start[start:end], reach=join.reach[start:end])
         for end, start in itertools.pairwise(cuts.tolist())
         if start < end
     ]
+
+
+def _even_cuts(join: TwoInequalities, parts: int) -> Words:
+    """Positions between which left rows have about as much to do: a look-up each, and their partners."""
+    whole = np.linspace(0, len(join.left), parts + 1).astype(np.int64)
+    if parts == 1 or min(len(join.left), len(join.added)) < SAMPLED:
+        return whole
+    lefts, rights = (np.linspace(0, size - 1, SAMPLED).astype(np.int64) for size in (len(join.left), len(join.added)))
+    met = (join.reach[lefts, None] <= rights) & (join.start[lefts, None] <= join.added[rights])
+    hits = met.reshape(STRIPES, -1).sum(axis=1)
+    if hits.sum() < STRIPES * FEWEST_HITS:  # chance would say more than the data
+        return whole
+    work = len(join.left) / STRIPES * (1 + hits * STRIPES / SAMPLED * len(join.added) / SAMPLED)
+    done = np.append(0, np.cumsum(work))
+    places = np.linspace(0, len(join.left), len(done))
+    return np.interp(np.linspace(0, done[-1], parts + 1), done, places).astype(np.int64)
 
 
 def start_sweep(join: TwoInequalities) -> Sweep:

@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.core.rows import chunk_ranges
+from dovetail.core.rows import part_ranges
 from dovetail.kernels.compiling import kernel
 from dovetail.kernels.listing import CHUNK, STRIDE, Flags, Rows, Words, new_chunk, pad_rows
 
@@ -84,9 +84,8 @@ def pairs(join: Windows, room: int = CHUNK) -> Iterator[tuple[Rows, Rows]]:
 def split(join: Windows, parts: int) -> list[Windows]:
     """The same pairs in several joins, of about as many each, one after the other."""
     counts = np.subtract(join.ends, join.starts, dtype=np.int64)
-    total = int(counts.sum())
     found = []
-    for start, end, _ in chunk_ranges(counts, total, -(-total // parts)):
+    for start, end, _ in part_ranges(counts, parts):
         first, last = int(join.starts[start:end].min()), int(join.ends[start:end].max())
         lefts, starts, ends = join.left[start:end], join.starts[start:end] - first, join.ends[start:end] - first
         found.append(Windows(lefts, join.right[first:last], starts, ends))
