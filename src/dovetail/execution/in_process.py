@@ -107,7 +107,7 @@ def join_progressively(
         if workers > 1:
             return in_parallel(plan, (tables[0], tables[1]), schema, sizes, aggregates, workers)
         most_rows = _largest_arrival(plan, tables)
-        events = in_turn(tables, most_rows=most_rows)
+        events = in_turn(tables, most_rows=most_rows, build=_builds(plan))
         return run(plan, events, schema, most_rows, 0, sizes, monitor, aggregates)
     if workers > 1:
         raise PlanError("workers= needs tables: rows of a source cannot be sampled before they arrive.")
@@ -126,6 +126,17 @@ def _largest_arrival(plan: JoinPlan, tables: Sequence[pa.Table]) -> int:
         return LARGEST_STREAM_ROWS
     width = max(1, *(int(table.nbytes) // max(1, int(table.num_rows)) for table in tables))
     return min(LARGEST_STREAM_ROWS, max(STREAM_ROWS, plan.memory_bytes // ARRIVAL_SHARE // width))
+
+
+def _builds(plan: JoinPlan) -> bool:
+    """Whether both inputs are kept in memory and joined at arrival, so that it does not matter in which order."""
+    kind = operator_class(plan.operator.name, len(plan.graph.aliases))
+    return (
+        len(plan.graph.aliases) == len(Side)
+        and kind.emits_at_arrival
+        and not kind.spills
+        and "window" not in plan.parameters
+    )
 
 
 def plan_schema(plan: JoinPlan, suffix: str) -> pa.Schema:
@@ -254,14 +265,17 @@ def one_after_the_other(tables: Sequence[pa.Table]) -> Iterator[Event]:
         yield End(number)
 
 
-def in_turn(tables: Sequence[pa.Table], rows: int = STREAM_ROWS, most_rows: int = STREAM_ROWS) -> Iterator[Event]:
+def in_turn(
+    tables: Sequence[pa.Table], rows: int = STREAM_ROWS, most_rows: int = STREAM_ROWS, *, build: bool = False
+) -> Iterator[Event]:
     """A small batch of each input in turn, in proportion to their sizes, so that all end at about the same time.
 
-    Batches grow up to `most_rows`: the first results come early, and later ones cost less.
+    Batches grow up to `most_rows`: the first results come early, and later ones cost less. `build`: from then on one
+    input after the other, the smaller one first, so that the rows of the last are looked up and not kept.
     """
     longest = max(1, *(table.num_rows for table in tables))
     positions = dict.fromkeys(range(len(tables)), 0)
-    while positions:
+    while positions and not (build and rows == most_rows):
         for number, position in list(positions.items()):
             table = tables[number]
             if position >= table.num_rows:  # after the others have had their turn: rows that meet do so at arrival
@@ -273,3 +287,7 @@ def in_turn(tables: Sequence[pa.Table], rows: int = STREAM_ROWS, most_rows: int 
                 yield Arrival(number, batch)
             positions[number] = position + size
         rows = min(2 * rows, max(rows, most_rows))
+    for number in sorted(positions, key=lambda number: tables[number].nbytes):
+        for batch in tables[number].slice(positions[number]).to_batches(max_chunksize=most_rows):
+            yield Arrival(number, batch)
+        yield End(number)
