@@ -114,15 +114,17 @@ def _blocks(task: Task) -> Iterator[Candidate]:
             reach = task.samples[side].reach
             boxes = None if reach is None else reach.boxes[:, order]
             sides.append(([rough_codes(column) for column in columns], boxes))
-        for number, axes in product(BLOCKS, range(1, min(AXES, len(comparisons)) + 1)):
+        most = min(AXES, len(comparisons))
+        for number, axes in product(BLOCKS, range(1, most + 1)):
             if number > FINER * task.tasks:
                 break
             blocks = [cut_blocks(codes, number, boxes, axes) for codes, boxes in sides]
-            for home in Side if task.unique is None else (task.unique,):
-                why = f"{blocks[home].number} of {_sent(home)}"
-                yield HomeRouter(task.condition, comparisons, home, blocks[home]), Choice("blocks", why)
+            if FINER * number >= task.tasks:  # fewer cells would leave tasks without work
+                for home in Side if task.unique is None else (task.unique,):
+                    why = f"{blocks[home].number} of {_sent(home)}"
+                    yield HomeRouter(task.condition, comparisons, home, blocks[home]), Choice("blocks", why)
             met = meeting(blocks[0], blocks[1], [c.operator for c in comparisons])
-            if task.unique is None and met.sum() <= MOST_CELLS:
+            if axes == most and task.unique is None and met.sum() <= MOST_CELLS:
                 cells = np.where(met, np.cumsum(met).reshape(met.shape) - 1, -1).astype(np.int32)
                 why = f"{int(met.sum())} of {met.size} pairs can hold a result, by their smallest and largest keys"
                 yield (
