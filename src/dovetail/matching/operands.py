@@ -14,6 +14,7 @@ from dovetail.condition import Condition, keyed_rows, types
 from dovetail.condition.strategy import KeyPair
 from dovetail.core.codes import is_fixed, list_lengths, order_codes, short_decimals
 from dovetail.core.rows import Rows, Side
+from dovetail.matching.dictionary_keys import by_code
 from dovetail.matching.equal_keys import EqualKeys, read_keys
 
 Words = NDArray[np.int64]
@@ -36,6 +37,7 @@ def read_operands(
     condition: Condition, batches: Batches, equal: Sequence[KeyPair], ordered: Sequence[KeyPair], metric: bool
 ) -> Operands:
     """Evaluate the keys of both sides and leave out rows that fail the filters or have a null key."""
+    batches, equal = by_code(batches, equal)
     rows, columns = [], []
     for side in Side:
         alive, keys = keyed_rows(condition, side, batches[side], [pair[side] for pair in (*equal, *ordered)])
