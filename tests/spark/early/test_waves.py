@@ -124,6 +124,7 @@ def test_stopped_and_gone_on_with(
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_killed_and_gone_on_with(
     place: Path, frames: tuple[DataFrame, DataFrame], truth: Counter[tuple[int, int]]
 ) -> None:
