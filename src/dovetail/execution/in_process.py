@@ -15,6 +15,7 @@ from dovetail.errors import PlanError
 from dovetail.execution.at_rest import Watch, join_at_rest
 from dovetail.execution.chunked import Chunked, chunk_size
 from dovetail.execution.driver import Driver
+from dovetail.execution.encodings import decode_events, decode_plan, encode_steps, has_dictionaries
 from dovetail.execution.in_cells import join_in_cells, route_tables
 from dovetail.execution.limit import limit_rows, limit_steps, limit_work
 from dovetail.execution.monitor import JoinMonitor
@@ -100,21 +101,43 @@ def join_progressively(
     workers: int = 1,
 ) -> ProgressiveJoin[Step]:
     """Results as they are found, or aggregates over them. Tables are interleaved, sources are joined on arrival."""
-    schema = plan_schema(plan, suffix)
-    sizes = Sizes.from_inputs(inputs)
+    if plan.memory_bytes is not None and workers == 1 and len(inputs) == len(Side) and has_dictionaries(plan):
+        schema = plan_schema(plan, suffix)
+        running = _join_events(decode_plan(plan), inputs, suffix, wait_ms, retry, monitor, aggregates, decoded=True)
+        return running.wrapped(lambda steps: encode_steps(steps, schema))
+    if workers > 1:
+        tables = [rows for rows in inputs if isinstance(rows, pa.Table)]
+        if len(tables) < len(inputs):
+            raise PlanError("workers= needs tables: rows of a source cannot be sampled before they arrive.")
+        schema, sizes = plan_schema(plan, suffix), Sizes.from_inputs(inputs)
+        return in_parallel(plan, (tables[0], tables[1]), schema, sizes, aggregates, workers)
+    return _join_events(plan, inputs, suffix, wait_ms, retry, monitor, aggregates)
+
+
+def _join_events(
+    plan: JoinPlan,
+    inputs: Sequence[Rows],
+    suffix: str,
+    wait_ms: float,
+    retry: Retry | None,
+    monitor: JoinMonitor | None,
+    aggregates: Mapping[str, str] | None,
+    *,
+    decoded: bool = False,
+) -> ProgressiveJoin[Step]:
+    """By one operator. `decoded`: the plan is for rows without dictionaries."""
+    schema, sizes = plan_schema(plan, suffix), Sizes.from_inputs(inputs)
+    decode = decode_events if decoded else iter
     tables = [rows for rows in inputs if isinstance(rows, pa.Table)]
     if len(tables) == len(inputs):
-        if workers > 1:
-            return in_parallel(plan, (tables[0], tables[1]), schema, sizes, aggregates, workers)
         most_rows = _largest_arrival(plan, tables)
         events = in_turn(tables, most_rows=most_rows, build=_builds(plan))
-        return run(plan, events, schema, most_rows, 0, sizes, monitor, aggregates)
-    if workers > 1:
-        raise PlanError("workers= needs tables: rows of a source cannot be sampled before they arrive.")
+        return run(plan, decode(events), schema, most_rows, 0, sizes, monitor, aggregates)
     room_bytes = LINE_BYTES if plan.memory_bytes is None else max(1, plan.memory_bytes // LINE_SHARE)
     sources = [as_source(rows) for rows in inputs]
     feed = Feed(sources, room_bytes=room_bytes, batch_rows=STREAM_ROWS, wait_ms=wait_ms, retry=retry)
-    running = run(plan, feed.events(), schema, STREAM_ROWS, len(sources) * room_bytes, sizes, monitor, aggregates)
+    line_bytes = len(sources) * room_bytes
+    running = run(plan, decode(feed.events()), schema, STREAM_ROWS, line_bytes, sizes, monitor, aggregates)
     return running.wrapped(lambda steps: _close_after(steps, feed))
 
 
