@@ -84,8 +84,9 @@ class Job:
         return (pid for pid, command in self.processes() if "org.apache.spark.deploy.SparkSubmit" in command)
 
     def workers(self) -> list[int]:
-        """Python workers: forked by a daemon, which the JVM started."""
-        found = [pid for pid, command in self.processes() if "session.daemon" in command]
+        """Python workers: forked by a daemon, which the JVM started. The JVM's own command names its module, too, and a
+        process that the JVM starts has that command for a moment, and the JVM's memory."""
+        found = [pid for pid, command in self.processes() if "\0-m\0dovetail.spark.session.daemon\0" in command]
         return [pid for pid in found if parent(pid) in found]
 
     def lines(self, job: subprocess.Popen[str]) -> Iterator[Batch]:
