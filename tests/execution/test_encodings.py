@@ -66,3 +66,17 @@ def test_aggregates() -> None:
     assert aggregates is not None
     assert aggregates["x"] is not None
     assert aggregates["x"].total == pytest.approx(truth)
+
+
+@pytest.mark.parametrize("values", [pa.array([{"a": 1}, {"a": 2}]), pa.array([[1], [2, 3]]), pa.array([True, False])])
+@pytest.mark.parametrize("memory", ["2MB", None])
+def test_dictionaries_of_any_type(values: pa.Array, memory: str | None) -> None:
+    """Arrow cannot encode structs and lists: they are passed on as they are, beside a column that is decoded."""
+    indices = pa.array([0, 1, None, 1] * 20, pa.int8())
+    odd = pa.DictionaryArray.from_arrays(indices, values)
+    names = pa.DictionaryArray.from_arrays(indices, pa.array(["a", "b"]))
+    left = pa.table({"k": np.arange(80), "odd": odd, "name": names})
+    expected = dovetail.join(left, left.select(["k"]), ["k"])
+    steps = dovetail.progressive(left, left.select(["k"]), ["k"], memory=memory)
+    found = rows_of([step.batch for step in steps], expected.schema)
+    assert found == rows_of(expected.to_batches(), expected.schema)

@@ -19,7 +19,16 @@ from dovetail.planning.plan import JoinPlan
 
 
 def has_dictionaries(plan: JoinPlan) -> bool:
-    return any(pa.types.is_dictionary(field.type) for schema in plan.condition.schemas for field in schema)
+    return any(_is_decoded(field.type) for schema in plan.condition.schemas for field in schema)
+
+
+def _is_decoded(type_: pa.DataType) -> bool:
+    """Whether Arrow can decode the type and encode it again: not views, lists and structs, which stay as they are."""
+    t = pa.types
+    if not t.is_dictionary(type_):
+        return False
+    value = type_.value_type
+    return not (t.is_nested(value) or t.is_string_view(value) or t.is_binary_view(value))
 
 
 def decode_plan(plan: JoinPlan) -> JoinPlan:
@@ -34,9 +43,7 @@ def _decode_condition(condition: Condition) -> Condition:
 
 
 def _decode_schema(schema: pa.Schema) -> pa.Schema:
-    fields = [
-        field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field for field in schema
-    ]
+    fields = [field.with_type(field.type.value_type) if _is_decoded(field.type) else field for field in schema]
     return pa.schema(fields, schema.metadata)
 
 
@@ -46,9 +53,7 @@ def decode_events(events: Iterable[Event]) -> Iterator[Event]:
 
 
 def _decode(batch: pa.RecordBatch) -> pa.RecordBatch:
-    columns = [
-        column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column for column in batch.columns
-    ]
+    columns = [column.dictionary_decode() if _is_decoded(column.type) else column for column in batch.columns]
     return pa.RecordBatch.from_arrays(columns, schema=_decode_schema(batch.schema))
 
 
@@ -65,7 +70,7 @@ def _encode(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch
     """One batch; more, if it has more values than the type of a dictionary's indices can number."""
     try:
         columns = [
-            _encode_column(column, field.type) if pa.types.is_dictionary(field.type) else column
+            _encode_column(column, field.type) if _is_decoded(field.type) else column
             for column, field in zip(batch.columns, schema, strict=True)
         ]
     except pa.ArrowInvalid:
