@@ -44,3 +44,10 @@ def test_codes_replace_texts_where_both_sides_are_encoded() -> None:
     batches, pairs = by_code((batch, batch), condition.strategy.equal_keys)
     assert [left.type for left, _ in pairs] == [pa.int64(), pa.string()]
     assert batches[0].num_columns == 3
+
+
+def test_columns_may_have_any_name() -> None:
+    texts = pa.array(["a", "b", "a"]).dictionary_encode()
+    table = pa.table({"__code 0": texts, "__code": [1, 2, 3]})
+    assert dovetail.join(table, table, ["__code 0"]).num_rows == 5
+    assert dovetail.join(table, table, ["__code 0", "__code"]).num_rows == 3

@@ -22,11 +22,16 @@ def by_code(batches: Batches, pairs: Sequence[KeyPair]) -> tuple[Batches, list[K
         if encoded[0] is None or encoded[1] is None:
             found.append(pair)
             continue
-        name = f"__code {len(found)}"
+        name = _new_name(batches)
         codes = _codes(encoded[0], encoded[1])
         batches = batches[0].append_column(name, codes[0]), batches[1].append_column(name, codes[1])
         found.append((Column(Side.LEFT, name, pa.int64()), Column(Side.RIGHT, name, pa.int64())))
     return batches, found
+
+
+def _new_name(batches: Batches) -> str:
+    """A name that no column has."""
+    return "__code" + "_" * max(len(name) for batch in batches for name in batch.schema.names)
 
 
 def _encoded(key: Expression, batch: pa.RecordBatch) -> pa.DictionaryArray | None:
