@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Literal as OneOf
+from typing import NamedTuple
 
 from dovetail.errors import InputError
 
@@ -30,6 +31,17 @@ DURATION = re.compile(r"\s*(\d+)\s*([a-z]+?)s?\s*", re.IGNORECASE)
 SLIDES = 10  # in a window, where no slide is given
 
 
+UNBOUNDED = 2**61  # microseconds: longer than any difference of times
+
+
+class Limits(NamedTuple):
+    """What a condition that bounds event time says about it, in microseconds."""
+
+    span: tuple[int, int]  # the least and the greatest difference of times, left - right
+    expiry: tuple[int, int]  # by side: rows leave when their time is at the watermark + this
+    late: tuple[str | None, str | None]  # by side: the column with the watermark, at or before which rows are late
+
+
 @dataclass(frozen=True, slots=True)
 class Window:
     """The last `size` rows, or the last `size` microseconds of event time."""
@@ -42,13 +54,43 @@ class Window:
     delay_given: bool = False  # else it is a slide, and a watermark takes its place
     watermarks: Watermarks = (None, None)  # event time: the delay of each input's watermark
     idle: int | None = None  # event time: after so long without a row it goes on by the clock. None: it waits
+    limits: Limits | None = None  # of the condition: there is no other window. Else `size` is all there is
 
     @property
     def by_time(self) -> bool:
         return self.on is not None
 
     @property
+    def by_own(self) -> bool:
+        """Whether the rows of each stream are counted by themselves."""
+        return self.scope == "per_stream" and not self.by_time
+
+    @property
+    def by_watermark(self) -> bool:
+        """Whether event time is Spark's own watermark: rows are late, and leave, when Spark's joins say so."""
+        if self.limits is not None:
+            return True
+        return self.by_time and self.idle is None and None not in self.watermarks
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The least and the greatest distance of two rows in the window, left - right."""
+        return (1 - self.size, self.size - 1) if self.limits is None else self.limits.span
+
+    def expiry(self, side: int) -> int:
+        """Rows of a side leave when they are that far from the first place of rows to come, or before."""
+        return 1 - self.size if self.limits is None else self.limits.expiry[side]
+
+    def late_column(self, side: int) -> str | None:
+        """The column that tells whether a row of a side is late."""
+        if self.limits is not None:
+            return self.limits.late[side]
+        return None if self.on is None else self.on[side]
+
+    @property
     def text(self) -> str:
+        if self.limits is not None:
+            return "what the condition and the watermarks leave of them"
         if self.on is None:
             return f"{self.size:,} rows {'of both streams' if self.scope == 'combined' else 'of each stream'}"
         return f"{timedelta(microseconds=self.size)} of l.{self.on[0]} and r.{self.on[1]}"
@@ -58,6 +100,12 @@ class Window:
         """How late rows may be, and what says so."""
         if self.on is None:
             return ()
+        if self.limits is not None:
+            return tuple(
+                f"{timedelta(microseconds=delay)} for {alias}.{name}: its watermark"
+                for alias, name, delay in zip("lr", self.limits.late, self.watermarks, strict=True)
+                if delay is not None
+            )
         if self.watermarks == (None, None):
             why = "as given" if self.delay_given else "a slide, because no input has a watermark"
             return (f"{timedelta(microseconds=self.delay)} behind the newest row of both inputs: {why}",)
@@ -67,6 +115,21 @@ class Window:
                 lines.append(f"{timedelta(microseconds=self.delay)} for {alias}.{name}: a slide, it has no watermark")
             else:
                 lines.append(f"{timedelta(microseconds=watermark)} for {alias}.{name}: its watermark")
+        return tuple(lines)
+
+    @property
+    def state_lines(self) -> tuple[str, ...]:
+        """How long rows are kept, where the condition says so."""
+        if self.limits is None or self.on is None:
+            return ()
+        lines = []
+        for alias, name, expiry in zip("lr", self.on, self.limits.expiry, strict=True):
+            if expiry <= -UNBOUNDED:
+                lines.append(f"rows of {alias} are kept for ever: no watermark of the other input bounds their time")
+            else:
+                ahead = "-" if expiry > 0 else "+"
+                until = f"{alias}.{name} {ahead} {timedelta(microseconds=abs(expiry))}" if expiry else f"{alias}.{name}"
+                lines.append(f"rows of {alias} are kept until the watermark reaches {until}")
         return tuple(lines)
 
     def with_watermarks(self, watermarks: Watermarks) -> Window:

@@ -9,6 +9,7 @@ from tests.effort import repeat
 from tests.random_rows import MORE_CONDITIONS, random_rows
 
 from dovetail.condition import Condition, parse, text_of
+from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side, one_batch
 from dovetail.planning.statistics import Sample, measure
 from dovetail.routing import Task, choose_router, window_router
@@ -57,7 +58,7 @@ def test_streams_are_routed_without_a_sample(on: str) -> None:
     for _ in range(repeat(6)):
         left, right = random_rows(rng), random_rows(rng)
         condition = parse(on, left.schema, right.schema)
-        router, choice = window_router(condition, "inner", rng.choice([8, 9, 50]))
+        router, choice = window_router(condition, JoinType.INNER, rng.choice([8, 9, 50]))
         if router is None:
             assert choice.name == "round_robin"
             return
@@ -69,7 +70,7 @@ def test_stripes_of_numbers_far_apart(width: float) -> None:
     values = [0.0, 0.25, -0.25, 1.0, 1e15, -1e15, 2.0**50, 2.0**51, 1e300, -1e300, np.inf, -np.inf, np.nan, 5e-324]
     table = pa.table({"x": [*values, *np.nextafter(values, 0), *np.nextafter(values, np.inf)]})
     on = f"abs(l.x - r.x) <= {width!r}"
-    router, _ = window_router(parse(on, table.schema, table.schema), "inner", 8)
+    router, _ = window_router(parse(on, table.schema, table.schema), JoinType.INNER, 8)
     assert isinstance(router, StripeRouter)
     check_router(router, table, table, on, unique=Side.LEFT)
 

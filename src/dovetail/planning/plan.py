@@ -68,6 +68,7 @@ class JoinPlan:
     advice: tuple[str, ...] = field(default=())
     diagonal: Diagonal | None = None  # algorithm diag
     delays: tuple[str, ...] = ()  # windows of time: how late rows may be
+    state: tuple[str, ...] = ()  # streams whose condition bounds event time: how long rows are kept
     parameters: Mapping[str, Any] = field(default_factory=dict)  # of the operator, as they were given
 
     @property
@@ -88,6 +89,7 @@ class JoinPlan:
         if self.diagonal is not None:
             lines += self.diagonal.lines
         lines += [("delay", delay) for delay in self.delays]
+        lines += [("state", kept) for kept in self.state]
         if self.rows is not None:
             lines.append(("rows", f"{self.rows[0]:,} and {self.rows[1]:,}"))
         if self.pairs is not None:

@@ -20,7 +20,7 @@ from dovetail.operators.registry import check_join_type, check_parameters, opera
 from dovetail.planning.plan import Choice, JoinPlan
 from dovetail.planning.statistics import Samples, estimated_pairs
 from dovetail.storage.budget import Budget, Shares
-from dovetail.window import Window
+from dovetail.window import UNBOUNDED, Window
 
 KERNELS = {
     "none": ("nested_loop", "nothing to sort or hash by: every pair is a candidate"),
@@ -41,7 +41,6 @@ NESTED_LOOP = ("nested_loop", "nothing to hash on or to order by")
 SPARE = 4  # times what tables and their indexes should take: nothing is known of what else will be held
 INDEX_BYTES = 48  # most that an index takes for a row
 
-WINDOWED = (JoinType.INNER, JoinType.LEFT, JoinType.LEFT_SEMI, JoinType.LEFT_ANTI)
 
 NESTED_LOOP_ADVICE = (
     "every row is compared with every row of the other side, because nothing orders or hashes both: "
@@ -198,7 +197,11 @@ def _check_outer(how: JoinType, facts: InputFacts, algorithm: str) -> None:
     if facts.kind == "progressive":
         raise PlanError(f"how={how!r}: Spark DataFrames are joined progressively by inner joins only.")
     if facts.kind == "stream":
-        raise PlanError(f"how={how!r} on streams needs a window; without one there are inner joins only.")
+        raise PlanError(
+            f"how={how!r} on streams needs to know when a row has had its last chance of a partner. Set a window, or "
+            "watermarks on the inputs and a condition that bounds their event time, as in r.ts BETWEEN l.ts AND l.ts + "
+            "INTERVAL 1 HOUR."
+        )
     if algorithm not in ("auto", DIAG):
         raise PlanError(
             f"how={how!r}: algorithm={algorithm!r} supports inner joins only on Spark. Use algorithm='auto'."
@@ -282,8 +285,8 @@ def _of_streams(
     if not condition.equalities and not facts.ends:
         raise PlanError(
             f"{condition.text} has no equality between the two streams: without a window, state and work grow without "
-            "bound. Set window=dovetail.window(rows=…) or dovetail.window(time=…, on=…), add an equality, or, if the "
-            "streams end, set end=… and algorithm='diner'."
+            "bound. Set window=dovetail.window(rows=…) or dovetail.window(time=…, on=…), set watermarks and bound "
+            "event time in the condition, add an equality, or, if the streams end, set end=… and algorithm='diner'."
         )
     if algorithm != "auto":
         operator = _choose_named(condition, algorithm)
@@ -308,8 +311,7 @@ def _within_window(
     """By sorted runs of what the window holds."""
     if algorithm not in ("auto", "spo"):
         raise PlanError(f"algorithm={algorithm!r} does not join within windows; spo does.")
-    if how not in WINDOWED:
-        raise PlanError(f"how={how!r} is not available for windowed streams; there are {', '.join(WINDOWED)}.")
+    _check_closing(how, window)
     for side, name in enumerate(window.on or ()):
         schema = condition.schemas[side]
         if name not in schema.names or not pa.types.is_timestamp(schema.field(name).type):
@@ -325,7 +327,19 @@ def _within_window(
         checked=checked_beside(condition, (*strategy.equal, *strategy.predicates)),
         memory_bytes=memory_bytes,
         delays=window.delay_lines,
+        state=window.state_lines,
     )
+
+
+def _check_closing(how: JoinType, window: Window) -> None:
+    """Refuse outer joins whose rows would wait for a partner for ever."""
+    for side in how.preserved:
+        if window.expiry(side) <= -UNBOUNDED:
+            raise PlanError(
+                f"how={how!r}: a row of {side.alias} without a partner is never emitted, because nothing tells when it "
+                f"has had its last chance. Set a watermark on the other input, and bound {side.alias}'s event time by "
+                f"it in the condition, as in l.ts BETWEEN r.ts AND r.ts + INTERVAL 1 HOUR."
+            )
 
 
 def with_estimate(plan: JoinPlan, samples: Samples) -> JoinPlan:

@@ -2,6 +2,16 @@
 
 from dovetail.routing.candidates import Task, one_bucket
 from dovetail.routing.choice import Routing, choose_router, expected_pairs, in_tasks
-from dovetail.routing.streams import window_router
+from dovetail.routing.streams import home_side, window_cells, window_router
 
-__all__ = ["Routing", "Task", "choose_router", "expected_pairs", "in_tasks", "one_bucket", "window_router"]
+__all__ = [
+    "Routing",
+    "Task",
+    "choose_router",
+    "expected_pairs",
+    "home_side",
+    "in_tasks",
+    "one_bucket",
+    "window_cells",
+    "window_router",
+]

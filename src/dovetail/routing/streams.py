@@ -4,7 +4,7 @@ equality             hash of the keys: a row is in one cell
 bands, distances     stripes, where there are enough cells that a row skips most of them
 anything else        None: every row visits all cells, which take turns keeping them
 
-Left rows are stored in one cell at most, which can tell whether they have a partner.
+Rows of which it matters are stored in one cell at most, which can tell whether they have a partner.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from dovetail.condition.expression import type_of
 from dovetail.condition.render import text_of
 from dovetail.condition.types import is_list
 from dovetail.core.codes import Floats
+from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
 from dovetail.kernels.hashing import hash_codes
 from dovetail.planning.plan import Choice
@@ -78,29 +79,46 @@ MANY = 8
 robin never is."""
 
 
-def window_router(condition: Condition, how: str, cells: int) -> tuple[Router | None, Choice]:
+def window_router(condition: Condition, how: JoinType, cells: int) -> tuple[Router | None, Choice]:
+    """The router of joins within windows, for so many cells as `window_cells` says."""
     if condition.equalities:
         why = "equal keys share a cell; the other cells only receive the arrival"
         return HashRouter(condition, cells), Choice("hash", why)
-    axis = _axis(condition) if cells >= MANY else None
+    home = home_side(how)
+    axis = _axis(condition, home) if cells >= MANY else None
     if axis is not None:
         why = (
-            f"of {text_of(axis.at)}; a right row is sent to those that can hold its partners, the other cells "
-            f"only receive the arrival"
+            f"of {text_of(axis.at)}; a row of {home.other.alias} is sent to those that can hold its partners, the "
+            f"other cells only receive the arrival"
         )
         return StripeRouter(condition, axis, cells), Choice("stripes", why)
     if how == "inner":
         why = "rows are stored round-robin; every row probes all cells"
+    elif how is JoinType.FULL:
+        why = "one cell knows which rows of both sides have a partner; an equality in the condition allows for more"
     else:
-        why = "left rows are stored in one cell each, which knows whether they have a partner; right rows in all cells"
+        why = (
+            f"rows of {home.alias} are stored in one cell each, which knows whether they have a partner; rows of "
+            f"{home.other.alias} in all cells"
+        )
     return None, Choice("round_robin", why)
 
 
-def _axis(condition: Condition) -> WindowAxis | None:
+def home_side(how: JoinType) -> Side:
+    """The side whose rows are in one cell each."""
+    return how.tracked[0] if how.tracked else Side.LEFT
+
+
+def window_cells(condition: Condition, how: JoinType, cells: int) -> int:
+    """How many of the cells can be used: without equal keys, no cell but an only one knows of all partners of both."""
+    return 1 if how is JoinType.FULL and not condition.equalities else cells
+
+
+def _axis(condition: Condition, home: Side) -> WindowAxis | None:
     for predicate in condition.strategy.predicates:
         match predicate:
             case Band():
-                return band_axis(predicate, Side.LEFT)
+                return band_axis(predicate, home)
             case Distance(left, radius=Literal()):
-                return distance_axis(predicate, Side.LEFT, 0, 0 if is_list(type_of(left[0])) else None)
+                return distance_axis(predicate, home, 0, 0 if is_list(type_of(left[0])) else None)
     return None

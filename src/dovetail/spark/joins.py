@@ -19,7 +19,7 @@ from dovetail.errors import InputError, PlanError
 from dovetail.execution.output import output_schema
 from dovetail.planning.plan import Choice, JoinPlan
 from dovetail.planning.planner import SPARK, InputFacts, plan_join
-from dovetail.routing import one_bucket, window_router
+from dovetail.routing import one_bucket, window_cells, window_router
 from dovetail.routing.hash import HashRouter
 from dovetail.routing.protocol import Router
 from dovetail.spark.batch.tables import is_both_unique, joined_tables, look_at, route, shuffle_partitions
@@ -34,7 +34,7 @@ from dovetail.spark.streaming.late_rows import warn_of_late_rows
 from dovetail.spark.streaming.state_dir import state_directory, use_rocksdb
 from dovetail.spark.streaming.stream_join import Setting, StreamJoin
 from dovetail.spark.streaming.streams import join_streams
-from dovetail.spark.streaming.watermarks import other_watermarks, with_delays
+from dovetail.spark.streaming.watermarks import bounded_window, event_time_fields, other_watermarks, with_delays
 from dovetail.spark.streaming.window_join import WindowJoin, window_inputs
 from dovetail.window import Window
 
@@ -86,6 +86,8 @@ def plan_dataframes(
         window = checked_window(window, left, right)
     inputs, bound = (left, right), bind_frames(on, left, right)
     output = _output(bound, suffix, JoinType.read(how), left)
+    if streaming and window is None and options.end is None and algorithm in ("auto", "spo"):
+        window = bounded_window(bound.condition, inputs)
     if not streaming:
         return _plan_tables(inputs, bound, how, algorithm, memory_bytes, options, output, limit)
     if limit is not None:
@@ -217,7 +219,7 @@ def _join_streams(
     ends = options.ends is not None, options.end == AVAILABLE
     setting = Setting(partitions, directory, options.metrics, *ends)
     join = StreamJoin(plan, router, bound.extra, output, setting)
-    fields = result_fields(inputs, output)
+    fields = event_time_fields(result_fields(inputs, output), inputs, None, plan.how)
     frames = bound.frames
     if options.ends is not None:
         frames = (
@@ -251,10 +253,10 @@ def _plan_windowed(
 
     def joined() -> DataFrame:
         join = window_join(inputs, bound, plan, window, options, output)
-        fields = result_fields(inputs, output)
+        fields = event_time_fields(result_fields(inputs, output), inputs, window, plan.how)
         return after_join(join_streams(window_inputs(bound.frames, join), join, carried_schema(fields)), bound, fields)
 
-    cells = options.cells or shuffle_partitions(inputs[0])
+    cells = window_cells(bound.condition, plan.how, options.cells or shuffle_partitions(inputs[0]))
     _, choice = window_router(bound.condition, plan.how, cells)
     advice = (*plan.advice, *other_watermarks(window, inputs))
     return Planned(replace(plan, router=choice, cells=cells, tasks=cells, advice=advice), joined)
@@ -268,8 +270,9 @@ def window_join(
     spark = frame.sparkSession
     use_rocksdb(spark)
     partitions = shuffle_partitions(frame)
-    cells, directory = options.cells or partitions, state_directory(options.state_dir, spark)
-    self_join = inputs[0] is inputs[1]
+    cells = window_cells(bound.condition, plan.how, options.cells or partitions)
+    directory = state_directory(options.state_dir, spark)
+    self_join = inputs[0] is inputs[1] and window.limits is None
     router, _ = window_router(bound.condition, plan.how, cells)
     if window.by_time:
         warn_of_late_rows(spark)

@@ -124,7 +124,7 @@ def query(
     condition = parse(on, *schemas)
     plan = plan_join(condition, how, InputFacts("stream", on_spark=True, window=bounds))
     output = output_schema(*schemas, "_r", JoinType(how))
-    router, _ = window_router(condition, how, cells)
+    router, _ = window_router(condition, JoinType(how), cells)
     join = WindowJoin(
         plan, bounds, cells, (0, 0), output, Setting(partitions, str(state_dir), "dovetail"), router=router
     )

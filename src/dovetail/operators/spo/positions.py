@@ -2,6 +2,7 @@
 
 rows of both streams    |place of l - place of r| < size          the place is the number of the arrival
 time                    the same, the place is the event time
+a condition's limits    low <= place of l - place of r <= high    the place is the event time
 rows of each stream     r is one of the last `size` right rows when l arrives, and the other way round
 """
 
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dovetail.core.rows import Side
 from dovetail.window import Window
 
 Words = NDArray[np.int64]
@@ -62,26 +64,35 @@ def joined(places: list[WindowPositions]) -> WindowPositions:
 def within(window: Window, left: WindowPositions, left_rows: Rows, right: WindowPositions, right_rows: Rows) -> Flags:
     """Which pairs of rows are in the window together."""
     together: Flags
-    if window.scope == "per_stream" and not window.by_time:
+    if window.by_own:
         together = right.own[right_rows] >= left.other[left_rows] - window.size
         together &= left.own[left_rows] >= right.other[right_rows] - window.size
-    else:
-        together = np.abs(left.at[left_rows] - right.at[right_rows]) < window.size
+        return together
+    (low, high), apart = window.span, left.at[left_rows] - right.at[right_rows]
+    together = (apart >= low) & (apart <= high)
     return together
 
 
-def sure_rows(window: Window, probes: Extent, kept: WindowPositions) -> Flags:
-    """Which kept rows are in the window together with every probe."""
-    if window.scope == "per_stream" and not window.by_time:
+def sure_rows(window: Window, side: Side, probes: Extent, kept: WindowPositions) -> Flags:
+    """Which kept rows are in the window together with every probe; `side` is that of the probes."""
+    if window.by_own:
         return (kept.own >= probes.other[1] - window.size) & (probes.own[0] >= kept.other - window.size)
-    return (probes.at[1] - kept.at < window.size) & (kept.at - probes.at[0] < window.size)
+    low, high = _span(window, side)
+    return (probes.at[1] - kept.at <= high) & (probes.at[0] - kept.at >= low)
 
 
-def gone_rows(window: Window, probes: Extent, kept: WindowPositions) -> Flags:
+def gone_rows(window: Window, side: Side, probes: Extent, kept: WindowPositions) -> Flags:
     """Which kept rows are in the window with none of the probes."""
-    if window.scope == "per_stream" and not window.by_time:
+    if window.by_own:
         return (kept.own < probes.other[0] - window.size) | (probes.own[1] < kept.other - window.size)
-    return (probes.at[0] - kept.at >= window.size) | (kept.at - probes.at[1] >= window.size)
+    low, high = _span(window, side)
+    return (probes.at[0] - kept.at > high) | (probes.at[1] - kept.at < low)
+
+
+def _span(window: Window, side: Side) -> tuple[int, int]:
+    """The least and the greatest distance of a probe of a side and a kept row, probe - kept."""
+    low, high = window.span
+    return (low, high) if side is Side.LEFT else (-high, -low)
 
 
 class Bound(NamedTuple):
@@ -94,37 +105,41 @@ class Bound(NamedTuple):
 def bounds(window: Window, probes: WindowPositions, kept: WindowPositions) -> tuple[Bound, ...]:
     """What makes up the window of each left probe, over right rows that came before it."""
     before = Bound(1 - probes.other, -kept.own)
-    if window.scope == "per_stream" and not window.by_time:
+    if window.by_own:
         return before, Bound(probes.other - window.size, kept.own)
-    not_too_old = Bound(probes.at - window.size + 1, kept.at)
+    low, high = window.span
+    not_too_old = Bound(probes.at - high, kept.at)
     if not window.by_time:
         return before, not_too_old
-    return before, not_too_old, Bound(1 - probes.at - window.size, -kept.at)
+    return before, not_too_old, Bound(low - probes.at, -kept.at)
 
 
 def surely(window: Window, left: Extent, right: Extent) -> bool:
     """Whether all pairs are in the window together."""
-    if window.scope == "per_stream" and not window.by_time:
+    if window.by_own:
         return right.own[0] >= left.other[1] - window.size and left.own[0] >= right.other[1] - window.size
-    return left.at[1] - right.at[0] < window.size and right.at[1] - left.at[0] < window.size
+    low, high = window.span
+    return left.at[1] - right.at[0] <= high and left.at[0] - right.at[1] >= low
 
 
 def never(window: Window, left: Extent, right: Extent) -> bool:
     """Whether no pair is."""
-    if window.scope == "per_stream" and not window.by_time:
+    if window.by_own:
         return right.own[1] < left.other[0] - window.size or left.own[1] < right.other[0] - window.size
-    return left.at[0] - right.at[1] >= window.size or right.at[0] - left.at[1] >= window.size
+    low, high = window.span
+    return left.at[0] - right.at[1] > high or left.at[1] - right.at[0] < low
 
 
-def closed(window: Window, places: WindowPositions, horizon: int, own_count: int) -> Flags:
-    """Which rows nothing can match any more: rows to come are at `horizon` or later, `own_count` of their side came."""
-    if window.scope == "per_stream" and not window.by_time:
+def closed(window: Window, side: Side, places: WindowPositions, horizon: int, own_count: int) -> Flags:
+    """Which rows of a side nothing can match any more: rows to come are at `horizon` or later, `own_count` of the side
+    have come."""
+    if window.by_own:
         return places.own < own_count - window.size
-    return places.at <= horizon - window.size
+    return places.at < horizon + window.expiry(side)
 
 
-def may_close(window: Window, extent: Extent, horizon: int, own_count: int) -> bool:
+def may_close(window: Window, side: Side, extent: Extent, horizon: int, own_count: int) -> bool:
     """Whether `closed` is true of some row."""
-    if window.scope == "per_stream" and not window.by_time:
+    if window.by_own:
         return extent.own[0] < own_count - window.size
-    return extent.at[0] <= horizon - window.size
+    return extent.at[0] < horizon + window.expiry(side)

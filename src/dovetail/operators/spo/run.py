@@ -25,8 +25,8 @@ class Run:
     kept: SortedPart
     places: WindowPositions
     extent: Extent
-    partnered: Flags  # tracked for left rows only
-    reported: Flags  # left rows of which all has been said
+    partnered: Flags  # where it is tracked
+    reported: Flags  # rows of which all has been said
     blocks: dict[str, Block] = field(default_factory=dict)  # where they are kept: rows, orders
     nbytes: int = field(init=False)  # in memory
 

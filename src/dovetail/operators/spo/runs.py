@@ -410,7 +410,7 @@ class Runs:
         return max(ends) - min(ends)
 
     def _positions(self, places: WindowPositions) -> Words:
-        return places.own if _by_own(self._window) else places.at
+        return places.own if self._window.by_own else places.at
 
 
 def _describe(blocks: dict[str, Block], flags: Block | None, way: int) -> dict[str, Any]:
@@ -419,12 +419,8 @@ def _describe(blocks: dict[str, Block], flags: Block | None, way: int) -> dict[s
     return {"way": way, "blocks": {kind: block.to_json() for kind, block in blocks.items()}}
 
 
-def _by_own(window: Window) -> bool:
-    return window.scope == "per_stream" and not window.by_time
-
-
 def _ends(window: Window, extent: Extent) -> tuple[int, int]:
-    return extent.own if _by_own(window) else extent.at
+    return extent.own if window.by_own else extent.at
 
 
 def _last(window: Window, extent: Extent) -> int:

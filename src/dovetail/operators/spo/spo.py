@@ -7,12 +7,14 @@
                        expire as a whole                     merged into a part when they make up a slide, or less
                        oldest first: to disk, when memory is full             (operators/spo/spilled_part.py)
 
-Guarantee: exactly the pairs that are in the window together when the later row arrives, each once, at that moment. A
-left join gives a row without a partner when its window has closed, left_semi a row at its first partner, left_anti one
-whose window has closed without any. In a self-join a row meets others in both roles, and never itself.
+Guarantee: exactly the pairs that are in the window together when the later row arrives, each once, at that moment.
+Outer joins give a row without a partner when its window has closed, or at once if its own columns exclude a partner;
+left_semi gives a row at its first partner, left_anti one whose window has closed without any. In a self-join a row
+meets others in both roles, and never itself.
 
 Windows count rows of both streams together or of each, or are of event time; then rows behind the watermark are late:
-they are counted, not used. Without a window everything is kept. Probes read a spilled part, one at a time, unless its
+they are counted, not used. Where the condition bounds event time, its limits are the window. Without a window
+everything is kept. Probes read a spilled part, one at a time, unless its
 zone map excludes it; so that a batch of probes reads each part once, and results do not wait.
 
 After SPO-Join, a stream inequality join with mutable and immutable parts, permutation and offset arrays.
@@ -33,6 +35,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dovetail.condition.evaluate import passing
 from dovetail.condition.graph import Graph
 from dovetail.condition.mirror import mirrored
 from dovetail.core.join_types import JoinType
@@ -64,8 +67,6 @@ PROBES = "probes"  # holder of memory
 PROBE_BYTES = 8 + 2 * (8 + 4)  # of a row: its number, two codes and its place by each
 LEAST = -(2**62)
 EVERYTHING = Window(2**62, 2**62)
-TRACKED = (JoinType.LEFT, JoinType.LEFT_SEMI, JoinType.LEFT_ANTI)
-"""Join types that depend on whether a left row has a partner."""
 
 
 class Mine(NamedTuple):
@@ -82,7 +83,14 @@ class Spo:
     spills: ClassVar[bool] = True
     emits_at_arrival: ClassVar[bool] = True
     takes_turns: ClassVar[bool] = False
-    join_types: ClassVar[tuple[str, ...]] = (JoinType.INNER, *TRACKED)
+    join_types: ClassVar[tuple[str, ...]] = (
+        JoinType.INNER,
+        JoinType.LEFT,
+        JoinType.RIGHT,
+        JoinType.FULL,
+        JoinType.LEFT_SEMI,
+        JoinType.LEFT_ANTI,
+    )
     parameters: ClassVar[Parameters] = {"window": Window | None, "delta": int | None, "self_join": bool}
 
     def __init__(self, workspace: Workspace) -> None:
@@ -92,6 +100,7 @@ class Spo:
         self._budget = workspace.budget
         self._counters = workspace.counters
         condition = workspace.condition
+        self._filters = condition.filters
         of_kept = (mirrored(condition), condition)  # rows of a side that are kept are the right one, probes the left
         self._builders = (PartBuilder(of_kept[0]), PartBuilder(of_kept[1]))
         self._zones = (ZoneMaps(of_kept[0]), ZoneMaps(of_kept[1]))
@@ -110,7 +119,7 @@ class Spo:
                 self._window,
                 self.costs,
                 self._shares,
-                tracked=side is Side.LEFT and self._how in TRACKED,
+                tracked=side in self._how.tracked,
             )
             for side in Side
         )
@@ -165,8 +174,12 @@ class Spo:
         self, side: Side, batch: pa.RecordBatch, places: WindowPositions, stores: Flags | None = None
     ) -> Iterator[Matches]:
         """Probe with rows, then store them. A window of time reads their positions from the rows."""
-        yield from self._timeless(side, batch)
         batch, places, stores = self._on_time(side, batch, places, stores)
+        matchable = self._matchable(side, batch, places)
+        if matchable is not None and not matchable.all():
+            if side in self._how.preserved:
+                yield Matches.single(side, batch, np.flatnonzero(~matchable))
+            batch, places, stores = _some(batch, places, stores, matchable)
         most = self._probes_at_once(batch)
         for start in range(0, batch.num_rows, most):
             rows = np.arange(start, min(start + most, batch.num_rows))
@@ -186,7 +199,7 @@ class Spo:
         partnered = np.zeros(batch.num_rows, np.bool_)
         yield from self._probe(side, batch, places, partnered)
         reported = partnered.copy() if self._how is JoinType.LEFT_SEMI else np.zeros(batch.num_rows, np.bool_)
-        if side is Side.LEFT and reported.any():
+        if side is self._how.only and reported.any():
             yield Matches.single(side, batch, np.flatnonzero(reported))
         rows = np.arange(batch.num_rows) if stores is None else np.flatnonzero(stores)
         if len(rows):
@@ -232,8 +245,9 @@ class Spo:
     def in_time(
         self, side: Side, batch: pa.RecordBatch, places: WindowPositions
     ) -> tuple[pa.RecordBatch, WindowPositions]:
-        """Rows that are not late, placed by the window."""
-        return self._on_time(side, batch, places, None)[:2]
+        """Rows that have a time and are not late, placed by the window."""
+        batch, places, _ = self._on_time(side, batch, places, None)
+        return (batch, places) if self._window.on is None else _some(batch, places, None, places.at != LEAST)[:2]
 
     def end(self, side: Side) -> None:
         return
@@ -243,9 +257,9 @@ class Spo:
 
     def clean_up(self) -> Iterator[Matches]:
         """All windows close."""
-        if self._how.preserved:
-            for run in self._runs[Side.LEFT].open_rows(lambda _: True):
-                yield from self._close_windows(run, np.ones(run.rows, np.bool_))
+        for side in self._how.preserved:
+            for run in self._runs[side].open_rows(lambda _: True):
+                yield from self._close_windows(side, run, np.ones(run.rows, np.bool_))
 
     def expire(self, watermark: int, arrived: tuple[int, int] | None = None) -> Iterator[Matches]:
         """Rows to come are at the watermark or behind it: arrivals, or microseconds.
@@ -260,13 +274,12 @@ class Spo:
             preserved = side in self._how.preserved
             for run in runs.pop_over(self._oldest(side), wants_open_rows=preserved):
                 if preserved:
-                    yield from self._close_windows(run, np.ones(run.rows, np.bool_))
+                    yield from self._close_windows(side, run, np.ones(run.rows, np.bool_))
             if preserved:
-                may = partial(may_close, self._window, horizon=self._horizon, own_count=self._arrived[side])
+                may = partial(may_close, self._window, side, horizon=self._horizon, own_count=self._arrived[side])
                 for run in runs.open_rows(may):
-                    yield from self._close_windows(
-                        run, closed(self._window, run.places, self._horizon, self._arrived[side])
-                    )
+                    over = closed(self._window, side, run.places, self._horizon, self._arrived[side])
+                    yield from self._close_windows(side, run, over)
 
     def snapshot(self) -> Manifest:
         self._version += 1
@@ -309,17 +322,18 @@ class Spo:
     def _match_run(self, side: Side, probing: ProbeBatch, mine: Mine, run: Run) -> Iterator[Matches]:
         """The pairs of the probes and a run: at the edge of the window, only some of its rows need a closer look."""
         itself = self._self_join and _overlap(mine.extent.own, run.extent.own)
-        if surely(self._window, *_orient(side, mine.extent, run.extent)) and not itself:
+        sure = self._window.limits is not None or surely(self._window, *_orient(side, mine.extent, run.extent))
+        if sure and not itself:
             yield from self._list_pairs(side, probing, mine, run, run.kept, all_in=True)
         elif run.kept.part is None:
             yield from self._list_pairs(side, probing, mine, run, run.kept, all_in=False)
         else:
-            sure = sure_rows(self._window, mine.extent, run.places)
+            certain = sure_rows(self._window, side, mine.extent, run.places)
             if itself:
-                sure &= (run.places.own < mine.extent.own[0]) | (run.places.own > mine.extent.own[1])
-            doubtful = ~sure & ~gone_rows(self._window, mine.extent, run.places)
-            if sure.any():
-                yield from self._list_pairs(side, probing, mine, run, run.kept.only(sure), all_in=True)
+                certain &= (run.places.own < mine.extent.own[0]) | (run.places.own > mine.extent.own[1])
+            doubtful = ~certain & ~gone_rows(self._window, side, mine.extent, run.places)
+            if certain.any():
+                yield from self._list_pairs(side, probing, mine, run, run.kept.only(certain), all_in=True)
             if doubtful.any():
                 yield from self._list_pairs(side, probing, mine, run, run.kept.only(doubtful), all_in=False)
 
@@ -343,15 +357,15 @@ class Spo:
                 if self._self_join:
                     good &= mine.places.own[my_rows] != run.places.own[their_rows]
                 my_rows, their_rows = my_rows[good], their_rows[good]
-            if side is Side.LEFT and self._how.tracked:
+            if side in self._how.tracked:
                 mine.partnered[my_rows] = True
-            if self._how in ("inner", "left"):
+            if self._how.emits_pairs:
                 yield Matches.oriented(side, probing.batch, my_rows, run.kept.batch, their_rows)
-            if side is Side.RIGHT and self._how.tracked:
+            if side.other in self._how.tracked:
                 yield from self._mark_partners(run, their_rows)
 
     def _mark_partners(self, run: Run, rows: NDArray[Any]) -> Iterator[Matches]:
-        """Left rows that have a partner now; a semi join gives those that had none before."""
+        """Kept rows that have a partner now; a semi join gives those that had none before."""
         run.partnered[rows] = True
         if self._how is JoinType.LEFT_SEMI:
             new = np.flatnonzero(run.partnered & ~run.reported)
@@ -359,13 +373,12 @@ class Spo:
             if len(new):
                 yield Matches.single(Side.LEFT, run.kept.batch, new)
 
-    def _close_windows(self, run: Run, over: Flags) -> Iterator[Matches]:
-        """Left rows whose windows have closed without a partner."""
-        if self._how.preserved:
-            alone = np.flatnonzero(over & ~run.partnered & ~run.reported)
-            run.reported |= over
-            if len(alone):
-                yield Matches.single(Side.LEFT, run.kept.batch, alone)
+    def _close_windows(self, side: Side, run: Run, over: Flags) -> Iterator[Matches]:
+        """Rows of a side whose windows have closed without a partner."""
+        alone = np.flatnonzero(over & ~run.partnered & ~run.reported)
+        run.reported |= over
+        if len(alone):
+            yield Matches.single(side, run.kept.batch, alone)
 
     # Keeping.
 
@@ -375,24 +388,26 @@ class Spo:
         """In a window of time: the rows that are not late, placed by their time."""
         if self._window.on is None:
             return batch, places, stores
-        at = event_times(batch.column(self._window.on[side]))
-        good = at >= max(self._horizon, LEAST + 1)
-        self._counters.late_rows += int((~good & (at != LEAST)).sum())
-        rows = np.flatnonzero(good)
-        return take_rows(batch, rows), places._replace(at=at).of(rows), None if stores is None else stores[rows]
+        places = places._replace(at=event_times(batch.column(self._window.on[side])))
+        late = late_flags(self._window, side, batch, self._horizon)
+        if not late.any():
+            return batch, places, stores
+        self._counters.late_rows += int(late.sum())
+        return _some(batch, places, stores, ~late)
 
-    def _timeless(self, side: Side, batch: pa.RecordBatch) -> Iterator[Matches]:
-        """In a window of time, rows without a time have no partner, and nothing to wait for."""
-        if self._window.on is not None and side in self._how.preserved:
-            rows = np.flatnonzero(batch.column(self._window.on[side]).is_null())
-            if len(rows):
-                yield Matches.single(side, batch, rows)
+    def _matchable(self, side: Side, batch: pa.RecordBatch, places: WindowPositions) -> Flags | None:
+        """Rows that can have a partner: they have a time, and pass what the condition asks of them alone. None: all."""
+        flags = passing(self._filters[side], side, batch)
+        if self._window.on is None:
+            return flags
+        timed: Flags = places.at != LEAST
+        return timed if flags is None else flags & timed
 
     def _oldest(self, side: Side) -> int:
         """The first place of its rows that can still be in a window."""
-        if self._window.scope == "per_stream" and not self._window.by_time:
+        if self._window.by_own:
             return self._arrived[side] - self._window.size
-        return self._horizon - self._window.size + 1
+        return self._horizon + self._window.expiry(side)
 
     def _make_room(self, rows: int, nbytes: int) -> None:
         """Spill until that much more fits in memory, the oldest runs of both sides first."""
@@ -407,6 +422,23 @@ class Spo:
         rows += sum(runs.resident_rows for runs in self._runs)
         nbytes += sum(runs.nbytes + runs.parts_nbytes for runs in self._runs)
         return self._budget.measure(rows, nbytes)
+
+
+def _some(
+    batch: pa.RecordBatch, places: WindowPositions, stores: Flags | None, chosen: Flags
+) -> tuple[pa.RecordBatch, WindowPositions, Flags | None]:
+    rows = np.flatnonzero(chosen)
+    return take_rows(batch, rows), places.of(rows), None if stores is None else stores[rows]
+
+
+def late_flags(window: Window, side: Side, batch: pa.RecordBatch, horizon: int) -> Flags:
+    """Which rows come behind the horizon. Rows without a time do not."""
+    column = window.late_column(side)
+    if column is None:
+        return np.zeros(batch.num_rows, np.bool_)
+    times = event_times(batch.column(column))
+    late: Flags = (times < horizon) & (times != LEAST)
+    return late
 
 
 def event_times(column: pa.Array) -> Words:

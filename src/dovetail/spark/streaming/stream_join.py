@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, Protocol
+from typing import Literal as OneOf
 
 import pyarrow as pa
 
@@ -19,6 +20,10 @@ FORMAT = 4  # of the segments, with the hashes in them: to be raised when a rele
 FIGURES = ("results", "resident_rows", "spilled_rows", "reactive", "finished")
 PACKS = 32  # that a budget holds at least
 SMALLEST_PACK = 1 << 20
+
+
+Clock = OneOf["ProcessingTime", "EventTime", "None"]
+"""Spark's names of what the timers of a stateful operator go by."""
 
 
 def pack_size(memory_bytes: int | None) -> int:
@@ -50,6 +55,8 @@ class CellJoin(Protocol):
     def layout(self) -> dict[str, Any]: ...
     @property
     def has_timers(self) -> bool: ...
+    @property
+    def clock(self) -> Clock: ...
     @property
     def keeps_to_memory(self) -> bool: ...
     @property
@@ -105,6 +112,11 @@ class StreamJoin:
     def labels(self) -> list[int]:
         """One per cell, such that Spark spreads them evenly."""
         return spread_labels(self.router.cells, self.setting.partitions)
+
+    @property
+    def clock(self) -> Clock:
+        """What its timers go by."""
+        return "ProcessingTime" if self.has_timers else "None"
 
     @property
     def has_timers(self) -> bool:

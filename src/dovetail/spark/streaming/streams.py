@@ -55,7 +55,7 @@ def join_streams(frames: Sequence[DataFrame], join: StreamJoin | WindowJoin, sch
             statefulProcessor=Processor(cells),
             outputStructType="payload binary, " + ", ".join(f"{figure} bigint" for figure in join.figures),
             outputMode="Append",
-            timeMode="ProcessingTime" if join.has_timers else "None",
+            timeMode=join.clock,
         )
     )
     name = join.setting.metrics

@@ -1,17 +1,32 @@
-"""The watermarks of streams: the delay given to `withWatermark`.
+"""The watermarks of streams: the delay given to `withWatermark`, and what follows from it.
 
 `withWatermark` notes the delay at the event-time column. Projections, filters and renaming keep the note, expressions
 over the column lose it, and Connect sessions show it, too.
+
+A window of time takes its delay from the watermarks. Without a window, a condition that bounds event time says how long
+rows can have partners, by the rules of Spark's own joins of streams:
+
+    l.ts >= r.ts + c, watermark W on r.ts     rows of l leave at l.ts <= W + c - 1 ms
+    l.ts >  r.ts + c, watermark W on r.ts     rows of l leave at l.ts <= W + c
 """
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from collections.abc import Sequence
 
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructField
+
+from dovetail.condition import Condition
+from dovetail.condition.time_bounds import TimeBound, time_bounds
+from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
-from dovetail.window import Watermarks, Window
+from dovetail.window import SLIDES, UNBOUNDED, Limits, Watermarks, Window
 
 DELAY_MS = "spark.watermarkDelayMs"  # where Spark notes it in the metadata of a column
+MILLISECOND = 1000  # the unit of Spark's watermarks, in microseconds
+
+Columns = tuple[str | None, str | None]
 
 
 def with_delays(window: Window, inputs: tuple[DataFrame, DataFrame]) -> Window:
@@ -21,7 +36,7 @@ def with_delays(window: Window, inputs: tuple[DataFrame, DataFrame]) -> Window:
 
 def other_watermarks(window: Window, inputs: tuple[DataFrame, DataFrame]) -> tuple[str, ...]:
     """Advice on watermarks that say nothing of the window's event time, being of another column."""
-    if window.on is None or window.delay_given:
+    if window.on is None or window.delay_given or window.limits is not None:
         return ()
     return tuple(
         f"the watermark of {side.alias}.{field.name} is not used: the window is of {side.alias}.{window.on[side]}"
@@ -31,12 +46,103 @@ def other_watermarks(window: Window, inputs: tuple[DataFrame, DataFrame]) -> tup
     )
 
 
-def _delays(on: tuple[str, str], inputs: tuple[DataFrame, DataFrame]) -> Watermarks:
+def bounded_window(condition: Condition, inputs: tuple[DataFrame, DataFrame]) -> Window | None:
+    """What the condition and the watermarks make of event time; None if they bound nothing."""
+    left, right = (_watermarked(frame) for frame in inputs)
+    marks = (left, right)
+    bounds = [bound for one in time_bounds(condition) for bound in (one, _mirrored(one))]
+    leaving = [_leaving(bounds[side::2], marks[side], marks[side.other]) for side in Side]
+    if leaving[Side.LEFT] is None and leaving[Side.RIGHT] is None:
+        return None
+    on, expiry = [], []
+    for side, found in zip(Side, leaving, strict=True):
+        columns = [bound.left for bound in bounds[side::2]]
+        on.append(found[0] if found is not None else _preferred(columns, marks[side]))
+        expiry.append(found[1] if found is not None else -UNBOUNDED)
+    of_both = [b for b in bounds[::2] if (b.left, b.right) == (on[0], on[1])]
+    low = max((b.offset + b.strict for b in of_both if b.below), default=-UNBOUNDED)
+    high = min((b.offset - b.strict for b in of_both if not b.below), default=UNBOUNDED)
+    size = max(1, high - low + 1) if max(high, -low) < UNBOUNDED else 2 * UNBOUNDED
+    return Window(
+        size,
+        max(1, size // SLIDES),
+        (on[0], on[1]),
+        watermarks=_delays(marks, inputs),
+        limits=Limits((low, high), (expiry[0], expiry[1]), marks),
+    )
+
+
+def _mirrored(bound: TimeBound) -> TimeBound:
+    """The same bound on right - left."""
+    return TimeBound(bound.right, bound.left, not bound.below, -bound.offset, bound.strict, bound.equal)
+
+
+def _leaving(bounds: Sequence[TimeBound], mark: str | None, other: str | None) -> tuple[str, int] | None:
+    """Of bounds on own - other time: the column, and how far before or behind the other's watermark its rows leave."""
+    useful = [bound for bound in bounds if bound.below and bound.right == other]
+    if not useful:
+        return None
+    column = _preferred([bound.left for bound in useful], mark)
+    return column, min(_offset(bound) for bound in useful if bound.left == column)
+
+
+def _preferred(columns: list[str], mark: str | None) -> str:
+    """The column with the watermark, if it is one of them."""
+    return mark if mark is not None and mark in columns else columns[0]
+
+
+def _offset(bound: TimeBound) -> int:
+    """In whole milliseconds, and a millisecond less where rows at the bound can still match, as in Spark."""
+    whole = bound.offset // MILLISECOND * MILLISECOND
+    return whole if bound.strict or bound.equal else whole - MILLISECOND
+
+
+def event_time_fields(
+    fields: list[StructField], inputs: tuple[DataFrame, DataFrame], window: Window | None, how: JoinType
+) -> list[StructField]:
+    """Fields of a result, marked as event time where no row is behind the watermark.
+
+    What comes after the join, such as an aggregation by time, drops rows behind the watermark as late. Spark's own join
+    delays the watermark of its results instead; an operator in Python cannot.
+    """
+    sources = [(side, name) for side in Side for name in inputs[side].columns]
+    kept = _in_time(window, how)
+    return [
+        field
+        if source in kept
+        else StructField(field.name, field.dataType, field.nullable, _without_delay(field.metadata))
+        for field, source in zip(fields, sources, strict=False)
+    ]
+
+
+def _in_time(window: Window | None, how: JoinType) -> set[tuple[Side, str]]:
+    """The columns whose times are behind the watermark in no result."""
+    if window is None or window.limits is None or window.on is None:
+        return set()
+    low, high = window.span
+    found = set()
+    for side, least in ((Side.LEFT, low), (Side.RIGHT, -high)):
+        alone = side in how.preserved and window.expiry(side) < 0  # emitted as it leaves, a little behind it
+        if least >= 0 and not alone and window.on[side] == window.limits.late[side]:
+            found.add((side, window.on[side]))
+    return found
+
+
+def _without_delay(metadata: dict[str, object]) -> dict[str, object]:
+    return {key: value for key, value in metadata.items() if key != DELAY_MS}
+
+
+def _delays(on: Columns, inputs: tuple[DataFrame, DataFrame]) -> Watermarks:
     left, right = (_delay(frame, name) for frame, name in zip(inputs, on, strict=True))
     return left, right
 
 
-def _delay(frame: DataFrame, name: str) -> int | None:
+def _delay(frame: DataFrame, name: str | None) -> int | None:
     """Microseconds; None without a watermark, or without such a column, which planning refuses."""
     noted = [f.metadata[DELAY_MS] for f in frame.schema.fields if f.name == name and DELAY_MS in f.metadata]
     return 1000 * int(noted[0]) if noted else None
+
+
+def _watermarked(frame: DataFrame) -> str | None:
+    """The column with the watermark."""
+    return next((field.name for field in frame.schema.fields if DELAY_MS in field.metadata), None)

@@ -5,6 +5,9 @@
 Where a stream may pause (`window(idle=…)`), a timer is set with every micro-batch. When it expires and no row has
 arrived, event time follows the clock, so that windows close and rows without a partner are emitted. The clock is that
 of the micro-batch, which Spark logs before it runs: all cells, and all attempts, see the same.
+
+Where inputs have watermarks, the clock is Spark's watermark, and the timer expires with the next one. As in Spark's own
+joins, a row is late if it is not behind the watermark of the micro-batch before, and rows leave at that of this one.
 """
 
 from __future__ import annotations
@@ -25,8 +28,9 @@ from dovetail.execution.driver import Driver, Found
 from dovetail.execution.output import result_batches
 from dovetail.operators.protocol import Workspace
 from dovetail.operators.spo.positions import Placement
-from dovetail.operators.spo.spo import Spo, event_times
+from dovetail.operators.spo.spo import Spo, late_flags
 from dovetail.operators.spo.window_aggregate import WindowAggregate
+from dovetail.routing import home_side
 from dovetail.spark.exchange.packing import collected
 from dovetail.spark.streaming.arrival_order import NEVER, Ordered, in_order, packets, placed
 from dovetail.spark.streaming.cell_state import CellProcessor
@@ -46,12 +50,20 @@ class WindowProcessor(CellProcessor[WindowJoin]):
         sides = in_order(packets(rows))
         if self._join.self_join and self._join.router is None:
             sides = (sides[0], sides[0]._replace(newest=newest_time(self._join.window, Side.RIGHT, sides[0].batch)))
-        now = timerValues.getCurrentProcessingTimeInMs() if self._join.has_timers else 0
-        return self._step(key[0], sides, now)
+        return self._step(key[0], sides, self._now(timerValues))
 
     def handleExpiredTimer(self, key: Any, timerValues: TimerValues, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
-        """The inputs have been idle for `idle`."""
-        return self._step(key[0], in_order([]), timerValues.getCurrentProcessingTimeInMs())
+        """The inputs have been idle for `idle`, or there is a new watermark and no row."""
+        return self._step(key[0], in_order([]), self._now(timerValues))
+
+    def _now(self, timer_values: TimerValues) -> int:
+        """The time of this micro-batch, by the clock of the join."""
+        match self._join.clock:
+            case "EventTime":
+                return timer_values.getCurrentWatermarkInMs()
+            case "ProcessingTime":
+                return timer_values.getCurrentProcessingTimeInMs()
+        return 0
 
     def _step(self, label: int, sides: Arrived, now: int) -> Iterator[pd.DataFrame]:
         """One micro-batch: from the manifest of the last one to the next."""
@@ -75,7 +87,7 @@ class WindowProcessor(CellProcessor[WindowJoin]):
         if self._join.has_timers:
             if not idle and not kept.is_new:
                 self._handle.deleteTimer(timer)
-            if not idle or operator.window_rows:
+            if not idle or operator.window_rows or self._join.window.by_watermark:
                 self._handle.registerTimer(self._timer(state))
         kept.commit(operator, state.to_json())
         costs = operator.costs
@@ -84,7 +96,7 @@ class WindowProcessor(CellProcessor[WindowJoin]):
         yield self._count_row(matches, operator.window_rows, late, workspace.counters.merges, *micros)
 
     def _timer(self, state: _Progress) -> int:
-        """When it expires: a pause after the last news."""
+        """When it expires: a pause after the last news, or with the next watermark."""
         return state.heard_ms + max(1, (self._join.window.idle or 0) // 1000)
 
     def _workspace(self, segments: SegmentStore) -> Workspace:
@@ -119,6 +131,11 @@ class WindowProcessor(CellProcessor[WindowJoin]):
         for _ in driver.handle(Watermark(state.horizon(self._join), state.arrived)):
             pass
 
+    @property
+    def _home(self) -> Side:
+        """The side whose rows are in one cell each, where cells do not take turns."""
+        return Side.LEFT if self._join.aggregates else home_side(self._join.plan.how)
+
     def _share(self, state: _Progress, cell: int, side: Side, rows: Ordered) -> tuple[pa.RecordBatch, Placement]:
         """The rows that probe in this cell, and which of them it stores."""
         batch = rows.batch
@@ -129,7 +146,7 @@ class WindowProcessor(CellProcessor[WindowJoin]):
             return batch, Placement(places)
         if self._join.in_turns:
             return batch, Placement(places, (rows.numbers + _batch_id()) % self._join.cells == cell)
-        if side is Side.RIGHT:
+        if side is not self._home:
             return batch, Placement(places)
         # Neighbours by arrival: then fewer of the right rows are before some of them and behind others.
         homes = rows.own * self._join.cells // max(1, rows.size)
@@ -173,6 +190,8 @@ class _Progress:
 
     def horizon(self, join: WindowJoin) -> int:
         """Rows to come are not before it, or they are late."""
+        if join.window.by_watermark:
+            return 1000 * self.heard_ms + 1 if self.heard_ms > 0 else NEVER
         if join.window.by_time:
             return join.window.horizon(self.newest)
         return self.arrived[0] if join.self_join else sum(self.arrived)
@@ -185,9 +204,8 @@ def late_rows(join: WindowJoin, sides: Arrived, horizon: int) -> int:
     """How many rows come behind the horizon. Those of a self-join are on both sides, and are counted once."""
     late = 0
     for side, rows in zip([Side.LEFT] if join.self_join else Side, sides, strict=not join.self_join):
-        if join.window.on is not None and rows.batch is not None:
-            times = event_times(rows.batch.column(join.window.on[side]))
-            late += int((rows.tells & (times < horizon) & (times > NEVER)).sum())
+        if rows.batch is not None:
+            late += int((rows.tells & late_flags(join.window, side, rows.batch, horizon)).sum())
     return late
 
 

@@ -10,6 +10,7 @@ left, left_semi, left_anti   a left row is kept and probes in one cell, right ro
 aggregates                   a left row probes in one cell and is not kept, right rows are kept in all of them
 with an equality             a row is kept and probes in the cell of its key only; the others are told that it came
 with a band, many cells      the same, but a right row is kept and probes in the cells of all stripes within its reach
+right                        as left, the other way round; full: as left, in one cell, unless there is an equality
 
 Which cell keeps a row follows from its number in the micro-batch and from the batch's id and size, not from anything
 counted before. So an inner join can go on with another number of cells: those that are no longer used are probed until
@@ -36,7 +37,7 @@ from dovetail.spark.exchange.packing import Rewrite, as_planned, collected, pack
 from dovetail.spark.exchange.partitions import spread_labels
 from dovetail.spark.session.workers import settle
 from dovetail.spark.streaming.arrival_order import NEVER, POSITION_BITS, packet
-from dovetail.spark.streaming.stream_join import Setting, pack_size
+from dovetail.spark.streaming.stream_join import Clock, Setting, pack_size
 from dovetail.window import Window
 
 FORMAT = 2  # of the state: to be raised when a release writes another
@@ -82,8 +83,19 @@ class WindowJoin:
         return self.router is None and self.plan.how == "inner" and not self.aggregates
 
     @property
+    def clock(self) -> Clock:
+        """What its timers go by."""
+        if self.window.by_watermark:
+            return "EventTime"
+        return "ProcessingTime" if self.has_timers else "None"
+
+    @property
     def has_timers(self) -> bool:
-        """Whether windows have to close while nothing arrives."""
+        """Whether windows have to close while nothing arrives; by Spark's watermark, late rows are told by it, too."""
+        return self.window.by_watermark or self._closes_by_the_clock
+
+    @property
+    def _closes_by_the_clock(self) -> bool:
         return self.window.idle is not None and bool(self.plan.how.preserved) and not self.aggregates
 
     @property
@@ -101,12 +113,15 @@ class WindowJoin:
             "condition": condition.text,
             "self_join": self.self_join,
             "how": self.plan.how if not self.aggregates else "aggregate",
-            "window": [window.size, list(window.on or ()), window.scope],
+            "window": [window.size, list(window.on or ()), window.scope]
+            if window.limits is None
+            else [list(part) for part in window.limits],
             "partitions": self.setting.partitions,
             "by": "turns" if self.router is None else "value",
             "columns": [[[field.name, str(field.type)] for field in condition.schema(side)] for side in Side],
         }
-        return layout | {"cells": len(self.labels)}
+        clock = {"clock": "watermark"} if window.by_watermark else {}
+        return layout | {"cells": len(self.labels)} | clock
 
 
 def window_inputs(frames: tuple[DataFrame, DataFrame], join: WindowJoin) -> Sequence[DataFrame]:
@@ -125,8 +140,7 @@ def _packer(side: Side, join: WindowJoin) -> Rewrite:
     labels = np.array(join.labels, np.int32)
     schema = join.plan.condition.schema(side)
     # Rows that match nothing are results of some join types and of aggregates, and may be late.
-    wanted = bool(join.aggregates) or bool(join.plan.how.preserved)
-    kept = join.window.by_time or (wanted and side is Side.LEFT)
+    kept = join.window.by_time or side in (join.plan.how.preserved if not join.aggregates else (Side.LEFT,))
 
     roles = list(Side) if join.self_join and join.router is not None else [side]  # else one packet is for both
 
