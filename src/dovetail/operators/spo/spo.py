@@ -13,9 +13,8 @@ left_semi gives a row at its first partner, left_anti one whose window has close
 meets others in both roles, and never itself.
 
 Windows count rows of both streams together or of each, or are of event time; then rows behind the watermark are late:
-they are counted, not used. Where the condition bounds event time, its limits are the window; as in Spark's joins, rows
-that arrive when they would have to leave meet what is kept, and are not kept themselves. Without a window everything is
-kept. Probes read a spilled part, one at a time, unless its
+they are counted, not used. Where the condition bounds event time, its limits are the window. Without a window
+everything is kept. Probes read a spilled part, one at a time, unless its
 zone map excludes it; so that a batch of probes reads each part once, and results do not wait.
 
 After SPO-Join, a stream inequality join with mutable and immutable parts, permutation and offset arrays.
@@ -128,8 +127,6 @@ class Spo:
             runs.make_room = self._make_room
         self._arrived = [0, 0]
         self._horizon = LEAST  # rows to come are not before it
-        self.next_horizon = LEAST  # what it will be after this micro-batch, where that is known and counts already
-        self.expired_rows = 0  # that came when they had to leave, and had no partner
         self._version = 0
 
     @staticmethod
@@ -204,10 +201,7 @@ class Spo:
         reported = partnered.copy() if self._how is JoinType.LEFT_SEMI else np.zeros(batch.num_rows, np.bool_)
         if side is self._how.only and reported.any():
             yield Matches.single(side, batch, np.flatnonzero(reported))
-        stays = ~closed(self._window, side, places, self.next_horizon, 0)
-        if side in self._how.preserved:
-            self.expired_rows += int((~stays & ~partnered).sum())
-        rows = np.flatnonzero(stays if stores is None else stays & stores)
+        rows = np.arange(batch.num_rows) if stores is None else np.flatnonzero(stores)
         if len(rows):
             flags = (partnered[rows], reported[rows])
             example = self._runs[side.other].newest if self._builders[side].has_choice else None

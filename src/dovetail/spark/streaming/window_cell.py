@@ -75,8 +75,6 @@ class WindowProcessor(CellProcessor[WindowJoin]):
         started = time.perf_counter()
         late = late_rows(self._join, sides, operator.horizon)
         timer, idle = self._timer(state), state.hear(sides, now)
-        if self._join.window.limits is not None:
-            operator.next_horizon = state.horizon(self._join)
         driver = Driver(operator, workspace)
         if self._join.aggregates:
             batches = self._aggregates(driver, operator, state, cell, sides)
@@ -95,9 +93,7 @@ class WindowProcessor(CellProcessor[WindowJoin]):
         costs = operator.costs
         spent = (costs.probe_seconds, costs.merge_seconds, time.perf_counter() - started)
         micros = (int(1e6 * seconds) for seconds in spent)
-        yield self._count_row(
-            matches, operator.window_rows, late + operator.expired_rows, workspace.counters.merges, *micros
-        )
+        yield self._count_row(matches, operator.window_rows, late, workspace.counters.merges, *micros)
 
     def _timer(self, state: _Progress) -> int:
         """When it expires: a pause after the last news, or with the next watermark."""
