@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from tests.effort import ALL, repeat, some
-from tests.spark.streaming.window_cells import Handle, Query, played, query
+from tests.spark.streaming.window_cells import Clock, Handle, Query, played, query
 from tests.spark.streaming.window_oracle import Source, WindowOracle
 
 from dovetail.condition.aggregates import parse_aggregates
@@ -93,9 +93,9 @@ def play(query: Query, wanted: WindowOracle, batches: Iterator[list[Source]], ta
         if rng.random() < 0.2:  # an attempt whose results and manifests are lost
             attempt = replace(query)
             task.query = attempt
-            attempt.micro_batch(sources, rng)
+            attempt.micro_batch(sources, rng, wanted.watermark_ms)
             task.query = query
-        found, figures = query.micro_batch(sources, rng)
+        found, figures = query.micro_batch(sources, rng, wanted.watermark_ms)
         assert found == expected
         assert figures["matches"] == expected.total()
         assert figures["late_rows"] == wanted.late_rows - late
@@ -203,16 +203,6 @@ def test_a_self_join_by_value_is_the_one_in_turns(on: str, tmp_path: Path, task:
         found.append([run.micro_batch([(0, rows)], random.Random(0))[0] for rows in batches])
     assert found[0] == found[1]
     assert sum(map(Counter.total, found[0])) > 60
-
-
-class Clock:
-    """The time of a micro-batch."""
-
-    def __init__(self, now: int) -> None:
-        self._now = now
-
-    def getCurrentProcessingTimeInMs(self) -> int:
-        return self._now
 
 
 def test_event_time_goes_on_by_the_clock_after_a_pause(tmp_path: Path, task: Any) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -64,6 +65,20 @@ class Handle:
         (self.stored,) = value
 
 
+@dataclass(frozen=True)
+class Clock:
+    """The time of a micro-batch."""
+
+    now: int
+    watermark_ms: int = 0
+
+    def getCurrentProcessingTimeInMs(self) -> int:
+        return self.now
+
+    def getCurrentWatermarkInMs(self) -> int:
+        return self.watermark_ms
+
+
 @dataclass
 class Query:
     """A query that runs one micro-batch after the other, on all cells."""
@@ -80,7 +95,9 @@ class Query:
     def partitionId(self) -> int:
         return self.partition
 
-    def micro_batch(self, sources: list[Source], rng: random.Random) -> tuple[Results, dict[str, int]]:
+    def micro_batch(
+        self, sources: list[Source], rng: random.Random, watermark_ms: int = 0
+    ) -> tuple[Results, dict[str, int]]:
         packed = []
         for self.partition, (side, rows) in enumerate(sources):
             table = self.tables[side].take(np.array(rows, np.int64)).combine_chunks()
@@ -91,13 +108,20 @@ class Query:
         found: Results = Counter()
         figures = dict.fromkeys(FIGURES, 0)
         manifests = dict(self.manifests)
-        for label in sorted({row["cell"] for row in packed}):
+        timed = set(self.manifests) if self.join.window.by_watermark else set()
+        for label in sorted({row["cell"] for row in packed} | timed):
             handle = Handle(self.manifests.get(label))
             processor = WindowProcessor(self.join)
             processor.start(handle, handle)  # type: ignore[arg-type]
             mine = [row for row in packed if row["cell"] == label]
             frames = iter([pd.DataFrame(mine[:2]), pd.DataFrame(mine[2:])] if mine[2:] else [pd.DataFrame(mine)])
-            for frame in processor.handleInputRows((label,), frames, None):  # type: ignore[arg-type]
+            clock: Any = Clock(0, watermark_ms)
+            given = (
+                processor.handleInputRows((label,), frames, clock)
+                if mine
+                else processor.handleExpiredTimer((label,), clock, None)
+            )
+            for frame in given:
                 for name in FIGURES:
                     figures[name] += int(frame[name][0])
                 if frame["payload"][0] is not None:

@@ -3,7 +3,8 @@
 Sources (partitions of the left stream, then of the right one) take turns, one row each. A pair is a result when its
 later row arrives, if both rows are in the window then. Rows without a partner are known when their window has closed;
 in windows of time, late rows are not used, and a row without a time has no window to wait for. A row is late if it is
-behind the horizon of the micro-batches before its own.
+behind the horizon of the micro-batches before its own. Where both inputs have watermarks, that is Spark's: rows of the
+micro-batches before give one its watermark, and rows are late by the watermark of the last one.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class WindowOracle:
     arrived: int = 0
     newest: list[int | None] = field(default_factory=lambda: [None, None])  # event time of each side
     horizon: int | None = None
+    watermark_ms: int = 0  # of the last micro-batch, where both inputs have one
     partnered: set[int] = field(default_factory=set)
     closed: set[int] = field(default_factory=set)
 
@@ -89,10 +91,18 @@ class WindowOracle:
     def _advance(self, sources: Sequence[Source]) -> None:
         if self.times is None:
             return
+        if self.window.by_watermark:
+            ends = [
+                0 if newest is None or delay is None else newest // 1000 - delay // 1000
+                for newest, delay in zip(self.newest, self.window.watermarks, strict=True)
+            ]
+            self.watermark_ms = max(self.watermark_ms, min(ends))
+            self.horizon = 1000 * self.watermark_ms + 1 if self.watermark_ms else None
         for side, rows in sources:
             known = [time for row in rows if (time := self.times[side][row]) is not None]
             self.newest[side] = max([*known, *self._newest([side])], default=None)
-        self.horizon = self._horizon()
+        if not self.window.by_watermark:
+            self.horizon = self._horizon()
 
     def _horizon(self) -> int | None:
         """What both sides allow: one with a watermark is as far as its own rows, one without as the rows of both."""

@@ -8,14 +8,13 @@
                        oldest first: to disk, when memory is full             (operators/spo/spilled_part.py)
 
 Guarantee: exactly the pairs that are in the window together when the later row arrives, each once, at that moment.
-Outer joins give a row without a partner when its window has closed, or at once if its own columns exclude a partner;
-left_semi gives a row at its first partner, left_anti one whose window has closed without any. In a self-join a row
-meets others in both roles, and never itself.
+Outer joins give a row without a partner when its window has closed, left_semi gives a row at its first partner,
+left_anti one whose window has closed without any. In a self-join a row meets others in both roles, and never itself.
 
 Windows count rows of both streams together or of each, or are of event time; then rows behind the watermark are late:
 they are counted, not used. Where the condition bounds event time, its limits are the window. Without a window
-everything is kept. Probes read a spilled part, one at a time, unless its
-zone map excludes it; so that a batch of probes reads each part once, and results do not wait.
+everything is kept. Probes read a spilled part, one at a time, unless its zone map excludes it; so that a batch of
+probes reads each part once, and results do not wait.
 
 After SPO-Join, a stream inequality join with mutable and immutable parts, permutation and offset arrays.
 
@@ -396,8 +395,12 @@ class Spo:
         return _some(batch, places, stores, ~late)
 
     def _matchable(self, side: Side, batch: pa.RecordBatch, places: WindowPositions) -> Flags | None:
-        """Rows that can have a partner: they have a time, and pass what the condition asks of them alone. None: all."""
-        flags = passing(self._filters[side], side, batch)
+        """Rows that can have a partner: they have a time, and pass what the condition asks of them alone. None: all.
+
+        In an outer join within a window, rows without a partner are emitted when the window closes, all of them.
+        """
+        waits = self._window.limits is None and side in self._how.preserved
+        flags = None if waits else passing(self._filters[side], side, batch)
         if self._window.on is None:
             return flags
         timed: Flags = places.at != LEAST
