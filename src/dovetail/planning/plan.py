@@ -67,6 +67,7 @@ class JoinPlan:
     limit: int | None = None  # rows that are enough
     advice: tuple[str, ...] = field(default=())
     diagonal: Diagonal | None = None  # algorithm diag
+    table: str = ""  # a table at rest that is joined with a stream: how it is kept
     delays: tuple[str, ...] = ()  # windows of time: how late rows may be
     parameters: Mapping[str, Any] = field(default_factory=dict)  # of the operator, as they were given
 
@@ -87,6 +88,8 @@ class JoinPlan:
         lines += [("parameter", f"{name} = {value!r}") for name, value in self.parameters.items()]
         if self.diagonal is not None:
             lines += self.diagonal.lines
+        if self.table:
+            lines.append(("table", self.table))
         lines += [("delay", delay) for delay in self.delays]
         if self.rows is not None:
             lines.append(("rows", f"{self.rows[0]:,} and {self.rows[1]:,}"))

@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 
 from dovetail.errors import WorkerError
+from dovetail.spark.session.shared_directory import is_connect
 
 VARIABLE = "PYSPARK_PYTHON"
 SETTINGS = ("spark.sql.execution.pyspark.python", "spark.pyspark.python")
@@ -57,7 +58,7 @@ def check_worker(found: dict[str, Any]) -> None:
 
 def _is_here(spark: SparkSession) -> bool:
     """Whether this process decides what workers run: they are on this machine, and started from here."""
-    if type(spark).__module__.startswith("pyspark.sql.connect."):
+    if is_connect(spark):
         return False
     return re.fullmatch(r"local(\[.*\])?", spark.sparkContext.master or "") is not None
 
