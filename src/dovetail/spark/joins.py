@@ -311,10 +311,8 @@ def _plan_with_table(
     if plan.operator.name == SPARK:
         return Planned(plan, lambda: _join_by_spark(bound, plan, inputs, output))
     sample = sample_side(bound.frames[table], bound.condition, table)
-    text = (
-        f"{table.alias}, {sample.rows:,} rows: read and sorted once, when the join is made; every micro-batch probes it"
-    )
-    return Planned(replace(plan, table=text), lambda: _join_with_table(inputs, bound, plan, sample, options, output))
+    kept = f"{table.alias}, {sample.rows:,} rows: read and sorted once, when the join is made; micro-batches probe it"
+    return Planned(replace(plan, table=kept), lambda: _join_with_table(inputs, bound, plan, sample, options, output))
 
 
 def _join_with_table(

@@ -26,10 +26,10 @@ from dovetail.condition import Condition, keyed_rows
 from dovetail.condition.expression import Expression, type_of
 from dovetail.condition.mirror import mirrored
 from dovetail.core.codes import Words, is_fixed, order_codes
-from dovetail.core.rows import Matches, Rows, Side, take_rows
+from dovetail.core.rows import Matches, Rows, Side, slices, take_rows
 from dovetail.errors import StateError
 from dovetail.execution.chunked import chunk_size
-from dovetail.execution.output import result_batches
+from dovetail.execution.output import fitting_rows, result_batches
 from dovetail.execution.tasks import Joining
 from dovetail.kernels.taking import mark
 from dovetail.operators.spo.sorted_part import PartBuilder, SortedPart
@@ -129,23 +129,29 @@ def prepare_table(bound: Bound, join: StaticJoin, sample: Sample) -> tuple[Table
     ranges = Ranges(join, sample, min(MOST_TASKS, max(1, math.ceil(size))))
     frame = in_fixed_order(bound.frames[side]) if ranges.needs_spread else bound.frames[side]
     packed = frame.mapInArrow(packer(side, ranges, bound.condition.schema(side)), PACKED)
-    gathered = packed.repartitionById(ranges.cells, F.col("cell")).sortWithinPartitions("seq")
-    return tuple(pickle.loads(row.part) for row in gathered.mapInArrow(_writer(join), "part binary").collect())
+    gathered = packed.repartitionById(ranges.cells, F.col("cell"))
+    return tuple(pickle.loads(row.part) for row in gathered.mapInArrow(part_writer(join), "part binary").collect())
 
 
-def _writer(join: StaticJoin) -> Rewrite:
+def part_writer(join: StaticJoin) -> Rewrite:
     """A function for mapInArrow from packed rows of the table to descriptions of the parts that it has written."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         condition, store = join.condition, BlockStore(join.directory)
         builder, zones = PartBuilder(condition), ZoneMaps(condition)
         rows = (batch for _, _, batch in unpack_rows(batches))
-        for batch in collected(rows, join.part_bytes, PART_ROWS):
+        for batch in _pieces(collected(rows, join.part_bytes, PART_ROWS), join.part_bytes):
             part = _write_part(batch, store, builder, zones)
             yield pa.RecordBatch.from_pydict({"part": [pickle.dumps(part)]})
         settle()
 
     return write
+
+
+def _pieces(batches: Iterator[pa.RecordBatch], most_bytes: int) -> Iterator[pa.RecordBatch]:
+    """The same rows; those of batches that are too large in several."""
+    for batch in batches:
+        yield from slices(batch, fitting_rows(batch, most_bytes=most_bytes))
 
 
 def _write_part(batch: pa.RecordBatch, store: BlockStore, builder: PartBuilder, zones: ZoneMaps) -> TablePart:
@@ -161,14 +167,17 @@ def _write_part(batch: pa.RecordBatch, store: BlockStore, builder: PartBuilder, 
 
 def join_with_table(frame: DataFrame, join: StaticJoin, schema: StructType) -> DataFrame:
     """Rows of the stream with their partners in the table, as a streaming DataFrame."""
-    return map_in_arrow(frame, _prober(join), schema)
+    return map_in_arrow(frame, table_prober(join), schema)
 
 
-def _prober(join: StaticJoin) -> Rewrite:
+def table_prober(join: StaticJoin) -> Rewrite:
+    """A function for mapInArrow from rows of the stream to results."""
+
     def probe(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         table = _LoadedTable(join)
         schema = join.work.condition.schema(join.stream)
-        for batch in collected(batches, min(PACK_BYTES, join.part_bytes)):
+        most_bytes = min(PACK_BYTES, join.part_bytes)
+        for batch in _pieces(collected(batches, most_bytes), most_bytes):
             yield from table.probe(as_planned(batch, schema))
         settle()
 
