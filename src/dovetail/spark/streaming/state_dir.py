@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import atexit
-import contextlib
-import fcntl
 import json
 import os
-import platform
-import shutil
 import uuid
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
+from dovetail.core.directories import owned_directory
 from dovetail.errors import StateError
 from dovetail.spark.session.shared_directory import ADVICE, SharedDirectory, is_connect, working_directory
 from dovetail.storage.blocks import RECOVERY
@@ -22,7 +18,7 @@ from dovetail.storage.budget import parse_bytes
 from dovetail.storage.segments import sync_directory
 
 LAYOUT = "layout.json"
-TABLES, LOCK = "tables", "lock"
+TABLE = "table"
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 DEFAULT_PROVIDER = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 ROCKSDB_PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -46,36 +42,12 @@ def _shared(given: str | None, spark: SparkSession) -> SharedDirectory:
 def table_directory(given: str | None, spark: SparkSession) -> Path:
     """A new directory in the state directory, for the copy of a table that is joined with a stream.
 
-    It is removed when this process ends; that of a process that was killed, by the next one on the same machine.
-    Queries of a Connect server may outlive its clients: their copies stay.
+    Queries of a Connect server may outlive its clients, so that a client does not remove it.
     """
     shared = _shared(given, spark)
-    name, tables = uuid.uuid4().hex, shared.path / TABLES
     if is_connect(spark) or not shared.is_seen:
-        return tables / name
-    _sweep_tables(tables)
-    path = tables / f"{platform.node()}-{name}"
-    path.mkdir(parents=True)
-    _lock_directory(path)
-    atexit.register(shutil.rmtree, path, ignore_errors=True)
-    return path
-
-
-def _lock_directory(path: Path) -> None:
-    """Say that the directory is in use for as long as this process lives."""
-    unlocked = path / f"{LOCK}.tmp"
-    handle = os.open(unlocked, os.O_CREAT | os.O_RDONLY)  # stays open
-    with contextlib.suppress(OSError):  # a file system without locks: then nobody gets one
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    unlocked.rename(path / LOCK)  # not before it is locked
-
-
-def _sweep_tables(tables: Path) -> None:
-    """Remove copies whose process has ended. Locks are trusted on this machine only."""
-    for lock in tables.glob(f"{platform.node()}-*/{LOCK}"):
-        with contextlib.suppress(OSError), open(lock) as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(lock.parent, ignore_errors=True)
+        return shared.path / f"{TABLE}-{uuid.uuid4().hex}"
+    return owned_directory(shared.path, TABLE)
 
 
 def beside_checkpoints(spark: SparkSession) -> str | None:
