@@ -177,7 +177,8 @@ def _needs_spark(bound: Bound, plan: JoinPlan) -> bool:
 
 def _by_spark_plan(bound: Bound, plan: JoinPlan) -> JoinPlan:
     parts = " AND ".join(text_of(part) for part in bound.after)
-    return replace(plan, operator=Choice(SPARK, f"Spark's own join, because only Spark can evaluate {parts}"))
+    choice = Choice(SPARK, f"Spark's own join, because only Spark can evaluate {parts}")
+    return replace(plan, operator=choice, at_rest=False)
 
 
 def _join_by_spark(bound: Bound, plan: JoinPlan, inputs: Inputs, output: pa.Schema) -> DataFrame:
