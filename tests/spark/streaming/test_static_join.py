@@ -258,3 +258,30 @@ def test_refusals(place: Place) -> None:
             dovetail.aggregate(*inputs, "l.x < r.x", {"n": "count(*)"})
         with pytest.raises(PlanError, match="join it, then count or aggregate in the query"):
             dovetail.count(*inputs, "l.x < r.x")
+
+
+def test_every_type_is_carried(place: Place, tmp_path: Path) -> None:
+    """Decimals, nested values, intervals, binaries; both inputs have them, and the condition compares decimals."""
+    own = Place(place.spark, tmp_path / "own")
+    own.add_file(0)
+    columns = [
+        "id",
+        "CAST(x AS DECIMAL(10, 2)) AS price",
+        "CAST(y AS DECIMAL(38, 4)) AS wide",
+        "CAST(y AS DECIMAL(18, 3)) AS narrow",
+        "CAST(id AS DECIMAL(5)) AS number",
+        "timestamp_ntz(start_at) AS local",
+        "make_dt_interval(0, 0, 0, id) AS seconds",
+        "make_ym_interval(0, int(id)) AS months",
+        "CAST(s AS BINARY) AS bytes",
+        "named_struct('a', k, 'b', array(s, NULL)) AS nested",
+        "CAST(id AS BOOLEAN) AS flag",
+    ]
+    on = "l.price < r.price - 30 AND l.wide > r.wide AND l.flag = r.flag"
+    joined = own.join(own.stream.selectExpr(*columns), own.table.selectExpr(*columns), on, "left")
+    assert [f.dataType for f in joined.schema][1:5] == [f.dataType for f in own.rows.selectExpr(*columns).schema][1:5]
+    printed = [f"string({name})" for name in joined.columns]
+    _, found = own.run(joined.selectExpr(*printed))
+    left, right = own.rows.selectExpr(*columns).alias("l"), own.table.selectExpr(*columns).alias("r")
+    expected = left.join(right, F.expr(on), "left").toDF(*joined.columns).selectExpr(*printed)
+    assert Counter(map(tuple, found[0])) == Counter(map(tuple, expected.collect()))
