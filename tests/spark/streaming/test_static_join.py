@@ -270,7 +270,7 @@ def test_every_type_is_carried(place: Place, tmp_path: Path) -> None:
         "CAST(y AS DECIMAL(38, 4)) AS wide",
         "CAST(y AS DECIMAL(18, 3)) AS narrow",
         "CAST(id AS DECIMAL(5)) AS number",
-        "timestamp_ntz(start_at) AS local",
+        "CAST(start_at AS TIMESTAMP_NTZ) AS local",
         "make_dt_interval(0, 0, 0, id) AS seconds",
         "make_ym_interval(0, int(id)) AS months",
         "CAST(s AS BINARY) AS bytes",
