@@ -79,6 +79,7 @@ rng = np.random.default_rng(0)
 
 ORDERS = pa.table({"id": np.arange(200), "custkey": np.arange(200) % 40})
 PAYMENTS = pa.table({"order_id": rng.integers(0, 200, 300), "amount": rng.integers(0, 100, 300)})
+TARIFFS = pa.table({"low": [0, 50], "high": [50, 90], "fee": [1, 2]})
 PARCELS = pa.table({"id": np.arange(300), "order_id": rng.integers(0, 200, 300)})
 ITEMS = pa.table({"order_id": np.repeat(np.arange(200), 3), "price": rng.integers(0, 100, 600)})
 CUSTOMERS = pa.table({"custkey": np.arange(40), "nationkey": np.arange(40) % 5})
@@ -212,7 +213,8 @@ def streaming(place: Path, spark: SparkSession) -> Iterator[Ready]:
     for name, table in (("orders", ORDERS), ("parcels", PARCELS)):
         kinds = pa.array([None] * (table.num_rows - 1) + ["end"], pa.string())
         ended[name] = stream(spark, place, table.append_column("kind", kinds))
-    yield Ready({"dovetail": dovetail, "payments": stream(spark, place, PAYMENTS), **ended})
+    tables = {"payments": stream(spark, place, PAYMENTS), "tariffs": frame(spark, TARIFFS)}
+    yield Ready({"dovetail": dovetail, **tables, **ended})
 
 
 @contextmanager

@@ -67,6 +67,7 @@ class JoinPlan:
     limit: int | None = None  # rows that are enough
     advice: tuple[str, ...] = field(default=())
     diagonal: Diagonal | None = None  # algorithm diag
+    table: str = ""  # a table at rest that is joined with a stream: how it is kept
     delays: tuple[str, ...] = ()  # windows of time: how late rows may be
     state: tuple[str, ...] = ()  # streams whose condition bounds event time: how long rows are kept
     parameters: Mapping[str, Any] = field(default_factory=dict)  # of the operator, as they were given
@@ -88,6 +89,8 @@ class JoinPlan:
         lines += [("parameter", f"{name} = {value!r}") for name, value in self.parameters.items()]
         if self.diagonal is not None:
             lines += self.diagonal.lines
+        if self.table:
+            lines.append(("table", self.table))
         lines += [("delay", delay) for delay in self.delays]
         lines += [("state", kept) for kept in self.state]
         if self.rows is not None:

@@ -41,6 +41,7 @@ NESTED_LOOP = ("nested_loop", "nothing to hash on or to order by")
 SPARE = 4  # times what tables and their indexes should take: nothing is known of what else will be held
 INDEX_BYTES = 48  # most that an index takes for a row
 
+WITH_TABLE = (JoinType.LEFT, JoinType.RIGHT, JoinType.LEFT_SEMI, JoinType.LEFT_ANTI)  # if the stream is that side
 
 NESTED_LOOP_ADVICE = (
     "every row is compared with every row of the other side, because nothing orders or hashes both: "
@@ -101,6 +102,7 @@ class InputFacts:
     on_spark: bool = False
     ends: bool = True  # streams: whether their end can be told
     window: Window | None = None  # streams
+    table: Side | None = None  # the input at rest, where the other one is a stream
     size: TableSize | None = None  # where it is known for sure; an estimate is not enough
     diagonal: Diagonals | None = None  # where rows can be read by position
     native: bool = False  # on Spark: whether Spark's own join will do as well
@@ -126,6 +128,8 @@ def plan_join(
     if isinstance(joined, Graph):
         return _of_several(joined, how, facts, algorithm, memory_bytes, given)
     condition = joined
+    if facts.table is not None:
+        return _with_table(condition, how, facts.table, algorithm, memory_bytes)
     if facts.window is not None:
         return _within_window(condition, how, facts.window, algorithm, memory_bytes)
     if facts.on_spark and how is not JoinType.INNER:
@@ -303,6 +307,25 @@ def _of_streams(
             "algorithm='auto'."
         )
     return _by_operator(condition, how, operator, memory_bytes)
+
+
+def _with_table(condition: Condition, how: JoinType, table: Side, algorithm: str, memory_bytes: int | None) -> JoinPlan:
+    """A stream and a table at rest: rows of the stream look for partners in all of the table, and are not kept."""
+    stream = table.other
+    if set(how.tracked) - {stream}:
+        possible = (JoinType.INNER, *(one for one in WITH_TABLE if one.tracked == (stream,)))
+        turned = f" For how={how!r}, make the stream the {table.name.lower()} input." if how.tracked == (table,) else ""
+        raise PlanError(
+            f"how={how!r} depends on which rows of the {table.name.lower()} input have no partner, and that is a table "
+            f"at rest: only at the end of the stream is it known which. With the stream as the {stream.name.lower()} "
+            f"input there are {' and '.join(', '.join(possible).rsplit(', ', 1))} joins.{turned}"
+        )
+    if algorithm != "auto":
+        raise PlanError(f"algorithm={algorithm!r} does not join a stream with a table at rest. Use algorithm='auto'.")
+    Shares(Budget(memory_bytes), block_rows=1)  # refuses a budget that is too small, before any work
+    if memory_bytes is None and _is_plain_equality(condition):
+        return _by_spark(condition, how)
+    return _by_kernel(condition, how, memory_bytes)
 
 
 def _within_window(

@@ -1,4 +1,4 @@
-"""Joins of DataFrames: tables at rest through one shuffle, streams through a stateful operator."""
+"""Joins of DataFrames: tables at rest through one shuffle, streams through a stateful operator or past a table."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
 from dovetail.errors import InputError, PlanError
 from dovetail.execution.output import output_schema
+from dovetail.execution.tasks import Joining
 from dovetail.planning.plan import Choice, JoinPlan
 from dovetail.planning.planner import SPARK, InputFacts, plan_join
+from dovetail.planning.statistics import Sample
 from dovetail.routing import one_bucket, window_cells, window_router
 from dovetail.routing.hash import HashRouter
 from dovetail.routing.protocol import Router
@@ -26,12 +28,14 @@ from dovetail.spark.batch.tables import is_both_unique, joined_tables, look_at, 
 from dovetail.spark.diag.join import FrameDiagonals
 from dovetail.spark.exchange.sink import remember_join
 from dovetail.spark.frames.binding import Bound, after_join, bind_frames, by_position, position_name
+from dovetail.spark.frames.sampling import sample_side
 from dovetail.spark.frames.schemas import carried_schema, result_fields
 from dovetail.spark.session.options import AVAILABLE, SOURCE, Options, check_told
 from dovetail.spark.session.worker_python import prepare_workers
 from dovetail.spark.sources.columns import END
 from dovetail.spark.streaming.late_rows import warn_of_late_rows
-from dovetail.spark.streaming.state_dir import state_directory, use_rocksdb
+from dovetail.spark.streaming.state_dir import state_directory, table_directory, use_rocksdb
+from dovetail.spark.streaming.static_join import StaticJoin, join_with_table, prepare_table
 from dovetail.spark.streaming.stream_join import Setting, StreamJoin
 from dovetail.spark.streaming.streams import join_streams
 from dovetail.spark.streaming.watermarks import bounded_window, event_time_fields, other_watermarks, with_delays
@@ -81,17 +85,18 @@ def plan_dataframes(
     """How two DataFrames are joined. Tables at rest are sampled for it."""
     options = Options.read(given)
     prepare_workers(left.sparkSession)
-    streaming = _streaming(left, right)
     if window is not None:
         window = checked_window(window, left, right)
     inputs, bound = (left, right), bind_frames(on, left, right)
     output = _output(bound, suffix, JoinType.read(how), left)
-    if streaming and window is None and options.end is None and algorithm in ("auto", "spo"):
-        window = bounded_window(bound.condition, inputs)
-    if not streaming:
+    if not left.isStreaming and not right.isStreaming:
         return _plan_tables(inputs, bound, how, algorithm, memory_bytes, options, output, limit)
     if limit is not None:
         raise PlanError("limit is for tables at rest; a stream has no last row. Limit what the query reads of it.")
+    if left.isStreaming != right.isStreaming:
+        return _plan_with_table(inputs, bound, how, algorithm, memory_bytes, options, output)
+    if window is None and options.end is None and algorithm in ("auto", "spo"):
+        window = bounded_window(bound.condition, inputs)
     facts = InputFacts("stream", on_spark=True, ends=options.end is not None, window=window)
     plan = _plan_cell(bound, how, facts, algorithm, memory_bytes)
     if window is not None:
@@ -174,7 +179,8 @@ def _needs_spark(bound: Bound, plan: JoinPlan) -> bool:
 
 def _by_spark_plan(bound: Bound, plan: JoinPlan) -> JoinPlan:
     parts = " AND ".join(text_of(part) for part in bound.after)
-    return replace(plan, operator=Choice(SPARK, f"Spark's own join, because only Spark can evaluate {parts}"))
+    choice = Choice(SPARK, f"Spark's own join, because only Spark can evaluate {parts}")
+    return replace(plan, operator=choice, at_rest=False)
 
 
 def _join_by_spark(bound: Bound, plan: JoinPlan, inputs: Inputs, output: pa.Schema) -> DataFrame:
@@ -289,7 +295,36 @@ def checked_window(window: Any, left: DataFrame, right: DataFrame) -> Window:
     return with_delays(window, (left, right))
 
 
-def _streaming(left: DataFrame, right: DataFrame) -> bool:
-    if left.isStreaming != right.isStreaming:
-        raise PlanError("one input is a stream and the other a table at rest; give two streams, or two tables.")
-    return left.isStreaming
+# A stream and a table at rest.
+
+
+def _plan_with_table(
+    inputs: Inputs,
+    bound: Bound,
+    how: str,
+    algorithm: str,
+    memory_bytes: int | None,
+    options: Options,
+    output: pa.Schema,
+) -> Planned:
+    options.check_table()
+    table = Side.RIGHT if inputs[0].isStreaming else Side.LEFT
+    plan = _plan_cell(bound, how, InputFacts("stream", on_spark=True, table=table), algorithm, memory_bytes)
+    if _needs_spark(bound, plan) or (bound.after and not bound.condition.finds_candidates):
+        plan = _by_spark_plan(bound, plan)
+    if plan.operator.name == SPARK:
+        return Planned(plan, lambda: _join_by_spark(bound, plan, inputs, output))
+    sample = sample_side(bound.frames[table], bound.condition, table)
+    kept = f"{table.alias}, {sample.rows:,} rows: read and sorted once, when the join is made; micro-batches probe it"
+    return Planned(replace(plan, table=kept), lambda: _join_with_table(inputs, bound, plan, sample, options, output))
+
+
+def _join_with_table(
+    inputs: Inputs, bound: Bound, plan: JoinPlan, sample: Sample, options: Options, output: pa.Schema
+) -> DataFrame:
+    stream = Side.LEFT if inputs[0].isStreaming else Side.RIGHT
+    directory = table_directory(options.state_dir, inputs[0].sparkSession)
+    join = StaticJoin(Joining(bound.condition, plan.how, output, bound.extra), stream, directory, plan.memory_bytes)
+    join = replace(join, parts=prepare_table(bound, join, sample))
+    fields = result_fields(inputs, output)
+    return after_join(join_with_table(bound.frames[stream], join, carried_schema(fields)), bound, fields)

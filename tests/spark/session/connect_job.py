@@ -75,6 +75,10 @@ def main(place: Path, tries_all: bool) -> None:
     expected = aliased[0].join(aliased[1], F.expr("l.k = r.k"))
     same(spark.read.parquet(str(place / "results")), expected)
     assert [r.latest.results for r in listening.recordings] == [expected.count()]
+    probed = dovetail.join(streams[0], right, "l.k > r.k + 40", "left", state_dir=str(place / "state"))
+    writer = probed.writeStream.format("parquet").option("path", str(place / "probed")).trigger(availableNow=True)
+    writer.option("checkpointLocation", str(place / "probed_checkpoint")).start().awaitTermination()
+    same(spark.read.parquet(str(place / "probed")), aliased[0].join(aliased[1], F.expr("l.k > r.k + 40"), "left"))
     late_rows(spark, place / "windowed", [("1 minute", 4)] * tries_all + [("20 seconds", 1)])
     spark.stop()
 

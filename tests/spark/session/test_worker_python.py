@@ -10,6 +10,7 @@ import subprocess
 import sys
 import venv
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import pytest
@@ -63,9 +64,32 @@ def test_elsewhere_it_is_said_what_workers_lack(master: str, tmp_path: Path, bar
 
 @pytest.mark.spark
 @pytest.mark.slow
+def test_on_one_machine_a_python_without_packages_is_not_used(tmp_path: Path, bare: Path) -> None:
+    assert run("local[1]", tmp_path, bare, PYSPARK_PYTHON=str(bare / "python")) == [45, 45]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_python_of_another_version(tmp_path: Path, bare: Path) -> None:
+    other = next(filter(runs, (f"python3.{minor}" for minor in range(9, 20) if minor != sys.version_info[1])), None)
+    if other is None:
+        pytest.skip("there is no Python of another version")
+    (said,) = run("local-cluster[1,1,1024]", tmp_path, bare, PYSPARK_PYTHON=other)
+    here = f"3.{sys.version_info[1]}"
+    versions = f"run Python {other.removeprefix('python')}, and this process Python {here}: Spark does not support that"
+    assert said.startswith(f"WorkerError: the workers of this Spark session {versions}.")
+    assert f"PYSPARK_PYTHON set to a Python {here} that has dovetail; this process runs {sys.executable}." in said
+
+
+def runs(program: str) -> bool:
+    return (
+        which(program) is not None and subprocess.run([program, "-V"], capture_output=True, check=False).returncode == 0
+    )
+
+
+@pytest.mark.spark
+@pytest.mark.slow
 def test_a_python_that_was_chosen_is_kept(tmp_path: Path, bare: Path) -> None:
-    (said,) = run("local[1]", tmp_path, bare, PYSPARK_PYTHON=str(bare / "python"))
-    assert said.startswith(f"WorkerError: the workers of this Spark session run {bare / 'python'} (")
     venv.create(tmp_path / "other", with_pip=False, symlinks=True)
     lines = "".join(f"import site; site.addsitedir({path!r})\n" for path in site.getsitepackages())
     (packages,) = (tmp_path / "other").glob("lib/*/site-packages")

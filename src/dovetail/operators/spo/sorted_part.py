@@ -82,15 +82,19 @@ class PartBuilder:
         return bool(self._ways)
 
     @property
+    def ways(self) -> int:
+        """How many ways there are to sort them."""
+        return len(self._ways)
+
+    @property
     def has_choice(self) -> bool:
-        """Whether there are several ways to sort them."""
-        return len(self._ways) > 1
+        return self.ways > 1
 
     def keep(self, batch: pa.RecordBatch, probes: pa.RecordBatch | None = None, way: int = 0) -> SortedPart:
         """Rows as they come; where there are several ways to sort them, some probes tell which is best."""
         if not self._ways:
             return SortedPart(batch, np.arange(batch.num_rows), None)
-        return self._sort_rows(batch, way if probes is None else self._best_way(batch, probes))
+        return self._sort_rows(batch, way if probes is None else self.best_way(batch, probes))
 
     def keep_some(self, kept: SortedPart, rows: Rows) -> SortedPart:
         """Some rows of what is kept, by the same keys."""
@@ -146,7 +150,8 @@ class PartBuilder:
         rows, codes = self._codes(way, Side.LEFT, batch)
         return rows, ordered_part.arrange(codes, self._ways[way].operators)
 
-    def _best_way(self, batch: pa.RecordBatch, probes: pa.RecordBatch) -> int:
+    def best_way(self, batch: pa.RecordBatch, probes: pa.RecordBatch) -> int:
+        """The two keys that the fewest pairs satisfy, by some rows of both."""
         if not self.has_choice:
             return 0
         predicates = tuple(dict.fromkeys(p for way in self._ways for p in way.strategy.predicates))

@@ -60,7 +60,7 @@ def aggregate_dataframes(
     **given: Any,
 ) -> DataFrame:
     """Aggregates over the pairs of an inner join, as a DataFrame; of streams, for each left row at its arrival."""
-    if window is not None or left.isStreaming:
+    if window is not None or (left.isStreaming and right.isStreaming):
         return _aggregate_windowed(left, right, on, aggregates, by, window, given)
     bound, options = _bind_inputs(left, right, on, given)
     schemas, zone = (bound.visible(Side.LEFT), bound.visible(Side.RIGHT)), session_zone(left)

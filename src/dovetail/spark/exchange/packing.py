@@ -136,7 +136,9 @@ def packed_rows(cells: NDArray[np.int32], side: int, seq: Sequence[int], payload
     return pa.RecordBatch.from_arrays(columns, schema=ARROW_PACKED)
 
 
-def collected(batches: Iterator[pa.RecordBatch], most_bytes: int = PACK_BYTES) -> Iterator[pa.RecordBatch]:
+def collected(
+    batches: Iterator[pa.RecordBatch], most_bytes: int = PACK_BYTES, most_rows: int = PACK_ROWS
+) -> Iterator[pa.RecordBatch]:
     """The same rows in larger batches, so that a packed row is worth its while with many cells."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
@@ -148,7 +150,7 @@ def collected(batches: Iterator[pa.RecordBatch], most_bytes: int = PACK_BYTES) -
         rows += batch.num_rows
         size += batch.nbytes
         del batch  # nothing of it is held here while somebody works on it
-        if rows >= PACK_ROWS or size >= most_bytes:
+        if rows >= most_rows or size >= most_bytes:
             yield _together(waiting)
             rows = size = 0
     if rows:

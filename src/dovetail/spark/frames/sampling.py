@@ -27,18 +27,28 @@ MEASURED_ROWS = 1000
 
 def sample_sides(frames: tuple[DataFrame, DataFrame], condition: Condition, size: int = SAMPLE) -> Samples:
     """What one pass over both sides shows, as one Spark job; `size` rows of either at most."""
-    keys, sampled = [], []
-    for side in Side:
-        schema = condition.schema(side)
-        names = sampled_columns(condition, side)
-        positions = [schema.names.index(name) for name in names]
-        keys.append(pa.schema([schema.field(i) for i in positions]))
-        selected = frames[side].select(*(frames[side].columns[i] for i in positions))
-        sampled.append(selected.mapInArrow(sampler(condition, side, keys[side], size), SAMPLED))
+    sampled = [_sampled(frames[side], condition, side, size) for side in Side]
     found = sampled[0].unionAll(sampled[1]).collect()
-    ordered = len(condition.strategy.ordered_keys)
-    left, right = (_one_sample([row for row in found if row.side == side], keys[side], ordered, size) for side in Side)
+    left, right = (_one_sample([row for row in found if row.side == side], condition, side, size) for side in Side)
     return left, right
+
+
+def sample_side(frame: DataFrame, condition: Condition, side: Side, size: int = SAMPLE) -> Sample:
+    """The same of one side."""
+    return _one_sample(_sampled(frame, condition, side, size).collect(), condition, side, size)
+
+
+def _sampled(frame: DataFrame, condition: Condition, side: Side, size: int) -> DataFrame:
+    """A row for each task."""
+    schema = _sampled_schema(condition, side)
+    names = condition.schema(side).names
+    selected = frame.select(*(frame.columns[names.index(name)] for name in schema.names))
+    return selected.mapInArrow(sampler(condition, side, schema, size), SAMPLED)
+
+
+def _sampled_schema(condition: Condition, side: Side) -> pa.Schema:
+    schema = condition.schema(side)
+    return pa.schema([schema.field(name) for name in sampled_columns(condition, side)])
 
 
 def sampler(condition: Condition, side: Side, schema: pa.Schema, size: int) -> Rewrite:
@@ -73,11 +83,11 @@ def sampler(condition: Condition, side: Side, schema: pa.Schema, size: int) -> R
     return sample
 
 
-def _one_sample(found: list[Row], schema: pa.Schema, keys: int, size: int) -> Sample:
+def _one_sample(found: list[Row], condition: Condition, side: Side, size: int) -> Sample:
     """What all tasks of a side have found: of the rows of each as many as its share."""
     rng = np.random.default_rng(0)
     rows = sum(row.rows for row in found)
-    parts = [empty_batch(schema)]
+    keys, parts = len(condition.strategy.ordered_keys), [empty_batch(_sampled_schema(condition, side))]
     reached = []
     for row in found:
         if row.boxes is not None:

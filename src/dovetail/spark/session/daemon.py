@@ -22,6 +22,7 @@ def preload() -> None:
 
     import dovetail.spark.batch.cell
     import dovetail.spark.streaming.cell
+    import dovetail.spark.streaming.static_join
     import dovetail.spark.streaming.window_cell  # noqa: F401
     from dovetail.condition import parse
     from dovetail.execution.at_rest import count_at_rest

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from dovetail.core.rows import Side
@@ -50,6 +50,12 @@ class Options:
         given = [name for name in ("share", "one", "tables") if getattr(self, name) is not None]
         if given and algorithm != "diag":
             raise InputError(f"{', '.join(given)}: an option of algorithm='diag' only.")
+
+    def check_table(self) -> None:
+        """Refuse options that mean nothing where a stream is joined with a table at rest."""
+        given = [f.name for f in fields(self) if f.name != "state_dir" and getattr(self, f.name) != f.default]
+        if given:
+            raise InputError(f"{', '.join(given)}: no option of a join of a stream with a table at rest.")
 
     @property
     def ends(self) -> tuple[str, str] | None:

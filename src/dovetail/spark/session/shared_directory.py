@@ -91,7 +91,12 @@ def local_path(location: str, advice: str) -> Path:
 
 def runs_here(spark: SparkSession) -> bool:
     """Whether tasks run on the machine of this process, for sure."""
-    return _is_one_machine(spark) and not type(spark).__module__.startswith("pyspark.sql.connect.")
+    return _is_one_machine(spark) and not is_connect(spark)
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Whether this process is the client of a Spark Connect server."""
+    return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
 def _is_one_machine(spark: SparkSession) -> bool:

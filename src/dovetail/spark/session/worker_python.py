@@ -3,13 +3,14 @@
 Spark starts workers with PYSPARK_PYTHON, or with whatever `python3` is on their PATH. That need not be the Python of
 this process, and where it has no dovetail, the first task ends in a long Java stack trace.
 
-on this machine                workers run the Python of this process, unless another was chosen
+on this machine                workers run the Python of this process, unless another was chosen that can run our tasks
 on a cluster, or by Connect    a task that needs nothing but Python asks a worker what it has, once per session
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import sys
@@ -22,11 +23,16 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 
 from dovetail.errors import WorkerError
+from dovetail.spark.session.shared_directory import is_connect
+
+log = logging.getLogger("dovetail.spark")
 
 VARIABLE = "PYSPARK_PYTHON"
-SETTINGS = ("spark.sql.execution.pyspark.python", "spark.pyspark.python")
+OVERRIDE = "spark.sql.execution.pyspark.python"  # wins over what functions take along
+SETTINGS = (OVERRIDE, "spark.pyspark.python")
 CHECKED = "spark.dovetail.checkedWorkers"  # noted in the session, which may have several objects in Python
 NEEDED = ("dovetail", "numba", "pandas", "pyarrow")
+VERSIONS = re.compile(r"Python in worker has different version: (\S+) than that in driver: ([\d.]+)")
 REMEDY = (
     f"Install the same version of dovetail there, or start the session with {VARIABLE} set to a Python that has it; "
     f"this process runs {sys.executable}."
@@ -35,13 +41,27 @@ REMEDY = (
 
 def prepare_workers(spark: SparkSession) -> None:
     """See that workers can run our tasks. Raises WorkerError if they cannot."""
-    if _is_here(spark) and _configured_python(spark) in (None, sys.executable):
-        # Functions take it along when they are made; the session's setting would not reach those that run in the
-        # driver: Python data sources, and what a stateful operator does before its first task.
-        spark.sparkContext.pythonExec = sys.executable
+    is_here = _is_here(spark)
+    if is_here and _configured_python(spark) in (None, sys.executable):
+        _run_own_python(spark)
     elif spark.conf.get(CHECKED, None) is None:
-        check_worker(_ask(spark))
+        try:
+            check_worker(_ask(spark))
+        except WorkerError as error:
+            if not is_here or spark.conf.get(OVERRIDE, None) is not None:
+                raise
+            log.warning("%s Since workers are on this machine, they run it, too.", error)
+            _run_own_python(spark)
         spark.conf.set(CHECKED, "true")
+
+
+def _run_own_python(spark: SparkSession) -> None:
+    """Let workers run the Python of this process.
+
+    Functions take it along when they are made; the session's setting would not reach those that run in the driver:
+    Python data sources, and what a stateful operator does before its first task.
+    """
+    spark.sparkContext.pythonExec = sys.executable
 
 
 def check_worker(found: dict[str, Any]) -> None:
@@ -57,7 +77,7 @@ def check_worker(found: dict[str, Any]) -> None:
 
 def _is_here(spark: SparkSession) -> bool:
     """Whether this process decides what workers run: they are on this machine, and started from here."""
-    if type(spark).__module__.startswith("pyspark.sql.connect."):
+    if is_connect(spark):
         return False
     return re.fullmatch(r"local(\[.*\])?", spark.sparkContext.master or "") is not None
 
@@ -74,6 +94,13 @@ def _ask(spark: SparkSession) -> dict[str, Any]:
     try:
         told = spark.range(1, numPartitions=1).select(tell(F.array(*map(F.lit, NEEDED)))).collect()
     except (PySparkException, Py4JJavaError) as error:
+        if (versions := VERSIONS.search(str(error))) is not None:
+            there, here = versions.groups()
+            raise WorkerError(
+                f"the workers of this Spark session run Python {there}, and this process Python {here}: Spark does not "
+                f"support that. Start the session with {VARIABLE} set to a Python {here} that has dovetail; this "
+                f"process runs {sys.executable}."
+            ) from error
         raise WorkerError(f"Python workers of this Spark session do not start: {_reason(error)}. {REMEDY}") from error
     found: dict[str, Any] = json.loads(told[0][0])
     return found
@@ -100,6 +127,6 @@ def _teller() -> Callable[[list[str]], str]:
 
 def _reason(error: Exception) -> str:
     """Why it failed, without the stack trace."""
-    known = re.search(r"Python in worker has different version.*minor versions|Cannot run program .*", str(error))
+    known = re.search(r"Cannot run program .*", str(error))
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (known[0] if known else lines[-1] if lines else type(error).__name__).rstrip(".")

@@ -10,13 +10,15 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from dovetail.core.directories import owned_directory
 from dovetail.errors import StateError
-from dovetail.spark.session.shared_directory import ADVICE, working_directory
+from dovetail.spark.session.shared_directory import ADVICE, SharedDirectory, is_connect, working_directory
 from dovetail.storage.blocks import RECOVERY
 from dovetail.storage.budget import parse_bytes
 from dovetail.storage.segments import sync_directory
 
 LAYOUT = "layout.json"
+TABLE = "table"
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 DEFAULT_PROVIDER = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 ROCKSDB_PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -29,8 +31,23 @@ def state_directory(given: str | None, spark: SparkSession) -> str:
 
     It must be reachable by every worker under the same path, and outlive restarts of the query.
     """
+    return str(_shared(given, spark).path)
+
+
+def _shared(given: str | None, spark: SparkSession) -> SharedDirectory:
     given = given or beside_checkpoints(spark)
-    return str(working_directory(spark, given, ADVICE.format("Give state_dir=")).path)
+    return working_directory(spark, given, ADVICE.format("Give state_dir="))
+
+
+def table_directory(given: str | None, spark: SparkSession) -> Path:
+    """A new directory in the state directory, for the copy of a table that is joined with a stream.
+
+    Queries of a Connect server may outlive its clients, so that a client does not remove it.
+    """
+    shared = _shared(given, spark)
+    if is_connect(spark) or not shared.is_seen:
+        return shared.path / f"{TABLE}-{uuid.uuid4().hex}"
+    return owned_directory(shared.path, TABLE)
 
 
 def beside_checkpoints(spark: SparkSession) -> str | None:

@@ -1,0 +1,227 @@
+"""Joins of a stream with a table at rest: the table is sorted once, and every micro-batch probes it.
+
+    table   --cut into ranges of a key--> parts: rows and orders as segments, zone maps     once, when the join is made
+    stream  --probe each part that can match--> a streaming DataFrame                       in every micro-batch
+
+A task has all of the table before it, so that it can tell alone which of its rows have a partner: there is no state, no
+shuffle and no watermark. Segments are memory-mapped; the workers of a machine share their pages, and keep them mapped
+between micro-batches. In memory is one part at a time, where rows cannot be kept sorted for probes.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
+from pyspark.sql.types import StructType
+
+from dovetail.condition import Condition, keyed_rows
+from dovetail.condition.expression import Expression, type_of
+from dovetail.condition.mirror import mirrored
+from dovetail.core.codes import Words, is_fixed, order_codes
+from dovetail.core.rows import Matches, Rows, Side, slices, take_rows
+from dovetail.errors import StateError
+from dovetail.execution.chunked import chunk_size
+from dovetail.execution.output import fitting_rows, result_batches
+from dovetail.execution.tasks import Joining
+from dovetail.kernels.taking import mark
+from dovetail.operators.spo.sorted_part import PartBuilder, SortedPart
+from dovetail.operators.spo.zone_maps import Zone, ZoneMaps, can_match
+from dovetail.planning.statistics import Sample
+from dovetail.routing.protocol import Spread, Visits
+from dovetail.spark.batch.cell import unpack_rows
+from dovetail.spark.batch.tables import MOST_TASKS, in_fixed_order
+from dovetail.spark.exchange.packing import PACK_BYTES, PACKED, Rewrite, as_planned, collected, packer
+from dovetail.spark.frames.binding import Bound
+from dovetail.spark.frames.decimals import map_in_arrow
+from dovetail.spark.session.workers import settle
+from dovetail.storage.blocks import RECOVERY, Block, BlockStore
+from dovetail.storage.segments import SegmentStore
+
+PART_ROWS = 1 << 20
+PART_BYTES = 1 << 26
+MOST_PAIRS, FEWEST_PAIRS = 1 << 20, 1 << 12  # found at a time
+PAIRS_SHARE = 64  # of a budget in bytes, at most so many pairs at a time
+
+
+@dataclass(frozen=True, slots=True)
+class TablePart:
+    """Some rows of the table, as segments."""
+
+    rows: Block
+    orders: tuple[Block, ...]  # one for each two keys that probes can use; none, if they sort anew
+    zone: Zone | None
+
+
+@dataclass(frozen=True, slots=True)
+class StaticJoin:
+    """What the workers need to know."""
+
+    work: Joining
+    stream: Side
+    directory: Path
+    memory_bytes: int | None
+    parts: tuple[TablePart, ...] = ()
+
+    @property
+    def condition(self) -> Condition:
+        """The condition, with rows of the stream on its left and rows of the table on its right."""
+        return self.work.condition if self.stream is Side.LEFT else mirrored(self.work.condition)
+
+    @property
+    def part_bytes(self) -> int:
+        return min(PART_BYTES, chunk_size(self.memory_bytes))
+
+    @property
+    def most_pairs(self) -> int:
+        if self.memory_bytes is None:
+            return MOST_PAIRS
+        return min(MOST_PAIRS, max(FEWEST_PAIRS, self.memory_bytes // PAIRS_SHARE))
+
+
+# The table, once.
+
+
+class Ranges:
+    """Cuts a table into ranges of a key, or by turns where no key has codes. Rows that cannot match are left out."""
+
+    def __init__(self, join: StaticJoin, sample: Sample, cells: int) -> None:
+        self._condition = join.condition
+        strategy = self._condition.strategy
+        self._keys = [pair[Side.RIGHT] for pair in (*strategy.equal_keys, *strategy.ordered_keys)]
+        self._by = next((i for i, key in enumerate(self._keys) if is_fixed(type_of(key))), None)
+        self._cuts: Words = np.empty(0, np.int64)
+        self.cells = cells
+        if self._by is not None:
+            codes = np.sort(self._codes(sample.batch, self._keys[self._by]))
+            self._cuts = np.unique(codes[np.arange(1, cells) * len(codes) // cells]) if len(codes) else self._cuts
+            self.cells = len(self._cuts) + 1
+
+    @property
+    def needs_spread(self) -> bool:
+        return self._by is None and self.cells > 1
+
+    def route(self, side: Side, batch: pa.RecordBatch, spread: Spread) -> Visits:
+        rows, columns = keyed_rows(self._condition, Side.RIGHT, batch, self._keys)
+        numbers: Rows = np.arange(batch.num_rows) if rows is None else rows
+        if self._by is None:
+            cells = spread[numbers] % self.cells
+        else:
+            cells = np.searchsorted(self._cuts, order_codes(columns[self._by]).values, side="right")
+        return Visits(numbers, cells.astype(np.int32))
+
+    def _codes(self, batch: pa.RecordBatch, key: Expression) -> Words:
+        _, (column,) = keyed_rows(self._condition, Side.RIGHT, batch, [key])
+        return order_codes(column).values
+
+
+def prepare_table(bound: Bound, join: StaticJoin, sample: Sample) -> tuple[TablePart, ...]:
+    """Read the table, sort it and write it as segments."""
+    side = join.stream.other
+    size = max(sample.rows / PART_ROWS, sample.rows * bound.row_bytes(side) / join.part_bytes)
+    ranges = Ranges(join, sample, min(MOST_TASKS, max(1, math.ceil(size))))
+    frame = in_fixed_order(bound.frames[side]) if ranges.needs_spread else bound.frames[side]
+    packed = frame.mapInArrow(packer(side, ranges, bound.condition.schema(side)), PACKED)
+    gathered = packed.repartitionById(ranges.cells, F.col("cell"))
+    return tuple(pickle.loads(row.part) for row in gathered.mapInArrow(part_writer(join), "part binary").collect())
+
+
+def part_writer(join: StaticJoin) -> Rewrite:
+    """A function for mapInArrow from packed rows of the table to descriptions of the parts that it has written."""
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        condition, store = join.condition, BlockStore(join.directory)
+        builder, zones = PartBuilder(condition), ZoneMaps(condition)
+        rows = (batch for _, _, batch in unpack_rows(batches))
+        for batch in _pieces(collected(rows, join.part_bytes, PART_ROWS), join.part_bytes):
+            part = _write_part(batch, store, builder, zones)
+            yield pa.RecordBatch.from_pydict({"part": [pickle.dumps(part)]})
+        settle()
+
+    return write
+
+
+def _pieces(batches: Iterator[pa.RecordBatch], most_bytes: int) -> Iterator[pa.RecordBatch]:
+    """The same rows; those of batches that are too large in several."""
+    for batch in batches:
+        yield from slices(batch, fitting_rows(batch, most_bytes=most_bytes))
+
+
+def _write_part(batch: pa.RecordBatch, store: BlockStore, builder: PartBuilder, zones: ZoneMaps) -> TablePart:
+    order = builder.row_order(batch)
+    batch = batch if order is None else take_rows(batch, order)
+    sorted_parts = [builder.keep(batch, way=way) for way in range(builder.ways)]
+    orders = tuple(store.write(part.orders, "orders") for part in sorted_parts)
+    return TablePart(store.write(batch, "rows"), orders, zones.zone(batch))
+
+
+# The stream, in every micro-batch.
+
+
+def join_with_table(frame: DataFrame, join: StaticJoin, schema: StructType) -> DataFrame:
+    """Rows of the stream with their partners in the table, as a streaming DataFrame."""
+    return map_in_arrow(frame, table_prober(join), schema)
+
+
+def table_prober(join: StaticJoin) -> Rewrite:
+    """A function for mapInArrow from rows of the stream to results."""
+
+    def probe(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        table = _LoadedTable(join)
+        schema = join.work.condition.schema(join.stream)
+        most_bytes = min(PACK_BYTES, join.part_bytes)
+        for batch in _pieces(collected(batches, most_bytes), most_bytes):
+            yield from table.probe(as_planned(batch, schema))
+        settle()
+
+    return probe
+
+
+class _LoadedTable:
+    """The table in a worker."""
+
+    def __init__(self, join: StaticJoin) -> None:
+        self._join = join
+        self._builder, self._zones = PartBuilder(join.condition), ZoneMaps(join.condition)
+        self._store = SegmentStore(join.directory, 0, stay_mapped=join.memory_bytes is None)
+
+    def probe(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """What rows of the stream give."""
+        join, work = self._join, self._join.work
+        partnered = np.zeros(batch.num_rows, np.bool_)
+        probes, reach = self._builder.probing(batch), self._zones.reach(batch)
+        for part in join.parts:
+            if not can_match(reach, part.zone):
+                continue
+            kept = self._load(part, batch)
+            matcher = probes.match(kept)
+            if not work.how.emits_pairs:
+                partnered |= matcher.partnered(Side.LEFT)
+                continue
+            for rows, partners in matcher.pairs(join.most_pairs):
+                if work.how.tracked:
+                    mark(partnered, rows)
+                pairs = Matches.oriented(join.stream, batch, rows, kept.batch, partners)
+                yield from result_batches(pairs, work.schema, drop=work.drop)
+        yield from work.leave(join.stream, batch, partnered)
+
+    def _load(self, part: TablePart, probes: pa.RecordBatch) -> SortedPart:
+        """A part; where rows are sorted in several ways, in the one that suits the probes."""
+        try:
+            batch = self._store.read(part.rows)
+            if not part.orders:
+                return self._builder.keep(batch)
+            way = self._builder.best_way(batch, probes)
+            return self._builder.again(batch, self._store.read(part.orders[way]), way)
+        except StateError as error:
+            raise StateError(
+                f"a part of the table that is joined with the stream: {str(error).removesuffix(RECOVERY)}"
+                "Stop the query, call dovetail.join again, which reads the table anew, and go on from the checkpoint."
+            ) from error
