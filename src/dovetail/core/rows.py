@@ -178,7 +178,7 @@ def take_columns(batch: pa.RecordBatch, rows: Rows) -> list[pa.Array]:
     columns = []
     for column in batch.columns:
         if column.null_count == 0 and column.type in PLAIN:
-            taken = np.asarray(column)[rows]
+            taken = np.asarray(column).take(rows)  # indexing would make wide copies of narrow rows
             columns.append(pa.Array.from_buffers(column.type, len(rows), [None, pa.py_buffer(taken)]))
         else:
             if positions is None:

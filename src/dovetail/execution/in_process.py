@@ -179,8 +179,10 @@ def in_parallel(
 ) -> ProgressiveJoin[Step]:
     """The same by several threads."""
     plan, cells = plan_workers(plan, tables, workers)
-    join = ParallelJoin(plan, cells, schema, STREAM_ROWS, sizes, aggregates or {})
-    return ProgressiveJoin(join.steps(sizes.watch(in_turn(tables, STREAM_ROWS * plan.cells))), join)
+    most_rows = _largest_arrival(plan, tables)
+    join = ParallelJoin(plan, cells, schema, most_rows, sizes, aggregates or {})
+    events = in_turn(tables, STREAM_ROWS * plan.cells, most_rows * plan.cells)
+    return ProgressiveJoin(join.steps(sizes.watch(events)), join)
 
 
 def join_along_diagonal(

@@ -30,10 +30,12 @@ ONE, THREE, SEVEN, EIGHT = (np.uint64(number) for number in (1, 3, 7, 8))
 
 def take_values(values: Values, rows: Rows, taken: Values) -> None:
     """taken[i] = values[rows[i]]; values of several words are rows of a matrix."""
-    take = _take if values.ndim == 1 else _take_words
-    parts = allowed_threads() if len(rows) >= FEW_ROWS else 1
-    cuts = np.linspace(0, len(rows), parts + 1).astype(np.int64).tolist()
-    in_threads([partial(take, values, _unsigned(rows[a:b]), taken[a:b]) for a, b in pairwise(cuts)])
+    take, rows = _take if values.ndim == 1 else _take_words, _unsigned(rows)
+    if len(rows) < FEW_ROWS:
+        take(values, rows, taken)
+        return
+    cuts = np.linspace(0, len(rows), allowed_threads() + 1).astype(np.int64).tolist()
+    in_threads([partial(take, values, rows[a:b], taken[a:b]) for a, b in pairwise(cuts)])
 
 
 def take_numbers(numbers: Rows, rows: Rows) -> Rows:
