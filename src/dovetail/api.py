@@ -122,7 +122,8 @@ def join(
 
     def batches(observer: Observer | None, batch_bytes: int) -> Iterator[pa.RecordBatch]:
         if plan.diagonal is not None:
-            return (step.batch for step in limit_steps(join_along_diagonal(plan, scans, suffix, observer), limit))
+            steps = join_along_diagonal(plan, scans, suffix, observer, allowed)
+            return (step.batch for step in limit_steps(steps, limit))
         tables = (scans[0].to_table(), scans[1].to_table())
         return join_tables(plan, *tables, suffix, observer, limit, allowed, batch_bytes)
 

@@ -186,10 +186,10 @@ def in_parallel(
 
 
 def join_along_diagonal(
-    plan: JoinPlan, scans: tuple[Scan, Scan], suffix: str, observer: Observer | None = None
+    plan: JoinPlan, scans: tuple[Scan, Scan], suffix: str, observer: Observer | None = None, threads: int = 1
 ) -> Iterator[Step]:
     """Results as they are found: both inputs are read as the window slides."""
-    join = DiagonalJoin(plan, scans, output_schema(*plan.condition.schemas, suffix, plan.how))
+    join = DiagonalJoin(plan, scans, output_schema(*plan.condition.schemas, suffix, plan.how), threads)
     for phase, batch in join.results():
         yield Step(batch, phase, join.counters.results, None)
         if observer is not None:
