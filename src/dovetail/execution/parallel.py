@@ -47,7 +47,7 @@ FINER = 2  # cells of each worker, where one each would be uneven
 EVEN = 1.2  # times the average that a worker may have to do
 SMALL_PAGES = (
     "the inputs are larger than memory, of which each worker has a part: it writes shorter pages, and one worker may "
-    "be as fast. Give more memory, or compare with workers=1."
+    "be faster. Give more memory, or compare with workers=1."
 )
 AHEAD = 8  # batches that wait for a worker, and for whoever takes the results
 
