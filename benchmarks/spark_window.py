@@ -15,13 +15,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import count
+from pyspark.sql.functions import sum as sum_of
 
 import dovetail
+from dovetail.kernels.compiling import kernel
 from dovetail.spark.session.session import local_session
 from dovetail.window import Window
 
@@ -30,7 +33,10 @@ ON = "l.x < r.x AND l.y > r.y"
 SCHEMA = "id bigint, x double, y double"
 PAIRS = "id bigint, x double, y double, id_right bigint, x_right double, y_right double"
 
+FEW = 256  # rows of a side, all pairs of which are compared
+
 Timed = tuple[bool, float]
+Keys = NDArray[np.float64]  # x and y
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +46,8 @@ class Streams:
     window: Window
     matches: int
     filling: int  # micro-batches until the window is full
-    pairs: int  # results of the join, by DuckDB
+    pairs: int  # within the window
+    before: int  # those of them whose right row arrives before the left one
 
 
 def streams(rows: int, slide: int, batch: int, batches: int, matches: int) -> Streams:
@@ -57,33 +64,88 @@ def streams(rows: int, slide: int, batch: int, batches: int, matches: int) -> St
             x = rng.random(batch // 2)
             path = place / side / f"{number:04d}.parquet"
             table = pa.table({"id": np.arange(batch // 2), "x": x, "y": x + noise * rng.random(batch // 2)})
-            tables[side].append(table.append_column("batch", pa.array(np.full(batch // 2, number))))
+            tables[side].append(table)
             pq.write_table(table, path)
             os.utime(path, (number, number))  # Spark reads the oldest first
-    left, right = (pa.concat_tables(side) for side in tables.values())
-    window = dovetail.window(rows=rows, slide=slide)
-    return Streams(spark, place, window, matches, rows // batch + 1, _count_pairs(left, right, rows // batch))
+    left, right = (_keys(pa.concat_tables(side)) for side in tables.values())
+    half = rows // 2
+    too_old = _count_before(left, right, half)
+    return Streams(
+        spark,
+        place,
+        dovetail.window(rows=rows, slide=slide),
+        matches,
+        rows // batch + 1,
+        _count_before(left, right, -half) - too_old,
+        _count_before(left, right, 0) - too_old,
+    )
 
 
-def _count_pairs(left: pa.Table, right: pa.Table, apart: int) -> int:
-    """Pairs within the window: a slide is a micro-batch, so that it ends between two of them."""
-    with duckdb.connect() as connection:
-        connection.register("l", left)
-        connection.register("r", right)
-        where = f"l.batch BETWEEN r.batch - {apart} AND r.batch + {apart}"
-        (pairs,) = connection.sql(f"SELECT count(*) FROM l JOIN r ON {ON} WHERE {where}").fetchall()[0]
-        return int(pairs)
+def _keys(table: pa.Table) -> Keys:
+    return np.stack([table["x"].to_numpy(), table["y"].to_numpy()])
+
+
+def _count_before(left: Keys, right: Keys, more_than: int = 0) -> int:
+    """Pairs whose right row has a number smaller than that of the left one, by more than so many.
+
+    Rows of both streams arrive in turn, the left one first: `right` is before `left` if its number is smaller.
+    By halves: none of the pairs is listed, they may be more than a hundred billion.
+    """
+    if more_than < 0:
+        return _count_all(left, right[:, :-more_than]) + _count_before(left, right[:, -more_than:])
+    left = left[:, more_than:]
+    size = max(left.shape[1], right.shape[1])
+    if size <= FEW:
+        (lx, ly), (rx, ry) = left[:, :, None], right[:, None]
+        return int(np.tril((lx < rx) & (ly > ry), -1).sum())
+    half = size // 2
+    return (
+        _count_before(left[:, :half], right[:, :half])
+        + _count_before(left[:, half:], right[:, half:])
+        + _count_all(left[:, half:], right[:, :half])
+    )
+
+
+def _count_all(left: Keys, right: Keys) -> int:
+    """All pairs, by a sweep along x."""
+    left, right = (side[:, np.argsort(-side[0])] for side in (left, right))
+    ascending = np.sort(right[1])
+    ranks, below = (np.searchsorted(ascending, side[1]) for side in (right, left))  # of equal values, the first
+    reach = np.searchsorted(-right[0], -left[0])
+    return int(_sweep(ranks, reach, below))
+
+
+@kernel
+def _sweep(ranks: NDArray[np.int64], reach: NDArray[np.int64], below: NDArray[np.int64]) -> int:
+    """How many of the first `reach` ranks are less than `below`, over all left rows; `reach` ascends.
+
+    Ranks are counted in a Fenwick tree.
+    """
+    counts = np.zeros(len(ranks) + 1, np.int64)
+    added, pairs = 0, 0
+    for left in range(len(reach)):
+        while added < reach[left]:
+            place = ranks[added] + 1
+            while place < len(counts):
+                counts[place] += 1
+                place += place & -place
+            added += 1
+        place = below[left]
+        while place > 0:
+            pairs += counts[place]
+            place -= place & -place
+    return pairs
 
 
 def dovetail_pairs(data: Streams) -> Timed:
     joined = dovetail.join(*_read(data), ON, window=data.window, state_dir=str(data.place / "state"))
-    return _timed(data, joined, data.pairs)
+    return _timed(data, joined.observe("answer", count("*")), data.pairs)
 
 
 def dovetail_counts(data: Streams) -> Timed:
     wanted = {"n": "count(*)", "most": "max(r.y)"}
     joined = dovetail.aggregate(*_read(data), ON, wanted, window=data.window, state_dir=str(data.place / "state"))
-    return _timed(data, joined, data.pairs)
+    return _timed(data, joined.observe("answer", sum_of("n")), data.before)
 
 
 def pairs_without_a_join(data: Streams) -> Timed:
@@ -120,5 +182,5 @@ def _timed(data: Streams, frame: DataFrame, pairs: int | None = None) -> Timed:
     query.awaitTermination()
     progress = [p for p in query.recentProgress if p["numInputRows"]]
     spent = [p["durationMs"]["triggerExecution"] / 1000 for p in progress[data.filling :]]
-    found = [p["observedMetrics"]["dovetail"]["matches"] for p in progress] if pairs is not None else []
+    found = [p["observedMetrics"]["answer"][0] for p in progress] if pairs is not None else []
     return pairs is None or sum(found) == pairs, statistics.median(spent)

@@ -54,7 +54,7 @@ def test_pieces_of_any_size_give_the_same() -> None:
     batches = {alias: one_batch(table, table.schema) for alias, table in tables.items()}
     for most in (1, 3, 50):
         found: Counter[tuple[int, ...]] = Counter()
-        for tuples in join_all_at_rest(graph, batches, most):
+        for tuples in join_all_at_rest(graph, batches, lambda matches: iter((matches,)), most):
             found.update(zip(*(rows.tolist() for rows in tuples.rows), strict=True))
         assert found == Counter(definition(tables, on=on))
 

@@ -31,7 +31,7 @@ from dovetail.execution.inputs import (
     scan,
 )
 from dovetail.execution.limit import check_limit, limit_steps
-from dovetail.execution.multiway import join_several, matches_of_several
+from dovetail.execution.multiway import count_several, join_several
 from dovetail.execution.ordered import join_in_order
 from dovetail.execution.output import LARGEST_BYTES, MOST_BYTES, multi_schema, output_schema
 from dovetail.execution.parallel import plan_workers
@@ -122,7 +122,8 @@ def join(
 
     def batches(observer: Observer | None, batch_bytes: int) -> Iterator[pa.RecordBatch]:
         if plan.diagonal is not None:
-            return (step.batch for step in limit_steps(join_along_diagonal(plan, scans, suffix, observer), limit))
+            steps = join_along_diagonal(plan, scans, suffix, observer, allowed)
+            return (step.batch for step in limit_steps(steps, limit))
         tables = (scans[0].to_table(), scans[1].to_table())
         return join_tables(plan, *tables, suffix, observer, limit, allowed, batch_bytes)
 
@@ -299,9 +300,10 @@ def count(left: Any, right: Any = None, on: On = None, **options: Any) -> int:
     if isinstance(left, Mapping):
         if _on_spark(*named_inputs(left).values()):
             return int(multijoin(left, on, **options).count())
+        threads = read_threads(options.pop("threads", None))
         _refuse(**options)
         plan, several = plan_several(left, on, "inner", InputFacts(), None, "auto", {})
-        return sum(results.size for results in matches_of_several(plan, several))
+        return count_several(plan, several, threads)
     if _on_spark(left, right):
         from dovetail.spark import count_dataframes
 
@@ -449,6 +451,7 @@ def multijoin(
     *,
     memory: str | int | None = None,
     algorithm: str = "auto",
+    threads: int | None = None,
     **options: Any,
 ) -> Any:
     """The inner join of three and more inputs on any condition that connects them.
@@ -460,15 +463,19 @@ def multijoin(
     have becomes alias_name.
 
     In process, `algorithm` is "auto" (kernels that see the inputs complete, two at a time), or "miner", "mjoin" or
-    "pmj", which keep to `memory` by writing rows to disk; their parameters are further options.
+    "pmj", which keep to `memory` by writing rows to disk; their parameters are further options. Kernels run on all
+    cores, or on as many `threads` as are allowed; the rows and their order are the same for any number.
     """
     if _on_spark(*named_inputs(inputs).values()):
+        if threads is not None:
+            raise PlanError("threads= is for tables in process; a DataFrame is Spark's to compute.")
         from dovetail.spark import multijoin_dataframes
 
         return multijoin_dataframes(inputs, on, memory_bytes=bytes_of(memory), algorithm=algorithm, **options)
     plan, tables = plan_several(inputs, on, "inner", InputFacts(), memory, algorithm, options)
     schema = multi_schema(plan.graph.schemas)
-    return pa.Table.from_batches(join_several(plan, tables, schema), schema)
+    batches = join_several(plan, tables, schema, read_threads(threads), LARGEST_BYTES)
+    return pa.Table.from_batches(batches, schema)
 
 
 def write(frame: Any, path: str | os.PathLike[str], mode: str = "error") -> Written:

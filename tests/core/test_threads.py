@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from dovetail.core.threads import allow_threads, allowed_threads, both, in_order, in_threads, read_threads
+from dovetail.core.threads import FEW_TASKS, allow_threads, allowed_threads, both, in_order, in_threads, read_threads
 from dovetail.errors import InputError
 
 
@@ -58,6 +58,33 @@ def test_an_error_arrives_where_its_items_would_have() -> None:
     items = in_order([partial(numbers, 0, 3), fail, partial(numbers, 3, 6)], 2, 1)
     assert [next(items) for _ in range(4)] == [0, 1, 2, 100]
     with pytest.raises(ValueError, match="no more"):
+        next(items)
+    assert not of_dovetail()
+
+
+def test_tasks_are_made_while_others_run_and_not_far_ahead() -> None:
+    made: list[int] = []
+
+    def tasks() -> Iterator[partial[Iterator[int]]]:
+        for first in range(0, 1000, 10):
+            made.append(first)
+            yield partial(numbers, first, first + 10)
+
+    items = in_order(tasks(), 3, 1)
+    assert next(items) == 0
+    assert len(made) <= 3 * (FEW_TASKS + 1) + 1
+    assert list(items) == list(range(1, 1000))
+    assert not of_dovetail()
+
+
+def test_tasks_that_cannot_be_made_raise_after_those_before_them() -> None:
+    def tasks() -> Iterator[partial[Iterator[int]]]:
+        yield partial(numbers, 0, 3)
+        raise ValueError("no more tasks")
+
+    items = in_order(tasks(), 2, 1)
+    assert [next(items) for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(ValueError, match="no more tasks"):
         next(items)
     assert not of_dovetail()
 

@@ -14,6 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import dovetail
+from dovetail.condition import parse
+from dovetail.diag.choice import GOOD_ROWS, SMALL_WINDOW, TABLES, ScanDiagonals
+from dovetail.sources.scans import TableScan
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "diagonal"
 ORDERS, ITEMS = 20_000, 80_000
@@ -75,3 +78,17 @@ def test_what_was_chosen_joins(name: str, files: Path) -> None:
     found = dovetail.join(*inputs, on, **options)
     tables = [dataset.to_table() for dataset in inputs]
     assert found.num_rows == dovetail.join(*tables, on, options.get("how", "inner")).num_rows
+
+
+def test_tables_have_a_good_size_where_the_window_stays_small() -> None:
+    def table_rows(rows: int, memory_bytes: int | None = None) -> int:
+        table = pa.table({"k": np.arange(rows)})
+        scans, condition = (TableScan(table), TableScan(table)), parse("l.k = r.k", table.schema, table.schema)
+        plan, _ = ScanDiagonals(scans).plan(condition, "inner", memory_bytes, {}, asked=True)
+        assert plan is not None
+        assert plan.diagonal is not None
+        return plan.diagonal.table_rows
+
+    assert table_rows(100_000) == 100_000 * SMALL_WINDOW // TABLES
+    assert table_rows(3_000_000) == GOOD_ROWS
+    assert table_rows(3_000_000, 1 << 23) < GOOD_ROWS

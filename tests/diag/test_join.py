@@ -1,5 +1,7 @@
 """Diag-Join against DuckDB: clustered, shuffled and repeated keys, nulls, filters, every join type, also of files."""
 
+import gc
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -236,3 +238,30 @@ def test_what_it_cannot_do_is_said() -> None:
         dovetail.join(pa.table({"k": range(100_000)}), right, ["k"], algorithm="diag", one="left", memory="100KB")
     with pytest.raises(InputError, match="diag joins tables and Parquet files"):
         dovetail.simulate("diag", left, right, ["k"], [])
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "right", "full", "left_semi", "left_anti"])
+def test_threads_change_neither_rows_nor_order(how: str) -> None:
+    """With mishits, repeated keys, null keys and rows without a partner, on either side."""
+    rng = np.random.default_rng(0)
+    keys = np.arange(30_000)
+    keys[rng.integers(0, 30_000, 20)] = 7
+    one = pa.table({"k": keys, "a": np.arange(30_000)})
+    near = np.sort(rng.integers(-500, 30_500, 60_000)) + rng.integers(-200, 200, 60_000)
+    near[rng.integers(0, 60_000, 100)] = rng.integers(0, 30_000, 100)
+    many = pa.table({"k": pa.array(near, mask=rng.random(60_000) < 0.01), "b": np.arange(60_000)})
+    for left, right in ((many, one), (one, many)):
+        alone = dovetail.join(left, right, "l.k = r.k", how, algorithm="diag", threads=1)
+        for threads in (2, 5):
+            assert dovetail.join(left, right, "l.k = r.k", how, algorithm="diag", threads=threads).equals(alone)
+        names = [(name, "ascending") for name in alone.column_names]
+        assert alone.sort_by(names).equals(dovetail.join(left, right, "l.k = r.k", how).sort_by(names))
+
+
+def test_a_reader_that_is_left_early_ends_its_threads() -> None:
+    table = pa.table({"k": np.arange(200_000)})
+    reader = dovetail.join(table, table, "l.k = r.k", algorithm="diag", to="reader", threads=2)
+    assert reader.read_next_batch().num_rows
+    del reader
+    gc.collect()
+    assert not any(thread.name == "dovetail" for thread in threading.enumerate())

@@ -93,6 +93,27 @@ def test_skewed_keys_are_balanced() -> None:
         assert plan.router is not None
 
 
+def test_a_worker_has_one_cell_where_work_is_even_and_more_where_it_is_not() -> None:
+    rng = np.random.default_rng(2)
+    even, on = [pa.table({"x": rng.random(20_000)}) for _ in "lr"], "abs(l.x - r.x) <= 0.0001"
+    plan, cells = plan_workers(plan_join(parse(on, even[0].schema, even[1].schema), algorithm="pmj"), tuple(even), 3)
+    assert sorted(cells.workers) == [0, 1, 2]
+    uneven = [pa.table({"x": np.where(rng.random(20_000) < 0.4, 0.5, rng.random(20_000))}) for _ in "lr"]
+    plan, cells = plan_workers(plan_join(plan.condition, algorithm="pmj"), tuple(uneven), 3)
+    assert plan.cells == len(cells.workers) > 3
+
+
+def test_explain_says_that_workers_share_the_memory() -> None:
+    table = pa.table({"x": np.random.default_rng(3).random(50_000)})
+
+    def explain(memory: str) -> str:
+        options: dict[str, Any] = {"algorithm": "pmj", "memory": memory, "workers": 2, "progressive": True}
+        return str(dovetail.explain(table, table, "abs(l.x - r.x) <= 0.0001", **options))
+
+    assert "compare with workers=1" in explain("400KB")
+    assert "workers=1" not in explain("1MB")
+
+
 def test_estimates_and_aggregates_of_the_whole() -> None:
     rng = np.random.default_rng(0)
     left, right = (pa.table({"k": rng.integers(0, 500, 30_000), "v": rng.random(30_000)}) for _ in range(2))

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.kernels.taking import is_run, take_bits, take_strings, take_values
+from dovetail.core.threads import allow_threads
+from dovetail.kernels.taking import FEW_ROWS, is_run, take_bits, take_numbers, take_strings, take_values
 
 ROW_TYPES = (np.int32, np.int64)
 
@@ -22,6 +23,24 @@ def test_values(type_: type, row_type: type) -> None:
     several = np.empty((4, 2), np.uint64)
     take_values(words, rows, several)
     assert several.tolist() == words[rows].tolist()
+
+
+def test_many_values_are_taken_in_threads() -> None:
+    values = np.arange(1000, dtype=np.uint32)[::-1].copy()
+    rows = np.arange(FEW_ROWS + 7, dtype=np.int64) % 1000
+    taken = np.empty(len(rows), np.uint32)
+    with allow_threads(3):
+        take_values(values, rows, taken)
+    assert (taken == values[rows]).all()
+
+
+@pytest.mark.parametrize("row_type", ROW_TYPES)
+@pytest.mark.parametrize("type_", ROW_TYPES)
+def test_numbers(type_: type, row_type: type) -> None:
+    numbers = np.arange(200, 0, -1).astype(type_)
+    taken = take_numbers(numbers, np.array([5, 5, 199], row_type))
+    assert taken.dtype == type_
+    assert taken.tolist() == [195, 195, 1]
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=60), st.integers(0, 9), st.data())

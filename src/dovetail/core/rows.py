@@ -178,7 +178,7 @@ def take_columns(batch: pa.RecordBatch, rows: Rows) -> list[pa.Array]:
     columns = []
     for column in batch.columns:
         if column.null_count == 0 and column.type in PLAIN:
-            taken = np.asarray(column)[rows]
+            taken = np.asarray(column).take(rows)  # indexing would make wide copies of narrow rows
             columns.append(pa.Array.from_buffers(column.type, len(rows), [None, pa.py_buffer(taken)]))
         else:
             if positions is None:
@@ -208,13 +208,16 @@ def one_batch(table: pa.Table | Iterable[pa.RecordBatch], schema: pa.Schema) -> 
     return pa.concat_batches(batches)
 
 
+FINER = 8  # parts for each thread, so that all end at about the same time
 LEAST_PART = 1 << 14  # pairs that are worth a task of their own
+GOOD_PART = 1 << 17  # pairs that fill memory of a good size: small pieces of new memory cost more than they hold
 
 
 def part_ranges(counts: NDArray[np.int64], parts: int) -> Iterator[tuple[int, int, int]]:
     """Consecutive rows (start, end, pairs) in so many parts of about as many pairs; fewer, if there are few."""
     total = int(counts.sum())
-    return chunk_ranges(counts, total, max(LEAST_PART, -(-total // parts)))
+    each, of_a_thread = -(-total // parts), -(-total * FINER // parts)
+    return chunk_ranges(counts, total, max(LEAST_PART, each, min(GOOD_PART, of_a_thread)))
 
 
 def chunk_ranges(counts: NDArray[np.int64], total: int, most: int) -> Iterator[tuple[int, int, int]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from typing import Any, TypeVar, cast
@@ -18,6 +18,8 @@ from dovetail.errors import InputError
 
 T = TypeVar("T")
 S = TypeVar("S")
+
+FEW_TASKS = 2  # of each thread, whose items have not been taken
 
 _allowed: ContextVar[int] = ContextVar("dovetail_threads", default=1)
 
@@ -102,51 +104,70 @@ class _Failed:
 
 
 class _Done:
-    """A task has given all its items."""
+    """A task has given all its items, or there are no more tasks."""
 
 
-def in_order(tasks: Sequence[Callable[[], Iterator[T]]], threads: int, ahead: int) -> Iterator[T]:
+_Items = BoundedQueue["T | _Done | _Failed"]
+
+
+def in_order(tasks: Iterable[Callable[[], Iterator[T]]], threads: int, ahead: int) -> Iterator[T]:
     """The items of all tasks, one task after the other, while later tasks run already.
 
-    A task waits when `ahead` of its items have not been taken. Closing the iterator stops the threads.
+    A task waits when `ahead` of its items have not been taken. Tasks of an iterator are made one at a time, by the
+    threads that run them, and only a few before they are needed. Closing the iterator stops the threads.
     """
-    threads = min(threads, len(tasks))
+    known = len(tasks) if isinstance(tasks, Sequence) else None
+    threads = threads if known is None else min(threads, known)
     if threads <= 1:
         for task in tasks:
             yield from task()
         return
-    queues: list[BoundedQueue[T | _Done | _Failed]] = [BoundedQueue(ahead) for _ in tasks]
-    waiting = iter(range(len(tasks)))
-    lock = threading.Lock()
+    waiting = iter(tasks)
+    lock = threading.Lock()  # of the tasks that wait
+    turns: BoundedQueue[_Items[T] | _Done] = BoundedQueue(FEW_TASKS * threads if known is None else known + threads)
+    begun: list[_Items[T]] = []
+
+    def begin() -> tuple[Callable[[], Iterator[T]], _Items[T]] | None:
+        """The next task, and where its items go."""
+        with lock:
+            items: _Items[T] = BoundedQueue(max(1, ahead))
+            try:
+                task = next(waiting, None)
+            except BaseException as error:
+                items.put(_Failed(error))
+                turns.put(items)
+                return None
+            turns.put(_Done() if task is None else items)
+            begun.append(items)
+            return None if task is None else (task, items)
 
     def run() -> None:
         _allowed.set(1)
         with suppress(QueueClosedError):
-            while True:
-                with lock:
-                    number = next(waiting, None)
-                if number is None:
-                    return
+            while (next_one := begin()) is not None:
+                task, items = next_one
                 try:
-                    for item in tasks[number]():
-                        queues[number].put(item)
+                    for item in task():
+                        items.put(item)
                         del item
-                    queues[number].put(_Done())
+                    items.put(_Done())
                 except QueueClosedError:
                     raise
                 except BaseException as error:
-                    queues[number].put(_Failed(error))
+                    items.put(_Failed(error))
 
     started = [_start(run) for _ in range(threads)]
     try:
-        for queue in queues:
-            while not isinstance(item := queue.take(), _Done):
+        while not isinstance(items := turns.take(), _Done):
+            while not isinstance(item := items.take(), _Done):
                 if isinstance(item, _Failed):
                     raise item.error
                 yield item
                 del item
     finally:
-        for queue in queues:
-            queue.close()
+        turns.close()
+        with lock:
+            for items in begun:
+                items.close()
         for thread in started:
             thread.join()

@@ -94,6 +94,8 @@ TABLES = 5  # section 4.3: few enough to look into, enough to slide in small ste
 PAYS = 0.75  # of what a hash join on disk reads and writes: below that it is chosen
 LARGER = 1.5  # times the window that suffices is taken, if it leaves no mishits: then R1 is not read again
 MARGIN = 1.05  # beyond the largest deviation of the sample
+GOOD_ROWS = 1 << 15  # of a table: with fewer, the steps of the window cost more than the join
+SMALL_WINDOW = 0.1  # of the side with the key: tables of a good size make it no larger
 MOST_WINDOW = 0.5  # of the side with the key: with more, it could as well be loaded whole
 REPEATED = "such rows are joined at the end, which is correct but slow"
 
@@ -140,12 +142,12 @@ class ScanDiagonals:
         self, condition: Condition, how: str, memory_bytes: int | None, parameters: Mapping[str, Any], *, asked: bool
     ) -> tuple[JoinPlan | None, tuple[str, ...]]:
         if asked:
-            return plan_diagonal(
-                condition, how, self.scans, Wish.from_options(**parameters), memory_bytes, look=self.look
-            ), ()
+            wish = Wish.from_options(**parameters)
+            plan = plan_diagonal(condition, how, self.scans, wish, memory_bytes, look=self.look, good_rows=GOOD_ROWS)
+            return plan, ()
         if not any(isinstance(scan, ParquetSource) for scan in self.scans):
             return None, ()
-        return choose_diagonal(condition, how, self.scans, memory_bytes)
+        return choose_diagonal(condition, how, self.scans, memory_bytes, good_rows=GOOD_ROWS)
 
 
 def plan_diagonal(
@@ -157,13 +159,17 @@ def plan_diagonal(
     *,
     look: bool = True,
     measure: Measure = measure,
+    good_rows: int = 1,
 ) -> JoinPlan:
-    """The plan of a join along the diagonal that was asked for. `look`: even if the window is settled already."""
+    """The plan of a join along the diagonal that was asked for. `look`: even if the window is settled already.
+
+    `good_rows`: of a table, where that does not make the window large.
+    """
     if not condition.equalities:
         raise PlanError(f"algorithm='diag' cannot run {condition.text}: it needs an equality between the two sides.")
     seen = _look(condition, scans, wish.side, measure) if look or wish.share is None else None
     advice = (f"keys of {seen.one.alias} repeat: {REPEATED}",) if seen is not None and seen.repeated else ()
-    return _plan(condition, how, scans, wish, memory_bytes, seen, "asked for", advice)
+    return _plan(condition, how, scans, wish, memory_bytes, seen, "asked for", advice, good_rows)
 
 
 def choose_diagonal(
@@ -174,10 +180,11 @@ def choose_diagonal(
     *,
     notes: bool = True,
     measure: Measure = measure,
+    good_rows: int = 1,
 ) -> tuple[JoinPlan | None, tuple[str, ...]]:
     """The plan of a join along the diagonal where it pays; where it does not, None and why.
 
-    `notes`: a part of the memory is for seeing that keys are unique.
+    `notes`: a part of the memory is for seeing that keys are unique. `good_rows` as for `plan_diagonal`.
     """
     rows, wish = [scan.rows for scan in scans], Wish()
     if not condition.equalities or not all(rows):
@@ -187,7 +194,7 @@ def choose_diagonal(
         return None, ("not along the diagonal: keys repeat on both sides",)
     if notes and memory_bytes is not None and memory_bytes < least_bytes(seen.rows):
         return None, ("not along the diagonal: the memory is too small to check that keys are unique",)
-    plan = _plan(condition, how, scans, wish, memory_bytes, seen, "", ())
+    plan = _plan(condition, how, scans, wish, memory_bytes, seen, "", (), good_rows)
     assert plan.diagonal is not None
     mishits = plan.diagonal.mishits or 0.0
     sizes = (scans[seen.one].total_bytes(), scans[seen.one.other].total_bytes())
@@ -208,6 +215,7 @@ def _plan(
     seen: Clusteredness | None,
     why: str,
     advice: tuple[str, ...],
+    good_rows: int,
 ) -> JoinPlan:
     one = wish.side if wish.side is not None else _smaller(scans) if seen is None else seen.one
     rows = scans[one].rows
@@ -215,7 +223,9 @@ def _plan(
         table_rows = -(-int(wish.share * rows) // wish.tables)
     else:
         assert seen is not None
-        table_rows = min(_sufficient(seen, wish.tables), fitting_rows(scans[one], wish.tables, memory_bytes))
+        good = min(good_rows, int(SMALL_WINDOW * rows) // wish.tables)
+        wanted = max(_sufficient(seen, wish.tables), good)
+        table_rows = min(wanted, fitting_rows(scans[one], wish.tables, memory_bytes))
     table_rows = max(1, min(table_rows, rows))
     expected = None if seen is None else seen.mishits(wish.tables, table_rows)
     driven = condition.equalities

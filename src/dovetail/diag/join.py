@@ -21,7 +21,7 @@ memory, R1 is streamed past them and not partitioned. Repeated keys of R1 are de
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -34,6 +34,7 @@ from dovetail.condition import matching
 from dovetail.core.join_types import JoinType
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Matches, Phase, Rows, Side, one_batch, take_rows
+from dovetail.core.threads import in_order
 from dovetail.diag.memory import DiagMemory
 from dovetail.diag.partitions import EXTRA, Aside, Partitions, set_aside
 from dovetail.diag.repeated_keys import Met, Repeats
@@ -48,7 +49,10 @@ from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import BUFFER, Budget
 from dovetail.storage.hash_table import HashTable
 
+AHEAD = 2  # batches of some pairs that wait until those before them are taken
+
 Flags = NDArray[np.bool_]
+Task = Callable[[], Iterator[pa.RecordBatch]]
 
 
 class Meeting:
@@ -87,14 +91,20 @@ class Partners:
         pairs = self._pairs(met)
         return met.only(matching(self._checks, pairs.left, pairs.left_rows, pairs.right, pairs.right_rows))
 
-    def results(self, met: Meeting, drop: tuple[int, int] = (0, 0)) -> Iterator[pa.RecordBatch]:
-        """The immediate results of matching pairs. `drop`: columns at the end of RN and R1 to omit."""
+    def settle(self, met: Meeting, drop: tuple[int, int] = (0, 0)) -> Task:
+        """Record which rows have a partner; what emits the immediate results of matching pairs, at any time.
+
+        `drop`: columns at the end of RN and R1 to omit.
+        """
+        new = np.empty(0, np.int64)
         if self.asks_one:
-            new = ~self.partnered[met.one_positions]
+            new = np.unique(met.one_rows[~self.partnered[met.one_positions]])
             self.partnered[met.one_positions] = True
-            if self._how is JoinType.LEFT_SEMI:
-                rows = np.unique(met.one_rows[new])
-                yield from row_batches(self._one, drop_last_columns(met.one, drop[1]), rows, self._schema)
+        return partial(self._emit, met, new, drop)
+
+    def _emit(self, met: Meeting, new: Rows, drop: tuple[int, int]) -> Iterator[pa.RecordBatch]:
+        if self._how is JoinType.LEFT_SEMI:
+            yield from row_batches(self._one, drop_last_columns(met.one, drop[1]), new, self._schema)
         if self._lists:
             mine = drop if self._many is Side.LEFT else drop[::-1]
             yield from result_batches(self._pairs(met), self._schema, None, mine)
@@ -140,8 +150,9 @@ class Tally:
 class DiagonalJoin:
     """One join. `results` runs it; what it has done so far can be read at any time."""
 
-    def __init__(self, plan: JoinPlan, scans: tuple[Scan, Scan], schema: pa.Schema) -> None:
+    def __init__(self, plan: JoinPlan, scans: tuple[Scan, Scan], schema: pa.Schema, threads: int = 1) -> None:
         assert plan.diagonal is not None
+        self._threads = threads if plan.memory_bytes is None else 1  # batches that wait take memory
         self._one, self._many = plan.diagonal.one, plan.diagonal.one.other
         self._scan = {0: scans[self._one], 1: scans[self._many]}
         self._keys = HashKeys(plan.condition)
@@ -182,10 +193,14 @@ class DiagonalJoin:
     # Phase 1: along the diagonal.
 
     def _arrive(self) -> Iterator[pa.RecordBatch]:
+        """Looking up is one thing after the other; threads gather what was found meanwhile."""
+        return in_order(self._look_up(), self._threads, AHEAD)
+
+    def _look_up(self) -> Iterator[Task]:
         rows, of = self._scan[0].rows, self._scan[1].rows
         for place, keyed in self._read(1):
             if self._partners.asks_many:
-                yield from self._keyless(place, keyed)
+                yield partial(self._keyless, place, keyed)
             for piece in self.ring.follow(keyed, rows, of, self._note):
                 yield from self._probe(piece)
         if of:  # a key in the rest of R1 may be a repeated one
@@ -201,7 +216,7 @@ class DiagonalJoin:
             for each in (*self.ring.resident, table):
                 each.forget(again)
 
-    def _probe(self, keyed: KeyedRows) -> Iterator[pa.RecordBatch]:
+    def _probe(self, keyed: KeyedRows) -> Iterator[Task]:
         hits, missing = self.ring.search(keyed.hashes)
         self.tally.hits += len(keyed.hashes) - len(missing)
         self.tally.mishits += len(missing)
@@ -210,10 +225,10 @@ class DiagonalJoin:
         for table, probing, rows in hits:
             met = self._partners.check_pairs(Meeting(keyed.batch, probing, table.batch, rows, table.positions[rows]))
             partnered[met.many_rows] = True
-            yield from self._partners.results(met)
+            yield self._partners.settle(met)
         if self._partners.asks_many:  # a row that fails is not settled yet: its key may repeat
             missing = np.flatnonzero(~partnered)
-            yield from self._partners.at_once(keyed.batch, partnered)
+            yield partial(self._partners.at_once, keyed.batch, partnered)
         self._mishits.add(_aside(keyed, missing))
         self._budget.hold("mishits", self._mishits.buffered_rows, self._mishits.nbytes)
 
@@ -294,7 +309,7 @@ class DiagonalJoin:
                     partnered[found.many_rows] = True
                     known = has_met[found.many_rows] == found.one_positions
                     settled[found.many_rows[known]] = True
-                    yield from self._partners.results(found.only(~known), (EXTRA, EXTRA))
+                    yield from self._partners.settle(found.only(~known), (EXTRA, EXTRA))()
             if self._partners.asks_many:
                 open_rows = np.flatnonzero(~settled)
                 batch = take_rows(rows.rows, open_rows)

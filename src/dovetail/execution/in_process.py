@@ -179,15 +179,17 @@ def in_parallel(
 ) -> ProgressiveJoin[Step]:
     """The same by several threads."""
     plan, cells = plan_workers(plan, tables, workers)
-    join = ParallelJoin(plan, cells, schema, STREAM_ROWS, sizes, aggregates or {})
-    return ProgressiveJoin(join.steps(sizes.watch(in_turn(tables, STREAM_ROWS * plan.cells))), join)
+    most_rows = _largest_arrival(plan, tables)
+    join = ParallelJoin(plan, cells, schema, most_rows, sizes, aggregates or {})
+    events = in_turn(tables, STREAM_ROWS * plan.cells, most_rows * plan.cells)
+    return ProgressiveJoin(join.steps(sizes.watch(events)), join)
 
 
 def join_along_diagonal(
-    plan: JoinPlan, scans: tuple[Scan, Scan], suffix: str, observer: Observer | None = None
+    plan: JoinPlan, scans: tuple[Scan, Scan], suffix: str, observer: Observer | None = None, threads: int = 1
 ) -> Iterator[Step]:
     """Results as they are found: both inputs are read as the window slides."""
-    join = DiagonalJoin(plan, scans, output_schema(*plan.condition.schemas, suffix, plan.how))
+    join = DiagonalJoin(plan, scans, output_schema(*plan.condition.schemas, suffix, plan.how), threads)
     for phase, batch in join.results():
         yield Step(batch, phase, join.counters.results, None)
         if observer is not None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from dovetail.condition import columns_of, matching
 from dovetail.condition.condition import Condition
+from dovetail.condition.expression import type_of
 from dovetail.condition.graph import Edge, Graph
 from dovetail.condition.mirror import mirrored
+from dovetail.core.codes import is_fixed
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import (
     Matches,
@@ -22,11 +25,17 @@ from dovetail.core.rows import (
     one_batch,
     take_rows,
 )
+from dovetail.core.threads import allow_threads, in_order
 from dovetail.execution.driver import Driver
+from dovetail.execution.gathering import Gatherer, gather
 from dovetail.execution.in_process import BATCH_ROWS, in_turn, one_after_the_other
-from dovetail.execution.output import result_batches
+from dovetail.execution.output import MOST_BYTES, result_batches
+from dovetail.kernels import equality
+from dovetail.kernels.equality import Equality
 from dovetail.kernels.sorted_probe import expand
-from dovetail.matching import build_matcher
+from dovetail.kernels.sorting import row_type
+from dovetail.kernels.taking import is_run, mark, take_numbers
+from dovetail.matching import Matcher, build_matcher
 from dovetail.operators.protocol import Workspace
 from dovetail.operators.registry import operator_class
 from dovetail.planning.plan import JoinPlan
@@ -35,9 +44,15 @@ from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget
 
 PIECE = 1 << 20  # partial results at a time
+FEWEST = 1 << 12  # the same, however small the memory
+ENTRY_BYTES = 64  # of a partial result and input: row numbers before and after, pairs, orders
+AHEAD = 1  # chunks of a part of a step that wait until those before it are taken
+WORTH_A_THREAD = 1 << 14  # partial results
 
+T = TypeVar("T")
 Partial = dict[str, Rows]
 Inputs = Mapping[str, pa.RecordBatch]
+Emit = Callable[[Matches], Iterator[T]]
 
 
 class JoinStep(NamedTuple):
@@ -47,6 +62,13 @@ class JoinStep(NamedTuple):
     new: str
     condition: Condition
     checks: tuple[Edge, ...]
+
+    @property
+    def only_looks_up(self) -> bool:
+        """Whether a row costs no more than finding out that it has been looked up before."""
+        strategy = self.condition.strategy
+        keys = [type_of(key) for pair in strategy.equal_keys for key in pair]
+        return bool(keys) and all(map(is_fixed, keys)) and not self.condition.conjuncts_beside(strategy.equal)
 
 
 def filter_inputs(graph: Graph, tables: Mapping[str, pa.Table]) -> dict[str, pa.RecordBatch]:
@@ -59,17 +81,17 @@ def filter_inputs(graph: Graph, tables: Mapping[str, pa.Table]) -> dict[str, pa.
     return batches
 
 
-def join_all_at_rest(graph: Graph, inputs: Inputs, most: int = PIECE) -> Iterator[Matches]:
-    """All results, in chunks of about the given size."""
+def join_all_at_rest(graph: Graph, inputs: Inputs, emit: Emit[T], most: int = PIECE, threads: int = 1) -> Iterator[T]:
+    """What `emit` makes of all results, which come in chunks of at most about the given size.
+
+    The same, and in the same order, for any number of threads; these call `emit`, too.
+    """
     start, steps = join_order(graph, inputs)
-    for first in range(0, inputs[start].num_rows, most):
-        partial: Partial = {start: np.arange(first, min(first + most, inputs[start].num_rows))}
-        for rows in _extend_partial(steps, inputs, partial, most):
-            good = graph.checked(inputs, rows)
-            if good is not None:
-                rows = {alias: taken[good] for alias, taken in rows.items()}
-            if len(rows[start]):
-                yield graph.matches(inputs, rows)
+    chain = _Chain(graph, inputs, steps, most, min(threads, max(1, most // WORTH_A_THREAD)))
+    total = inputs[start].num_rows
+    for first in range(0, total, most):
+        rows = np.arange(first, min(first + most, total), dtype=row_type(total))
+        yield from chain.extend(0, {start: rows}, emit)
 
 
 def join_order(graph: Graph, inputs: Inputs) -> tuple[str, list[JoinStep]]:
@@ -101,38 +123,124 @@ def _pairs(edge: Edge, inputs: Inputs) -> float:
     return estimated_pairs(edge.condition, (samples[0], samples[1]))
 
 
-def _extend_partial(steps: Sequence[JoinStep], inputs: Inputs, partial: Partial, most: int) -> Iterator[Partial]:
-    if not steps:
-        yield partial
-        return
-    step, rest = steps[0], steps[1:]
-    known, which = _once(partial[step.known], inputs[step.known].num_rows)
-    left, right = (
-        _read(step.condition, Side.LEFT, inputs[step.known]),
-        _read(step.condition, Side.RIGHT, inputs[step.new]),
-    )
-    if len(known) < left.num_rows:
-        left = take_rows(left, known)
-    for lefts, rights in build_matcher(step.condition, left, right).pairs(most):
-        order = np.argsort(lefts, kind="stable")
-        counts = np.bincount(lefts, minlength=len(known)).astype(np.int64)
-        starts = np.cumsum(counts) - counts
-        partners, matches = rights[order], counts[which]
-        for begin, end, size in chunk_ranges(matches, int(matches.sum()), most):
-            taken, places = expand(starts[which], matches, begin, end, size)
-            more = {alias: rows[taken] for alias, rows in partial.items()}
-            more[step.new] = partners[places]
-            for edge in step.checks:
-                more = _check_edge(edge, inputs, more)
-            if len(more[step.new]):
-                yield from _extend_partial(rest, inputs, more, most)
+@dataclass(frozen=True, slots=True)
+class _Chain:
+    """The steps, one after the other: each extends up to `most` partial results at a time, on all threads."""
+
+    graph: Graph
+    inputs: Inputs
+    steps: Sequence[JoinStep]
+    most: int
+    threads: int
+
+    def extend(self, number: int, found: Partial, emit: Emit[T]) -> Iterator[T]:
+        """What `emit` makes of the results that contain these partial ones."""
+        step = self.steps[number]
+        with allow_threads(self.threads):
+            known = _keep_known(step, found[step.known], self.inputs)
+            right = _read(step.condition, Side.RIGHT, self.inputs[step.new])
+            parts = build_matcher(step.condition, known.batch, right).split(self.threads)
+        room = max(1, self.most // max(1, len(parts)))
+        if number + 1 < len(self.steps):
+            grown = in_order(
+                [partial(self._grow, step, known, part, found, room) for part in parts], self.threads, AHEAD
+            )
+            for more in _regroup(grown, self.most):
+                yield from self.extend(number + 1, more, emit)
+        else:
+            tasks = [partial(self._emit_part, step, known, part, found, room, emit) for part in parts]
+            yield from in_order(tasks, self.threads, AHEAD)
+
+    def _grow(self, step: JoinStep, known: _Known, part: Matcher, found: Partial, room: int) -> Iterator[Partial]:
+        """The partial results with a row of the new input."""
+        for lefts, rights in part.pairs(room):
+            for places, partners in known.expand(lefts, rights, room):
+                more = {alias: _pick(rows, places) for alias, rows in found.items()}
+                more[step.new] = partners
+                for edge in step.checks:
+                    more = _check_edge(edge, self.inputs, more)
+                if len(more[step.new]):
+                    yield more
+
+    def _emit_part(
+        self, step: JoinStep, known: _Known, part: Matcher, found: Partial, room: int, emit: Emit[T]
+    ) -> Iterator[T]:
+        for rows in self._grow(step, known, part, found, room):
+            good = self.graph.checked(self.inputs, rows)
+            matches = self.graph.matches(self.inputs, rows)
+            if good is not None:
+                matches = matches.only(good)
+            if matches.size:
+                yield from emit(matches)
 
 
-def _once(rows: Rows, of: int) -> tuple[Rows, Rows]:
-    """The different ones of these rows, of so many, in ascending order, and which of them each row is."""
-    seen = np.zeros(of, np.bool_)
-    seen[rows] = True
-    return np.flatnonzero(seen), (np.cumsum(seen) - 1)[rows]
+class _Known(NamedTuple):
+    """The rows of the known input that partial results contain; `places`: in which of them each is, if in several."""
+
+    batch: pa.RecordBatch
+    places: Equality | None = None
+
+    def expand(self, lefts: Rows, rights: Rows, room: int) -> Iterator[tuple[Rows, Rows]]:
+        """Pairs of such rows and new ones as pairs of partial results and new rows."""
+        if self.places is None:
+            yield lefts, rights
+            return
+        starts, counts = self.places.starts[lefts], (self.places.ends - self.places.starts)[lefts]
+        starts, counts = starts.astype(np.int64), counts.astype(np.int64)
+        for begin, end, size in chunk_ranges(counts, int(counts.sum()), room):
+            pairs, places = expand(starts, counts, begin, end, size)
+            yield self.places.rows[places], rights[pairs]
+
+
+def _keep_known(step: JoinStep, rows: Rows, inputs: Inputs) -> _Known:
+    """The rows of the known input, each only once where partial results repeat it and looking it up is not cheap."""
+    batch = _read(step.condition, Side.LEFT, inputs[step.known])
+    if is_run(rows):
+        return _Known(batch.slice(int(rows[0]), len(rows)))
+    if step.only_looks_up:
+        return _Known(pa.RecordBatch.from_arrays(gather([(Gatherer(batch), rows)]), schema=batch.schema))
+    seen = np.zeros(batch.num_rows, np.bool_)
+    mark(seen, rows)
+    once = np.flatnonzero(seen)
+    if len(once) == len(rows):
+        return _Known(take_rows(batch, rows))
+    known = batch if len(once) == batch.num_rows else take_rows(batch, once)
+    return _Known(known, equality.prepare(once, rows.astype(np.int64)))
+
+
+def _pick(rows: Rows, places: Rows) -> Rows:
+    if is_run(places):
+        return rows[int(places[0]) : int(places[0]) + len(places)]
+    return take_numbers(rows, places)
+
+
+def _regroup(partials: Iterable[Partial], most: int) -> Iterator[Partial]:
+    """The same partial results in chunks of exactly `most`; only the last is smaller.
+
+    How many threads there are must not decide which of them are joined together: kernels may sort them.
+    """
+    waiting: list[Partial] = []
+    size = 0
+    for found in partials:
+        waiting.append(found)
+        size += _size(found)
+        while size >= most:
+            together = _concatenate(waiting)
+            yield {alias: rows[:most] for alias, rows in together.items()}
+            size -= most
+            waiting = [{alias: rows[most:] for alias, rows in together.items()}]
+    if size:
+        yield _concatenate(waiting)
+
+
+def _size(found: Partial) -> int:
+    return len(next(iter(found.values())))
+
+
+def _concatenate(partials: Sequence[Partial]) -> Partial:
+    if len(partials) == 1:
+        return partials[0]
+    return {alias: np.concatenate([found[alias] for found in partials]) for alias in partials[0]}
 
 
 def _read(condition: Condition, side: Side, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -147,24 +255,27 @@ def _check_edge(edge: Edge, inputs: Inputs, partial: Partial) -> Partial:
     return {alias: rows[good] for alias, rows in partial.items()}
 
 
-FEWEST = 1 << 12  # partial results at a time, however small the memory
-ENTRY_BYTES = 64  # of a partial result and input: row numbers before and after, pairs, orders
-
-
-def join_several(plan: JoinPlan, tables: Mapping[str, pa.Table], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def join_several(
+    plan: JoinPlan, tables: Mapping[str, pa.Table], schema: pa.Schema, threads: int = 1, batch_bytes: int = MOST_BYTES
+) -> Iterator[pa.RecordBatch]:
     """The whole join: by kernels that see all inputs complete, or by an operator of several inputs."""
-    for results in matches_of_several(plan, tables):
-        yield from result_batches(results, schema)
+    is_copied = any(plan.graph.filters.values()) or max(table.column(0).num_chunks for table in tables.values()) > 1
+    emit = partial(result_batches, schema=schema, most_bytes=batch_bytes, share=not is_copied)
+    return _emit_results(plan, tables, emit, threads)
 
 
-def matches_of_several(plan: JoinPlan, tables: Mapping[str, pa.Table]) -> Iterator[Matches]:
-    """All results, by row number."""
+def count_several(plan: JoinPlan, tables: Mapping[str, pa.Table], threads: int = 1) -> int:
+    """How many results there are; no row is put together."""
+    return sum(_emit_results(plan, tables, lambda results: iter((results.size,)), threads))
+
+
+def _emit_results(plan: JoinPlan, tables: Mapping[str, pa.Table], emit: Emit[T], threads: int) -> Iterator[T]:
     if not plan.at_rest:
-        return _run_operator(plan, tables)
+        return (item for results in _run_operator(plan, tables) for item in emit(results))
     most = PIECE
     if plan.memory_bytes is not None:
         most = min(PIECE, max(FEWEST, plan.memory_bytes // (ENTRY_BYTES * len(tables))))
-    return join_all_at_rest(plan.graph, filter_inputs(plan.graph, tables), most)
+    return join_all_at_rest(plan.graph, filter_inputs(plan.graph, tables), emit, most, threads)
 
 
 def _run_operator(plan: JoinPlan, tables: Mapping[str, pa.Table]) -> Iterator[Matches]:

@@ -23,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from dovetail.condition import Condition
 from dovetail.condition.graph import Graph
 from dovetail.core.metrics import Counters
 from dovetail.core.queue import BoundedQueue, QueueClosedError
@@ -36,13 +37,18 @@ from dovetail.execution.steps import Sizes, Step, StepBuilder
 from dovetail.operators.protocol import Workspace
 from dovetail.operators.registry import operator_class
 from dovetail.planning.plan import JoinPlan
-from dovetail.planning.statistics import sample_table
-from dovetail.routing import Task, choose_router, in_tasks
+from dovetail.planning.statistics import Samples, sample_table
+from dovetail.routing import Routing, Task, choose_router, in_tasks
 from dovetail.routing.protocol import Router
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget, Shares
 
-FINER = 2  # cells of each worker
+FINER = 2  # cells of each worker, where one each would be uneven
+EVEN = 1.2  # times the average that a worker may have to do
+SMALL_PAGES = (
+    "the inputs are larger than memory, of which each worker has a part: it writes shorter pages, and one worker may "
+    "be faster. Give more memory, or compare with workers=1."
+)
 AHEAD = 8  # batches that wait for a worker, and for whoever takes the results
 
 
@@ -75,15 +81,26 @@ def plan_workers(plan: JoinPlan, tables: tuple[pa.Table, pa.Table], workers: int
     if plan.how != "inner":
         raise PlanError(f"workers= supports inner joins only; how is {plan.how!r}.")
     samples = [sample_table(plan.condition, side, tables[side]) for side in Side]
-    # Grids are cut finer anyway; of hashes, too, a worker needs some, so that work can be evened out.
-    tasks = FINER * workers if plan.condition.equalities else workers
-    task = Task(plan.condition, (samples[0], samples[1]), tasks)
-    routing = choose_router(task)
+    routing = _choose_cells(plan.condition, (samples[0], samples[1]), workers)
     cells = CellAssignment(routing.router, in_tasks(routing.loads, workers))
     memory = None if plan.memory_bytes is None else plan.memory_bytes // routing.router.cells
     Shares(Budget(memory), block_rows=1)  # raises if the budget is too small for all of them, before any work
+    if plan.memory_bytes is not None and sum(table.nbytes for table in tables) > plan.memory_bytes:
+        plan = replace(plan, advice=(*plan.advice, SMALL_PAGES))
     plan = replace(plan, memory_bytes=memory, router=routing.choice, cells=routing.router.cells, tasks=workers)
     return plan, cells
+
+
+def _choose_cells(condition: Condition, samples: Samples, workers: int) -> Routing:
+    """One cell for each worker, if they have about as much to do; else some, so that work can be evened out.
+
+    A cell has its part of the memory: more of them write more and shorter pages.
+    """
+    one_each = choose_router(Task(condition, samples, workers, finer=1))
+    if one_each.router.cells <= workers and one_each.loads.max(initial=0.0) <= EVEN * one_each.loads.sum() / workers:
+        return one_each
+    # Grids are cut finer anyway.
+    return choose_router(Task(condition, samples, FINER * workers if condition.equalities else workers))
 
 
 class ParallelJoin:

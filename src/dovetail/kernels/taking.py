@@ -5,11 +5,14 @@ Row numbers are unsigned here: Numba would look for negative ones, which count f
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dovetail.core.threads import allowed_threads, in_threads
 from dovetail.kernels.compiling import kernel
 from dovetail.kernels.memory import copy_bytes, prefetch
 
@@ -20,16 +23,26 @@ Flags = NDArray[np.bool_]
 Offsets = NDArray[Any]  # int32 or int64
 
 MOST_BYTES = {4: 2**31 - 1, 8: 2**63 - 1}  # of strings, by the bytes of an offset
+FEW_ROWS = 1 << 17  # that are not worth a thread
 AHEAD = 16  # strings that are fetched from memory while others are copied
 ONE, THREE, SEVEN, EIGHT = (np.uint64(number) for number in (1, 3, 7, 8))
 
 
 def take_values(values: Values, rows: Rows, taken: Values) -> None:
     """taken[i] = values[rows[i]]; values of several words are rows of a matrix."""
-    if values.ndim == 1:
-        _take(values, _unsigned(rows), taken)
-    else:
-        _take_words(values, _unsigned(rows), taken)
+    take, rows = _take if values.ndim == 1 else _take_words, _unsigned(rows)
+    if len(rows) < FEW_ROWS:
+        take(values, rows, taken)
+        return
+    cuts = np.linspace(0, len(rows), allowed_threads() + 1).astype(np.int64).tolist()
+    in_threads([partial(take, values, rows[a:b], taken[a:b]) for a, b in pairwise(cuts)])
+
+
+def take_numbers(numbers: Rows, rows: Rows) -> Rows:
+    """numbers[rows], of numbers that are rows themselves."""
+    taken = np.empty(len(rows), numbers.dtype)
+    _take(_unsigned(numbers), _unsigned(rows), _unsigned(taken))
+    return taken
 
 
 def take_bits(bits: Bytes, offset: int, rows: Rows, taken: Bytes) -> int:

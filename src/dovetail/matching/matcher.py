@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from dovetail.condition import Band, Condition, Expression, Less, Predicate, closed_bounds, matching
 from dovetail.condition.strategy import Strategy
-from dovetail.core.rows import Rows, Side
+from dovetail.core.rows import FINER, Rows, Side
 from dovetail.core.threads import in_threads
 from dovetail.kernels import equality, two_inequalities, within_equals
 from dovetail.kernels.equality import Equality
@@ -33,7 +33,6 @@ from dovetail.matching.preparation import OPERATORS, prepare_kernel
 
 ROOM = 1 << 18  # candidates that are checked at a time
 FEW_ROWS = 1 << 14  # that are not worth a thread
-FINER = 8  # parts for each thread, so that all end at about the same time
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,7 @@ class Task:
     unique: Side | None = None  # the side whose rows may visit one cell only, because the join type preserves them
     listed: bool = True  # whether pairs are listed, which is work
     by_branch: bool = False  # whether a cell can join one alternative of a disjunction and leave out the others
+    finer: int = FINER  # cells per task
 
 
 def candidates(task: Task) -> Iterator[Candidate]:
@@ -183,7 +184,7 @@ def _overlaps(task: Task) -> list[Overlap]:
 
 def _grid(task: Task, axes: list[Axis]) -> Candidate:
     """The axes, cut into slabs of equally many rows of the sample."""
-    slabs = max(1, round(min(MOST_CELLS, FINER * task.tasks) ** (1 / len(axes))))
+    slabs = max(1, round(min(MOST_CELLS, task.finer * task.tasks) ** (1 / len(axes))))
     cut = tuple(_with_cuts(task, axis, slabs) for axis in axes)
     router = GridRouter(task.condition, cut)
     shape = " x ".join(str(axis.slabs) for axis in cut)

@@ -43,8 +43,8 @@ def write_run(
     step = max(1, page // pages.measure(1, width))
     for start in range(0, len(rows), step):
         chosen, here = rows[start : start + step], places[start : start + step]
-        mine = numbers[chosen] if len(numbers) else NO_WORDS
-        writer.add_page(Items(take_rows(batch, chosen), lines.starts[here], lines.ends[here], mine))
+        mine = numbers.take(chosen) if len(numbers) else NO_WORDS
+        writer.add_page(Items(take_rows(batch, chosen), lines.starts.take(here), lines.ends.take(here), mine))
     dead = np.ones(batch.num_rows, np.bool_)
     dead[slice(None) if lines.rows is None else lines.rows] = False
     return WrittenRuns(writer.finish(), lines.codes, np.flatnonzero(dead))

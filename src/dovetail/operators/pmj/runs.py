@@ -71,7 +71,7 @@ class Items:
         return self if len(rows) == self.size else self.take(rows)
 
     def take(self, rows: Rows) -> Items:
-        columns = [column[rows] if len(column) else column for column in self.columns]
+        columns = [column.take(rows) if len(column) else column for column in self.columns]
         return Items(take_rows(self.batch, rows), *columns)
 
 
