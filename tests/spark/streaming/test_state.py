@@ -20,6 +20,7 @@ from tests.effort import repeat
 import dovetail
 from dovetail.condition import parse
 from dovetail.condition.graph import Graph, parse_graph
+from dovetail.core.metrics import Counters
 from dovetail.core.rows import Matches, Side
 from dovetail.errors import StateError
 from dovetail.execution.output import multi_schema, output_schema
@@ -30,6 +31,7 @@ from dovetail.routing.hypercube import hypercube
 from dovetail.spark.exchange.packing import from_bytes, multi_packer, packer
 from dovetail.spark.streaming import cell_state
 from dovetail.spark.streaming.cell import JoinProcessor, _Notes, _Step
+from dovetail.spark.streaming.pace import Pace
 from dovetail.spark.streaming.stream_join import Setting, StreamJoin
 from dovetail.storage.blocks import BlockStore
 
@@ -227,7 +229,7 @@ def test_the_number_of_files_is_bounded(tmp_path: Path) -> None:
 
 # Operators that leave work for later.
 
-PROGRESSIVE = ("diner", "hmj", "nested_loop", "pmj", "rpj", "xjoin")
+PROGRESSIVE = ("adaptive", "diner", "diner_merge", "hmj", "nested_loop", "pmj", "rpj", "xjoin")
 MEMORY_BYTES = 1 << 18
 
 
@@ -244,7 +246,7 @@ class Cell:
         self.stored: str | None = None
         self.has_timer = False
         self.found: Results = Counter()
-        self.history: list[set[str]] = []  # the segments that each committed manifest named
+        self.history: dict[int, set[str]] = {}  # the segments that the manifest of each version named
 
     def run(self, frames: list[pd.DataFrame] | None) -> None:
         """A micro-batch with these rows; None: a timer expires."""
@@ -264,7 +266,8 @@ class Cell:
             else:
                 assert handle.stored is not None
                 self.stored, self.has_timer = handle.stored, bool(handle.timers)
-                self.history.append(set(json.loads(handle.stored)["segments"]))
+                manifest = json.loads(handle.stored)
+                self.history[manifest["version"]] = set(manifest["segments"])
                 self.found += found
                 return
 
@@ -290,20 +293,20 @@ def test_progressive_operators_between_micro_batches(tmp_path: Path, algorithm: 
     notes = json.loads(cell.stored)["notes"]
     assert notes["ended"] == [True, True]
     assert notes["finished"]
-    old = {name for name in segments(tmp_path) if int(name.partition("-")[0]) < len(cell.history) - 1}
-    assert old <= set.union(*cell.history[-3:])
+    last = max(cell.history)
+    old = {name for name in segments(tmp_path) if int(name.partition("-")[0]) < last - 1}
+    assert old <= set.union(*(cell.history[version] for version in (last - 2, last - 1, last)))
 
 
 def test_work_makes_way_for_arrivals_only_while_some_can_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dovetail.spark.streaming.cell.REACT_S", 0.0)
     monkeypatch.setattr("dovetail.spark.streaming.cell.REST_S", 1000.0)
-
     unit = Matches.none(SCHEMAS)
 
-    def found(ended: list[bool]) -> tuple[int, bool]:
+    def found(ended: list[bool], price_s: float = 0.0) -> tuple[int, bool]:
         """How many units of work there were, of four that are left and one to clean up."""
-        notes = _Notes(ended)
-        step = _Step(stream_join(tmp_path, algorithm="diner", memory_bytes=1 << 20), BlockStore(tmp_path), notes)
+        notes = _Notes(ended, pace=Pace(price_s))
+        join = stream_join(tmp_path, algorithm="diner", memory_bytes=1 << 20)
+        step = _Step(join, BlockStore(tmp_path), notes, Counters())
         units: list[int] = []
 
         def work(count: int) -> Iterator[Matches]:
@@ -318,6 +321,7 @@ def test_work_makes_way_for_arrivals_only_while_some_can_come(tmp_path: Path, mo
         return len(units), notes.finished
 
     assert found([True, False]) == (1, False)
+    assert found([True, False], price_s=1000.0) == (4, False)
     assert found([True, True]) == (5, True)
 
 
