@@ -136,7 +136,7 @@ def run(spark: SparkSession, prepared: Path, name: str, expected: int) -> Outcom
 def delay_of_most(waits: list[float], pairs: list[int]) -> float:
     order = np.argsort(waits)
     enough = np.searchsorted(np.cumsum(np.array(pairs)[order]), 0.95 * sum(pairs))
-    return waits[order[enough]]
+    return waits[int(order[enough])]
 
 
 def main(names: list[str]) -> None:
