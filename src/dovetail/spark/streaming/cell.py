@@ -184,7 +184,7 @@ class _Step:
             self._notes.finished = True
 
     def _end(self, number: int) -> None:
-        """The input has ended. What is missing then is for micro-batches without input to find."""
+        """The input has ended. What is missing then is for background work to find."""
         if not self._notes.ended[number]:
             self._driver.end(number)
             self._notes.ended[number] = True
