@@ -50,7 +50,7 @@ def figures(results: int, **others: int | None) -> Figures:
 
 def test_micro_batches_add_up(heard: Listening, tmp_path: Path) -> None:
     heard.progressed(progress((5, 7), dovetail=figures(3)))
-    heard.progressed(progress((0, 2), dovetail=figures(4, resident_rows=11)))
+    heard.progressed(progress((0, 2), dovetail=figures(4, resident_rows=11, reactive=1)))
     heard.progressed(progress((0, 0), dovetail=figures(6, reactive=6)))
     heard.progressed(progress((0, 0), dovetail=figures(0)))  # cells that only say that they are there
     assert heard.recordings[0].latest.phase == "waiting"
@@ -64,7 +64,7 @@ def test_micro_batches_add_up(heard: Listening, tmp_path: Path) -> None:
     ]
     heard.progressed(progress((0, 0), dovetail=figures(1, finished=2)))
     assert recording.latest.phase == "cleanup"
-    assert recording.latest.found == {"arriving": 7, "reactive": 6, "waiting": 0, "cleanup": 1}
+    assert recording.latest.found == {"arriving": 6, "reactive": 7, "waiting": 0, "cleanup": 1}
     heard.ended("another", None)
     assert recording.outcome == RUNNING
     heard.ended("r1", None)

@@ -111,10 +111,16 @@ def test_what_auto_takes_as_rows_come(name: str) -> None:
 
 @pytest.mark.parametrize("name", CONDITIONS)
 def test_streams_that_end_take_what_spills(name: str) -> None:
-    condition = parse(CONDITIONS[name], *SCHEMAS)
-    operator = plan_join(condition, facts=InputFacts("stream", on_spark=True), memory_bytes=SMALL).operator
-    ordered = ("equality", "equality and inequality", "text", "band", "one inequality")
-    assert operator.name == ("diner" if name in ordered else "nested_loop" if name in UNORDERED else "pmj")
+    condition, facts = parse(CONDITIONS[name], *SCHEMAS), InputFacts("stream", on_spark=True)
+    operator = plan_join(condition, facts=facts, memory_bytes=SMALL).operator
+    equal = ("equality", "equality and inequality", "text")
+    assert operator.name == ("adaptive" if name in equal else "nested_loop" if name in UNORDERED else "pmj")
+    for how in HOW[1:]:
+        if name in UNORDERED:
+            with pytest.raises(PlanError, match=f"how='{how}'"):
+                plan_join(condition, how, facts, memory_bytes=SMALL)
+        else:
+            assert plan_join(condition, how, facts, memory_bytes=SMALL).operator.name == "pmj"
 
 
 @pytest.mark.parametrize("name", CONDITIONS)

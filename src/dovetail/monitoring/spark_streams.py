@@ -3,7 +3,8 @@
     StreamingQueryListener --progress--> Listening --Moment--> a Recording for each join
 
 A micro-batch with input is the phase `arriving`, one without is `reactive`, or `cleanup` once cells have finished; the
-time between them is spent waiting. Rows held are those of the cells that had something to do in the micro-batch.
+time between them is spent waiting. Results that background work found in a micro-batch with input are `reactive`, too.
+Rows held are those of the cells that had something to do in the micro-batch.
 """
 
 from __future__ import annotations
@@ -111,7 +112,10 @@ class Join:
     def progressed(self, progress: Any, figures: Mapping[str, Any]) -> None:
         results = int(figures.get("matches", figures.get("results", 0)))
         phase = self._phase(progress, figures, results)
-        self._found[phase] = self._found.get(phase, 0) + results
+        reactive = int(figures.get("reactive", 0)) if phase == "arriving" else 0
+        self._add_results(phase, results - reactive)
+        if reactive:
+            self._add_results("reactive", reactive)
         self._account(phase, seconds_of(progress))
         if figures:
             self._held = figures.get("resident_rows", figures.get("window_rows")), figures.get("spilled_rows")
@@ -119,6 +123,9 @@ class Join:
             known, rows = self._sources[number], source["numInputRows"]
             self._sources[number] = SourceState(known.name, known.rows + rows, "arriving" if rows else "stalled")
         self._tell(phase)
+
+    def _add_results(self, phase: str, results: int) -> None:
+        self._found[phase] = self._found.get(phase, 0) + results
 
     def end(self, error: str | None) -> None:
         if not self._ended:

@@ -43,6 +43,14 @@ INDEX_BYTES = 48  # most that an index takes for a row
 
 WITH_TABLE = (JoinType.LEFT, JoinType.RIGHT, JoinType.LEFT_SEMI, JoinType.LEFT_ANTI)  # if the stream is that side
 
+UNSUITED = {
+    "measures": "which emit rows",
+    "shed": "where lost results would not be counted",
+    "sorted_output": "whose cells emit independently of each other",
+}
+"""Parameters of operators that mean nothing there, and why."""
+
+
 NESTED_LOOP_ADVICE = (
     "every row is compared with every row of the other side, because nothing orders or hashes both: "
     "a conjunct such as l.key = r.key, l.x < r.x or abs(l.x - r.x) <= 1 (joined by AND) would avoid that"
@@ -131,6 +139,8 @@ def plan_join(
     if facts.table is not None:
         return _with_table(condition, how, facts.table, algorithm, memory_bytes)
     if facts.window is not None:
+        if given:
+            raise PlanError(f"{', '.join(given)}: joins of streams by event time or within windows take no parameters.")
         return _within_window(condition, how, facts.window, algorithm, memory_bytes)
     if facts.on_spark and how is not JoinType.INNER:
         _check_outer(how, facts, algorithm)
@@ -147,7 +157,7 @@ def plan_join(
     if facts.kind == "progressive" and facts.on_spark:
         plan = _in_waves(condition, how, name, memory_bytes)
     elif facts.kind == "stream":
-        plan = _of_streams(condition, how, facts, name, memory_bytes)
+        plan = _of_streams(condition, how, facts, name, memory_bytes, given)
     elif name != "auto":
         plan = _by_operator(condition, how, _choose_named(condition, name), memory_bytes, given)
     elif facts.kind == "progressive":
@@ -201,10 +211,12 @@ def _check_outer(how: JoinType, facts: InputFacts, algorithm: str) -> None:
     if facts.kind == "progressive":
         raise PlanError(f"how={how!r}: Spark DataFrames are joined progressively by inner joins only.")
     if facts.kind == "stream":
+        if facts.ends:
+            return
         raise PlanError(
             f"how={how!r} on streams needs to know when a row has had its last chance of a partner. Set a window, or "
             "watermarks on the inputs and a condition that bounds their event time, as in r.ts BETWEEN l.ts AND l.ts + "
-            "INTERVAL 1 HOUR."
+            "INTERVAL 1 HOUR; or end=…, if the streams end."
         )
     if algorithm not in ("auto", DIAG):
         raise PlanError(
@@ -283,7 +295,12 @@ def _in_waves(condition: Condition, how: JoinType, algorithm: str, memory_bytes:
 
 
 def _of_streams(
-    condition: Condition, how: JoinType, facts: InputFacts, algorithm: str, memory_bytes: int | None
+    condition: Condition,
+    how: JoinType,
+    facts: InputFacts,
+    algorithm: str,
+    memory_bytes: int | None,
+    parameters: Mapping[str, Any],
 ) -> JoinPlan:
     """By an operator whose state outlives micro-batches."""
     if not condition.equalities and not facts.ends:
@@ -294,10 +311,10 @@ def _of_streams(
         )
     if algorithm != "auto":
         operator = _choose_named(condition, algorithm)
-    elif condition.equalities and (memory_bytes is None or not facts.ends):
-        operator = _choose(condition, "shj")
+    elif condition.equalities and how is JoinType.INNER:
+        operator = _choose(condition, "shj" if memory_bytes is None or not facts.ends else "adaptive")
     else:
-        spilling = spilling_operator(Graph.of(condition), how, in_batches=True)
+        spilling = spilling_operator(Graph.of(condition), how)
         operator = _choose(condition, *NESTED_LOOP) if spilling is None else _choose(condition, spilling)
     if not operator_spec(operator.name).emits_at_arrival and not facts.ends:
         raise PlanError(
@@ -306,7 +323,10 @@ def _of_streams(
             "(end=\"kind = 'end'\"), or end='available' if the available data is complete. Otherwise use "
             "algorithm='auto'."
         )
-    return _by_operator(condition, how, operator, memory_bytes)
+    for name, why in UNSUITED.items():
+        if name in parameters:
+            raise PlanError(f"{name}: not for streams on Spark, {why}. Leave it out.")
+    return _by_operator(condition, how, operator, memory_bytes, parameters)
 
 
 def _with_table(condition: Condition, how: JoinType, table: Side, algorithm: str, memory_bytes: int | None) -> JoinPlan:
@@ -433,19 +453,15 @@ def _advice(condition: Condition, driving: Sequence[Predicate]) -> tuple[str, ..
 # Which operator.
 
 
-def spilling_operator(graph: Graph, how: str, *, in_batches: bool = False) -> str | None:
+def spilling_operator(graph: Graph, how: str) -> str | None:
     """The operator that finds candidates by the condition and keeps to any budget; None where there is none.
 
-    diner finds equal keys by hash and gives results at once, but orders by one key only. pmj runs the kernel of the
-    whole condition. `in_batches`: the state is saved after each batch of rows, which costs diner less.
+    diner finds equal keys by hash and gives results at once. pmj runs the kernel of the whole condition.
     """
     inputs = len(graph.aliases)
     names: tuple[str, ...] = ("miner", "pmj")
     if inputs == len(Side):
-        condition = graph.condition
-        kind = condition.strategy.kind
-        by_one_key = bool(condition.equalities) or (in_batches and kind in ("band", "one_inequality"))
-        names = ("diner", "pmj") if by_one_key else ("pmj",)
+        names = ("diner", "pmj") if graph.condition.equalities else ("pmj",)
     for name in names:
         operator = operator_class(name, inputs)
         if how in operator.join_types and operator.refuses(graph) is None:

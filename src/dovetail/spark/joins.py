@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
@@ -24,7 +24,15 @@ from dovetail.planning.statistics import Sample
 from dovetail.routing import one_bucket, window_cells, window_router
 from dovetail.routing.hash import HashRouter
 from dovetail.routing.protocol import Router
-from dovetail.spark.batch.tables import is_both_unique, joined_tables, look_at, route, shuffle_partitions
+from dovetail.spark.batch.tables import (
+    is_both_unique,
+    joined_tables,
+    look_at,
+    parallelism,
+    route,
+    shuffle_partitions,
+    unique_side,
+)
 from dovetail.spark.diag.join import FrameDiagonals
 from dovetail.spark.exchange.sink import remember_join
 from dovetail.spark.frames.binding import Bound, after_join, bind_frames, by_position, position_name
@@ -83,7 +91,10 @@ def plan_dataframes(
     **given: Any,
 ) -> Planned:
     """How two DataFrames are joined. Tables at rest are sampled for it."""
-    options = Options.read(given)
+    if left.isStreaming and right.isStreaming and window is None:
+        options, parameters = Options.split(given, algorithm)
+    else:
+        options, parameters = Options.read(given), {}
     prepare_workers(left.sparkSession)
     if window is not None:
         window = checked_window(window, left, right)
@@ -98,7 +109,7 @@ def plan_dataframes(
     if window is None and options.end is None and algorithm in ("auto", "spo"):
         window = bounded_window(bound.condition, inputs)
     facts = InputFacts("stream", on_spark=True, ends=options.end is not None, window=window)
-    plan = _plan_cell(bound, how, facts, algorithm, memory_bytes)
+    plan = _plan_cell(bound, how, facts, algorithm, memory_bytes, parameters)
     if window is not None:
         return _plan_windowed(inputs, bound, plan, window, options, output)
     return _plan_streams(inputs, bound, plan, options, output, suffix)
@@ -110,9 +121,16 @@ def join_bound(inputs: Inputs, bound: Bound, options: Options) -> DataFrame:
     return _plan_cells(inputs, bound, plan, options, _output(bound, "_right", JoinType.INNER, inputs[0])).frame()
 
 
-def _plan_cell(bound: Bound, how: str, facts: InputFacts, algorithm: str, memory_bytes: int | None) -> JoinPlan:
+def _plan_cell(
+    bound: Bound,
+    how: str,
+    facts: InputFacts,
+    algorithm: str,
+    memory_bytes: int | None,
+    parameters: Mapping[str, Any] | None = None,
+) -> JoinPlan:
     """The plan of one cell."""
-    plan = plan_join(bound.condition, how, facts, algorithm=algorithm, memory_bytes=memory_bytes)
+    plan = plan_join(bound.condition, how, facts, algorithm=algorithm, memory_bytes=memory_bytes, parameters=parameters)
     checked = tuple(f"{text_of(part)} can be checked by Spark only, on every joined row" for part in bound.after)
     return replace(plan, advice=(*plan.advice, *checked))
 
@@ -205,12 +223,14 @@ def _plan_streams(
     inputs: Inputs, bound: Bound, plan: JoinPlan, options: Options, output: pa.Schema, suffix: str
 ) -> Planned:
     condition, cells = plan.condition, options.cells or shuffle_partitions(inputs[0])
+    _refuse_after(bound, plan)
     router: Router
     if condition.equalities:
         router = HashRouter(condition, cells)
         choice = Choice("hash", "equal keys share a cell, one per state partition")
     else:
-        router, choice = one_bucket(condition, cells, (1, 1), None)
+        # No row of a full join may be copied: whether it has a partner at all is for one cell to say.
+        router, choice = one_bucket(condition, 1 if plan.how is JoinType.FULL else cells, (1, 1), unique_side(plan.how))
     plan = replace(plan, router=choice, cells=router.cells, tasks=router.cells)
     return Planned(plan, lambda: _join_streams(inputs, bound, plan, router, options, output, suffix))
 
@@ -223,7 +243,7 @@ def _join_streams(
     directory = state_directory(options.state_dir, spark)
     partitions = shuffle_partitions(inputs[0])
     ends = options.ends is not None, options.end == AVAILABLE
-    setting = Setting(partitions, directory, options.metrics, *ends)
+    setting = Setting(partitions, directory, options.metrics, *ends, options.latency_s, parallelism(spark))
     join = StreamJoin(plan, router, bound.extra, output, setting)
     fields = event_time_fields(result_fields(inputs, output), inputs, None, plan.how)
     frames = bound.frames
@@ -248,14 +268,19 @@ def _add_end_column(bound: Bound, side: Side, ends: str) -> DataFrame:
         raise InputError(f"end={ends!r} cannot be evaluated on {', '.join(names)}: {error}") from error
 
 
-def _plan_windowed(
-    inputs: Inputs, bound: Bound, plan: JoinPlan, window: Window, options: Options, output: pa.Schema
-) -> Planned:
-    if bound.after and plan.how is not JoinType.INNER:
+def _refuse_after(bound: Bound, plan: JoinPlan) -> None:
+    """Refuse conditions by which a row has a partner, if only Spark can tell."""
+    if _needs_spark(bound, plan):
         parts = " AND ".join(text_of(part) for part in bound.after)
         raise PlanError(
             f"how={plan.how!r} on streams does not support {parts}: only Spark can evaluate it, after the join."
         )
+
+
+def _plan_windowed(
+    inputs: Inputs, bound: Bound, plan: JoinPlan, window: Window, options: Options, output: pa.Schema
+) -> Planned:
+    _refuse_after(bound, plan)
 
     def joined() -> DataFrame:
         join = window_join(inputs, bound, plan, window, options, output)

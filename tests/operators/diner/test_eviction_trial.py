@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -13,6 +16,7 @@ from dovetail.operators.blockwise.regions import Policy
 from dovetail.operators.diner.eviction_trial import EvictionTrial
 from dovetail.operators.diner.keys import Keyed
 from dovetail.simulation import simulate
+from dovetail.storage.blocks import BlockStore
 
 ROWS, BLOCK, BATCH = 512, 32, 16
 Keys = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -33,14 +37,23 @@ def skewed(rows: int) -> Keys:
     return left, left[rng.permutation(rows)]
 
 
-def tried(keys: Keys, trial: EvictionTrial) -> list[bool]:
+def tried(keys: Keys, trial: EvictionTrial, store: BlockStore | None = None) -> list[bool]:
+    """What is decided after each batch. With a store, it is restored from a snapshot each time."""
     decisions = [trial.decide(ROWS, BLOCK)]
     for start in range(0, len(keys[0]), BATCH):
         for side in Side:
             codes = keys[side][start : start + BATCH]
             trial.arrive(side, Keyed(None, codes, hash_codes(codes)))
         decisions.append(trial.decide(ROWS, BLOCK))
+        if store is not None:
+            trial = restored(trial, store)
     return decisions
+
+
+def restored(trial: EvictionTrial, store: BlockStore) -> EvictionTrial:
+    again = EvictionTrial(Policy())
+    again.restore(json.loads(json.dumps(trial.save(store))), store)
+    return again
 
 
 def test_old_rows_leave_where_partners_arrive_together() -> None:
@@ -61,11 +74,15 @@ def test_it_changes_its_mind() -> None:
     assert not trial.by_age
 
 
-def test_a_decision_survives_a_restart() -> None:
-    trial = EvictionTrial(Policy())
-    tried(clustered(8_000), trial)
+@pytest.mark.parametrize("keys", [clustered(3_000), skewed(3_000)], ids=["clustered", "skewed"])
+def test_samples_survive_restarts(keys: Keys, tmp_path: Path) -> None:
+    """After every batch, as between micro-batches: the same is decided at the same time."""
+    assert tried(keys, EvictionTrial(Policy()), BlockStore(tmp_path)) == tried(keys, EvictionTrial(Policy()))
+
+
+def test_a_decision_of_an_earlier_release_is_kept(tmp_path: Path) -> None:
     again = EvictionTrial(Policy())
-    again.restore(trial.to_json())
+    again.restore({"by_age": True}, BlockStore(tmp_path))
     assert again.by_age
     assert again.decide(ROWS, BLOCK)
 

@@ -20,7 +20,7 @@ from dovetail.core.metrics import Counters
 from dovetail.core.rows import Arrival, Phase, Side
 from dovetail.errors import BudgetError, InputError, PlanError
 from dovetail.execution.driver import Driver
-from dovetail.operators.pmj.pmj import Pmj
+from dovetail.operators.pmj.pmj import MOST_BLOCKS, Pmj
 from dovetail.operators.protocol import Workspace
 from dovetail.simulation.laboratory import ROW, Run
 from dovetail.storage.blocks import BlockStore
@@ -401,3 +401,32 @@ def test_bands_as_wide_as_64_bits() -> None:
         on = f"l.k - r.k BETWEEN -{bound} AND {bound}"
         run = check_run("pmj", table, table, on, [], memory_rows=8, block_rows=2)
         assert run.counters.merges
+
+
+def test_a_snapshot_writes_what_is_new(tmp_path: Path) -> None:
+    """Rows of the run that is being made are written once; all anew when they are in many blocks."""
+    table = pa.table({"k": np.arange(1000) % 50})
+    condition = parse("l.k = r.k", table.schema, table.schema)
+
+    def operator() -> Pmj:
+        counters = Counters()
+        return Pmj(Workspace(Graph.of(condition), Budget(2000, "rows", counters), BlockStore(tmp_path), 25, counters))
+
+    run, named, written = operator(), set[str](), []
+    for start in range(0, 400, 10):
+        for side in Side:
+            list(run.arrive(side, table.slice(start, 10).to_batches()[0]))
+        manifest = run.snapshot()
+        written.append(sum(rows_in(tmp_path / name) for name in set(manifest.segments) - named))
+        named |= set(manifest.segments)
+        again = operator()
+        again.restore(manifest)
+        assert again.usage.resident_rows == run.usage.resident_rows == 2 * (start + 10)
+        run = again
+    assert written[:MOST_BLOCKS] == [20] * MOST_BLOCKS
+    assert written[MOST_BLOCKS] == 2 * 10 * (MOST_BLOCKS + 1)
+
+
+def rows_in(path: Path) -> int:
+    with pa.ipc.open_file(path) as reader:
+        return int(reader.read_all().num_rows)

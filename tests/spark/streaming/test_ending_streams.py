@@ -48,9 +48,9 @@ def streams(spark: SparkSession, place: Path) -> tuple[DataFrame, DataFrame]:
     return reader.parquet(str(place / "l")), reader.parquet(str(place / "r"))
 
 
-def expected(spark: SparkSession, place: Path, on: str) -> Counter[tuple[Any, ...]]:
+def expected(spark: SparkSession, place: Path, on: str, how: str = "inner") -> Counter[tuple[Any, ...]]:
     left, right = (spark.read.schema(SCHEMA).parquet(str(place / side)).where("kind = 'row'") for side in "lr")
-    return Counter(map(tuple, dovetail.join(left, right, on).select("id", "id_right").collect()))
+    return Counter(map(tuple, dovetail.join(left, right, on, how).select("id", "id_right").collect()))
 
 
 @pytest.mark.parametrize(
@@ -79,6 +79,26 @@ def test_all_results_once(spark: SparkSession, place: Path, tmp_path: Path, algo
     assert algorithm == "pmj" or any(fed)  # pmj waits until its memory is full
 
 
+@pytest.mark.parametrize(
+    ("how", "on"),
+    [
+        ("full", "nullif(l.k, 3) = r.k AND l.x < r.x"),
+        pytest.param("left", "abs(l.x - r.x) <= 0.0005", marks=pytest.mark.slow),  # cells with copies of right rows
+    ],
+)
+def test_rows_without_a_partner(spark: SparkSession, place: Path, tmp_path: Path, how: str, on: str) -> None:
+    options: dict[str, Any] = {"memory": "1MB", "state_dir": str(tmp_path / "state"), "cells": 2, "fan_in": 4}
+    joined = dovetail.join(
+        *streams(spark, place), on, how, end="kind = 'end'", algorithm="pmj", latency="1 second", **options
+    )
+    writer = joined.select("id", "id_right").writeStream.format("memory").queryName(f"ending_{how}")
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    dovetail.finish(query)
+    found = Counter(map(tuple, spark.table(f"ending_{how}").collect()))
+    assert found == expected(spark, place, on, how)
+    assert any(None in pair for pair in found)
+
+
 @pytest.mark.slow
 def test_what_is_available_is_all(spark: SparkSession, place: Path, tmp_path: Path) -> None:
     rows = [stream.where("kind = 'row'") for stream in streams(spark, place)]
@@ -97,7 +117,7 @@ def test_what_can_end_is_left_to_us(spark: SparkSession, place: Path) -> None:
         dovetail.explain(left, right, on, end="kind = 'end'", memory=memory).operator.name
         for on, memory in (("l.k = r.k", None), ("l.k = r.k", "1MB"), ("l.x < r.x", None), ("l.k != r.k", None))
     ]
-    assert chosen == ["shj", "diner", "diner", "nested_loop"]
+    assert chosen == ["shj", "adaptive", "pmj", "nested_loop"]
 
 
 @pytest.mark.parametrize(
@@ -123,5 +143,11 @@ def test_what_cannot_end_is_refused(spark: SparkSession, place: Path) -> None:
         dovetail.join(left, right, "l.x < r.x")
     with pytest.raises(InputError, match="end="):
         dovetail.join(left, right, "l.k = r.k", end=3)
+    with pytest.raises(PlanError, match="streams that end"):
+        dovetail.join(left, right, "l.k = r.k", "left")
+    with pytest.raises(InputError, match="handover must be"):
+        dovetail.join(left, right, "l.k = r.k", algorithm="hmj", handover="never", end="kind = 'end'")
+    with pytest.raises(InputError, match="duration"):
+        dovetail.join(left, right, "l.k = r.k", end="kind = 'end'", latency="soon")
     with pytest.raises(InputError, match="cannot be evaluated"):
         dovetail.join(left, right, "l.k = r.k", end="nothing = 1")

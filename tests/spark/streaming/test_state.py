@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,16 +21,20 @@ from tests.effort import repeat
 import dovetail
 from dovetail.condition import parse
 from dovetail.condition.graph import Graph, parse_graph
+from dovetail.core.join_types import JoinType
+from dovetail.core.metrics import Counters
 from dovetail.core.rows import Matches, Side
-from dovetail.errors import StateError
+from dovetail.errors import DovetailError, StateError
 from dovetail.execution.output import multi_schema, output_schema
 from dovetail.operators.registry import operator_class
 from dovetail.planning.planner import InputFacts, plan_join
 from dovetail.routing.hash import HashRouter
 from dovetail.routing.hypercube import hypercube
-from dovetail.spark.exchange.packing import from_bytes, multi_packer, packer
+from dovetail.spark.exchange.packing import from_bytes, multi_packer
 from dovetail.spark.streaming import cell_state
 from dovetail.spark.streaming.cell import JoinProcessor, _Notes, _Step
+from dovetail.spark.streaming.pace import Pace
+from dovetail.spark.streaming.state_dir import check_layout
 from dovetail.spark.streaming.stream_join import Setting, StreamJoin
 from dovetail.storage.blocks import BlockStore
 
@@ -40,7 +45,15 @@ SCHEMAS = (
 CELL = 0
 
 Rows = tuple[pa.RecordBatch, pa.RecordBatch]
-Results = Counter[tuple[int, int]]
+Results = Counter[tuple[int | None, int | None]]
+ARROW_NAMES = {
+    "inner": "inner",
+    "left": "left outer",
+    "right": "right outer",
+    "full": "full outer",
+    "left_semi": "left semi",
+    "left_anti": "left anti",
+}
 
 
 ENDING = InputFacts("stream", on_spark=True)
@@ -51,12 +64,18 @@ class CrashError(Exception):
 
 
 def stream_join(
-    state_dir: Path, on: str = "l.k = r.k", algorithm: str = "auto", memory_bytes: int | None = None
+    state_dir: Path,
+    on: str = "l.k = r.k",
+    algorithm: str = "auto",
+    memory_bytes: int | None = None,
+    how: str = "inner",
+    **parameters: Any,
 ) -> StreamJoin:
     condition = parse(on, *SCHEMAS)
-    plan = replace(plan_join(condition, facts=ENDING, algorithm=algorithm, memory_bytes=memory_bytes), cells=1)
+    plan = plan_join(condition, how, ENDING, algorithm=algorithm, memory_bytes=memory_bytes, parameters=parameters)
+    schema = output_schema(*SCHEMAS, "_r", plan.how)
     return StreamJoin(
-        plan, HashRouter(condition, 1), (0, 0), output_schema(*SCHEMAS, "_r"), Setting(1, str(state_dir), "join")
+        replace(plan, cells=1), HashRouter(condition, 1), (0, 0), schema, Setting(1, str(state_dir), "join")
     )
 
 
@@ -93,7 +112,7 @@ def packed(join: StreamJoin, rows: Rows) -> list[pd.DataFrame]:
     """A micro-batch of rows as the stateful operator gets it."""
     frames = []
     for side in Side:
-        pack = packer(side, join.router, SCHEMAS[side])
+        pack = join.packer(side)
         frames += [batch.to_pandas().drop(columns="cell") for batch in pack(iter([rows[side]]))]
     return frames
 
@@ -125,7 +144,8 @@ def pairs(frame: pd.DataFrame) -> Results:
     if frame["payload"][0] is None:
         return Counter()
     batch = from_bytes(frame["payload"][0])
-    return Counter(zip(batch["a"].to_pylist(), batch["b"].to_pylist(), strict=True))
+    rights = batch["b"].to_pylist() if "b" in batch.schema.names else [None] * batch.num_rows
+    return Counter(zip(batch["a"].to_pylist(), rights, strict=True))
 
 
 class Source:
@@ -150,10 +170,11 @@ class Source:
             self.tables[side].append(batches[side])
         return batches[0], batches[1]
 
-    def joined(self) -> Results:
+    def joined(self, how: str = "inner") -> Results:
         left, right = (pa.Table.from_batches(batches) for batches in self.tables)
-        both = left.join(right, "k", join_type="inner")
-        return Counter(zip(both["a"].to_pylist(), both["b"].to_pylist(), strict=True))
+        both = left.join(right, "k", join_type=ARROW_NAMES[how])
+        rights = both["b"].to_pylist() if "b" in both.column_names else [None] * both.num_rows
+        return Counter(zip(both["a"].to_pylist(), rights, strict=True))
 
 
 def segments(state_dir: Path) -> set[str]:
@@ -227,7 +248,7 @@ def test_the_number_of_files_is_bounded(tmp_path: Path) -> None:
 
 # Operators that leave work for later.
 
-PROGRESSIVE = ("diner", "hmj", "nested_loop", "pmj", "rpj", "xjoin")
+PROGRESSIVE = ("adaptive", "diner", "diner_merge", "hmj", "nested_loop", "pmj", "rpj", "xjoin")
 MEMORY_BYTES = 1 << 18
 
 
@@ -244,7 +265,7 @@ class Cell:
         self.stored: str | None = None
         self.has_timer = False
         self.found: Results = Counter()
-        self.history: list[set[str]] = []  # the segments that each committed manifest named
+        self.history: dict[int, set[str]] = {}  # the segments that the manifest of each version named
 
     def run(self, frames: list[pd.DataFrame] | None) -> None:
         """A micro-batch with these rows; None: a timer expires."""
@@ -264,7 +285,8 @@ class Cell:
             else:
                 assert handle.stored is not None
                 self.stored, self.has_timer = handle.stored, bool(handle.timers)
-                self.history.append(set(json.loads(handle.stored)["segments"]))
+                manifest = json.loads(handle.stored)
+                self.history[manifest["version"]] = set(manifest["segments"])
                 self.found += found
                 return
 
@@ -290,20 +312,77 @@ def test_progressive_operators_between_micro_batches(tmp_path: Path, algorithm: 
     notes = json.loads(cell.stored)["notes"]
     assert notes["ended"] == [True, True]
     assert notes["finished"]
-    old = {name for name in segments(tmp_path) if int(name.partition("-")[0]) < len(cell.history) - 1}
-    assert old <= set.union(*cell.history[-3:])
+    last = max(cell.history)
+    old = {name for name in segments(tmp_path) if int(name.partition("-")[0]) < last - 1}
+    assert old <= set.union(*(cell.history[version] for version in (last - 2, last - 1, last)))
+
+
+@pytest.mark.parametrize("how", [how for how in ARROW_NAMES if how != "inner"])
+def test_join_types_between_micro_batches(tmp_path: Path, how: str) -> None:
+    """Rows with a null for a key, too, are results where the join type says so; none before it is known."""
+    rng = random.Random(how)
+    join, source = stream_join(tmp_path, memory_bytes=MEMORY_BYTES, how=how, algorithm="pmj", fan_in=4), Source(3)
+    cell = Cell(join, rng)
+    for _ in range(8):
+        cell.run(packed(join, source.next()))
+        if cell.has_timer and rng.random() < 0.5:
+            cell.run(None)
+    assert how in ("left_semi", "left_anti") or not any(None in pair for pair in cell.found)
+    cell.run([pd.DataFrame({"side": [0, 1], "seq": [0, 0], "payload": [None, None]})])
+    while cell.has_timer:
+        cell.run(None)
+    assert cell.found == source.joined(how)
+
+
+def test_parameters_reach_the_operator_and_are_part_of_the_layout(tmp_path: Path) -> None:
+    join = stream_join(tmp_path, algorithm="xjoin", memory_bytes=MEMORY_BYTES, partitions=3, n_flush=0.25)
+    operator: Any = join.make_operator(join.workspace(BlockStore(tmp_path / "blocks"), Counters()))
+    assert (operator._parameters.partitions, operator._parameters.n_flush) == (3, 0.25)
+    check_layout(tmp_path, join.layout)
+    others = {
+        "parameters was": replace(join.plan, parameters={"partitions": 3}),
+        "how was None and is now 'left'": replace(join.plan, how=JoinType.LEFT),
+    }
+    for message, plan in others.items():
+        with pytest.raises(StateError, match=message):
+            check_layout(tmp_path, replace(join, plan=plan).layout)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "parameters", "message"),
+    [
+        ("diner", {"regoins": 5}, "not a parameter of algorithm='diner'"),
+        ("diner", {"regions": "5"}, "regions must be int"),
+        ("xjoin", {"shed": True}, "lost results would not be counted"),
+        ("auto", {"fan_in": 4}, "fan_in"),
+    ],
+)
+def test_wrong_parameters(tmp_path: Path, algorithm: str, parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(DovetailError, match=message):
+        stream_join(tmp_path, algorithm=algorithm, memory_bytes=MEMORY_BYTES, **parameters)
+
+
+def test_cells_work_after_arrivals(tmp_path: Path) -> None:
+    """What fits in the time before the next micro-batch is done, and counted as background work."""
+    join, source = stream_join(tmp_path, algorithm="pmj", memory_bytes=MEMORY_BYTES), Source(2)
+    handle = Handle(None)
+    processor = JoinProcessor(join)
+    processor.start(handle, handle)  # type: ignore[arg-type]
+    frames = list(processor.handleInputRows((CELL,), iter(packed(join, source.next())), Clock()))  # type: ignore[arg-type]
+    found: Results = sum((pairs(frame) for frame in frames), Counter())
+    assert found == source.joined() != Counter()
+    assert sum(int(frame["reactive"][0]) for frame in frames) == found.total()
 
 
 def test_work_makes_way_for_arrivals_only_while_some_can_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dovetail.spark.streaming.cell.REACT_S", 0.0)
     monkeypatch.setattr("dovetail.spark.streaming.cell.REST_S", 1000.0)
-
     unit = Matches.none(SCHEMAS)
 
-    def found(ended: list[bool]) -> tuple[int, bool]:
+    def found(ended: list[bool], price_s: float = 0.0) -> tuple[int, bool]:
         """How many units of work there were, of four that are left and one to clean up."""
-        notes = _Notes(ended)
-        step = _Step(stream_join(tmp_path, algorithm="diner", memory_bytes=1 << 20), BlockStore(tmp_path), notes)
+        notes = _Notes(ended, pace=Pace(price_s))
+        join = stream_join(tmp_path, algorithm="diner", memory_bytes=1 << 20)
+        step = _Step(join, BlockStore(tmp_path), notes, Counters())
         units: list[int] = []
 
         def work(count: int) -> Iterator[Matches]:
@@ -318,6 +397,7 @@ def test_work_makes_way_for_arrivals_only_while_some_can_come(tmp_path: Path, mo
         return len(units), notes.finished
 
     assert found([True, False]) == (1, False)
+    assert found([True, False], price_s=1000.0) == (4, False)
     assert found([True, True]) == (5, True)
 
 

@@ -193,13 +193,14 @@ class Diner:
             "clock": self._clock.now,
             "learned": self._keys.learned.hex() if self._learned else None,
             "regions": [regions.to_json() for regions in self._regions],
-            "trial": None if self._trial is None else self._trial.to_json(),
+            "trial": None if self._trial is None else self._trial.save(self._store),
             "work": self._spilled.to_json(),
             "residents": [self._saved[side].save(self._sides[side].held()) for side in Side],
         }
         for mine in self._sides:
             mine.saved()
         names = [name for saved in self._saved for name in saved.names]
+        names += [] if self._trial is None else self._trial.names
         return Manifest(self._version, state, (*names, *self._spilled.names()))
 
     def restore(self, manifest: Manifest) -> None:
@@ -211,7 +212,7 @@ class Diner:
         self._keys.learned = bytes.fromhex(state["learned"] or "")
         self._regions = tuple(Regions.from_json(self._policy, fields) for fields in state["regions"])
         if self._trial is not None and (decided := state.get("trial")) is not None:  # 0.1.0 has none
-            self._trial.restore(decided)
+            self._trial.restore(decided, self._store)
         self._spilled.from_json(state["work"])
         for side, fields in zip(Side, state["residents"], strict=True):
             self._read_residents(side, fields)

@@ -13,11 +13,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from dovetail.core.rows import Rows, Side
 from dovetail.operators.blockwise.regions import Policy, Regions
 from dovetail.operators.diner.keys import Keyed
+from dovetail.storage.blocks import Block, BlockStore
 
 Words = NDArray[np.int64]
 
@@ -64,6 +66,34 @@ class SampledMemory:
         self._codes[side] = np.concatenate([self._codes[side], codes])
         self._marks[side] = np.concatenate([self._marks[side], found > 0])
 
+    def batch(self) -> pa.RecordBatch:
+        """The keys, those of the left side first."""
+        sides = np.repeat(np.array([False, True]), [len(keys) for keys in self._keys])
+        columns = [sides, *(np.concatenate(column) for column in (self._keys, self._codes, self._marks))]
+        return pa.record_batch(columns, ["side", "key", "code", "mark"])
+
+    def to_json(self) -> dict[str, Any]:
+        """All but the keys."""
+        regions = None if self._regions is None else [of_side.to_json() for of_side in self._regions]
+        return {"rows": self._most, "block": self._block, "results": self.results, "regions": regions}
+
+    @classmethod
+    def read(cls, fields: dict[str, Any], batch: pa.RecordBatch, policy: Policy) -> SampledMemory:
+        """As it was."""
+        by_age = fields["regions"] is None
+        memory = cls(fields["rows"], fields["block"], None if by_age else policy)
+        memory.results = fields["results"]
+        of_side, *columns = (np.array(column) for column in batch.columns)
+        for side in Side:
+            mine = of_side == side
+            memory._keys[side], memory._codes[side], memory._marks[side] = (column[mine] for column in columns)
+        if not by_age:
+            left, right = (Regions.from_json(policy, regions) for regions in fields["regions"])
+            memory._regions = left, right
+            for side in Side:
+                memory._regions[side].recount(memory._codes[side])
+        return memory
+
     def _flush(self) -> None:
         side = Side.LEFT if len(self._keys[0]) >= len(self._keys[1]) else Side.RIGHT
         leaving = self._choose(side)
@@ -87,6 +117,7 @@ class EvictionTrial:
         self._rate = 0  # 0: memory has not been full yet
         self._memories: tuple[SampledMemory, ...] = ()
         self.by_age = False
+        self.names: list[str] = []  # of blocks, at the last snapshot
 
     @property
     def nbytes(self) -> int:
@@ -119,12 +150,22 @@ class EvictionTrial:
         """The keys are coded in another way."""
         self._rate, self._memories = 0, ()
 
-    def to_json(self) -> dict[str, Any]:
-        """What has been decided; the samples start anew."""
-        return {"by_age": self.by_age}
+    def save(self, store: BlockStore) -> dict[str, Any]:
+        """What has been decided, and the samples: their keys in blocks, all else ready for JSON."""
+        blocks = [store.write(memory.batch(), "trial") for memory in self._memories]
+        self.names = [block.name for block in blocks]
+        memories = [
+            {**memory.to_json(), "keys": block.to_json()} for memory, block in zip(self._memories, blocks, strict=True)
+        ]
+        return {"by_age": self.by_age, "rate": self._rate, "memories": memories}
 
-    def restore(self, fields: dict[str, Any]) -> None:
+    def restore(self, fields: dict[str, Any], store: BlockStore) -> None:
         self.by_age = fields["by_age"]
+        self._rate = fields.get("rate", 0)  # samples of 0.1.0 start anew
+        self._memories = tuple(
+            SampledMemory.read(memory, store.read(Block.from_json(memory["keys"])), self._policy)
+            for memory in fields.get("memories", ())
+        )
 
 
 def _rate(rows: int) -> int:

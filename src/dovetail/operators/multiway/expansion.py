@@ -10,7 +10,7 @@ dropped as early as possible, whatever cycles the condition has.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -199,6 +199,19 @@ class Selectivities:
         if self._per == "resident":
             pairs = sizes[link.left.alias] * sizes[link.right.alias]
         return self.matches[link] / max(1, pairs)
+
+    def to_json(self) -> dict[str, Any]:
+        counted = {"matches": self.matches, "probes": self.probes, "candidates": self._candidates}
+        return {
+            "before": [self._before[link] for link in self.links],
+            **{name: [counts[link] for link in self.links] for name, counts in counted.items()},
+        }
+
+    def restore(self, fields: Mapping[str, Any]) -> None:
+        self._before = dict(zip(self.links, fields["before"], strict=True))
+        self.matches = dict(zip(self.links, fields["matches"], strict=True))
+        self.probes = dict(zip(self.links, fields["probes"], strict=True))
+        self._candidates = dict(zip(self.links, fields["candidates"], strict=True))
 
     def reset_counts(self, sizes: Mapping[str, int]) -> None:
         """Count anew; `sizes` are from before the flush."""

@@ -19,9 +19,10 @@ an arriving row behind its other links are estimated by the mean over the sample
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from dovetail.core.rows import Rows
@@ -30,6 +31,7 @@ from dovetail.matching.links import Attribute, Codes, Link
 from dovetail.operators.multiway.expansion import Partial, ProbeTable
 from dovetail.operators.multiway.multiway import Multiway
 from dovetail.operators.multiway.residents import Batch
+from dovetail.storage.blocks import Block, BlockStore
 
 LINES = 2
 BYTES = 2  # of a counter
@@ -59,6 +61,21 @@ class KeyCounts:
         found = np.min([line[places] for line, places in zip(self._counts, self._places(codes), strict=True)], axis=0)
         share: NDArray[np.float64] = (found + UNSEEN) / (self._total + 1)
         return share
+
+    def to_bytes(self) -> bytes:
+        return self._counts.tobytes()
+
+    @property
+    def total(self) -> int:
+        return self._total
+
+    @classmethod
+    def read(cls, counts: bytes, total: int) -> KeyCounts:
+        """As it was when it became bytes."""
+        found = cls(0)
+        found._counts = np.frombuffer(counts, np.uint16).reshape(LINES, -1).copy()
+        found._total = total
+        return found
 
     def _places(self, codes: Codes) -> list[NDArray[np.int64]]:
         hashes = hash_codes(np.ascontiguousarray(codes)).view(np.uint64)
@@ -108,6 +125,25 @@ class ArrivalSketch:
     def age(self) -> None:
         self.rate *= DECAY
 
+    def save(self, store: BlockStore, stem: str) -> dict[str, Any]:
+        """Write the sample and the counters, a row for each attribute."""
+        columns = {
+            "codes": pa.array([self._codes[attribute] for attribute in self.counts], pa.list_(pa.int64())),
+            "counts": pa.array([counts.to_bytes() for counts in self.counts.values()], pa.binary()),
+            "total": pa.array([counts.total for counts in self.counts.values()]),
+        }
+        block = store.write(pa.record_batch(columns), stem)
+        return {"block": block.to_json(), "rows": self._rows, "seen": self._seen, "rate": self.rate}
+
+    def restore(self, fields: Mapping[str, Any], store: BlockStore) -> None:
+        """With less memory than before, the sample is a part of what it was."""
+        saved = store.read(Block.from_json(fields["block"]))
+        self._rows = min(self._rows, fields["rows"])
+        self._seen, self.rate = fields["seen"], fields["rate"]
+        for attribute, codes, counts, total in zip(self.counts, *saved.columns, strict=True):
+            self._codes[attribute] = np.array(codes.values)[: self._rows]
+            self.counts[attribute] = KeyCounts.read(counts.as_py(), total.as_py())
+
 
 FEWEST = 16  # counters and sampled rows
 
@@ -155,7 +191,9 @@ class ExpectedResultsPolicy:
         attributes = state.paths.attributes
         nbytes = state.set_aside(SHARE) // sum(map(len, attributes.values()))
         rng = np.random.default_rng(seed)
+        self._rng = rng
         self._arrivals = {alias: ArrivalSketch(found, nbytes, rng) for alias, found in attributes.items()}
+        self.names: list[str] = []
 
     def on_arrival(self, alias: str, batch: Batch) -> None:
         self._arrivals[alias].add(batch)
@@ -166,6 +204,16 @@ class ExpectedResultsPolicy:
     def on_kept(self, alias: str, batch: Batch) -> None: ...
 
     def forgotten(self, alias: str) -> None: ...
+
+    def save(self, store: BlockStore) -> dict[str, Any]:
+        saved = {alias: arrivals.save(store, f"{alias}-arrivals") for alias, arrivals in self._arrivals.items()}
+        self.names = [fields["block"]["name"] for fields in saved.values()]
+        return {"arrivals": saved, "rng": self._rng.bit_generator.state}
+
+    def restore(self, fields: Mapping[str, Any], store: BlockStore) -> None:
+        self._rng.bit_generator.state = fields["rng"]
+        for alias, arrivals in self._arrivals.items():
+            arrivals.restore(fields["arrivals"][alias], store)
 
     def flush(self) -> bool:
         """Evict a block; False if there is none."""

@@ -24,7 +24,7 @@ the index of the other attribute; strings, and several equalities together, are 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -38,7 +38,8 @@ from dovetail.operators.multiway.expansion import Partial, Paths, ProbeTable, Se
 from dovetail.operators.multiway.expected_results import ExpectedResultsPolicy
 from dovetail.operators.multiway.multiway import Multiway, MultiwayOperator
 from dovetail.operators.multiway.residents import Batch, Residents
-from dovetail.operators.protocol import Approach, Parameters, Workspace
+from dovetail.operators.protocol import Approach, Manifest, Parameters, Workspace
+from dovetail.storage.blocks import BlockStore
 
 
 class BenefitPolicy:
@@ -73,6 +74,17 @@ class BenefitPolicy:
         for attribute in mine.attributes:
             self.regions[attribute].settle(mine.codes(attribute), block, edges)
         return True
+
+    def save(self, store: BlockStore) -> dict[str, Any]:
+        return {"regions": [regions.to_json() for regions in self.regions.values()]}
+
+    def restore(self, fields: Mapping[str, Any], store: BlockStore) -> None:
+        saved = (Regions.from_json(self._policy, regions) for regions in fields["regions"])
+        self.regions = dict(zip(self.regions, saved, strict=True))
+
+    @property
+    def names(self) -> list[str]:
+        return []
 
     def forgotten(self, alias: str) -> None:
         """All rows of an input have left."""
@@ -110,6 +122,15 @@ class FlushingPolicy(Protocol):
     def on_kept(self, alias: str, batch: Batch) -> None: ...
     def forgotten(self, alias: str) -> None: ...
     def flush(self) -> bool: ...
+    def save(self, store: BlockStore) -> dict[str, Any]:
+        """What it has learned, ready for JSON; the bulk of it is in blocks."""
+
+    def restore(self, fields: Mapping[str, Any], store: BlockStore) -> None:
+        """Go on from there; the residents follow, by `on_kept`."""
+
+    @property
+    def names(self) -> list[str]:
+        """Of the blocks that were saved last."""
 
 
 POLICIES: dict[str, Callable[[Multiway, int], FlushingPolicy]] = {
@@ -133,6 +154,8 @@ class Miner(MultiwayOperator):
                 f"got {policy!r} and {per!r}."
             )
         self._policy = POLICIES[policy](self._state, workspace.seed)
+        self._store = workspace.blocks
+        self._has_learned = False
         self._selectivities = Selectivities(self._state.paths.links, per)
 
     @staticmethod
@@ -178,8 +201,21 @@ class Miner(MultiwayOperator):
             if before[other] and not rows:
                 self._policy.forgotten(other)
 
+    def snapshot(self) -> Manifest:
+        manifest = super().snapshot()
+        state = {**manifest.state, "policy": self._policy.save(self._store)}
+        return Manifest(manifest.version, state, (*manifest.segments, *self._policy.names))
+
+    def restore(self, manifest: Manifest) -> None:
+        learned = manifest.state.get("policy")
+        if learned is not None:
+            self._policy.restore(learned, self._store)
+        self._has_learned = learned is not None
+        super().restore(manifest)
+
     def _note_restored(self, alias: str, batch: Batch) -> None:
-        self._policy.on_arrival(alias, batch)  # it knows of no others that came
+        if not self._has_learned:  # the state is of 0.1.0: it knows of no others that came
+            self._policy.on_arrival(alias, batch)
         self._policy.on_kept(alias, batch)
 
     def _flush(self) -> bool:

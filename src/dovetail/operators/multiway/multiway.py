@@ -17,7 +17,17 @@ import pyarrow as pa
 
 from dovetail.core.rows import Matches, Rows
 from dovetail.matching.links import encode_keys
-from dovetail.operators.multiway.expansion import Hop, Partial, Paths, ProbeTable, Tally, checked, expand, results
+from dovetail.operators.multiway.expansion import (
+    Hop,
+    Partial,
+    Paths,
+    ProbeTable,
+    Selectivities,
+    Tally,
+    checked,
+    expand,
+    results,
+)
 from dovetail.operators.multiway.residents import Batch, Flags, Residents, extra_bytes, resident_schema
 from dovetail.operators.multiway.spilled_blocks import SpilledBlocks
 from dovetail.operators.protocol import INNER, TWO_AND_MORE, Manifest, Usage, Workspace
@@ -233,6 +243,7 @@ class MultiwayOperator:
     emits_at_arrival: ClassVar[bool] = False
     takes_turns: ClassVar[bool] = False
     join_types: ClassVar[tuple[str, ...]] = INNER
+    _selectivities: Selectivities
 
     def __init__(self, workspace: Workspace) -> None:
         self._state = Multiway(workspace, self._flush)
@@ -253,10 +264,13 @@ class MultiwayOperator:
 
     def snapshot(self) -> Manifest:
         self._version += 1
-        return Manifest(self._version, self._state.save(), tuple(self._state.names))
+        state = {**self._state.save(), "selectivities": self._selectivities.to_json()}
+        return Manifest(self._version, state, tuple(self._state.names))
 
     def restore(self, manifest: Manifest) -> None:
         self._version = manifest.version
+        if (counted := manifest.state.get("selectivities")) is not None:  # 0.1.0 has none
+            self._selectivities.restore(counted)
         for alias, batch in self._state.restore(manifest.state):
             self._note_restored(alias, batch)
         self._state.fit()

@@ -53,6 +53,9 @@ from dovetail.storage.row_store import RowStore
 FIRST_ROWS = 1 << 12  # joined before memory is full; then twice as many, and so on, while the first run is built
 
 
+MOST_BLOCKS = 32  # of the rows of a run that is being made
+
+
 class Pmj:
     name: ClassVar[str] = "pmj"
     inputs: ClassVar[range] = TWO
@@ -92,6 +95,7 @@ class Pmj:
             if not self._order.keeps_order or not self._giving.pairs_only:
                 raise InputError("sorted_output is for inner joins by a key with an order: a number or a time.")
         self._rows = tuple(RowStore(workspace.condition.schema(side)) for side in Side)  # of the run that is being made
+        self._written: tuple[list[Block], ...] = ([], [])  # those of them that a snapshot has written
         self._met = [0, 0]  # how many of them have been joined with each other
         self._meeting: Iterator[Matches] = iter(())  # the rest of an interrupted join of the run,
         self._before = [0, 0]  # the rows joined before it,
@@ -203,10 +207,7 @@ class Pmj:
     def snapshot(self) -> Manifest:
         self._version += 1
         stem = f"{self._version:08d}"
-        resident = []
-        for side in Side:
-            batches = slices(self._rows[side].view(), self._block_rows)
-            resident.append([self._store.write(batch, f"{stem}-{side.alias}") for batch in batches])
+        resident = [self._write_residents(side, f"{stem}-{side.alias}") for side in Side]
         watched = [side for side in Side if self._giving.partnered.watches(side)]
         partnered = [
             self._store.write(self._giving.partnered.to_batch(side), f"{stem}-{side.alias}") for side in watched
@@ -238,7 +239,8 @@ class Pmj:
         self._next_meeting = state["next_meeting"]
         for side in Side:
             for fields in state["resident"][side]:
-                self._rows[side].append(self._store.read(Block.from_json(fields)))
+                self._written[side].append(Block.from_json(fields))
+                self._rows[side].append(self._store.read(self._written[side][-1]))
         self._first = list(state["first"])
         watched = [side for side in Side if self._giving.partnered.watches(side)]
         for side, fields in zip(watched, state["partnered"], strict=True):
@@ -251,6 +253,15 @@ class Pmj:
         self._tally = EarlyPairCounts(matches, np.array(diagonal, np.int64), sums)
         self._yielded = state["yielded"]
         self._meeting = self._join_run(self._yielded)
+
+    def _write_residents(self, side: Side, stem: str) -> list[Block]:
+        """Write the rows that have arrived since the last snapshot; all of them, if they are in many blocks."""
+        written = self._written[side]
+        if len(written) >= MOST_BLOCKS:
+            written.clear()
+        new = self._rows[side].view().slice(sum(block.rows for block in written))
+        written += [self._store.write(batch, stem) for batch in slices(new, self._block_rows)]
+        return written
 
     @property
     def usage(self) -> Usage:
@@ -349,6 +360,7 @@ class Pmj:
             keys = None if self._next_meeting is not None else (left.codes, right.codes)
             self._estimator.add(*arrived, self._tally.matches, sums=self._tally.sums, keys=keys)
         self._rows = tuple(RowStore(self._condition.schema(side)) for side in Side)
+        self._written = ([], [])
         self._first = [self._first[side] + arrived[side] for side in Side]
         self._met, self._before = [0, 0], [0, 0]
         self._tally, self._next_meeting = EarlyPairCounts.none(), None

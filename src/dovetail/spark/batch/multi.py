@@ -43,10 +43,10 @@ def multijoin_dataframes(
 ) -> DataFrame:
     """The join as a DataFrame."""
     end = given.pop("end", None)
-    options = Options.read(given)
+    options, parameters = Options.split(given, algorithm)
     first = next(iter(inputs.values()))
     prepare_workers(first.sparkSession)
-    plan = _plan(inputs, on, memory_bytes, algorithm)
+    plan = _plan(inputs, on, memory_bytes, algorithm, parameters)
     schemas = plan.graph.schemas
     output = multi_schema(schemas, fold_case=first.sparkSession.conf.get("spark.sql.caseSensitive") != "true")
     fields = [
@@ -73,8 +73,8 @@ def explain_several_dataframes(
 ) -> JoinPlan:
     """The plan of a join of several DataFrames; those at rest are counted for it, as the join does."""
     given.pop("end", None)
-    options = Options.read(given)
-    plan = _plan(inputs, on, memory_bytes, algorithm)
+    options, parameters = Options.split(given, algorithm)
+    plan = _plan(inputs, on, memory_bytes, algorithm, parameters)
     if _streaming(inputs):
         cells = options.cells or shuffle_partitions(next(iter(inputs.values())))
         router = hypercube(plan.graph, dict.fromkeys(inputs, 1), cells)
@@ -84,13 +84,19 @@ def explain_several_dataframes(
     return replace(plan, router=choice, cells=router.cells, tasks=router.cells)
 
 
-def _plan(inputs: Mapping[str, DataFrame], on: Any, memory_bytes: int | None, algorithm: str) -> JoinPlan:
+def _plan(
+    inputs: Mapping[str, DataFrame],
+    on: Any,
+    memory_bytes: int | None,
+    algorithm: str,
+    parameters: Mapping[str, Any],
+) -> JoinPlan:
     """The plan of one cell."""
     schemas = {alias: arrow_schema(frame) for alias, frame in inputs.items()}
     graph = parse_graph(on, schemas, zone=session_zone(next(iter(inputs.values()))))
     _check_compared(graph, inputs)
     facts = InputFacts("stream" if _streaming(inputs) else "at_rest", on_spark=True)
-    return plan_join(graph, facts=facts, algorithm=algorithm, memory_bytes=memory_bytes)
+    return plan_join(graph, facts=facts, algorithm=algorithm, memory_bytes=memory_bytes, parameters=parameters)
 
 
 def _streaming(inputs: Mapping[str, DataFrame]) -> bool:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 from pyspark.sql.types import GeographyType, GeometryType, MapType, StructField, StructType, VariantType
 
@@ -43,6 +44,7 @@ FEWEST_TASKS = 4
 MOST_TASKS = 1024
 TABLE_BYTES = 48  # most that a hash table takes for a row, besides the row itself
 EMPTY_TABLE_BYTES = 20 * 1024
+MANY_CORES = 1 << 10  # where their number is not known
 UNEVEN = 1.5  # how much fuller than the average a cell may be
 
 GEO = (GeographyType, GeometryType)
@@ -198,6 +200,14 @@ def _content(field: StructField) -> Column | None:
     if any(isinstance(part, MapType | VariantType) for part in parts):
         return F.to_json(F.struct(field.name), {"ignoreNullFields": "false"})
     return F.col(field.name)
+
+
+def parallelism(spark: SparkSession) -> int:
+    """How many tasks run at once; a Connect session does not know."""
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except PySparkException:
+        return MANY_CORES
 
 
 def shuffle_partitions(frame: DataFrame) -> int:

@@ -21,7 +21,6 @@ from urllib.parse import urlparse
 
 import numpy as np
 import pyarrow as pa
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from dovetail.aggregates import partial_columns
@@ -42,7 +41,7 @@ from dovetail.planning.planner import DIAG, InputFacts, plan_join, with_estimate
 from dovetail.planning.statistics import SAMPLE, Samples, estimated_pairs
 from dovetail.routing import Task, choose_router, expected_pairs
 from dovetail.routing.protocol import Router
-from dovetail.spark.batch.tables import in_fixed_order, shuffle_partitions
+from dovetail.spark.batch.tables import in_fixed_order, parallelism, shuffle_partitions
 from dovetail.spark.diag.join import plan_early_diagonal, progressive_diagonal
 from dovetail.spark.early.blocks import write_blocks
 from dovetail.spark.early.files import BlockPages, WaveFiles
@@ -69,7 +68,6 @@ SCOUTED_BYTES = 1 << 26  # of a side that scouts meet at once
 JOINED = f"unit int, {GIVEN}"
 ARROW_JOINED = pa.schema([("unit", pa.int32()), *ARROW_GIVEN])
 BOUNDED = ("count", "sum", "avg")  # aggregates of which a part says something about the whole
-ANY = 1 << 10  # number of cores
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,15 +392,7 @@ class _Waves:
         return WaveWork(self._work, sums, str(files.directory), chunk_bytes)
 
     def _cores(self) -> int:
-        return max(1, min(shuffle_partitions(self._bound.frames[0]), _parallelism(self._spark)))
-
-
-def _parallelism(spark: SparkSession) -> int:
-    """How many tasks run at once; a Connect session does not know."""
-    try:
-        return int(spark.sparkContext.defaultParallelism)
-    except PySparkException:
-        return ANY
+        return max(1, min(shuffle_partitions(self._bound.frames[0]), parallelism(self._spark)))
 
 
 def _weights(task: Task, router: Router, area: Any) -> Any:

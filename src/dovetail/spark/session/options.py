@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from datetime import timedelta
 from typing import Any
 
 from dovetail.core.rows import Side
 from dovetail.errors import InputError
 from dovetail.spark.sources.columns import END
+from dovetail.window import microseconds
 
 AVAILABLE = "available"
 """Streams end with the first micro-batch that has no input."""
 SOURCE = "source"
 """Dovetail's sources signal end of stream in a column that is dropped from the result."""
+LATENCY_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +28,25 @@ class Options:
     end: str | tuple[str, str] | None = (
         None  # streams: a SQL predicate for the end-of-stream row; or "source", "available"
     )
+    latency: str | timedelta | None = None  # streams that end: how long rows may wait for background work to pause
 
     share: float | None = None  # diag: the window as a share of the side with the key; None: from a sample
     one: str | None = None  # diag: the side with the key, "left" or "right"
     tables: int | None = None  # diag: into which the window is divided
 
     @classmethod
+    def split(cls, given: dict[str, Any], algorithm: str) -> tuple[Options, dict[str, Any]]:
+        """The options among these, and parameters of the algorithm, if one is named: they are for the planner."""
+        if algorithm == "auto":
+            return cls.read(given), {}
+        known = {name: value for name, value in given.items() if name in cls.__dataclass_fields__}
+        return cls.read(known), {name: value for name, value in given.items() if name not in known}
+
+    @classmethod
     def read(cls, given: dict[str, Any]) -> Options:
         refuse_unknown(given, cls, "a join")
         options = cls(**given)
+        options.latency_s  # noqa: B018  refuses what is no duration
         if options.cells is not None and not (type(options.cells) is int and options.cells > 0):
             raise InputError(f"cells must be a positive number; got {options.cells!r}.")
         if options.end is not None and not _tells_an_end(options.end):
@@ -44,6 +57,10 @@ class Options:
                 f"got {options.end!r}."
             )
         return options
+
+    @property
+    def latency_s(self) -> float:
+        return LATENCY_S if self.latency is None else microseconds(self.latency) / 1e6
 
     def check_window(self, algorithm: str) -> None:
         """Refuse options of Diag-Join's window for other algorithms."""

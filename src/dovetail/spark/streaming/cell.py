@@ -1,12 +1,13 @@
 """A cell of a join of streams without a window: one operator, one micro-batch at a time.
 
-    rows arrived        arrive, then end the inputs that a marker row ends
+    rows arrived        arrive, then end the inputs that a marker row ends; react in the time that is left
     a timer expired     no input for this cell: react in slices until there is no pending work; then report every second
                         that the cell waits, without loading its state
     all inputs ended    react likewise, then clean up; the cell is finished
 
 Timers are for operators that leave work for later, and for streams that end: it must be told from a stall. They expire
-in micro-batches without input. What such a micro-batch finds is committed with it, like anything else.
+in every micro-batch, with input for other cells or without. How long a cell reacts is in pace.py. What it finds is
+committed with the micro-batch, like anything else: another attempt may do more of the work, or less.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import gc
 import time
 import weakref
 from collections.abc import Generator, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import pandas as pd
@@ -23,25 +24,18 @@ import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, TimerValues
 
 from dovetail.core.metrics import HEARTBEAT_S, Counters
-from dovetail.core.rows import Arrival, Stall
+from dovetail.core.rows import Arrival, Phase, Stall
 from dovetail.execution.driver import Driver, Found
 from dovetail.execution.output import result_batches
-from dovetail.operators.protocol import Workspace
-from dovetail.operators.registry import operator_class
 from dovetail.spark.exchange.packing import collected, from_bytes
 from dovetail.spark.streaming.cell_state import CellProcessor, CellState
+from dovetail.spark.streaming.pace import Pace
 from dovetail.spark.streaming.stream_join import StreamJoin
 from dovetail.storage.allocator import stay_small, trim_heap
 from dovetail.storage.blocks import BlockStore
-from dovetail.storage.budget import Budget
 
-REACT_S = 0.5  # of a micro-batch without input, for each cell
-REST_S = 5.0  # the same when all inputs have ended, and nothing can come that would have to wait
+REST_S = 5.0  # of a micro-batch, when all inputs have ended and nothing can come that would have to wait
 HEARTBEAT_MS = int(1000 * HEARTBEAT_S)
-BATCH_ROWS = 1 << 16
-SMALL_BYTES = 1 << 23
-ROW_SHARE = 3 / 4
-"""Of a cell's memory, for rows. The rest is for copies: of rows that arrive and are evicted, and of those that stay."""
 
 
 class JoinProcessor(CellProcessor[StreamJoin]):
@@ -68,10 +62,11 @@ class JoinProcessor(CellProcessor[StreamJoin]):
     def _step(self, cell: int, rows: Iterator[pd.DataFrame] | None, now: int) -> Iterator[pd.DataFrame]:
         """One micro-batch; without rows, a timer has expired."""
         join, setting, kept = self._join, self._join.setting, self._state(cell)
-        notes = _Notes(**kept.notes) if kept.notes is not None else _Notes([False] * join.inputs)
-        found = 0
+        notes = _Notes.read(kept.notes, join.inputs)
+        counters = Counters()
+        reactive = 0
         if rows is not None or notes.more or setting.ends_when_idle:
-            found = yield from self._work(kept, notes, rows, now)
+            reactive = yield from self._work(kept, notes, rows, now, counters)
             if join.keeps_to_memory:
                 if self._operator() is not None:  # its parts know each other
                     gc.collect()
@@ -79,14 +74,14 @@ class JoinProcessor(CellProcessor[StreamJoin]):
         else:
             self._set_timer(notes, False, now)
             kept.note(notes.to_json())
-        reactive = found if rows is None else 0
-        yield self._count_row(found, notes.resident_rows, notes.spilled_rows, reactive, int(notes.finished))
+        yield self._count_row(counters.results, notes.resident_rows, notes.spilled_rows, reactive, int(notes.finished))
 
     def _work(
-        self, kept: CellState, notes: _Notes, rows: Iterator[pd.DataFrame] | None, now: int
+        self, kept: CellState, notes: _Notes, rows: Iterator[pd.DataFrame] | None, now: int, counters: Counters
     ) -> Generator[pd.DataFrame, None, int]:
-        """What the operator does; returns how many results there were."""
-        step = _Step(self._join, kept.segments, notes)
+        """What the operator does; returns how many of the results are due to background work."""
+        notes.pace.begin(time.time(), self._join.cells_per_core)
+        step = _Step(self._join, kept.segments, notes, counters)
         operator = step.operator
         self._operator = weakref.ref(operator)
         kept.restore(operator)
@@ -94,8 +89,9 @@ class JoinProcessor(CellProcessor[StreamJoin]):
         yield from map(self._pack_results, collected(batches, self._join.pack_bytes))
         notes.resident_rows, notes.spilled_rows = operator.usage.resident_rows, operator.usage.spilled_rows
         self._set_timer(notes, rows is not None, now)
+        notes.pace.end(time.time(), notes.more)
         kept.commit(operator, notes.to_json())
-        return step.counters.results
+        return step.reactive
 
     def _set_timer(self, notes: _Notes, fed: bool, now: int) -> None:
         """When the cell's next timer expires; never, if it is finished."""
@@ -118,6 +114,14 @@ class _Notes:
     timer: int | None = None
     resident_rows: int = 0
     spilled_rows: int = 0
+    pace: Pace = field(default_factory=Pace)
+
+    @classmethod
+    def read(cls, kept: dict[str, Any] | None, inputs: int) -> _Notes:
+        """Those of the last micro-batch, if there was one."""
+        if kept is None:
+            return cls([False] * inputs)
+        return cls(**{**kept, "pace": Pace(**kept.get("pace", {}))})  # 0.1.0 has none
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -129,13 +133,12 @@ class _Step:
     References to emitted results are dropped before asking for more: they may be the last references to evicted rows.
     """
 
-    def __init__(self, join: StreamJoin, blocks: BlockStore, notes: _Notes) -> None:
+    def __init__(self, join: StreamJoin, blocks: BlockStore, notes: _Notes, counters: Counters) -> None:
         self._join = join
         self._notes = notes
-        self.counters = Counters()
-        budget = _row_budget(join.memory_bytes, self.counters)
-        workspace = Workspace(join.plan.graph, budget, blocks, BATCH_ROWS, self.counters)
-        self.operator = operator_class(join.algorithm, join.inputs)(workspace)
+        self.reactive = 0  # results that did not come with arriving rows
+        workspace = join.workspace(blocks, counters)
+        self.operator = join.make_operator(workspace)
         self._driver = Driver(self.operator, workspace, notes.ended)
 
     def arrivals(self, rows: Iterator[pd.DataFrame]) -> Iterator[pa.RecordBatch]:
@@ -150,18 +153,26 @@ class _Step:
         for number in sorted(ends):
             self._end(number)
         self._notes.more = True
+        yield from self._react()
 
     def left_over(self) -> Iterator[pa.RecordBatch]:
-        """The inputs are idle: do a slice of pending work; once there is none and all inputs have ended, clean up."""
+        """The inputs are idle."""
         if self._join.setting.ends_when_idle:
             for number in range(self._join.inputs):
                 self._end(number)
-        deadline = time.monotonic() + (REST_S if all(self._notes.ended) else REACT_S)
+        return self._react()
+
+    def _react(self) -> Iterator[pa.RecordBatch]:
+        """Do a slice of pending work; once there is none and all inputs have ended, clean up."""
+        now, join = time.time(), self._join
+        deadline = self._notes.pace.deadline(now, join.setting.latency_s, join.cells_per_core)
+        if all(self._notes.ended):
+            deadline = now + REST_S
         over = False
 
         def is_over() -> bool:
             nonlocal over
-            over = time.monotonic() > deadline
+            over = time.time() > deadline
             return over
 
         yield from self._rows(self._driver.handle(Stall(None, is_over)))
@@ -173,21 +184,15 @@ class _Step:
             self._notes.finished = True
 
     def _end(self, number: int) -> None:
-        """The input has ended. What is missing then is for micro-batches without input to find."""
+        """The input has ended. What is missing then is for background work to find."""
         if not self._notes.ended[number]:
             self._driver.end(number)
             self._notes.ended[number] = True
 
     def _rows(self, found: Iterator[Found]) -> Iterator[pa.RecordBatch]:
-        for _, results in found:
+        for phase, results in found:
+            self.reactive += 0 if phase is Phase.ARRIVING else results.size
             yield from result_batches(
                 results, self._join.schema, drop=self._join.drop, most_bytes=self._join.pack_bytes
             )
             del results
-
-
-def _row_budget(memory_bytes: int | None, counters: Counters) -> Budget:
-    """For rows. Of little memory all: operators need some blocks, and copies are small beside the worker itself."""
-    if memory_bytes is None:
-        return Budget(None, "bytes", counters)
-    return Budget(max(int(ROW_SHARE * memory_bytes), min(memory_bytes, SMALL_BYTES)), "bytes", counters)

@@ -18,7 +18,7 @@ from dovetail.condition.graph import Graph
 from dovetail.errors import InputError, PlanError
 from dovetail.planning.plan import JoinPlan
 from dovetail.routing.hypercube import hypercube
-from dovetail.spark.batch.tables import shuffle_partitions
+from dovetail.spark.batch.tables import parallelism, shuffle_partitions
 from dovetail.spark.session.options import AVAILABLE, SOURCE, Options, check_told
 from dovetail.spark.sources.columns import END
 from dovetail.spark.streaming.state_dir import state_directory, use_rocksdb
@@ -50,7 +50,8 @@ def join_several_streams(
     partitions = shuffle_partitions(next(iter(inputs.values())))
     router = hypercube(plan.graph, dict.fromkeys(plan.graph.aliases, 1), options.cells or partitions)
     directory = state_directory(options.state_dir, spark)
-    setting = Setting(partitions, directory, options.metrics, ends is not None, ends is None)
+    told = ends is not None, ends is None
+    setting = Setting(partitions, directory, options.metrics, *told, options.latency_s, parallelism(spark))
     marked = [
         frame if ends is None else _add_end_column(alias, inputs[alias], frame, ends[alias])
         for alias, frame in frames.items()

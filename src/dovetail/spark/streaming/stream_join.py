@@ -8,15 +8,25 @@ from typing import Literal as OneOf
 
 import pyarrow as pa
 
+from dovetail.core.join_types import JoinType
+from dovetail.core.metrics import Counters
 from dovetail.core.rows import Side
-from dovetail.operators.registry import OperatorSpec, operator_spec
+from dovetail.operators.protocol import JoinOperator, Workspace
+from dovetail.operators.registry import OperatorSpec, operator_class, operator_spec
 from dovetail.planning.plan import JoinPlan
 from dovetail.routing.hypercube import Hypercube
 from dovetail.routing.protocol import Router
 from dovetail.spark.exchange.packing import PACK_BYTES, Rewrite, multi_packer, packer
 from dovetail.spark.exchange.partitions import spread_labels
+from dovetail.spark.session.options import LATENCY_S
+from dovetail.storage.blocks import BlockStore
+from dovetail.storage.budget import Budget
 
 FORMAT = 4  # of the segments, with the hashes in them: to be raised when a release writes others
+BATCH_ROWS = 1 << 16
+SMALL_BYTES = 1 << 23
+ROW_SHARE = 3 / 4
+"""Of a cell's memory, for rows. The rest is for copies: of rows that arrive and are evicted, and of those that stay."""
 FIGURES = ("results", "resident_rows", "spilled_rows", "reactive", "finished")
 PACKS = 32  # that a budget holds at least
 SMALLEST_PACK = 1 << 20
@@ -40,6 +50,8 @@ class Setting:
     metrics: str  # the name of our figures in the query's progress, and of the join in the state directory
     has_ends: bool = False  # the last column of each input tells rows that are none, but say that it has ended
     ends_when_idle: bool = False  # the first micro-batch without input is the end of all inputs
+    latency_s: float = LATENCY_S  # about how long a row may wait to be joined with those in memory
+    cores: int = 1 << 20  # that run tasks at once; by default, as many as there are tasks
 
 
 class CellJoin(Protocol):
@@ -98,6 +110,22 @@ class StreamJoin:
         """What the operator can do."""
         return operator_spec(self.algorithm, self.inputs)
 
+    def workspace(self, blocks: BlockStore, counters: Counters) -> Workspace:
+        """Of the operator of a cell."""
+        budget, parameters = Budget(self._row_bytes, "bytes", counters), {**self.plan.parameters, **self._join_type}
+        return Workspace(self.plan.graph, budget, blocks, BATCH_ROWS, counters, parameters=parameters)
+
+    @property
+    def _row_bytes(self) -> int | None:
+        """For rows. Of little memory all: operators need some blocks, and copies are small beside the worker itself."""
+        if self.memory_bytes is None:
+            return None
+        return max(int(ROW_SHARE * self.memory_bytes), min(self.memory_bytes, SMALL_BYTES))
+
+    @property
+    def _join_type(self) -> dict[str, str]:
+        return {} if self.plan.how is JoinType.INNER else {"how": str(self.plan.how)}
+
     @property
     def keeps_to_memory(self) -> bool:
         """Whether what does not fit is spilled."""
@@ -119,21 +147,33 @@ class StreamJoin:
         return "ProcessingTime" if self.has_timers else "None"
 
     @property
+    def cells_per_core(self) -> int:
+        """How many cells run one after the other."""
+        return -(-self.router.cells // min(self.setting.partitions, self.setting.cores))
+
+    @property
     def has_timers(self) -> bool:
         return not self.spec.emits_at_arrival or self.setting.has_ends or self.setting.ends_when_idle
+
+    def make_operator(self, workspace: Workspace) -> JoinOperator:
+        """The operator of a cell; wrong parameters raise here."""
+        return operator_class(self.algorithm, self.inputs)(workspace)
 
     def packer(self, number: int) -> Rewrite:
         """A function for mapInArrow that routes and packs the rows of an input."""
         if isinstance(self.router, Hypercube):
             return multi_packer(self.router, number, self.labels, self.pack_bytes)
         schema = self.plan.condition.schema(Side(number))
-        return packer(Side(number), self.router, schema, self.labels, most_bytes=self.pack_bytes)
+        keep_all = Side(number) in self.plan.how.preserved
+        return packer(Side(number), self.router, schema, self.labels, keep_all=keep_all, most_bytes=self.pack_bytes)
 
     @property
     def layout(self) -> dict[str, Any]:
         """How state is laid out, ready for JSON. The number of partitions decides on the labels of cells."""
         fixed = {"format": FORMAT, "algorithm": self.algorithm, "cells": self.router.cells}
-        return {**fixed, "partitions": self.setting.partitions, **self.state_signature}
+        if self.plan.parameters:
+            fixed["parameters"] = dict(self.plan.parameters)
+        return {**fixed, **self._join_type, "partitions": self.setting.partitions, **self.state_signature}
 
     @property
     def state_signature(self) -> dict[str, Any]:

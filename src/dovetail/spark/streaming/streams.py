@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import reduce
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,21 +26,29 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 from pyspark.sql.types import StructType
 
+from dovetail.core.metrics import Counters
 from dovetail.errors import PlanError
 from dovetail.spark.exchange.packing import ARROW_PACKED, PACKED, Rewrite, from_bytes
 from dovetail.spark.session.workers import settle
 from dovetail.spark.streaming.cell import JoinProcessor
+from dovetail.spark.streaming.cell_state import CellProcessor
 from dovetail.spark.streaming.processor import Processor
 from dovetail.spark.streaming.state_dir import cap_arrow_batch_bytes
 from dovetail.spark.streaming.stream_join import StreamJoin
 from dovetail.spark.streaming.window_cell import WindowProcessor
 from dovetail.spark.streaming.window_join import WindowJoin
 from dovetail.storage.allocator import stay_small, trim_heap
+from dovetail.storage.blocks import BlockStore
 
 
 def join_streams(frames: Sequence[DataFrame], join: StreamJoin | WindowJoin, schema: StructType) -> DataFrame:
     """The join as a streaming DataFrame, for any sink. Where inputs tell their end, each has one more column."""
-    cells = WindowProcessor(join) if isinstance(join, WindowJoin) else JoinProcessor(join)
+    cells: CellProcessor[Any]
+    if isinstance(join, WindowJoin):
+        cells = WindowProcessor(join)
+    else:
+        join.make_operator(join.workspace(BlockStore(), Counters()))  # wrong parameters raise before the query starts
+        cells = JoinProcessor(join)
     if join.keeps_to_memory:
         cap_arrow_batch_bytes(frames[0].sparkSession, join.pack_bytes)
     packed = []
