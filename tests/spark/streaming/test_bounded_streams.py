@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from functools import reduce
@@ -24,6 +25,7 @@ from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 from tests.effort import ALL
 
 import dovetail
+from dovetail.errors import PlanError
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("two_partitions")]
 
@@ -42,6 +44,10 @@ BOUNDS = {
     "apart": "l.ts >= r.ts + INTERVAL 5 SECONDS AND l.ts <= r.ts + INTERVAL 25 SECONDS AND l.v < r.v",
     "filtered": "r.ts BETWEEN l.ts AND l.ts + INTERVAL 20 SECONDS AND l.id % 3 != 0 AND r.id % 4 != 1",
 }
+
+
+Results = Counter[tuple[str, str, int | None, int | None]]
+"""Rows of a micro-batch: the engine, the scenario, and a row of each side."""
 
 
 class Scenario(NamedTuple):
@@ -133,41 +139,44 @@ def by_spark(streams: Streams, scenario: Scenario, marks: Marks) -> DataFrame:
     return pairs.where(F.col("r.id").isNull()) if anti else pairs
 
 
-def by_dovetail(streams: Streams, scenario: Scenario, marks: Marks, state: Path, **options: object) -> DataFrame:
+def by_dovetail(streams: Streams, scenario: Scenario, marks: Marks, state: Path) -> DataFrame:
     left, right = (streams.frame(side, delay) for side, delay in zip("lr", marks.delays, strict=True))
     name = scenario.name.replace(" ", "_")
-    joined = dovetail.join(left, right, on_of(scenario), scenario.how, metrics=name, state_dir=str(state), **options)
+    joined = dovetail.join(left, right, on_of(scenario), scenario.how, metrics=name, state_dir=str(state))
     names = [column for column in joined.columns if column.startswith("id")]
     right_id = F.col(names[1]) if len(names) > 1 else F.lit(None).cast("bigint")
     return joined.select(F.lit("dovetail"), F.lit(scenario.name), F.col(names[0]), right_id)
 
 
-def play(streams: Streams, scenarios: list[Scenario], marks: Marks, place: Path, **options: object) -> None:
+def play(streams: Streams, scenarios: list[Scenario], marks: Marks, place: Path) -> None:
     """All scenarios in one query; results of each micro-batch must be the same."""
     spark = streams.spark
     spark.conf.set(POLICY, marks.policy)
-    found: list[Counter[tuple[str, str, int | None, int | None]]] = []
+    found: list[Results] = []
     try:
         joins = [by_spark(streams, scenario, marks) for scenario in scenarios]
-        joins += [by_dovetail(streams, scenario, marks, place / "state", **options) for scenario in scenarios]
-        together = reduce(DataFrame.unionAll, joins)
-        writer = together.writeStream.foreachBatch(lambda batch, _: found.append(Counter(map(tuple, batch.collect()))))
-        writer.trigger(availableNow=True).option("checkpointLocation", str(place / "check")).start().awaitTermination()
+        joins += [by_dovetail(streams, scenario, marks, place / "state") for scenario in scenarios]
+        run(reduce(DataFrame.unionAll, joins), place / "check", found)
     finally:
         spark.conf.unset(POLICY)
     assert len(found) > FILES  # a micro-batch more, for the last watermark
+    compare(found, scenarios)
+
+
+def run(frame: DataFrame, checkpoint: Path, found: list[Results]) -> None:
+    writer = frame.writeStream.foreachBatch(lambda batch, _: found.append(Counter(map(tuple, batch.collect()))))
+    writer.trigger(availableNow=True).option("checkpointLocation", str(checkpoint)).start().awaitTermination()
+
+
+def compare(found: list[Results], scenarios: list[Scenario]) -> None:
     for number, results in enumerate(found):
         for scenario in scenarios:
             ours, theirs = (
                 Counter({row[2:]: times for row, times in results.items() if row[:2] == (engine, scenario.name)})
                 for engine in ("dovetail", "spark")
             )
-            assert ours == theirs, (
-                scenario.name,
-                number,
-                sorted((ours - theirs), key=str),
-                sorted(theirs - ours, key=str),
-            )
+            differing = sorted(ours - theirs, key=str), sorted(theirs - ours, key=str)
+            assert ours == theirs, (scenario.name, number, *differing)
     for scenario in scenarios:
         assert any(row[1] == scenario.name for results in found for row in results), scenario
 
@@ -186,3 +195,69 @@ def test_every_micro_batch_is_that_of_spark(streams: Streams, tmp_path: Path, na
     parts = -(-len(scenarios) // AT_ONCE)
     for part in range(parts if ALL else 1):
         play(streams, scenarios[part::parts], marks, tmp_path / str(part))
+
+
+def test_a_restart_goes_on_where_it_was(streams: Streams, tmp_path: Path) -> None:
+    """The first half of the files, then a new query with the same checkpoint and all of them."""
+    marks = MARKS["both"]
+    scenarios = [Scenario("around", "full", True), Scenario("apart", "left_anti", False)]
+    some = Streams(streams.spark, tmp_path / "files")
+    found: list[Results] = []
+    for first, last in ((0, FILES // 2), (FILES // 2, FILES)):
+        for side in "lr":
+            (some.directory / side).mkdir(parents=True, exist_ok=True)
+            for number in range(first, last):
+                shutil.copy2(streams.directory / side / f"{number}.parquet", some.directory / side)
+        joins = [by_spark(some, scenario, marks) for scenario in scenarios]
+        joins += [by_dovetail(some, scenario, marks, tmp_path / "state") for scenario in scenarios]
+        run(reduce(DataFrame.unionAll, joins), tmp_path / "check", found)
+    compare(found, scenarios)
+
+
+def test_an_aggregation_by_time_follows(streams: Streams, tmp_path: Path) -> None:
+    """Of results that are never behind the watermark; the time of the other side is no event time any more."""
+    left, right = (streams.frame(side, "10 seconds") for side in "lr")
+    on = BOUNDS["after"] + " AND l.k = r.k"
+    joined = dovetail.join(left, right, on, state_dir=str(tmp_path / "state"))
+    marked = {field.name for field in joined.schema if "spark.watermarkDelayMs" in field.metadata}
+    assert marked == {"ts_right"}
+    pairs = by_spark(streams, Scenario("after", "inner", True), MARKS["both"])
+    counted = joined.groupBy(F.window("ts_right", "10 seconds")).count()
+    rows: list[Counter[tuple[datetime, int]]] = []
+    together = counted.select(F.col("window.start"), "count")
+    writer = together.writeStream.foreachBatch(lambda batch, _: rows.append(Counter(map(tuple, batch.collect()))))
+    writer.trigger(availableNow=True).option("checkpointLocation", str(tmp_path / "check")).start().awaitTermination()
+    found: list[Results] = []
+    run(pairs, tmp_path / "pairs", found)
+    times = {row["id"]: row["ts"] for row in streams.spark.read.parquet(str(streams.directory / "r")).collect()}
+    expected: Counter[datetime] = Counter()
+    for results in found:
+        for (_, _, _, right_id), count in results.items():
+            at = times[right_id]
+            expected[at.replace(second=at.second // 10 * 10, microsecond=0)] += count
+    counts = {start: count for batch in rows for start, count in batch}
+    closed = {start for start in expected if start < max(times.values()) - timedelta(seconds=30)}
+    assert closed
+    assert {start: counts.get(start) for start in closed} == {start: expected[start] for start in closed}
+
+
+def test_what_explain_says(streams: Streams) -> None:
+    left, right = streams.frame("l", "10 seconds"), streams.frame("r", "1 hour")
+    on = "l.v < r.v AND r.ts BETWEEN l.ts AND l.ts + INTERVAL 20 SECONDS"
+    plan = str(dovetail.explain(left, right, on, "full"))
+    assert "operator   spo: sorted runs of both streams, within what the condition and the watermarks leave" in plan
+    assert "delay      1:00:00 for r.ts: its watermark" in plan
+    assert "state      rows of l are kept until the watermark reaches l.ts + 0:00:20.001000" in plan
+    assert "state      rows of r are kept until the watermark reaches r.ts + 0:00:00.001000" in plan
+    plan = str(dovetail.explain(streams.frame("l", None), right, on))
+    assert "state      rows of r are kept for ever: no watermark of the other input bounds their time" in plan
+
+
+def test_outer_joins_that_would_wait_for_ever_are_refused(streams: Streams) -> None:
+    left, right = streams.frame("l", None), streams.frame("r", "10 seconds")
+    on = "l.k = r.k AND r.ts BETWEEN l.ts AND l.ts + INTERVAL 20 SECONDS"
+    assert dovetail.explain(left, right, on, "left").how == "left"
+    with pytest.raises(PlanError, match="how='right': a row of r without a partner is never emitted"):
+        dovetail.explain(left, right, on, "right")
+    with pytest.raises(PlanError, match="how='left' on streams needs to know when a row has had its last chance"):
+        dovetail.explain(left, right, "l.k = r.k", "left")
