@@ -143,7 +143,7 @@ def test_what_cannot_end_is_refused(spark: SparkSession, place: Path) -> None:
         dovetail.join(left, right, "l.x < r.x")
     with pytest.raises(InputError, match="end="):
         dovetail.join(left, right, "l.k = r.k", end=3)
-    with pytest.raises(PlanError, match="streams that end"):
+    with pytest.raises(PlanError, match="if the streams end"):
         dovetail.join(left, right, "l.k = r.k", "left")
     with pytest.raises(InputError, match="handover must be"):
         dovetail.join(left, right, "l.k = r.k", algorithm="hmj", handover="never", end="kind = 'end'")

@@ -8,7 +8,6 @@ import random
 import time
 from collections import Counter
 from datetime import UTC, datetime, timedelta
-from functools import reduce
 from pathlib import Path
 from typing import NamedTuple
 
@@ -103,49 +102,43 @@ def streams(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> St
     return Streams(spark, directory, (write_stream(directory / "a", "a", rng), write_stream(directory / "b", "b", rng)))
 
 
-def test_every_micro_batch(streams: Streams, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Several cases in one query. Late rows are dropped, counted and logged."""
-    cases = CASES if ALL else {name: CASES[name] for name in ("left", "one", "short")}
-    joins = []
-    for name, case in cases.items():
-        left, right = map(with_watermark, streams.frames(), case.delays)
-        options = {"window": WINDOW, "metrics": name, "state_dir": str(tmp_path / "state")}
-        joined = dovetail.join(left, right, case.on, case.how, **options)
-        row = F.col("b") if "b" in joined.columns else F.lit(None).cast("bigint")
-        joins.append(joined.select(F.lit(name), "a", row))
-    found: list[dict[str, Results]] = []
+@pytest.mark.parametrize("name", CASES if ALL else ["left", "one", "short"])
+def test_every_micro_batch(name: str, streams: Streams, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Late rows are dropped, counted and logged. A query has one watermark: so there is one join in each."""
+    case = CASES[name]
+    left, right = map(with_watermark, streams.frames(), case.delays)
+    options = {"window": WINDOW, "metrics": name, "state_dir": str(tmp_path / "state")}
+    joined = dovetail.join(left, right, case.on, case.how, **options)
+    row = F.col("b") if "b" in joined.columns else F.lit(None).cast("bigint")
+    found: list[Results] = []
 
     def keep(batch: DataFrame, number: int) -> None:
-        results: dict[str, Results] = {name: Counter() for name in cases}
-        for name, a, b in batch.collect():
-            results[name][a, b] += 1
-        found.append(results)
+        found.append(Counter((a, b) for a, b in batch.collect()))
 
-    writer = reduce(DataFrame.union, joins).writeStream.foreachBatch(keep).trigger(availableNow=True)
+    writer = joined.select("a", row).writeStream.foreachBatch(keep).trigger(availableNow=True)
+    oracle, late = streams.oracle(case), {}
     with caplog.at_level(logging.WARNING, "dovetail.spark"):
-        query = writer.queryName("watermarks").option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+        query = writer.queryName(name).option("checkpointLocation", str(tmp_path / "checkpoint")).start()
         query.awaitTermination()
         progress = [p for p in query.recentProgress if p.numInputRows]
         assert len(progress) == len(FIRST)
-        assert not any(results.total() for more in found[len(FIRST) :] for results in more.values())
-        late: dict[str, int] = {}
-        for name, case in cases.items():
-            oracle = streams.oracle(case)
-            for number, (results, step) in enumerate(zip(found, progress, strict=False)):
-                rows = range(number * ROWS, (number + 1) * ROWS)
-                known = oracle.late_rows
-                assert results[name] == oracle.micro_batch([(0, rows), (1, rows)]), name
-                assert step.observedMetrics[name]["late_rows"] == oracle.late_rows - known
-            assert bool(oracle.late_rows) == case.late, name
-            if oracle.late_rows:
-                late[name] = oracle.late_rows
+        for number, results in enumerate(found):
+            rows, known = range(number * ROWS, (number + 1) * ROWS), oracle.late_rows
+            sources = [(0, rows), (1, rows)] if number < len(FIRST) else []  # then there is a new watermark, and no row
+            assert results == oracle.micro_batch(sources), number
+            if number < len(FIRST):
+                assert progress[number].observedMetrics[name]["late_rows"] == oracle.late_rows - known
+            if oracle.late_rows > known:
+                late[number] = oracle.late_rows - known
+        assert bool(late) == case.late
+        assert (len(found) > len(FIRST)) == (None not in case.delays)
         deadline = time.monotonic() + 60  # listeners are told a little later
         while len(caplog.records) < len(late) and time.monotonic() < deadline:
             time.sleep(0.05)
-    warnings = {
-        f"query watermarks, join {name}, micro-batch 2: {rows} late rows were dropped." for name, rows in late.items()
+    assert {record.getMessage().split(" Allow")[0] for record in caplog.records} == {
+        f"query {name}, join {name}, micro-batch {number}: {rows} late rows were dropped."
+        for number, rows in late.items()
     }
-    assert {record.getMessage().split(" Allow")[0] for record in caplog.records} == warnings
 
 
 def test_rows_within_the_delay_are_joined_as_if_they_had_come_in_time(streams: Streams) -> None:

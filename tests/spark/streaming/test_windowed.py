@@ -385,9 +385,6 @@ def test_refusals(streams: Streams) -> None:
         dovetail.join(left, right, "l.x < r.x", window=dovetail.window(time="1 hour", on="sent"))
     with pytest.raises(InputError, match="'s', which is not a timestamp of the right side"):
         dovetail.join(left, right, "l.x < r.x", window=dovetail.window(time="1 hour", on=("ts", "s")))
-    for how in ("full", "right"):
-        with pytest.raises(PlanError, match=f"how='{how}' is not available for windowed streams"):
-            dovetail.join(left, right, "l.x < r.x", how, window=rows)
     with pytest.raises(PlanError, match="algorithm='shj' does not join within windows; spo does"):
         dovetail.join(left, right, "l.x = r.x", window=rows, algorithm="shj")
     with pytest.raises(PlanError, match=r"how='left' .* does not support levenshtein"):

@@ -20,7 +20,7 @@ from dovetail.condition import parse
 from dovetail.core.join_types import JoinType
 from dovetail.execution.output import output_schema
 from dovetail.planning.planner import InputFacts, plan_join
-from dovetail.routing import window_router
+from dovetail.routing import window_cells, window_router
 from dovetail.spark.exchange.packing import from_bytes
 from dovetail.spark.streaming import cell_state, window_cell, window_join
 from dovetail.spark.streaming.stream_join import Setting
@@ -136,7 +136,7 @@ class Query:
         return [*Path(self.join.setting.state_dir).glob("query/dovetail/cell-*/*")]
 
 
-def _pairs(batch: pa.RecordBatch) -> Iterator[tuple[int, int | None]]:
+def _pairs(batch: pa.RecordBatch) -> Iterator[tuple[int | None, int | None]]:
     rights = batch["right_row"].to_pylist() if "right_row" in batch.schema.names else [None] * batch.num_rows
     return zip(batch["left_row"].to_pylist(), rights, strict=True)
 
@@ -148,6 +148,7 @@ def query(
     condition = parse(on, *schemas)
     plan = plan_join(condition, how, InputFacts("stream", on_spark=True, window=bounds))
     output = output_schema(*schemas, "_r", JoinType(how))
+    cells = window_cells(condition, JoinType(how), cells)
     router, _ = window_router(condition, JoinType(how), cells)
     join = WindowJoin(
         plan, bounds, cells, (0, 0), output, Setting(partitions, str(state_dir), "dovetail"), router=router

@@ -23,7 +23,13 @@ from dovetail.window import Window
 Source = tuple[int, Sequence[int]]  # the side, and the numbers of its rows
 Times = tuple[Sequence[int | None], Sequence[int | None]]  # microseconds of each row of each side
 Holds = Callable[[Any, Any], Any]  # whether rows match: a row number of one side, an array of them of the other
-Results = Counter[tuple[int, int | None]]  # left row, right row or None
+Results = Counter[tuple[int | None, int | None]]  # left row, right row; None where there is none
+PRESERVED = {
+    "left": (0,),
+    "right": (1,),
+    "full": (0, 1),
+    "left_anti": (0,),
+}  # sides whose rows appear without a partner
 
 
 @dataclass
@@ -34,36 +40,39 @@ class WindowOracle:
     times: Times | None = None
     late_rows: int = 0
     seen: tuple[list[int], list[int]] = field(default_factory=lambda: ([], []))  # rows of each side, not the late ones
-    timeless: list[int] = field(default_factory=list)  # left rows
+    timeless: tuple[list[int], list[int]] = field(default_factory=lambda: ([], []))
     places: dict[tuple[int, int], int] = field(default_factory=dict)  # number of the arrival
     arrived: int = 0
     newest: list[int | None] = field(default_factory=lambda: [None, None])  # event time of each side
     horizon: int | None = None
     watermark_ms: int = 0  # of the last micro-batch, where both inputs have one
-    partnered: set[int] = field(default_factory=set)
-    closed: set[int] = field(default_factory=set)
+    partnered: tuple[set[int], set[int]] = field(default_factory=lambda: (set(), set()))
+    closed: tuple[set[int], set[int]] = field(default_factory=lambda: (set(), set()))
 
     def micro_batch(self, sources: Sequence[Source]) -> Results:
         found: Results = Counter()
-        before = set(self.partnered)
+        before = set(self.partnered[0])
         for side, row in turns(sources):
             found.update(self._arrive(side, row))
         self._advance(sources)
-        known = [*self.seen[0], *self.timeless]
-        over = {row for row in known if row not in self.closed and self._is_over(row)}
-        self.closed |= over
-        if self.how == "inner":
-            return found
-        alone = self.partnered - before if self.how == "left_semi" else over - self.partnered
-        return (found if self.how == "left" else Counter()) + Counter((row, None) for row in alone)
+        if self.how == "left_semi":
+            return Counter((row, None) for row in self.partnered[0] - before)
+        results = Counter() if self.how == "left_anti" else found
+        for side in PRESERVED.get(self.how, ()):
+            known = [*self.seen[side], *self.timeless[side]]
+            over = {row for row in known if row not in self.closed[side] and self._is_over(side, row)}
+            self.closed[side].update(over)
+            alone = over - self.partnered[side]
+            results.update((row, None) if side == 0 else (None, row) for row in alone)
+        return results
 
-    def _arrive(self, side: int, row: int) -> list[tuple[int, int | None]]:
+    def _arrive(self, side: int, row: int) -> list[tuple[int, int]]:
         self.places[side, row] = self.arrived
         self.arrived += 1
         if self.times is not None:
             time = self.times[side][row]
             if time is None:
-                self.timeless.extend([row] if side == 0 else [])
+                self.timeless[side].append(row)
                 return []
             if self.horizon is not None and time < self.horizon:
                 self.late_rows += 1
@@ -71,8 +80,9 @@ class WindowOracle:
         self.seen[side].append(row)
         others = self._in_window(side, row)
         matching = others[self.holds(row, others) if side == 0 else self.holds(others, row)]
-        pairs: list[tuple[int, int | None]] = [(row, int(o)) if side == 0 else (int(o), row) for o in matching]
-        self.partnered.update(left for left, _ in pairs)
+        pairs = [(row, int(o)) if side == 0 else (int(o), row) for o in matching]
+        for own, partners in enumerate(self.partnered):
+            partners.update(pair[own] for pair in pairs)
         return pairs
 
     def _in_window(self, side: int, row: int) -> NDArray[np.int64]:
@@ -117,14 +127,14 @@ class WindowOracle:
     def _newest(self, sides: list[int]) -> list[int]:
         return [time for side in sides if (time := self.newest[side]) is not None]
 
-    def _is_over(self, left: int) -> bool:
+    def _is_over(self, side: int, row: int) -> bool:
         """Whether this row is in no window with a row to come."""
         if self.times is not None:
-            time = self.times[0][left]
+            time = self.times[side][row]
             return time is None or (self.horizon is not None and self.horizon - time >= self.window.size)
         if self.window.scope == "combined":
-            return self.places[0, left] <= self.arrived - self.window.size
-        return left not in self.seen[0][-self.window.size :]
+            return self.places[side, row] <= self.arrived - self.window.size
+        return row not in self.seen[side][-self.window.size :]
 
 
 def turns(sources: Sequence[Source]) -> Iterator[tuple[int, int]]:
