@@ -82,7 +82,7 @@ CASES = {
     "left": Case(("75 seconds", "2 minutes"), (75 * SECOND, 120 * SECOND), late=False, how="left"),
     "different": Case(("5 seconds", "2 minutes"), (5 * SECOND, 120 * SECOND), late=False, on="l.v < r.v"),
     "one": Case((None, "2 minutes"), (None, 120 * SECOND), late=False, how="left_semi"),
-    "short": Case(("45 seconds", "1 minute"), (45 * SECOND, 60 * SECOND), late=True, how="left_anti"),
+    "short": Case(("5 seconds", "6 seconds"), (5 * SECOND, 6 * SECOND), late=True, how="left_anti"),
     "none": Case((None, None), (None, None), late=True),
 }
 
@@ -131,7 +131,6 @@ def test_every_micro_batch(name: str, streams: Streams, tmp_path: Path, caplog: 
             if oracle.late_rows > known:
                 late[number] = oracle.late_rows - known
         assert bool(late) == case.late
-        assert (len(found) > len(FIRST)) == (None not in case.delays)
         deadline = time.monotonic() + 60  # listeners are told a little later
         while len(caplog.records) < len(late) and time.monotonic() < deadline:
             time.sleep(0.05)
