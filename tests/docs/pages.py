@@ -78,6 +78,10 @@ def run(block: Block, page: str, names: dict[str, Any], complete: Callable[[Any]
 rng = np.random.default_rng(0)
 
 ORDERS = pa.table({"id": np.arange(200), "custkey": np.arange(200) % 40})
+ASKS, BIDS = (
+    pa.table({"price": [1.0, 2.0, 3.0], name: pa.array([0, 60, 120], pa.timestamp("s", "UTC"))})
+    for name in ("asked", "offered")
+)
 PAYMENTS = pa.table({"order_id": rng.integers(0, 200, 300), "amount": rng.integers(0, 100, 300)})
 TARIFFS = pa.table({"low": [0, 50], "high": [50, 90], "fee": [1, 2]})
 PARCELS = pa.table({"id": np.arange(300), "order_id": rng.integers(0, 200, 300)})
@@ -214,6 +218,7 @@ def streaming(place: Path, spark: SparkSession) -> Iterator[Ready]:
         kinds = pa.array([None] * (table.num_rows - 1) + ["end"], pa.string())
         ended[name] = stream(spark, place, table.append_column("kind", kinds))
     tables = {"payments": stream(spark, place, PAYMENTS), "tariffs": frame(spark, TARIFFS)}
+    tables |= {"asks": stream(spark, place, ASKS), "bids": stream(spark, place, BIDS)}
     yield Ready({"dovetail": dovetail, **tables, **ended})
 
 
