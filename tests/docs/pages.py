@@ -88,7 +88,16 @@ PARCELS = pa.table({"id": np.arange(300), "order_id": rng.integers(0, 200, 300)}
 ITEMS = pa.table({"order_id": np.repeat(np.arange(200), 3), "price": rng.integers(0, 100, 600)})
 CUSTOMERS = pa.table({"custkey": np.arange(40), "nationkey": np.arange(40) % 5})
 NATIONS = pa.table({"nationkey": np.arange(5), "name": ["PERU", "CHILE", "KENYA", "NEPAL", "OMAN"]})
-MACHINES = [pa.table({"power": rng.integers(0, 50, 100), "cool": rng.integers(0, 50, 100)}) for _ in range(2)]
+MACHINES = [
+    pa.table(
+        {
+            "power": rng.integers(0, 50, 100),
+            "cool": rng.integers(0, 50, 100),
+            "ts": pa.array(range(100), pa.timestamp("s", "UTC")),
+        }
+    )
+    for _ in range(2)
+]
 TRIPS = pa.table({"distance": rng.random(500), "fare": rng.random(500)})
 
 
