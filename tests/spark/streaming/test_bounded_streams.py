@@ -215,6 +215,7 @@ def test_a_restart_goes_on_where_it_was(streams: Streams, tmp_path: Path) -> Non
     compare(found, scenarios)
 
 
+@pytest.mark.slow
 def test_an_aggregation_by_time_follows(streams: Streams, tmp_path: Path) -> None:
     """Of results that are never behind the watermark; the time of the other side is no event time any more."""
     left, right = (streams.frame(side, "10 seconds") for side in "lr")
