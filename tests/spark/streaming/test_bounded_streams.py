@@ -178,7 +178,8 @@ def compare(found: list[Results], scenarios: list[Scenario]) -> None:
             differing = sorted(ours - theirs, key=str), sorted(theirs - ours, key=str)
             assert ours == theirs, (scenario.name, number, *differing)
     for scenario in scenarios:
-        assert any(row[1] == scenario.name for results in found for row in results), scenario
+        known = any(row[1] == scenario.name for results in found for row in results)
+        assert known or scenario.how == "left_anti", scenario  # every left row may have a partner
 
 
 def allowed(scenario: Scenario, marks: Marks) -> bool:
