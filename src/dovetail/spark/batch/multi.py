@@ -36,6 +36,7 @@ from dovetail.spark.session.worker_python import prepare_workers
 from dovetail.spark.session.workers import settle
 from dovetail.spark.sources.columns import END
 from dovetail.spark.streaming.multi_streams import join_several_streams
+from dovetail.spark.streaming.watermarks import without_watermark
 
 
 def multijoin_dataframes(
@@ -55,6 +56,7 @@ def multijoin_dataframes(
     ]
     frames = {alias: encoded(by_position(frame)) for alias, frame in inputs.items()}
     if _streaming(inputs):
+        fields = [without_watermark(field) for field in fields]  # rows may have waited for long
         joined = join_several_streams(inputs, frames, plan, end, options, output, carried_schema(fields))
     else:
         if end is not None:

@@ -108,11 +108,14 @@ def event_time_fields(
     sources = [(side, name) for side in Side for name in inputs[side].columns]
     kept = _in_time(window, how)
     return [
-        field
-        if source in kept
-        else StructField(field.name, field.dataType, field.nullable, _without_delay(field.metadata))
-        for field, source in zip(fields, sources, strict=False)
+        field if source in kept else without_watermark(field) for field, source in zip(fields, sources, strict=False)
     ]
+
+
+def without_watermark(field: StructField) -> StructField:
+    """The field, no longer marked as event time."""
+    metadata = {key: value for key, value in field.metadata.items() if key != DELAY_MS}
+    return StructField(field.name, field.dataType, field.nullable, metadata)
 
 
 def _in_time(window: Window | None, how: JoinType) -> set[tuple[Side, str]]:
@@ -126,10 +129,6 @@ def _in_time(window: Window | None, how: JoinType) -> set[tuple[Side, str]]:
         if least >= 0 and not alone and window.on[side] == window.limits.late[side]:
             found.add((side, window.on[side]))
     return found
-
-
-def _without_delay(metadata: dict[str, object]) -> dict[str, object]:
-    return {key: value for key, value in metadata.items() if key != DELAY_MS}
 
 
 def _delays(on: Columns, inputs: tuple[DataFrame, DataFrame]) -> Watermarks:
