@@ -265,3 +265,11 @@ def test_outer_joins_that_would_wait_for_ever_are_refused(streams: Streams) -> N
         dovetail.explain(left, right, on, "right")
     with pytest.raises(PlanError, match="how='left' on streams needs to know when a row has had its last chance"):
         dovetail.explain(left, right, "l.k = r.k", "left")
+
+
+def test_rows_that_may_have_waited_for_long_have_no_event_time(streams: Streams) -> None:
+    """An aggregation by time after these joins would drop them as late."""
+    left, right, other = (streams.frame(side, "10 seconds") for side in "lrl")
+    several = dovetail.multijoin({"a": left, "b": right, "c": other}, "a.k = b.k AND b.k = c.k", end="available")
+    for joined in (dovetail.join(left, right, "l.k = r.k"), several):
+        assert not any("spark.watermarkDelayMs" in field.metadata for field in joined.schema)
