@@ -266,6 +266,14 @@ def test_every_operator_tells_what_to_expect(algorithm: str, memory: str) -> Non
     assert estimates[-1][0].total == pytest.approx(total, rel=0.1)
 
 
+def test_inputs_that_come_at_once_and_spill_have_an_estimate() -> None:
+    left, right = (pa.table({"k": np.random.default_rng(seed).integers(0, 100, 4000)}) for seed in (0, 1))
+    steps = dovetail.progressive(left, right, "l.k = r.k", algorithm="xjoin", memory="70KB")
+    first = next(step for step in steps if step.phase == "cleanup")
+    assert first.estimate is not None
+    assert first.results < first.estimate.low <= dovetail.count(left, right, "l.k = r.k") <= first.estimate.high
+
+
 @pytest.mark.slow
 def test_intervals_by_the_way_cover_the_truth() -> None:
     """Of an operator that spills, with skewed keys, over many inputs."""

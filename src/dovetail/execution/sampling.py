@@ -66,6 +66,7 @@ class Sampling:
         self._waiting: tuple[list[pa.RecordBatch], list[pa.RecordBatch]] = ([], [])
         self._gap = 0  # rows that are left out before the next block
         self._arrived = [0, 0]
+        self._met = False  # whether rows of both sides came before anything was spilled
         self._spilled = not all_meet
 
     def watch(self, events: Iterable[Event]) -> Iterator[Event]:
@@ -83,10 +84,12 @@ class Sampling:
     def _look(self) -> None:
         if not self._spilled and not self._counters.pages_written:
             self._estimator.know(self._arrived[0], self._arrived[1], self._counters.results)
+            self._met = min(self._arrived) > 0
         elif not self._spilled:
             self._spilled = True
-            for waiting in self._waiting:  # some of their pairs are known already
-                waiting.clear()
+            if self._met:  # some pairs of the rows that wait are known already
+                for waiting in self._waiting:
+                    waiting.clear()
 
     def _take(self, side: Side, batch: pa.RecordBatch) -> None:
         if self._gap > 0:

@@ -20,7 +20,7 @@ ROW_BYTES = 8 * len(COLUMNS) + 2 + 8  # beside its columns: positions, flags, nu
 ORDER_BYTES = 2 * 8 + 4 * 4  # two codes, and its place in two orders and from each to the other
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Run:
     kept: SortedPart
     places: WindowPositions
@@ -28,6 +28,8 @@ class Run:
     partnered: Flags  # where it is tracked
     reported: Flags  # rows of which all has been said
     blocks: dict[str, Block] = field(default_factory=dict)  # where they are kept: rows, orders
+    flags_block: Block | None = None  # where its flags are kept, as they were then
+    _flags_then: bytes = b""
     nbytes: int = field(init=False)  # in memory
 
     def __post_init__(self) -> None:
@@ -48,6 +50,21 @@ class Run:
                 self.blocks["orders"] = store.write(orders, stem)
         return self.blocks
 
+    def write_flags(self, store: BlockStore, stem: str) -> Block:
+        """Its flags as a block, written when they have changed."""
+        now = self._flags()
+        if self.flags_block is None or now != self._flags_then:
+            self.flags_block, self._flags_then = write_flags(store, stem, self.partnered, self.reported), now
+        return self.flags_block
+
+    def take_flags(self, partnered: Flags, reported: Flags, block: Block | None) -> None:
+        """What `write_flags` wrote."""
+        self.partnered, self.reported, self.flags_block = partnered, reported, block
+        self._flags_then = self._flags()
+
+    def _flags(self) -> bytes:
+        return np.packbits(self.partnered).tobytes() + np.packbits(self.reported).tobytes()
+
     @classmethod
     def of_blocks(
         cls,
@@ -66,6 +83,10 @@ class Run:
         kept = builder.again(batch, stored.get("orders"), way)
         nothing = np.zeros(batch.num_rows, np.bool_)
         return cls(kept, places, extent or places.extent(), nothing, nothing.copy(), blocks)
+
+
+def write_flags(store: BlockStore, stem: str, partnered: Flags, reported: Flags) -> Block:
+    return store.write(pa.RecordBatch.from_pydict({"partnered": partnered, "reported": reported}), stem)
 
 
 def footprint(batch: pa.RecordBatch, *, sorted_rows: bool) -> int:

@@ -26,7 +26,7 @@ from dovetail.core.rows import Side, take_rows
 from dovetail.matching.links import LEAST, MOST
 from dovetail.operators.protocol import Workspace
 from dovetail.operators.spo.positions import Extent, Flags, WindowPositions, Words, joined
-from dovetail.operators.spo.run import Run, footprint
+from dovetail.operators.spo.run import Run, footprint, write_flags
 from dovetail.operators.spo.sorted_part import PartBuilder
 from dovetail.operators.spo.spilled_part import SpilledPart
 from dovetail.operators.spo.zone_maps import Zone, ZoneMaps, can_match
@@ -37,6 +37,8 @@ from dovetail.window import SLIDES, Window
 MEMORY = 0.98  # of what was measured before, at each measurement
 MOST_CUTS = 10  # the smallest run is a slide / 2^10
 CONFIDENT = 16  # runs that must have been probed, before they say anything
+
+SMALL = 1 << 12  # rows: to open a run costs more than to merge it
 
 NO_LIMIT = 2**62
 LOADED_SHARE = 1.5  # of a part's bytes: with copies of its orders, at the edge of the window
@@ -209,8 +211,7 @@ class Runs:
         self, batch: pa.RecordBatch, places: WindowPositions, flags: tuple[Flags, Flags], probes: pa.RecordBatch | None
     ) -> None:
         """New rows, with their `partnered` and `reported`; probes are some rows that will look for them."""
-        most = max(self._window.slide, self._window.size // 2)
-        for rows in _pieces(self._positions(places), most):
+        for rows in _pieces(self._positions(places), self._longest):
             for piece, some in self._fitting(batch, rows):
                 self._add_run(piece, places.of(some), (flags[0][some], flags[1][some]), probes)
                 self._merge(batch.num_rows, probes)
@@ -255,20 +256,16 @@ class Runs:
         self._budget.hold(f"{self._side.alias} parts", 0, self.parts_nbytes)
 
     def write(self) -> list[dict[str, Any]]:
-        """All runs as immutable blocks: rows and orders once, flags as they are now."""
+        """All runs as immutable blocks: rows and orders once, flags when they have changed."""
         described: list[dict[str, Any]] = []
         for part in self._parts:
             if self._tracked and part.flags_block is None:
-                part.flags_block = self._write_flags(*part.flags)
+                part.flags_block = write_flags(self._store, self._side.alias, *part.flags)
             described.append({**_describe(part.blocks, part.flags_block, part.way), "spilled": part.to_json()})
         for run in self._runs:
-            flags = self._write_flags(run.partnered, run.reported) if self._tracked else None
+            flags = run.write_flags(self._store, self._side.alias) if self._tracked else None
             described.append(_describe(run.write(self._store, self._side.alias), flags, run.kept.way))
         return described
-
-    def _write_flags(self, partnered: Flags, reported: Flags) -> Block:
-        flags = pa.RecordBatch.from_pydict({"partnered": partnered, "reported": reported})
-        return self._store.write(flags, self._side.alias)
 
     def read(self, runs: list[dict[str, Any]]) -> None:
         """What `write` described. With a smaller budget than before, runs are cut and spilled."""
@@ -284,7 +281,7 @@ class Runs:
             stored = {kind: self._store.read(block, verify=True) for kind, block in blocks.items()}
             run = Run.of_blocks(stored, blocks, self._schema, self._builder, fields["way"])
             if flags is not None:
-                run.partnered, run.reported = flags
+                run.take_flags(*flags, flags_block)
             self._readmit(run)
 
     def _read_flags(self, block: Block | None) -> tuple[Flags, Flags] | None:
@@ -364,20 +361,30 @@ class Runs:
         return Run(self._builder.keep(batch, probes, way), places, places.extent(), *flags)
 
     def _merge(self, batch_rows: int, probes: pa.RecordBatch | None) -> None:
-        """Small runs become larger ones, as many of a size come together."""
-        runs, delta = self._runs, self._largest(batch_rows)
-        while (
-            len(runs) > 1
-            and runs[-2].rows <= 2 * runs[-1].rows
-            and self._span(runs[-2], runs[-1]) <= delta
-            and self._fits_part(runs[-2].rows + runs[-1].rows, runs[-2].nbytes + runs[-1].nbytes)
-        ):
+        """The newest run and others of its size and time become larger ones, again and again."""
+        delta = self._largest(batch_rows)
+        while (older := self._mergeable(self._runs[-1], delta)) is not None:
             started = time.perf_counter()
-            merged = self._merge_runs(runs[-2:], probes)
-            runs[-2:] = [merged]
+            newest = self._runs.pop()
+            self._runs.remove(older)
+            merged = self._merge_runs([older, newest], probes)
+            self._runs.append(merged)
             self.hold()
             self._costs.merged(merged.rows, time.perf_counter() - started)
             self._counters.merges += 1
+
+    def _mergeable(self, newest: Run, delta: int) -> Run | None:
+        """The latest run that should be one with the newest. Rows that come out of order belong to several."""
+        for run in reversed(self._runs[:-1]):
+            rows = run.rows + newest.rows
+            longest = max(delta, self._longest_small) if rows <= SMALL and self._delta is None else delta
+            if (
+                run.rows <= 2 * newest.rows
+                and self._span(run, newest) <= longest
+                and self._fits_part(rows, run.nbytes + newest.nbytes)
+            ):
+                return run
+        return None
 
     def _merge_runs(self, runs: list[Run], probes: pa.RecordBatch | None) -> Run:
         """All rows of neighbouring runs as one, which for a moment is in memory beside them."""
@@ -399,6 +406,17 @@ class Runs:
         rows = self.rows
         slide_rows = rows * self._window.slide // max(1, self._window.size)
         return self._window.slide >> self._costs.cuts(batch_rows, slide_rows, rows)
+
+    @property
+    def _longest(self) -> int:
+        """How much of the stream any run may span, so that what is kept does not become much longer than the window."""
+        return max(self._window.slide, self._window.size // 2)
+
+    @property
+    def _longest_small(self) -> int:
+        """How much a run of few rows may span: a tenth of what is kept, which late rows make longer than the window."""
+        delay = max(self._window.delay, *(delay or 0 for delay in self._window.watermarks))
+        return min(self._longest, (self._window.size + delay) // SLIDES)
 
     def _longest_part(self) -> int:
         """How much of the stream a spilled part may span: it should not outlive its rows for long."""
@@ -431,11 +449,9 @@ def _pieces(at: Words, most: int) -> Iterator[NDArray[np.int64]]:
     """Rows that span no more than that, in the order of arrival."""
     if len(at) == 0:
         return
-    first = int(at.min())
-    if int(at.max()) - first < most:
+    if int(at.max()) - int(at.min()) < most:
         yield np.arange(len(at))
         return
-    pieces = (at - first) // most
+    pieces = at // most  # the same bounds in every batch: runs that lie beside each other can be merged
     order = np.argsort(pieces, kind="stable")
-    starts = np.flatnonzero(np.diff(pieces[order], prepend=-1))
-    yield from np.split(order, starts[1:])
+    yield from np.split(order, 1 + np.flatnonzero(np.diff(pieces[order])))

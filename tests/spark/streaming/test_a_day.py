@@ -1,0 +1,88 @@
+"""A day of streams in 10,000 micro-batches, without Spark: nothing is lost, and nothing grows."""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tests.spark.streaming.window_cells import played, query
+from tests.spark.streaming.window_oracle import Results, Source
+
+from dovetail.window import Limits, Window
+
+SECOND = 1_000_000
+DAY = 24 * 3600 * SECOND
+MICRO_BATCHES, ROWS = 10_000, 6  # of a day; of each side, in each micro-batch
+STEP = DAY // MICRO_BATCHES
+DELAY, BOUND = 300 * SECOND, 120 * SECOND  # of both watermarks, and of the condition
+START = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp()) * SECOND
+ON = "abs(l.x - r.x) <= 0.02 AND r.ts BETWEEN l.ts AND l.ts + INTERVAL 120 SECONDS"
+
+
+def stream(rng: np.random.Generator, rows: int, name: str) -> pa.Table:
+    """Rows come up to two minutes late, one in a hundred up to twenty."""
+    late = np.where(rng.random(rows) < 0.01, rng.integers(0, 1200, rows), rng.integers(0, 120, rows))
+    times = START + np.arange(rows) * STEP // ROWS - late * SECOND
+    return pa.table({"x": rng.random(rows), "ts": pa.array(times).cast(pa.timestamp("us")), name: np.arange(rows)})
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from /proc")
+@pytest.mark.parametrize("micro_batches", [200, pytest.param(MICRO_BATCHES, marks=pytest.mark.slow)])
+def test_a_day(micro_batches: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = np.random.default_rng(0)
+    tables = tuple(stream(numbers, micro_batches * ROWS, name) for name in ("left_row", "right_row"))
+    times = [np.asarray(table["ts"].cast(pa.int64())) for table in tables]
+    limits = Limits((-BOUND, 0), (-BOUND - 1000, -1000), ("ts", "ts"))
+    window = Window(BOUND + 1, BOUND // 10, ("ts", "ts"), watermarks=(DELAY, DELAY), limits=limits)
+    run = query((tables[0], tables[1]), ON, "left", window, tmp_path, cells=1)
+    task: Any = played(monkeypatch)
+    task.query = run
+    found: Results = Counter()
+    kept: tuple[list[int], list[int]] = ([], [])
+    sizes = []
+    before, watermark = 0, 0  # rows are late by the watermark of the micro-batch before
+    rng = random.Random(0)
+    for number in range(micro_batches):
+        rows = range(number * ROWS, (number + 1) * ROWS)
+        for side in (0, 1):
+            kept[side].extend(row for row in rows if times[side][row] > 1000 * before)
+        sources: list[Source] = [(0, rows), (1, rows)]
+        results, figures = run.micro_batch(sources, rng, watermark)
+        found.update(results)
+        if number >= micro_batches // 3 and number % 20 == 0:
+            gc.collect()
+            sizes.append((figures["window_rows"], len(run.files()), resident_bytes()))
+        before, newest = watermark, min(int(side[: rows.stop].max()) for side in times)
+        watermark = max(watermark, (newest - DELAY) // 1000)
+    found.update(run.micro_batch([], random.Random(0), (START + 2 * DAY) // 1000)[0])  # what is left has no partner
+    assert found == expected(tables, times, kept)
+    assert sum(map(len, kept)) < 2 * micro_batches * ROWS  # some were late
+    most_rows, most_files, memory = max(size[0] for size in sizes), max(size[1] for size in sizes), sizes
+    assert most_rows < 2 * 2 * ROWS * (DELAY + BOUND) / STEP  # and what leaves with its run
+    assert most_files < 200
+    assert memory[-1][2] - memory[0][2] < 20_000_000
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def expected(tables: tuple[pa.Table, ...], times: list[Any], kept: tuple[list[int], list[int]]) -> Results:
+    """By rows sorted by time."""
+    x = [np.asarray(table["x"]) for table in tables]
+    rights = np.array(sorted(kept[1], key=lambda row: times[1][row]))
+    results: Results = Counter()
+    for row in kept[0]:
+        first, last = np.searchsorted(times[1][rights], [times[0][row], times[0][row] + BOUND + 1])
+        near = rights[first:last]
+        partners = near[np.abs(x[0][row] - x[1][near]) <= 0.02].tolist()
+        results.update([(row, partner) for partner in partners] or [(row, None)])
+    return results
