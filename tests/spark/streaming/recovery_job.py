@@ -1,7 +1,8 @@
 """One run of a streaming join to a file sink; the recovery tests start it, kill it and start it again.
 
 join.json in its directory says what it joins: the arguments of dovetail.join, those of the window by themselves; or
-those of dovetail.multijoin, with the names of the inputs.
+those of dovetail.multijoin, with the names of the inputs. `watermarks` has the time and the delay of each stream, and
+`table` is the input that is not a stream.
 """
 
 from __future__ import annotations
@@ -33,12 +34,14 @@ def run(spark: SparkSession, place: Path) -> None:
         options["window"] = dovetail.window(**options["window"])
     options["state_dir"] = str(place / "state")
     several = options.pop("inputs", None)
-    streams = {
-        name: spark.readStream.schema(spark.read.parquet(str(place / name)).schema)
-        .option("maxFilesPerTrigger", 1)
-        .parquet(str(place / name))
-        for name in several or ("left", "right")
-    }
+    table, watermarks = options.pop("table", None), options.pop("watermarks", {})
+    streams = {}
+    for name in several or ("left", "right"):
+        read = spark.read.parquet(str(place / name))
+        if name != table:
+            reader = spark.readStream.schema(read.schema).option("maxFilesPerTrigger", 1)
+            read = reader.parquet(str(place / name))
+        streams[name] = read.withWatermark(*watermarks[name]) if name in watermarks else read
     if several:
         joined = dovetail.multijoin(streams, **options)
     else:

@@ -28,6 +28,7 @@ pytestmark = pytest.mark.spark
 ROWS = 50_000  # of each side
 QUERY_ROWS = 3_000  # of each side, where an oracle goes row by row
 WINDOW = 2000  # rows
+BOUND = 15  # seconds, of 100 rows each
 
 Results = Counter[tuple[int, int | None]]
 MicroBatches = Iterable[list[Source]]
@@ -56,6 +57,35 @@ def window(how: str = "inner") -> Work:
     return Work(left, right, options, ("left", "right"), partial(in_window, left, right, how == "left"))
 
 
+def bounded(how: str) -> Work:
+    """Rows come in the order of their time; a last one of each stream closes what was before."""
+    tables = []
+    for name, table in zip(("left", "right"), clustered(), strict=True):
+        times = np.arange(ROWS) * 10_000 + np.where(np.arange(ROWS) == ROWS - 1, 3600_000_000, 0)
+        tables.append(table.append_column(f"{name}_ts", pa.array(times).cast(pa.timestamp("us", "UTC"))))
+    left, right = tables
+    on = f"l.k < r.k AND l.v > r.v AND r.right_ts BETWEEN l.left_ts AND l.left_ts + INTERVAL {BOUND} SECONDS"
+    marks = {"left": ["left_ts", "10 seconds"], "right": ["right_ts", "20 seconds"]}
+    ahead = np.minimum(np.arange(ROWS) + 100 * BOUND + 1, ROWS - 1)
+    ahead[-1] = ROWS
+    found = partners_of(left, right, np.arange(ROWS), ahead, np.arange(ROWS))
+    expected = Counter({(row, partner) for row, partner in found})
+    alone = set(range(ROWS - 1)) - {row for row, _ in expected} if how == "left" else set()
+    expected.update((row, None) for row in alone)
+    return Work(left, right, {"on": on, "how": how, "watermarks": marks}, ("left", "right"), lambda batches: expected)
+
+
+def with_table() -> Work:
+    left, right = clustered()
+    right = right.slice(0, 500)
+    everywhere = np.zeros(ROWS, np.int64)
+    found = set(partners_of(left, right, everywhere, everywhere + right.num_rows, np.arange(right.num_rows)))
+    expected: Results = Counter(found)
+    expected.update((row, None) for row in set(range(ROWS)) - {row for row, _ in found})
+    options = {"on": "l.k < r.k AND l.v > r.v", "how": "left", "table": "right"}
+    return Work(left, right, options, ("left", "right"), lambda batches: expected)
+
+
 def query(name: str) -> Work:
     found = window_queries.read(name, QUERY_ROWS)
     options = {"on": found.on, "window": found.size}
@@ -72,6 +102,8 @@ WORK: dict[str, Callable[[], Work]] = {
     "equality": equality,
     "window": window,
     "window, left": partial(window, "left"),
+    "bounded, inner": partial(bounded, "inner"),
+    "bounded, left": partial(bounded, "left"),
     "Q1": partial(query, "Q1"),
     "Q2": partial(query, "Q2"),
     "Q3": partial(query, "Q3"),
@@ -94,17 +126,22 @@ def in_window(left: pa.Table, right: pa.Table, outer: bool, batches: MicroBatche
     places = np.empty((2, ROWS), np.int64)
     for place, arrival in enumerate(chain.from_iterable(map(turns, batches))):
         places[arrival] = place
-    columns = [[np.asarray(table[name]) for name in ("k", "v")] for table in (left, right)]
     order = np.argsort(places[1])
     first, last = (np.searchsorted(places[1], places[0] + reach, sorter=order) for reach in (1 - WINDOW, WINDOW))
-    found: Results = Counter()
-    for row in range(ROWS):
-        near = order[first[row] : last[row]]
-        partners = near[(columns[0][0][row] < columns[1][0][near]) & (columns[0][1][row] > columns[1][1][near])]
-        found.update((row, int(partner)) for partner in partners)
-        if outer and not len(partners) and places[0][row] <= 2 * ROWS - WINDOW:  # its window has closed
-            found[row, None] += 1
+    found: Results = Counter(partners_of(left, right, first, last, order))
+    if outer:
+        closed = set(np.flatnonzero(places[0] <= 2 * ROWS - WINDOW).tolist())
+        found.update((row, None) for row in closed - {row for row, _ in found})
     return found
+
+
+def partners_of(left: pa.Table, right: pa.Table, first: Any, last: Any, order: Any) -> Iterator[tuple[int, int]]:
+    """Pairs with l.k < r.k AND l.v > r.v; the right rows of each left one are some of those in an order."""
+    keys, values = ([np.asarray(table[name]) for table in (left, right)] for name in ("k", "v"))
+    for row in range(left.num_rows):
+        near = order[first[row] : last[row]]
+        partners = near[(keys[0][row] < keys[1][near]) & (values[0][row] > values[1][near])]
+        yield from ((row, int(partner)) for partner in partners)
 
 
 def write(place: Path, work: Work, files: int) -> None:
@@ -170,6 +207,18 @@ def test_many_kills(kind: str, job: Job, spark: SparkSession) -> None:
     assert job.run_to_the_end()
     check(job.place, work, spark)
     check_segments(job.place, spark)
+
+
+@pytest.mark.slow
+def test_kills_beside_a_table(job: Job, spark: SparkSession) -> None:
+    rng = random.Random(3)
+    work = with_table()
+    write(job.place, work, files=60)
+    for _ in range(3):
+        job.kill_jvm(batches=rng.choice([1, 2, 3]), pause=rng.random() / 2)
+    assert job.kill_workers(batches=1, master="local[2,8]", pause=0.05)
+    check(job.place, work, spark)
+    assert not [*job.place.glob("state/*")]  # copies of the table are gone
 
 
 @pytest.mark.slow
