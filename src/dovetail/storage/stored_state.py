@@ -160,6 +160,10 @@ class StoredJoin:
         return str(self.layout.get("how", "inner"))
 
     @property
+    def condition(self) -> str:
+        return str(self.layout["condition"])
+
+    @property
     def columns(self) -> dict[str, list[str]]:
         """The names of each input's columns."""
         given = self.layout["columns"]

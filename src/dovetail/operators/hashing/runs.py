@@ -17,6 +17,7 @@ import pyarrow as pa
 from dovetail.core.rows import Side
 from dovetail.operators.hashing.partitions import Counts, Hashes, HashPartitions, Stayed, concat_rows
 from dovetail.storage.blocks import Block, BlockStore
+from dovetail.storage.resident_snapshot import MOST_BLOCKS
 
 EXTRA = ("__hash", "__arrived", "__left")  # columns after those of the rows
 
