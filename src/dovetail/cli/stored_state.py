@@ -16,6 +16,7 @@ from dovetail.monitoring.summary import size
 from dovetail.storage.stored_state import StoredCell, removable_query, stored_joins
 
 YOUNG_S = 3600  # a query that wrote its state within this time may be running
+WIDE = 200  # columns, where nothing is cut off
 JOIN_COLUMNS = ("cells", "rows", "skew", "bytes", "segments", "written")
 CELL_COLUMNS = ("cell", "rows", "bytes", "segments", "written")
 
@@ -23,14 +24,20 @@ CELL_COLUMNS = ("cell", "rows", "bytes", "segments", "written")
 def show_state(state_dir: Path, query: str | None, by_cell: bool, console: Console) -> None:
     """A table of all joins, or of all cells."""
     joins = stored_joins(state_dir, query)
-    table = Table("query", "join", "algorithm", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
+    for name in ("query", "join", "algorithm"):
+        table.add_column(name, no_wrap=True)
     for name in CELL_COLUMNS if by_cell else JOIN_COLUMNS:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     for join in joins:
         cells = join.cells()
         for line in map(_cell_line, cells) if by_cell else [_join_line(cells)]:
             table.add_row(join.query, join.name, join.algorithm, *line)
-    console.print(table if joins else f"{state_dir}: no join of streams keeps state here.", highlight=False)
+    if not joins:
+        console.print(f"{state_dir}: no join of streams keeps state here.", highlight=False)
+        return
+    wide = console if console.is_terminal else Console(file=console.file, width=WIDE)
+    wide.print(table, highlight=False)
 
 
 def _cell_line(cell: StoredCell) -> Sequence[str]:
