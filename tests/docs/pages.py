@@ -248,8 +248,8 @@ def diag(place: Path, spark: SparkSession) -> Iterator[Ready]:
 def operations(place: Path, spark: SparkSession) -> Iterator[Ready]:
     """After a query that has joined some rows."""
     state, checkpoint = str(place / "shared" / "dovetail"), str(place / "shared" / "checkpoint")
-    old = [stream(spark, place, table.slice(0, 100)) for table in (ORDERS, PAYMENTS)]
-    joined = dovetail.join(*old, "l.id = r.order_id", state_dir=state)
+    orders, payments = (stream(spark, place, table.slice(0, 100)) for table in (ORDERS, PAYMENTS))
+    joined: DataFrame = dovetail.join(orders, payments, "l.id = r.order_id", state_dir=state)
     writer = joined.writeStream.option("checkpointLocation", checkpoint).trigger(availableNow=True)
     writer.format("noop").start().awaitTermination()
     new = {"new_orders": stream(spark, place, ORDERS.slice(100)), "new_payments": stream(spark, place, PAYMENTS)}

@@ -34,7 +34,7 @@ def show_state(state_dir: Path, query: str | None, by_cell: bool, console: Conso
         for line in map(_cell_line, cells) if by_cell else [_join_line(cells)]:
             table.add_row(join.query, join.name, join.algorithm, *line)
     if not joins:
-        console.print(f"{state_dir}: no join of streams keeps state here.", highlight=False)
+        console.print(f"{state_dir}: no join of streams keeps state here.", highlight=False, soft_wrap=True)
         return
     wide = console if console.is_terminal else Console(file=console.file, width=WIDE)
     wide.print(table, highlight=False)

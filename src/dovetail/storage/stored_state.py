@@ -16,7 +16,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,21 +46,9 @@ class RowSegment(NamedTuple):
     alive: Block | None = None  # the serial numbers of the rows that are still there, of all blocks; None: all are
 
 
-def named_blocks(state: Any) -> Iterator[Block]:
-    """All blocks that an operator's manifest names."""
-    if isinstance(state, Mapping):
-        if _is_block(state):
-            yield Block.from_json(state)
-            return
-        state = state.values()
-    if isinstance(state, Iterable) and not isinstance(state, str):
-        for part in state:
-            yield from named_blocks(part)
-
-
 def row_segments(state: Any) -> Iterator[RowSegment]:
     """Those with rows of the inputs. Operators also keep orders, flags and statistics."""
-    if isinstance(state, Mapping):
+    if isinstance(state, dict):
         if _is_block(state):
             block = Block.from_json(state)
             stem = [part for part in block.name.split("-")[:-1] if not part.isdigit()]
@@ -88,12 +76,14 @@ def count_rows(state: Any) -> dict[str, int]:
 
 
 def count_bytes(state: Any) -> int:
-    """Of the segments that an operator's manifest names."""
-    return sum(block.nbytes for block in named_blocks(state))
+    """Of the segments that an operator's manifest names. Called for each cell and micro-batch."""
+    if isinstance(state, dict):
+        return int(state["nbytes"]) if _is_block(state) else sum(map(count_bytes, state.values()))
+    return sum(map(count_bytes, state)) if isinstance(state, list | tuple) else 0
 
 
-def _is_block(fields: Mapping[str, Any]) -> bool:
-    return fields.keys() >= {"name", "rows", "nbytes", "checksum"}
+def _is_block(fields: dict[str, Any]) -> bool:
+    return "checksum" in fields and "nbytes" in fields and "name" in fields
 
 
 def write_copy(directory: Path, cell: int, made: str, before: str | None) -> None:

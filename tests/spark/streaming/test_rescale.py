@@ -65,8 +65,8 @@ def test_stored_rows_and_later_ones(on: str, bounded: bool, spark: SparkSession,
     stored = spark.read.format("dovetail-state").option("table", "rows").option("checkpoint", str(tmp_path / "before"))
     inputs = []
     for side in SIDES:
-        rows = stored.option("input", side).load(str(tmp_path / "state-before")).drop("cell").distinct()
-        assert (rows.count() < ROWS // 2) == (bounded or side in SIDES)  # rows that left, or have no key
+        rows = stored.option("input", side).load(str(tmp_path / "state-before")).drop("cell")
+        assert 0 < rows.count() < ROWS // 2  # some have left, or have no key
         rows.write.parquet(str(tmp_path / side))
         seeded = spark.readStream.schema(SCHEMA).parquet(str(tmp_path / side)).withColumn("stored", F.lit(True))
         live = reader.parquet(str(place / "new" / side)).withColumn("stored", F.lit(False))
