@@ -139,7 +139,7 @@ def test_what_is_missing_or_damaged_is_named(tmp_path: Path) -> None:
     (directory / "layout.json").write_text("{}")
     with pytest.raises(StateError, match="is not the layout of a join"):
         stored_joins(tmp_path)
-    with pytest.raises(InputError, match=f"no state of a query 'no'. There are {QUERY}"):
+    with pytest.raises(InputError, match=f"no state of a query 'no'. There are: {QUERY}"):
         stored_joins(tmp_path, "no")
     with pytest.raises(InputError, match="is not a directory"):
         stored_joins(tmp_path / "no")
@@ -177,6 +177,6 @@ def test_a_directory_with_anything_else_is_not_removed(where: str, kind: str, tm
 def test_what_is_no_query_is_not_removed(query: str, tmp_path: Path) -> None:
     two_batches(tmp_path)
     (tmp_path / "other").mkdir()
-    with pytest.raises(InputError, match=r"has no state of a query|has no join in it"):
+    with pytest.raises(InputError, match="has no state of a query"):
         removable_query(tmp_path, query)
     assert (tmp_path / QUERY).is_dir()

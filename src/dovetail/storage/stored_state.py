@@ -32,7 +32,7 @@ from dovetail.storage.blocks import Block, BlockStore
 LAYOUT = "layout.json"
 CELL, COPY = "cell-{}", "manifest-{}.json"
 ATTEMPTS = 5  # at reading a cell whose query is running: segments are merged and swept meanwhile
-OURS = re.compile(r"layout\.json(-[0-9a-f]{32})?|manifest-\d+\.json(-[0-9a-f]{32})?|\d{8}-[^/]+\.(arrow|tmp)")
+OURS = re.compile(r"layout\.json(-[0-9a-f]{32})?|manifest-\d+\.json(-[0-9a-f]{32})?|\d{8,}-[^/]+\.(arrow|tmp)")
 
 Document = Mapping[str, Any]
 """A manifest as Spark's state store has it: version, batch, state, segments, previous, notes."""
@@ -222,9 +222,12 @@ def stored_joins(state_dir: Path, query: str | None = None) -> list[StoredJoin]:
     """The joins that keep state in a directory, of all queries or of one."""
     if not state_dir.is_dir():
         raise InputError(f"{state_dir} is not a directory. Give the state_dir= of a join of streams.")
-    queries = state_dir.iterdir() if query is None else [_query_directory(state_dir, query)]
-    found = [path for directory in sorted(queries) for path in sorted(directory.glob(f"*/{LAYOUT}"))]
-    return [StoredJoin(path.parent, _read_layout(path)) for path in found]
+    found = sorted(state_dir.glob(f"*/*/{LAYOUT}"))
+    queries = list(dict.fromkeys(path.parent.parent.name for path in found))
+    if query is not None and query not in queries:
+        there = ", ".join(queries) or "none"
+        raise InputError(f"{state_dir} has no state of a query {query!r}. There are: {there}.")
+    return [StoredJoin(p.parent, _read_layout(p)) for p in found if query in (None, p.parent.parent.name)]
 
 
 def _read_layout(path: Path) -> Mapping[str, Any]:
@@ -234,14 +237,6 @@ def _read_layout(path: Path) -> Mapping[str, Any]:
     except (ValueError, KeyError, TypeError) as error:
         raise StateError(f"{path} is not the layout of a join, or is damaged: {error!r}.") from error
     return layout
-
-
-def _query_directory(state_dir: Path, query: str) -> Path:
-    """Of a query that keeps state there. The name never becomes a path."""
-    names = sorted(path.name for path in state_dir.iterdir() if path.is_dir())
-    if query not in names:
-        raise InputError(f"{state_dir} has no state of a query {query!r}. There are {', '.join(names) or 'none'}.")
-    return state_dir / query
 
 
 def last_commit(checkpoint: Path) -> tuple[str, int]:
@@ -271,11 +266,10 @@ class QueryState:
 
 def removable_query(state_dir: Path, query: str) -> QueryState:
     """What `remove` would remove; anything there that no join of streams has written is an error."""
-    directory = _query_directory(state_dir, query)
+    known = {join.directory for join in stored_joins(state_dir, query)}
+    directory = state_dir / query
     if directory.is_symlink():
-        raise InputError(f"{directory} is a link: remove what it points to.")
-    joins = stored_joins(state_dir, query)
-    known = {join.directory for join in joins}
+        raise InputError(f"{directory} is a link. Nothing was removed: remove what it points to.")
     nbytes, written = 0, directory.stat().st_mtime
     for root, directories, files in os.walk(directory):
         here = Path(root)
@@ -283,9 +277,11 @@ def removable_query(state_dir: Path, query: str) -> QueryState:
         strange += [name for name in directories if (here / name).is_symlink()]
         if here == directory:
             strange += [name for name in directories if here / name not in known] + files
-        if strange or not joins:
-            what = f"has {strange[0]}, which no join of streams has written" if strange else "has no join in it"
-            raise InputError(f"{here} {what}. Nothing was removed: look at it, and remove it by other means.")
+        if strange:
+            raise InputError(
+                f"{here} has {strange[0]}, which no join of streams has written. Nothing was removed: look at it, and "
+                "remove it by other means."
+            )
         for name in files:
             status = (here / name).stat()
             nbytes, written = nbytes + status.st_size, max(written, status.st_mtime)
