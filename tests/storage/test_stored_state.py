@@ -113,6 +113,16 @@ def test_a_manifest_that_is_not_committed_is_left_out(tmp_path: Path) -> None:
     assert join.read(3, "r") == join.read(4, "l") == []
 
 
+def test_cells_without_a_manifest_are_not_taken_for_empty(tmp_path: Path) -> None:
+    directory = two_batches(tmp_path)
+    stored(tmp_path).check_copies()
+    (directory / "cell-5").mkdir()
+    stored(tmp_path).check_copies()
+    (directory / "manifest-3.json").unlink()
+    with pytest.raises(StateError, match="has no manifest of cell-3: written by an earlier release"):
+        stored(tmp_path).check_copies()
+
+
 def test_the_last_commit_of_a_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not the checkpoint of a query"):
         last_commit(tmp_path)

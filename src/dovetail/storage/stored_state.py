@@ -17,6 +17,7 @@ import re
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -186,19 +187,29 @@ class StoredJoin:
 
     def read(self, number: int, alias: str, committed: int | None = None) -> list[pa.RecordBatch]:
         """The rows of one input that a cell keeps, mapped: they stay readable when the query goes on."""
-        columns = self.columns
-        if alias not in columns:
-            raise InputError(f"{self.directory} has no input {alias!r}: there are {', '.join(columns)}.")
-        for attempt in range(1, ATTEMPTS + 1):
-            cell = self.cell(number, committed)
-            if cell is None:
-                return []
-            try:
-                return list(_map_rows(cell, alias, len(columns[alias])))
-            except StateError:
-                if attempt == ATTEMPTS:
-                    raise
-        raise AssertionError("unreachable")
+        if alias not in self.columns:
+            raise InputError(f"{self.directory} has no input {alias!r}: there are {', '.join(self.columns)}.")
+        for _ in range(ATTEMPTS - 1):
+            with suppress(StateError):
+                return self._read_once(number, alias, committed)
+        return self._read_once(number, alias, committed)
+
+    def _read_once(self, number: int, alias: str, committed: int | None) -> list[pa.RecordBatch]:
+        cell = self.cell(number, committed)
+        return [] if cell is None else list(_map_rows(cell, alias, len(self.columns[alias])))
+
+    def check_copies(self) -> None:
+        """Refuse to take cells without a copy of their manifest for empty ones."""
+        missing = [
+            path.name
+            for path in sorted(self.directory.glob(CELL.format("*")))
+            if not (self.directory / COPY.format(path.name.rpartition("-")[2])).exists() and any(path.iterdir())
+        ]
+        if missing:
+            raise StateError(
+                f"{self.directory} has no manifest of {', '.join(missing)}: written by an earlier release, or by "
+                "a first micro-batch that is not done. Let the query run a micro-batch with this release."
+            )
 
 
 def _map_rows(cell: StoredCell, alias: str, width: int) -> Iterator[pa.RecordBatch]:

@@ -55,6 +55,7 @@ class StateFormat(DataSource):
         self._joins = [j for j in stored_joins(directory, query) if options.get("join") in (None, j.name)]
         if self._table == ROWS:
             self._join = _only(self._joins, directory)
+            self._join.check_copies()
             self._input = _alias(self._join, text(options, "input", "left"))
 
     def schema(self) -> StructType | str:
