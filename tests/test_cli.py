@@ -1,4 +1,5 @@
 import io
+import os
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -8,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.patience import PATIENCE_S
+from tests.storage.test_stored_state import QUERY, two_batches
 
 from dovetail.cli import main, small_joins
 from dovetail.cli.request import _writer
@@ -152,3 +154,38 @@ def test_progress_in_plain_text(inputs: list[object], tmp_path: Path) -> None:
     assert told.returncode == 0
     assert "50 rows" in told.stdout
     assert "results" not in told.stdout
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """The state of a query that was written long ago."""
+    two_batches(tmp_path)
+    for path in tmp_path.rglob("*"):
+        os.utime(path, (0, 0))
+    return tmp_path
+
+
+def test_state_shows_joins_and_cells(state: Path) -> None:
+    shown = dovetail("state", state)
+    assert shown.returncode == 0, shown.stderr
+    header, line = shown.stdout.splitlines()
+    assert header.split() == ["query", "join", "algorithm", "cells", "rows", "skew", "bytes", "segments", "written"]
+    assert line.split()[:6] == [QUERY, "dovetail", "shj", "1", "20", "1.00"]
+    cells = dovetail("state", state, "--cells", "--query", QUERY)
+    assert cells.stdout.splitlines()[1].split()[:5] == [QUERY, "dovetail", "shj", "3", "20"]
+    assert "no join of streams keeps state here" in dovetail("state", state / QUERY).stdout
+    assert dovetail("state", state / "no").returncode == 2
+
+
+def test_state_is_removed_when_it_is_certain(state: Path) -> None:
+    asked = dovetail("state", state, "--clean", QUERY)  # there is no terminal to ask
+    assert (asked.returncode, (state / QUERY).is_dir()) == (2, True)
+    assert "add --yes" in asked.stderr
+    (state / QUERY / "dovetail" / "manifest-3.json").touch()
+    young = dovetail("state", state, "--clean", QUERY)
+    assert "the query may be running. Stop it" in young.stderr
+    removed = dovetail("state", state, "--clean", QUERY, "--yes")
+    assert (removed.returncode, (state / QUERY).exists()) == (0, False)
+    again = dovetail("state", state, "--clean", QUERY, "--yes")
+    assert again.returncode == 2
+    assert "no state of a query" in again.stderr

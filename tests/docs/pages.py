@@ -244,6 +244,18 @@ def diag(place: Path, spark: SparkSession) -> Iterator[Ready]:
     yield Ready({"dovetail": dovetail, "spark": spark, "orders": ORDERS, "items": ITEMS})
 
 
+@contextmanager
+def operations(place: Path, spark: SparkSession) -> Iterator[Ready]:
+    """After a query that has joined some rows."""
+    state, checkpoint = str(place / "shared" / "dovetail"), str(place / "shared" / "checkpoint")
+    orders, payments = (stream(spark, place, table.slice(0, 100)) for table in (ORDERS, PAYMENTS))
+    joined: DataFrame = dovetail.join(orders, payments, "l.id = r.order_id", state_dir=state)
+    writer = joined.writeStream.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+    writer.format("noop").start().awaitTermination()
+    new = {"new_orders": stream(spark, place, ORDERS.slice(100)), "new_payments": stream(spark, place, PAYMENTS)}
+    yield Ready({"dovetail": dovetail, "spark": spark, **new})
+
+
 SET_UPS: dict[str, SetUp] = {
     "README.md": readme,
     "docs/algorithms.md": algorithms,
@@ -251,6 +263,7 @@ SET_UPS: dict[str, SetUp] = {
     "docs/early.md": early,
     "docs/live.md": live,
     "docs/multijoin.md": multijoin,
+    "docs/operations.md": operations,
     "docs/operators/diag.md": diag,
     "docs/sources.md": sources,
     "docs/streaming.md": streaming,

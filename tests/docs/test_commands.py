@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from tests.docs.pages import ORDERS, PARCELS, PAYMENTS, ROOT, blocks
+from tests.storage.test_stored_state import QUERY, two_batches
 from typer.testing import CliRunner
 
 import dovetail
@@ -86,10 +87,23 @@ def test_targets_of_make() -> None:
     assert named <= set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
+def test_state(tmp_path: Path) -> None:
+    """Commands on the state of a query; the last one removes it."""
+    two_batches(tmp_path)
+    meant = {"/shared/dovetail": str(tmp_path), "ID": QUERY}
+    for command in commands("docs/operations.md"):
+        assert (tmp_path / QUERY).exists()
+        words = [meant.get(word, word) for word in command]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)
+        assert done.returncode == 0, f"{shlex.join(words)}: {done.stderr}"
+        assert QUERY in done.stdout
+    assert not (tmp_path / QUERY).exists()
+
+
 def test_every_command_is_run() -> None:
     with_commands = {
         str(page.relative_to(ROOT))
         for page in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
         if commands(str(page.relative_to(ROOT)))
     }
-    assert with_commands == {"README.md", "docs/live.md", "docs/sources.md"}
+    assert with_commands == {"README.md", "docs/live.md", "docs/operations.md", "docs/sources.md"}

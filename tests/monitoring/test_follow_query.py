@@ -27,35 +27,36 @@ class Query:
         return list(self._steps[: self._seen])
 
 
-def step(batch: int, rows: int, cells: int = 2, second: float = 0, **figures: Any) -> dict[str, Any]:
+def step(batch: int, rows: int, stored: int = 2, second: float = 0, **figures: Any) -> dict[str, Any]:
     return {
         "batchId": batch,
         "timestamp": f"2026-01-01T00:00:{second:06.3f}Z",
         "numInputRows": rows,
         "durationMs": {"triggerExecution": 500},
         "observedMetrics": {"dovetail": Figures(**figures)} if figures else None,
-        "stateOperators": [{"numRowsTotal": cells}],
+        "stateOperators": [{"numRowsTotal": stored}],
     }
 
 
 def test_a_line_for_each_micro_batch_that_did_something() -> None:
-    windowed = {"window_rows": 5000, "late_rows": 2, "probe_us": 12_400, "merge_us": 900}
+    windowed = {"window_rows": 5000, "spilled_rows": 4000, "late_rows": 2, "probe_us": 12_400, "merge_us": 900}
+    windowed |= {"state_bytes": 64_000_000, "cells": 2, "largest_cell_rows": 3000}
     query = Query(
         step(0, 1000, matches=30_000, **windowed),
         step(1, 0, matches=0, **windowed),
         step(2, 0, matches=7, window_rows=0, late_rows=None, probe_us=0, merge_us=0),
-        step(3, 4, results=1, resident_rows=2, spilled_rows=7),
+        step(3, 4, results=1, resident_rows=2, spilled_rows=7, state_bytes=1000, cells=2, largest_cell_rows=9),
     )
     out = io.StringIO()
     follow(query, file=out)
     header, *lines = [line.split("  ") for line in out.getvalue().splitlines()]
     assert [word.strip() for word in header if word] == [
-        *("batch", "rows in", "rows/s", "results", "kept rows", "late", "probe", "merge", "took")
+        *("batch", "rows in", "rows/s", "results", "kept rows", "state", "skew", "late", "probe", "merge", "took")
     ]
     cells = [[word.strip() for word in line if word] for line in lines]
-    assert cells[0] == ["0", "1,000", "2,000", "30,000", "5,000", "2", "12 ms", "1 ms", "0.50 s"]
+    assert cells[0] == ["0", "1,000", "2,000", "30,000", "5,000", "64 MB", "1.20", "2", "12 ms", "1 ms", "0.50 s"]
     assert cells[1][:4] == ["2", "0", "0", "7"]  # windows that closed
-    assert cells[2] == ["3", "4", "8", "1", "9", "-", "-", "-", "0.50 s"]
+    assert cells[2] == ["3", "4", "8", "1", "9", "1 kB", "2.00", "-", "-", "-", "0.50 s"]
 
 
 def test_what_the_query_fails_with_is_raised() -> None:
@@ -86,7 +87,7 @@ def silent(*seconds: float) -> list[dict[str, Any]]:
 
 ROWS = step(0, 5, results=3)
 WAITING = [step(number, 0, second=number, results=0) for number in range(1, 5)]
-NOTHING_YET = [step(number, 0, cells=0, second=3 * number) for number in range(3)]
+NOTHING_YET = [step(number, 0, stored=0, second=3 * number) for number in range(3)]
 LATER = step(3, 5, second=9, results=1)
 
 

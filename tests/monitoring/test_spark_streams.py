@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from dovetail.monitoring import summary as figures_of
+from dovetail.monitoring.recording import Recording
+from dovetail.monitoring.report import report
 from dovetail.monitoring.snapshot import DONE, FAILED, RUNNING
 from dovetail.monitoring.spark_streams import Listening, in_short, source_name
+from dovetail.monitoring.terminal import line
 
 
 class Figures(SimpleNamespace):
@@ -71,6 +74,19 @@ def test_micro_batches_add_up(heard: Listening, tmp_path: Path) -> None:
     assert recording.outcome == DONE
     assert {source.state for source in recording.latest.sources} == {"ended"}
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["shop-dovetail-r1.jsonl"]
+    heard.close()
+
+
+def test_what_a_window_holds(heard: Listening, tmp_path: Path) -> None:
+    held = {"window_rows": 50, "spilled_rows": 20, "state_bytes": 64_000_000}
+    heard.progressed(progress((5, 7), dovetail=Figures(matches=3, **held)))
+    heard.ended("r1", None)
+    (file,) = (tmp_path / "runs").iterdir()
+    recording = Recording.read(file)
+    last = recording.latest
+    assert (last.resident_rows, last.spilled_rows, last.state_bytes) == (30, 20, 64_000_000)
+    assert "64 MB of state" in line(recording)
+    assert "64 MB at most" in report(recording, tmp_path / "run.html").read_text()
     heard.close()
 
 

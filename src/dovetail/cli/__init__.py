@@ -158,6 +158,27 @@ def bench(
         raise typer.Exit(1)
 
 
+@app.command("state")
+def stored_state(
+    directory: Annotated[Path, typer.Argument(help="The state_dir= of joins of streams.")],
+    query: Annotated[str | None, typer.Option(help="The id of a query; all queries by default.")] = None,
+    cells: Annotated[bool, typer.Option("--cells", help="A line for each cell, not for each join.")] = False,
+    clean: Annotated[
+        str | None, typer.Option(metavar="QUERY", help="Remove all state of a query that will not be started again.")
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Remove it without asking, even if it was written in the last hour.")
+    ] = False,
+) -> None:
+    """Show what joins of streams keep on disk, or remove what a query has left there. Works without Spark."""
+    from dovetail.cli.stored_state import clean_state, show_state
+
+    if clean is not None:
+        clean_state(directory, clean, yes, console)
+    else:
+        show_state(directory, query, cells, console)
+
+
 @app.command("warm-up", hidden=True)  # as it was called before
 @app.command()
 def warmup() -> None:

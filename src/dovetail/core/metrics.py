@@ -25,6 +25,7 @@ class Counters(Mapping[str, int]):
 
     rows_received: int = 0
     late_rows: int = 0  # behind the watermark: not used
+    evicted_rows: int = 0  # that left a window
     merges: int = 0  # of sorted runs
     results: int = 0
     probes: int = 0
@@ -87,6 +88,7 @@ class Moment:
     sources: tuple[SourceState, ...] = ()
     estimate: Estimate | None = None
     objection: str | None = None  # why there is none, if it is for the order of the rows
+    state_bytes: int | None = None  # of durable state on disk, where there is some
 
     @property
     def results(self) -> int:

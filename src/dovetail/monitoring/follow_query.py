@@ -1,7 +1,7 @@
 """A streaming join in the terminal: a line for each micro-batch, until the query ends.
 
-    batch     rows in    rows/s    results   kept rows   late    probe    merge     took
-       12     100,000    92,593  1,012,310   1,000,000      0   420 ms    31 ms   1.08 s
+    batch     rows in    rows/s    results   kept rows     state   skew   late    probe    merge     took
+       12     100,000    92,593  1,012,310   1,000,000   64.0 MB   1.02      0   420 ms    31 ms   1.08 s
 
 The figures are those of the query's own progress; the function only reads them, and works on any query with a join of
 ours, in this session or in a Connect session.
@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any, TextIO
 
 from dovetail.core.metrics import HEARTBEAT_S
+from dovetail.monitoring.summary import size
 
 Cell = Callable[[Mapping[str, Any]], str]
 
@@ -111,10 +112,30 @@ def _time(name: str) -> Cell:
     return lambda figures: f"{figures[name] / 1000:,.0f} ms" if name in figures else "-"
 
 
-def _format_kept(figures: Mapping[str, Any]) -> str:
+def _kept_rows(figures: Mapping[str, Any]) -> int | None:
     """Rows of the window, or those in memory and on disk."""
-    kept = [figures[name] for name in ("window_rows", "resident_rows", "spilled_rows") if name in figures]
-    return f"{sum(kept):,}" if kept else "-"
+    if "window_rows" in figures:
+        return int(figures["window_rows"])
+    kept = [figures[name] for name in ("resident_rows", "spilled_rows") if name in figures]
+    return sum(kept) if kept else None
+
+
+def _format_kept(figures: Mapping[str, Any]) -> str:
+    kept = _kept_rows(figures)
+    return "-" if kept is None else f"{kept:,}"
+
+
+def _format_state(figures: Mapping[str, Any]) -> str:
+    """Bytes of segments."""
+    return size(figures["state_bytes"]) if "state_bytes" in figures else "-"
+
+
+def _format_skew(figures: Mapping[str, Any]) -> str:
+    """The rows of the largest cell, as a multiple of the average: 1 where all cells have as many."""
+    kept = _kept_rows(figures)
+    if not kept or "largest_cell_rows" not in figures:
+        return "-"
+    return f"{figures['largest_cell_rows'] * figures['cells'] / kept:.2f}"
 
 
 def _rate(figures: Mapping[str, Any]) -> str:
@@ -127,6 +148,8 @@ COLUMNS: tuple[tuple[str, int, Cell], ...] = (
     ("rows/s", 11, _rate),
     ("results", 13, _count("found")),
     ("kept rows", 12, _format_kept),
+    ("state", 10, _format_state),
+    ("skew", 7, _format_skew),
     ("late", 8, _count("late_rows")),
     ("probe", 11, _time("probe_us")),
     ("merge", 11, _time("merge_us")),

@@ -39,6 +39,8 @@ def to_line(second: float, moment: Moment) -> dict[str, Any]:
         line["resident_rows"] = moment.resident_rows
     if moment.spilled_rows is not None:
         line["spilled_rows"] = moment.spilled_rows
+    if moment.state_bytes is not None:
+        line["state_bytes"] = moment.state_bytes
     if moment.objection is not None:
         line["objection"] = moment.objection
     if moment.estimate is not None:
@@ -58,6 +60,7 @@ def from_line(line: Mapping[str, Any]) -> tuple[float, Moment]:
         tuple(SourceState(str(name), int(rows), str(state)) for name, rows, state in line.get("sources", ())),
         None if estimate is None else Estimate(*map(_number, estimate)),
         None if objection is None else str(objection),
+        _count(line.get("state_bytes")),
     )
     return _number(line["t"]), moment
 

@@ -107,6 +107,7 @@ class Join:
         self._seconds: dict[str, float] = {}
         self._since = clock() - ago_s
         self._held: tuple[int | None, int | None] = (None, None)
+        self._state_bytes: int | None = None
         self._ended = False
 
     def progressed(self, progress: Any, figures: Mapping[str, Any]) -> None:
@@ -118,7 +119,8 @@ class Join:
             self._add_results("reactive", reactive)
         self._account(phase, seconds_of(progress))
         if figures:
-            self._held = figures.get("resident_rows", figures.get("window_rows")), figures.get("spilled_rows")
+            self._held = resident_rows(figures), figures.get("spilled_rows")
+            self._state_bytes = figures.get("state_bytes")
         for number, source in enumerate(progress["sources"][: len(self._sources)]):
             known, rows = self._sources[number], source["numInputRows"]
             self._sources[number] = SourceState(known.name, known.rows + rows, "arriving" if rows else "stalled")
@@ -150,7 +152,15 @@ class Join:
 
     def _tell(self, phase: str) -> None:
         found, seconds = dict(self._found), dict(self._seconds)
-        self._recording.tell(Moment(phase, found, seconds, *self._held, tuple(self._sources)))
+        sources, state_bytes = tuple(self._sources), self._state_bytes
+        self._recording.tell(Moment(phase, found, seconds, *self._held, sources, state_bytes=state_bytes))
+
+
+def resident_rows(figures: Mapping[str, Any]) -> int | None:
+    """Rows in memory; of a window, those that are not spilled."""
+    if "window_rows" in figures:
+        return int(figures["window_rows"]) - int(figures.get("spilled_rows", 0))
+    return figures.get("resident_rows")
 
 
 def seconds_of(progress: Any) -> float:

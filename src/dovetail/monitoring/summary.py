@@ -134,7 +134,7 @@ def size(nbytes: int) -> str:
 
 
 def peak(moments: Sequence[Noted], name: str) -> int | None:
-    """The most rows that were held: `resident_rows` or `spilled_rows`."""
+    """The most that was held: `resident_rows`, `spilled_rows` or `state_bytes`."""
     return max((rows for noted in moments if (rows := getattr(noted.moment, name)) is not None), default=None)
 
 

@@ -103,6 +103,8 @@ def _render_held(glance: RunSnapshot) -> Iterator[Text]:
         parts = [(f"{resident:,} rows in memory", "")]
         if spilled is not None:
             parts.append((f"{spilled:,} on disk", "" if spilled else "bright_black"))
+        if glance.latest.state_bytes is not None:
+            parts.append((f"{figures.size(glance.latest.state_bytes)} of state", ""))
         yield _row(*parts, label="held")
 
 
@@ -226,5 +228,7 @@ def line(recording: Recording) -> str:
         words.append(f"{last.resident_rows:,} rows in memory")
     if last.spilled_rows:
         words.append(f"{last.spilled_rows:,} on disk")
+    if last.state_bytes is not None:
+        words.append(f"{figures.size(last.state_bytes)} of state")
     words += [f"{source.name} {source.state} {source.rows:,}" for source in figures.sources(glance)]
     return "  ".join(words)

@@ -70,6 +70,9 @@ def _tiles(glance: RunSnapshot) -> Html:
             now = getattr(last, name)
             over = not glance.running
             tiles.append((label, short(most if over else now), "at most" if over else f"{short(most)} at most"))
+    if last.state_bytes is not None:
+        most = figures.peak(moments, "state_bytes") or 0
+        tiles.append(("state", figures.size(last.state_bytes), f"{figures.size(most)} at most"))
     if glance.outcome == DONE and last.results and last.sources:
         early = 1 - last.found.get("cleanup", 0) / last.results
         tiles.insert(3, ("early", f"{early:.0%}".replace("%", " %"), "before the end"))

@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import uuid
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -102,6 +102,12 @@ class BlockStore:
         """Map a block of one page, to be read many times. `verify` as in `read`."""
         with self._open_file(block, verify, mapped=True) as file:
             return MappedBlock(file.read_buffer())
+
+    def map_pages(self, block: Block) -> Iterator[pa.RecordBatch]:
+        """All pages of a block, mapped: they stay readable when it is removed."""
+        reader = self._open_reader(block)
+        for page in range(reader.num_record_batches):
+            yield reader.get_batch(page)
 
     def read_pages(self, block: Block, first: int, stop: int) -> list[pa.RecordBatch]:
         """Some pages of a block. They are read in sequence; the first is, too, if the one before was read last."""

@@ -37,6 +37,7 @@ from dovetail.spark.streaming.pace import Pace
 from dovetail.spark.streaming.state_dir import check_layout
 from dovetail.spark.streaming.stream_join import Setting, StreamJoin
 from dovetail.storage.blocks import BlockStore
+from dovetail.storage.resident_snapshot import MOST_BLOCKS
 
 SCHEMAS = (
     pa.schema([("k", pa.int64()), ("a", pa.int64()), ("s", pa.string())]),
@@ -103,7 +104,8 @@ class Handle:
 
 @pytest.fixture(autouse=True)
 def task(monkeypatch: pytest.MonkeyPatch) -> None:
-    context = SimpleNamespace(getLocalProperty=lambda name: "query", partitionId=lambda: 0)
+    properties = {"sql.streaming.queryId": "query"}
+    context = SimpleNamespace(getLocalProperty=properties.get, partitionId=lambda: 0)
     monkeypatch.setattr(cell_state, "TaskContext", SimpleNamespace(get=lambda: context))
     monkeypatch.setattr("os.fsync", lambda handle: None)  # slow, and no power is lost here
 
@@ -178,7 +180,11 @@ class Source:
 
 
 def segments(state_dir: Path) -> set[str]:
-    return {path.name for path in (state_dir / "query" / "join" / f"cell-{CELL}").iterdir()}
+    return {path.name for path in cell_directory(state_dir).iterdir()}
+
+
+def cell_directory(state_dir: Path) -> Path:
+    return state_dir / "query" / "join" / f"cell-{CELL}"
 
 
 @pytest.mark.parametrize("seed", range(repeat(10)))
@@ -244,6 +250,23 @@ def test_the_number_of_files_is_bounded(tmp_path: Path) -> None:
         stored, _ = attempt(join, stored, source.next())
         most = max(most, len(segments(tmp_path)))
     assert most <= 2 * 2 * 3 * 8  # two sides, two generations, runs of three sizes, eight of each
+
+
+def test_figures_of_what_a_cell_holds(tmp_path: Path) -> None:
+    join, source = stream_join(tmp_path), Source(0)
+    handle = Handle(None)
+    for _ in range(20):
+        rows = source.next()
+        processor = JoinProcessor(join)
+        processor.start(handle, handle)  # type: ignore[arg-type]
+        *_, told = processor.handleInputRows((CELL,), iter(packed(join, rows)), None)  # type: ignore[arg-type]
+        assert handle.stored is not None
+        figures = {name: int(told[name][0]) for name in join.figures}
+        named = json.loads(handle.stored)["segments"]
+        assert figures["state_bytes"] == sum((cell_directory(tmp_path) / name).stat().st_size for name in named)
+        keys = sum(batch.num_rows - batch["k"].null_count for side in source.tables for batch in side)
+        assert figures["resident_rows"] + figures["spilled_rows"] == keys == figures["largest_cell_rows"]
+        assert figures["cells"] == 1
 
 
 # Operators that leave work for later.
@@ -315,6 +338,16 @@ def test_progressive_operators_between_micro_batches(tmp_path: Path, algorithm: 
     last = max(cell.history)
     old = {name for name in segments(tmp_path) if int(name.partition("-")[0]) < last - 1}
     assert old <= set.union(*(cell.history[version] for version in (last - 2, last - 1, last)))
+
+
+@pytest.mark.parametrize("algorithm", [name for name in PROGRESSIVE if name != "nested_loop"])
+def test_the_number_of_segments_is_bounded(tmp_path: Path, algorithm: str) -> None:
+    """Rows that fit in memory: snapshots write what is new, and all of it again once there are many."""
+    join, source = stream_join(tmp_path, algorithm=algorithm, memory_bytes=1 << 20), Source(0)
+    cell = Cell(join, random.Random(0))
+    for _ in range(80):
+        cell.run(packed(join, source.next()))
+    assert max(map(len, cell.history.values())) <= 2 * (MOST_BLOCKS + 2)  # two sides, and what is known of their rows
 
 
 @pytest.mark.parametrize("how", [how for how in ARROW_NAMES if how != "inner"])

@@ -335,15 +335,23 @@ def test_what_is_kept_is_bounded(how: str, scope: Any, tmp_path: Path, task: Any
     bounds = window(rows=40, slide=4, scope=scope)
     run = query(tables, CONDITIONS[0], how, bounds, tmp_path, cells=cells, partitions=4)
     task.query = run
-    kept, files = [], []
+    kept, files, evicted = [], [], 0
     for sources in even(rows, 30):  # of 20 rows
         _, figures = run.micro_batch(sources, rng)
         kept.append(figures["window_rows"])
+        evicted += figures["evicted_rows"]
         files.append(len(run.files()))
+        named = [name for text in run.manifests.values() for name in json.loads(text)["segments"]]
+        sizes = {path.name: path.stat().st_size for path in run.files()}
+        assert figures["state_bytes"] == sum(sizes[name] for name in named)
+        assert figures["cells"] == len(run.manifests)
+        assert figures["window_rows"] <= figures["cells"] * figures["largest_cell_rows"]
     in_window = 40 if scope == "combined" else 80
     copies = 1 if how == "inner" else (1 + cells) / 2
     assert max(kept) <= copies * (in_window + in_window // 10 + 20)
     assert max(files[15:]) <= max(files[5:15])
+    if how == "inner":
+        assert evicted + kept[-1] == 2 * rows
 
 
 @pytest.mark.parametrize("scope", ["combined", pytest.param("per_stream", marks=pytest.mark.slow)])

@@ -22,8 +22,8 @@ from dovetail.execution.output import output_schema
 from dovetail.planning.planner import InputFacts, plan_join
 from dovetail.routing import window_cells, window_router
 from dovetail.spark.exchange.packing import from_bytes
-from dovetail.spark.streaming import cell_state, window_cell, window_join
-from dovetail.spark.streaming.stream_join import Setting
+from dovetail.spark.streaming import cell_state, window_join
+from dovetail.spark.streaming.stream_join import LARGEST, Setting
 from dovetail.spark.streaming.window_cell import WindowProcessor
 from dovetail.spark.streaming.window_join import FIGURES, WindowJoin
 from dovetail.storage import segments
@@ -36,7 +36,7 @@ Tables = tuple[pa.Table, pa.Table]
 def played(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Spark's part, to be given the `query` whose tasks run."""
     running = SimpleNamespace(query=None)
-    for module in (window_join, window_cell, cell_state):
+    for module in (window_join, cell_state):
         monkeypatch.setattr(module, "TaskContext", SimpleNamespace(get=lambda: running.query))
     monkeypatch.setattr(segments, "_mapped", OrderedDict())
     monkeypatch.setattr(segments, "_verified", set())
@@ -123,7 +123,8 @@ class Query:
             )
             for frame in given:
                 for name in FIGURES:
-                    figures[name] += int(frame[name][0])
+                    together = max if name == LARGEST else sum
+                    figures[name] = together((figures[name], int(frame[name][0])))
                 if frame["payload"][0] is not None:
                     found.update(_pairs(from_bytes(frame["payload"][0])))
             assert handle.stored is not None

@@ -17,6 +17,7 @@ import pyarrow as pa
 from dovetail.core.rows import Side
 from dovetail.operators.hashing.partitions import Counts, Hashes, HashPartitions, Stayed, concat_rows
 from dovetail.storage.blocks import Block, BlockStore
+from dovetail.storage.resident_snapshot import MOST_BLOCKS
 
 EXTRA = ("__hash", "__arrived", "__left")  # columns after those of the rows
 
@@ -163,7 +164,7 @@ class PartitionSnapshot:
         self._store = store
         self._schema = schema
         self._stem = f"{stem}-kept"
-        self._evictions = -1  # how often rows had left when the first block was written
+        self._evictions = -1  # how often rows had left when all were written
         self._settled: Block | None = None  # the rows that there were then
         self._young: list[Block] = []  # those that have come since
 
@@ -173,7 +174,7 @@ class PartitionSnapshot:
 
     def save(self, side: HashPartitions) -> dict[str, Any]:
         """Write what is new; says where everything is, ready for JSON."""
-        if side.evictions != self._evictions:
+        if side.evictions != self._evictions or len(self._young) >= MOST_BLOCKS:
             self._evictions = side.evictions
             self._settled, self._young = self._written(side, 0), []
         else:

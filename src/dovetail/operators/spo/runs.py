@@ -224,10 +224,12 @@ class Runs:
         over = [run for run in self._runs if _last(self._window, run.extent) < before]
         if over:
             self._runs = [run for run in self._runs if _last(self._window, run.extent) >= before]
+            self._counters.evicted_rows += sum(run.rows for run in over)
             yield from over
         expired = [part for part in self._parts if _last(self._window, part.extent) < before]
         if expired:
             self._parts = [part for part in self._parts if _last(self._window, part.extent) >= before]
+        self._counters.evicted_rows += sum(part.rows for part in expired)
         for part in expired:
             if wants_open_rows and part.has_open_rows:
                 yield from self._load(part)

@@ -1,9 +1,10 @@
-"""Remote sources that stall and fail, as Spark tables and streams.
+"""Remote sources that stall and fail, as Spark tables and streams; and the state of streaming joins, as tables.
 
     dovetail.spark.sources.register(spark)      # once for a session; `local_session` does it by itself
 
     spark.readStream.format("dovetail-flight").option("location", "grpc://host:8815").option("dataset", "orders").load()
     spark.readStream.format("dovetail-postgresql").option("dsn", "postgresql://host/db").option("table", "orders") …
+    spark.read.format("dovetail-state").load("/shared/dovetail")
 
 Rows of a stream are prefetched by a thread on the driver, and a micro-batch takes the rows that have arrived:
 
@@ -17,14 +18,15 @@ from pyspark.sql import SparkSession
 
 from dovetail.spark.session.worker_python import prepare_workers
 from dovetail.spark.sources.formats import FlightFormat, PostgresFormat
+from dovetail.spark.sources.stored_state import StateFormat
 
 __all__ = ["register"]
 
-FORMATS = (FlightFormat, PostgresFormat)
+FORMATS = (FlightFormat, PostgresFormat, StateFormat)
 
 
 def register(spark: SparkSession) -> SparkSession:
-    """Let a session know the formats dovetail-flight and dovetail-postgresql. Returns the session."""
+    """Let a session know the formats dovetail-flight, dovetail-postgresql and dovetail-state. Returns the session."""
     prepare_workers(spark)
     for made in FORMATS:
         spark.dataSource.register(made)

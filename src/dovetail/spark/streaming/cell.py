@@ -27,12 +27,14 @@ from dovetail.core.metrics import HEARTBEAT_S, Counters
 from dovetail.core.rows import Arrival, Phase, Stall
 from dovetail.execution.driver import Driver, Found
 from dovetail.execution.output import result_batches
+from dovetail.operators.protocol import Usage
 from dovetail.spark.exchange.packing import collected, from_bytes
 from dovetail.spark.streaming.cell_state import CellProcessor, CellState
 from dovetail.spark.streaming.pace import Pace
 from dovetail.spark.streaming.stream_join import StreamJoin
 from dovetail.storage.allocator import stay_small, trim_heap
 from dovetail.storage.blocks import BlockStore
+from dovetail.storage.stored_state import count_bytes
 
 REST_S = 5.0  # of a micro-batch, when all inputs have ended and nothing can come that would have to wait
 HEARTBEAT_MS = int(1000 * HEARTBEAT_S)
@@ -74,7 +76,8 @@ class JoinProcessor(CellProcessor[StreamJoin]):
         else:
             self._set_timer(notes, False, now)
             kept.note(notes.to_json())
-        yield self._count_row(counters.results, notes.resident_rows, notes.spilled_rows, reactive, int(notes.finished))
+        held = self._held(notes.usage, notes.state_bytes)
+        yield self._count_row(counters.results, reactive, int(notes.finished), notes.resident_rows, *held)
 
     def _work(
         self, kept: CellState, notes: _Notes, rows: Iterator[pd.DataFrame] | None, now: int, counters: Counters
@@ -87,10 +90,12 @@ class JoinProcessor(CellProcessor[StreamJoin]):
         kept.restore(operator)
         batches = step.arrivals(rows) if rows is not None else step.left_over()
         yield from map(self._pack_results, collected(batches, self._join.pack_bytes))
-        notes.resident_rows, notes.spilled_rows = operator.usage.resident_rows, operator.usage.spilled_rows
+        notes.usage = operator.usage
         self._set_timer(notes, rows is not None, now)
         notes.pace.end(time.time(), notes.more)
-        kept.commit(operator, notes.to_json())
+        manifest = operator.snapshot()
+        notes.state_bytes = count_bytes(manifest.state)
+        kept.commit(manifest, notes.to_json())
         return step.reactive
 
     def _set_timer(self, notes: _Notes, fed: bool, now: int) -> None:
@@ -115,6 +120,9 @@ class _Notes:
     resident_rows: int = 0
     spilled_rows: int = 0
     pace: Pace = field(default_factory=Pace)
+    resident_bytes: int = 0
+    spilled_bytes: int = 0
+    state_bytes: int = 0  # of segments that the manifest names
 
     @classmethod
     def read(cls, kept: dict[str, Any] | None, inputs: int) -> _Notes:
@@ -122,6 +130,16 @@ class _Notes:
         if kept is None:
             return cls([False] * inputs)
         return cls(**{**kept, "pace": Pace(**kept.get("pace", {}))})  # 0.1.0 has none
+
+    @property
+    def usage(self) -> Usage:
+        """What the operator held."""
+        return Usage(self.resident_rows, self.resident_bytes, self.spilled_rows, self.spilled_bytes)
+
+    @usage.setter
+    def usage(self, held: Usage) -> None:
+        self.resident_rows, self.resident_bytes = held.resident_rows, held.resident_bytes
+        self.spilled_rows, self.spilled_bytes = held.spilled_rows, held.spilled_bytes
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

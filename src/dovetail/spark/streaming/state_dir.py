@@ -16,8 +16,8 @@ from dovetail.spark.session.shared_directory import ADVICE, SharedDirectory, is_
 from dovetail.storage.blocks import RECOVERY
 from dovetail.storage.budget import parse_bytes
 from dovetail.storage.segments import sync_directory
+from dovetail.storage.stored_state import LAYOUT
 
-LAYOUT = "layout.json"
 TABLE = "table"
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 DEFAULT_PROVIDER = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"

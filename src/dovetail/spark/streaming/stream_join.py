@@ -27,7 +27,11 @@ BATCH_ROWS = 1 << 16
 SMALL_BYTES = 1 << 23
 ROW_SHARE = 3 / 4
 """Of a cell's memory, for rows. The rest is for copies: of rows that arrive and are evicted, and of those that stay."""
-FIGURES = ("results", "resident_rows", "spilled_rows", "reactive", "finished")
+LARGEST = "largest_cell_rows"
+"""The figure of which the largest of all cells counts; all others are added up."""
+HELD = ("resident_bytes", "spilled_rows", "spilled_bytes", "state_bytes", "cells", LARGEST)
+"""What a cell holds, and that it is one: the figures of all joins."""
+FIGURES = ("results", "reactive", "finished", "resident_rows", *HELD)
 PACKS = 32  # that a budget holds at least
 SMALLEST_PACK = 1 << 20
 

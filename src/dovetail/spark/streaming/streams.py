@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 from pyspark.sql.types import StructType
 
@@ -34,7 +34,7 @@ from dovetail.spark.streaming.cell import JoinProcessor
 from dovetail.spark.streaming.cell_state import CellProcessor
 from dovetail.spark.streaming.processor import Processor
 from dovetail.spark.streaming.state_dir import cap_arrow_batch_bytes
-from dovetail.spark.streaming.stream_join import StreamJoin
+from dovetail.spark.streaming.stream_join import LARGEST, StreamJoin
 from dovetail.spark.streaming.window_cell import WindowProcessor
 from dovetail.spark.streaming.window_join import WindowJoin
 from dovetail.storage.allocator import stay_small, trim_heap
@@ -69,12 +69,17 @@ def join_streams(frames: Sequence[DataFrame], join: StreamJoin | WindowJoin, sch
     )
     name = join.setting.metrics
     try:
-        watched = joined.observe(name, *(F.sum(figure).alias(figure) for figure in join.figures))
+        watched = joined.observe(name, *map(_over_cells, join.figures))
     except AnalysisException as error:  # its name is also the name of its state, so that it must be unique
         raise PlanError(
             f"a query has two joins called {name!r}: give one of them another name, as in metrics='second'."
         ) from error
     return watched.mapInArrow(_small(unpack) if join.keeps_to_memory else unpack, schema)
+
+
+def _over_cells(figure: str) -> Column:
+    """A figure of all cells together."""
+    return (F.max if figure == LARGEST else F.sum)(figure).alias(figure)
 
 
 def _small(rewrite: Rewrite) -> Rewrite:

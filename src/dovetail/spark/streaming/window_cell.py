@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import TimerValues
 
 from dovetail.core.metrics import Counters
@@ -33,10 +32,11 @@ from dovetail.operators.spo.window_aggregate import WindowAggregate
 from dovetail.routing import home_side
 from dovetail.spark.exchange.packing import collected
 from dovetail.spark.streaming.arrival_order import NEVER, Ordered, in_order, packets, placed
-from dovetail.spark.streaming.cell_state import CellProcessor
+from dovetail.spark.streaming.cell_state import CellProcessor, batch_id
 from dovetail.spark.streaming.window_join import WindowJoin, newest_time
 from dovetail.storage.budget import Budget
 from dovetail.storage.segments import SegmentStore
+from dovetail.storage.stored_state import count_bytes
 
 Arrived = tuple[Ordered, Ordered]
 
@@ -89,11 +89,13 @@ class WindowProcessor(CellProcessor[WindowJoin]):
                 self._handle.deleteTimer(timer)
             if not idle or operator.window_rows or self._join.window.by_watermark:
                 self._handle.registerTimer(self._timer(state))
-        kept.commit(operator, state.to_json())
-        costs = operator.costs
+        usage, manifest = operator.usage, operator.snapshot()
+        kept.commit(manifest, state.to_json())
+        costs, counted = operator.costs, workspace.counters
         spent = (costs.probe_seconds, costs.merge_seconds, time.perf_counter() - started)
         micros = (int(1e6 * seconds) for seconds in spent)
-        yield self._count_row(matches, operator.window_rows, late, workspace.counters.merges, *micros)
+        held = self._held(usage, count_bytes(manifest.state))
+        yield self._count_row(matches, operator.window_rows, late, counted.evicted_rows, counted.merges, *micros, *held)
 
     def _timer(self, state: _Progress) -> int:
         """When it expires: a pause after the last news, or with the next watermark."""
@@ -145,12 +147,12 @@ class WindowProcessor(CellProcessor[WindowJoin]):
         if self._join.router is not None:
             return batch, Placement(places)
         if self._join.in_turns:
-            return batch, Placement(places, (rows.numbers + _batch_id()) % self._join.cells == cell)
+            return batch, Placement(places, (rows.numbers + batch_id()) % self._join.cells == cell)
         if side is not self._home:
             return batch, Placement(places)
         # Neighbours by arrival: then fewer of the right rows are before some of them and behind others.
         homes = rows.own * self._join.cells // max(1, rows.size)
-        chosen = np.flatnonzero((homes + _batch_id()) % self._join.cells == cell)
+        chosen = np.flatnonzero((homes + batch_id()) % self._join.cells == cell)
         return take_rows(batch, chosen), Placement(places.of(chosen))
 
 
@@ -207,9 +209,3 @@ def late_rows(join: WindowJoin, sides: Arrived, horizon: int) -> int:
         if rows.batch is not None:
             late += int((rows.tells & late_flags(join.window, side, rows.batch, horizon)).sum())
     return late
-
-
-def _batch_id() -> int:
-    context = TaskContext.get()
-    assert context is not None, "cells are joined inside Spark tasks"
-    return int(context.getLocalProperty("streaming.sql.batchId") or 0)

@@ -37,11 +37,11 @@ from dovetail.spark.exchange.packing import Rewrite, as_planned, collected, pack
 from dovetail.spark.exchange.partitions import spread_labels
 from dovetail.spark.session.workers import settle
 from dovetail.spark.streaming.arrival_order import NEVER, POSITION_BITS, packet
-from dovetail.spark.streaming.stream_join import Clock, Setting, pack_size
+from dovetail.spark.streaming.stream_join import HELD, Clock, Setting, pack_size
 from dovetail.window import Window
 
 FORMAT = 2  # of the state: to be raised when a release writes another
-FIGURES = ("matches", "window_rows", "late_rows", "merges", "probe_us", "merge_us", "cell_us")
+FIGURES = ("matches", "window_rows", "late_rows", "evicted_rows", "merges", "probe_us", "merge_us", "cell_us", *HELD)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,74 @@
+"""`dovetail state`: what joins of streams keep in a directory, and the removal of what is no longer needed."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from dovetail.errors import InputError
+from dovetail.monitoring.summary import size
+from dovetail.storage.stored_state import StoredCell, removable_query, stored_joins
+
+YOUNG_S = 3600  # a query that wrote its state within this time may be running
+WIDE = 200  # columns, where nothing is cut off
+JOIN_COLUMNS = ("cells", "rows", "skew", "bytes", "segments", "written")
+CELL_COLUMNS = ("cell", "rows", "bytes", "segments", "written")
+
+
+def show_state(state_dir: Path, query: str | None, by_cell: bool, console: Console) -> None:
+    """A table of all joins, or of all cells."""
+    joins = stored_joins(state_dir, query)
+    table = Table(box=None, pad_edge=False)
+    for name in ("query", "join", "algorithm"):
+        table.add_column(name, no_wrap=True)
+    for name in CELL_COLUMNS if by_cell else JOIN_COLUMNS:
+        table.add_column(name, justify="right", no_wrap=True)
+    for join in joins:
+        cells = join.cells()
+        for line in map(_cell_line, cells) if by_cell else [_join_line(cells)]:
+            table.add_row(join.query, join.name, join.algorithm, *line)
+    if not joins:
+        console.print(f"{state_dir}: no join of streams keeps state here.", highlight=False, soft_wrap=True)
+        return
+    wide = console if console.is_terminal else Console(file=console.file, width=WIDE)
+    wide.print(table, highlight=False)
+
+
+def _cell_line(cell: StoredCell) -> Sequence[str]:
+    return str(cell.number), f"{cell.rows:,}", size(cell.nbytes), f"{cell.segments:,}", _ago(cell.written)
+
+
+def _join_line(cells: Sequence[StoredCell]) -> Sequence[str]:
+    rows = [cell.rows for cell in cells]
+    if not sum(rows):
+        return f"{len(cells):,}", "0", "-", "-", "-", "-"
+    nbytes, segments = sum(cell.nbytes for cell in cells), sum(cell.segments for cell in cells)
+    skew = max(rows) * len(rows) / sum(rows)
+    written = max(cell.written for cell in cells)
+    return f"{len(cells):,}", f"{sum(rows):,}", f"{skew:.2f}", size(nbytes), f"{segments:,}", _ago(written)
+
+
+def _ago(written: float) -> str:
+    return f"{timedelta(seconds=max(0, int(time.time() - written)))} ago"
+
+
+def clean_state(state_dir: Path, query: str, yes: bool, console: Console) -> None:
+    """Remove all state of a query, if that is all there is in its directory. Without `yes` it asks."""
+    found = removable_query(state_dir, query)
+    what = f"{found.directory}: {size(found.nbytes)}, written {_ago(found.written)}"
+    if not yes:
+        if time.time() - found.written < YOUNG_S:
+            raise InputError(f"{what}: the query may be running. Stop it; to remove its state then, add --yes.")
+        if not sys.stdin.isatty():
+            raise InputError(f"{what}. To remove it without being asked, add --yes.")
+        if console.input(f"{what}. Its query cannot be started again without it. Remove it? [y/N] ").lower() != "y":
+            console.print("nothing was removed", highlight=False)
+            return
+    found.remove()
+    console.print(f"removed {what}", highlight=False, soft_wrap=True)

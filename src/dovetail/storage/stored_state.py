@@ -1,0 +1,299 @@
+"""The state of streaming joins as it is on disk: which queries, joins and cells there are, and the rows that they keep.
+
+    <state_dir>/<query>/<join>/layout.json                      what the join is
+                               manifest-4.json                  the latest manifests of cell 4: a copy
+                               cell-4/00000017-l-3f2a….arrow    its segments
+
+What counts is the manifest in Spark's state store, which is committed with the micro-batch. The copy is for inspection
+without Spark. It has two manifests: the one that the latest attempt at a micro-batch has made, which may not be
+committed, and the one before, which is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+
+from dovetail.core.rows import Side, take_rows
+from dovetail.errors import InputError, StateError
+from dovetail.storage.blocks import Block, BlockStore
+
+LAYOUT = "layout.json"
+CELL, COPY = "cell-{}", "manifest-{}.json"
+ATTEMPTS = 5  # at reading a cell whose query is running: segments are merged and swept meanwhile
+OURS = re.compile(r"layout\.json(-[0-9a-f]{32})?|manifest-\d+\.json(-[0-9a-f]{32})?|\d{8,}-[^/]+\.(arrow|tmp)")
+
+Document = Mapping[str, Any]
+"""A manifest as Spark's state store has it: version, batch, state, segments, previous, notes."""
+
+
+class RowSegment(NamedTuple):
+    """A segment with rows of one input."""
+
+    input: str  # its alias
+    block: Block
+    alive: Block | None = None  # the serial numbers of the rows that are still there, of all blocks; None: all are
+
+
+def row_segments(state: Any) -> Iterator[RowSegment]:
+    """Those with rows of the inputs. Operators also keep orders, flags and statistics."""
+    if isinstance(state, dict):
+        if _is_block(state):
+            block = Block.from_json(state)
+            stem = [part for part in block.name.split("-")[:-1] if not part.isdigit()]
+            if len(stem) == 1 or stem[1:] == ["kept"]:
+                yield RowSegment(stem[0], block)
+        elif state.keys() >= {"blocks", "flags", "next"}:  # residents
+            alive = Block.from_json(state["flags"])
+            yield from (segment._replace(alive=alive) for segment in row_segments(state["blocks"]))
+        else:
+            for key, part in state.items():
+                if key not in ("orders", "flags"):
+                    yield from row_segments(part)
+    elif isinstance(state, list | tuple):
+        for part in state:
+            yield from row_segments(part)
+
+
+def count_rows(state: Any) -> dict[str, int]:
+    """How many rows of each input are kept; under other names, what operators keep beside them."""
+    blocks = {(segment.input, segment.alive or segment.block) for segment in row_segments(state)}
+    rows: dict[str, int] = {}
+    for alias, block in blocks:
+        rows[alias] = rows.get(alias, 0) + block.rows
+    return rows
+
+
+def count_bytes(state: Any) -> int:
+    """Of the segments that an operator's manifest names. Called for each cell and micro-batch."""
+    if isinstance(state, dict):
+        return int(state["nbytes"]) if _is_block(state) else sum(map(count_bytes, state.values()))
+    return sum(map(count_bytes, state)) if isinstance(state, list | tuple) else 0
+
+
+def _is_block(fields: dict[str, Any]) -> bool:
+    return "checksum" in fields and "nbytes" in fields and "name" in fields
+
+
+def write_copy(directory: Path, cell: int, made: str, before: str | None) -> None:
+    """Keep the manifests of a cell, as JSON, beside its segments. Not flushed to disk: nothing is restored from it."""
+    path = directory / COPY.format(cell)
+    mine = path.with_name(f"{path.name}-{uuid.uuid4().hex}")
+    try:
+        mine.write_text(f"[{made}]" if before is None else f"[{made}, {before}]")
+        os.rename(mine, path)
+    except OSError as error:
+        raise StateError(f"cannot write join state to {path}: {error.strerror}.") from error
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCell:
+    """One cell of a join, as its latest manifest says."""
+
+    number: int
+    inputs: tuple[str, ...]  # aliases
+    directory: Path  # of its segments
+    manifest: Document
+    written: float  # seconds since the epoch
+
+    @property
+    def rows(self) -> int:
+        kept = count_rows(self.manifest["state"])
+        return sum(kept.get(alias, 0) for alias in self.inputs)
+
+    @property
+    def nbytes(self) -> int:
+        return count_bytes(self.manifest["state"])
+
+    @property
+    def segments(self) -> int:
+        return len(self.manifest["segments"])
+
+    @property
+    def batch(self) -> int:
+        """The micro-batch that wrote the manifest."""
+        return int(self.manifest.get("batch", -1))
+
+
+@dataclass(frozen=True, slots=True)
+class StoredJoin:
+    """One join of a query."""
+
+    directory: Path
+    layout: Mapping[str, Any]
+
+    @property
+    def query(self) -> str:
+        return self.directory.parent.name
+
+    @property
+    def name(self) -> str:
+        return unquote(self.directory.name)
+
+    @property
+    def algorithm(self) -> str:
+        return str(self.layout.get("algorithm", "spo"))  # of windows
+
+    @property
+    def how(self) -> str:
+        return str(self.layout.get("how", "inner"))
+
+    @property
+    def condition(self) -> str:
+        return str(self.layout["condition"])
+
+    @property
+    def columns(self) -> dict[str, list[str]]:
+        """The names of each input's columns."""
+        given = self.layout["columns"]
+        inputs = given if len(given) > len(Side) else zip([side.alias for side in Side], given, strict=True)
+        return {alias: [name for name, _ in columns] for alias, columns in inputs}
+
+    def numbers(self) -> list[int]:
+        """The cells that have a manifest."""
+        found = (re.fullmatch(r"manifest-(\d+)\.json", path.name) for path in self.directory.iterdir())
+        return sorted(int(match[1]) for match in found if match)
+
+    def cell(self, number: int, committed: int | None = None) -> StoredCell | None:
+        """A cell as its latest manifest says, or the latest that was committed with a micro-batch up to that one."""
+        path = self.directory / COPY.format(number)
+        try:
+            manifests, written = json.loads(path.read_text()), path.stat().st_mtime
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise StateError(f"{path} is damaged: {error}. The next micro-batch of the query replaces it.") from error
+        for manifest in manifests:
+            cell = StoredCell(number, tuple(self.columns), self.directory / CELL.format(number), manifest, written)
+            if committed is None or cell.batch <= committed:
+                return cell
+        return None
+
+    def cells(self, committed: int | None = None) -> list[StoredCell]:
+        found = (self.cell(number, committed) for number in self.numbers())
+        return [cell for cell in found if cell is not None]
+
+    def read(self, number: int, alias: str, committed: int | None = None) -> list[pa.RecordBatch]:
+        """The rows of one input that a cell keeps, mapped: they stay readable when the query goes on."""
+        if alias not in self.columns:
+            raise InputError(f"{self.directory} has no input {alias!r}: there are {', '.join(self.columns)}.")
+        for _ in range(ATTEMPTS - 1):
+            with suppress(StateError):
+                return self._read_once(number, alias, committed)
+        return self._read_once(number, alias, committed)
+
+    def _read_once(self, number: int, alias: str, committed: int | None) -> list[pa.RecordBatch]:
+        cell = self.cell(number, committed)
+        return [] if cell is None else list(_map_rows(cell, alias, len(self.columns[alias])))
+
+    def check_copies(self) -> None:
+        """Refuse to take cells without a copy of their manifest for empty ones."""
+        missing = [
+            path.name
+            for path in sorted(self.directory.glob(CELL.format("*")))
+            if not (self.directory / COPY.format(path.name.rpartition("-")[2])).exists() and any(path.iterdir())
+        ]
+        if missing:
+            raise StateError(
+                f"{self.directory} has no manifest of {', '.join(missing)}: written by an earlier release, or by "
+                "a first micro-batch that is not done. Let the query run a micro-batch with this release."
+            )
+
+
+def _map_rows(cell: StoredCell, alias: str, width: int) -> Iterator[pa.RecordBatch]:
+    store = BlockStore(cell.directory)
+    alive: dict[str, Any] = {}
+    for segment in row_segments(cell.manifest["state"]):
+        if segment.input != alias:
+            continue
+        for page in store.map_pages(segment.block):
+            batch = page.select(range(width))
+            if segment.alive is not None:
+                if segment.alive.name not in alive:
+                    alive[segment.alive.name] = np.asarray(store.read(segment.alive).column(0))
+                serials = np.asarray(page.column(page.num_columns - 1))
+                batch = take_rows(batch, np.flatnonzero(np.isin(serials, alive[segment.alive.name])))
+            if batch.num_rows:
+                yield batch
+
+
+def stored_joins(state_dir: Path, query: str | None = None) -> list[StoredJoin]:
+    """The joins that keep state in a directory, of all queries or of one."""
+    if not state_dir.is_dir():
+        raise InputError(f"{state_dir} is not a directory. Give the state_dir= of a join of streams.")
+    found = sorted(state_dir.glob(f"*/*/{LAYOUT}"))
+    queries = list(dict.fromkeys(path.parent.parent.name for path in found))
+    if query is not None and query not in queries:
+        there = ", ".join(queries) or "none"
+        raise InputError(f"{state_dir} has no state of a query {query!r}. There are: {there}.")
+    return [StoredJoin(p.parent, _read_layout(p)) for p in found if query in (None, p.parent.parent.name)]
+
+
+def _read_layout(path: Path) -> Mapping[str, Any]:
+    try:
+        layout: Mapping[str, Any] = json.loads(path.read_text())
+        layout["columns"], layout["format"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise StateError(f"{path} is not the layout of a join, or is damaged: {error!r}.") from error
+    return layout
+
+
+def last_commit(checkpoint: Path) -> tuple[str, int]:
+    """The id of the query that has a checkpoint, and its last micro-batch that was committed; -1 before the first."""
+    try:
+        query = str(json.loads((checkpoint / "metadata").read_text())["id"])
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(
+            f"{checkpoint} is not the checkpoint of a query: {error}. Give its checkpointLocation, as a local path."
+        ) from error
+    commits = checkpoint / "commits"
+    numbers = [int(path.name) for path in commits.iterdir() if path.name.isdigit()] if commits.is_dir() else []
+    return query, max(numbers, default=-1)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryState:
+    """All that a query keeps: everything below its directory is ours."""
+
+    directory: Path
+    nbytes: int
+    written: float  # the last write, seconds since the epoch
+
+    def remove(self) -> None:
+        shutil.rmtree(self.directory)
+
+
+def removable_query(state_dir: Path, query: str) -> QueryState:
+    """What `remove` would remove; anything there that no join of streams has written is an error."""
+    known = {join.directory for join in stored_joins(state_dir, query)}
+    directory = state_dir / query
+    if directory.is_symlink():
+        raise InputError(f"{directory} is a link. Nothing was removed: remove what it points to.")
+    nbytes, written = 0, directory.stat().st_mtime
+    for root, directories, files in os.walk(directory):
+        here = Path(root)
+        strange = [name for name in files if not OURS.fullmatch(name)]
+        strange += [name for name in directories if (here / name).is_symlink()]
+        if here == directory:
+            strange += [name for name in directories if here / name not in known] + files
+        if strange:
+            raise InputError(
+                f"{here} has {strange[0]}, which no join of streams has written. Nothing was removed: look at it, and "
+                "remove it by other means."
+            )
+        for name in files:
+            status = (here / name).stat()
+            nbytes, written = nbytes + status.st_size, max(written, status.st_mtime)
+    return QueryState(directory, nbytes, written)
