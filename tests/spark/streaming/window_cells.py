@@ -22,7 +22,7 @@ from dovetail.execution.output import output_schema
 from dovetail.planning.planner import InputFacts, plan_join
 from dovetail.routing import window_cells, window_router
 from dovetail.spark.exchange.packing import from_bytes
-from dovetail.spark.streaming import cell_state, window_cell, window_join
+from dovetail.spark.streaming import cell_state, window_join
 from dovetail.spark.streaming.stream_join import Setting
 from dovetail.spark.streaming.window_cell import WindowProcessor
 from dovetail.spark.streaming.window_join import FIGURES, WindowJoin
@@ -36,7 +36,7 @@ Tables = tuple[pa.Table, pa.Table]
 def played(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Spark's part, to be given the `query` whose tasks run."""
     running = SimpleNamespace(query=None)
-    for module in (window_join, window_cell, cell_state):
+    for module in (window_join, cell_state):
         monkeypatch.setattr(module, "TaskContext", SimpleNamespace(get=lambda: running.query))
     monkeypatch.setattr(segments, "_mapped", OrderedDict())
     monkeypatch.setattr(segments, "_verified", set())

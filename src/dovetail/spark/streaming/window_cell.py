@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import TimerValues
 
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Arrival, Side, Watermark, empty_batch, take_rows
 from dovetail.execution.driver import Driver, Found
+from dovetail.execution.limit import limit_rows
 from dovetail.execution.output import result_batches
 from dovetail.operators.protocol import Workspace
 from dovetail.operators.spo.positions import Placement
@@ -33,7 +33,8 @@ from dovetail.operators.spo.window_aggregate import WindowAggregate
 from dovetail.routing import home_side
 from dovetail.spark.exchange.packing import collected
 from dovetail.spark.streaming.arrival_order import NEVER, Ordered, in_order, packets, placed
-from dovetail.spark.streaming.cell_state import CellProcessor
+from dovetail.spark.streaming.cell_state import CellProcessor, batch_id
+from dovetail.spark.streaming.reports import Report, Totals
 from dovetail.spark.streaming.window_join import WindowJoin, newest_time
 from dovetail.storage.budget import Budget
 from dovetail.storage.segments import SegmentStore
@@ -68,6 +69,9 @@ class WindowProcessor(CellProcessor[WindowJoin]):
     def _step(self, label: int, sides: Arrived, now: int) -> Iterator[pd.DataFrame]:
         """One micro-batch: from the manifest of the last one to the next."""
         cell, kept = self._join.labels.index(label), self._state(label)
+        reports, limit = self._read_reports(), self._join.setting.limit
+        totals = Totals(0, None) if reports is None else reports.totals()
+        missing = None if limit is None else max(0, limit - totals.emitted)
         workspace = self._workspace(kept.segments)
         operator = Spo(workspace)
         state = _Progress.read(kept.notes)
@@ -75,13 +79,20 @@ class WindowProcessor(CellProcessor[WindowJoin]):
         started = time.perf_counter()
         late = late_rows(self._join, sides, operator.horizon)
         timer, idle = self._timer(state), state.hear(sides, now)
+        if missing == 0:  # rows that arrive are dropped
+            if self._join.has_timers and not idle and not kept.is_new:
+                self._handle.deleteTimer(timer)
+            kept.close(state.to_json(), kept.emitted)
+            nothing = [0] * len(self._join.figures)
+            yield self._count_row(*nothing, reported=totals.figures(limit_reached=True))
+            return
         driver = Driver(operator, workspace)
         if self._join.aggregates:
             batches = self._aggregates(driver, operator, state, cell, sides)
         else:
             batches = self._results(driver, state, cell, sides)
         matches = 0
-        for batch in collected(batches, self._join.pack_bytes):
+        for batch in collected(limit_rows(batches, missing), self._join.pack_bytes):
             matches += batch.num_rows
             yield self._pack_results(batch)
         if self._join.has_timers:
@@ -89,11 +100,20 @@ class WindowProcessor(CellProcessor[WindowJoin]):
                 self._handle.deleteTimer(timer)
             if not idle or operator.window_rows or self._join.window.by_watermark:
                 self._handle.registerTimer(self._timer(state))
-        kept.commit(operator, state.to_json())
+        emitted = kept.emitted + matches
+        if matches == missing:
+            kept.close(state.to_json(), emitted)
+        else:
+            kept.commit(operator, state.to_json(), emitted)
+        if reports is not None:
+            reports.write(label, Report(emitted))
         costs = operator.costs
         spent = (costs.probe_seconds, costs.merge_seconds, time.perf_counter() - started)
         micros = (int(1e6 * seconds) for seconds in spent)
-        yield self._count_row(matches, operator.window_rows, late, workspace.counters.merges, *micros)
+        reported = () if reports is None else totals.figures(limit_reached=matches == missing)
+        yield self._count_row(
+            matches, operator.window_rows, late, workspace.counters.merges, *micros, reported=reported
+        )
 
     def _timer(self, state: _Progress) -> int:
         """When it expires: a pause after the last news, or with the next watermark."""
@@ -145,12 +165,12 @@ class WindowProcessor(CellProcessor[WindowJoin]):
         if self._join.router is not None:
             return batch, Placement(places)
         if self._join.in_turns:
-            return batch, Placement(places, (rows.numbers + _batch_id()) % self._join.cells == cell)
+            return batch, Placement(places, (rows.numbers + batch_id()) % self._join.cells == cell)
         if side is not self._home:
             return batch, Placement(places)
         # Neighbours by arrival: then fewer of the right rows are before some of them and behind others.
         homes = rows.own * self._join.cells // max(1, rows.size)
-        chosen = np.flatnonzero((homes + _batch_id()) % self._join.cells == cell)
+        chosen = np.flatnonzero((homes + batch_id()) % self._join.cells == cell)
         return take_rows(batch, chosen), Placement(places.of(chosen))
 
 
@@ -207,9 +227,3 @@ def late_rows(join: WindowJoin, sides: Arrived, horizon: int) -> int:
         if rows.batch is not None:
             late += int((rows.tells & late_flags(join.window, side, rows.batch, horizon)).sum())
     return late
-
-
-def _batch_id() -> int:
-    context = TaskContext.get()
-    assert context is not None, "cells are joined inside Spark tasks"
-    return int(context.getLocalProperty("streaming.sql.batchId") or 0)
