@@ -17,8 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from dovetail.core.metrics import Moment, SourceState
-from dovetail.monitoring.follow_query import known_figures
+from dovetail.core.metrics import Estimate, Moment, SourceState
+from dovetail.monitoring.follow_query import estimate_of, known_figures, results_in
 from dovetail.monitoring.recording import SUFFIX, Recording
 from dovetail.monitoring.snapshot import DONE, FAILED, Heading
 
@@ -107,10 +107,11 @@ class Join:
         self._seconds: dict[str, float] = {}
         self._since = clock() - ago_s
         self._held: tuple[int | None, int | None] = (None, None)
+        self._estimate: Estimate | None = None
         self._ended = False
 
     def progressed(self, progress: Any, figures: Mapping[str, Any]) -> None:
-        results = int(figures.get("matches", figures.get("results", 0)))
+        results = results_in(figures)
         phase = self._phase(progress, figures, results)
         reactive = int(figures.get("reactive", 0)) if phase == "arriving" else 0
         self._add_results(phase, results - reactive)
@@ -119,6 +120,7 @@ class Join:
         self._account(phase, seconds_of(progress))
         if figures:
             self._held = figures.get("resident_rows", figures.get("window_rows")), figures.get("spilled_rows")
+            self._estimate = estimate_of(figures)
         for number, source in enumerate(progress["sources"][: len(self._sources)]):
             known, rows = self._sources[number], source["numInputRows"]
             self._sources[number] = SourceState(known.name, known.rows + rows, "arriving" if rows else "stalled")
@@ -150,7 +152,7 @@ class Join:
 
     def _tell(self, phase: str) -> None:
         found, seconds = dict(self._found), dict(self._seconds)
-        self._recording.tell(Moment(phase, found, seconds, *self._held, tuple(self._sources)))
+        self._recording.tell(Moment(phase, found, seconds, *self._held, tuple(self._sources), self._estimate))
 
 
 def seconds_of(progress: Any) -> float:

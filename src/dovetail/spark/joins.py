@@ -108,8 +108,8 @@ def plan_dataframes(
         return _plan_with_table(inputs, bound, how, algorithm, memory_bytes, options, output).with_limit(limit)
     if limit is not None and bound.after:
         raise PlanError(
-            f"limit= on streams does not support {_text_after(bound)}: only Spark can evaluate it, after the join. Leave "
-            f"limit= out, and limit the result: dovetail.join(…).limit({limit})."
+            f"limit= on streams does not support {_text_after(bound)}: only Spark can evaluate it, after the join. "
+            f"Leave limit= out, and limit the result: dovetail.join(…).limit({limit})."
         )
     if window is None and options.end is None and algorithm in ("auto", "spo"):
         window = bounded_window(bound.condition, inputs)
