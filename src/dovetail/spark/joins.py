@@ -112,7 +112,7 @@ def plan_dataframes(
             f"Leave limit= out, and limit the result: dovetail.join(…).limit({limit})."
         )
     if window is None and options.end is None and algorithm in ("auto", "spo"):
-        window = bounded_window(bound.condition, inputs)
+        window = bounded_window(bound.condition, inputs, bound.window_ends)
     facts = InputFacts("stream", on_spark=True, ends=options.end is not None, window=window)
     plan = _plan_cell(bound, how, facts, algorithm, memory_bytes, parameters)
     if window is not None:
@@ -267,7 +267,7 @@ def _join_streams(
     ends = options.ends is not None, options.end == AVAILABLE
     setting = Setting(partitions, directory, options.metrics, *ends, options.latency_s, parallelism(spark), limit)
     join = StreamJoin(plan, router, bound.extra, output, setting)
-    fields = event_time_fields(result_fields(inputs, output), inputs, None, plan.how)
+    fields = event_time_fields(result_fields(inputs, output), inputs, bound.window_ends, None, plan.how)
     frames = bound.frames
     if options.ends is not None:
         frames = (
@@ -312,7 +312,7 @@ def _plan_windowed(
 
     def joined() -> DataFrame:
         join = window_join(inputs, bound, plan, window, options, output, limit)
-        fields = event_time_fields(result_fields(inputs, output), inputs, window, plan.how)
+        fields = event_time_fields(result_fields(inputs, output), inputs, bound.window_ends, window, plan.how)
         return after_join(join_streams(window_inputs(bound.frames, join), join, carried_schema(fields)), bound, fields)
 
     cells = window_cells(bound.condition, plan.how, options.cells or shuffle_partitions(inputs[0]))

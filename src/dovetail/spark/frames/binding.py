@@ -4,6 +4,7 @@ l.k = r.k                      a typed predicate, in the cells
 soundex(l.name) = r.code       Spark computes soundex(name) as an extra column; then as above
 levenshtein(l.a, r.b) < 3      needs both rows: Spark filters the joined rows
 l.s = r.s, with a collation    compared by Spark's rules: Spark filters the joined rows
+l.window = r.window            of streams, windows of event time: Spark computes window.end, which their watermark is of
 """
 
 from __future__ import annotations
@@ -36,7 +37,15 @@ from dovetail.condition import (
 )
 from dovetail.core.rows import Side
 from dovetail.spark.frames.column_names import Names
-from dovetail.spark.frames.schemas import CHAR_TYPE, arrow_schema, encoding, only_spark_compares, session_zone
+from dovetail.spark.frames.schemas import (
+    CHAR_TYPE,
+    DELAY_MS,
+    arrow_schema,
+    encoding,
+    is_window,
+    only_spark_compares,
+    session_zone,
+)
 
 
 def expression_of(on: SparkColumn, left: DataFrame, right: DataFrame) -> Expression:
@@ -69,6 +78,7 @@ class Bound:
     extra: tuple[int, int]  # how many there are
     after: tuple[Expression, ...]  # conjuncts that Spark evaluates on joined rows
     written: tuple[Expression, ...]  # all conjuncts, as they were given
+    window_ends: tuple[str | None, str | None]  # computed columns with the ends of windows of event time
 
     def visible(self, side: Side) -> pa.Schema:
         """The user's columns of a side."""
@@ -99,7 +109,7 @@ def bind_frames(on: Any, left: DataFrame, right: DataFrame) -> Bound:
     inside: list[Expression] = []
     after: list[Expression] = []
     for conjunct in written:
-        for part in _by_spark(conjunct, (left, right)):
+        for part in _with_window_ends(conjunct, (left, right)):
             known = None if _needs_both(part) else lifted.lift(part)
             if known is None:
                 after.append(part)
@@ -109,7 +119,7 @@ def bind_frames(on: Any, left: DataFrame, right: DataFrame) -> Bound:
     condition = parse(whole, lifted.schema(Side.LEFT), lifted.schema(Side.RIGHT), zone=session_zone(left))
     texts = [condition.text] if inside else []
     condition = replace(condition, text=" AND ".join([*texts, *(text_of(part) for part in after)]))
-    return Bound(condition, lifted.carried(), lifted.added, tuple(after), written)
+    return Bound(condition, lifted.carried(), lifted.added, tuple(after), written, lifted.window_ends((left, right)))
 
 
 def after_join(result: DataFrame, bound: Bound, fields: list[StructField]) -> DataFrame:
@@ -179,6 +189,37 @@ def _needs_both(expression: Expression) -> bool:
     return False
 
 
+# Windows of event time.
+
+
+def _with_window_ends(conjunct: Expression, frames: tuple[DataFrame, DataFrame]) -> Iterator[Expression]:
+    """The conjunct, over computed columns with the ends of windows. Equal windows have equal ends."""
+    windows = {column for column in columns_of(conjunct) if column.name == _event_window(frames[column.side])}
+    yield from _by_spark(_over_ends(conjunct, windows) if windows else conjunct, frames)
+    match conjunct:
+        case Call("=", (Column() as one, Column() as other)) if {one, other} <= windows and one.side is not other.side:
+            yield Call("=", (_window_end(one), _window_end(other)))
+
+
+def _event_window(frame: DataFrame) -> str | None:
+    """The column that `groupBy(window(…))` makes of the event time of a stream."""
+    fields = frame.schema.fields if frame.isStreaming else []
+    return next((field.name for field in fields if DELAY_MS in field.metadata and is_window(field)), None)
+
+
+def _over_ends(expression: Expression, windows: set[Column]) -> Expression:
+    match expression:
+        case Call("field", (Column() as column, Literal("end"))) if column in windows:
+            return _window_end(column)
+        case Call(function, args, type_):
+            return Call(function, tuple(_over_ends(arg, windows) for arg in args), type_)
+    return expression
+
+
+def _window_end(column: Column) -> Opaque:
+    return Opaque(f"{spark_sql(column)}.end", (column,))
+
+
 # Columns that Spark compares by rules of its own.
 
 
@@ -241,6 +282,17 @@ class _Lifted:
         left, right = (encoded(frame) for frame in self._frames)
         return left, right
 
+    def window_ends(self, frames: tuple[DataFrame, DataFrame]) -> tuple[str | None, str | None]:
+        """The columns with the ends of windows of event time, where the condition reads them."""
+        left, right = (self._window_end(side, _event_window(frames[side])) for side in Side)
+        return left, right
+
+    def _window_end(self, side: Side, window: str | None) -> str | None:
+        if window is None:
+            return None
+        column = self._columns[side].get(self._sql(side, _window_end(Column(side, window))))
+        return None if column is None else column.name
+
     def lift(self, expression: Expression) -> Expression | None:
         """The expression over computed columns; None, if it compares such columns by rules that only Spark knows."""
         if not is_opaque(expression):
@@ -254,9 +306,8 @@ class _Lifted:
         return Call(expression.function, known, expression.type) if len(known) == len(args) else None
 
     def _column(self, side: Side, expression: Expression) -> Column | None:
-        names = self._schemas[side].names
-        sql = spark_sql(expression, lambda column: position_name(names.index(column.name)))
-        known = self._columns[side]
+        names, known = self._schemas[side].names, self._columns[side]
+        sql = self._sql(side, expression)
         if sql not in known:
             # Called as people would write it: the name is seen in explain, and tells one join's state from another's.
             name = spark_sql(expression, lambda column: column.name)
@@ -269,6 +320,10 @@ class _Lifted:
             self._frames[side] = frame
             known[sql] = Column(side, name)
         return known[sql]
+
+    def _sql(self, side: Side, expression: Expression) -> str:
+        names = self._schemas[side].names
+        return spark_sql(expression, lambda column: position_name(names.index(column.name)))
 
 
 def encoded(frame: DataFrame) -> DataFrame:

@@ -70,7 +70,7 @@ class JoinProcessor(CellProcessor[StreamJoin]):
         notes = _Notes.read(kept.notes, join.inputs)
         reports = self._read_reports()
         totals = Totals(0, None) if reports is None else reports.totals(share_rows=join.cells_share_rows)
-        missing = None if setting.limit is None else max(0, setting.limit - totals.emitted)
+        missing = totals.missing(setting.limit)
         outcome = _Outcome()
         if missing == 0:  # rows that arrive are dropped
             notes.stop()

@@ -60,6 +60,10 @@ class Totals(NamedTuple):
         total, margin = sum(expected), sum(margins) if share_rows else math.hypot(*margins)
         return cls(emitted, Estimate(total, max(emitted, total - margin), total + margin, CONFIDENCE))
 
+    def missing(self, limit: int | None) -> int | None:
+        """How many results are still wanted; None: all."""
+        return None if limit is None else max(0, limit - self.emitted)
+
     def figures(self, limit_reached: bool) -> tuple[int | None, ...]:
         """By the names in REPORTED."""
         bounds = (None, None, None) if self.estimate is None else map(round, self.estimate[:3])

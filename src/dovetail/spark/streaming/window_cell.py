@@ -69,15 +69,10 @@ class WindowProcessor(CellProcessor[WindowJoin]):
     def _step(self, label: int, sides: Arrived, now: int) -> Iterator[pd.DataFrame]:
         """One micro-batch: from the manifest of the last one to the next."""
         cell, kept = self._join.labels.index(label), self._state(label)
-        reports, limit = self._read_reports(), self._join.setting.limit
+        reports = self._read_reports()
         totals = Totals(0, None) if reports is None else reports.totals()
-        missing = None if limit is None else max(0, limit - totals.emitted)
-        workspace = self._workspace(kept.segments)
-        operator = Spo(workspace)
+        missing = totals.missing(self._join.setting.limit)
         state = _Progress.read(kept.notes)
-        kept.restore(operator)
-        started = time.perf_counter()
-        late = late_rows(self._join, sides, operator.horizon)
         timer, idle = self._timer(state), state.hear(sides, now)
         if missing == 0:  # rows that arrive are dropped
             if self._join.has_timers and not idle and not kept.is_new:
@@ -86,6 +81,11 @@ class WindowProcessor(CellProcessor[WindowJoin]):
             nothing = [0] * len(self._join.figures)
             yield self._count_row(*nothing, reported=totals.figures(limit_reached=True))
             return
+        workspace = self._workspace(kept.segments)
+        operator = Spo(workspace)
+        kept.restore(operator)
+        started = time.perf_counter()
+        late = late_rows(self._join, sides, operator.horizon)
         driver = Driver(operator, workspace)
         if self._join.aggregates:
             batches = self._aggregates(driver, operator, state, cell, sides)
