@@ -104,13 +104,14 @@ class Bound:
 def bind_frames(on: Any, left: DataFrame, right: DataFrame) -> Bound:
     """Read the condition against two DataFrames. Runs no Spark job."""
     schemas = (arrow_schema(left), arrow_schema(right))
-    lifted = _Lifted((left, right), schemas)
+    windows = (_event_window(left), _event_window(right))
+    lifted = _Lifted((left, right), schemas, windows)
     written = tuple(_split(_expressions(on, left, right, schemas)))
     inside: list[Expression] = []
     after: list[Expression] = []
     for conjunct in written:
-        for part in _with_window_ends(conjunct, (left, right)):
-            known = None if _needs_both(part) else lifted.lift(part)
+        for part in (*_by_spark(conjunct, (left, right)), *_equal_ends(conjunct, windows)):
+            known = None if _needs_both(part) else lifted.lift(lifted.over_ends(part))
             if known is None:
                 after.append(part)
             else:
@@ -119,7 +120,8 @@ def bind_frames(on: Any, left: DataFrame, right: DataFrame) -> Bound:
     condition = parse(whole, lifted.schema(Side.LEFT), lifted.schema(Side.RIGHT), zone=session_zone(left))
     texts = [condition.text] if inside else []
     condition = replace(condition, text=" AND ".join([*texts, *(text_of(part) for part in after)]))
-    return Bound(condition, lifted.carried(), lifted.added, tuple(after), written, lifted.window_ends((left, right)))
+    ends = (lifted.window_ends.get(Side.LEFT), lifted.window_ends.get(Side.RIGHT))
+    return Bound(condition, lifted.carried(), lifted.added, tuple(after), written, ends)
 
 
 def after_join(result: DataFrame, bound: Bound, fields: list[StructField]) -> DataFrame:
@@ -192,32 +194,18 @@ def _needs_both(expression: Expression) -> bool:
 # Windows of event time.
 
 
-def _with_window_ends(conjunct: Expression, frames: tuple[DataFrame, DataFrame]) -> Iterator[Expression]:
-    """The conjunct, over computed columns with the ends of windows. Equal windows have equal ends."""
-    windows = {column for column in columns_of(conjunct) if column.name == _event_window(frames[column.side])}
-    yield from _by_spark(_over_ends(conjunct, windows) if windows else conjunct, frames)
-    match conjunct:
-        case Call("=", (Column() as one, Column() as other)) if {one, other} <= windows and one.side is not other.side:
-            yield Call("=", (_window_end(one), _window_end(other)))
-
-
 def _event_window(frame: DataFrame) -> str | None:
     """The column that `groupBy(window(…))` makes of the event time of a stream."""
     fields = frame.schema.fields if frame.isStreaming else []
     return next((field.name for field in fields if DELAY_MS in field.metadata and is_window(field)), None)
 
 
-def _over_ends(expression: Expression, windows: set[Column]) -> Expression:
-    match expression:
-        case Call("field", (Column() as column, Literal("end"))) if column in windows:
-            return _window_end(column)
-        case Call(function, args, type_):
-            return Call(function, tuple(_over_ends(arg, windows) for arg in args), type_)
-    return expression
-
-
-def _window_end(column: Column) -> Opaque:
-    return Opaque(f"{spark_sql(column)}.end", (column,))
+def _equal_ends(conjunct: Expression, windows: tuple[str | None, str | None]) -> Iterator[Expression]:
+    """Equal windows have equal ends."""
+    match conjunct:
+        case Call("=", (Column() as one, Column() as other)) if one.side is not other.side:
+            if all(column.name == windows[column.side] for column in (one, other)):
+                yield Call("=", tuple(Call("field", (column, Literal("end"))) for column in (one, other)))
 
 
 # Columns that Spark compares by rules of its own.
@@ -262,7 +250,14 @@ def _key(column: Column, field: StructField) -> Opaque | None:
 class _Lifted:
     """Replaces one-sided parts that only Spark can evaluate by columns that it computes before the join."""
 
-    def __init__(self, frames: tuple[DataFrame, DataFrame], schemas: tuple[pa.Schema, pa.Schema]) -> None:
+    def __init__(
+        self,
+        frames: tuple[DataFrame, DataFrame],
+        schemas: tuple[pa.Schema, pa.Schema],
+        windows: tuple[str | None, str | None],
+    ) -> None:
+        self._windows = windows  # of event time
+        self.window_ends: dict[Side, str] = {}  # the columns with their ends
         self._frames = [by_position(frame) for frame in frames]
         self._schemas = schemas
         self._columns: tuple[dict[str, Column], dict[str, Column]] = ({}, {})  # by the SQL that makes them
@@ -282,16 +277,17 @@ class _Lifted:
         left, right = (encoded(frame) for frame in self._frames)
         return left, right
 
-    def window_ends(self, frames: tuple[DataFrame, DataFrame]) -> tuple[str | None, str | None]:
-        """The columns with the ends of windows of event time, where the condition reads them."""
-        left, right = (self._window_end(side, _event_window(frames[side])) for side in Side)
-        return left, right
-
-    def _window_end(self, side: Side, window: str | None) -> str | None:
-        if window is None:
-            return None
-        column = self._columns[side].get(self._sql(side, _window_end(Column(side, window))))
-        return None if column is None else column.name
+    def over_ends(self, expression: Expression) -> Expression:
+        """The expression over computed columns with the ends of windows of event time."""
+        match expression:
+            case Call("field", (Column(side, name), Literal("end"))) if name == self._windows[side]:
+                end = self._compute(side, self._sql(side, expression), f"{name}_end")
+                assert end is not None, "timestamps are compared in the cells"
+                self.window_ends[side] = end.name
+                return end
+            case Call(function, args, type_):
+                return Call(function, tuple(map(self.over_ends, args)), type_)
+        return expression
 
     def lift(self, expression: Expression) -> Expression | None:
         """The expression over computed columns; None, if it compares such columns by rules that only Spark knows."""
@@ -306,11 +302,13 @@ class _Lifted:
         return Call(expression.function, known, expression.type) if len(known) == len(args) else None
 
     def _column(self, side: Side, expression: Expression) -> Column | None:
+        # Called as people would write it: the name is seen in explain, and tells one join's state from another's.
+        return self._compute(side, self._sql(side, expression), spark_sql(expression, lambda column: column.name))
+
+    def _compute(self, side: Side, sql: str, name: str) -> Column | None:
+        """The column with the value of the SQL; None, if only Spark can compare its values."""
         names, known = self._schemas[side].names, self._columns[side]
-        sql = self._sql(side, expression)
         if sql not in known:
-            # Called as people would write it: the name is seen in explain, and tells one join's state from another's.
-            name = spark_sql(expression, lambda column: column.name)
             while name in names or any(name == column.name for column in known.values()):
                 name += "'"
             frame = self._frames[side]
