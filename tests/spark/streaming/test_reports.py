@@ -170,10 +170,11 @@ def test_another_limit_on_restart_is_refused(tmp_path: Path, monkeypatch: pytest
         Cells(join_in_cells(tmp_path, 30, "pmj"), rng, monkeypatch).run(source.next())
 
 
-def test_estimates_of_cells_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("algorithm", ["pmj", "adaptive"])
+def test_estimates_of_cells_add_up(algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once both inputs have ended, before all is merged: an estimate of the number of all results, with bounds."""
     rng, rows, distinct = np.random.default_rng(0), 24_000, 2000
-    join = join_in_cells(tmp_path, None, "pmj", memory_bytes=1 << 17)
+    join = join_in_cells(tmp_path, None, algorithm, memory_bytes=1 << 17)
     cells = Cells(join, random.Random(0), monkeypatch)
     monkeypatch.setattr("dovetail.spark.streaming.cell.REST_S", 0.0)  # a unit of background work in a micro-batch
     keys = [rng.integers(0, distinct, rows) for _ in range(2)]

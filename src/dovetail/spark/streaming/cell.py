@@ -31,6 +31,7 @@ from dovetail.estimation.estimate import CONFIDENCE
 from dovetail.execution.driver import Driver, Found
 from dovetail.execution.limit import limit_rows
 from dovetail.execution.output import result_batches
+from dovetail.operators.adaptive import Adaptive
 from dovetail.spark.exchange.packing import collected, from_bytes
 from dovetail.spark.streaming.cell_state import CellProcessor, CellState
 from dovetail.spark.streaming.pace import Pace
@@ -181,8 +182,8 @@ class _Step:
         self._notes = notes
         self.reactive = 0  # results that did not come with arriving rows
         workspace = join.workspace(blocks, counters)
-        self._estimator = workspace.estimator
         self.operator = join.make_operator(workspace)
+        self._workspace = workspace
         self._driver = Driver(self.operator, workspace, notes.ended)
 
     def arrivals(self, rows: Iterator[pd.DataFrame]) -> Iterator[pa.RecordBatch]:
@@ -216,7 +217,9 @@ class _Step:
         arrived = self._notes.arrived
         if self._join.plan.how is not JoinType.INNER or arrived is None or len(arrived) != len(Side):
             return None
-        return self._estimator.estimate(arrived[0], arrived[1]) if all(self._notes.ended) else None
+        operator = self.operator
+        estimator = operator.estimator if isinstance(operator, Adaptive) else self._workspace.estimator
+        return estimator.estimate(arrived[0], arrived[1]) if estimator is not None and all(self._notes.ended) else None
 
     def _react(self) -> Iterator[pa.RecordBatch]:
         """Do a slice of pending work; once there is none and all inputs have ended, clean up."""
