@@ -74,8 +74,8 @@ class Adaptive:
         self._operator: JoinOperator = self._in_memory
         self._ended = [False, False]
         self._reason = "all rows fit in memory"
-        self._found: int | None = 0  # in memory; None: not known, because 0.1 did not count them
-        self.estimator: Estimator | None = None  # of the operator that spills, if it has seen all results
+        self._found = 0  # results of the rows that are handed over
+        self.estimator: Estimator | None = None  # of the operator that spills
 
     @staticmethod
     def refuses(graph: Graph) -> str | None:
@@ -102,8 +102,7 @@ class Adaptive:
         return found if self._in_memory is None else map(self._count, found)
 
     def _count(self, results: Matches) -> Matches:
-        if self._found is not None:
-            self._found += results.size
+        self._found += results.size
         return results
 
     def end(self, side: Side) -> None:
@@ -132,7 +131,7 @@ class Adaptive:
 
     def restore(self, manifest: Manifest) -> None:
         state = manifest.state
-        self._ended, self._reason, self._found = list(state["ended"]), state["reason"], state.get("found")
+        self._ended, self._reason, self._found = list(state["ended"]), state["reason"], state["found"]
         if state["running"] != self._operator.name:
             self._change_to(state["running"])
         self._operator.restore(Manifest(manifest.version, state["state"], manifest.segments))
@@ -157,16 +156,15 @@ class Adaptive:
         chosen = choose_spilling(is_clustered(left, right))
         self._reason = chosen.reason
         spilling = self._change_to(chosen.operator)
-        spilling.adopt((source.give_up(Side.LEFT), source.give_up(Side.RIGHT)), self._found or 0)
+        spilling.adopt((source.give_up(Side.LEFT), source.give_up(Side.RIGHT)), self._found)
         for side in Side:
             if self._ended[side]:
                 spilling.end(side)
 
     def _change_to(self, name: str) -> Spilling:
         # In process, estimates come from a sample of all rows, not to be mixed with what the operator knows.
-        estimator = Estimator()
-        self.estimator = None if self._found is None else estimator
-        spilling = TARGETS[name](replace(self._workspace, estimator=estimator))
+        self.estimator = Estimator()
+        spilling = TARGETS[name](replace(self._workspace, estimator=self.estimator))
         self._in_memory, self._operator = None, spilling
         return spilling
 
