@@ -140,6 +140,7 @@ def test_cells_stop_at_the_limit(algorithm: str, seed: int, tmp_path: Path, monk
     assert cells.found <= source.joined()
     assert limit <= cells.found.total() <= limit * CELLS
     assert cells.figures[-1]["limit_reached"] == 1
+    assert all(figures["estimate"] is None for figures in cells.figures)  # cells that stop do not know the total
     assert not cells.timed
     before = cells.found.total()
     cells.run(source.next(), end=True)

@@ -94,9 +94,7 @@ class JoinProcessor(CellProcessor[StreamJoin]):
             notes.spilled_rows,
             outcome.reactive,
             int(notes.finished),
-            reported=()
-            if reports is None
-            else totals.figures(limit_reached=outcome.results == missing or missing == 0),
+            reported=() if reports is None else totals.figures(limit_reached=outcome.results == missing),
         )
 
     def _work(
@@ -118,11 +116,12 @@ class JoinProcessor(CellProcessor[StreamJoin]):
         self._set_timer(notes, rows is not None, now)
         notes.pace.end(time.time(), notes.more)
         emitted = kept.emitted + results
+        reactive = min(step.reactive, results)
         if results == missing:
             kept.close(notes.to_json(), emitted)
-        else:
-            kept.commit(operator, notes.to_json(), emitted)
-        return _Outcome(results, min(step.reactive, results), step.estimate(emitted))
+            return _Outcome(results, reactive)
+        kept.commit(operator, notes.to_json(), emitted)
+        return _Outcome(results, reactive, step.estimate(emitted))
 
     def _set_timer(self, notes: _Notes, fed: bool, now: int) -> None:
         """When the cell's next timer expires; never, if it is finished."""
