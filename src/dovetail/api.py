@@ -80,8 +80,8 @@ def join(
     names, or PySpark Columns. `memory` bounds what each cell keeps. The result has the left columns, then the right
     ones; a right name that clashes gets the suffix. Where an `algorithm` is named, its parameters are further options.
 
-    With a `limit`, any so many rows of the result: the join stops as soon as it has them, on Spark every task does.
-    Streams take no limit.
+    With a `limit`, any so many rows of the result: the join stops as soon as it has them, on Spark every task does. Of
+    streams, so many rows in all, also of a query that is started again; then cells stop, and `dovetail.finish` returns.
 
     In process, joins run on all cores, or on as many `threads` as are allowed; the rows and their order are the same
     for any number. With to="reader" the result is a pyarrow.RecordBatchReader: batches are joined as they are read, so

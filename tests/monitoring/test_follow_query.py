@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from dovetail import finish, follow
+from dovetail.errors import InputError
 
 
 class Figures(SimpleNamespace):
@@ -46,17 +47,20 @@ def test_a_line_for_each_micro_batch_that_did_something() -> None:
         step(1, 0, matches=0, **windowed),
         step(2, 0, matches=7, window_rows=0, late_rows=None, probe_us=0, merge_us=0),
         step(3, 4, results=1, resident_rows=2, spilled_rows=7, state_bytes=1000, cells=2, largest_cell_rows=9),
+        step(4, 0, results=6, resident_rows=2, spilled_rows=7, estimate=1200, estimate_low=1150, estimate_high=1260),
     )
     out = io.StringIO()
     follow(query, file=out)
     header, *lines = [line.split("  ") for line in out.getvalue().splitlines()]
     assert [word.strip() for word in header if word] == [
-        *("batch", "rows in", "rows/s", "results", "kept rows", "state", "skew", "late", "probe", "merge", "took")
+        *("batch", "rows in", "rows/s", "results", "estimate", "kept rows"),
+        *("state", "skew", "late", "probe", "merge", "took"),
     ]
     cells = [[word.strip() for word in line if word] for line in lines]
-    assert cells[0] == ["0", "1,000", "2,000", "30,000", "5,000", "64 MB", "1.20", "2", "12 ms", "1 ms", "0.50 s"]
+    assert cells[0] == ["0", "1,000", "2,000", "30,000", "-", "5,000", "64 MB", "1.20", "2", "12 ms", "1 ms", "0.50 s"]
     assert cells[1][:4] == ["2", "0", "0", "7"]  # windows that closed
-    assert cells[2] == ["3", "4", "8", "1", "9", "1 kB", "2.00", "-", "-", "-", "0.50 s"]
+    assert cells[2] == ["3", "4", "8", "1", "-", "9", "1 kB", "2.00", "-", "-", "-", "0.50 s"]
+    assert cells[3][:6] == ["4", "0", "0", "6", "1,200 ±60", "9"]
 
 
 def test_what_the_query_fails_with_is_raised() -> None:
@@ -104,6 +108,37 @@ def test_a_join_is_finished_when_nobody_waits(steps: list[dict[str, Any]], after
     query = Endless(*steps)
     finish(query, file=io.StringIO())
     assert query.stopped_after == after
+
+
+def arriving(batch: int, **figures: Any) -> dict[str, Any]:
+    """A micro-batch of inputs that have not ended."""
+    return step(batch, 5, second=batch, results=3, **figures)
+
+
+def expecting(batch: int, low: int, high: int) -> dict[str, Any]:
+    return arriving(batch, emitted=3 * batch, estimate=100, estimate_low=low, estimate_high=high)
+
+
+@pytest.mark.parametrize(
+    ("until", "steps", "after"),
+    [
+        pytest.param(None, [arriving(0, limit_reached=0), arriving(1, limit_reached=1)], 2, id="limit"),
+        pytest.param(7, [arriving(number, emitted=3 * number) for number in range(5)], 3, id="results"),
+        pytest.param(3, [arriving(0, emitted=0)], 1, id="results of one micro-batch"),
+        pytest.param(0.1, [arriving(0), expecting(1, 80, 120), expecting(2, 91, 109)], 3, id="error"),
+        pytest.param([0.1, 6], [expecting(0, 80, 120), expecting(1, 80, 120)], 2, id="whatever comes first"),
+        pytest.param("1 microsecond", [], 1, id="time, without any micro-batch"),
+    ],
+)
+def test_until_there_is_enough(until: Any, steps: list[dict[str, Any]], after: int) -> None:
+    query = Endless(*steps)
+    finish(query, until=until)
+    assert query.stopped_after == after
+
+
+def test_until_has_to_make_sense() -> None:
+    with pytest.raises(InputError, match="until= takes"):
+        finish(Endless(), until=1.5)
 
 
 def test_a_connect_session_tells_it_in_other_words() -> None:

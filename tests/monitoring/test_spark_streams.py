@@ -67,6 +67,10 @@ def test_micro_batches_add_up(heard: Listening, tmp_path: Path) -> None:
     ]
     heard.progressed(progress((0, 0), dovetail=figures(1, finished=2)))
     assert recording.latest.phase == "cleanup"
+    assert recording.latest.estimate is None
+    bounds = {"estimate": 20, "estimate_low": 18, "estimate_high": 23}
+    heard.progressed(progress((0, 0), dovetail=figures(0, **bounds)))
+    assert recording.latest.estimate == (20, 18, 23, 0.95)
     assert recording.latest.found == {"arriving": 6, "reactive": 7, "waiting": 0, "cleanup": 1}
     heard.ended("another", None)
     assert recording.outcome == RUNNING

@@ -179,3 +179,19 @@ def test_explain_tells_what_and_why() -> None:
     reader = LEFT.to_reader()
     assert dovetail.explain(reader, RIGHT, "l.k = r.k", progressive=True).rows is None
     assert reader.read_all().num_rows == ROWS  # nothing was taken from it
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "advice"), [("sorted_output", True, "orderBy"), ("measures", {}, "Leave it out")]
+)
+def test_parameters_that_streams_on_spark_refuse(name: str, value: Any, advice: str) -> None:
+    schema = pa.schema([("k", pa.int64())])
+    with pytest.raises(PlanError, match=rf"{name}: not for streams on Spark, .*{advice}"):
+        plan_join(
+            parse("l.k = r.k", schema, schema),
+            "inner",
+            InputFacts("stream", on_spark=True, ends=True),
+            algorithm="pmj",
+            memory_bytes=1 << 20,
+            parameters={name: value},
+        )

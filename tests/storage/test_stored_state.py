@@ -13,6 +13,7 @@ from tests.test_state_upgrade import CASES, ROWS, STEP, made, position, tables
 
 from dovetail.errors import InputError, StateError
 from dovetail.operators.protocol import JoinOperator
+from dovetail.spark.streaming.reports import Report, Reports
 from dovetail.storage.segments import SegmentStore
 from dovetail.storage.stored_state import (
     StoredJoin,
@@ -159,6 +160,7 @@ def test_all_state_of_a_query_is_removed_and_nothing_else(tmp_path: Path) -> Non
     directory = two_batches(tmp_path)
     other = tmp_path / "other"
     other.mkdir()
+    Reports(directory / "reports", 1).write(3, Report(17))
     found = removable_query(tmp_path, QUERY)
     assert found.nbytes == sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
     assert found.written == max(path.stat().st_mtime for path in (tmp_path / QUERY).rglob("*") if path.is_file())

@@ -1,7 +1,7 @@
 """A streaming join in the terminal: a line for each micro-batch, until the query ends.
 
-    batch     rows in    rows/s    results   kept rows     state   skew   late    probe    merge     took
-       12     100,000    92,593  1,012,310   1,000,000   64.0 MB   1.02      0   420 ms    31 ms   1.08 s
+    batch    rows in    rows/s     results           estimate   kept rows    state  skew   late    probe    merge     took
+       12    100,000    92,593   1,012,310   8,120,400 ±9,700   1,000,000  64.0 MB  1.02      0   420 ms    31 ms   1.08 s
 
 The figures are those of the query's own progress; the function only reads them, and works on any query with a join of
 ours, in this session or in a Connect session.
@@ -12,10 +12,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-from dovetail.core.metrics import HEARTBEAT_S
+from dovetail.core.metrics import HEARTBEAT_S, Estimate
+from dovetail.estimation.estimate import CONFIDENCE
 from dovetail.monitoring.summary import size
+
+if TYPE_CHECKING:
+    from dovetail.spark.early.stop_rule import Until
 
 Cell = Callable[[Mapping[str, Any]], str]
 
@@ -33,43 +37,61 @@ def follow(query: Any, metrics: str = "dovetail", file: TextIO | None = None) ->
         print(line, file=out, flush=True)
 
 
-def finish(query: Any, metrics: str = "dovetail", file: TextIO | None = None) -> None:
+def finish(query: Any, metrics: str = "dovetail", file: TextIO | None = None, *, until: Any = None) -> None:
     """Wait until a join of bounded streams has emitted all its results, and stop the query.
 
     A query with timers does not end by itself. Sources that stall have not ended: cells that are not finished report it
-    every second. With `file`, progress is printed there, as by `follow`.
+    every second. With `file`, progress is printed there, as by `follow`. A join with a `limit` is complete when it is
+    reached, before its inputs have ended.
+
+    `until` stops the query earlier, as it does `dovetail.progressive`: after a number of results (10_000), when the
+    estimate of the total is within a relative error (0.01), after a time ("30 seconds"), or at the first of a list of
+    them. A query that is started again goes on from there.
     """
-    for line in lines(query, metrics, until_done=True):
+    from dovetail.spark.early.stop_rule import Until
+
+    for line in lines(query, metrics, Completion(Until.read(until).start_clock())):
         if file is not None:
             print(line, file=file, flush=True)
     query.stop()
 
 
-def lines(query: Any, metrics: str = "dovetail", until_done: bool = False) -> Iterator[str]:
-    """What `follow` prints."""
+def lines(query: Any, metrics: str = "dovetail", completion: Completion | None = None) -> Iterator[str]:
+    """What `follow` prints; with a completion, only until then."""
     yield "".join(name.rjust(width) for name, width, _ in COLUMNS)
     last, ended = -1, False
-    silence = Silence()
     while not ended:
         ended = query.awaitTermination(POLL_S)  # raises what the query has failed with
+        ended = ended or (completion is not None and completion.is_late)
         for progress in query.recentProgress:
             if progress["batchId"] <= last:
                 continue
             last = progress["batchId"]
             known = known_figures(progress, metrics)
-            ended = ended or (until_done and silence.is_final(progress, known))
+            ended = ended or (completion is not None and completion.is_reached(progress, known))
             if figures := _figures(progress, known):
                 yield "".join(cell(figures).rjust(width) for _, width, cell in COLUMNS)
 
 
-class Silence:
-    """Whether a join of bounded streams is complete: the inputs are idle, and no cell reports that it waits."""
+class Completion:
+    """Whether a join of bounded streams is complete, or has emitted enough."""
 
-    def __init__(self) -> None:
+    def __init__(self, until: Until) -> None:
+        self._until = until
         self._heard: datetime | None = None  # the last micro-batch in which there was something
 
-    def is_final(self, progress: Any, known: Mapping[str, Any]) -> bool:
+    @property
+    def is_late(self) -> bool:
+        """Whether the time is over, micro-batch or not."""
+        return self._until.is_over
+
+    def is_reached(self, progress: Any, known: Mapping[str, Any]) -> bool:
         """Take note of a micro-batch, in the order of their numbers."""
+        enough = self._until.is_enough(known.get("emitted", 0) + results_in(known), [estimate_of(known)])
+        return enough or bool(known.get("limit_reached")) or self._is_silent(progress, known)
+
+    def _is_silent(self, progress: Any, known: Mapping[str, Any]) -> bool:
+        """The inputs are idle, and no cell reports that it waits."""
         at = datetime.fromisoformat(progress["timestamp"])
         cells = sum(operator["numRowsTotal"] for operator in progress["stateOperators"])
         if known or rows_in(progress) or not cells or self._heard is None:
@@ -88,6 +110,18 @@ def known_figures(progress: Any, metrics: str) -> dict[str, Any]:
     return {name: value for name, value in figures.items() if value is not None}
 
 
+def estimate_of(known: Mapping[str, Any]) -> Estimate | None:
+    """Of the number of all results, where the cells have one."""
+    if "estimate" not in known:
+        return None
+    return Estimate(known["estimate"], known["estimate_low"], known["estimate_high"], CONFIDENCE)
+
+
+def results_in(known: Mapping[str, Any]) -> int:
+    """How many results a micro-batch has, in a window or without."""
+    return int(known.get("matches", known.get("results", 0)))
+
+
 def rows_in(progress: Any) -> int:
     """How many rows came with a micro-batch; in a Connect session only the sources know."""
     rows = progress["numInputRows"]
@@ -96,8 +130,7 @@ def rows_in(progress: Any) -> int:
 
 def _figures(progress: Any, known: dict[str, Any]) -> dict[str, Any]:
     """All that is known of a micro-batch by the name of its column; nothing, if nothing came and nothing was found."""
-    results = known.get("matches", known.get("results", 0))
-    rows = rows_in(progress)
+    results, rows = results_in(known), rows_in(progress)
     if not rows and not results:
         return {}
     took = progress["durationMs"].get("triggerExecution", 0) / 1000
@@ -138,20 +171,26 @@ def _format_skew(figures: Mapping[str, Any]) -> str:
     return f"{figures['largest_cell_rows'] * figures['cells'] / kept:.2f}"
 
 
+def _format_estimate(figures: Mapping[str, Any]) -> str:
+    estimate = estimate_of(figures)
+    return "-" if estimate is None else f"{estimate.total:,.0f} ±{max(0.0, estimate.high - estimate.total):,.0f}"
+
+
 def _rate(figures: Mapping[str, Any]) -> str:
     return f"{figures['rows'] / figures['took']:,.0f}" if figures["took"] else "-"
 
 
 COLUMNS: tuple[tuple[str, int, Cell], ...] = (
-    ("batch", 7, _count("batch")),
-    ("rows in", 12, _count("rows")),
-    ("rows/s", 11, _rate),
-    ("results", 13, _count("found")),
+    ("batch", 6, _count("batch")),
+    ("rows in", 11, _count("rows")),
+    ("rows/s", 10, _rate),
+    ("results", 12, _count("found")),
+    ("estimate", 19, _format_estimate),
     ("kept rows", 12, _format_kept),
-    ("state", 10, _format_state),
-    ("skew", 7, _format_skew),
-    ("late", 8, _count("late_rows")),
-    ("probe", 11, _time("probe_us")),
-    ("merge", 11, _time("merge_us")),
-    ("took", 10, lambda figures: f"{figures['took']:.2f} s"),
+    ("state", 9, _format_state),
+    ("skew", 6, _format_skew),
+    ("late", 7, _count("late_rows")),
+    ("probe", 9, _time("probe_us")),
+    ("merge", 9, _time("merge_us")),
+    ("took", 9, lambda figures: f"{figures['took']:.2f} s"),
 )

@@ -17,8 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from dovetail.core.metrics import Moment, SourceState
-from dovetail.monitoring.follow_query import known_figures
+from dovetail.core.metrics import Estimate, Moment, SourceState
+from dovetail.monitoring.follow_query import estimate_of, known_figures, results_in
 from dovetail.monitoring.recording import SUFFIX, Recording
 from dovetail.monitoring.snapshot import DONE, FAILED, Heading
 
@@ -108,10 +108,11 @@ class Join:
         self._since = clock() - ago_s
         self._held: tuple[int | None, int | None] = (None, None)
         self._state_bytes: int | None = None
+        self._estimate: Estimate | None = None
         self._ended = False
 
     def progressed(self, progress: Any, figures: Mapping[str, Any]) -> None:
-        results = int(figures.get("matches", figures.get("results", 0)))
+        results = results_in(figures)
         phase = self._phase(progress, figures, results)
         reactive = int(figures.get("reactive", 0)) if phase == "arriving" else 0
         self._add_results(phase, results - reactive)
@@ -120,7 +121,7 @@ class Join:
         self._account(phase, seconds_of(progress))
         if figures:
             self._held = resident_rows(figures), figures.get("spilled_rows")
-            self._state_bytes = figures.get("state_bytes")
+            self._estimate, self._state_bytes = estimate_of(figures), figures.get("state_bytes")
         for number, source in enumerate(progress["sources"][: len(self._sources)]):
             known, rows = self._sources[number], source["numInputRows"]
             self._sources[number] = SourceState(known.name, known.rows + rows, "arriving" if rows else "stalled")
@@ -152,8 +153,8 @@ class Join:
 
     def _tell(self, phase: str) -> None:
         found, seconds = dict(self._found), dict(self._seconds)
-        sources, state_bytes = tuple(self._sources), self._state_bytes
-        self._recording.tell(Moment(phase, found, seconds, *self._held, sources, state_bytes=state_bytes))
+        known: dict[str, Any] = {"estimate": self._estimate, "state_bytes": self._state_bytes}
+        self._recording.tell(Moment(phase, found, seconds, *self._held, tuple(self._sources), **known))
 
 
 def resident_rows(figures: Mapping[str, Any]) -> int | None:

@@ -40,7 +40,7 @@ APART, DEVIATION = 1 / 3, 0.236  # of two places in a side that are chosen by ch
 class Spilling(JoinOperator, Protocol):
     """An operator that can take over the rows of another."""
 
-    def adopt(self, rows: tuple[Iterable[pa.RecordBatch], Iterable[pa.RecordBatch]]) -> None: ...
+    def adopt(self, rows: tuple[Iterable[pa.RecordBatch], Iterable[pa.RecordBatch]], matches: int) -> None: ...
 
 
 TARGETS: dict[str, type[Spilling]] = {"diner_merge": DinerMerge, "pmj": Pmj}
@@ -74,6 +74,8 @@ class Adaptive:
         self._operator: JoinOperator = self._in_memory
         self._ended = [False, False]
         self._reason = "all rows fit in memory"
+        self._found = 0  # results of the rows that are handed over
+        self.estimator: Estimator | None = None  # of the operator that spills
 
     @staticmethod
     def refuses(graph: Graph) -> str | None:
@@ -96,7 +98,12 @@ class Adaptive:
     def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Matches]:
         if self._in_memory is not None and not self._fits(side, batch):
             self._switch(self._in_memory)
-        return self._operator.arrive(side, batch)
+        found = self._operator.arrive(side, batch)
+        return found if self._in_memory is None else map(self._count, found)
+
+    def _count(self, results: Matches) -> Matches:
+        self._found += results.size
+        return results
 
     def end(self, side: Side) -> None:
         self._ended[side] = True
@@ -117,13 +124,14 @@ class Adaptive:
             "running": self._operator.name,
             "reason": self._reason,
             "ended": list(self._ended),
+            "found": self._found,
             "state": manifest.state,
         }
         return Manifest(manifest.version, state, manifest.segments)
 
     def restore(self, manifest: Manifest) -> None:
         state = manifest.state
-        self._ended, self._reason = list(state["ended"]), state["reason"]
+        self._ended, self._reason, self._found = list(state["ended"]), state["reason"], state["found"]
         if state["running"] != self._operator.name:
             self._change_to(state["running"])
         self._operator.restore(Manifest(manifest.version, state["state"], manifest.segments))
@@ -148,14 +156,15 @@ class Adaptive:
         chosen = choose_spilling(is_clustered(left, right))
         self._reason = chosen.reason
         spilling = self._change_to(chosen.operator)
-        spilling.adopt((source.give_up(Side.LEFT), source.give_up(Side.RIGHT)))
+        spilling.adopt((source.give_up(Side.LEFT), source.give_up(Side.RIGHT)), self._found)
         for side in Side:
             if self._ended[side]:
                 spilling.end(side)
 
     def _change_to(self, name: str) -> Spilling:
-        # Estimates are made from a sample of all rows: what the operator knows of its own is not needed.
-        spilling = TARGETS[name](replace(self._workspace, estimator=Estimator()))
+        # In process, estimates come from a sample of all rows, not to be mixed with what the operator knows.
+        self.estimator = Estimator()
+        spilling = TARGETS[name](replace(self._workspace, estimator=self.estimator))
         self._in_memory, self._operator = None, spilling
         return spilling
 

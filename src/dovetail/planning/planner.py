@@ -44,11 +44,14 @@ INDEX_BYTES = 48  # most that an index takes for a row
 WITH_TABLE = (JoinType.LEFT, JoinType.RIGHT, JoinType.LEFT_SEMI, JoinType.LEFT_ANTI)  # if the stream is that side
 
 UNSUITED = {
-    "measures": "which emit rows",
-    "shed": "where lost results would not be counted",
-    "sorted_output": "whose cells emit independently of each other",
+    "measures": "which emit rows. Leave it out",
+    "shed": "where lost results would not be counted. Leave it out",
+    "sorted_output": (
+        "whose cells and micro-batches have no order between them. Leave it out, and sort what the query has written; "
+        "tables at rest are sorted by dovetail.join(…).orderBy(…)"
+    ),
 }
-"""Parameters of operators that mean nothing there, and why."""
+"""Parameters of operators that mean nothing there, why, and what to do."""
 
 
 NESTED_LOOP_ADVICE = (
@@ -325,7 +328,7 @@ def _of_streams(
         )
     for name, why in UNSUITED.items():
         if name in parameters:
-            raise PlanError(f"{name}: not for streams on Spark, {why}. Leave it out.")
+            raise PlanError(f"{name}: not for streams on Spark, {why}.")
     return _by_operator(condition, how, operator, memory_bytes, parameters)
 
 

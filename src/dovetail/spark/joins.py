@@ -63,7 +63,7 @@ class Planned:
     frame: Callable[[], DataFrame]
 
     def with_limit(self, limit: int | None) -> Planned:
-        """The same join, of which any so many rows are wanted."""
+        """The same join, of which any so many rows are wanted. Of streams, Spark's state has how many came before."""
         return self if limit is None else Planned(self.plan, lambda: self.frame().limit(limit))
 
 
@@ -102,17 +102,22 @@ def plan_dataframes(
     output = _output(bound, suffix, JoinType.read(how), left)
     if not left.isStreaming and not right.isStreaming:
         return _plan_tables(inputs, bound, how, algorithm, memory_bytes, options, output, limit)
-    if limit is not None:
-        raise PlanError("limit is for tables at rest; a stream has no last row. Limit what the query reads of it.")
+    if limit == 0:
+        raise PlanError("limit=0 of streams would be a query without rows. Give a limit of 1 or more.")
     if left.isStreaming != right.isStreaming:
-        return _plan_with_table(inputs, bound, how, algorithm, memory_bytes, options, output)
+        return _plan_with_table(inputs, bound, how, algorithm, memory_bytes, options, output).with_limit(limit)
+    if limit is not None and bound.after:
+        raise PlanError(
+            f"limit= on streams does not support {_text_after(bound)}: only Spark can evaluate it, after the join. "
+            f"Leave limit= out, and limit the result: dovetail.join(…).limit({limit})."
+        )
     if window is None and options.end is None and algorithm in ("auto", "spo"):
-        window = bounded_window(bound.condition, inputs)
+        window = bounded_window(bound.condition, inputs, bound.window_ends)
     facts = InputFacts("stream", on_spark=True, ends=options.end is not None, window=window)
     plan = _plan_cell(bound, how, facts, algorithm, memory_bytes, parameters)
     if window is not None:
-        return _plan_windowed(inputs, bound, plan, window, options, output)
-    return _plan_streams(inputs, bound, plan, options, output, suffix)
+        return _plan_windowed(inputs, bound, plan, window, options, output, limit).with_limit(limit)
+    return _plan_streams(inputs, bound, plan, options, output, suffix, limit).with_limit(limit)
 
 
 def join_bound(inputs: Inputs, bound: Bound, options: Options) -> DataFrame:
@@ -196,9 +201,13 @@ def _needs_spark(bound: Bound, plan: JoinPlan) -> bool:
 
 
 def _by_spark_plan(bound: Bound, plan: JoinPlan) -> JoinPlan:
-    parts = " AND ".join(text_of(part) for part in bound.after)
-    choice = Choice(SPARK, f"Spark's own join, because only Spark can evaluate {parts}")
+    choice = Choice(SPARK, f"Spark's own join, because only Spark can evaluate {_text_after(bound)}")
     return replace(plan, operator=choice, at_rest=False)
+
+
+def _text_after(bound: Bound) -> str:
+    """The part of the condition that only Spark can evaluate."""
+    return " AND ".join(text_of(part) for part in bound.after)
 
 
 def _join_by_spark(bound: Bound, plan: JoinPlan, inputs: Inputs, output: pa.Schema) -> DataFrame:
@@ -220,7 +229,13 @@ def _join_by_spark(bound: Bound, plan: JoinPlan, inputs: Inputs, output: pa.Sche
 
 
 def _plan_streams(
-    inputs: Inputs, bound: Bound, plan: JoinPlan, options: Options, output: pa.Schema, suffix: str
+    inputs: Inputs,
+    bound: Bound,
+    plan: JoinPlan,
+    options: Options,
+    output: pa.Schema,
+    suffix: str,
+    limit: int | None,
 ) -> Planned:
     condition, cells = plan.condition, options.cells or shuffle_partitions(inputs[0])
     _refuse_after(bound, plan)
@@ -232,20 +247,27 @@ def _plan_streams(
         # No row of a full join may be copied: whether it has a partner at all is for one cell to say.
         router, choice = one_bucket(condition, 1 if plan.how is JoinType.FULL else cells, (1, 1), unique_side(plan.how))
     plan = replace(plan, router=choice, cells=router.cells, tasks=router.cells)
-    return Planned(plan, lambda: _join_streams(inputs, bound, plan, router, options, output, suffix))
+    return Planned(plan, lambda: _join_streams(inputs, bound, plan, router, options, output, suffix, limit))
 
 
 def _join_streams(
-    inputs: Inputs, bound: Bound, plan: JoinPlan, router: Router, options: Options, output: pa.Schema, suffix: str
+    inputs: Inputs,
+    bound: Bound,
+    plan: JoinPlan,
+    router: Router,
+    options: Options,
+    output: pa.Schema,
+    suffix: str,
+    limit: int | None,
 ) -> DataFrame:
     spark = inputs[0].sparkSession
     use_rocksdb(spark)
     directory = state_directory(options.state_dir, spark)
     partitions = shuffle_partitions(inputs[0])
     ends = options.ends is not None, options.end == AVAILABLE
-    setting = Setting(partitions, directory, options.metrics, *ends, options.latency_s, parallelism(spark))
+    setting = Setting(partitions, directory, options.metrics, *ends, options.latency_s, parallelism(spark), limit)
     join = StreamJoin(plan, router, bound.extra, output, setting)
-    fields = event_time_fields(result_fields(inputs, output), inputs, None, plan.how)
+    fields = event_time_fields(result_fields(inputs, output), inputs, bound.window_ends, None, plan.how)
     frames = bound.frames
     if options.ends is not None:
         frames = (
@@ -271,20 +293,26 @@ def _add_end_column(bound: Bound, side: Side, ends: str) -> DataFrame:
 def _refuse_after(bound: Bound, plan: JoinPlan) -> None:
     """Refuse conditions by which a row has a partner, if only Spark can tell."""
     if _needs_spark(bound, plan):
-        parts = " AND ".join(text_of(part) for part in bound.after)
         raise PlanError(
-            f"how={plan.how!r} on streams does not support {parts}: only Spark can evaluate it, after the join."
+            f"how={plan.how!r} on streams does not support {_text_after(bound)}: only Spark can evaluate it, after the "
+            "join."
         )
 
 
 def _plan_windowed(
-    inputs: Inputs, bound: Bound, plan: JoinPlan, window: Window, options: Options, output: pa.Schema
+    inputs: Inputs,
+    bound: Bound,
+    plan: JoinPlan,
+    window: Window,
+    options: Options,
+    output: pa.Schema,
+    limit: int | None,
 ) -> Planned:
     _refuse_after(bound, plan)
 
     def joined() -> DataFrame:
-        join = window_join(inputs, bound, plan, window, options, output)
-        fields = event_time_fields(result_fields(inputs, output), inputs, window, plan.how)
+        join = window_join(inputs, bound, plan, window, options, output, limit)
+        fields = event_time_fields(result_fields(inputs, output), inputs, bound.window_ends, window, plan.how)
         return after_join(join_streams(window_inputs(bound.frames, join), join, carried_schema(fields)), bound, fields)
 
     cells = window_cells(bound.condition, plan.how, options.cells or shuffle_partitions(inputs[0]))
@@ -294,7 +322,13 @@ def _plan_windowed(
 
 
 def window_join(
-    inputs: Inputs, bound: Bound, plan: JoinPlan, window: Window, options: Options, output: pa.Schema
+    inputs: Inputs,
+    bound: Bound,
+    plan: JoinPlan,
+    window: Window,
+    options: Options,
+    output: pa.Schema,
+    limit: int | None = None,
 ) -> WindowJoin:
     """What the workers of a windowed join need to know. A stream that is joined with itself is read once."""
     frame = inputs[0]
@@ -307,7 +341,7 @@ def window_join(
     router, _ = window_router(bound.condition, plan.how, cells)
     if window.by_time:
         warn_of_late_rows(spark)
-    setting = Setting(partitions, directory, options.metrics)
+    setting = Setting(partitions, directory, options.metrics, limit=limit)
     return WindowJoin(plan, window, cells, bound.extra, output, setting, self_join, router)
 
 

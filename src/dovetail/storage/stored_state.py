@@ -3,6 +3,7 @@
     <state_dir>/<query>/<join>/layout.json                      what the join is
                                manifest-4.json                  the latest manifests of cell 4: a copy
                                cell-4/00000017-l-3f2a….arrow    its segments
+                               reports/4.17.1200.-.0            what cells tell each other, with a limit or an end
 
 What counts is the manifest in Spark's state store, which is committed with the micro-batch. The copy is for inspection
 without Spark. It has two manifests: the one that the latest attempt at a micro-batch has made, which may not be
@@ -33,7 +34,10 @@ from dovetail.storage.blocks import Block, BlockStore
 LAYOUT = "layout.json"
 CELL, COPY = "cell-{}", "manifest-{}.json"
 ATTEMPTS = 5  # at reading a cell whose query is running: segments are merged and swept meanwhile
-OURS = re.compile(r"layout\.json(-[0-9a-f]{32})?|manifest-\d+\.json(-[0-9a-f]{32})?|\d{8,}-[^/]+\.(arrow|tmp)")
+OURS = re.compile(
+    r"layout\.json(-[0-9a-f]{32})?|manifest-\d+\.json(-[0-9a-f]{32})?|\d{8,}-[^/]+\.(arrow|tmp)"
+    r"|\d+\.\d+\.\d+\.(-|\d+)\.\d+"  # a report of a cell
+)
 
 Document = Mapping[str, Any]
 """A manifest as Spark's state store has it: version, batch, state, segments, previous, notes."""

@@ -245,6 +245,74 @@ def test_an_aggregation_by_time_follows(streams: Streams, tmp_path: Path) -> Non
     assert {start: counts.get(start) for start in closed} == {start: expected[start] for start in closed}
 
 
+def with_windows(streams: Streams, side: str, delay: str) -> DataFrame:
+    """Counts by window and key, and a number for each."""
+    counts = streams.frame(side, delay).groupBy(F.window("ts", "10 seconds"), "k").agg(F.count("*").alias("n"))
+    return counts.withColumn("id", F.expr("10 * unix_seconds(window.start) + k"))
+
+
+WINDOWS = {
+    "windows": "l.window = r.window AND l.k = r.k",
+    "ends": "l.window.end = r.window.end AND l.k = r.k AND l.n < r.n",
+    "next": "r.window.end > l.window.end AND r.window.end <= l.window.end + INTERVAL 10 SECONDS AND l.k = r.k",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "hows"),
+    [
+        ("windows", ("left",)),
+        pytest.param("windows", ("inner", "full"), marks=pytest.mark.slow),
+        pytest.param("ends", ("inner",), marks=pytest.mark.slow),
+        pytest.param("next", ("inner",), marks=pytest.mark.slow),
+    ],
+)
+def test_windows_as_event_time(streams: Streams, tmp_path: Path, name: str, hows: tuple[str, ...]) -> None:
+    """Of aggregated streams, whose watermark is of the end of the window."""
+    on = WINDOWS[name]
+    joins = []
+    for how in hows:
+        left, right = with_windows(streams, "l", "10 seconds"), with_windows(streams, "r", "5 seconds")
+        joined = dovetail.join(left, right, on, how, metrics=how, state_dir=str(tmp_path / "state"))
+        assert bool(joined.schema["window"].metadata.get("spark.watermarkDelayMs")) == (name != "next")
+        joins.append(joined.select(F.lit("dovetail"), F.lit(f"{name} {how} equal"), "id", "id_right"))
+        theirs = left.alias("l").join(right.alias("r"), F.expr(on), how)
+        joins.append(theirs.select(F.lit("spark"), F.lit(f"{name} {how} equal"), "l.id", "r.id"))
+    found: list[Results] = []
+    writer = reduce(DataFrame.unionAll, joins).writeStream.foreachBatch(
+        lambda batch, _: found.append(Counter(map(tuple, batch.collect())))
+    )
+    query = writer.trigger(availableNow=True).option("checkpointLocation", str(tmp_path / "check")).start()
+    query.awaitTermination()
+    compare(found, [Scenario(name, how, True) for how in hows])
+    kept = [query.lastProgress.observedMetrics[how].window_rows for how in hows]
+    assert name == "next" or not any(kept)  # partners come in the same micro-batch, and leave with it
+
+
+def test_a_window_and_its_time(streams: Streams) -> None:
+    """`window_time` has the watermark of the window: the condition says which of them is meant."""
+    left, right = (with_windows(streams, side, "10 seconds").withColumn("at", F.window_time("window")) for side in "lr")
+    plan = str(dovetail.explain(left, right, "l.at = r.at AND l.k = r.k"))
+    assert "state      rows of l are kept until the watermark reaches l.at" in plan
+    plan = str(dovetail.explain(left, right, "l.window = r.window"))
+    assert "state      rows of l are kept until the watermark reaches l.window_end" in plan
+
+
+def test_duplicates_are_dropped_before(streams: Streams, tmp_path: Path) -> None:
+    on = BOUNDS["after"] + " AND l.k = r.k"
+    joins = []
+    for engine in ("dovetail", "spark"):
+        left, right = (streams.frame(side, "10 seconds").dropDuplicatesWithinWatermark(["k", "ts"]) for side in "lr")
+        if engine == "spark":
+            joined = left.alias("l").join(right.alias("r"), F.expr(on)).select("l.id", "r.id")
+        else:
+            joined = dovetail.join(left, right, on, state_dir=str(tmp_path / "state")).select("id", "id_right")
+        joins.append(joined.select(F.lit(engine), F.lit("after inner equal"), "*"))
+    found: list[Results] = []
+    run(reduce(DataFrame.unionAll, joins), tmp_path / "check", found)
+    compare(found, [Scenario("after", "inner", True)])
+
+
 def test_what_explain_says(streams: Streams) -> None:
     left, right = streams.frame("l", "10 seconds"), streams.frame("r", "1 hour")
     on = "l.v < r.v AND r.ts BETWEEN l.ts AND l.ts + INTERVAL 20 SECONDS"

@@ -104,8 +104,8 @@ class Handle:
 
 @pytest.fixture(autouse=True)
 def task(monkeypatch: pytest.MonkeyPatch) -> None:
-    properties = {"sql.streaming.queryId": "query"}
-    context = SimpleNamespace(getLocalProperty=properties.get, partitionId=lambda: 0)
+    known = {"sql.streaming.queryId": "query", "streaming.sql.batchId": "0"}
+    context = SimpleNamespace(getLocalProperty=known.get, partitionId=lambda: 0)
     monkeypatch.setattr(cell_state, "TaskContext", SimpleNamespace(get=lambda: context))
     monkeypatch.setattr("os.fsync", lambda handle: None)  # slow, and no power is lost here
 

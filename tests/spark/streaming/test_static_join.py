@@ -249,8 +249,8 @@ def test_refusals(place: Place) -> None:
         dovetail.join(stream, table, "l.x < r.x", algorithm="diner")
     with pytest.raises(InputError, match="cells, end: no option of a join of a stream with a table at rest"):
         dovetail.join(stream, table, "l.x < r.x", end="available", cells=3)
-    with pytest.raises(PlanError, match="limit is for tables at rest"):
-        dovetail.join(stream, table, "l.x < r.x", limit=3)
+    with pytest.raises(PlanError, match="limit of 1 or more"):
+        dovetail.join(stream, table, "l.x < r.x", limit=0)
     with pytest.raises(PlanError, match="t: at rest, while others are streams"):
         dovetail.multijoin({"s": stream, "o": stream, "t": table}, "s.k = o.k AND o.k = t.k", end="available")
     for inputs in ((stream, table), (table, stream)):

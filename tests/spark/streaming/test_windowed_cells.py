@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pytest
 from tests.effort import ALL, repeat, some
 from tests.spark.streaming.window_cells import Clock, Handle, Query, played, query
-from tests.spark.streaming.window_oracle import Source, WindowOracle
+from tests.spark.streaming.window_oracle import Results, Source, WindowOracle
 
 from dovetail.condition.aggregates import parse_aggregates
 from dovetail.core.join_types import JoinType
@@ -365,3 +365,27 @@ def test_many_cells_keep_no_more_than_few(scope: Any, tmp_path: Path, task: Any)
     in_window = 40 if scope == "combined" else 80
     for sources in even(160, 40):
         assert run.micro_batch(sources, rng)[1]["window_rows"] <= 1.5 * in_window + 8
+
+
+@pytest.mark.parametrize("how", ["inner", "left"])
+def test_a_limit(how: str, tmp_path: Path, task: Any) -> None:
+    """Cells emit no fewer results, though attempts are lost; then they drop what arrives."""
+    rng, limit = random.Random(how), 25
+    tables = stream(rng, 60, "left_row"), stream(rng, 60, "right_row")
+    run = query(tables, "l.k = r.k", how, window(rows=40), tmp_path, cells=3)
+    run.join = replace(run.join, setting=replace(run.join.setting, limit=limit))
+    wanted = oracle(run)
+    found: Results = Counter()
+    every: Results = Counter()
+    for sources in micro_batches(rng, (60, 60)):
+        every += wanted.micro_batch(sources)
+        reached = found.total() >= limit
+        task.query = replace(run)
+        task.query.micro_batch(sources, rng)  # an attempt whose results and manifests are lost
+        task.query = run
+        new, _ = run.micro_batch(sources, rng)
+        assert not (reached and new)
+        found += new
+    assert every.total() > 3 * limit
+    assert limit <= found.total() <= run.join.cells * limit
+    assert found <= every

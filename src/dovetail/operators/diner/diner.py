@@ -147,7 +147,7 @@ class Diner:
         self._budget.release(BUFFER)
         self._hold()
 
-    def adopt(self, rows: tuple[Iterable[pa.RecordBatch], Iterable[pa.RecordBatch]]) -> None:
+    def adopt(self, rows: tuple[Iterable[pa.RecordBatch], Iterable[pa.RecordBatch]], matches: int) -> None:
         """Take over rows of both sides that have been joined with each other, and fit in memory."""
         for side in Side:
             for batch in rows[side]:

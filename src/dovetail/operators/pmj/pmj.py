@@ -152,7 +152,7 @@ class Pmj:
             self._next_meeting *= 2
             yield from self._meet()
 
-    def adopt(self, rows: tuple[Iterable[pa.RecordBatch], Iterable[pa.RecordBatch]]) -> None:
+    def adopt(self, rows: tuple[Iterable[pa.RecordBatch], Iterable[pa.RecordBatch]], matches: int) -> None:
         """Take over rows of both sides that have been joined with each other, and fit in memory."""
         for side in Side:
             for batch in rows[side]:
@@ -160,6 +160,7 @@ class Pmj:
                 self._hold()
         self._met = [len(store) for store in self._rows]
         self._before, self._next_meeting = list(self._met), None
+        self._tally = EarlyPairCounts(matches, NO_WORDS)
 
     def _keep(self, side: Side, batch: pa.RecordBatch) -> None:
         self._rows[side].append(batch)

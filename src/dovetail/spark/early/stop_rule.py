@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
+from dovetail.core.metrics import Estimate
 from dovetail.errors import InputError
 from dovetail.execution.in_process import Step
 from dovetail.window import microseconds
@@ -56,11 +58,18 @@ class Until:
         return replace(self, started=time.monotonic())
 
     def is_reached(self, step: Step) -> bool:
-        if self.results is not None and step.results >= self.results:
-            return True
-        if self.seconds is not None and time.monotonic() - self.started >= self.seconds:
-            return True
-        if self.error is None:
-            return False
         estimates = [step.estimate] if step.aggregates is None else list(step.aggregates.values())
-        return all(e is not None and e.high - e.low <= 2 * self.error * abs(e.total) for e in estimates)
+        return self.is_enough(step.results, estimates) or self.is_over
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is over."""
+        return self.seconds is not None and time.monotonic() - self.started >= self.seconds
+
+    def is_enough(self, results: int, estimates: Sequence[Estimate | None]) -> bool:
+        """Whether there are so many results, or estimates so good."""
+        if self.results is not None and results >= self.results:
+            return True
+        return self.error is not None and all(
+            e is not None and e.high - e.low <= 2 * self.error * abs(e.total) for e in estimates
+        )

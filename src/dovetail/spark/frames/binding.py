@@ -4,6 +4,7 @@ l.k = r.k                      a typed predicate, in the cells
 soundex(l.name) = r.code       Spark computes soundex(name) as an extra column; then as above
 levenshtein(l.a, r.b) < 3      needs both rows: Spark filters the joined rows
 l.s = r.s, with a collation    compared by Spark's rules: Spark filters the joined rows
+l.window = r.window            of streams, windows of event time: Spark computes window.end, which their watermark is of
 """
 
 from __future__ import annotations
@@ -36,7 +37,15 @@ from dovetail.condition import (
 )
 from dovetail.core.rows import Side
 from dovetail.spark.frames.column_names import Names
-from dovetail.spark.frames.schemas import CHAR_TYPE, arrow_schema, encoding, only_spark_compares, session_zone
+from dovetail.spark.frames.schemas import (
+    CHAR_TYPE,
+    DELAY_MS,
+    arrow_schema,
+    encoding,
+    is_window,
+    only_spark_compares,
+    session_zone,
+)
 
 
 def expression_of(on: SparkColumn, left: DataFrame, right: DataFrame) -> Expression:
@@ -69,6 +78,7 @@ class Bound:
     extra: tuple[int, int]  # how many there are
     after: tuple[Expression, ...]  # conjuncts that Spark evaluates on joined rows
     written: tuple[Expression, ...]  # all conjuncts, as they were given
+    window_ends: tuple[str | None, str | None]  # computed columns with the ends of windows of event time
 
     def visible(self, side: Side) -> pa.Schema:
         """The user's columns of a side."""
@@ -94,13 +104,14 @@ class Bound:
 def bind_frames(on: Any, left: DataFrame, right: DataFrame) -> Bound:
     """Read the condition against two DataFrames. Runs no Spark job."""
     schemas = (arrow_schema(left), arrow_schema(right))
-    lifted = _Lifted((left, right), schemas)
+    windows = (_event_window(left), _event_window(right))
+    lifted = _Lifted((left, right), schemas, windows)
     written = tuple(_split(_expressions(on, left, right, schemas)))
     inside: list[Expression] = []
     after: list[Expression] = []
     for conjunct in written:
-        for part in _by_spark(conjunct, (left, right)):
-            known = None if _needs_both(part) else lifted.lift(part)
+        for part in (*_by_spark(conjunct, (left, right)), *_equal_ends(conjunct, windows)):
+            known = None if _needs_both(part) else lifted.lift(lifted.over_ends(part))
             if known is None:
                 after.append(part)
             else:
@@ -109,7 +120,8 @@ def bind_frames(on: Any, left: DataFrame, right: DataFrame) -> Bound:
     condition = parse(whole, lifted.schema(Side.LEFT), lifted.schema(Side.RIGHT), zone=session_zone(left))
     texts = [condition.text] if inside else []
     condition = replace(condition, text=" AND ".join([*texts, *(text_of(part) for part in after)]))
-    return Bound(condition, lifted.carried(), lifted.added, tuple(after), written)
+    ends = (lifted.window_ends.get(Side.LEFT), lifted.window_ends.get(Side.RIGHT))
+    return Bound(condition, lifted.carried(), lifted.added, tuple(after), written, ends)
 
 
 def after_join(result: DataFrame, bound: Bound, fields: list[StructField]) -> DataFrame:
@@ -179,6 +191,23 @@ def _needs_both(expression: Expression) -> bool:
     return False
 
 
+# Windows of event time.
+
+
+def _event_window(frame: DataFrame) -> str | None:
+    """The column that `groupBy(window(…))` makes of the event time of a stream."""
+    fields = frame.schema.fields if frame.isStreaming else []
+    return next((field.name for field in fields if DELAY_MS in field.metadata and is_window(field)), None)
+
+
+def _equal_ends(conjunct: Expression, windows: tuple[str | None, str | None]) -> Iterator[Expression]:
+    """Equal windows have equal ends."""
+    match conjunct:
+        case Call("=", (Column() as one, Column() as other)) if one.side is not other.side:
+            if all(column.name == windows[column.side] for column in (one, other)):
+                yield Call("=", tuple(Call("field", (column, Literal("end"))) for column in (one, other)))
+
+
 # Columns that Spark compares by rules of its own.
 
 
@@ -221,7 +250,14 @@ def _key(column: Column, field: StructField) -> Opaque | None:
 class _Lifted:
     """Replaces one-sided parts that only Spark can evaluate by columns that it computes before the join."""
 
-    def __init__(self, frames: tuple[DataFrame, DataFrame], schemas: tuple[pa.Schema, pa.Schema]) -> None:
+    def __init__(
+        self,
+        frames: tuple[DataFrame, DataFrame],
+        schemas: tuple[pa.Schema, pa.Schema],
+        windows: tuple[str | None, str | None],
+    ) -> None:
+        self._windows = windows  # of event time
+        self.window_ends: dict[Side, str] = {}  # the columns with their ends
         self._frames = [by_position(frame) for frame in frames]
         self._schemas = schemas
         self._columns: tuple[dict[str, Column], dict[str, Column]] = ({}, {})  # by the SQL that makes them
@@ -241,6 +277,18 @@ class _Lifted:
         left, right = (encoded(frame) for frame in self._frames)
         return left, right
 
+    def over_ends(self, expression: Expression) -> Expression:
+        """The expression over computed columns with the ends of windows of event time."""
+        match expression:
+            case Call("field", (Column(side, name), Literal("end"))) if name == self._windows[side]:
+                end = self._compute(side, self._sql(side, expression), f"{name}_end")
+                assert end is not None, "timestamps are compared in the cells"
+                self.window_ends[side] = end.name
+                return end
+            case Call(function, args, type_):
+                return Call(function, tuple(map(self.over_ends, args)), type_)
+        return expression
+
     def lift(self, expression: Expression) -> Expression | None:
         """The expression over computed columns; None, if it compares such columns by rules that only Spark knows."""
         if not is_opaque(expression):
@@ -254,12 +302,13 @@ class _Lifted:
         return Call(expression.function, known, expression.type) if len(known) == len(args) else None
 
     def _column(self, side: Side, expression: Expression) -> Column | None:
-        names = self._schemas[side].names
-        sql = spark_sql(expression, lambda column: position_name(names.index(column.name)))
-        known = self._columns[side]
+        # Called as people would write it: the name is seen in explain, and tells one join's state from another's.
+        return self._compute(side, self._sql(side, expression), spark_sql(expression, lambda column: column.name))
+
+    def _compute(self, side: Side, sql: str, name: str) -> Column | None:
+        """The column with the value of the SQL; None, if only Spark can compare its values."""
+        names, known = self._schemas[side].names, self._columns[side]
         if sql not in known:
-            # Called as people would write it: the name is seen in explain, and tells one join's state from another's.
-            name = spark_sql(expression, lambda column: column.name)
             while name in names or any(name == column.name for column in known.values()):
                 name += "'"
             frame = self._frames[side]
@@ -269,6 +318,10 @@ class _Lifted:
             self._frames[side] = frame
             known[sql] = Column(side, name)
         return known[sql]
+
+    def _sql(self, side: Side, expression: Expression) -> str:
+        names = self._schemas[side].names
+        return spark_sql(expression, lambda column: position_name(names.index(column.name)))
 
 
 def encoded(frame: DataFrame) -> DataFrame:

@@ -24,6 +24,7 @@ from pyspark.sql.types import (
 
 from dovetail.errors import InputError
 
+DELAY_MS = "spark.watermarkDelayMs"  # where Spark notes the delay of a watermark
 CHAR_TYPE = "__CHAR_VARCHAR_TYPE_STRING"  # where Spark notes that a string column is declared as char(n)
 
 Encoding = tuple[str, str]
@@ -79,6 +80,11 @@ def encoding(type_: DataType) -> Encoding | None:
     if isinstance(type_, YearMonthIntervalType | CalendarIntervalType):
         return "CAST({} AS STRING)", f"CAST({{}} AS {type_.simpleString()})"
     return None
+
+
+def is_window(field: StructField) -> bool:
+    """Whether a column has structs with the start and end of a window, as `window(…)` makes them."""
+    return isinstance(field.dataType, StructType) and field.dataType.names == ["start", "end"]
 
 
 def only_spark_compares(field: StructField) -> bool:

@@ -4,6 +4,7 @@
     a timer expired     no input for this cell: react in slices until there is no pending work; then report every second
                         that the cell waits, without loading its state
     all inputs ended    react likewise, then clean up; the cell is finished
+    limit reached       rows that arrive are dropped; the cell is finished
 
 Timers are for operators that leave work for later, and for streams that end: it must be told from a stall. They expire
 in every micro-batch, with input for other cells or without. How long a cell reacts is in pace.py. What it finds is
@@ -17,20 +18,25 @@ import time
 import weakref
 from collections.abc import Generator, Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, TimerValues
 
-from dovetail.core.metrics import HEARTBEAT_S, Counters
-from dovetail.core.rows import Arrival, Phase, Stall
+from dovetail.core.join_types import JoinType
+from dovetail.core.metrics import HEARTBEAT_S, Counters, Estimate
+from dovetail.core.rows import Arrival, Phase, Side, Stall
+from dovetail.estimation.estimate import CONFIDENCE
 from dovetail.execution.driver import Driver, Found
+from dovetail.execution.limit import limit_rows
 from dovetail.execution.output import result_batches
+from dovetail.operators.adaptive import Adaptive
 from dovetail.operators.protocol import Usage
 from dovetail.spark.exchange.packing import collected, from_bytes
 from dovetail.spark.streaming.cell_state import CellProcessor, CellState
 from dovetail.spark.streaming.pace import Pace
+from dovetail.spark.streaming.reports import Report, Totals
 from dovetail.spark.streaming.stream_join import StreamJoin
 from dovetail.storage.allocator import stay_small, trim_heap
 from dovetail.storage.blocks import BlockStore
@@ -65,10 +71,18 @@ class JoinProcessor(CellProcessor[StreamJoin]):
         """One micro-batch; without rows, a timer has expired."""
         join, setting, kept = self._join, self._join.setting, self._state(cell)
         notes = _Notes.read(kept.notes, join.inputs)
-        counters = Counters()
-        reactive = 0
-        if rows is not None or notes.more or setting.ends_when_idle:
-            reactive = yield from self._work(kept, notes, rows, now, counters)
+        reports = self._read_reports()
+        totals = Totals(0, None) if reports is None else reports.totals(share_rows=join.cells_share_rows)
+        missing = totals.missing(setting.limit)
+        outcome = _Outcome()
+        if missing == 0:  # rows that arrive are dropped
+            notes.stop()
+            self._set_timer(notes, rows is not None, now)
+            kept.close(notes.to_json(), kept.emitted)
+        elif rows is not None or notes.more or setting.ends_when_idle:
+            outcome = yield from self._work(kept, notes, rows, now, missing)
+            if reports is not None:
+                reports.write(cell, Report.from_estimate(kept.emitted + outcome.results, outcome.estimate))
             if join.keeps_to_memory:
                 if self._operator() is not None:  # its parts know each other
                     gc.collect()
@@ -76,27 +90,37 @@ class JoinProcessor(CellProcessor[StreamJoin]):
         else:
             self._set_timer(notes, False, now)
             kept.note(notes.to_json())
+        reported = () if reports is None else totals.figures(limit_reached=outcome.results == missing)
         held = self._held(notes.usage, notes.state_bytes)
-        yield self._count_row(counters.results, reactive, int(notes.finished), notes.resident_rows, *held)
+        counted = (outcome.results, outcome.reactive, int(notes.finished), notes.resident_rows)
+        yield self._count_row(*counted, *held, reported=reported)
 
     def _work(
-        self, kept: CellState, notes: _Notes, rows: Iterator[pd.DataFrame] | None, now: int, counters: Counters
-    ) -> Generator[pd.DataFrame, None, int]:
-        """What the operator does; returns how many of the results are due to background work."""
+        self, kept: CellState, notes: _Notes, rows: Iterator[pd.DataFrame] | None, now: int, missing: int | None
+    ) -> Generator[pd.DataFrame, None, _Outcome]:
+        """What the operator does, until there are no results `missing`."""
         notes.pace.begin(time.time(), self._join.cells_per_core)
+        counters = Counters()
         step = _Step(self._join, kept.segments, notes, counters)
         operator = step.operator
         self._operator = weakref.ref(operator)
         kept.restore(operator)
         batches = step.arrivals(rows) if rows is not None else step.left_over()
-        yield from map(self._pack_results, collected(batches, self._join.pack_bytes))
+        yield from map(self._pack_results, collected(limit_rows(batches, missing), self._join.pack_bytes))
+        results = counters.results if missing is None else min(counters.results, missing)
+        if results == missing:
+            notes.stop()
         notes.usage = operator.usage
         self._set_timer(notes, rows is not None, now)
         notes.pace.end(time.time(), notes.more)
+        emitted, reactive = kept.emitted + results, min(step.reactive, results)
+        if results == missing:
+            kept.close(notes.to_json(), emitted)
+            return _Outcome(results, reactive)
         manifest = operator.snapshot()
         notes.state_bytes = count_bytes(manifest.state)
-        kept.commit(manifest, notes.to_json())
-        return step.reactive
+        kept.commit(manifest, notes.to_json(), emitted)
+        return _Outcome(results, reactive, step.estimate(emitted))
 
     def _set_timer(self, notes: _Notes, fed: bool, now: int) -> None:
         """When the cell's next timer expires; never, if it is finished."""
@@ -107,6 +131,14 @@ class JoinProcessor(CellProcessor[StreamJoin]):
         notes.timer = None if notes.finished else now + (1 if notes.more else HEARTBEAT_MS)
         if notes.timer is not None:
             self._handle.registerTimer(notes.timer)
+
+
+class _Outcome(NamedTuple):
+    """What came of a cell in a micro-batch."""
+
+    results: int = 0
+    reactive: int = 0  # of them, due to background work
+    estimate: Estimate | None = None  # of the results of all micro-batches
 
 
 @dataclass(slots=True)
@@ -123,12 +155,13 @@ class _Notes:
     resident_bytes: int = 0
     spilled_bytes: int = 0
     state_bytes: int = 0  # of segments that the manifest names
+    arrived: list[int] | None = None  # rows by input; None: not known, because 0.1 did not count them
 
     @classmethod
     def read(cls, kept: dict[str, Any] | None, inputs: int) -> _Notes:
         """Those of the last micro-batch, if there was one."""
         if kept is None:
-            return cls([False] * inputs)
+            return cls([False] * inputs, arrived=[0] * inputs)
         return cls(**{**kept, "pace": Pace(**kept.get("pace", {}))})  # 0.1.0 has none
 
     @property
@@ -144,6 +177,10 @@ class _Notes:
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
+    def stop(self) -> None:
+        """No more results are wanted."""
+        self.more, self.finished = False, True
+
 
 class _Step:
     """What an operator does in one micro-batch.
@@ -157,6 +194,7 @@ class _Step:
         self.reactive = 0  # results that did not come with arriving rows
         workspace = join.workspace(blocks, counters)
         self.operator = join.make_operator(workspace)
+        self._workspace = workspace
         self._driver = Driver(self.operator, workspace, notes.ended)
 
     def arrivals(self, rows: Iterator[pd.DataFrame]) -> Iterator[pa.RecordBatch]:
@@ -167,7 +205,10 @@ class _Step:
                 if payload is None:
                     ends.add(int(number))
                 else:
-                    yield from self._rows(self._driver.handle(Arrival(int(number), from_bytes(payload))))
+                    batch = from_bytes(payload)
+                    if self._notes.arrived is not None:
+                        self._notes.arrived[number] += batch.num_rows
+                    yield from self._rows(self._driver.handle(Arrival(int(number), batch)))
         for number in sorted(ends):
             self._end(number)
         self._notes.more = True
@@ -179,6 +220,17 @@ class _Step:
             for number in range(self._join.inputs):
                 self._end(number)
         return self._react()
+
+    def estimate(self, emitted: int) -> Estimate | None:
+        """Of all results of the cell, once its inputs have ended: only then their sizes are known."""
+        if self._notes.finished:
+            return Estimate(emitted, emitted, emitted, CONFIDENCE)
+        arrived = self._notes.arrived
+        if self._join.plan.how is not JoinType.INNER or arrived is None or len(arrived) != len(Side):
+            return None
+        operator = self.operator
+        estimator = operator.estimator if isinstance(operator, Adaptive) else self._workspace.estimator
+        return estimator.estimate(arrived[0], arrived[1]) if estimator is not None and all(self._notes.ended) else None
 
     def _react(self) -> Iterator[pa.RecordBatch]:
         """Do a slice of pending work; once there is none and all inputs have ended, clean up."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
@@ -23,6 +23,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, Ti
 from dovetail.operators.protocol import JoinOperator, Manifest, Usage
 from dovetail.spark.exchange.packing import to_bytes
 from dovetail.spark.session.workers import settle
+from dovetail.spark.streaming.reports import REPORTED, Reports
 from dovetail.spark.streaming.state_dir import check_layout
 from dovetail.spark.streaming.stream_join import CellJoin
 from dovetail.storage.segments import SegmentStore
@@ -46,6 +47,11 @@ class CellState:
         return self._stored is None
 
     @property
+    def emitted(self) -> int:
+        """Results of all micro-batches before."""
+        return 0 if self._stored is None else int(self._stored.get("emitted", 0))  # 0.1 does not count them
+
+    @property
     def notes(self) -> Any:
         """What was kept besides the operator; None if there is nothing yet."""
         return None if self._stored is None else self._stored["notes"]
@@ -55,7 +61,7 @@ class CellState:
         if stored is not None:
             operator.restore(Manifest(stored["version"], stored["state"], tuple(stored["segments"])))
 
-    def commit(self, manifest: Manifest, notes: Any) -> None:
+    def commit(self, manifest: Manifest, notes: Any, emitted: int) -> None:
         """Keep a snapshot of the operator, and remove segments that no manifest can need."""
         stored = self._stored
         if stored is not None:
@@ -67,6 +73,7 @@ class CellState:
             "segments": manifest.segments,
             "previous": stored["segments"] if stored is not None else [],
             "notes": notes,
+            "emitted": emitted,
         }
         text = json.dumps(document)
         self._value.update((text,))
@@ -75,6 +82,11 @@ class CellState:
     def note(self, notes: Any) -> None:
         """Keep other notes, with the operator as it was."""
         self._value.update((json.dumps({**(self._stored or {}), "notes": notes}),))
+
+    def close(self, notes: Any, emitted: int) -> None:
+        """Keep no operator: there is nothing more to join. Segments stay, because this attempt may fail."""
+        last = self._stored or {"version": 0, "state": None, "segments": [], "previous": []}
+        self._value.update((json.dumps({**last, "notes": notes, "emitted": emitted}),))
 
 
 Join = TypeVar("Join", bound=CellJoin)
@@ -106,39 +118,46 @@ class CellProcessor(ABC, Generic[Join]):
 
     def _state(self, cell: int) -> CellState:
         """What the last micro-batch has left of a cell."""
-        join, setting = self._join, self._join.setting
-        directory = join_directory(setting.state_dir, setting.metrics, join.layout)
-        return CellState(self._manifest, directory, cell, batch_id(), stay_mapped=not join.keeps_to_memory)
+        join = self._join
+        return CellState(self._manifest, join_directory(join), cell, batch_id(), stay_mapped=not join.keeps_to_memory)
+
+    def _read_reports(self) -> Reports | None:
+        """Those of all cells, where they are needed."""
+        return Reports(join_directory(self._join) / "reports", batch_id()) if self._join.keeps_reports else None
 
     def _pack_results(self, batch: pa.RecordBatch) -> pd.DataFrame:
         return self._row(to_bytes(batch).to_pybytes(), *(0 for _ in self._join.figures))
 
-    def _count_row(self, *values: int) -> pd.DataFrame:
-        return self._row(None, *values)
+    def _count_row(self, *values: int, reported: Sequence[int | None] = ()) -> pd.DataFrame:
+        return self._row(None, *values, *reported)
 
     def _held(self, usage: Usage, state_bytes: int) -> tuple[int, ...]:
         """The figures HELD of a cell."""
         rows = usage.resident_rows + usage.spilled_rows
         return usage.resident_bytes, usage.spilled_rows, usage.spilled_bytes, state_bytes, 1, rows
 
-    def _row(self, payload: bytes | None, *values: int) -> pd.DataFrame:
-        figures = zip(self._join.figures, values, strict=True)
-        return pd.DataFrame({"payload": [payload], **{name: [value] for name, value in figures}})
+    def _row(self, payload: bytes | None, *values: int | None) -> pd.DataFrame:
+        columns = {name: [value] for name, value in zip(self._join.figures, values, strict=False)}
+        if self._join.keeps_reports:
+            reported = values[len(columns) :] or [None] * len(REPORTED)
+            columns |= {name: [value] for name, value in zip(REPORTED, reported, strict=True)}
+        return pd.DataFrame({"payload": [payload], **columns})
 
 
-def join_directory(state_dir: str, name: str, layout: dict[str, Any]) -> Path:
-    """Where this query keeps the state of a join. The query's id stays the same when it is started again."""
-    directory = Path(state_dir) / str(_task().getLocalProperty("sql.streaming.queryId")) / quote(name, safe="")
-    check_layout(directory, layout)
+def join_directory(join: CellJoin) -> Path:
+    """Where this query keeps what belongs to a join. The query's id stays the same when it is started again."""
+    directory = Path(join.setting.state_dir) / _property("sql.streaming.queryId") / quote(join.setting.metrics, safe="")
+    check_layout(directory, join.layout)
     return directory
 
 
 def batch_id() -> int:
     """The number of the micro-batch."""
-    return int(_task().getLocalProperty("streaming.sql.batchId") or 0)
+    return int(_property("streaming.sql.batchId") or 0)
 
 
-def _task() -> TaskContext:
+def _property(name: str) -> str:
+    """What Spark tells its tasks of the query."""
     context = TaskContext.get()
     assert context is not None, "cells are joined inside Spark tasks"
-    return context
+    return str(context.getLocalProperty(name) or "")

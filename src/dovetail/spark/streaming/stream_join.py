@@ -14,6 +14,7 @@ from dovetail.core.rows import Side
 from dovetail.operators.protocol import JoinOperator, Workspace
 from dovetail.operators.registry import OperatorSpec, operator_class, operator_spec
 from dovetail.planning.plan import JoinPlan
+from dovetail.routing.hash import HashRouter
 from dovetail.routing.hypercube import Hypercube
 from dovetail.routing.protocol import Router
 from dovetail.spark.exchange.packing import PACK_BYTES, Rewrite, multi_packer, packer
@@ -56,6 +57,7 @@ class Setting:
     ends_when_idle: bool = False  # the first micro-batch without input is the end of all inputs
     latency_s: float = LATENCY_S  # about how long a row may wait to be joined with those in memory
     cores: int = 1 << 20  # that run tasks at once; by default, as many as there are tasks
+    limit: int | None = None  # any so many results of all cells; then they stop
 
 
 class CellJoin(Protocol):
@@ -75,6 +77,8 @@ class CellJoin(Protocol):
     def clock(self) -> Clock: ...
     @property
     def keeps_to_memory(self) -> bool: ...
+    @property
+    def keeps_reports(self) -> bool: ...
     @property
     def pack_bytes(self) -> int: ...
     def packer(self, number: int) -> Rewrite: ...
@@ -136,6 +140,16 @@ class StreamJoin:
         return self.memory_bytes is not None and not self.spec.emits_at_arrival
 
     @property
+    def keeps_reports(self) -> bool:
+        """Whether cells tell each other what they have emitted."""
+        setting = self.setting
+        return setting.has_ends or setting.ends_when_idle or setting.limit is not None
+
+    @property
+    def cells_share_rows(self) -> bool:
+        return not isinstance(self.router, HashRouter)
+
+    @property
     def pack_bytes(self) -> int:
         """Rows that travel as one."""
         return pack_size(self.memory_bytes if self.keeps_to_memory else None)
@@ -177,6 +191,8 @@ class StreamJoin:
         fixed = {"format": FORMAT, "algorithm": self.algorithm, "cells": self.router.cells}
         if self.plan.parameters:
             fixed["parameters"] = dict(self.plan.parameters)
+        if self.setting.limit is not None:
+            fixed["limit"] = self.setting.limit  # cells that have reached it keep no state for a larger one
         return {**fixed, **self._join_type, "partitions": self.setting.partitions, **self.state_signature}
 
     @property

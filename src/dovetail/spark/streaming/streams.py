@@ -33,6 +33,7 @@ from dovetail.spark.session.workers import settle
 from dovetail.spark.streaming.cell import JoinProcessor
 from dovetail.spark.streaming.cell_state import CellProcessor
 from dovetail.spark.streaming.processor import Processor
+from dovetail.spark.streaming.reports import REPORTED
 from dovetail.spark.streaming.state_dir import cap_arrow_batch_bytes
 from dovetail.spark.streaming.stream_join import LARGEST, StreamJoin
 from dovetail.spark.streaming.window_cell import WindowProcessor
@@ -57,19 +58,24 @@ def join_streams(frames: Sequence[DataFrame], join: StreamJoin | WindowJoin, sch
         if join.setting.has_ends:
             pack = _with_ends(pack, number, join.labels)
         packed.append(frame.mapInArrow(_small(pack) if join.keeps_to_memory else pack, PACKED))
+    reported = REPORTED if join.keeps_reports else ()
     joined = (
         reduce(DataFrame.unionAll, packed)
         .groupBy("cell")
         .transformWithStateInPandas(
             statefulProcessor=Processor(cells),
-            outputStructType="payload binary, " + ", ".join(f"{figure} bigint" for figure in join.figures),
+            outputStructType="payload binary, " + ", ".join(f"{name} bigint" for name in (*join.figures, *reported)),
             outputMode="Append",
             timeMode=join.clock,
         )
     )
     name = join.setting.metrics
     try:
-        watched = joined.observe(name, *map(_over_cells, join.figures))
+        watched = joined.observe(
+            name,
+            *map(_over_cells, join.figures),
+            *(F.max(figure).alias(figure) for figure in reported),  # each cell says the same
+        )
     except AnalysisException as error:  # its name is also the name of its state, so that it must be unique
         raise PlanError(
             f"a query has two joins called {name!r}: give one of them another name, as in metrics='second'."

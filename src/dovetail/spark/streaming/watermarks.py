@@ -8,11 +8,14 @@ rows can have partners, by the rules of Spark's own joins of streams:
 
     l.ts >= r.ts + c, watermark W on r.ts     rows of l leave at l.ts <= W + c - 1 ms
     l.ts >  r.ts + c, watermark W on r.ts     rows of l leave at l.ts <= W + c
+
+The time of a window, as `groupBy(window(…))` makes it, is its end, as in Spark. The condition reads it from a computed
+column: `ends` are their names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField
@@ -21,9 +24,9 @@ from dovetail.condition import Condition
 from dovetail.condition.time_bounds import TimeBound, time_bounds
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
+from dovetail.spark.frames.schemas import DELAY_MS, is_window
 from dovetail.window import SLIDES, UNBOUNDED, Limits, Watermarks, Window
 
-DELAY_MS = "spark.watermarkDelayMs"  # where Spark notes it in the metadata of a column
 MILLISECOND = 1000  # the unit of Spark's watermarks, in microseconds
 
 Columns = tuple[str | None, str | None]
@@ -46,11 +49,12 @@ def other_watermarks(window: Window, inputs: tuple[DataFrame, DataFrame]) -> tup
     )
 
 
-def bounded_window(condition: Condition, inputs: tuple[DataFrame, DataFrame]) -> Window | None:
+def bounded_window(condition: Condition, inputs: tuple[DataFrame, DataFrame], ends: Columns) -> Window | None:
     """What the condition and the watermarks make of event time; None if they bound nothing."""
-    left, right = (_watermarked(frame) for frame in inputs)
-    marks = (left, right)
     bounds = [bound for one in time_bounds(condition) for bound in (one, _mirrored(one))]
+    delays = [_event_times(inputs[side], ends[side]) for side in Side]
+    left, right = (_mark([bound.left for bound in bounds[side::2]], delays[side]) for side in Side)
+    marks = (left, right)
     leaving = [_leaving(bounds[side::2], marks[side], marks[side.other]) for side in Side]
     if leaving[Side.LEFT] is None and leaving[Side.RIGHT] is None:
         return None
@@ -67,9 +71,24 @@ def bounded_window(condition: Condition, inputs: tuple[DataFrame, DataFrame]) ->
         size,
         max(1, size // SLIDES),
         (on[0], on[1]),
-        watermarks=_delays(marks, inputs),
+        watermarks=(delays[0].get(left), delays[1].get(right)),
         limits=Limits((low, high), (expiry[0], expiry[1]), marks),
     )
+
+
+def _event_times(frame: DataFrame, end: str | None) -> dict[str | None, int]:
+    """Delays of watermarks by the columns that the condition reads times from, in microseconds."""
+    marked = [field for field in frame.schema.fields if DELAY_MS in field.metadata]
+    return {_time_name(f, end): 1000 * int(f.metadata[DELAY_MS]) for f in marked if not is_window(f) or end is not None}
+
+
+def _time_name(field: StructField, end: str | None) -> str | None:
+    return end if is_window(field) else field.name
+
+
+def _mark(bounded: list[str], delays: Mapping[str | None, int]) -> str | None:
+    """The column with the watermark. A window and its `window_time` have the same: the one that is bounded."""
+    return next((name for name in delays if name in bounded), next(iter(delays), None))
 
 
 def _mirrored(bound: TimeBound) -> TimeBound:
@@ -98,14 +117,14 @@ def _offset(bound: TimeBound) -> int:
 
 
 def event_time_fields(
-    fields: list[StructField], inputs: tuple[DataFrame, DataFrame], window: Window | None, how: JoinType
+    fields: list[StructField], inputs: tuple[DataFrame, DataFrame], ends: Columns, window: Window | None, how: JoinType
 ) -> list[StructField]:
     """Fields of a result, marked as event time where no row is behind the watermark.
 
     What comes after the join, such as an aggregation by time, drops rows behind the watermark as late. Spark's own join
     delays the watermark of its results instead; an operator in Python cannot.
     """
-    sources = [(side, name) for side in Side for name in inputs[side].columns]
+    sources = [(side, _time_name(field, ends[side])) for side in Side for field in inputs[side].schema.fields]
     kept = _in_time(window, how)
     return [
         field if source in kept else without_watermark(field) for field, source in zip(fields, sources, strict=False)
@@ -118,12 +137,12 @@ def without_watermark(field: StructField) -> StructField:
     return StructField(field.name, field.dataType, field.nullable, metadata)
 
 
-def _in_time(window: Window | None, how: JoinType) -> set[tuple[Side, str]]:
+def _in_time(window: Window | None, how: JoinType) -> set[tuple[Side, str | None]]:
     """The columns whose times are behind the watermark in no result."""
     if window is None or window.limits is None or window.on is None:
         return set()
     low, high = window.span
-    found = set()
+    found: set[tuple[Side, str | None]] = set()
     for side, least in ((Side.LEFT, low), (Side.RIGHT, -high)):
         alone = side in how.preserved and window.expiry(side) < 0  # emitted as it leaves, a little behind it
         if least >= 0 and not alone and window.on[side] == window.limits.late[side]:
@@ -140,8 +159,3 @@ def _delay(frame: DataFrame, name: str | None) -> int | None:
     """Microseconds; None without a watermark, or without such a column, which planning refuses."""
     noted = [f.metadata[DELAY_MS] for f in frame.schema.fields if f.name == name and DELAY_MS in f.metadata]
     return 1000 * int(noted[0]) if noted else None
-
-
-def _watermarked(frame: DataFrame) -> str | None:
-    """The column with the watermark."""
-    return next((field.name for field in frame.schema.fields if DELAY_MS in field.metadata), None)

@@ -24,6 +24,7 @@ from pyspark.sql.streaming.stateful_processor import TimerValues
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Arrival, Side, Watermark, empty_batch, take_rows
 from dovetail.execution.driver import Driver, Found
+from dovetail.execution.limit import limit_rows
 from dovetail.execution.output import result_batches
 from dovetail.operators.protocol import Workspace
 from dovetail.operators.spo.positions import Placement
@@ -33,6 +34,7 @@ from dovetail.routing import home_side
 from dovetail.spark.exchange.packing import collected
 from dovetail.spark.streaming.arrival_order import NEVER, Ordered, in_order, packets, placed
 from dovetail.spark.streaming.cell_state import CellProcessor, batch_id
+from dovetail.spark.streaming.reports import Report, Totals
 from dovetail.spark.streaming.window_join import WindowJoin, newest_time
 from dovetail.storage.budget import Budget
 from dovetail.storage.segments import SegmentStore
@@ -68,20 +70,30 @@ class WindowProcessor(CellProcessor[WindowJoin]):
     def _step(self, label: int, sides: Arrived, now: int) -> Iterator[pd.DataFrame]:
         """One micro-batch: from the manifest of the last one to the next."""
         cell, kept = self._join.labels.index(label), self._state(label)
+        reports = self._read_reports()
+        totals = Totals(0, None) if reports is None else reports.totals()
+        missing = totals.missing(self._join.setting.limit)
+        state = _Progress.read(kept.notes)
+        timer, idle = self._timer(state), state.hear(sides, now)
+        if missing == 0:  # rows that arrive are dropped
+            if self._join.has_timers and not idle and not kept.is_new:
+                self._handle.deleteTimer(timer)
+            kept.close(state.to_json(), kept.emitted)
+            nothing = [0] * len(self._join.figures)
+            yield self._count_row(*nothing, reported=totals.figures(limit_reached=True))
+            return
         workspace = self._workspace(kept.segments)
         operator = Spo(workspace)
-        state = _Progress.read(kept.notes)
         kept.restore(operator)
         started = time.perf_counter()
         late = late_rows(self._join, sides, operator.horizon)
-        timer, idle = self._timer(state), state.hear(sides, now)
         driver = Driver(operator, workspace)
         if self._join.aggregates:
             batches = self._aggregates(driver, operator, state, cell, sides)
         else:
             batches = self._results(driver, state, cell, sides)
         matches = 0
-        for batch in collected(batches, self._join.pack_bytes):
+        for batch in collected(limit_rows(batches, missing), self._join.pack_bytes):
             matches += batch.num_rows
             yield self._pack_results(batch)
         if self._join.has_timers:
@@ -89,13 +101,21 @@ class WindowProcessor(CellProcessor[WindowJoin]):
                 self._handle.deleteTimer(timer)
             if not idle or operator.window_rows or self._join.window.by_watermark:
                 self._handle.registerTimer(self._timer(state))
-        usage, manifest = operator.usage, operator.snapshot()
-        kept.commit(manifest, state.to_json())
+        emitted, usage, state_bytes = kept.emitted + matches, operator.usage, 0
+        if matches == missing:
+            kept.close(state.to_json(), emitted)
+        else:
+            manifest = operator.snapshot()
+            state_bytes = count_bytes(manifest.state)
+            kept.commit(manifest, state.to_json(), emitted)
+        if reports is not None:
+            reports.write(label, Report(emitted))
         costs, counted = operator.costs, workspace.counters
         spent = (costs.probe_seconds, costs.merge_seconds, time.perf_counter() - started)
         micros = (int(1e6 * seconds) for seconds in spent)
-        held = self._held(usage, count_bytes(manifest.state))
-        yield self._count_row(matches, operator.window_rows, late, counted.evicted_rows, counted.merges, *micros, *held)
+        done = (matches, operator.window_rows, late, counted.evicted_rows, counted.merges, *micros)
+        reported = () if reports is None else totals.figures(limit_reached=matches == missing)
+        yield self._count_row(*done, *self._held(usage, state_bytes), reported=reported)
 
     def _timer(self, state: _Progress) -> int:
         """When it expires: a pause after the last news, or with the next watermark."""

@@ -69,6 +69,11 @@ class WindowJoin:
         return self.plan.memory_bytes is not None
 
     @property
+    def keeps_reports(self) -> bool:
+        """Whether cells tell each other what they have emitted."""
+        return self.setting.limit is not None
+
+    @property
     def pack_bytes(self) -> int:
         """Rows that travel as one."""
         return pack_size(self.plan.memory_bytes)
@@ -121,7 +126,8 @@ class WindowJoin:
             "columns": [[[field.name, str(field.type)] for field in condition.schema(side)] for side in Side],
         }
         clock = {"clock": "watermark"} if window.by_watermark else {}
-        return layout | {"cells": len(self.labels)} | clock
+        limit = {} if self.setting.limit is None else {"limit": self.setting.limit}
+        return layout | {"cells": len(self.labels)} | clock | limit
 
 
 def window_inputs(frames: tuple[DataFrame, DataFrame], join: WindowJoin) -> Sequence[DataFrame]:

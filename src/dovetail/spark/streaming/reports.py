@@ -1,0 +1,106 @@
+"""What the cells of a join of streams know of each other: how much each has emitted, and how much it expects.
+
+Spark adds up the figures of the cells that ran in a micro-batch, but shows them to the driver only, and a cell that has
+finished runs no more. So each cell writes a report at the end of a micro-batch, as the name of an empty file: one
+listing reads the reports of all.
+
+    <cell>.<micro-batch>.<emitted>.<estimate>.<margin>
+
+A report is valid in later micro-batches, because then its own is committed. So all cells, and all attempts, of a
+micro-batch read the same. Where several attempts of a micro-batch have left a report, the one with the fewest results
+is used: `emitted` is never too large.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from dovetail.core.metrics import Estimate
+from dovetail.estimation.estimate import CONFIDENCE
+
+REPORTED = ("emitted", "estimate", "estimate_low", "estimate_high", "limit_reached")
+"""Names of the figures that come from reports; they are of all cells, those without input included."""
+NOTHING = "-"
+
+
+class Report(NamedTuple):
+    """Of one cell, since the start of the query."""
+
+    emitted: int
+    estimate: int | None = None  # of all its results; None while there is none
+    margin: int = 0
+
+    @classmethod
+    def from_estimate(cls, emitted: int, estimate: Estimate | None) -> Report:
+        """One bound may be cut off by what is known: the other has the margin."""
+        if estimate is None:
+            return cls(emitted)
+        margin = max(estimate.high - estimate.total, estimate.total - estimate.low)
+        return cls(emitted, max(emitted, round(estimate.total)), math.ceil(margin))
+
+
+class Totals(NamedTuple):
+    """Of all cells, up to the micro-batch before."""
+
+    emitted: int
+    estimate: Estimate | None
+
+    @classmethod
+    def from_reports(cls, reports: Iterable[Report], *, share_rows: bool) -> Totals:
+        """Variances of independent cells add up. Cells that share rows may err alike: their margins add up."""
+        found = list(reports)
+        emitted = sum(report.emitted for report in found)
+        expected = [report.estimate for report in found if report.estimate is not None]
+        if not found or len(expected) < len(found):
+            return cls(emitted, None)
+        margins = [report.margin for report in found]
+        total, margin = sum(expected), sum(margins) if share_rows else math.hypot(*margins)
+        return cls(emitted, Estimate(total, max(emitted, total - margin), total + margin, CONFIDENCE))
+
+    def missing(self, limit: int | None) -> int | None:
+        """How many results are still wanted; None: all."""
+        return None if limit is None else max(0, limit - self.emitted)
+
+    def figures(self, limit_reached: bool) -> tuple[int | None, ...]:
+        """By the names in REPORTED."""
+        bounds = (None, None, None) if self.estimate is None else map(round, self.estimate[:3])
+        return (self.emitted, *bounds, int(limit_reached))
+
+
+class Reports:
+    """The reports of the cells of one query, in one of its micro-batches."""
+
+    def __init__(self, directory: Path, batch: int) -> None:
+        self._directory = directory
+        self._batch = batch
+        directory.mkdir(parents=True, exist_ok=True)
+        self._found: dict[int, dict[int, Report]] = {}  # by cell, by micro-batch
+        for path in directory.iterdir():
+            cell, of, emitted, estimate, margin = path.name.split(".")
+            report = Report(int(emitted), None if estimate == NOTHING else int(estimate), int(margin))
+            batches = self._found.setdefault(int(cell), {})
+            batches[int(of)] = min(report, batches.get(int(of), report), key=lambda one: one.emitted)
+
+    def totals(self, *, share_rows: bool = True) -> Totals:
+        return Totals.from_reports(filter(None, map(self._latest, self._found)), share_rows=share_rows)
+
+    def write(self, cell: int, report: Report) -> None:
+        """At the end of a cell's micro-batch. The report before stays, for another attempt."""
+        if report == self._latest(cell):
+            return
+        estimate = NOTHING if report.estimate is None else report.estimate
+        name = f"{cell}.{self._batch}.{report.emitted}.{estimate}.{report.margin}"
+        (self._directory / name).touch()
+        for of in self._committed(cell)[:-1]:
+            for path in self._directory.glob(f"{cell}.{of}.*"):
+                path.unlink(missing_ok=True)
+
+    def _latest(self, cell: int) -> Report | None:
+        committed = self._committed(cell)
+        return self._found[cell][committed[-1]] if committed else None
+
+    def _committed(self, cell: int) -> list[int]:
+        return sorted(of for of in self._found.get(cell, ()) if of < self._batch)
