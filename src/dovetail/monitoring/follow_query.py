@@ -1,7 +1,7 @@
 """A streaming join in the terminal: a line for each micro-batch, until the query ends.
 
-    batch    rows in    rows/s     results           estimate   kept rows    state  skew   late    probe    merge     took
-       12    100,000    92,593   1,012,310   8,120,400 ±9,700   1,000,000  64.0 MB  1.02      0   420 ms    31 ms   1.08 s
+    batch    rows in    rows/s    results          estimate  kept rows    state  skew  late   probe  merge    took
+       12    100,000    92,593  1,012,310  8,120,400 ±9,700  1,000,000  64.0 MB  1.02     0  420 ms  31 ms  1.08 s
 
 The figures are those of the query's own progress; the function only reads them, and works on any query with a join of
 ours, in this session or in a Connect session.
