@@ -174,11 +174,17 @@ def check(place: Path, work: Work, spark: SparkSession) -> None:
 def check_segments(place: Path, spark: SparkSession) -> None:
     """Every segment that a manifest names is there, and few others: what killed attempts wrote has been swept."""
     store = spark.read.format("statestore").option("stateVarName", "manifest").load(str(place / "checkpoint"))
-    names = store.selectExpr("get_json_object(value.manifest, '$.segments') AS names").collect()
-    named = {name for row in names for name in re.findall(r'[^"\[\],]+\.arrow', row.names)}
+    named, before = (
+        {
+            name
+            for row in store.selectExpr(f"get_json_object(value.manifest, '$.{which}') AS names").collect()
+            for name in re.findall(r'[^"\[\],]+\.arrow', row.names)
+        }
+        for which in ("segments", "previous")
+    )
     there = {path.name for path in place.glob("state/*/*/cell-*/*")}
     assert named <= there
-    assert len(there) < 3 * len(named) + 20
+    assert len(there) < 3 * len(named | before) + 20
 
 
 @pytest.mark.parametrize("kind", ["equality", pytest.param("window, left", marks=pytest.mark.slow)])
