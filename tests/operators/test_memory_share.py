@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import pytest
 from benchmarks.memory_share import ALGORITHMS, SEVERAL, measure
+from tests.effort import some
 
 from dovetail.execution import monitor
 
 MEMORY = 1_000_000
 
 
-@pytest.mark.parametrize(("width", "text"), [(60, True), (60, False), (200, True)])
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+CASES = [(algorithm, *rows) for rows in ((60, True), (60, False), (200, True)) for algorithm in ALGORITHMS]
+
+
+@pytest.mark.parametrize(("algorithm", "width", "text"), some(CASES, 0, of=2))
 def test_most_of_a_budget_holds_rows(algorithm: str, width: int, text: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(monitor, "EVERY_S", 0.0)  # a moment of every event, whatever time it takes
     inputs = 3 if algorithm in SEVERAL else 2

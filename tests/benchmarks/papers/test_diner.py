@@ -50,9 +50,10 @@ def test_keys_are_placed_in_order() -> None:
         assert len(np.unique(old)) == len(np.unique(new))
 
 
+@slow
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("memory", [0.05, *(pytest.param(memory, marks=slow) for memory in (0.10, 0.15, 0.20))])
-@pytest.mark.parametrize(("make", "rows"), [(stock_like, 3000), pytest.param(weather_like, 9000, marks=slow)])
+@pytest.mark.parametrize("memory", [0.05, 0.10, 0.15, 0.20])
+@pytest.mark.parametrize(("make", "rows"), [(stock_like, 3000), (weather_like, 9000)])
 def test_more_than_hash_joins_on_data_that_drifts(make: object, rows: int, memory: float, seed: int) -> None:
     """Fig. 9."""
     assert callable(make)

@@ -27,7 +27,8 @@ def test_rpj_delivers_most_while_rows_arrive(kind: Kind, ratio: float) -> None:
     assert run("rpj", kind, ratio).share >= 1.3 * others
 
 
-@pytest.mark.parametrize(("kind", "ratio"), [SOME, pytest.param("reverse", 1, marks=slow)])
+@slow
+@pytest.mark.parametrize(("kind", "ratio"), [SOME, ("reverse", 1)])
 def test_rpj_comes_close_to_the_clairvoyant_bound(kind: Kind, ratio: float) -> None:
     """Lemma 1; and nobody is above it."""
     fine = run("rpj", kind, ratio, n_flush=0.01)
@@ -70,7 +71,8 @@ def test_results_until_the_next_flush_come_as_expected() -> None:
     assert 0.95 <= ratios.mean() <= 1.05
 
 
-@pytest.mark.parametrize("rows", [6_000, pytest.param(12_000, marks=slow)])
+@slow
+@pytest.mark.parametrize("rows", [6_000, 12_000])
 def test_tasks_give_about_what_they_promise(rows: int) -> None:
     """Section 5.3."""
     executed = watched(workload("harmony", 1, rows), rows // 20, stall_every=200, handover="bucket").executed

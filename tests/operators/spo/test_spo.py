@@ -89,7 +89,7 @@ def in_window(window: Window, order: list[tuple[int, int]], left: int, right: in
 
 @pytest.mark.parametrize(
     ("on", "scope", "how", "fits"),
-    some(list(product(CONDITIONS, ["combined", "per_stream"], HOW, [True, False])), 0, of=5),
+    some(list(product(CONDITIONS, ["combined", "per_stream"], HOW, [True, False])), 0, of=11),
 )
 def test_windows_of_rows(on: str, scope: Any, how: str, fits: bool) -> None:
     rng = random.Random(f"{on}{scope}{how}")
@@ -117,7 +117,7 @@ def timed(rng: random.Random, rows: int) -> pa.Table:
     return random_table(rng, rows).append_column("ts", pa.array(times, pa.timestamp("us", "UTC")))
 
 
-@pytest.mark.parametrize(("on", "how", "fits"), some(list(product(CONDITIONS[:5], HOW, [True, False])), 0, of=3))
+@pytest.mark.parametrize(("on", "how", "fits"), some(list(product(CONDITIONS[:5], HOW, [True, False])), 0, of=7))
 def test_windows_of_time(on: str, how: str, fits: bool) -> None:
     rng = random.Random(f"{on}{how}")
     spilled = Spilled()
