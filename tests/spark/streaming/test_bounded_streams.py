@@ -183,8 +183,8 @@ def compare(found: list[Results], scenarios: list[Scenario]) -> None:
 
 
 def allowed(scenario: Scenario, marks: Marks) -> bool:
-    """Outer and semi joins need to know when their rows leave: by a watermark of the other input."""
-    if None not in marks.delays:
+    """Outer and semi joins need to know when their rows leave: by a watermark of the other input, or of equal times."""
+    if None not in marks.delays or scenario.bounds == "same":
         return True
     return scenario.how == "inner" or (scenario.how == "left_semi" and marks.delays[1] is not None)
 

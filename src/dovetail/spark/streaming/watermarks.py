@@ -8,6 +8,7 @@ rows can have partners, by the rules of Spark's own joins of streams:
 
     l.ts >= r.ts + c, watermark W on r.ts     rows of l leave at l.ts <= W + c - 1 ms
     l.ts >  r.ts + c, watermark W on r.ts     rows of l leave at l.ts <= W + c
+    l.ts =  r.ts, watermark W on either       rows of both leave at ts <= W
 
 The time of a window, as `groupBy(window(…))` makes it, is its end, as in Spark. The condition reads it from a computed
 column: `ends` are their names.
@@ -100,7 +101,8 @@ def _leaving(bounds: Sequence[TimeBound], mark: str | None, other: str | None) -
     """Of bounds on own - other time: the column, and how far before or behind the other's watermark its rows leave."""
     useful = [bound for bound in bounds if bound.below and bound.right == other]
     if not useful:
-        return None
+        same = mark is not None and any(bound.equal and bound.left == mark and not bound.offset for bound in bounds)
+        return (mark, 0) if mark is not None and same else None
     column = _preferred([bound.left for bound in useful], mark)
     return column, min(_offset(bound) for bound in useful if bound.left == column)
 
