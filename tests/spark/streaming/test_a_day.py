@@ -38,7 +38,6 @@ def stream(rng: np.random.Generator, rows: int, name: str) -> pa.Table:
     return pa.table({"x": rng.random(rows), "ts": pa.array(times).cast(pa.timestamp("us")), name: np.arange(rows)})
 
 
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from /proc")
 @pytest.mark.parametrize("micro_batches", [200, pytest.param(MICRO_BATCHES, marks=pytest.mark.slow)])
 def test_a_day(micro_batches: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = np.random.default_rng(0)
@@ -81,7 +80,9 @@ def numbered(pair: tuple[int | None, int | None]) -> tuple[int, ...]:
 
 
 def resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    """0 where there is no /proc: then only what is found and kept is tested."""
+    pages = Path("/proc/self/statm")
+    return int(pages.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if pages.exists() else 0
 
 
 def expected(
