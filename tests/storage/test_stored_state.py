@@ -7,7 +7,6 @@ import os
 from collections import Counter
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from tests.test_state_upgrade import CASES, ROWS, STEP, made, position, tables
 
@@ -17,6 +16,7 @@ from dovetail.spark.streaming.reports import Report, Reports
 from dovetail.storage.segments import SegmentStore
 from dovetail.storage.stored_state import (
     StoredJoin,
+    StoredRows,
     count_bytes,
     last_commit,
     removable_query,
@@ -64,8 +64,10 @@ def stored(state_dir: Path) -> StoredJoin:
     return join
 
 
-def rows_of(batches: list[pa.RecordBatch]) -> Counter[int]:
-    return Counter(row for batch in batches for row in batch.column("row").to_pylist())
+def rows_of(stored: list[StoredRows]) -> Counter[int]:
+    numbers = [number for rows in stored for number in rows.numbers.tolist()]
+    assert len(set(numbers)) == len(numbers)
+    return Counter(row for rows in stored for row in rows.batch.column("row").to_pylist())
 
 
 @pytest.mark.parametrize(("name", "inputs"), CASES)

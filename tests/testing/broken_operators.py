@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -67,3 +68,17 @@ class ExceedsItsBudget(Miner):
     def __init__(self, workspace: Any) -> None:
         super().__init__(workspace)
         self._state.make_room = lambda alias, arriving: None  # type: ignore[method-assign]
+
+
+class NamesNoSegments(Miner):
+    """Another process would not have its blocks."""
+
+    def snapshot(self) -> Manifest:
+        return replace(super().snapshot(), segments=())
+
+
+class CountsNoSnapshots(Miner):
+    """Its second snapshot has the version of the first."""
+
+    def snapshot(self) -> Manifest:
+        return replace(super().snapshot(), version=1)

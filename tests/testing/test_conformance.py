@@ -10,7 +10,7 @@ import pytest
 from tests.testing import broken_operators
 
 from dovetail.core.join_types import JoinType
-from dovetail.errors import BudgetError, InputError
+from dovetail.errors import BudgetError, InputError, StateError
 from dovetail.operators.registry import REGISTRY
 from dovetail.testing import CONDITIONS, check_operator, check_run, definition, random_condition, random_table
 from dovetail.testing.oracles import duckdb_sql, results_by_definition, results_by_duckdb
@@ -55,6 +55,17 @@ def test_more_memory_than_allowed_is_found(inputs: int, monkeypatch: pytest.Monk
     with pytest.raises(BudgetError) as caught:
         check_operator("ExceedsItsBudget", inputs=[inputs])
     assert caught.value.__notes__[0].startswith("simulate('ExceedsItsBudget', tables, on=")
+
+
+@pytest.mark.parametrize(
+    ("fault", "word"), [("NamesNoSegments", "is missing"), ("CountsNoSnapshots", "1 comes after 1")]
+)
+def test_a_snapshot_that_no_other_process_could_restore_is_found(
+    fault: str, word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register(monkeypatch, fault)
+    with pytest.raises(StateError, match=word):
+        check_operator(fault)
 
 
 def test_a_failure_comes_with_all_that_repeats_it(monkeypatch: pytest.MonkeyPatch) -> None:

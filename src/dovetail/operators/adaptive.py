@@ -75,6 +75,7 @@ class Adaptive:
         self._ended = [False, False]
         self._reason = "all rows fit in memory"
         self._found = 0  # results of the rows that are handed over
+        self._version = 0  # of the snapshots of all operators
         self.estimator: Estimator | None = None  # of the operator that spills
 
     @staticmethod
@@ -127,10 +128,11 @@ class Adaptive:
             "found": self._found,
             "state": manifest.state,
         }
-        return Manifest(manifest.version, state, manifest.segments)
+        self._version += 1
+        return Manifest(self._version, state, manifest.segments)
 
     def restore(self, manifest: Manifest) -> None:
-        state = manifest.state
+        state, self._version = manifest.state, manifest.version
         self._ended, self._reason, self._found = list(state["ended"]), state["reason"], state["found"]
         if state["running"] != self._operator.name:
             self._change_to(state["running"])

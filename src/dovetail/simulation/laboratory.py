@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,7 @@ from dovetail.condition.graph import Graph, parse_graph
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Arrival, End, Event, Matches, Phase, Side, Stall, Watermark, one_batch
 from dovetail.core.tables import arrow_table
-from dovetail.errors import InputError
+from dovetail.errors import InputError, StateError
 from dovetail.execution.driver import Driver, Found
 from dovetail.operators.protocol import JoinOperator, Manifest, Workspace
 from dovetail.operators.registry import check_join_type, check_parameters, operator_for
@@ -98,20 +99,23 @@ def simulate(
     check_join_type(operator, parameters.get("how", "inner"), len(tables))
     check_parameters(kind, {name: value for name, value in parameters.items() if name != "how"})
     run = Run()
-    blocks = BlockStore(counters=run.counters)
 
     def workspace() -> Workspace:
-        budget = Budget(memory_rows, "rows", run.counters)
+        budget, blocks = Budget(memory_rows, "rows", run.counters), BlockStore(counters=run.counters)
         return Workspace(graph, budget, blocks, block_rows, run.counters, seed, dict(parameters))
 
+    space = workspace()
     try:
         events = list(_events(schedule, list(tables.values()), names))
         last_arrival = max((i for i, e in enumerate(events) if isinstance(e, Arrival)), default=-1)
-        space = workspace()
-        driver = Driver(kind(space), space)
+        driver, version = Driver(kind(space), space), 0
         for i, event in enumerate(events):
             if isinstance(event, Restart):
-                driver = _restart_driver(driver, kind, workspace())
+                manifest = driver.operator.snapshot()
+                _check_manifest(driver.operator, manifest, version)
+                space, before, version = workspace(), space, manifest.version
+                driver = driver.restart(_restore(kind, manifest, space, before), space)
+                before.blocks.close()
             else:
                 for found in driver.handle(event):
                     run.add(found)
@@ -120,7 +124,7 @@ def simulate(
             if i == last_arrival:
                 run.online = len(run.tuples)
     finally:
-        blocks.close()
+        space.blocks.close()
     return run
 
 
@@ -189,12 +193,19 @@ def _events(
             yield End(number)
 
 
-def _restart_driver(driver: Driver, kind: type[JoinOperator], workspace: Workspace) -> Driver:
-    """A driver with a new operator, which has only what another process would see of the snapshot."""
-    manifest = driver.operator.snapshot()
+def _check_manifest(operator: JoinOperator, manifest: Manifest, version: int) -> None:
+    """What a runtime relies on and results do not show."""
+    if manifest.version <= version:
+        raise StateError(f"{operator.name} counts its snapshots wrongly: {manifest.version} comes after {version}.")
+
+
+def _restore(kind: type[JoinOperator], manifest: Manifest, workspace: Workspace, before: Workspace) -> JoinOperator:
+    """A new operator, with only what another process would see of the snapshot: JSON and the segments that it names."""
+    for name in manifest.segments:
+        os.link(before.blocks.directory / name, workspace.blocks.directory / name)
     operator = kind(workspace)
     operator.restore(Manifest(manifest.version, json.loads(json.dumps(manifest.state)), manifest.segments))
-    return driver.restart(operator, workspace)
+    return operator
 
 
 def _number_rows(table: pa.Table) -> pa.Table:

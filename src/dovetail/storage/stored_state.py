@@ -26,6 +26,7 @@ from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from dovetail.core.rows import Side, take_rows
 from dovetail.errors import InputError, StateError
@@ -33,11 +34,16 @@ from dovetail.storage.blocks import Block, BlockStore
 
 LAYOUT = "layout.json"
 CELL, COPY = "cell-{}", "manifest-{}.json"
+CELL_BITS = 40  # of a row's number: its place among the rows of its cell; the cell is above
+OWN = "__own"  # of rows in a window: the number of the row among all of its stream
 ATTEMPTS = 5  # at reading a cell whose query is running: segments are merged and swept meanwhile
 OURS = re.compile(
     r"layout\.json(-[0-9a-f]{32})?|manifest-\d+\.json(-[0-9a-f]{32})?|\d{8,}-[^/]+\.(arrow|tmp)"
     r"|\d+\.\d+\.\d+\.(-|\d+)\.\d+"  # a report of a cell
 )
+
+Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 Document = Mapping[str, Any]
 """A manifest as Spark's state store has it: version, batch, state, segments, previous, notes."""
@@ -49,6 +55,7 @@ class RowSegment(NamedTuple):
     input: str  # its alias
     block: Block
     alive: Block | None = None  # the serial numbers of the rows that are still there, of all blocks; None: all are
+    flags: Block | None = None  # which of its rows have had a partner or have been reported, where that is tracked
 
 
 def row_segments(state: Any) -> Iterator[RowSegment]:
@@ -62,13 +69,24 @@ def row_segments(state: Any) -> Iterator[RowSegment]:
         elif state.keys() >= {"blocks", "flags", "next"}:  # residents
             alive = Block.from_json(state["flags"])
             yield from (segment._replace(alive=alive) for segment in row_segments(state["blocks"]))
+        elif state.keys() >= {"blocks", "way"}:  # a run of a window
+            blocks = state["blocks"]
+            flags = Block.from_json(blocks["flags"]) if "flags" in blocks else None
+            yield from (segment._replace(flags=flags) for segment in row_segments(blocks["rows"]))
         else:
-            for key, part in state.items():
-                if key not in ("orders", "flags"):
-                    yield from row_segments(part)
+            for part in state.values():
+                yield from row_segments(part)
     elif isinstance(state, list | tuple):
         for part in state:
             yield from row_segments(part)
+
+
+class StoredRows(NamedTuple):
+    """Rows of one input that a cell keeps."""
+
+    batch: pa.RecordBatch
+    numbers: Integers  # the same for copies of a row in other cells of a window, and for no other row
+    settled: Flags  # which have had a partner, or have been a result by themselves; none, where that is not tracked
 
 
 def count_rows(state: Any) -> dict[str, int]:
@@ -189,7 +207,7 @@ class StoredJoin:
         found = (self.cell(number, committed) for number in self.numbers())
         return [cell for cell in found if cell is not None]
 
-    def read(self, number: int, alias: str, committed: int | None = None) -> list[pa.RecordBatch]:
+    def read(self, number: int, alias: str, committed: int | None = None) -> list[StoredRows]:
         """The rows of one input that a cell keeps, mapped: they stay readable when the query goes on."""
         if alias not in self.columns:
             raise InputError(f"{self.directory} has no input {alias!r}: there are {', '.join(self.columns)}.")
@@ -198,7 +216,7 @@ class StoredJoin:
                 return self._read_once(number, alias, committed)
         return self._read_once(number, alias, committed)
 
-    def _read_once(self, number: int, alias: str, committed: int | None) -> list[pa.RecordBatch]:
+    def _read_once(self, number: int, alias: str, committed: int | None) -> list[StoredRows]:
         cell = self.cell(number, committed)
         return [] if cell is None else list(_map_rows(cell, alias, len(self.columns[alias])))
 
@@ -216,21 +234,32 @@ class StoredJoin:
             )
 
 
-def _map_rows(cell: StoredCell, alias: str, width: int) -> Iterator[pa.RecordBatch]:
+def _map_rows(cell: StoredCell, alias: str, width: int) -> Iterator[StoredRows]:
     store = BlockStore(cell.directory)
     alive: dict[str, Any] = {}
+    first = cell.number << CELL_BITS
     for segment in row_segments(cell.manifest["state"]):
         if segment.input != alias:
             continue
+        settled = None if segment.flags is None else _settled(store.read(segment.flags))
         for page in store.map_pages(segment.block):
-            batch = page.select(range(width))
+            batch, here = page.select(range(width)), np.arange(page.num_rows)
+            numbers = np.asarray(page.column(OWN)) if OWN in page.schema.names else first + here
+            first += page.num_rows
+            rows = StoredRows(batch, numbers, np.zeros(len(here), np.bool_) if settled is None else settled)
             if segment.alive is not None:
                 if segment.alive.name not in alive:
                     alive[segment.alive.name] = np.asarray(store.read(segment.alive).column(0))
                 serials = np.asarray(page.column(page.num_columns - 1))
-                batch = take_rows(batch, np.flatnonzero(np.isin(serials, alive[segment.alive.name])))
-            if batch.num_rows:
-                yield batch
+                kept = np.flatnonzero(np.isin(serials, alive[segment.alive.name]))
+                rows = StoredRows(take_rows(batch, kept), numbers[kept], rows.settled[kept])
+            if rows.batch.num_rows:
+                yield rows
+
+
+def _settled(flags: pa.RecordBatch) -> Flags:
+    partnered, reported = (np.array(flags.column(name), np.bool_) for name in ("partnered", "reported"))
+    return partnered | reported
 
 
 def stored_joins(state_dir: Path, query: str | None = None) -> list[StoredJoin]:

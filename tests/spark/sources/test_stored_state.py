@@ -18,6 +18,8 @@ import dovetail
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("two_partitions")]
 
+ABOUT = ("cell", "row_number", "settled")  # the row, before its own columns
+
 ROWS = 100
 SCHEMA = "id bigint, k bigint, name string, at timestamp, price decimal(10, 2)"
 
@@ -77,9 +79,9 @@ def test_cells_and_rows_of_a_join(spark: SparkSession, place: Path, tmp_path: Pa
         assert told["cells"] == len(cells) == 2
         for side, given in zip(("left", "right"), sides, strict=True):
             rows = reader.option("table", "rows").option("input", side).load(str(state))
-            assert rows.columns == ["cell", *given.columns]
-            assert [f.dataType for f in rows.schema][1:] == [f.dataType for f in given.schema]
-            assert Counter(map(tuple, rows.drop("cell").collect())) == Counter(map(tuple, given.collect()))
+            assert rows.columns == [*ABOUT, *given.columns]
+            assert [f.dataType for f in rows.schema][len(ABOUT) :] == [f.dataType for f in given.schema]
+            assert Counter(map(tuple, rows.drop(*ABOUT).collect())) == Counter(map(tuple, given.collect()))
             committed = rows if running else reader.option("checkpoint", str(checkpoint)).load(str(state))
             assert committed.count() == ROWS
             assert {row.cell for row in rows.collect()} == {c.cell for c in cells}
@@ -121,7 +123,7 @@ def test_a_window_and_several_inputs(spark: SparkSession, place: Path, tmp_path:
     assert sum(c.bytes for c in others) == several_told["state_bytes"]
     rows = reader.option("table", "rows").option("query", queries[1].id).option("input", "p").load(state)
     payments = spark.read.parquet(str(place / "payments"))
-    assert set(map(tuple, rows.drop("cell").collect())) == set(map(tuple, payments.collect()))
+    assert set(map(tuple, rows.drop(*ABOUT).collect())) == set(map(tuple, payments.collect()))
     with pytest.raises(Exception, match="the join has no input 'left': there are o, p, r"):
         reader.option("input", "left").load(state)
     with pytest.raises(Exception, match="rows are of one join: name it"):

@@ -10,7 +10,9 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from pathlib import Path
 
+JEMALLOC = "jemalloc_bg_thd"  # Arrow's allocator on x86: its locks are taken and given back around a fork
 TASKS = "pyspark.worker"  # workers of other kinds (sources, drivers of stateful operators) run little of ours
 
 
@@ -34,7 +36,11 @@ def preload() -> None:
 
 
 def threads() -> int:
-    return len(os.listdir("/proc/self/task")) if sys.platform == "linux" else 1
+    """How many there are, without those that a fork may leave behind."""
+    if sys.platform != "linux":
+        return 1
+    names = [Path(f"/proc/self/task/{number}/comm").read_text().strip() for number in os.listdir("/proc/self/task")]
+    return sum(name != JEMALLOC for name in names)
 
 
 def main() -> None:

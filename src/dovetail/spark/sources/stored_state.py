@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import IntegerType, StructField, StructType
+from pyspark.sql.types import BooleanType, IntegerType, LongType, StructField, StructType
 
 from dovetail.core.rows import Side
 from dovetail.errors import InputError
@@ -24,7 +24,9 @@ from dovetail.storage.stored_state import StoredJoin, last_commit, stored_joins
 
 OPTIONS = ("path", "table", "query", "join", "input", "checkpoint")
 CELLS, ROWS = "cells", "rows"
-NUMBER = "cell"
+ABOUT = StructType(
+    [StructField("cell", IntegerType()), StructField("row_number", LongType()), StructField("settled", BooleanType())]
+)
 ADVICE = "Give a path that the driver and all workers share."
 CELL_SCHEMA = (
     "query string, join string, algorithm string, how string, condition string, cell int, rows bigint, bytes bigint, "
@@ -62,7 +64,7 @@ class StateFormat(DataSource):
         if self._table == CELLS:
             return CELL_SCHEMA
         stored = spark_schema(_input_schema(self._join, self._input, self._committed), marks_end=False)
-        return StructType([StructField(NUMBER, IntegerType()), *stored.fields])
+        return StructType([*ABOUT.fields, *stored.fields])
 
     def reader(self, schema: StructType) -> DataSourceReader:
         if self._table == CELLS:
@@ -91,8 +93,8 @@ def _alias(join: StoredJoin, given: str) -> str:
 def _input_schema(join: StoredJoin, alias: str, committed: int | None) -> pa.Schema:
     """The columns of an input, with the types that they are stored with."""
     for number in join.numbers():
-        for batch in join.read(number, alias, committed):
-            return batch.schema
+        for rows in join.read(number, alias, committed):
+            return rows.batch.schema
     raise InputError(f"{join.directory} keeps no rows of {alias}.")
 
 
@@ -137,7 +139,7 @@ class RowsReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _Part)
         assert partition.number is not None
-        for batch in partition.join.read(partition.number, self._alias, self._committed):
-            number = pa.repeat(pa.scalar(partition.number, pa.int32()), batch.num_rows)
-            columns = zip([number, *batch.columns], self._schema, strict=True)
+        for batch, numbers, settled in partition.join.read(partition.number, self._alias, self._committed):
+            cell = pa.repeat(pa.scalar(partition.number, pa.int32()), batch.num_rows)
+            columns = zip([cell, pa.array(numbers), pa.array(settled), *batch.columns], self._schema, strict=True)
             yield pa.RecordBatch.from_arrays([c.cast(field.type) for c, field in columns], schema=self._schema)
