@@ -17,9 +17,9 @@ from benchmarks.baselines.intersection import NONE, ONE, WITHIN
 from benchmarks.baselines.predicates import Floats, Query, Words
 from benchmarks.baselines.windowed import Pairs
 from benchmarks.baselines.work import BITS, COMPARISONS, WORDS, Counts, Work
-from dovetail.kernels.bits import trailing_zeros
 from dovetail.kernels.compiling import kernel
 from dovetail.kernels.cross import GREATER, GREATER_EQUAL, LESS, LESS_EQUAL
+from dovetail.kernels.instructions import trailing_zeros
 
 SIX, ALL = np.uint64(6), np.uint64(2**64 - 1)
 STRICT = (LESS, GREATER)

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from benchmarks.baselines.predicates import Words
 from benchmarks.baselines.work import BITS, HASHED, WORDS, Counts
-from dovetail.kernels.bits import trailing_zeros
 from dovetail.kernels.compiling import kernel
+from dovetail.kernels.instructions import trailing_zeros
 
 Bits = NDArray[np.uint64]
 Intersect = Callable[[Sequence[Words], int, int, Counts], Words]

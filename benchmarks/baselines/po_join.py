@@ -25,9 +25,9 @@ from benchmarks.baselines.intersection import NONE, ONE, WITHIN, Bits
 from benchmarks.baselines.predicates import Floats, Query, Tests, Words, find_range
 from benchmarks.baselines.two_part import Span, TwoPart, TwoPartJoin
 from benchmarks.baselines.work import BITS, COMPARISONS, KEYS, WORDS, Counts
-from dovetail.kernels.bits import trailing_zeros
 from dovetail.kernels.compiling import kernel
 from dovetail.kernels.cross import NOT_EQUAL
+from dovetail.kernels.instructions import trailing_zeros
 
 Positions = NDArray[np.int32]
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from dovetail.kernels import ordered_part, three_inequalities
+from dovetail.kernels import three_inequalities, two_inequalities
 from dovetail.kernels.cross import GREATER, LESS_EQUAL
 from dovetail.kernels.three_inequalities import BLOCK, ThreeInequalities
 
@@ -12,8 +12,8 @@ def random_join(seed: int, left: int, right: int, domain: int) -> tuple[ThreeIne
     """A join, and which pairs are in it."""
     rng = np.random.default_rng(seed)
     lefts, rights = ([rng.integers(-domain, domain, size) for _ in range(3)] for size in (left, right))
-    probes = ordered_part.arrange((lefts[0], lefts[1]), OPERATORS)
-    two = ordered_part.probe(probes, ordered_part.build((rights[0], rights[1]), OPERATORS), OPERATORS)
+    probes = two_inequalities.arrange((lefts[0], lefts[1]), OPERATORS)
+    two = two_inequalities.probe(probes, two_inequalities.build((rights[0], rights[1]), OPERATORS), OPERATORS)
     pairs = (lefts[0][:, None] <= rights[0]) & (lefts[1][:, None] > rights[1]) & (lefts[2][:, None] <= rights[2])
     return three_inequalities.prepare(two, lefts[2], rights[2]), pairs
 

@@ -1,3 +1,5 @@
+"""Parts that are sorted once and probed by batches, against the definition; with rows gone, too."""
+
 import itertools
 
 import numpy as np
@@ -8,7 +10,18 @@ from tests.kernels.inequalities import EXTREMES, MEANING, Table, Words, check_pa
 
 from dovetail.kernels import one_inequality, sorting, two_inequalities
 from dovetail.kernels.cross import EQUAL, GREATER, LESS
-from dovetail.kernels.two_inequalities import TwoInequalities, emit, pairs, prepare, row_sums, start_sweep
+from dovetail.kernels.two_inequalities import (
+    TwoInequalities,
+    arrange,
+    build,
+    emit,
+    pairs,
+    prepare,
+    probe,
+    row_sums,
+    start_sweep,
+    without,
+)
 
 OPERATORS = list(itertools.product(MEANING, MEANING))
 SIZES = [(0, 0), (0, 3), (3, 0), (1, 1), (1, 90), (90, 1), (25, 200)]
@@ -155,3 +168,18 @@ def test_refusals() -> None:
         prepare((keys, keys), (keys, keys), (LESS, EQUAL))
     with pytest.raises(ValueError, match="room for at least one"):
         next(pairs(prepare((keys, keys), (keys, keys), (LESS, LESS)), 0))
+
+
+@pytest.mark.parametrize("operators", OPERATORS)
+@pytest.mark.parametrize("spread", [2, 2**62])
+def test_parts_that_are_sorted_once_and_probed_by_batches(operators: tuple[int, int], spread: int) -> None:
+    rng = np.random.default_rng(operators)
+    for sizes in [(0, 0), (0, 3), (3, 0), (1, 70), (70, 1), (12, 90)]:
+        left, right = ((rng.integers(-spread, spread, n), rng.integers(-spread, spread, n)) for n in sizes)
+        good = table(left[0], right[0], operators[0]) & table(left[1], right[1], operators[1])
+        part, probes = build(right, operators), arrange(left, operators)
+        gone = rng.random(sizes[1]) < 0.4
+        for kept, expected in ((part, good), (without(part, gone), good & ~gone)):
+            join = probe(probes, kept, operators)
+            check_summaries(two_inequalities, join, expected, rng.integers(-3, 4, sizes[1]))
+            check_pairs(two_inequalities, join, expected, int(rng.integers(1, 100)))

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dovetail.diag.ring import FOREVER, Positions, Stay
-from dovetail.kernels import seen
+from dovetail.kernels.compact_table import mark_seen
 from dovetail.storage.hash_table import Hashes
 
 ROOM = 1.4  # slots for each hash
@@ -69,7 +69,7 @@ class Repeats:
 
     def note(self, hashes: Hashes, now: int) -> Hashes:
         """Those of them that came before. They are not found from probing position `now` on, or from an earlier one."""
-        again = np.unique(hashes[seen.mark(self._slots, hashes)])
+        again = np.unique(hashes[mark_seen(self._slots, hashes)])
         new = again[~np.isin(again, self._hashes)] if len(self) else again
         if len(new):
             places = np.searchsorted(self._hashes, new)

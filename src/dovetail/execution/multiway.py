@@ -32,8 +32,7 @@ from dovetail.execution.in_process import BATCH_ROWS, in_turn, one_after_the_oth
 from dovetail.execution.output import MOST_BYTES, result_batches
 from dovetail.kernels import equality
 from dovetail.kernels.equality import Equality
-from dovetail.kernels.sorted_probe import expand
-from dovetail.kernels.sorting import row_type
+from dovetail.kernels.sorting import expand, row_type
 from dovetail.kernels.taking import is_run, mark, take_numbers
 from dovetail.matching import Matcher, build_matcher
 from dovetail.operators.protocol import Workspace

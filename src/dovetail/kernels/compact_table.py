@@ -1,4 +1,6 @@
-"""A hash table that takes few bytes per row, for rows that are numbered without gaps and of which some leave.
+"""Hash tables and sets that take few bytes per row.
+
+The table is for rows that are numbered without gaps and of which some leave:
 
     heads[bucket]   the latest row of a bucket, plus one; 0 = none. The bucket is the hash's place in equal ranges
     nexts[row]      the next row of its bucket, plus one
@@ -6,6 +8,13 @@
 
 Probing goes in rounds as in hash_table.py. Rows that leave are found without their hashes: the links themselves say
 which bucket a row is in.
+
+The set says which hashes have been seen before, in four bytes each:
+
+    slots[place]    0, or the low half of a hash; the place is where its high half falls, or the next free one
+
+Two different hashes are taken for one only if their low halves agree and they lie side by side: about once in a
+thousand sets of a million. Callers must tolerate that.
 """
 
 from __future__ import annotations
@@ -19,13 +28,15 @@ Words = NDArray[np.int64]
 Links = NDArray[np.int32]
 Tags = NDArray[np.uint8]
 
-HIGH = np.uint64(32)
-LOW = np.uint64(0xFF)
+HALF = np.uint64(32)
+LOW_BYTE = np.uint64(0xFF)
+LOW_HALF = np.uint64(0xFFFFFFFF)
+ONE = np.uint64(1)
 
 
 @kernel
 def bucket_of(hash_: np.int64, buckets: int) -> np.int64:
-    return np.int64(((np.uint64(hash_) >> HIGH) * np.uint64(buckets)) >> HIGH)
+    return np.int64(((np.uint64(hash_) >> HALF) * np.uint64(buckets)) >> HALF)
 
 
 @kernel
@@ -34,7 +45,7 @@ def append(heads: Links, nexts: Links, tags: Tags, hashes: Words, first_row: int
     for i in range(len(hashes)):
         row = first_row + i
         bucket = bucket_of(hashes[i], len(heads))
-        tags[row] = np.uint64(hashes[i]) & LOW
+        tags[row] = np.uint64(hashes[i]) & LOW_BYTE
         nexts[row] = heads[bucket]
         heads[bucket] = row + 1
 
@@ -89,10 +100,26 @@ def walk(
             row = entries[j] - 1
             out_probing[out] = i
             out_resident[out] = row
-            out += np.uint64(tags[row]) == np.uint64(hashes[i]) & LOW
+            out += np.uint64(tags[row]) == np.uint64(hashes[i]) & LOW_BYTE
             entry = np.int64(nexts[row])
             probing[unfinished] = i
             entries[unfinished] = entry
             unfinished += entry != 0
         active = unfinished
     return out_probing[:out], out_resident[:out], active
+
+
+@kernel
+def mark_seen(slots: NDArray[np.uint32], hashes: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Note the hashes, and say which of them had been noted before. There must be more slots than hashes in all."""
+    before = np.zeros(len(hashes), np.bool_)
+    places = np.uint64(len(slots))
+    for i in range(len(hashes)):
+        word = np.uint64(hashes[i])
+        low = np.uint32((word & LOW_HALF) | ONE)  # 0 is free
+        place = np.int64(((word >> HALF) * places) >> HALF)
+        while slots[place] != 0 and slots[place] != low:
+            place = np.int64((place + 1) % len(slots))
+        before[i] = slots[place] == low
+        slots[place] = low
+    return before

@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.kernels.bits import ones
 from dovetail.kernels.compiling import kernel
+from dovetail.kernels.instructions import ones
 from dovetail.kernels.sorting import Rows, Words
 
 Number = TypeVar("Number", np.float64, np.int64)

@@ -7,6 +7,9 @@
 Codes that lie close together are their own buckets, and nothing has to be compared; others are spread by multiplication
 (Knuth, TAOCP 3, section 6.4). Left rows keep their order, and a left row's partners theirs. Nothing is sorted but
 buckets, which have about one code each.
+
+Codes may be hashes: rows with equal hashes have equal keys, unless the hashes collide. `same_codes` and `same_strings`
+compare the keys of the pairs that `pairs_to_compare` lists.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +26,13 @@ from dovetail.core.rows import part_ranges
 from dovetail.core.threads import allowed_threads, in_threads
 from dovetail.kernels import windows
 from dovetail.kernels.compiling import kernel
+from dovetail.kernels.instructions import WORD_BYTES, prefetch, read_word
 from dovetail.kernels.listing import CHUNK, Flags, Rows, Words
-from dovetail.kernels.memory import prefetch
 from dovetail.kernels.sorting import row_type
 from dovetail.kernels.windows import Windows
 
+Bytes = NDArray[np.uint8]
+Offsets = NDArray[Any]  # int32 or int64
 Number = TypeVar("Number", np.float64, np.int64)
 
 ODD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio
@@ -39,6 +44,7 @@ FEW_ROWS = 1 << 15  # that are not worth a thread
 FAR, NEAR = 32, 16  # look-ups whose bucket, and whose codes, are fetched from memory meanwhile
 SHORT = 8  # codes that are looked through one by one
 GAPS = np.array([1750, 701, 301, 132, 57, 23, 10, 4, 1])  # of Shell's sort (Ciura 2001)
+AHEAD = 16  # strings that are fetched from memory while others are compared
 
 
 class Buckets(NamedTuple):
@@ -295,3 +301,72 @@ def _emit(join: Equality, at: NDArray[np.uint64], lefts: Rows, rights: Rows) -> 
         k += np.uint64(1)
     at[0] = k
     return out
+
+
+@kernel
+def pairs_to_compare(join: Equality) -> tuple[Rows, Rows]:
+    """Pairs (left row, right row) that tell whether all keys of each range are equal.
+
+    Every left row with the first of its partners, and the other partners with one left row.
+    """
+    compared = np.zeros(len(join.rows), np.bool_)
+    extra = 0
+    for k in range(len(join.starts)):
+        start = join.starts[k]
+        if join.ends[k] - start > 1 and not compared[start]:
+            compared[start] = True
+            extra += join.ends[k] - start - 1
+    compared[:] = False
+    lefts = np.empty(len(join.starts) + extra, join.starts.dtype)
+    rights = np.empty(len(join.starts) + extra, join.starts.dtype)
+    out = 0
+    for k in range(len(join.starts)):
+        start, end = join.starts[k], join.ends[k]
+        if start == end:
+            continue
+        lefts[out] = k
+        rights[out] = join.rows[start]
+        out += 1
+        if end - start > 1 and not compared[start]:
+            compared[start] = True
+            for place in range(start + 1, end):
+                lefts[out] = k
+                rights[out] = join.rows[place]
+                out += 1
+    return lefts[:out], rights[:out]
+
+
+@kernel
+def same_codes(left: Words, right: Words, lefts: Rows, rights: Rows) -> bool:
+    different = 0
+    for i in range(len(lefts)):
+        different |= left[lefts[i]] != right[rights[i]]
+    return different == 0
+
+
+@kernel
+def same_strings(
+    left_offsets: Offsets,
+    left: Bytes,
+    right_offsets: Offsets,
+    right: Bytes,
+    lefts: Rows,
+    rights: Rows,
+) -> bool:
+    for i in range(len(lefts)):
+        if i + AHEAD < len(lefts):
+            prefetch(left, left_offsets[lefts[i + AHEAD]])
+            prefetch(right, right_offsets[rights[i + AHEAD]])
+        a, b = left_offsets[lefts[i]], right_offsets[rights[i]]
+        size = left_offsets[lefts[i] + 1] - a
+        if right_offsets[rights[i] + 1] - b != size:
+            return False
+        done = 0
+        while size - done >= WORD_BYTES:
+            if read_word(left, a + done) != read_word(right, b + done):
+                return False
+            done += WORD_BYTES
+        for j in range(done, size):
+            if left[a + j] != right[b + j]:
+                return False
+    return True

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.kernels.compiling import kernel
-from dovetail.kernels.memory import WORD_BYTES, read_word
+from dovetail.kernels.instructions import WORD_BYTES, read_word
 
 Hashes = NDArray[np.int64]
 

@@ -1,4 +1,6 @@
-"""A stable sort of 64-bit codes: key and row packed into one word, words sorted digit by digit.
+"""Sorted codes: a stable sort, look-ups of whole batches, and codes of byte strings.
+
+The sort is of 64-bit codes: key and row packed into one word, words sorted digit by digit.
 
     code   -> key = code - smallest code                  only the bits that are in use count
     word   =  | as many high bits of the key as fit | row |
@@ -8,6 +10,13 @@ Only the bits of the key are sorted by, the lowest digit first (LSD radix sort):
 begin with, so equal keys keep it. Keys that are mostly the same in their high bits, such as
 those of small numbers and one very large one, would cost insertion too many moves: it gives up after a bounded number,
 and two rounds, by the low bits and then by the high ones, sort them exactly.
+
+The codes of byte strings keep their order, as far as eight bytes can tell:
+
+    a < b  =>  code(a) <= code(b)          a = b  =>  code(a) = code(b)
+
+A prefix that most strings share says nothing: the code is made of the eight bytes behind it. Strings that do not start
+with the prefix are below all others or above them.
 """
 
 from __future__ import annotations
@@ -21,6 +30,7 @@ from numpy.typing import NDArray
 from dovetail.kernels.compiling import kernel
 
 Words = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
 Keys = NDArray[np.uint64]
 Rows = NDArray[np.signedinteger[Any]]  # int32, or int64 from 2^31 rows on
 Whole = TypeVar("Whole", bound=np.signedinteger[Any])
@@ -33,6 +43,8 @@ FEW_WORDS = 4096  # that NumPy sorts as fast
 VECTOR_SORT = platform.machine().lower() in ("x86_64", "amd64")  # where NumPy has a faster one: decision 8
 DIGIT = 10  # bits, at most: a counter for each value stays in the first cache
 MOST = 2**32  # rows whose numbers leave enough bits for the key in each of two rounds
+EIGHT = np.uint64(8)
+SMALLEST, LARGEST = -(2**63), 2**63 - 1
 
 
 class Sorted(NamedTuple):
@@ -198,3 +210,126 @@ def _unpack(words: Keys, codes: Words, for_rows: np.uint64, order: Rows) -> bool
         ascending[at] = code
         order[at] = row
     return True
+
+
+@kernel
+def find_hashes(resident: Words, probing: Words) -> tuple[Words, Words]:
+    """Where each probing hash stands in the sorted resident hashes: first position and number of equals.
+
+    Hashes are spread evenly over all 64-bit numbers, so interpolation finds the neighbourhood in a step or two.
+    """
+    n = len(resident)
+    starts = np.zeros(len(probing), np.int64)
+    counts = np.zeros(len(probing), np.int64)
+    if n == 0:
+        return starts, counts
+    scale = n / 18446744073709551616.0
+    for i in range(len(probing)):
+        h = probing[i]
+        position = int((np.float64(h) + 9223372036854775808.0) * scale)
+        position = min(max(position, 0), n - 1)
+        # Gallop from the guess until [low, high) holds the first position with a hash >= h.
+        low = position
+        step = 1
+        while low > 0 and resident[low - 1] >= h:
+            low = max(0, low - step)
+            step *= 2
+        high = max(low, position)
+        step = 1
+        while high < n and resident[high] < h:
+            low = high + 1
+            high = min(n, high + step)
+            step *= 2
+        while low < high:
+            middle = (low + high) >> 1
+            if resident[middle] < h:
+                low = middle + 1
+            else:
+                high = middle
+        starts[i] = low
+        while low < n and resident[low] == h:
+            low += 1
+        counts[i] = low - starts[i]
+    return starts, counts
+
+
+@kernel
+def find_sorted(resident: Words, probing: Words) -> tuple[Words, Words]:
+    """Where each probing word stands in the sorted resident words: first position and number of equals.
+
+    The search gallops from where the last one ended: probing words that ascend, too, are found in a step or two.
+    """
+    n = len(resident)
+    starts = np.zeros(len(probing), np.int64)
+    counts = np.zeros(len(probing), np.int64)
+    position = 0
+    for i in range(len(probing)):
+        word = probing[i]
+        if i > 0 and word == probing[i - 1]:
+            starts[i] = starts[i - 1]
+            counts[i] = counts[i - 1]
+            continue
+        # [low, high) will hold the first position with a word that is not smaller.
+        low = position
+        high = position
+        step = 1
+        while low > 0 and resident[low - 1] >= word:
+            high = low
+            low = max(0, low - step)
+            step *= 2
+        step = 1
+        while high < n and resident[high] < word:
+            low = high + 1
+            high = min(n, high + step)
+            step *= 2
+        while low < high:
+            middle = (low + high) >> 1
+            if resident[middle] < word:
+                low = middle + 1
+            else:
+                high = middle
+        starts[i] = low
+        position = low
+        while position < n and resident[position] == word:
+            position += 1
+        counts[i] = position - low
+    return starts, counts
+
+
+@kernel
+def expand(starts: Words, counts: Words, start: int, end: int, pairs: int) -> tuple[Words, Words]:
+    """Ranges as pairs: row i with positions starts[i] .. starts[i] + counts[i], for rows start..end."""
+    probing = np.empty(pairs, np.int64)
+    resident = np.empty(pairs, np.int64)
+    out = 0
+    for i in range(start, end):
+        for position in range(starts[i], starts[i] + counts[i]):
+            probing[out] = i
+            resident[out] = position
+            out += 1
+    return probing, resident
+
+
+@kernel
+def prefix_codes(offsets: Words, data: Bytes, prefix: Bytes) -> Words:
+    """One code per byte string `data[offsets[i]:offsets[i + 1]]`."""
+    codes = np.empty(len(offsets) - 1, np.int64)
+    for i in range(len(codes)):
+        start = offsets[i]
+        size = offsets[i + 1] - start
+        differs = 0  # how the string compares with the prefix
+        for k in range(len(prefix)):
+            if k >= size or data[start + k] < prefix[k]:
+                differs = -1
+                break
+            if data[start + k] > prefix[k]:
+                differs = 1
+                break
+        if differs:
+            codes[i] = SMALLEST if differs < 0 else LARGEST
+            continue
+        word = np.uint64(0)
+        for k in range(len(prefix), len(prefix) + 8):
+            word = (word << EIGHT) | np.uint64(data[start + k] if k < size else 0)
+        codes[i] = np.int64(word ^ SIGN)
+    return codes

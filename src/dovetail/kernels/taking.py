@@ -1,4 +1,4 @@
-"""Values of a column at given rows: of a fixed width, bits, or strings.
+"""Values of a column at given rows: of a fixed width, bits, or strings; and strings of several parts in one column.
 
 Row numbers are unsigned here: Numba would look for negative ones, which count from the end.
 """
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dovetail.core.threads import allowed_threads, in_threads
 from dovetail.kernels.compiling import kernel
-from dovetail.kernels.memory import copy_bytes, prefetch
+from dovetail.kernels.instructions import copy_bytes, prefetch
 
 Rows = NDArray[Any]  # int32 or int64, not negative
 Values = NDArray[np.unsignedinteger[Any]]
@@ -135,3 +135,27 @@ def _follow(rows: Rows) -> bool:
     for i in range(1, len(rows)):
         apart |= rows[i] - rows[i - 1] != 1
     return apart == 0
+
+
+# Strings from several parts into one column: first how long they are, then what they are.
+
+
+@kernel
+def note_lengths(offsets: Offsets, rows: Rows, places: Rows, ends: Offsets) -> None:
+    """The length of each string `rows[i]` of a part, at the place behind the one it goes to."""
+    for i in range(len(rows)):
+        row = rows[i]
+        ends[places[i] + 1] = offsets[row + 1] - offsets[row]
+
+
+@kernel
+def copy_strings(offsets: Offsets, data: Bytes, rows: Rows, places: Rows, starts: Offsets, copy: Bytes) -> None:
+    """Each string `rows[i]` of a part to where its place starts; neighbours that stay neighbours all at once."""
+    i = 0
+    while i < len(rows):
+        last = i
+        while last + 1 < len(rows) and rows[last + 1] == rows[last] + 1 and places[last + 1] == places[last] + 1:
+            last += 1
+        start = offsets[rows[i]]
+        copy_bytes(copy, starts[places[i]], data, start, offsets[rows[last] + 1] - start)
+        i = last + 1

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dovetail.core.codes import decimal_words, is_fixed, order_codes
 from dovetail.core.rows import Side
 from dovetail.core.threads import both
-from dovetail.kernels import equality, same_keys
+from dovetail.kernels import equality
 from dovetail.kernels.equality import Equality
 from dovetail.kernels.hashing import combine
 from dovetail.matching.hash_keys import byte_strings, hash_column
@@ -100,7 +100,7 @@ def equal_pairs(keys: EqualKeys) -> tuple[Listed, bool]:
 
 
 def _same(join: Equality, left: Sequence[pa.Array], right: Sequence[pa.Array]) -> bool:
-    lefts, rights = same_keys.pairs_to_compare(join)
+    lefts, rights = equality.pairs_to_compare(join)
     return all(_same_column(mine, theirs, lefts, rights) for mine, theirs in zip(left, right, strict=True))
 
 
@@ -108,8 +108,8 @@ def _same_column(
     left: pa.Array, right: pa.Array, lefts: NDArray[np.signedinteger], rights: NDArray[np.signedinteger]
 ) -> bool:
     if is_fixed(left.type):
-        return bool(same_keys.same_codes(order_codes(left).values, order_codes(right).values, lefts, rights))
+        return bool(equality.same_codes(order_codes(left).values, order_codes(right).values, lefts, rights))
     if pa.types.is_decimal(left.type):
         words = [decimal_words(column).reshape(-1, column.type.bit_width // 64) for column in (left, right)]
         return bool((words[0][lefts] == words[1][rights]).all())
-    return bool(same_keys.same_strings(*byte_strings(left), *byte_strings(right), lefts, rights))
+    return bool(equality.same_strings(*byte_strings(left), *byte_strings(right), lefts, rights))

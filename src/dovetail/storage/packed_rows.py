@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dovetail.core.rows import PLAIN, Rows, empty_batch, slices, take_rows
-from dovetail.kernels.gathering import copy_strings, note_lengths
+from dovetail.kernels.taking import copy_strings, note_lengths
 from dovetail.storage.row_store import MOST_BYTES, RowStore
 
 FEW_PARTS = 1 << 16

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Matches, Rows, Side, chunk_ranges
-from dovetail.kernels.sorted_probe import expand, find_sorted
-from dovetail.kernels.sorting import sort_codes
+from dovetail.kernels.sorting import expand, find_sorted, sort_codes
 from dovetail.operators.blockwise.block_join import BlockWork
 from dovetail.operators.diner.keys import Keyed, OrderKeys
 from dovetail.operators.diner.residents import OrderedSide

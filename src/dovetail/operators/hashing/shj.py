@@ -29,7 +29,7 @@ from dovetail.condition import matching
 from dovetail.condition.graph import Graph
 from dovetail.condition.render import conjunction
 from dovetail.core.rows import Matches, Rows, Side, chunk_ranges, take_rows
-from dovetail.kernels.sorted_probe import expand, find_hashes
+from dovetail.kernels.sorting import expand, find_hashes
 from dovetail.matching.hash_keys import HashKeys
 from dovetail.operators.protocol import INNER, TWO, Approach, Manifest, Parameters, Usage, Workspace
 from dovetail.storage.blocks import Block, BlockStore

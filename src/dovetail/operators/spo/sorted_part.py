@@ -5,9 +5,9 @@
     probes  = builder.probing(batch)        a ProbeBatch of the left side, sorted once for all parts
     probes.match(part)                      a matcher: pairs, counts, which rows have a partner
 
-Two inequalities on keys with exact codes are merged (`kernels/ordered_part.py`); of three and more, those two that the
-fewest pairs of some rows and some probes satisfy. Rows of other classes are best kept in the order of their first key
-(`row_order`): they are prepared anew for each meeting, and kernels sort in no time what is sorted already.
+Two inequalities on keys with exact codes are merged (`kernels/two_inequalities.py`); of three and more, those two
+that the fewest pairs of some rows and some probes satisfy. Rows of other classes are best kept in the order of their
+first key (`row_order`): they are prepared anew for each meeting, and kernels sort in no time what is sorted already.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from dovetail.condition.expression import type_of
 from dovetail.condition.strategy import Strategy, keys_of
 from dovetail.core.codes import is_fixed, order_codes
 from dovetail.core.rows import Rows, Side, take_rows
-from dovetail.kernels import ordered_part, three_inequalities, two_inequalities
-from dovetail.kernels.ordered_part import Arranged, Operators, OrderedPart
+from dovetail.kernels import three_inequalities, two_inequalities
 from dovetail.kernels.sorting import Sorted, sort_codes
+from dovetail.kernels.two_inequalities import Arranged, Operators, OrderedPart
 from dovetail.matching.equal_keys import equal_codes
 from dovetail.matching.kernel_pairs import Flags, Prepared
 from dovetail.matching.matcher import Part, Parts, build_matcher, most_selective
@@ -48,7 +48,7 @@ class SortedPart:
     def only(self, chosen: Flags) -> SortedPart:
         """Some of the rows, with the numbers that they have; those of a part."""
         assert self.part is not None
-        return replace(self, part=ordered_part.without(self.part, ~chosen[self.rows]))
+        return replace(self, part=two_inequalities.without(self.part, ~chosen[self.rows]))
 
     @property
     def orders(self) -> pa.RecordBatch | None:
@@ -103,7 +103,7 @@ class PartBuilder:
 
     def _sort_rows(self, batch: pa.RecordBatch, way: int) -> SortedPart:
         rows, codes = self._codes(way, Side.RIGHT, batch)
-        return SortedPart(batch, rows, ordered_part.build(codes, self._ways[way].operators), way)
+        return SortedPart(batch, rows, two_inequalities.build(codes, self._ways[way].operators), way)
 
     def again(self, batch: pa.RecordBatch, orders: pa.RecordBatch | None, way: int) -> SortedPart:
         """What was kept before, from its rows and orders."""
@@ -141,14 +141,14 @@ class PartBuilder:
             return build_matcher(self._condition, *batches)
         way = self._ways[kept.way]
         rows, arranged = probing.arranged(kept.way)
-        join = ordered_part.probe(arranged, kept.part, way.operators)
+        join = two_inequalities.probe(arranged, kept.part, way.operators)
         checks = self._condition.conjuncts_beside(way.strategy.predicates)
         return Parts(batches, (Part(Prepared(two_inequalities, join), (rows, kept.rows), checks),))
 
     def arrange(self, batch: pa.RecordBatch, way: int) -> tuple[Rows, Arranged]:
         """Probes that can match, sorted."""
         rows, codes = self._codes(way, Side.LEFT, batch)
-        return rows, ordered_part.arrange(codes, self._ways[way].operators)
+        return rows, two_inequalities.arrange(codes, self._ways[way].operators)
 
     def best_way(self, batch: pa.RecordBatch, probes: pa.RecordBatch) -> int:
         """The two keys that the fewest pairs satisfy, by some rows of both."""

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from dovetail.kernels.bits import ones, trailing_zeros
 from dovetail.kernels.compiling import kernel
+from dovetail.kernels.instructions import ones, trailing_zeros
 
 
 @kernel

@@ -1,6 +1,7 @@
-"""Bytes copied and read by instructions of the machine: several times faster than what Numba makes of slices.
+"""Instructions of the machine that Numba has no name for.
 
-Run as plain Python, the functions do the same with slices. Nothing checks that what they reach for is there.
+Bytes are copied and read several times faster than by what Numba makes of slices; nothing checks that they are there.
+Zeros and ones of a 64-bit word are counted by one instruction each. Run as plain Python, the functions do the same.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import numba
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import cgutils, types
-from numba.extending import intrinsic
+from numba.extending import intrinsic, overload
 from numpy.typing import NDArray
 
 Bytes = NDArray[np.uint8]
@@ -78,3 +79,34 @@ def _one_of(compiled: Any, plain: Any) -> Any:
 copy_bytes: Callable[[Bytes, int, Bytes, int, int], None] = _one_of(_compiled_copy, _copy_bytes)
 prefetch: Callable[[NDArray[Any], Any], None] = _one_of(_compiled_prefetch, _prefetch)
 read_word: Callable[[Bytes, int], np.uint64] = _one_of(_compiled_read, _read_word)
+
+
+def trailing_zeros(word: np.uint64) -> np.uint64:
+    """How many zeros are below the lowest one; `word` must not be 0."""
+    return np.uint64((int(word) & -int(word)).bit_length() - 1)
+
+
+def ones(word: np.uint64) -> np.uint64:
+    """How many bits are set."""
+    return np.uint64(int(word).bit_count())
+
+
+def _generate(emit: Callable[[Any, Any, Any], Any]) -> Any:
+    """An intrinsic on one 64-bit word; `emit` is given the code generation context, the builder and the word."""
+
+    def typed(_typing: Any, _word: Any) -> Any:
+        def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            return emit(context, builder, arguments[0])
+
+        return types.uint64(types.uint64), generate
+
+    return intrinsic(typed)
+
+
+# The flag says that the answer for 0 does not matter, which saves an instruction on some machines.
+_trailing = _generate(lambda context, builder, word: builder.cttz(word, context.get_constant(types.boolean, True)))
+_ones = _generate(lambda _, builder, word: builder.ctpop(word))
+
+# Numba wants the parameter names of an overload and of what it returns to be the same, annotations included.
+overload(trailing_zeros)(lambda word: lambda word: _trailing(word))
+overload(ones)(lambda word: lambda word: _ones(word))
