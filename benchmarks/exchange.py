@@ -20,7 +20,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from dovetail.condition import parse
 from dovetail.core.rows import Side
-from dovetail.routing.hash import HashRouter
+from dovetail.routing.routers import HashRouter
 from dovetail.spark.exchange.packing import PACKED, from_bytes, packer, to_bytes
 from dovetail.spark.session.session import local_session
 from dovetail.spark.streaming.streams import unpack

@@ -35,7 +35,7 @@ from dovetail.matching import matcher as build
 from dovetail.planning.planner import InputFacts, plan_join, with_estimate
 from dovetail.planning.statistics import Sample, measure
 from dovetail.routing import Task, choose_router
-from dovetail.routing.union import UnionRouter
+from dovetail.routing.routers import UnionRouter
 from dovetail.spark.batch.cell import cells_at_rest, operator_cells
 from dovetail.spark.batch.tables import Look, Routed, is_both_unique, route
 from dovetail.spark.exchange.packing import ARROW_PACKED, Rewrite, packer

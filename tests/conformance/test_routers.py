@@ -7,9 +7,8 @@ import pytest
 
 from dovetail.condition import parse
 from dovetail.core.rows import Side
-from dovetail.matching.hash_keys import HashKeys
-from dovetail.routing.hash import HashRouter, Heavy
-from dovetail.routing.one_bucket import OneBucketRouter
+from dovetail.matching.equal_keys import HashKeys
+from dovetail.routing.routers import HashRouter, Heavy, OneBucketRouter
 from dovetail.testing import CONDITIONS, check_router, random_table
 
 

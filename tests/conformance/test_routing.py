@@ -15,8 +15,7 @@ from dovetail.planning.statistics import Sample, measure
 from dovetail.routing import Task, choose_router, window_router
 from dovetail.routing.blocks import BlockRouter, HomeRouter
 from dovetail.routing.candidates import candidates
-from dovetail.routing.choice import in_tasks
-from dovetail.routing.streams import StripeRouter
+from dovetail.routing.choice import StripeRouter, in_tasks
 from dovetail.testing import CONDITIONS, check_router
 
 

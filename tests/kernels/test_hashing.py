@@ -2,7 +2,7 @@ import numpy as np
 import pyarrow as pa
 
 from dovetail.kernels.hashing import combine, hash_codes, hash_strings
-from dovetail.matching.hash_keys import hash_column
+from dovetail.matching.equal_keys import hash_column
 
 CODES = [0, -5451962507482445012, 7256831767414464289, 7301644554408135072]
 STRINGS = [-7160610219483255062, -6124234764004268503, -2923020643531738951]

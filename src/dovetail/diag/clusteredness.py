@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dovetail.condition import Condition
 from dovetail.core.rows import Side, take_rows
 from dovetail.diag.ring import FOREVER, KeyedRows, Positions, Ring, cut_tables
-from dovetail.matching.hash_keys import HashKeys
+from dovetail.matching.equal_keys import HashKeys
 from dovetail.planning.statistics import read_columns
 from dovetail.sources.scans import Place, Scan, read_some
 from dovetail.storage.hash_table import Hashes, HashTable

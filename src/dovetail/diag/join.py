@@ -42,7 +42,7 @@ from dovetail.diag.ring import KeyedRows, Positions, Ring, RingTable, cut_tables
 from dovetail.errors import BudgetError
 from dovetail.execution.output import drop_last_columns, result_batches, row_batches
 from dovetail.execution.tasks import Joining
-from dovetail.matching.hash_keys import HashKeys
+from dovetail.matching.equal_keys import HashKeys
 from dovetail.planning.plan import JoinPlan
 from dovetail.sources.scans import Place, Scan
 from dovetail.storage.blocks import BlockStore

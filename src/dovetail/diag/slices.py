@@ -28,7 +28,7 @@ from dovetail.core.rows import Matches, Rows, Side, one_batch, take_columns, tak
 from dovetail.diag.ring import KeyedRows
 from dovetail.execution.output import MOST_ROWS
 from dovetail.execution.tasks import Joining
-from dovetail.matching.hash_keys import HashKeys
+from dovetail.matching.equal_keys import HashKeys
 from dovetail.planning.plan import Diagonal, JoinPlan
 from dovetail.planning.statistics import read_columns
 from dovetail.sources.parquet_rows import ParquetRows

@@ -26,7 +26,7 @@ from dovetail.execution.chunked import AT_REST, MOST_BYTES, Chunked, chunk_size
 from dovetail.execution.tasks import Batches, Flags, Joining
 from dovetail.planning.statistics import Sample, measure, sample_table
 from dovetail.routing import Routing, Task, choose_router
-from dovetail.routing.protocol import Router
+from dovetail.routing.routers import Router
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.row_numbers import RowNumbers
 

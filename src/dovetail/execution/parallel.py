@@ -39,7 +39,7 @@ from dovetail.operators.registry import operator_class
 from dovetail.planning.plan import JoinPlan
 from dovetail.planning.statistics import Samples, sample_table
 from dovetail.routing import Routing, Task, choose_router, in_tasks
-from dovetail.routing.protocol import Router
+from dovetail.routing.routers import Router
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget, Shares
 

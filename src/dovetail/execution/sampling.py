@@ -23,7 +23,7 @@ from dovetail.core.codes import is_fixed, rough_codes
 from dovetail.core.rows import Arrival, Event, Matches, Side
 from dovetail.estimation.measures import Measures
 from dovetail.matching import build_matcher
-from dovetail.matching.hash_keys import hash_column
+from dovetail.matching.equal_keys import hash_column
 from dovetail.operators.pmj.sweep_order import SweepOrder, Words
 from dovetail.operators.protocol import Workspace
 from dovetail.planning.statistics import read_columns

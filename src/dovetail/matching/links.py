@@ -25,7 +25,7 @@ from dovetail.core.codes import float_codes, is_fixed, order_codes
 from dovetail.core.rows import Rows, Side, take_rows
 from dovetail.kernels.band import SINGLE_STEP, code_floats
 from dovetail.kernels.hashing import combine
-from dovetail.matching.hash_keys import hash_column
+from dovetail.matching.equal_keys import hash_column
 
 Codes = NDArray[np.int64]
 

@@ -28,8 +28,7 @@ from dovetail.kernels import equality, two_inequalities, within_equals
 from dovetail.kernels.equality import Equality
 from dovetail.matching.equal_keys import equal_pairs, match_keys
 from dovetail.matching.kernel_pairs import Flags, Listed, Prepared
-from dovetail.matching.operands import Batches, CodePair, Operands, read_operands
-from dovetail.matching.preparation import OPERATORS, prepare_kernel
+from dovetail.matching.preparation import OPERATORS, Batches, CodePair, Operands, prepare_kernel, read_operands
 
 ROOM = 1 << 18  # candidates that are checked at a time
 FEW_ROWS = 1 << 14  # that are not worth a thread

@@ -1,16 +1,25 @@
-"""The kernel of each class of predicate, prepared for the rows of two sides."""
+"""The keys of two complete sides as codes, and the kernel of each class of predicate, prepared for them.
+
+Keys that are dictionary-encoded on both sides are compared by their codes: each value is looked at once.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dovetail.condition import (
     Band,
+    Call,
+    Column,
+    Condition,
     Distance,
+    Expression,
     Less,
     Literal,
     Overlap,
@@ -18,11 +27,13 @@ from dovetail.condition import (
     Rectangles,
     closed_bounds,
     columns_of,
+    keyed_rows,
     matching,
     types,
 )
 from dovetail.condition.expression import type_of
-from dovetail.condition.strategy import Strategy
+from dovetail.condition.strategy import KeyPair, Strategy
+from dovetail.core.codes import is_fixed, list_lengths, order_codes, short_decimals
 from dovetail.core.rows import Rows, Side
 from dovetail.kernels import (
     band,
@@ -38,13 +49,125 @@ from dovetail.kernels import (
 )
 from dovetail.kernels.listing import Check
 from dovetail.kernels.windows import Windows
+from dovetail.matching.equal_keys import EqualKeys, read_keys
 from dovetail.matching.kernel_pairs import All, Flags, Listed, Others, Prepared
-from dovetail.matching.operands import Batches, CodePair, Operands
 
+Words = NDArray[np.int64]
+Batches = tuple[pa.RecordBatch, pa.RecordBatch]
+CodePair = tuple[NDArray[Any], NDArray[Any]]  # one int64 per row; or one line of doubles, where keys are lists
+
+FEWEST_COORDINATES = 2  # that the kernels take
 OPERATORS = {"<": cross.LESS, "<=": cross.LESS_EQUAL, ">": cross.GREATER, ">=": cross.GREATER_EQUAL}
 PLANE_AND_SPACE = (2, 3)  # dimensions
 DOUBLE, SINGLE = 2.0**-50, 2.0**-20  # relative errors, with room to spare
 HUGE = 2.0**60
+
+
+class Operands(NamedTuple):
+    """Rows of each side that can match at all, and their codes."""
+
+    rows: tuple[Rows, Rows]
+    equal: EqualKeys | None
+    ordered: tuple[CodePair, ...]  # of each pair of keys that is compared otherwise
+    complete: bool = True  # False: there are no such codes, and `ordered` is empty
+
+
+def read_operands(
+    condition: Condition, batches: Batches, equal: Sequence[KeyPair], ordered: Sequence[KeyPair], metric: bool
+) -> Operands:
+    """Evaluate the keys of both sides and leave out rows that fail the filters or have a null key."""
+    batches, equal = by_code(batches, equal)
+    rows, columns = [], []
+    for side in Side:
+        alive, keys = keyed_rows(condition, side, batches[side], [pair[side] for pair in (*equal, *ordered)])
+        rows.append(np.arange(batches[side].num_rows) if alive is None else alive)
+        columns.append(keys)
+    split = len(equal)
+    equal_keys = read_keys(columns[0][:split], columns[1][:split]) if equal else None
+    pairs = list(zip(columns[0][split:], columns[1][split:], strict=True))
+    for left, right in pairs:
+        if types.is_list(left.type):
+            equal_keys = _with_lengths(equal_keys, (list_lengths(left), list_lengths(right)))
+    codes = [_ordered_codes(left, right, metric) for left, right in pairs]
+    known = tuple(pair for pair in codes if pair is not None)
+    complete = len(known) == len(codes)
+    return Operands((rows[0], rows[1]), equal_keys, known if complete else (), complete)
+
+
+def _ordered_codes(left: pa.Array, right: pa.Array, metric: bool) -> CodePair | None:
+    """Codes that keep order across both sides: those of the values, or ranks where a type has none.
+
+    Lists become points. None where distances matter and there is no code that keeps them.
+    """
+    if types.is_list(left.type):
+        width = max(int(list_lengths(left).max(initial=0)), int(list_lengths(right).max(initial=0)), FEWEST_COORDINATES)
+        return _points(left, width), _points(right, width)
+    if is_fixed(left.type):
+        return order_codes(left).values, order_codes(right).values
+    short = short_decimals(left), short_decimals(right)
+    if short[0] is not None and short[1] is not None:
+        return short[0], short[1]
+    if metric:
+        return None
+    ranks = np.asarray(pc.rank(pa.chunked_array([left, right]), tiebreaker="dense")).astype(np.int64)
+    return ranks[: len(left)], ranks[len(left) :]
+
+
+def _with_lengths(keys: EqualKeys | None, lengths: tuple[Words, Words]) -> EqualKeys | None:
+    """Keys that differ where lengths do, too; as they were, if all lists are of one length."""
+    both = np.concatenate(lengths)
+    if not len(both) or (both == both[0]).all():
+        return keys
+    if keys is None:
+        return EqualKeys(lengths, True, ((), ()))
+    _, both = np.unique(np.stack([np.concatenate(keys.codes), both]), axis=1, return_inverse=True)
+    return keys._replace(codes=(both[: len(lengths[0])], both[len(lengths[0]) :]))
+
+
+def _points(lists: pa.Array, width: int) -> NDArray[np.float64]:
+    """One row per list, filled up with zeros: only lists of one length are compared. A null element is far from all."""
+    points = np.zeros((len(lists), width))
+    numbers = pc.fill_null(lists.flatten().cast(pa.float64()), np.nan)
+    points[np.arange(width) < list_lengths(lists)[:, None]] = np.asarray(numbers)
+    return points
+
+
+def by_code(batches: Batches, pairs: Sequence[KeyPair]) -> tuple[Batches, list[KeyPair]]:
+    """The same keys; of pairs of dictionary-encoded texts, columns of whole numbers that are added to the batches."""
+    found: list[KeyPair] = []
+    for pair in pairs:
+        encoded = [_encoded(key, batch) for key, batch in zip(pair, batches, strict=True)]
+        if encoded[0] is None or encoded[1] is None:
+            found.append(pair)
+            continue
+        name = _new_name(batches)
+        codes = _codes(encoded[0], encoded[1])
+        batches = batches[0].append_column(name, codes[0]), batches[1].append_column(name, codes[1])
+        found.append((Column(Side.LEFT, name, pa.int64()), Column(Side.RIGHT, name, pa.int64())))
+    return batches, found
+
+
+def _new_name(batches: Batches) -> str:
+    """A name that no column has."""
+    return "__code" + "_" * max(len(name) for batch in batches for name in batch.schema.names)
+
+
+def _encoded(key: Expression, batch: pa.RecordBatch) -> pa.DictionaryArray | None:
+    """The column behind a key that is a dictionary-encoded text, and nothing else."""
+    match key:
+        case Call("cast", (Column(_, name),), target) if types.is_text(target):
+            column = batch.column(name)
+            is_text = isinstance(column, pa.DictionaryArray) and types.is_text(column.type.value_type)
+            return column if is_text else None
+    return None
+
+
+def _codes(left: pa.DictionaryArray, right: pa.DictionaryArray) -> tuple[pa.Array, pa.Array]:
+    """One number per row, the same on both sides for the same text. A dictionary may hold a text twice, or null."""
+    values = [column.dictionary.cast(pa.large_string()) for column in (left, right)]
+    known = pc.unique(pa.chunked_array(values)).drop_null()
+    numbers = [pc.index_in(of_side, known) for of_side in values]
+    return numbers[0].cast(pa.int64()).take(left.indices), numbers[1].cast(pa.int64()).take(right.indices)
 
 
 def prepare_kernel(strategy: Strategy, operands: Operands, batches: Batches) -> Listed:

@@ -26,7 +26,7 @@ from dovetail.condition import Condition, Expression, keyed_rows
 from dovetail.core.codes import Words, rough_codes
 from dovetail.core.rows import Rows, Side
 from dovetail.kernels import boxes
-from dovetail.routing.protocol import Spread, Visits
+from dovetail.routing.routers import Spread, Visits
 
 LEAST, MOST = np.int64(-(2**63)), np.int64(2**63 - 1)
 

@@ -37,9 +37,7 @@ from dovetail.planning.plan import Choice
 from dovetail.planning.statistics import Samples
 from dovetail.routing.blocks import BlockRouter, Comparison, HomeRouter, cut_blocks, meeting
 from dovetail.routing.grid import Axis, GridRouter, Span, WindowAxis, band_axis, distance_axis, element_of
-from dovetail.routing.hash import HashRouter, heavy_keys
-from dovetail.routing.one_bucket import OneBucketRouter
-from dovetail.routing.protocol import Router
+from dovetail.routing.routers import HashRouter, OneBucketRouter, Router, heavy_keys
 
 FINER = 2  # cells per task, so that tasks can be evened out
 MOST_CELLS = 1 << 12

@@ -48,7 +48,7 @@ from dovetail.condition.expression import type_of
 from dovetail.core.codes import Floats, Words, list_lengths, numbers, rough_codes
 from dovetail.core.rows import Rows, Side
 from dovetail.kernels.boxes import ranges
-from dovetail.routing.protocol import Spread, Visits
+from dovetail.routing.routers import Spread, Visits
 
 Slabs = NDArray[np.int64]
 Cuts = NDArray[Any]  # where slabs begin, but for the first: doubles for windows, codes for spans

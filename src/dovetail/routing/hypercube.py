@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from dovetail.condition.graph import Graph
 from dovetail.kernels.hashing import hash_codes
 from dovetail.matching.links import Attribute, attributes_of, encode_keys, equal_attributes, links_of
-from dovetail.routing.protocol import Spread, Visits
+from dovetail.routing.routers import Spread, Visits
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,7 @@ from dovetail.planning.plan import Choice, JoinPlan
 from dovetail.planning.planner import SPARK, InputFacts, plan_join
 from dovetail.planning.statistics import Sample
 from dovetail.routing import one_bucket, window_cells, window_router
-from dovetail.routing.hash import HashRouter
-from dovetail.routing.protocol import Router
+from dovetail.routing.routers import HashRouter, Router
 from dovetail.spark.batch.tables import (
     is_both_unique,
     joined_tables,

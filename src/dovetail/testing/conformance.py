@@ -27,7 +27,7 @@ from dovetail.core.tables import arrow_table
 from dovetail.errors import BudgetError
 from dovetail.operators.protocol import JoinOperator
 from dovetail.operators.registry import operator_class, operator_names
-from dovetail.routing.protocol import Router
+from dovetail.routing.routers import Router
 from dovetail.simulation.laboratory import Run, bind_condition, name_inputs, simulate
 from dovetail.testing.oracles import (
     Result,

@@ -21,7 +21,7 @@ from tests.spark.streaming.killing import Job
 import dovetail
 from dovetail.errors import DovetailError, InputError, PlanError
 from dovetail.execution.in_process import Step
-from dovetail.routing.protocol import Visits
+from dovetail.routing.routers import Visits
 from dovetail.spark.early.blocks import by_visits
 from dovetail.spark.early.first_results import is_repeated
 from dovetail.spark.early.stop_rule import Until

@@ -21,7 +21,7 @@ from tests.spark.streaming.test_state import MEMORY_BYTES, SCHEMAS, Handle, Resu
 from dovetail.core.metrics import Estimate
 from dovetail.errors import StateError
 from dovetail.estimation.estimate import Estimator
-from dovetail.routing.hash import HashRouter
+from dovetail.routing.routers import HashRouter
 from dovetail.spark.streaming import cell_state
 from dovetail.spark.streaming.cell import JoinProcessor
 from dovetail.spark.streaming.reports import Report, Reports, Totals

@@ -26,7 +26,7 @@ from dovetail.condition.aggregates import parse_aggregates
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
 from dovetail.errors import StateError
-from dovetail.routing.streams import StripeRouter
+from dovetail.routing.choice import StripeRouter
 from dovetail.spark.streaming.window_cell import WindowProcessor
 from dovetail.testing import definition, random_table
 from dovetail.window import Window, window

@@ -22,7 +22,7 @@ from dovetail.core.codes import float_codes, is_fixed, rough_codes
 from dovetail.core.rows import Rows, Side
 from dovetail.kernels.band import DOUBLE_STEP, LARGEST, LEAST, MOST, SINGLE_STEP, SMALLEST, code_floats
 from dovetail.kernels.sorting import prefix_codes
-from dovetail.matching.hash_keys import HashKeys, key_columns
+from dovetail.matching.equal_keys import HashKeys, key_columns
 
 Words = NDArray[np.int64]
 Flags = NDArray[np.bool_]

@@ -23,7 +23,7 @@ from dovetail.condition.expression import type_of
 from dovetail.core.codes import is_fixed, order_codes
 from dovetail.core.rows import Side
 from dovetail.kernels import hashing
-from dovetail.matching.hash_keys import Hashed, HashKeys
+from dovetail.matching.equal_keys import Hashed, HashKeys
 
 FARTHEST = 2.0**49  # cells from zero; beyond, all share one: doubles do not tell their neighbours apart
 MOST_DIMENSIONS = 2

@@ -30,7 +30,7 @@ from dovetail.condition.graph import Graph
 from dovetail.condition.render import conjunction
 from dovetail.core.rows import Matches, Rows, Side, chunk_ranges, take_rows
 from dovetail.kernels.sorting import expand, find_hashes
-from dovetail.matching.hash_keys import HashKeys
+from dovetail.matching.equal_keys import HashKeys
 from dovetail.operators.protocol import INNER, TWO, Approach, Manifest, Parameters, Usage, Workspace
 from dovetail.storage.blocks import Block, BlockStore
 from dovetail.storage.budget import BUFFER

@@ -29,8 +29,7 @@ from dovetail.kernels.two_inequalities import Arranged, Operators, OrderedPart
 from dovetail.matching.equal_keys import equal_codes
 from dovetail.matching.kernel_pairs import Flags, Prepared
 from dovetail.matching.matcher import Part, Parts, build_matcher, most_selective
-from dovetail.matching.operands import Words, read_operands
-from dovetail.matching.preparation import OPERATORS, overlap_operators
+from dovetail.matching.preparation import OPERATORS, Words, overlap_operators, read_operands
 
 SAMPLE = 1024  # rows of each side that decide between inequalities
 ORDERS = ("first_order", "first_codes", "second_order", "second_codes", "second_to_first", "first_to_second")

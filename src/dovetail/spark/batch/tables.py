@@ -27,9 +27,7 @@ from dovetail.planning.plan import Choice, JoinPlan
 from dovetail.planning.planner import with_estimate
 from dovetail.planning.statistics import Samples
 from dovetail.routing import Task, choose_router, in_tasks, one_bucket
-from dovetail.routing.hash import HashRouter
-from dovetail.routing.protocol import Router
-from dovetail.routing.union import UnionRouter
+from dovetail.routing.routers import HashRouter, Router, UnionRouter
 from dovetail.spark.batch.cell import cells_at_rest, limit_task, operator_cells
 from dovetail.spark.exchange.packing import PACKED, Rewrite, packer
 from dovetail.spark.frames.binding import Bound, after_join

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame
 
 from dovetail.condition import Condition
 from dovetail.core.rows import Side, take_rows
-from dovetail.routing.protocol import Router, Visits
+from dovetail.routing.routers import Router, Visits
 from dovetail.spark.exchange.packing import Rewrite, as_planned, collected
 from dovetail.spark.session.workers import settle
 from dovetail.storage.blocks import Block, BlockStore

@@ -40,7 +40,7 @@ from dovetail.planning.plan import JoinPlan
 from dovetail.planning.planner import DIAG, InputFacts, plan_join, with_estimate
 from dovetail.planning.statistics import SAMPLE, Samples, estimated_pairs
 from dovetail.routing import Task, choose_router, expected_pairs
-from dovetail.routing.protocol import Router
+from dovetail.routing.routers import Router
 from dovetail.spark.batch.tables import in_fixed_order, parallelism, shuffle_partitions
 from dovetail.spark.diag.join import plan_early_diagonal, progressive_diagonal
 from dovetail.spark.early.blocks import write_blocks

@@ -35,7 +35,7 @@ from dovetail.kernels.taking import mark
 from dovetail.operators.spo.sorted_part import PartBuilder, SortedPart
 from dovetail.operators.spo.zone_maps import Zone, ZoneMaps, can_match
 from dovetail.planning.statistics import Sample
-from dovetail.routing.protocol import Spread, Visits
+from dovetail.routing.routers import Spread, Visits
 from dovetail.spark.batch.cell import unpack_rows
 from dovetail.spark.batch.tables import MOST_TASKS, in_fixed_order
 from dovetail.spark.exchange.packing import PACK_BYTES, PACKED, Rewrite, as_planned, collected, packer

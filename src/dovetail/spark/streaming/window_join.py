@@ -32,7 +32,7 @@ from dovetail.condition.aggregates import Aggregate
 from dovetail.core.rows import Side, take_rows
 from dovetail.operators.spo.spo import event_times
 from dovetail.planning.plan import JoinPlan
-from dovetail.routing.protocol import Router, Visits
+from dovetail.routing.routers import Router, Visits
 from dovetail.spark.exchange.packing import Rewrite, as_planned, collected, packed_rows, with_all
 from dovetail.spark.exchange.partitions import spread_labels
 from dovetail.spark.session.workers import settle

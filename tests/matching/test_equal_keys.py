@@ -2,7 +2,7 @@ import pyarrow as pa
 import pytest
 from tests.nans import NANS
 
-from dovetail.matching.hash_keys import hash_column
+from dovetail.matching.equal_keys import hash_column
 
 
 @pytest.mark.parametrize("type_", NANS, ids=str)

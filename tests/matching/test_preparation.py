@@ -7,7 +7,7 @@ import pytest
 
 import dovetail
 from dovetail.condition import parse
-from dovetail.matching.dictionary_keys import by_code
+from dovetail.matching.preparation import by_code
 
 TEXTS = ["", "a", "b", "ä", "a\0", None]
 

@@ -1,0 +1,207 @@
+"""Routers send rows to cells: their contract, and those that need no order of the keys."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dovetail.condition import Condition, passing
+from dovetail.core.rows import Rows, Side
+from dovetail.matching.equal_keys import HashKeys
+
+Spread = NDArray[np.int64]
+"""One number per row that decides between equivalent cells. It must not change when a task runs again."""
+
+FEWEST = 20  # times a key must be in a sample to be believed heavy
+
+
+class Visits(NamedTuple):
+    """Row `rows[i]` of the batch visits cell `cells[i]`. A row may visit many cells, or none if it matches nothing."""
+
+    rows: Rows
+    cells: NDArray[np.int32]
+
+    def by_cell(self) -> NDArray[np.int64]:
+        """Visits in the order of their cells."""
+        short = self.cells.astype(np.int16) if self.cells.max(initial=0) < 2**15 else self.cells
+        return np.argsort(short, kind="stable")  # short numbers are sorted by counting
+
+
+class Router(Protocol):
+    """Decides by looking at one row at a time. Any two matching rows share exactly one cell."""
+
+    @property
+    def cells(self) -> int:
+        """Cells are numbered from 0 to this number, exclusive."""
+
+    @property
+    def needs_spread(self) -> bool:
+        """Whether it uses `spread` at all, so that the caller must see to a repeatable one."""
+
+    def route(self, side: Side, batch: pa.RecordBatch, spread: Spread) -> Visits: ...
+
+
+class Heavy(NamedTuple):
+    """A key that is split: which side is dealt out, and over how many cells."""
+
+    side: Side
+    parts: int
+
+
+@dataclass(frozen=True, slots=True)
+class HashRouter:
+    """Hash: rows with equal keys share a cell; a key too heavy for one cell is split over several.
+
+    For a heavy key the side with more rows of it is distributed over the key's cells, and the other side is replicated
+    to all of them, so that a pair still shares exactly one cell.
+    """
+
+    condition: Condition
+    cells: int
+    heavy: Mapping[int, Heavy] = field(default_factory=dict)  # by hash
+
+    @property
+    def needs_spread(self) -> bool:
+        return bool(self.heavy)
+
+    def route(self, side: Side, batch: pa.RecordBatch, spread: Spread) -> Visits:
+        rows, hashes = HashKeys(self.condition).hash(side, batch)
+        if rows is None:
+            rows = np.arange(batch.num_rows)
+        home = home_cells(hashes, self.cells)
+        if not self.heavy:
+            return Visits(rows, home)
+        light = ~np.isin(hashes, np.fromiter(self.heavy, np.int64))
+        visits = [Visits(rows[light], home[light])]
+        for key, heavy in self.heavy.items():
+            mine = np.flatnonzero(hashes == key)
+            if len(mine):
+                visits.append(self._split(side, heavy, rows[mine], home[mine], spread))
+        return Visits(np.concatenate([v.rows for v in visits]), np.concatenate([v.cells for v in visits]))
+
+    def _split(self, side: Side, heavy: Heavy, rows: Rows, home: NDArray[np.int32], spread: Spread) -> Visits:
+        if side is heavy.side:
+            return Visits(rows, ((home + spread[rows] % heavy.parts) % self.cells).astype(np.int32))
+        copies = np.arange(heavy.parts)
+        cells = (home[:, None] + copies) % self.cells
+        return Visits(np.repeat(rows, heavy.parts), cells.astype(np.int32).ravel())
+
+
+def home_cells(hashes: NDArray[np.int64], cells: int) -> NDArray[np.int32]:
+    """The cell of each hash. High bits, because the low ones choose the slot of the hash table in the cell."""
+    return ((hashes.view(np.uint64) >> np.uint64(32)) % np.uint64(cells)).astype(np.int32)
+
+
+def heavy_keys(
+    condition: Condition, samples: Sequence[tuple[pa.RecordBatch, float]], cells: int, unique: Side | None = None
+) -> dict[int, Heavy]:
+    """Keys with more rows than half a cell should have, by samples and what each of their rows stands for.
+
+    Rows of side `unique` may visit one cell only: it is the one that is dealt out.
+    """
+    counts = [_frequent(condition, side, *samples[side]) for side in Side]
+    fair = max(1.0, sum(batch.num_rows * weight for batch, weight in samples) / cells)
+    heavy = {}
+    for key in sorted(counts[0].keys() | counts[1].keys()):
+        rows = [count.get(key, 0.0) for count in counts]
+        parts = min(cells, round(2 * sum(rows) / fair))
+        if parts > 1:
+            larger = Side.LEFT if rows[0] >= rows[1] else Side.RIGHT
+            heavy[key] = Heavy(larger if unique is None else unique, parts)
+    return heavy
+
+
+def _frequent(condition: Condition, side: Side, batch: pa.RecordBatch, weight: float) -> dict[int, float]:
+    """Estimated rows by hash, of keys that are often in the sample."""
+    hashes, times = np.unique(HashKeys(condition).hash(side, batch).hashes, return_counts=True)
+    often = times >= FEWEST
+    return dict(zip(hashes[often].tolist(), (times[often] * weight).tolist(), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class OneBucketRouter:
+    """1-bucket: a grid of cells in which any two rows share one cell, whatever the condition.
+
+                     right rows, dealt out to columns
+                     |    |    |
+        left rows  --+----+----+--   a left row visits its line of the grid, a right row its column:
+        dealt out  --+----+----+--   they share exactly one cell
+        to lines
+
+    Okcan and Riedewald, Processing theta-joins using MapReduce, SIGMOD 2011.
+    """
+
+    condition: Condition
+    lines: int
+    columns: int
+
+    @property
+    def cells(self) -> int:
+        return self.lines * self.columns
+
+    @property
+    def needs_spread(self) -> bool:
+        return self.cells > 1
+
+    @classmethod
+    def best_shape(cls, condition: Condition, cells: int, left_rows: float, right_rows: float) -> OneBucketRouter:
+        """The grid of at most `cells` cells in which a cell gets the fewest rows."""
+        shapes = [(lines, cells // lines) for lines in range(1, cells + 1)]
+        lines, columns = min(shapes, key=lambda shape: left_rows / shape[0] + right_rows / shape[1])
+        return cls(condition, lines, columns)
+
+    def route(self, side: Side, batch: pa.RecordBatch, spread: Spread) -> Visits:
+        alive = passing(self.condition.filters[side], side, batch)
+        rows = np.arange(batch.num_rows) if alive is None else np.flatnonzero(alive)
+        if side is Side.LEFT:
+            copies = np.arange(self.columns)
+            cells = (spread[rows] % self.lines)[:, None] * self.columns + copies
+        else:
+            copies = np.arange(self.lines)
+            cells = (spread[rows] % self.columns)[:, None] + copies * self.columns
+        return Visits(np.repeat(rows, len(copies)), cells.astype(np.int32).ravel())
+
+
+@dataclass(frozen=True, slots=True)
+class UnionRouter:
+    """Union: the alternatives of a disjunction, each by a router of its own.
+
+        l.a = r.a OR l.b = r.b     cells 0..3   hash of a; in them l.a = r.a is joined
+                                   cells 4..7   hash of b; in them l.b = r.b, without what l.a = r.a finds
+
+    A row visits cells of every alternative, and two rows may share several cells. A cell joins its alternative only,
+    and no pair satisfies two. For join types that track partners the rows of a side would have to be in one cell: not
+    here.
+    """
+
+    branches: tuple[Condition, ...]
+    routers: tuple[Router, ...]  # one for each
+
+    @property
+    def cells(self) -> int:
+        return sum(router.cells for router in self.routers)
+
+    @property
+    def needs_spread(self) -> bool:
+        return any(router.needs_spread for router in self.routers)
+
+    def branch(self, cell: int) -> Condition:
+        """What is joined in a cell."""
+        ends = list(accumulate(router.cells for router in self.routers))
+        return self.branches[bisect_right(ends, cell)]
+
+    def route(self, side: Side, batch: pa.RecordBatch, spread: Spread) -> Visits:
+        rows, cells, first = [], [], 0
+        for router in self.routers:
+            visits = router.route(side, batch, spread)
+            rows.append(visits.rows)
+            cells.append(visits.cells + np.int32(first))
+            first += router.cells
+        return Visits(np.concatenate(rows), np.concatenate(cells))
