@@ -23,7 +23,7 @@ from tests.fuzz.pairs import check_pairs, check_values, pair_width, pairs_of
 
 import dovetail
 from dovetail.condition import parse
-from dovetail.condition.strategy import KINDS
+from dovetail.condition.predicates import KINDS
 from dovetail.execution import chunked
 from dovetail.matching import matcher as build
 

@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from dovetail.condition.bands import closed_bounds
 from dovetail.condition.bind import Binder, bind
-from dovetail.condition.condition import Condition
 from dovetail.condition.evaluate import evaluate, keyed_rows, matching, passing
 from dovetail.condition.expression import (
     Call,
@@ -28,6 +27,7 @@ from dovetail.condition.names import quote_name, resolve
 from dovetail.condition.normalise import normalise
 from dovetail.condition.predicates import (
     Band,
+    Condition,
     Distance,
     Equal,
     Interval,
@@ -36,10 +36,10 @@ from dovetail.condition.predicates import (
     Overlap,
     Predicate,
     Rectangles,
+    Strategy,
 )
 from dovetail.condition.render import condition_text, describe, spark_sql, text_of
 from dovetail.condition.sql import read_sql, too_deep
-from dovetail.condition.strategy import Strategy
 from dovetail.core.rows import Side, empty_batch
 from dovetail.errors import ConditionError
 

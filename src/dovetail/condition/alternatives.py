@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 from dovetail.condition import types
 from dovetail.condition.bind import Binder
-from dovetail.condition.condition import Condition
 from dovetail.condition.expression import COMPARISONS, Call, Expression, Literal, connect, sides_of
 from dovetail.condition.linear import FALSE
+from dovetail.condition.predicates import Condition
 from dovetail.condition.render import text_of
 
 MOST = 8  # alternatives: every one is a join of its own

@@ -10,13 +10,12 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from dovetail.condition import names, types
-from dovetail.condition.arithmetic import arithmetic
 from dovetail.condition.casts import python_value
 from dovetail.condition.evaluate import evaluate
 from dovetail.condition.expression import COMPARISONS, FUNCTIONS, Call, Column, Expression, Literal, Opaque, type_of
+from dovetail.condition.functions import PARTS, TRUNCATIONS
 from dovetail.condition.literals import natural_type, scalar
-from dovetail.condition.text_functions import PARTS, TRUNCATIONS
-from dovetail.condition.unify import comparable, describe, sort_key, to_type, unify
+from dovetail.condition.unify import arithmetic, comparable, describe, sort_key, to_type, unify
 from dovetail.errors import ConditionError
 
 t = pa.types

@@ -1,14 +1,13 @@
-"""What each function of a condition computes: comparisons, logic and choices here, the rest in two neighbours.
+"""Functions of numbers, text, dates and timestamps, evaluated in process.
 
-Every function takes the call and its evaluated arguments: arrays of equal length, of the types that binding chose.
+Integers are 64 bits wide and checked, decimals follow Spark's precision, x / 0 and x % 0 are null. A timestamp with a
+zone is read on the clock of that zone.
 """
 
 from __future__ import annotations
 
-import operator
-import re
 from collections.abc import Callable
-from functools import lru_cache, reduce
+from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
 import numpy as np
@@ -16,174 +15,312 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dovetail.condition import casts, number_functions, text_functions, types
+from dovetail.condition import casts, types
 from dovetail.condition.expression import Call, Literal, type_of
-from dovetail.condition.sort_keys import sort_keys
-from dovetail.core.codes import order_codes
 
 Function = Callable[[Call, list[pa.Array]], pa.Array]
 
-ARROW_COMPARISONS: dict[str, Callable[..., pa.Array]] = {
-    "=": pc.equal,
-    "!=": pc.not_equal,
-    "<": pc.less,
-    "<=": pc.less_equal,
-    ">": pc.greater,
-    ">=": pc.greater_equal,
+t = pa.types
+
+CHECKED: dict[str, Callable[..., pa.Array]] = {
+    "+": pc.add_checked,
+    "-": pc.subtract_checked,
+    "*": pc.multiply_checked,
 }
-CODE_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
-    "=": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
+EXACT = Context(prec=2 * types.WIDEST)
+PARTS: dict[str, Callable[..., pa.Array]] = {
+    "year": pc.year,
+    "month": pc.month,
+    "day": pc.day,
+    "hour": pc.hour,
+    "minute": pc.minute,
+    "second": pc.second,
 }
-LONG_LIST = 8  # from here on, IN is a set lookup
+TRUNCATIONS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond", "microsecond")
 
 
-def compare(function: str, left: pa.Array, right: pa.Array) -> pa.Array:
-    """One comparison; NaN through order codes, because Arrow says that it equals nothing; structs and lists by keys."""
-    if pa.types.is_nested(left.type):
-        left, right = sort_keys(left), sort_keys(right)
-    if not pa.types.is_floating(left.type) or not (_has_nan(left) or _has_nan(right)):
-        return ARROW_COMPARISONS[function](left, right)
-    a, b = order_codes(left), order_codes(right)
-    return mask_array(CODE_COMPARISONS[function](a.values, b.values), _both(a.valid, b.valid))
-
-
-def _has_nan(array: pa.Array) -> bool:
-    return bool(pc.any(pc.is_nan(array)).as_py())
-
-
-def mask_array(values: NDArray[Any], valid: NDArray[np.bool_] | None) -> pa.Array:
-    return pa.array(values, mask=None if valid is None else ~valid)
-
-
-def _both(left: NDArray[np.bool_] | None, right: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
-    if left is None or right is None:
-        return right if left is None else left
-    return left & right
-
-
-def _compare(call: Call, args: list[pa.Array]) -> pa.Array:
-    return compare(call.function, *args)
-
-
-def _same(call: Call, args: list[pa.Array]) -> pa.Array:
-    """Equal, where null equals null and the answer is never null."""
+def _arithmetic(call: Call, args: list[pa.Array]) -> pa.Array:
     left, right = args
-    both_null = pc.and_(pc.is_null(left), pc.is_null(right))
-    return pc.or_(both_null, pc.fill_null(compare("=", left, right), False))
+    if t.is_decimal(call.type):
+        return _decimal_arithmetic(call, left, right)
+    if t.is_date(call.type):
+        return _moved_date(call.function, left, right)
+    if t.is_duration(call.type) and t.is_date(left.type):
+        days = pc.subtract_checked(_days(left), _days(right))
+        return pc.multiply_checked(days, 86_400).view(call.type)
+    return CHECKED[call.function](left, right)
 
 
-def _and(call: Call, args: list[pa.Array]) -> pa.Array:
-    return reduce(pc.and_kleene, args)
+def _days(dates: pa.Array) -> pa.Array:
+    return dates.view("int32").cast(types.INT64)
 
 
-def _or(call: Call, args: list[pa.Array]) -> pa.Array:
-    return reduce(pc.or_kleene, args)
+def _moved_date(function: str, dates: pa.Array, by: pa.Array) -> pa.Array:
+    """A date and whole days, given as a number or as a duration."""
+    days = by if t.is_integer(by.type) else pc.divide(by.cast(types.DAY).view("int64"), 86_400)
+    return CHECKED[function](_days(dates), days).cast(pa.int32()).view(types.DATE)
 
 
-def _not(call: Call, args: list[pa.Array]) -> pa.Array:
-    return pc.invert(args[0])
+def _decimal_arithmetic(call: Call, left: pa.Array, right: pa.Array) -> pa.Array:
+    function = call.function
+    if function not in CHECKED or _digits_of(function, left.type, right.type) > types.WIDEST:
+        return _decimal_by_row(call, left, right)
+    wide = [_decimal256(side) for side in (left, right)]
+    return casts.cast(CHECKED[function](*wide), call.type)
 
 
-def _is_null(call: Call, args: list[pa.Array]) -> pa.Array:
-    return pc.is_null(args[0])
+def _digits_of(function: str, left: pa.DataType, right: pa.DataType) -> int:
+    """Digits that Arrow needs for a product, a sum or a difference."""
+    if function == "*":
+        return int(left.precision + right.precision + 1)
+    whole = max(left.precision - left.scale, right.precision - right.scale)
+    return int(whole + max(left.scale, right.scale) + 1)
 
 
-def _isnan(call: Call, args: list[pa.Array]) -> pa.Array:
-    return pc.fill_null(pc.is_nan(args[0]), False)
+def _decimal256(array: pa.Array) -> pa.Array:
+    return array.cast(pa.decimal256(array.type.precision, array.type.scale))
 
 
-def _in(call: Call, args: list[pa.Array]) -> pa.Array:
-    items = call.args[1:]
-    constants = [item.value for item in items if isinstance(item, Literal)]
-    value = args[0]
-    if len(constants) < max(len(items), LONG_LIST) or pa.types.is_floating(value.type):
-        return reduce(pc.or_kleene, (compare("=", value, item) for item in args[1:]))
-    found = pc.is_in(value, pa.array([c for c in constants if c is not None], value.type))
-    # Unknown rather than false: for a null, and for a value that a null in the list might have been.
-    unknown = pc.and_(pc.invert(found), pc.is_null(value) if None not in constants else True)
-    return pc.if_else(unknown, pa.scalar(None, types.BOOLEAN), found)
+def _decimal_by_row(call: Call, left: pa.Array, right: pa.Array) -> pa.Array:
+    """Division and remainder, and products too wide for Arrow: exact, then rounded half up as Spark does."""
+    functions: dict[str, Callable[[Decimal, Decimal], Decimal]] = {
+        "+": EXACT.add,
+        "-": EXACT.subtract,
+        "*": EXACT.multiply,
+        "/": EXACT.divide,
+        "%": EXACT.remainder,
+    }
+    compute = functions[call.function]
+    no_zero = call.function in "/%"
+    rows = zip(left.to_pylist(), right.to_pylist(), strict=True)
+    values = [None if a is None or b is None or (no_zero and b == 0) else compute(a, b) for a, b in rows]
+    return _rounded_decimals(values, type_of(call))
 
 
-def _like(call: Call, args: list[pa.Array]) -> pa.Array:
-    pattern = call.args[1]
-    if isinstance(pattern, Literal) and pattern.value is not None:
-        return pc.match_like(args[0], pattern.value)
-    rows = zip(args[0].to_pylist(), args[1].to_pylist(), strict=True)
-    return pa.array([None if v is None or p is None else bool(_regex(p).fullmatch(v)) for v, p in rows], types.BOOLEAN)
+def _rounded_decimals(values: list[Decimal | None], type_: pa.DataType) -> pa.Array:
+    step = Decimal(1).scaleb(-type_.scale)
+    return pa.array([None if v is None else v.quantize(step, ROUND_HALF_UP, EXACT) for v in values], type_)
 
 
-@lru_cache(maxsize=1024)
-def _regex(pattern: str) -> re.Pattern[str]:
-    parts = re.findall(r"\\.|.", pattern, re.DOTALL)
-    wild = {"%": ".*", "_": "."}
-    return re.compile("".join(wild.get(p, re.escape(p[-1])) for p in parts), re.DOTALL)
+def _divide(call: Call, args: list[pa.Array]) -> pa.Array:
+    if t.is_decimal(call.type):
+        return _decimal_by_row(call, *args)
+    return pc.divide(args[0], _nonzero(args[1]))
 
 
-def _coalesce(call: Call, args: list[pa.Array]) -> pa.Array:
-    return pc.coalesce(*args)
+def _remainder(call: Call, args: list[pa.Array]) -> pa.Array:
+    """The sign follows the dividend, as in Spark and C."""
+    if t.is_decimal(call.type):
+        return _decimal_by_row(call, *args)
+    left, right = args[0], _nonzero(args[1])
+    valid = np.asarray(pc.and_(left.is_valid(), right.is_valid()))
+    with np.errstate(invalid="ignore"):
+        values = np.fmod(_fill_nulls(left, 0), _fill_nulls(right, 1))
+    return pa.array(values, call.type, mask=~valid)
 
 
-def _case(call: Call, args: list[pa.Array]) -> pa.Array:
-    """condition, value, condition, value, …, default: the last condition first, so that earlier ones win."""
-    result = args[-1]
-    for condition, value in reversed(list(zip(args[:-1:2], args[1:-1:2], strict=True))):
-        result = pc.if_else(pc.fill_null(condition, False), value, result)
-    return result
+def _whole_division(call: Call, args: list[pa.Array]) -> pa.Array:
+    """Towards zero."""
+    return pc.divide_checked(args[0], _nonzero(args[1]))
 
 
-def _extreme(call: Call, args: list[pa.Array]) -> pa.Array:
-    """greatest and least skip nulls, as in Spark."""
-    better = ">" if call.function == "greatest" else "<"
-
-    def pick(best: pa.Array, other: pa.Array) -> pa.Array:
-        replace = pc.or_(pc.is_null(best), pc.fill_null(compare(better, other, best), False))
-        return pc.if_else(replace, other, best)
-
-    return reduce(pick, args)
+def _nonzero(array: pa.Array) -> pa.Array:
+    return pc.if_else(pc.equal(array, pa.scalar(0, array.type)), pa.scalar(None, array.type), array)
 
 
-def _cast(call: Call, args: list[pa.Array]) -> pa.Array:
-    return casts.cast(args[0], type_of(call))
+def _fill_nulls(array: pa.Array, value: int) -> NDArray[Any]:
+    return np.asarray(pc.fill_null(array, pa.scalar(value, array.type)))
 
 
-def _field(call: Call, args: list[pa.Array]) -> pa.Array:
-    name = call.args[1]
-    assert isinstance(name, Literal)
-    return pc.struct_field(args[0], [name.value])
+def _negate(call: Call, args: list[pa.Array]) -> pa.Array:
+    return pc.negate_checked(args[0])
 
 
-def _sort_key(call: Call, args: list[pa.Array]) -> pa.Array:
-    return sort_keys(args[0])
+def _absolute(call: Call, args: list[pa.Array]) -> pa.Array:
+    return pc.abs_checked(args[0])
 
 
-def _overlaps(call: Call, args: list[pa.Array]) -> pa.Array:
-    start, end, other_start, other_end = args
-    return pc.and_kleene(compare("<", start, other_end), compare(">", end, other_start))
+def _sqrt(call: Call, args: list[pa.Array]) -> pa.Array:
+    return pc.sqrt(args[0])
 
 
-FUNCTION_TABLE: dict[str, Function] = {
-    **dict.fromkeys(ARROW_COMPARISONS, _compare),
-    "<=>": _same,
-    "and": _and,
-    "or": _or,
-    "not": _not,
-    "is_null": _is_null,
-    "isnan": _isnan,
-    "in": _in,
-    "like": _like,
-    "coalesce": _coalesce,
-    "case": _case,
-    "greatest": _extreme,
-    "least": _extreme,
-    "cast": _cast,
-    "field": _field,
-    "sort_key": _sort_key,
-    "overlaps": _overlaps,
-    **number_functions.TABLE,
-    **text_functions.TABLE,
+def _power(call: Call, args: list[pa.Array]) -> pa.Array:
+    return pc.power(args[0], args[1])
+
+
+def _whole(call: Call, args: list[pa.Array]) -> pa.Array:
+    """floor and ceil. A double becomes a bigint; what does not fit becomes the nearest bigint, as in Spark."""
+    array = args[0]
+    if t.is_integer(array.type):
+        return array
+    whole = (pc.floor if call.function == "floor" else pc.ceil)(array)
+    if t.is_decimal(array.type):
+        return casts.cast(whole, call.type)
+    numbers = np.nan_to_num(_fill_nulls(whole, 0), nan=0.0)
+    huge = np.abs(numbers) >= 2.0**63
+    limits = np.where(numbers < 0, np.int64(-(2**63)), np.int64(2**63 - 1))
+    values = np.where(huge, limits, np.where(huge, 0.0, numbers).astype(np.int64))
+    return pa.array(values, mask=~np.asarray(array.is_valid()))
+
+
+def _round(call: Call, args: list[pa.Array]) -> pa.Array:
+    """Half away from zero, on the shortest decimal form of a double, as Spark does."""
+    digits_of = call.args[1] if len(call.args) > 1 else Literal(0)
+    assert isinstance(digits_of, Literal)
+    digits, array = int(digits_of.value), args[0]
+    if not t.is_floating(array.type):
+        return casts.cast(pc.round(array, digits, "half_towards_infinity"), call.type)
+    step = Decimal(1).scaleb(-digits)
+
+    def round_half_up(value: float | None) -> float | None:
+        if value is None or not np.isfinite(value):
+            return value
+        return float(Decimal(repr(value)).quantize(step, ROUND_HALF_UP, Context(prec=400)))
+
+    return pa.array([round_half_up(v) for v in array.to_pylist()], call.type)
+
+
+def _distance(call: Call, args: list[pa.Array]) -> pa.Array:
+    """Euclidean distance of coordinates (left ones first), or of two list columns."""
+    half = len(args) // 2
+    if half == 1 and types.is_list(args[0].type):
+        return _list_distance(args[0], args[1])
+    valid = np.logical_and.reduce([np.asarray(a.is_valid()) for a in args])
+    numbers = [_fill_nulls(a, 0) for a in args]
+    with np.errstate(invalid="ignore", over="ignore"):
+        squares = sum((a - b) ** 2 for a, b in zip(numbers[:half], numbers[half:], strict=True))
+    return pa.array(np.sqrt(squares), mask=~valid)
+
+
+def _list_distance(left: pa.Array, right: pa.Array) -> pa.Array:
+    """null where a list or an element is null, or where the lengths differ."""
+    a, b = _matrix(left), _matrix(right)
+    if a is not None and b is not None and a.shape == b.shape:
+        with np.errstate(invalid="ignore", over="ignore"):
+            return pa.array(np.sqrt(((a - b) ** 2).sum(axis=1)), types.DOUBLE)
+    rows = zip(left.to_pylist(), right.to_pylist(), strict=True)
+    return pa.array([_point_distance(p, q) for p, q in rows], types.DOUBLE)
+
+
+def _matrix(array: pa.Array) -> NDArray[np.float64] | None:
+    """The lists as rows of a matrix, if they are complete and of one length."""
+    values = array.flatten()
+    if array.null_count or values.null_count or not len(array) or len(values) % len(array):
+        return None
+    lengths = pc.min_max(pc.list_value_length(array)).as_py()
+    if lengths["min"] != lengths["max"]:
+        return None
+    return np.asarray(values.cast(types.DOUBLE)).reshape(len(array), -1)
+
+
+def _point_distance(p: list[float | None] | None, q: list[float | None] | None) -> float | None:
+    if p is None or q is None or len(p) != len(q):
+        return None
+    total = 0.0
+    for a, b in zip(p, q, strict=True):
+        if a is None or b is None:
+            return None
+        total += (float(a) - float(b)) ** 2
+    return float(np.sqrt(total))
+
+
+def _constant(call: Call, position: int) -> object:
+    literal = call.args[position]
+    assert isinstance(literal, Literal)
+    return literal.value
+
+
+def _lower(call: Call, args: list[pa.Array]) -> pa.Array:
+    return pc.utf8_lower(args[0])
+
+
+def _upper(call: Call, args: list[pa.Array]) -> pa.Array:
+    return pc.utf8_upper(args[0])
+
+
+def _length(call: Call, args: list[pa.Array]) -> pa.Array:
+    count = pc.utf8_length if types.is_text(args[0].type) else pc.binary_length
+    return count(args[0]).cast(pa.int32())
+
+
+def _trim(call: Call, args: list[pa.Array]) -> pa.Array:
+    return pc.utf8_trim(args[0], " ")  # spaces only, as in Spark
+
+
+def _concat(call: Call, args: list[pa.Array]) -> pa.Array:
+    return pc.binary_join_element_wise(*args, pa.scalar("", args[0].type))
+
+
+def _substring(call: Call, args: list[pa.Array]) -> pa.Array:
+    """Counted from 1, or from the end if negative; 0 means 1."""
+    position = int(str(_constant(call, 1)))
+    start = position - 1 if position > 0 else position
+    stop = None
+    if len(args) > 2:
+        stop = start + max(0, int(str(_constant(call, 2))))
+        if start < 0 <= stop:
+            stop = None
+    return pc.utf8_slice_codeunits(args[0], start=start, stop=stop)
+
+
+def _part(call: Call, args: list[pa.Array]) -> pa.Array:
+    return PARTS[call.function](args[0]).cast(pa.int32())
+
+
+def _date_trunc(call: Call, args: list[pa.Array]) -> pa.Array:
+    return pc.floor_temporal(args[1], unit=str(_constant(call, 0)))
+
+
+def _datediff(call: Call, args: list[pa.Array]) -> pa.Array:
+    first, second = (a.view("int32") for a in args)
+    return pc.subtract_checked(first, second)
+
+
+def _add_months(call: Call, args: list[pa.Array]) -> pa.Array:
+    """The same day and time some months on, or the last day of that month if it is shorter."""
+    array, months = args[0], int(str(_constant(call, 1)))
+    type_ = array.type
+    if pa.types.is_timestamp(type_) and type_.tz:
+        return casts.cast(_shift_months(pc.local_timestamp(array), months), type_)
+    return _shift_months(array, months)
+
+
+def _shift_months(array: pa.Array, months: int) -> pa.Array:
+    valid = np.asarray(array.is_valid())
+    unit = "D" if pa.types.is_date(array.type) else array.type.unit
+    ticks = pc.fill_null(array.view("int32" if unit == "D" else "int64"), 0)
+    instants = np.asarray(ticks).astype(np.int64).view(f"datetime64[{unit}]")
+    days = instants.astype("datetime64[D]")
+    month = days.astype("datetime64[M]")
+    target = month + np.timedelta64(months, "M")
+    last = (target + np.timedelta64(1, "M")).astype("datetime64[D]") - np.timedelta64(1, "D")
+    moved = np.minimum(target.astype("datetime64[D]") + (days - month.astype("datetime64[D]")), last)
+    result = (moved.astype(instants.dtype) + (instants - days.astype(instants.dtype))).view(np.int64)
+    values = result.astype(np.int32) if unit == "D" else result
+    return pa.array(values, mask=~valid).view(array.type)
+
+
+TABLE: dict[str, Function] = {
+    **dict.fromkeys(CHECKED, _arithmetic),
+    "/": _divide,
+    "div": _whole_division,
+    "%": _remainder,
+    "neg": _negate,
+    "abs": _absolute,
+    "sqrt": _sqrt,
+    "pow": _power,
+    "floor": _whole,
+    "ceil": _whole,
+    "round": _round,
+    "distance": _distance,
+    "lower": _lower,
+    "upper": _upper,
+    "length": _length,
+    "trim": _trim,
+    "concat": _concat,
+    "substring": _substring,
+    **dict.fromkeys(PARTS, _part),
+    "date_trunc": _date_trunc,
+    "datediff": _datediff,
+    "add_months": _add_months,
 }

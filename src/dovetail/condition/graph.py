@@ -20,11 +20,10 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from dovetail.condition import names, parse, passing, text_of
-from dovetail.condition.condition import Condition
 from dovetail.condition.dialect import refuse
 from dovetail.condition.expression import Expression
 from dovetail.condition.mirror import mirrored_expression
-from dovetail.condition.predicates import Predicate
+from dovetail.condition.predicates import Condition, Predicate
 from dovetail.condition.sql import parse_text
 from dovetail.condition.translate import Translator
 from dovetail.core.rows import Matches, Rows, Side

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dovetail.condition.condition import Condition
 from dovetail.condition.expression import Call, Column, Expression, Literal, Opaque
 from dovetail.condition.literals import negate
 from dovetail.condition.names import quote_name
 from dovetail.condition.predicates import (
     Band,
+    Condition,
     Distance,
     Equal,
     Interval,

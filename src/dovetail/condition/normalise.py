@@ -1,20 +1,54 @@
-"""A bound boolean expression to a Condition: what can drive the join, what filters one input, what is left over."""
+"""A bound boolean expression to a Condition: what can drive the join, what filters one input, what is left over.
+
+Distances: sqrt((l.x - r.x)² + (l.y - r.y)² + …) <= e in its usual spellings. A square may be written pow(d, 2) or d *
+d, the root may be left out (the radius is then the root of the constant), and distance(l.x, l.y, r.x, r.y) is the short
+form. In one dimension the same is a band, unless the radius is so large or so small that its square overflows or
+vanishes, and with it those of differences which are not that far or near.
+
+Overlaps: two inequalities that say "these intervals meet", recognised by what the columns are called. Two overlaps of
+the same rows are rectangles.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+
+import pyarrow as pa
 
 from dovetail.condition import types
 from dovetail.condition.alternatives import alternatives
-from dovetail.condition.bands import bands, less_of
+from dovetail.condition.bands import INEQUALITIES, as_double, bands, bare, less_of, offset
 from dovetail.condition.bind import Binder
-from dovetail.condition.condition import Condition
-from dovetail.condition.expression import Call, Expression, connect, sides_of
-from dovetail.condition.geometry import distance, overlaps
-from dovetail.condition.linear import FALSE, FLIPPED, conjuncts, separate_sides, simplify_comparison
-from dovetail.condition.predicates import Equal, Less, NotEqual, Predicate
+from dovetail.condition.expression import Call, Column, Expression, Literal, columns_of, connect, sides_of, type_of
+from dovetail.condition.linear import FALSE, FLIPPED, LEFT, RIGHT, conjuncts, flip, separate_sides, simplify_comparison
+from dovetail.condition.predicates import (
+    Band,
+    Condition,
+    Distance,
+    Equal,
+    Interval,
+    Less,
+    NotEqual,
+    Overlap,
+    Predicate,
+    Rectangles,
+)
 from dovetail.core.rows import Side
+
+Ends = tuple[Expression, Expression]  # what is compared, without constants that are added
+
+PAIRS = (
+    *(("start", "end"), ("start", "stop"), ("start", "finish"), ("started", "ended"), ("started", "finished")),
+    *(("begin", "end"), ("begin", "stop"), ("first", "last"), ("from", "to"), ("from", "until"), ("from", "till")),
+    *(("since", "until"), ("min", "max"), ("minimum", "maximum"), ("lo", "hi"), ("low", "high"), ("lower", "upper")),
+    *(("opened", "closed"), ("in", "out"), ("arrival", "departure"), ("enter", "leave"), ("left", "right")),
+    *(("bottom", "top"), ("after", "before"), ("effective", "expiry"), ("0", "1"), ("1", "2")),
+)
+SPLIT = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z])(?=[A-Z])|(?<=[A-Za-z])(?=[0-9])")
+AFFIXED = 3  # words this long count without a separator, as in xmin
 
 
 def normalise(expression: Expression, binder: Binder) -> Condition:
@@ -71,3 +105,179 @@ def _comparison(conjunct: Expression, binder: Binder) -> Equal | NotEqual | Less
         case "!=":
             return NotEqual(left, right, (conjunct,))
     return less_of(comparison, (conjunct,))
+
+
+def overlaps(predicates: Sequence[Predicate], residual: list[Expression]) -> list[Predicate]:
+    """The same predicates with overlaps, and pairs of overlaps as rectangles. OVERLAPS leaves the residual."""
+    written = [c for c in residual if isinstance(c, Call) and c.function == "overlaps"]
+    explicit = [overlap for call in written if (overlap := _parse_overlaps(call)) is not None]
+    for overlap in explicit:
+        residual.remove(overlap.source[0])
+    found = list(explicit)
+    upper = [(p, _ends(p)) for p in predicates if isinstance(p, Less) and p.operator in ("<", "<=")]
+    lower = [(p, _ends(p)) for p in predicates if isinstance(p, Less) and p.operator in (">", ">=")]
+    used: list[Less] = []
+    for a, mine in upper:
+        partner = next((b for b, theirs in lower if _is_overlap(mine, theirs) and b not in used), None)
+        if partner is not None:
+            used += [a, partner]
+            found.append(_overlap(a, partner))
+    rest = [p for p in predicates if p not in used] if used else list(predicates)
+    if len(found) >= 2:
+        x, y, *others = found
+        return [*rest, Rectangles(x, y, x.source + y.source), *others]
+    return [*rest, *found]
+
+
+def _parse_overlaps(call: Call) -> Overlap | None:
+    """(l.start, l.end) OVERLAPS (r.start, r.end)."""
+    start, end, other_start, other_end = call.args
+    sides = [sides_of(arg) for arg in call.args]
+    if sides == [RIGHT, RIGHT, LEFT, LEFT]:
+        start, end, other_start, other_end = other_start, other_end, start, end
+    elif sides != [LEFT, LEFT, RIGHT, RIGHT]:
+        return None
+    return Overlap(Interval(start, end), Interval(other_start, other_end), False, False, (call,))
+
+
+def _overlap(a: Less, b: Less) -> Overlap:
+    """l.low < r.high and l.high > r.low."""
+    return Overlap(
+        Interval(a.left, b.left),
+        Interval(b.right, a.right),
+        a.operator == "<=",
+        b.operator == ">=",
+        a.source + b.source,
+    )
+
+
+def _ends(less: Less) -> Ends:
+    return offset(less.left)[0], offset(less.right)[0]
+
+
+def _is_overlap(a: Ends, b: Ends) -> bool:
+    left, right = (a[0], b[0]), (b[1], a[1])
+    if left[0] == left[1] or right[0] == right[1]:
+        return False
+    if _is_interval(*left) and _is_interval(*right):
+        return True
+    names = [_name(e) for e in (*left, *right)]
+    return None not in names and names[:2] == names[2:]
+
+
+def _name(expression: Expression) -> str | None:
+    return expression.name.casefold() if isinstance(expression, Column) else None
+
+
+def _is_interval(low: Expression, high: Expression) -> bool:
+    match high:
+        case Call("+", (a, b)) if low in (bare(a), bare(b)):
+            return True
+    match low:
+        case Call("-", (a, _)) if high == bare(a):
+            return True
+    if not isinstance(low, Column) or not isinstance(high, Column):
+        return False
+    roles = set(_roles(high.name))
+    return any((word, rest) in roles for other, rest in _roles(low.name) for word in _highs(other))
+
+
+def _highs(low: str) -> Iterable[str]:
+    return (high for word, high in PAIRS if word == low)
+
+
+def _roles(name: str) -> Iterator[tuple[str, str]]:
+    """Every way to read a name as a word of an interval and the rest: xmin is (min, x), start_ts is (start, ts)."""
+    parts = [part.casefold() for part in SPLIT.split(name) if part]
+    for i, part in enumerate(parts):
+        yield part, "".join(parts[:i] + parts[i + 1 :])
+    whole = name.casefold()
+    for length in range(AFFIXED, len(whole)):
+        yield whole[:length], whole[length:].lstrip("_")
+        yield whole[-length:], whole[:-length].rstrip("_")
+
+
+Points = tuple[tuple[Expression, ...], tuple[Expression, ...]]
+
+
+def distance(conjunct: Expression) -> Distance | Band | None:
+    if not isinstance(conjunct, Call) or conjunct.function not in INEQUALITIES:
+        return None
+    comparison = flip(conjunct) if isinstance(conjunct.args[0], Literal) else conjunct
+    operator, (inside, bound) = comparison.function, comparison.args
+    if operator not in ("<", "<=") or not isinstance(bound, Literal) or not types.is_number(type_of(bound)):
+        return None
+    root = _root(_uncast(inside))
+    radius = float(bound.value) if root is not None else math.sqrt(max(float(bound.value), 0.0))
+    points = _points(_uncast(inside) if root is None else root)
+    if points is None or float(bound.value) < 0 or not math.isfinite(radius):
+        return None  # nothing is nearer than a negative distance: the residual says so
+    left, right = points
+    closed = operator == "<="
+    if len(left) == 1 and not types.is_list(type_of(left[0])):
+        if not _can_square(radius, conjunct):
+            return None
+        low, high = Literal(-radius, types.DOUBLE), Literal(radius, types.DOUBLE)
+        return Band(left[0], right[0], low, high, closed, closed, (conjunct,))
+    return Distance(left, right, Literal(radius, types.DOUBLE), closed, (conjunct,))
+
+
+def _can_square(radius: float, conjunct: Expression) -> bool:
+    """Whether the square of the radius, and of what is near it, is an ordinary number where it is taken."""
+    is_single = any(types.plain(type_of(column)) == pa.float32() for column in columns_of(conjunct))
+    most = 2.0**60 if is_single else 2.0**500
+    return 1 / most <= radius <= most
+
+
+def _uncast(expression: Expression) -> Expression:
+    """Coordinates are doubles in the end, so a cast to double on the way there does not matter."""
+    inner = bare(expression)
+    match inner:
+        case Call("cast", (number,), target) if target == types.DOUBLE and types.is_number(type_of(number)):
+            return _uncast(number)
+    return inner
+
+
+def _root(expression: Expression) -> Expression | None:
+    match expression:
+        case Call("sqrt", (inner,)) | Call("pow", (inner, Literal(0.5))):
+            return _uncast(inner)
+        case Call("distance"):
+            return expression
+    return None
+
+
+def _points(expression: Expression) -> Points | None:
+    match expression:
+        case Call("distance", args):
+            return _parse_points(args)
+        case Call("+", (a, b)):
+            first, second = _points(_uncast(a)), _points(_uncast(b))
+            if first is None or second is None:
+                return None
+            return (first[0] + second[0], first[1] + second[1])
+        case Call("pow", (inner, Literal(2.0))):
+            return _coordinate(_uncast(inner))
+        case Call("*", (a, b)) if a == b:
+            return _coordinate(_uncast(a))
+    return None
+
+
+def _parse_points(args: tuple[Expression, ...]) -> Points | None:
+    half = len(args) // 2
+    first, second = args[:half], args[half:]
+    sides = tuple(frozenset(side for point in points for side in sides_of(point)) for points in (first, second))
+    if sides == (LEFT, RIGHT):
+        return first, second
+    return (second, first) if sides == (RIGHT, LEFT) else None
+
+
+def _coordinate(difference: Expression) -> Points | None:
+    match difference:
+        case Call("-", (a, b)):
+            sides = (sides_of(a), sides_of(b))
+            if sides == (LEFT, RIGHT):
+                return (as_double(bare(a)),), (as_double(bare(b)),)
+            if sides == (RIGHT, LEFT):
+                return (as_double(bare(b)),), (as_double(bare(a)),)
+    return None

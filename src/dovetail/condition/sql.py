@@ -1,20 +1,34 @@
-"""SQL text with the aliases l and r, in Spark's dialect, to an unbound expression."""
+"""SQL text with the aliases l and r, in Spark's dialect, to an unbound expression.
+
+sqlglot descends through twenty functions for each parenthesis and gives a chain of a thousand ORs a thousand levels:
+more than Python's stack has. Generated conditions are like that. So the text is taken apart at its connectives first,
+sqlglot parses what is between them, and the pieces are put together as trees that are as flat as can be.
+
+    NOT (a = 1 AND b BETWEEN 2 AND 3) OR c        groups     [ NOT [ · AND · ] OR · ]
+         \\___/     \\_______________/    |         clauses    a = 1    b BETWEEN 2 AND 3    c
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlglot import Token, TokenType, exp
 from sqlglot.errors import ParseError, TokenError
 
 from dovetail.condition import names
-from dovetail.condition.clauses import Unreadable, parse_clauses
 from dovetail.condition.dialect import DIALECT
 from dovetail.condition.expression import Column, Expression, Opaque
 from dovetail.condition.translate import Translator, side_of
 from dovetail.errors import ConditionError
+
+OPENING = {TokenType.L_PAREN: TokenType.R_PAREN, TokenType.L_BRACKET: TokenType.R_BRACKET}
+CLOSING = frozenset(OPENING.values())
+CONNECTIVES = frozenset({TokenType.AND, TokenType.OR})
+
+ParseClause = Callable[[Sequence[Token]], exp.Expr]
 
 
 def read_sql(text: str, schemas: names.Schemas) -> Expression:
@@ -119,3 +133,145 @@ def with_columns(expression: Opaque, column: Callable[[Column], str]) -> str:
         return exp.Var(this=".".join([column(found), *(names.quote_name(field) for field in others[1:])]))
 
     return parse_text(expression.sql).transform(respell).sql(dialect=DIALECT, normalize_functions="lower")
+
+
+class Unreadable(Exception):  # noqa: N818  nobody sees it: the whole text is parsed at once then
+    """The tokens do not nest as a condition's do."""
+
+
+class _Chain(NamedTuple):
+    """a AND b AND c, or a OR b OR c; none of the parts is a chain of that kind."""
+
+    kind: type[exp.And] | type[exp.Or]
+    parts: list[exp.Expr | _Chain]
+
+
+_Part = exp.Expr | _Chain
+
+
+@dataclass(slots=True)
+class _Group:
+    """What stands in a pair of parentheses so far: alternatives, each of them a list of conjuncts."""
+
+    end: int  # where its closing parenthesis is
+    negations: int = 0  # how many NOTs are before it
+    alternatives: list[list[_Part]] = field(default_factory=lambda: [[]])
+
+    def add(self, part: _Part) -> None:
+        self.alternatives[-1].append(part)
+
+    def whole(self) -> _Part:
+        whole = _chain(exp.Or, [_chain(exp.And, parts) for parts in self.alternatives])
+        for _ in range(self.negations):
+            whole = exp.Not(this=_tree(whole, enclosed=True))
+        return whole
+
+
+def parse_clauses(tokens: Sequence[Token], parse_clause: ParseClause) -> exp.Expr:
+    """The condition as one tree. Raises Unreadable, or what `parse_clause` raises, where the text is no condition."""
+    kinds = [_kind(tokens, i) for i in range(len(tokens))]
+    ends = _ends(kinds)
+    groups = [_Group(len(tokens))]
+    place = 0
+    while True:
+        opened = _open(kinds, ends, place, groups[-1].end)
+        if opened is not None:
+            groups.append(opened)
+            place = _skip_nots(kinds, place) + 1
+            continue
+        stop = _clause_end(kinds, ends, place, groups[-1].end)
+        if stop == place:
+            raise Unreadable
+        groups[-1].add(parse_clause(tokens[place:stop]))
+        while stop == groups[-1].end:
+            if len(groups) == 1:
+                return _tree(groups[0].whole())
+            done = groups.pop()
+            groups[-1].add(done.whole())
+            stop = done.end + 1
+        if kinds[stop] is TokenType.OR:
+            groups[-1].alternatives.append([])
+        place = stop + 1
+
+
+def _kind(tokens: Sequence[Token], place: int) -> TokenType:
+    """The type of a token; behind a dot, even a keyword is a name."""
+    after_dot = place > 0 and tokens[place - 1].token_type is TokenType.DOT
+    return TokenType.VAR if after_dot else tokens[place].token_type
+
+
+def _ends(kinds: Sequence[TokenType]) -> dict[int, int]:
+    """Where parentheses, brackets and CASEs end, by where they begin."""
+    ends: dict[int, int] = {}
+    open_: list[int] = []
+    for place, kind in enumerate(kinds):
+        if kind in OPENING or kind is TokenType.CASE:
+            open_.append(place)
+        elif kind is TokenType.END and open_ and kinds[open_[-1]] is TokenType.CASE:
+            ends[open_.pop()] = place
+        elif kind in CLOSING:
+            if not open_ or OPENING.get(kinds[open_[-1]]) is not kind:
+                raise Unreadable
+            ends[open_.pop()] = place
+        elif kind is TokenType.SEMICOLON:
+            raise Unreadable
+    if open_:
+        raise Unreadable
+    return ends
+
+
+def _open(kinds: Sequence[TokenType], ends: dict[int, int], place: int, limit: int) -> _Group | None:
+    """The group that begins here: parentheses, with or without NOT, that are all there is up to the next connective."""
+    first = _skip_nots(kinds, place)
+    if first >= limit or kinds[first] is not TokenType.L_PAREN:
+        return None
+    end = ends[first]
+    if end + 1 < limit and kinds[end + 1] not in CONNECTIVES:
+        return None
+    inner = first + 1
+    while inner < end:
+        if kinds[inner] in (TokenType.COMMA, TokenType.SELECT, TokenType.WITH, TokenType.FROM):
+            return None  # a tuple or a query
+        inner = ends.get(inner, inner) + 1
+    return _Group(end, first - place)
+
+
+def _skip_nots(kinds: Sequence[TokenType], place: int) -> int:
+    while place < len(kinds) and kinds[place] is TokenType.NOT:
+        place += 1
+    return place
+
+
+def _clause_end(kinds: Sequence[TokenType], ends: dict[int, int], place: int, limit: int) -> int:
+    """The next connective at this level. The first AND behind a BETWEEN is none."""
+    betweens = 0
+    while place < limit:
+        kind = kinds[place]
+        if kind is TokenType.BETWEEN:
+            betweens += 1
+        elif kind is TokenType.AND and betweens:
+            betweens -= 1
+        elif kind in CONNECTIVES:
+            break
+        place = ends.get(place, place) + 1
+    return place
+
+
+def _chain(kind: type[exp.And] | type[exp.Or], parts: list[_Part]) -> _Part:
+    if len(parts) == 1:
+        return parts[0]
+    chain = _Chain(kind, [])
+    for part in parts:
+        chain.parts.extend(part.parts if isinstance(part, _Chain) and part.kind is kind else [part])
+    return chain
+
+
+def _tree(part: _Part, enclosed: bool = False) -> exp.Expr:
+    """A balanced tree, whose depth is the logarithm of the number of parts."""
+    if not isinstance(part, _Chain):
+        return part
+    trees = [_tree(inner, enclosed=True) for inner in part.parts]
+    while len(trees) > 1:
+        pairs: list[exp.Expr] = [part.kind(this=a, expression=b) for a, b in zip(trees[::2], trees[1::2], strict=False)]
+        trees = [*pairs, trees[-1]] if len(trees) % 2 else pairs
+    return exp.Paren(this=trees[0]) if enclosed else trees[0]

@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from dovetail.condition.condition import Condition
 from dovetail.condition.expression import Call, Column, Expression, Literal, type_of
 from dovetail.condition.linear import FLIPPED
+from dovetail.condition.predicates import Condition
 from dovetail.core.rows import Side
 
 t = pa.types

@@ -11,7 +11,7 @@ from dovetail.condition import literals, names, types
 from dovetail.condition.casts import can_cast
 from dovetail.condition.dialect import DIALECT, refuse
 from dovetail.condition.expression import Call, Column, Expression, Literal, Opaque, connect
-from dovetail.condition.text_functions import TRUNCATIONS
+from dovetail.condition.functions import TRUNCATIONS
 from dovetail.core.rows import Side
 from dovetail.errors import ConditionError
 

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from dovetail.condition import columns_of, matching
-from dovetail.condition.condition import Condition
 from dovetail.condition.expression import type_of
 from dovetail.condition.graph import Edge, Graph
 from dovetail.condition.mirror import mirrored
+from dovetail.condition.predicates import Condition
 from dovetail.core.codes import is_fixed
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import (

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from dovetail.condition import Band, Condition, Expression, Less, Predicate, closed_bounds, matching
-from dovetail.condition.strategy import Strategy
+from dovetail.condition.predicates import Strategy
 from dovetail.core.rows import FINER, Rows, Side
 from dovetail.core.threads import in_threads
 from dovetail.kernels import equality, two_inequalities, within_equals

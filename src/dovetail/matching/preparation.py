@@ -32,7 +32,7 @@ from dovetail.condition import (
     types,
 )
 from dovetail.condition.expression import type_of
-from dovetail.condition.strategy import KeyPair, Strategy
+from dovetail.condition.predicates import KeyPair, Strategy
 from dovetail.core.codes import is_fixed, list_lengths, order_codes, short_decimals
 from dovetail.core.rows import Rows, Side
 from dovetail.kernels import (

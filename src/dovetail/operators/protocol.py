@@ -8,9 +8,8 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from dovetail.condition.condition import Condition
 from dovetail.condition.graph import Graph
-from dovetail.condition.predicates import Predicate
+from dovetail.condition.predicates import Condition, Predicate
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Matches
 from dovetail.estimation.estimate import Estimator

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from dovetail.condition import Condition, Less, Overlap, keyed_rows
 from dovetail.condition.expression import type_of
-from dovetail.condition.strategy import Strategy, keys_of
+from dovetail.condition.predicates import Strategy, keys_of
 from dovetail.core.codes import is_fixed, order_codes
 from dovetail.core.rows import Rows, Side, take_rows
 from dovetail.kernels import three_inequalities, two_inequalities
