@@ -19,8 +19,8 @@ from dovetail.core.rows import Arrival, Matches, Side, Stall
 from dovetail.execution.driver import Driver
 from dovetail.kernels.hashing import hash_codes
 from dovetail.operators.hashing.partitions import partitions_of
-from dovetail.operators.hashing.rpj import Promise, Rpj
 from dovetail.operators.hashing.spilling import Task
+from dovetail.operators.hashing.spilling_joins import Promise, Rpj
 from dovetail.operators.protocol import Workspace
 from dovetail.simulation.clock import ClockedRun, play
 from dovetail.sources.workload import Workload

@@ -24,7 +24,7 @@ from dovetail.condition.graph import Graph
 from dovetail.condition.render import conjunction
 from dovetail.core.rows import Matches, Side
 from dovetail.estimation.estimate import Estimator
-from dovetail.operators.diner_merge.diner_merge import DinerMerge
+from dovetail.operators.diner_merge import DinerMerge
 from dovetail.operators.hashing.shj import Shj
 from dovetail.operators.pmj.pmj import Pmj
 from dovetail.operators.protocol import INNER, TWO, Approach, JoinOperator, Manifest, Parameters, Usage, Workspace

@@ -14,19 +14,19 @@ from dovetail.operators.protocol import JoinOperator, Parameters
 REGISTRY = {
     "adaptive": ("dovetail.operators.adaptive:Adaptive",),
     "diner": ("dovetail.operators.diner.diner:Diner",),
-    "diner_merge": ("dovetail.operators.diner_merge.diner_merge:DinerMerge",),
-    "dphj": ("dovetail.operators.hashing.dphj:Dphj",),
-    "hmj": ("dovetail.operators.hashing.hmj:Hmj",),
+    "diner_merge": ("dovetail.operators.diner_merge:DinerMerge",),
+    "dphj": ("dovetail.operators.hashing.spilling_joins:Dphj",),
+    "hmj": ("dovetail.operators.hashing.spilling_joins:Hmj",),
     "miner": ("dovetail.operators.multiway.miner:Miner",),
     "mjoin": ("dovetail.operators.multiway.mjoin:Mjoin",),
     "nested_loop": ("dovetail.operators.nested_loop:NestedLoop",),
     "pmj": ("dovetail.operators.pmj.pmj:Pmj", "dovetail.operators.pmj.multiway:MultiPmj"),
-    "rpj": ("dovetail.operators.hashing.rpj:Rpj",),
-    "rpj_dd": ("dovetail.operators.hashing.rpj:RpjDd",),
-    "rpj_md": ("dovetail.operators.hashing.rpj:RpjMd",),
+    "rpj": ("dovetail.operators.hashing.spilling_joins:Rpj",),
+    "rpj_dd": ("dovetail.operators.hashing.spilling_joins:RpjDd",),
+    "rpj_md": ("dovetail.operators.hashing.spilling_joins:RpjMd",),
     "shj": ("dovetail.operators.hashing.shj:Shj",),
     "spo": ("dovetail.operators.spo.spo:Spo",),
-    "xjoin": ("dovetail.operators.hashing.xjoin:XJoin",),
+    "xjoin": ("dovetail.operators.hashing.spilling_joins:XJoin",),
 }
 """The class of each algorithm. An algorithm with separate code for two and for more inputs has two classes."""
 

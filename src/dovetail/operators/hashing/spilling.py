@@ -25,14 +25,21 @@ from dovetail.condition import matching
 from dovetail.condition.graph import Graph
 from dovetail.condition.render import conjunction
 from dovetail.core.rows import Matches, Side, take_rows
-from dovetail.operators.hashing.arrival_rates import ArrivalRates, DistinctKeys
 from dovetail.operators.hashing.cell_keys import axes_of, predicates_with_axes, spilling_keys
-from dovetail.operators.hashing.flushing import Dropped, Policy, ResidentCounts, Victim, flush_all, policy
+from dovetail.operators.hashing.flushing import (
+    ArrivalRates,
+    DistinctKeys,
+    Dropped,
+    Policy,
+    ResidentCounts,
+    Victim,
+    flush_all,
+    policy,
+)
 from dovetail.operators.hashing.merge import LoadedRows, PartitionMerge
 from dovetail.operators.hashing.parameters import HashMemory, HashParameters
 from dovetail.operators.hashing.partitions import Hashes, HashPartitions, Stayed, concat_rows, partitions_of
-from dovetail.operators.hashing.reported_pairs import ReportedPairs
-from dovetail.operators.hashing.runs import HashRun, HashRunWriter, Match, PartitionSnapshot, read_run
+from dovetail.operators.hashing.runs import HashRun, HashRunWriter, Match, PartitionSnapshot, ReportedPairs, read_run
 from dovetail.operators.protocol import Approach, Manifest, Usage, Workspace
 from dovetail.storage.allocator import trim_heap
 from dovetail.storage.blocks import Block

@@ -38,13 +38,11 @@ from dovetail.core.rows import Matches, Side, slices, take_rows
 from dovetail.errors import InputError
 from dovetail.estimation.measures import Measures
 from dovetail.matching import build_matcher
-from dovetail.operators.pmj.join_types import JoinTypeEmitter
 from dovetail.operators.pmj.memory import arriving
-from dovetail.operators.pmj.pairs import CHUNK, EarlyPairCounts, MergedPairs
-from dovetail.operators.pmj.run_builder import write_run
+from dovetail.operators.pmj.pairs import CHUNK, EarlyPairCounts, JoinTypeEmitter, MergedPairs
 from dovetail.operators.pmj.runs import NO_WORDS, Pages, RunGroup, Words
 from dovetail.operators.pmj.scheduler import STRICTNESS, MergeScheduler
-from dovetail.operators.pmj.sweep_order import COPIES, SweepOrder
+from dovetail.operators.pmj.sweep_order import COPIES, SweepOrder, write_run
 from dovetail.operators.protocol import TWO, Approach, Manifest, Parameters, Usage, Workspace
 from dovetail.storage.blocks import Block
 from dovetail.storage.budget import BUFFER, Budget, Shares

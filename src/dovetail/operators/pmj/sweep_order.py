@@ -5,16 +5,19 @@
     low <= l - r <= high   [l, l]              [r + low, r + high]         the band ends before v
     overlap, rectangles    [low, high] in x    [low, high] in x            u.high < v.low
     l.x < r.y              [x, end of line]    [y, y]                      never, for left rows
-    distance               cells of a cube     cells of a cube             v is in no cell of u (cubes.py)
+    distance               cells of a cube     cells of a cube             v is in no cell of u (`Cubes`)
 
 The sweep advances by the start of intervals; a row is evicted when its interval ends before the sweep (P_rm in PMJ's
 Table 1). So no row is evicted that can still match, and evicted rows never return: conditions (1) and (2) of section
 3.2 hold for every class at once. Codes need not be exact, only never too narrow: the condition decides about
 candidates.
+
+`write_run` sorts rows in memory by this order and writes them as a run.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -40,7 +43,8 @@ from dovetail.condition import (
 )
 from dovetail.condition.expression import Expression, type_of
 from dovetail.core.codes import float_codes, is_fixed, list_lengths, numbers, rough_codes
-from dovetail.core.rows import Rows, Side
+from dovetail.core.rows import Rows, Side, take_rows
+from dovetail.kernels.sorting import sort_codes
 from dovetail.kernels.z_order import (
     Cells,
     Corners,
@@ -53,14 +57,14 @@ from dovetail.kernels.z_order import (
 )
 from dovetail.matching.equal_keys import equal_codes
 from dovetail.matching.kernel_pairs import Flags
-from dovetail.operators.pmj.runs import Items
+from dovetail.operators.pmj.runs import NO_WORDS, Items, Pages, RunWriter, SweepRun, Words
 
-Words = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 MOST_BITS = 62  # of a code
 COPIES = 4  # cells of a cube
 DOUBLE, SINGLE = 2.0**-48, 2.0**-20  # relative errors, with room to spare
+INTERVAL_BYTES = 16  # of each row in a run
 
 
 class Cubes:
@@ -354,3 +358,37 @@ def _add_saturating(codes: Words, amount: int) -> Words:
     if amount >= 0:
         return np.minimum(codes, MOST - amount) + np.int64(amount)
     return np.maximum(codes, LEAST - amount) + np.int64(amount)
+
+
+class WrittenRuns(NamedTuple):
+    run: SweepRun
+    codes: Words  # of its rows, as they arrived
+    dead: Words  # rows that match nothing, and are not in it
+
+
+def write_run(
+    order: SweepOrder,
+    pages: Pages,
+    side: Side,
+    batch: pa.RecordBatch,
+    numbers: Words,
+    page: int,
+    needed: Callable[[Side, Words], Rows | None],
+) -> WrittenRuns:
+    """Sort the rows and write them in pages of a size; only one page of them is copied at a time."""
+    lines = order.lines(side, batch)
+    places = sort_codes(lines.starts).order
+    rows = places if lines.rows is None else lines.rows[places]
+    kept = needed(side, numbers[rows]) if len(numbers) else None
+    if kept is not None:
+        rows, places = rows[kept], places[kept]
+    writer = RunWriter(pages, side, page)
+    width = -(-int(batch.nbytes) // max(1, batch.num_rows)) + INTERVAL_BYTES + (8 if len(numbers) else 0)
+    step = max(1, page // pages.measure(1, width))
+    for start in range(0, len(rows), step):
+        chosen, here = rows[start : start + step], places[start : start + step]
+        mine = numbers.take(chosen) if len(numbers) else NO_WORDS
+        writer.add_page(Items(take_rows(batch, chosen), lines.starts.take(here), lines.ends.take(here), mine))
+    dead = np.ones(batch.num_rows, np.bool_)
+    dead[slice(None) if lines.rows is None else lines.rows] = False
+    return WrittenRuns(writer.finish(), lines.codes, np.flatnonzero(dead))

@@ -1,4 +1,6 @@
-"""Rows of one side that came one after the other, sorted: in memory, or mapped from the blocks that they are kept in.
+"""Rows of one side that came one after the other, sorted: in memory, or on disk.
+
+A run in memory may be mapped from the blocks that it is kept in:
 
 rows      the columns of the rows, and their positions in the window
 orders    how they are sorted: codes and permutations, which probes read without touching the rows themselves
@@ -8,16 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from dovetail.operators.spo.positions import COLUMNS, Extent, Flags, WindowPositions
 from dovetail.operators.spo.sorted_part import PartBuilder, SortedPart
+from dovetail.operators.spo.zone_maps import Zone
 from dovetail.storage.blocks import Block, BlockStore
+from dovetail.storage.mapped_block import MappedBlock
+
+Bits = NDArray[np.uint8]
 
 ROW_BYTES = 8 * len(COLUMNS) + 2 + 8  # beside its columns: positions, flags, number
 ORDER_BYTES = 2 * 8 + 4 * 4  # two codes, and its place in two orders and from each to the other
+NUMBER_BYTES = 8
+EXTENT_NUMBERS = 6
+NO_FLAGS = np.empty(0, np.bool_)
 
 
 @dataclass(slots=True, eq=False)
@@ -93,3 +104,121 @@ def footprint(batch: pa.RecordBatch, *, sorted_rows: bool) -> int:
     """What rows take in memory, as a run of their own."""
     rows: int = batch.num_rows
     return int(batch.nbytes) + rows * (ROW_BYTES + (ORDER_BYTES if sorted_rows else 0))
+
+
+class SpilledPart:
+    """A run on disk: what is known of it without reading it, and how it is loaded for a batch of probes.
+
+        in memory    extent of its positions, zone of its keys, two bits a row where partners are tracked
+        on disk      rows, orders            immutable, named once, by snapshots too
+
+    A part that no probe can match is not read. One that has expired is removed without being read, unless left rows
+    without a partner have to be emitted.
+    """
+
+    def __init__(
+        self, blocks: dict[str, Block], way: int, extent: Extent, zone: Zone | None, run_bytes: int, *, verify: bool
+    ) -> None:
+        self.blocks = blocks
+        self.extent = extent
+        self.zone = zone
+        self.way = way
+        self._run_bytes = run_bytes
+        self._verify = verify  # at the first reading
+        self._partnered: Bits | None = None  # None: nothing to remember
+        self._reported: Bits | None = None
+        self.flags_block: Block | None = None  # written by a snapshot, and still right
+        self.has_open_rows = True  # rows without a partner, of which not all has been said
+        self._mapped: dict[str, MappedBlock] = {}
+        self._run: Run | None = None  # made of what is mapped
+
+    @classmethod
+    def spill(cls, run: Run, store: BlockStore, stem: str, zone: Zone | None, *, tracked: bool) -> SpilledPart:
+        """Write a run, if no snapshot has written it before."""
+        part = cls(run.write(store, stem), run.kept.way, run.extent, zone, run.nbytes, verify=False)
+        if tracked:
+            part.take_flags(run.partnered, run.reported)
+        return part
+
+    @property
+    def rows(self) -> int:
+        return self.blocks["rows"].rows
+
+    @property
+    def all_blocks(self) -> list[Block]:
+        """All of its files."""
+        return [*self.blocks.values(), *([] if self.flags_block is None else [self.flags_block])]
+
+    @property
+    def nbytes(self) -> int:
+        """What it takes in memory while it is not loaded."""
+        numbers = EXTENT_NUMBERS + 2 * len(self.zone or ())
+        flags = sum(bits.nbytes for bits in (self._partnered, self._reported) if bits is not None)
+        return numbers * NUMBER_BYTES + flags
+
+    @property
+    def run_bytes(self) -> int:
+        """What it takes as a run."""
+        return self._run_bytes
+
+    @property
+    def loaded_bytes(self) -> int:
+        """What it takes while probes are joined with it: at the edge of the window, some orders are copied."""
+        return self._run_bytes + (ORDER_BYTES * self.rows if "orders" in self.blocks else 0)
+
+    @property
+    def spilled_bytes(self) -> int:
+        return sum(block.nbytes for block in self.blocks.values())
+
+    def load(self, store: BlockStore, schema: pa.Schema, builder: PartBuilder) -> Run:
+        """Map the run. Nothing of it is read before it is used."""
+        if not self._mapped:
+            self._mapped = {kind: store.map(block, verify=self._verify) for kind, block in self.blocks.items()}
+            self._verify = False
+        if self._run is None:
+            stored = {kind: mapped.read() for kind, mapped in self._mapped.items()}
+            self._run = Run.of_blocks(stored, self.blocks, schema, builder, self.way, self.extent)
+        self._run.partnered, self._run.reported = self.flags
+        return self._run
+
+    def unload(self, *, stay_mapped: bool) -> None:
+        """Give back the memory of the loaded run, but for its flags."""
+        run = self._run
+        assert run is not None
+        if self._partnered is not None:
+            self.take_flags(run.partnered, run.reported)
+        run.partnered = run.reported = NO_FLAGS
+        for mapped in self._mapped.values():
+            mapped.release()
+        if not stay_mapped:
+            self._mapped = {}
+        if not stay_mapped or run.kept.part is None:  # what is not sorted is numbered in memory
+            self._run = None
+
+    def _unpack(self, bits: Bits | None) -> Flags:
+        if bits is None:
+            return np.zeros(self.rows, np.bool_)
+        return np.unpackbits(bits, count=self.rows).view(np.bool_)
+
+    def take_flags(self, partnered: Flags, reported: Flags) -> None:
+        bits = np.packbits(partnered), np.packbits(reported)
+        known = self._partnered is not None and self._reported is not None
+        if not known or (bits[0] != self._partnered).any() or (bits[1] != self._reported).any():
+            self.flags_block = None
+        self._partnered, self._reported = bits
+        self.has_open_rows = not (partnered | reported).all()
+
+    @property
+    def flags(self) -> tuple[Flags, Flags]:
+        """Partnered, reported."""
+        return self._unpack(self._partnered), self._unpack(self._reported)
+
+    def to_json(self) -> dict[str, Any]:
+        """All but the blocks, and flags."""
+        return {"extent": self.extent, "zone": self.zone, "run_bytes": self._run_bytes}
+
+    @classmethod
+    def of_json(cls, fields: dict[str, Any], blocks: dict[str, Block], way: int) -> SpilledPart:
+        extent = Extent(*((low, high) for low, high in fields["extent"]))
+        zone = None if fields["zone"] is None else tuple((low, high) for low, high in fields["zone"])
+        return cls(blocks, way, extent, zone, fields["run_bytes"], verify=True)

@@ -3,7 +3,7 @@
     [ slide 1 ][ slide 2 ] … [ slide k ] [new][n]
     immutable parts, sorted once          small runs, merged as they grow
     expire as a whole                  up to a slide, or less where that costs less
-    on disk, oldest first, if memory is too small for all (operators/spo/spilled_part.py)
+    on disk, oldest first, if memory is too small for all (operators/spo/run.py)
 
 What arrives at once is a run, even if it spans more than a slide; but never more than half a window, so that what is
 kept does not become much longer than the window. With a budget, no run is larger than a share of it: so much is loaded
@@ -26,9 +26,8 @@ from dovetail.core.rows import Side, take_rows
 from dovetail.matching.links import LEAST, MOST
 from dovetail.operators.protocol import Workspace
 from dovetail.operators.spo.positions import Extent, Flags, WindowPositions, Words, joined
-from dovetail.operators.spo.run import Run, footprint, write_flags
+from dovetail.operators.spo.run import Run, SpilledPart, footprint, write_flags
 from dovetail.operators.spo.sorted_part import PartBuilder
-from dovetail.operators.spo.spilled_part import SpilledPart
 from dovetail.operators.spo.zone_maps import Zone, ZoneMaps, can_match
 from dovetail.storage.blocks import Block
 from dovetail.storage.budget import Budget

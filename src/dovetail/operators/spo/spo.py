@@ -5,7 +5,7 @@
     runs of a side     [ slide 1 ][ slide 2 ] … [ slide k ] [new][n]        (operators/spo/runs.py)
                        immutable parts, sorted once          mutable: small runs, merged as they grow
                        expire as a whole                     merged into a part when they make up a slide, or less
-                       oldest first: to disk, when memory is full             (operators/spo/spilled_part.py)
+                       oldest first: to disk, when memory is full             (operators/spo/run.py)
 
 Guarantee: exactly the pairs that are in the window together when the later row arrives, each once, at that moment.
 Outer joins give a row without a partner when its window has closed, left_semi gives a row at its first partner,

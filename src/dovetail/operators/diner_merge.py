@@ -1,34 +1,39 @@
-"""Spilled rows in sorted runs, joined by merging: what PMJ does, for rows that the residence rule speaks of.
+"""DINER with merged runs: DINER decides which rows stay, and what was evicted is joined by merging sorted runs.
 
-    spill(side, …)   one run of that side, in sweep order, each row with its ticks of arrival and eviction
-    run(…)           merges the smallest runs into one, joining rows of different runs on the way (pmj/scheduler.py)
+    arriving   as diner: residents are kept by the results of their values
+    reactive   evicted rows are sorted runs, merged the smallest first, instead of block nested loops
+    cleanup    evict all residents, then merge all runs
 
-A run is a group of its own whose other side is empty, so that no pair of a group is missed. Of the pairs that a merge
-finds, those whose rows were joined in memory are dropped.
+Guarantee: every matching pair exactly once. A pair whose rows were in memory together was joined there (the residence
+rule); any other is found by the merge that brings its two runs together.
+
+After Bornea et al., TKDE 2010 (residence) and Dittrich et al., VLDB 2002 (merging); neither paper has the combination.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from dovetail.condition import Condition
+from dovetail.condition.graph import Graph
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Matches, Rows, Side
 from dovetail.kernels.listing import apart
-from dovetail.operators.diner.blocks import MakeRoom
+from dovetail.operators.diner.blocks import MakeRoom, SpilledRows
+from dovetail.operators.diner.diner import Diner
 from dovetail.operators.diner.keys import Keyed
-from dovetail.operators.pmj.join_types import JoinTypeEmitter
 from dovetail.operators.pmj.merge import Merge, meetings
-from dovetail.operators.pmj.run_builder import write_run
+from dovetail.operators.pmj.pairs import JoinTypeEmitter
+from dovetail.operators.pmj.pmj import Pmj
 from dovetail.operators.pmj.runs import NO_WORDS, Items, Pages, RunGroup, SweepRun
 from dovetail.operators.pmj.scheduler import MergeScheduler
-from dovetail.operators.pmj.sweep_order import SweepOrder
-from dovetail.operators.protocol import Workspace
+from dovetail.operators.pmj.sweep_order import SweepOrder, write_run
+from dovetail.operators.protocol import Approach, Parameters, Workspace
 from dovetail.storage.residence import met_in_memory
 
 Words = NDArray[np.int64]
@@ -37,7 +42,40 @@ ARRIVED, LEFT = "__arrived", "__left"
 EXTRA_ROW_BYTES = 32  # of a row in a run: its ticks and its interval
 
 
+class DinerMerge(Diner):
+    name: ClassVar[str] = "diner_merge"
+    parameters: ClassVar[Parameters] = {
+        "regions": int,
+        "middle": str,
+        "ties": str,
+        "counted": bool,
+        "ageing": bool,
+        "fan_in": int,
+    }
+
+    @staticmethod
+    def refuses(graph: Graph) -> str | None:
+        return Diner.refuses(graph) or Pmj.refuses(graph)
+
+    @staticmethod
+    def approach(graph: Graph) -> Approach:
+        text, driving = Diner.approach(graph)
+        return Approach(f"{text}, and merges them in sorted runs", driving)
+
+    def _make_spilled(self, workspace: Workspace) -> SpilledRows:
+        return MergedRuns(workspace)
+
+
 class MergedRuns:
+    """Spilled rows in sorted runs, joined by merging: what PMJ does, for rows that the residence rule speaks of.
+
+        spill(side, …)   one run of that side, in sweep order, each row with its ticks of arrival and eviction
+        run(…)           merges the smallest runs into one, joining rows of different runs on the way (pmj/scheduler.py)
+
+    A run is a group of its own whose other side is empty, so that no pair of a group is missed. Of the pairs that a
+    merge finds, those whose rows were joined in memory are dropped.
+    """
+
     extra_row_bytes = EXTRA_ROW_BYTES
 
     def __init__(self, workspace: Workspace) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from dovetail.core.rows import Side
-from dovetail.operators.hashing.reported_pairs import ReportedPairs
+from dovetail.operators.hashing.runs import ReportedPairs
 from dovetail.storage.residence import NEVER
 
 L, R = Side.LEFT, Side.RIGHT

@@ -4,7 +4,7 @@ import pytest
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
 from dovetail.errors import InputError
-from dovetail.operators.pmj.join_types import Partnered
+from dovetail.operators.pmj.pairs import Partnered
 
 
 def test_marks_are_kept_while_sides_grow() -> None:

@@ -22,8 +22,7 @@ from dovetail.core.metrics import Counters
 from dovetail.core.rows import Matches, Side
 from dovetail.errors import BudgetError, StateError
 from dovetail.operators.protocol import Manifest, Workspace
-from dovetail.operators.spo.run import Run
-from dovetail.operators.spo.spilled_part import SpilledPart
+from dovetail.operators.spo.run import Run, SpilledPart
 from dovetail.operators.spo.spo import Spo
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget

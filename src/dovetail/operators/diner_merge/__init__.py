@@ -1,1 +1,0 @@
-"""DINER whose evicted rows are merged in sorted runs."""
