@@ -10,8 +10,20 @@ import pytest
 from rich.console import Console
 
 from dovetail import demo
-from dovetail.demo.scene import HEIGHT, PHASES, Scene
-from dovetail.demo.script import FIRST, GRAIN_S, ORDERS, PAYMENTS, ROWS, in_bursts, is_silent, senders, silences
+from dovetail.demo.scene import (
+    FIRST,
+    GRAIN_S,
+    HEIGHT,
+    ORDERS,
+    PAYMENTS,
+    PHASES,
+    ROWS,
+    Scene,
+    in_bursts,
+    is_silent,
+    senders,
+    silences,
+)
 
 
 def test_rows_come_in_bursts_and_never_in_a_silence() -> None:

@@ -9,11 +9,10 @@ from dovetail.window import window
 if TYPE_CHECKING:
     from dovetail.api import aggregate, count, explain, join, multijoin, progressive, write
     from dovetail.core.metrics import Estimate
-    from dovetail.monitoring.follow_query import finish, follow
     from dovetail.monitoring.recording import Recording
     from dovetail.monitoring.report import report
     from dovetail.monitoring.server import watch
-    from dovetail.monitoring.spark_streams import listen
+    from dovetail.monitoring.spark_streams import finish, follow, listen
     from dovetail.monitoring.terminal import show
     from dovetail.simulation.laboratory import simulate
 
@@ -47,11 +46,10 @@ __getattr__ = lazy_attributes(
     modules=("cli", "kernels", "simulation", "sources", "spark", "testing"),
     names={
         **dict.fromkeys(("aggregate", "count", "explain", "join", "multijoin", "progressive", "write"), "api"),
-        **dict.fromkeys(("finish", "follow"), "monitoring.follow_query"),
+        **dict.fromkeys(("finish", "follow", "listen"), "monitoring.spark_streams"),
         "simulate": "simulation.laboratory",
         "Estimate": "core.metrics",
         "Recording": "monitoring.recording",
-        "listen": "monitoring.spark_streams",
         "report": "monitoring.report",
         "show": "monitoring.terminal",
         "watch": "monitoring.server",

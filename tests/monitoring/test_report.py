@@ -8,8 +8,8 @@ from tests.monitoring.runs import HOSTILE, recorded
 from dovetail.core.metrics import Moment
 from dovetail.errors import InputError
 from dovetail.monitoring import plot
-from dovetail.monitoring import summary as figures
-from dovetail.monitoring.html import Html, tag
+from dovetail.monitoring import snapshot as figures
+from dovetail.monitoring.plot import Html, tag
 from dovetail.monitoring.recording import Recording
 from dovetail.monitoring.report import report
 from dovetail.monitoring.snapshot import DONE, FAILED, MOST_MOMENTS, RUNNING, STOPPED, Heading, Noted

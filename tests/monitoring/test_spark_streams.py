@@ -1,5 +1,8 @@
+"""Joins of streams in lines and in recordings, from progress as Spark reports it."""
+
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from dovetail.monitoring import summary as figures_of
+from dovetail import finish, follow
+from dovetail.errors import InputError
+from dovetail.monitoring import snapshot as figures_of
 from dovetail.monitoring.recording import Recording
 from dovetail.monitoring.report import report
 from dovetail.monitoring.snapshot import DONE, FAILED, RUNNING
@@ -18,6 +23,150 @@ from dovetail.monitoring.terminal import line
 class Figures(SimpleNamespace):
     def asDict(self) -> dict[str, Any]:  # noqa: N802  as Spark calls it
         return vars(self)
+
+
+class Query:
+    """A query that has one more micro-batch each time one looks."""
+
+    def __init__(self, *steps: dict[str, Any]) -> None:
+        self._steps, self._seen = steps, 0
+
+    def awaitTermination(self, timeout: float) -> bool:  # noqa: N802  as Spark calls it
+        self._seen += 1
+        return self._seen >= len(self._steps)
+
+    @property
+    def recentProgress(self) -> list[dict[str, Any]]:  # noqa: N802  as Spark calls it
+        return list(self._steps[: self._seen])
+
+
+def step(batch: int, rows: int, stored: int = 2, second: float = 0, **figures: Any) -> dict[str, Any]:
+    return {
+        "batchId": batch,
+        "timestamp": f"2026-01-01T00:00:{second:06.3f}Z",
+        "numInputRows": rows,
+        "durationMs": {"triggerExecution": 500},
+        "observedMetrics": {"dovetail": Figures(**figures)} if figures else None,
+        "stateOperators": [{"numRowsTotal": stored}],
+    }
+
+
+def test_a_line_for_each_micro_batch_that_did_something() -> None:
+    windowed = {"window_rows": 5000, "spilled_rows": 4000, "late_rows": 2, "probe_us": 12_400, "merge_us": 900}
+    windowed |= {"state_bytes": 64_000_000, "cells": 2, "largest_cell_rows": 3000}
+    query = Query(
+        step(0, 1000, matches=30_000, **windowed),
+        step(1, 0, matches=0, **windowed),
+        step(2, 0, matches=7, window_rows=0, late_rows=None, probe_us=0, merge_us=0),
+        step(3, 4, results=1, resident_rows=2, spilled_rows=7, state_bytes=1000, cells=2, largest_cell_rows=9),
+        step(4, 0, results=6, resident_rows=2, spilled_rows=7, estimate=1200, estimate_low=1150, estimate_high=1260),
+    )
+    out = io.StringIO()
+    follow(query, file=out)
+    header, *lines = [line.split("  ") for line in out.getvalue().splitlines()]
+    assert [word.strip() for word in header if word] == [
+        *("batch", "rows in", "rows/s", "results", "estimate", "kept rows"),
+        *("state", "skew", "late", "probe", "merge", "took"),
+    ]
+    cells = [[word.strip() for word in line if word] for line in lines]
+    assert cells[0] == ["0", "1,000", "2,000", "30,000", "-", "5,000", "64 MB", "1.20", "2", "12 ms", "1 ms", "0.50 s"]
+    assert cells[1][:4] == ["2", "0", "0", "7"]  # windows that closed
+    assert cells[2] == ["3", "4", "8", "1", "-", "9", "1 kB", "2.00", "-", "-", "-", "0.50 s"]
+    assert cells[3][:6] == ["4", "0", "0", "6", "1,200 ±60", "9"]
+
+
+def test_what_the_query_fails_with_is_raised() -> None:
+    def fails(timeout: float) -> bool:
+        raise RuntimeError("the disk is full")
+
+    with pytest.raises(RuntimeError, match="full"):
+        follow(SimpleNamespace(awaitTermination=fails, recentProgress=[]), file=io.StringIO())
+
+
+class Endless(Query):
+    """One that goes on until it is stopped."""
+
+    stopped_after: int | None = None
+
+    def awaitTermination(self, timeout: float) -> bool:  # noqa: N802  as Spark calls it
+        super().awaitTermination(timeout)
+        return False
+
+    def stop(self) -> None:
+        self.stopped_after = self._seen
+
+
+def silent(*seconds: float) -> list[dict[str, Any]]:
+    """Micro-batches in which no cell did anything."""
+    return [step(100 + number, 0, second=second, results=None) for number, second in enumerate(seconds)]
+
+
+ROWS = step(0, 5, results=3)
+WAITING = [step(number, 0, second=number, results=0) for number in range(1, 5)]
+NOTHING_YET = [step(number, 0, stored=0, second=3 * number) for number in range(3)]
+LATER = step(3, 5, second=9, results=1)
+
+
+@pytest.mark.parametrize(
+    ("steps", "after"),
+    [
+        pytest.param([ROWS, step(1, 0, second=0.5, results=4), *silent(1, 2, 3)], 4, id="silence"),
+        pytest.param([ROWS, *WAITING, *silent(9)], 6, id="a stall first"),
+        pytest.param([*NOTHING_YET, LATER, *silent(11)], 5, id="nothing comes at first"),
+        pytest.param(silent(1, 1.5, 2.1), 3, id="started again when all was done"),
+    ],
+)
+def test_a_join_is_finished_when_nobody_waits(steps: list[dict[str, Any]], after: int) -> None:
+    query = Endless(*steps)
+    finish(query, file=io.StringIO())
+    assert query.stopped_after == after
+
+
+def arriving(batch: int, **figures: Any) -> dict[str, Any]:
+    """A micro-batch of inputs that have not ended."""
+    return step(batch, 5, second=batch, results=3, **figures)
+
+
+def expecting(batch: int, low: int, high: int) -> dict[str, Any]:
+    return arriving(batch, emitted=3 * batch, estimate=100, estimate_low=low, estimate_high=high)
+
+
+@pytest.mark.parametrize(
+    ("until", "steps", "after"),
+    [
+        pytest.param(None, [arriving(0, limit_reached=0), arriving(1, limit_reached=1)], 2, id="limit"),
+        pytest.param(7, [arriving(number, emitted=3 * number) for number in range(5)], 3, id="results"),
+        pytest.param(3, [arriving(0, emitted=0)], 1, id="results of one micro-batch"),
+        pytest.param(0.1, [arriving(0), expecting(1, 80, 120), expecting(2, 91, 109)], 3, id="error"),
+        pytest.param([0.1, 6], [expecting(0, 80, 120), expecting(1, 80, 120)], 2, id="whatever comes first"),
+        pytest.param("1 microsecond", [], 1, id="time, without any micro-batch"),
+    ],
+)
+def test_until_there_is_enough(until: Any, steps: list[dict[str, Any]], after: int) -> None:
+    query = Endless(*steps)
+    finish(query, until=until)
+    assert query.stopped_after == after
+
+
+def test_until_has_to_make_sense() -> None:
+    with pytest.raises(InputError, match="until= takes"):
+        finish(Endless(), until=1.5)
+
+
+def test_a_connect_session_tells_it_in_other_words() -> None:
+    """Figures as names and values apart, rows of sources only. Nulls are no figures: the join has ended."""
+
+    def told(batch: int, second: float, rows: int, results: int | None) -> dict[str, Any]:
+        figures = Figures(values=[results], schema={"type": "struct", "fields": [{"name": "results"}]})
+        sources = {"numInputRows": None, "sources": [{"numInputRows": rows}, {"numInputRows": 1 if rows else 0}]}
+        return step(batch, 0, second=second) | sources | {"observedMetrics": {"dovetail": figures}}
+
+    query = Endless(told(0, 0, 10, 7), told(1, 1, 0, None), told(2, 3, 0, None))
+    out = io.StringIO()
+    finish(query, file=out)
+    _, *lines = out.getvalue().splitlines()
+    assert [line.split()[:4] for line in lines] == [["0", "11", "22", "7"]]
+    assert query.stopped_after == 3
 
 
 def progress(rows: tuple[int, int], run: str = "r1", took: float = 0.0, **joins: Figures) -> dict[str, Any]:

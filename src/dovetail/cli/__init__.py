@@ -78,8 +78,7 @@ def join(
     With --live, --watch, --record or --report they are joined in this process as they are read, by an algorithm that
     answers early.
     """
-    from dovetail.cli.request import Request, any_remote, run_join
-    from dovetail.monitoring.options import MonitorOptions
+    from dovetail.cli.request import MonitorOptions, Request, any_remote, run_join
 
     options = MonitorOptions(live, watch, port, record, report)
     as_it_comes = options.wanted or any_remote(left, right)
@@ -95,8 +94,7 @@ def watch_recordings(
     port: Annotated[int, typer.Option(help="The port; 0 selects a free one.")] = 0,
 ) -> None:
     """Show recorded joins in a browser on this machine, also while they run. Ctrl-C ends it."""
-    from dovetail.monitoring.options import announce
-    from dovetail.monitoring.server import watch
+    from dovetail.monitoring.server import announce, watch
 
     with watch(path, port) as server:
         announce(server.url)

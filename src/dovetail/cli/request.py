@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,9 +18,11 @@ from dovetail.core.metrics import Observer, Progress
 from dovetail.core.tables import check_output, dataset_of, format_of, is_part_of_result, plain_schema
 from dovetail.execution.in_process import Step
 from dovetail.execution.output import output_schema
-from dovetail.monitoring.options import MonitorOptions
 from dovetail.monitoring.progress_bar import watched
 from dovetail.monitoring.recording import Recording
+from dovetail.monitoring.report import report as write_report
+from dovetail.monitoring.server import announce, watch
+from dovetail.monitoring.terminal import show
 from dovetail.planning.plan import JoinPlan
 from dovetail.planning.planner import InputFacts, Unseen, plan_join
 from dovetail.sources import Source, flight
@@ -28,6 +30,38 @@ from dovetail.storage.budget import parse_bytes
 
 GROUP_ROWS = 1 << 20  # rows of one group in a parquet file
 REMOTE = re.compile(r"(grpc(?:\+\w+)?://[^/]+)/(.+)")
+
+
+class MonitorOptions(NamedTuple):
+    """How a join is monitored while it runs, and reported afterwards."""
+
+    live: bool
+    watch: bool
+    port: int
+    record: Path | None
+    report: Path | None
+
+    @property
+    def wanted(self) -> bool:
+        return self.live or self.watch or self.record is not None or self.report is not None
+
+    @contextmanager
+    def recording(self) -> Iterator[Recording]:
+        """A recording for those who look; what they see last is its end."""
+        recording = Recording(self.record)
+        try:
+            with ExitStack() as stack:
+                server = stack.enter_context(watch(recording, self.port)) if self.watch else None
+                if server is not None:
+                    announce(server.url)
+                if self.live:
+                    stack.enter_context(show(recording))
+                yield recording
+                if server is not None:
+                    server.wait_for_readers()
+        finally:
+            if self.report is not None and recording.heading is not None:
+                write_report(recording, self.report)
 
 
 class Request(NamedTuple):

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dovetail.errors import InputError
-from dovetail.monitoring.summary import size
+from dovetail.monitoring.snapshot import size
 from dovetail.storage.stored_state import StoredCell, removable_query, stored_joins
 
 YOUNG_S = 3600  # a query that wrote its state within this time may be running

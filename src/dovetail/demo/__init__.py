@@ -20,9 +20,8 @@ from rich.live import Live
 from rich.table import Table
 
 from dovetail.api import join
-from dovetail.demo.scene import Scene
-from dovetail.demo.script import Sender, senders, silences
-from dovetail.monitoring.follow_query import known_figures
+from dovetail.demo.scene import Scene, Sender, senders, silences
+from dovetail.monitoring.spark_streams import known_figures
 
 ON = "l.order_id = r.order_id"
 MEMORY = "320KB"

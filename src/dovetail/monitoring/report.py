@@ -1,4 +1,7 @@
-"""A run as one HTML file: nothing is fetched, nothing is executed; for screens large and small, light and dark."""
+"""What there is to see of a run, as HTML: figures, plots, sources, phases, the plan, and the data behind them.
+
+A report is one file: nothing is fetched, nothing is executed; for screens large and small, light and dark.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,15 @@ from importlib.resources import files
 from pathlib import Path
 
 from dovetail.errors import InputError
-from dovetail.monitoring.html import Html, tag
+from dovetail.monitoring import plot
+from dovetail.monitoring import snapshot as figures
+from dovetail.monitoring.plot import Html, percent, tag, together
+from dovetail.monitoring.progress_bar import short
 from dovetail.monitoring.recording import Recording
-from dovetail.monitoring.view import body
+from dovetail.monitoring.snapshot import DONE, Heading, Noted, RunSnapshot
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+ROWS_IN_TABLE = 24  # of the data behind the plots
 
 
 def report(recording: Recording | str | os.PathLike[str], path: str | os.PathLike[str]) -> Path:
@@ -49,3 +56,271 @@ def document(title: str, content: Html, policy: str, *scripts: Html, **about_mai
 
 def style() -> str:
     return files("dovetail.monitoring").joinpath("style.css").read_text(encoding="utf-8")
+
+
+def body(recording: Recording) -> Html:
+    """The view of a run, while it runs or afterwards."""
+    glance = recording.glance()
+    return together(
+        _header(glance),
+        _tiles(glance),
+        _results(glance),
+        _held_section(glance),
+        _sources(glance),
+        _phases(glance),
+        _plan(glance.heading),
+        _data(glance),
+    )
+
+
+def _header(glance: RunSnapshot) -> Html:
+    heading = glance.heading
+    state = figures.state(glance)
+    said = figures.PHASES.get(state, "") or figures.OUTCOMES.get(state, "")
+    note = figures.missing(glance)
+    return tag(
+        "header",
+        tag("p", "Dovetail", tag("span", f" join {heading.where}"), class_="brand"),
+        tag("h1", heading.title),
+        tag("p", tag("code", heading.on), class_="on"),
+        tag(
+            "p",
+            tag("strong", state, class_=f"state {plot.class_name(state)}"),
+            tag("span", said if said != state else f"after {plot.seconds(glance.seconds)}"),
+            class_="now",
+            role="status",
+        ),
+        tag("p", note, class_="note", role="alert") if note else None,
+    )
+
+
+def _tiles(glance: RunSnapshot) -> Html:
+    moments, last = glance.moments, glance.latest
+    first = figures.first_result_s(moments)
+    tiles = [
+        ("results", f"{last.results:,}", ""),
+        ("time", plot.seconds(glance.seconds), ""),
+        ("first result", "-" if first is None else f"{first:.1f} s", "after the start"),
+        (
+            "per second",
+            short(figures.rate(glance)),
+            "of late" if glance.running else "overall",
+        ),
+    ]
+    if glance.running and (estimate := last.estimate) is not None:
+        bounds = f"{short(estimate.low)} to {short(estimate.high)}"
+        tiles.append(("expected", short(estimate.total), bounds))
+    for name, label in (("resident_rows", "rows in memory"), ("spilled_rows", "rows on disk")):
+        most = figures.peak(moments, name)
+        if most is not None:
+            now = getattr(last, name)
+            over = not glance.running
+            tiles.append((label, short(most if over else now), "at most" if over else f"{short(most)} at most"))
+    if last.state_bytes is not None:
+        most = figures.peak(moments, "state_bytes") or 0
+        tiles.append(("state", figures.size(last.state_bytes), f"{figures.size(most)} at most"))
+    if glance.outcome == DONE and last.results and last.sources:
+        early = 1 - last.found.get("cleanup", 0) / last.results
+        tiles.insert(3, ("early", f"{early:.0%}".replace("%", " %"), "before the end"))
+    return tag(
+        "dl",
+        *(
+            tag("div", tag("dt", label), tag("dd", value, tag("small", note) if note else None))
+            for label, value, note in tiles
+        ),
+        class_="tiles",
+    )
+
+
+def _results(glance: RunSnapshot) -> Html:
+    moments = glance.moments
+    found = [(noted.second, float(noted.moment.results)) for noted in moments]
+    estimates = [(noted.second, noted.moment.estimate) for noted in moments if noted.moment.estimate is not None]
+    totals = [(second, estimate.total) for second, estimate in estimates]
+    most = max([value for _, value in found + totals], default=1.0)
+    widest = max((estimate.high for _, estimate in estimates), default=0.0)
+    frame = plot.frame(glance.seconds, 1.1 * max(most, min(widest, 1.3 * most)))
+    spans = figures.phase_bands(moments)
+    shapes = [plot.bands(frame, spans)]
+    entries = [("line-results", "results so far")]
+    marks = []
+    if estimates:
+        highs = [(second, estimate.high) for second, estimate in estimates]
+        lows = [(second, estimate.low) for second, estimate in estimates]
+        shapes += [plot.area(frame, highs, "bounds", lows), plot.line(frame, totals, "estimate")]
+        entries += [
+            ("line-estimate", f"estimate of the total, with bounds of {100 * estimates[-1][1].confidence:.0f} %")
+        ]
+    shapes += [plot.area(frame, found, "results"), plot.line(frame, found, "results")]
+    if glance.outcome == DONE:
+        truth = float(glance.latest.results)
+        if estimates:
+            shapes.append(plot.level(frame, truth, "truth"))
+            entries.append(("line-truth", f"the truth: {truth:,.0f}"))
+        marks = [plot.mark(frame, glance.seconds, truth, f"{truth:,.0f}", "end")]
+    said = (
+        f"Results over time: {glance.latest.results:,} after {plot.seconds(glance.seconds)}. {_describe_spans(spans)}"
+    )
+    strip = plot.track(frame, spans, _describe_spans(spans))
+    marks.append(plot.slices(frame, [(noted.second, _results_then(noted)) for noted in moments]))
+    objection = glance.latest.objection
+    return _section(
+        "Results over time",
+        together(
+            _legend(entries),
+            tag("p", f"There is no estimate: {objection}", class_="aside") if objection and glance.running else None,
+            plot.plot(frame, shapes, said, marks=marks, strip=strip),
+            _key(spans),
+        ),
+    )
+
+
+def _held_section(glance: RunSnapshot) -> Html | None:
+    moments = [noted for noted in glance.moments if noted.moment.resident_rows is not None]
+    if not moments:
+        return None
+    resident = [(noted.second, float(noted.moment.resident_rows or 0)) for noted in moments]
+    both = [
+        (noted.second, float((noted.moment.resident_rows or 0) + (noted.moment.spilled_rows or 0))) for noted in moments
+    ]
+    spills = both != resident
+    frame = plot.frame(glance.seconds, 1.1 * max(value for _, value in both))
+    shapes = [plot.bands(frame, figures.phase_bands(glance.moments))]
+    entries = [("fill-resident", "rows in memory")]
+    if spills:
+        shapes += [plot.area(frame, both, "spilled", resident), plot.line(frame, both, "spilled")]
+        entries.append(("fill-spilled", "rows on disk"))
+    shapes += [plot.area(frame, resident, "resident"), plot.line(frame, resident, "resident")]
+    said = f"Rows held over time, {figures.peak(moments, 'resident_rows'):,} in memory at most"
+    if spills:
+        said += f" and {figures.peak(moments, 'spilled_rows'):,} on disk at most"
+    pointed = plot.slices(frame, [(noted.second, _held_then(noted)) for noted in moments])
+    return _section("Rows held", together(_legend(entries), plot.plot(frame, shapes, f"{said}.", marks=[pointed])))
+
+
+def _results_then(noted: Noted) -> list[str]:
+    second, moment = noted
+    lines = [plot.seconds(second), f"{moment.results:,} results"]
+    if (estimate := moment.estimate) is not None:
+        lines += [f"about {short(estimate.total)} in all", f"{short(estimate.low)} to {short(estimate.high)}"]
+    return lines
+
+
+def _held_then(noted: Noted) -> list[str]:
+    second, moment = noted
+    return [plot.seconds(second), f"{moment.resident_rows or 0:,} in memory", f"{moment.spilled_rows or 0:,} on disk"]
+
+
+def _sources(glance: RunSnapshot) -> Html | None:
+    sources = figures.sources(glance)
+    if not sources:
+        return None
+    frame = plot.frame(glance.seconds, 1.0)
+    lanes = []
+    for number, source in enumerate(sources):
+        spans = figures.source_bands(glance.moments, number)
+        label = tag(
+            "div",
+            tag("strong", source.name),
+            tag("span", source.state, class_=f"state {plot.class_name(source.state)}"),
+            tag("span", f"{source.rows:,} rows", class_="count"),
+            class_="label",
+        )
+        lanes.append(
+            tag("div", label, plot.track(frame, spans, f"{source.name}: {_describe_spans(spans)}"), class_="lane")
+        )
+    axis = plot.time_axis(frame, plot.nice_seconds(frame.end))
+    key = tag(
+        "p",
+        *(tag("span", tag("i", class_=plot.class_name(s)), s) for s in ("arriving", "stalled", "ended")),
+        class_="key",
+    )
+    return _section("Sources", together(*lanes, tag("div", axis, class_="chart"), key))
+
+
+def _phases(glance: RunSnapshot) -> Html | None:
+    rows = figures.by_phase(glance)
+    if not rows:
+        return None
+    total = sum(row.seconds for row in rows) or 1.0
+    lines = [
+        tag(
+            "tr",
+            tag("th", tag("i"), row.phase, scope="row"),
+            tag("td", f"{row.seconds:,.2f} s", _bar(row.seconds / total)),
+            tag("td", f"{row.results:,}", _bar(row.share)),
+            tag("td", f"{row.share:.1%}".replace("%", " %")),
+            tag("td", figures.PHASES.get(row.phase, ""), class_="words"),
+            class_=plot.class_name(row.phase),
+        )
+        for row in rows
+    ]
+    names = ["phase", "time", "results", "share", ""]
+    head = tag(
+        "tr",
+        *(tag("th", name, scope="col") for name in names[:-1]),
+        tag("th", tag("span", "meaning", class_="unseen"), scope="col"),
+    )
+    return _section("By phase", tag("div", tag("table", tag("thead", head), tag("tbody", *lines)), class_="scroll"))
+
+
+def _bar(share: float) -> Html | None:
+    return None if not share else tag("i", class_="bar", style=f"width:{percent(min(1.0, share))}")
+
+
+def _plan(heading: Heading) -> Html:
+    lines = [(line[:10].strip(), line[10:].strip()) for line in heading.plan.splitlines()]
+    known = {name for name, _ in lines}
+    facts = [("algorithm", heading.algorithm)] if heading.algorithm and "operator" not in known else []
+    if heading.memory_bytes is not None and "memory" not in known:
+        facts.append(("memory", figures.size(heading.memory_bytes)))
+    facts += [*lines, ("began", heading.began.replace("T", " ")[:19] + " UTC" if heading.began else "")]
+    return _section(
+        "Plan" if heading.plan else "Run",
+        tag("dl", *(tag("div", tag("dt", name), tag("dd", text)) for name, text in facts if text), class_="plan"),
+    )
+
+
+def _data(glance: RunSnapshot) -> Html:
+    """The plots as numbers."""
+    moments = glance.moments
+    step = max(1, -(-len(moments) // ROWS_IN_TABLE))
+    chosen = [*moments[:-1:step], *moments[-1:]]
+    names = ["time", "phase", "results", "in memory", "on disk", "estimate", "bounds"]
+    rows = []
+    for second, moment in chosen:
+        estimate = moment.estimate
+        cells = [
+            f"{second:,.2f} s",
+            moment.phase,
+            f"{moment.results:,}",
+            "-" if moment.resident_rows is None else f"{moment.resident_rows:,}",
+            "-" if moment.spilled_rows is None else f"{moment.spilled_rows:,}",
+            "-" if estimate is None else f"{estimate.total:,.0f}",
+            "-" if estimate is None else f"{estimate.low:,.0f} to {estimate.high:,.0f}",
+        ]
+        rows.append(tag("tr", *(tag("td", cell) for cell in cells)))
+    table = tag(
+        "table", tag("thead", tag("tr", *(tag("th", name, scope="col") for name in names))), tag("tbody", *rows)
+    )
+    return tag("details", tag("summary", "The same in numbers"), tag("div", table, class_="scroll"), class_="data")
+
+
+def _section(title: str, content: Html) -> Html:
+    return tag("section", tag("h2", title), content)
+
+
+def _legend(entries: list[tuple[str, str]]) -> Html:
+    return tag("p", *(tag("span", tag("i", class_=class_), words) for class_, words in entries), class_="legend")
+
+
+def _key(spans: list[figures.StateSpan]) -> Html:
+    """Which colours stand for which phases."""
+    present = [phase for phase in figures.PHASES if any(span.state == phase for span in spans)]
+    return tag("p", *(tag("span", tag("i", class_=plot.class_name(phase)), phase) for phase in present), class_="key")
+
+
+def _describe_spans(spans: list[figures.StateSpan]) -> str:
+    """Spans of time in words, the longest ones if there are many."""
+    longest = sorted(sorted(spans, key=lambda span: span.start - span.end)[:12])
+    return "; ".join(f"{span.state} from {plot.seconds(span.start)} to {plot.seconds(span.end)}" for span in longest)

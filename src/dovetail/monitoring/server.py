@@ -12,8 +12,10 @@ name of its own. Nothing can be changed through it, and names are looked up, nev
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
+import webbrowser
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -24,12 +26,11 @@ from urllib.parse import quote, unquote, urlsplit
 
 from dovetail.errors import InputError
 from dovetail.monitoring import plot
-from dovetail.monitoring import summary as figures
-from dovetail.monitoring.html import Html, tag, together
+from dovetail.monitoring import snapshot as figures
+from dovetail.monitoring.plot import Html, tag, together
 from dovetail.monitoring.recording import Catalogue, Recording
-from dovetail.monitoring.report import POLICY, document
+from dovetail.monitoring.report import POLICY, body, document
 from dovetail.monitoring.snapshot import RUNNING
-from dovetail.monitoring.view import body
 
 PAGE_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'self'; connect-src 'self'; "
@@ -139,6 +140,14 @@ def watch(what: Recording | str | os.PathLike[str], port: int = 0) -> Server:
     `what` is a Recording, the file of one, or a directory of them. The page can be seen on this machine only.
     """
     return Server(what, port)
+
+
+def announce(url: str) -> None:
+    """Say where a page is, and open it where there is a screen."""
+    sys.stderr.write(f"watch it at {url}\n")
+    sys.stderr.flush()
+    if sys.platform in ("darwin", "win32") or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")):
+        webbrowser.open(url)
 
 
 class _HttpServer(ThreadingHTTPServer):

@@ -1,17 +1,31 @@
-"""An immutable snapshot of a run: everything that a view of it needs."""
+"""An immutable snapshot of a run: everything that a view of it needs, in numbers and words.
+
+The panel, the page and the report say the same by it.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
-from dovetail.core.metrics import Moment
+from dovetail.core.metrics import Moment, SourceState
+from dovetail.monitoring.progress_bar import short
 
 RUNNING, DONE, STOPPED, FAILED = "running", "done", "stopped", "failed"
 MOST_MOMENTS = 1500  # more are not seen in a picture
+PHASES = {
+    "preparing": "not yet begun",
+    "arriving": "rows arrive and are joined at once",
+    "reactive": "the inputs are idle; spilled rows are joined",
+    "waiting": "the inputs are idle, and there is no pending work",
+    "cleanup": "all inputs have ended; the remaining results are emitted",
+}
+OUTCOMES = {DONE: "done", STOPPED: "stopped before the end", FAILED: "failed"}
+RECENT_S = 2.0  # over which a rate is taken
+SILENT_S = 10.0  # without a line: the process may be gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,3 +103,142 @@ def _some(moments: Sequence[Noted]) -> Sequence[Noted]:
         return moments
     first = bisect_left(moments, 1, key=lambda noted: noted.moment.results)
     return [*moments[:first:step], *moments[first:-1:step], moments[-1]]
+
+
+class StateSpan(NamedTuple):
+    """A span of time in one state."""
+
+    start: float
+    end: float
+    state: str
+
+
+class PhaseRow(NamedTuple):
+    phase: str
+    seconds: float
+    results: int
+    share: float  # of all results
+
+
+def state(glance: RunSnapshot) -> str:
+    """The phase of a run, or how it ended."""
+    return _busy(_previous_moment(glance), glance.latest) if glance.running else glance.outcome
+
+
+def sources(glance: RunSnapshot) -> list[SourceState]:
+    """Where the sources are now."""
+    before, last = _previous_moment(glance), glance.latest
+    return [replace(source, state=_source_state(before, last, n)) for n, source in enumerate(last.sources)]
+
+
+def phase_bands(moments: Sequence[Noted]) -> list[StateSpan]:
+    """What the join was busy with, most of the time between two moments."""
+    return _merge_bands(
+        StateSpan(before.second, after.second, _busy(before.moment, after.moment))
+        for before, after in pairwise(moments)
+    )
+
+
+def source_bands(moments: Sequence[Noted], number: int) -> list[StateSpan]:
+    """The states of one source."""
+    return _merge_bands(
+        StateSpan(before.second, after.second, _source_state(before.moment, after.moment, number))
+        for before, after in pairwise(moments)
+    )
+
+
+def _previous_moment(glance: RunSnapshot) -> Moment:
+    """The moment that was noted before the latest."""
+    return glance.moments[-2 if len(glance.moments) > 1 else -1].moment
+
+
+def _busy(before: Moment, after: Moment) -> str:
+    """What took the most time; rows that trickle in are not waited for, though the join has nothing else to do."""
+    spent = {phase: seconds - before.seconds.get(phase, 0.0) for phase, seconds in after.seconds.items()}
+    most = max(spent, key=lambda phase: spent[phase], default=after.phase)
+    phase = most if spent.get(most, 0.0) > 0 else after.phase
+    came = any(_rows(after, n) > _rows(before, n) for n in range(len(after.sources)))
+    return "arriving" if phase == "waiting" and came else phase
+
+
+def _source_state(before: Moment, after: Moment, number: int) -> str:
+    state = after.sources[number].state if number < len(after.sources) else "arriving"
+    return "arriving" if state == "stalled" and _rows(after, number) > _rows(before, number) else state
+
+
+def _rows(moment: Moment, number: int) -> int:
+    return moment.sources[number].rows if number < len(moment.sources) else 0
+
+
+def _merge_bands(bands: Iterator[StateSpan]) -> list[StateSpan]:
+    merged: list[StateSpan] = []
+    for band in bands:
+        if merged and merged[-1].state == band.state:
+            merged[-1] = merged[-1]._replace(end=band.end)
+        elif band.end > band.start:
+            merged.append(band)
+    return merged
+
+
+def by_phase(glance: RunSnapshot) -> list[PhaseRow]:
+    """Time and results of each phase that took place."""
+    last = glance.latest
+    total = max(1, last.results)
+    phases = [*PHASES, *(phase for phase in last.seconds if phase not in PHASES)]
+    return [
+        PhaseRow(phase, last.seconds.get(phase, 0.0), found, found / total)
+        for phase in phases
+        if (found := last.found.get(phase, 0)) or last.seconds.get(phase, 0.0) >= 0.0005
+    ]
+
+
+def first_result_s(moments: Sequence[Noted]) -> float | None:
+    return next((noted.second for noted in moments if noted.moment.results), None)
+
+
+def rate(glance: RunSnapshot) -> float:
+    """Results per second, of late; of the whole run when it is over."""
+    moments = glance.moments
+    last = moments[-1]
+    if not glance.running:
+        return last.moment.results / last.second if last.second else 0.0
+    since = next((noted for noted in reversed(moments) if noted.second <= last.second - RECENT_S), moments[0])
+    gone = last.second - since.second
+    return (last.moment.results - since.moment.results) / gone if gone else 0.0
+
+
+def size(nbytes: int) -> str:
+    """Bytes for people: 600 kB, 2 MB, 1.5 GB."""
+    number = short(nbytes)
+    unit = number[len(number.rstrip("kMGT")) :]
+    digits = number.removesuffix(unit)
+    return f"{digits.rstrip('0').rstrip('.') if '.' in digits else digits} {unit}B"
+
+
+def peak(moments: Sequence[Noted], name: str) -> int | None:
+    """The most that was held: `resident_rows`, `spilled_rows` or `state_bytes`."""
+    return max((rows for noted in moments if (rows := getattr(noted.moment, name)) is not None), default=None)
+
+
+def expectation(glance: RunSnapshot) -> str:
+    """How many results there will be, in words."""
+    estimate, results = glance.latest.estimate, glance.latest.results
+    if glance.outcome == DONE:
+        return f"{results:,}, all of them"
+    if estimate is None:
+        return "not known yet"
+    if estimate.low == estimate.high:
+        return f"{estimate.total:,.0f}"
+    bounds = f"{short(estimate.low)} to {short(estimate.high)} with {estimate.confidence:.0%}"
+    return f"about {short(estimate.total)}, {bounds}".replace("%", " %")
+
+
+def missing(glance: RunSnapshot) -> str:
+    """What a reader should know before trusting the figures; empty, if nothing."""
+    if glance.outcome == FAILED:
+        return glance.error or "the join failed"
+    if glance.outcome == STOPPED:
+        return "The join was stopped before its end: there may be more results."
+    if glance.silent_s > SILENT_S:
+        return f"No update for {glance.silent_s:,.0f} s: the process may have been killed."
+    return ""

@@ -14,7 +14,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dovetail.monitoring import summary as figures
+from dovetail.monitoring import snapshot as figures
 from dovetail.monitoring.progress_bar import LINE_S, REDRAW_S, clock_time, short
 from dovetail.monitoring.recording import Recording
 from dovetail.monitoring.snapshot import FAILED, Heading, Noted, RunSnapshot
