@@ -27,7 +27,7 @@ from dovetail.condition import parse
 from dovetail.core.rows import Side
 from dovetail.diag.choice import break_even, diag_transfers, grace_transfers, nested_loop_transfers
 from dovetail.diag.clusteredness import measure, normal_mishits
-from dovetail.sources.scans import TableScan
+from dovetail.sources.protocol import TableScan
 
 TITLE = "Diag-Join"
 ORDERS = 150_000

@@ -15,7 +15,7 @@ from dovetail.core.rows import Side
 from dovetail.diag.join import DiagonalJoin, Tally
 from dovetail.execution.output import output_schema
 from dovetail.planning.plan import Choice, Diagonal, JoinPlan
-from dovetail.sources.scans import Scan, TableScan
+from dovetail.sources.protocol import Scan, TableScan
 
 DAYS = 2406  # of orders; what is ordered is shipped 1 to 121 days later
 ORDER_PAGES, LINEITEM_PAGES = 44_475, 189_635  # of 4 KB, at 1.5 million orders

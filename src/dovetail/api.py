@@ -43,9 +43,8 @@ from dovetail.monitoring.snapshot import Heading
 from dovetail.planning.plan import JoinPlan
 from dovetail.planning.planner import InputFacts, with_estimate
 from dovetail.planning.statistics import sample_table, sampled_columns
-from dovetail.sources.feed import WAIT_MS
-from dovetail.sources.reader import Retry
-from dovetail.sources.scans import Scan
+from dovetail.sources.protocol import Scan
+from dovetail.sources.reader import WAIT_MS, Retry
 
 if TYPE_CHECKING:
     from dovetail.spark import Written

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dovetail.aggregates.measures import rank
+from dovetail.aggregates.partial import rank
 from dovetail.matching.kernel_pairs import NONE
 from dovetail.testing import COLUMNS, random_table
 

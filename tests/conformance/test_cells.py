@@ -28,7 +28,7 @@ from dovetail.condition import Condition, parse
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side, one_batch
 from dovetail.core.tables import arrow_table
-from dovetail.execution import chunked
+from dovetail.execution import out_of_core
 from dovetail.execution.output import output_schema
 from dovetail.execution.tasks import Counting, Joining
 from dovetail.matching import matcher as build
@@ -67,7 +67,7 @@ def test_cells_give_what_a_join_in_process_gives(shard: int, monkeypatch: pytest
     for number in range(shard, CASES // 5, SHARDS):
         case = draw(SEED * 1_000_003 + number)
         monkeypatch.setattr(build, "LARGE_GROUP", case.large_group)
-        monkeypatch.setattr(chunked, "AT_REST", case.share)
+        monkeypatch.setattr(out_of_core, "AT_REST", case.share)
         case = replace(case, left=arrow_table(case.left), right=arrow_table(case.right))
         try:
             check(case, monkeypatch)

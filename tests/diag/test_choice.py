@@ -16,7 +16,7 @@ import pytest
 import dovetail
 from dovetail.condition import parse
 from dovetail.diag.choice import GOOD_ROWS, SMALL_WINDOW, TABLES, ScanDiagonals
-from dovetail.sources.scans import TableScan
+from dovetail.sources.protocol import TableScan
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "diagonal"
 ORDERS, ITEMS = 20_000, 80_000

@@ -14,7 +14,7 @@ from dovetail.diag.clusteredness import counted_mishits, measure
 from dovetail.diag.join import DiagonalJoin, Tally
 from dovetail.execution.output import output_schema
 from dovetail.planning.plan import Choice, Diagonal, JoinPlan
-from dovetail.sources.scans import Scan, TableScan
+from dovetail.sources.protocol import Scan, TableScan
 
 ONES, MANY = 20_000, 80_000
 

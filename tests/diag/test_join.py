@@ -21,7 +21,7 @@ from dovetail.diag.join import DiagonalJoin
 from dovetail.errors import BudgetError, InputError, PlanError
 from dovetail.execution.output import output_schema
 from dovetail.planning.plan import Choice, Diagonal, JoinPlan
-from dovetail.sources.scans import Scan, TableScan
+from dovetail.sources.protocol import Scan, TableScan
 
 DUCKDB = {
     "inner": "JOIN",

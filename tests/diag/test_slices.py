@@ -19,7 +19,7 @@ from dovetail.diag.choice import Wish, plan_diagonal
 from dovetail.diag.slices import Range, Sliced, SliceJoin, cut_slices
 from dovetail.errors import SourceError
 from dovetail.execution.output import output_schema
-from dovetail.sources.parquet_rows import File, ParquetRows
+from dovetail.sources.parquet_files import File, ParquetRows
 
 ONES, MANY = 500, 2100
 EVERY = (Side.LEFT, Side.RIGHT)

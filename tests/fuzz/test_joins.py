@@ -24,7 +24,7 @@ from tests.fuzz.pairs import check_pairs, check_values, pair_width, pairs_of
 import dovetail
 from dovetail.condition import parse
 from dovetail.condition.predicates import KINDS
-from dovetail.execution import chunked
+from dovetail.execution import out_of_core
 from dovetail.matching import matcher as build
 
 SHARDS = 20
@@ -53,7 +53,7 @@ def test_no_difference(duck: duckdb.DuckDBPyConnection, shard: int, monkeypatch:
     for number in range(shard, CASES, SHARDS):
         case = draw(SEED * 1_000_003 + number)
         monkeypatch.setattr(build, "LARGE_GROUP", case.large_group)
-        monkeypatch.setattr(chunked, "AT_REST", case.share)
+        monkeypatch.setattr(out_of_core, "AT_REST", case.share)
         try:
             check(case, duck)
         except Exception as error:

@@ -11,7 +11,7 @@ import pytest
 import dovetail
 from dovetail.errors import InputError
 from dovetail.sources.parquet_files import ParquetSource, parquet_source
-from dovetail.sources.scans import TableScan, read_some
+from dovetail.sources.protocol import TableScan, read_some
 
 TABLE = pa.table({"k": np.arange(1000), "s": [f"s{k}" for k in range(1000)]})
 

@@ -1,4 +1,6 @@
-"""Work on several cores: kernels and Arrow's functions run outside of the interpreter's lock.
+"""Work on several cores, and a bounded queue between threads that either side can close.
+
+Kernels and Arrow's functions run outside of the interpreter's lock.
 
 How many threads a join may use is a setting of the calling context, one unless `allow_threads` says more: operators
 inside of a Spark task have one core, and calls in process set what their `threads=` says.
@@ -8,12 +10,12 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
-from typing import Any, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
-from dovetail.core.queue import BoundedQueue, QueueClosedError
 from dovetail.errors import InputError
 
 T = TypeVar("T")
@@ -96,6 +98,43 @@ def _start(work: Callable[[], None]) -> threading.Thread:
     thread = threading.Thread(target=copy_context().run, args=(work,), name="dovetail", daemon=True)
     thread.start()
     return thread
+
+
+class QueueClosedError(Exception):
+    """Nobody is at the other end any more."""
+
+
+class BoundedQueue(Generic[T]):
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._items: deque[T] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+
+    def put(self, item: T) -> None:
+        """Wait until the queue has a free slot."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or len(self._items) < self._most)
+            if self._closed:
+                raise QueueClosedError
+            self._items.append(item)
+            self._changed.notify_all()
+
+    def take(self) -> T:
+        """Wait for an item."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or bool(self._items))
+            if self._closed:
+                raise QueueClosedError
+            self._changed.notify_all()
+            return self._items.popleft()
+
+    def close(self) -> None:
+        """Whoever waits, or comes later, gets a LeftError."""
+        with self._changed:
+            self._closed = True
+            self._items.clear()
+            self._changed.notify_all()
 
 
 class _Failed:

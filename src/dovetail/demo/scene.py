@@ -25,8 +25,8 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from dovetail.sources.flight_server import TableServer
-from dovetail.sources.paced import Paced
 from dovetail.sources.values import Seconds
+from dovetail.sources.workload import Paced
 
 ROWS = 90_000
 FIRST = 2_000  # rows that are there at once: Spark's workers start and load with them, before the clock does

@@ -22,7 +22,7 @@ from dovetail.core.rows import Side, take_rows
 from dovetail.diag.ring import FOREVER, KeyedRows, Positions, Ring, cut_tables
 from dovetail.matching.equal_keys import HashKeys
 from dovetail.planning.statistics import read_columns
-from dovetail.sources.scans import Place, Scan, read_some
+from dovetail.sources.protocol import Place, Scan, read_some
 from dovetail.storage.hash_table import Hashes, HashTable
 
 Floats = NDArray[np.float64]

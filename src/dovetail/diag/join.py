@@ -16,7 +16,7 @@ Deviations: batches instead of tuples: all rows of RN between two slides are loo
 floor(i |R1| / |RN|), since the ratio is no integer; the next table is always loaded, and none is cleared once R1 has
 ended. Mishits are written to their partitions at once, not to a temporary file first (section 5). If they fit in
 memory, R1 is streamed past them and not partitioned. Repeated keys of R1 are detected instead of excluded by assumption
-(diag/repeated_keys.py).
+(`Repeats` in diag/ring.py).
 """
 
 from __future__ import annotations
@@ -35,16 +35,15 @@ from dovetail.core.join_types import JoinType
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Matches, Phase, Rows, Side, one_batch, take_rows
 from dovetail.core.threads import in_order
-from dovetail.diag.memory import DiagMemory
+from dovetail.diag.choice import DiagMemory
 from dovetail.diag.partitions import EXTRA, Aside, Partitions, set_aside
-from dovetail.diag.repeated_keys import Met, Repeats
-from dovetail.diag.ring import KeyedRows, Positions, Ring, RingTable, cut_tables
+from dovetail.diag.ring import KeyedRows, Met, Positions, Repeats, Ring, RingTable, cut_tables
 from dovetail.errors import BudgetError
 from dovetail.execution.output import drop_last_columns, result_batches, row_batches
 from dovetail.execution.tasks import Joining
 from dovetail.matching.equal_keys import HashKeys
 from dovetail.planning.plan import JoinPlan
-from dovetail.sources.scans import Place, Scan
+from dovetail.sources.protocol import Place, Scan
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import BUFFER, Budget
 from dovetail.storage.hash_table import HashTable

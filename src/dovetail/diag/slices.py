@@ -31,7 +31,7 @@ from dovetail.execution.tasks import Joining
 from dovetail.matching.equal_keys import HashKeys
 from dovetail.planning.plan import Diagonal, JoinPlan
 from dovetail.planning.statistics import read_columns
-from dovetail.sources.parquet_rows import ParquetRows
+from dovetail.sources.parquet_files import ParquetRows
 from dovetail.storage.hash_table import Hashes, HashTable
 
 LEAST_STEP = 1 << 15  # rows of RN

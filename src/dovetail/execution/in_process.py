@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
@@ -13,15 +14,13 @@ from dovetail.core.rows import Arrival, End, Event, Phase, Side, one_batch
 from dovetail.diag.join import DiagonalJoin
 from dovetail.errors import PlanError
 from dovetail.execution.at_rest import Watch, join_at_rest
-from dovetail.execution.chunked import Chunked, chunk_size
 from dovetail.execution.driver import Driver
 from dovetail.execution.encodings import decode_events, decode_plan, encode_steps, has_dictionaries
-from dovetail.execution.in_cells import join_in_cells, route_tables
 from dovetail.execution.limit import limit_rows, limit_steps, limit_work
 from dovetail.execution.monitor import JoinMonitor
+from dovetail.execution.out_of_core import Chunked, chunk_size, join_in_cells, route_tables
 from dovetail.execution.output import LARGEST_BYTES, multi_schema, output_schema
 from dovetail.execution.parallel import ParallelJoin, plan_workers
-from dovetail.execution.progressive import ProgressiveJoin
 from dovetail.execution.sampling import Sampling
 from dovetail.execution.steps import Rows, Sizes, Step, StepBuilder
 from dovetail.execution.tasks import Joining
@@ -29,14 +28,14 @@ from dovetail.matching.matcher import FEW_ROWS
 from dovetail.operators.protocol import JoinOperator, Workspace
 from dovetail.operators.registry import operator_class
 from dovetail.planning.plan import JoinPlan
-from dovetail.sources.feed import WAIT_MS, Feed
-from dovetail.sources.local import as_source
-from dovetail.sources.reader import Retry
-from dovetail.sources.scans import Scan
+from dovetail.sources.protocol import Scan, as_source
+from dovetail.sources.reader import WAIT_MS, Feed, Retry
 from dovetail.storage.blocks import BlockStore
-from dovetail.storage.budget import Budget
+from dovetail.storage.budget import Budget, parse_bytes
 
 __all__ = ["BATCH_ROWS", "STREAM_ROWS", "Step", "in_turn", "join_along_diagonal", "join_progressively", "join_tables"]
+
+S = TypeVar("S")
 
 BATCH_ROWS = 1 << 16  # rows of a table at rest that arrive at once
 STREAM_ROWS = 4096  # rows of a progressive join that arrive at once: small, for early results
@@ -316,3 +315,42 @@ def in_turn(
         for batch in tables[number].slice(positions[number]).to_batches(max_chunksize=most_rows):
             yield Arrival(number, batch)
         yield End(number)
+
+
+class ProgressiveJoin(Iterator[S], Generic[S]):
+    """Steps as they are found. Breaking out of the loop, `close` and the end of a `with` free memory and files."""
+
+    def __init__(self, steps: Generator[S, None, None], operator: JoinOperator | ParallelJoin) -> None:
+        self._steps = steps
+        self._operator = operator
+
+    def __next__(self) -> S:
+        return next(self._steps)
+
+    def memory(self, memory: str | int | None) -> None:
+        """Resize the memory budget: an increase takes effect at once, a decrease when memory is freed. None: no
+        limit."""
+        resize: Callable[[int | None], None] | None = getattr(self._operator, "resize", None)
+        if resize is None:
+            raise PlanError(f"the memory of {self._operator.name} is fixed; only pmj in one worker can be resized.")
+        resize(None if memory is None else parse_bytes(memory))
+
+    def wrapped(self, wrap: Callable[[Iterator[S]], Iterator[S]]) -> ProgressiveJoin[S]:
+        """The same join, with its steps passed through something."""
+        return ProgressiveJoin(_all_of(wrap, self), self._operator)
+
+    def close(self) -> None:
+        self._steps.close()
+
+    def __enter__(self) -> ProgressiveJoin[S]:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+
+def _all_of(wrap: Callable[[Iterator[S]], Iterator[S]], running: ProgressiveJoin[S]) -> Generator[S, None, None]:
+    try:
+        yield from wrap(running)
+    finally:
+        running.close()

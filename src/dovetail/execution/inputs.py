@@ -15,9 +15,8 @@ from dovetail.diag.choice import ScanDiagonals
 from dovetail.errors import InputError, PlanError
 from dovetail.planning.plan import JoinPlan
 from dovetail.planning.planner import InputFacts, TableSize, plan_join
-from dovetail.sources.local import Local, as_input, joined_schema
 from dovetail.sources.parquet_files import parquet_source
-from dovetail.sources.scans import Scan, TableScan, as_scan
+from dovetail.sources.protocol import Local, Scan, TableScan, as_input, as_scan, joined_schema
 from dovetail.storage.budget import parse_bytes
 
 FEWEST = 3  # inputs of a join of several

@@ -27,9 +27,8 @@ from dovetail.core.rows import (
 )
 from dovetail.core.threads import allow_threads, in_order
 from dovetail.execution.driver import Driver
-from dovetail.execution.gathering import Gatherer, gather
 from dovetail.execution.in_process import BATCH_ROWS, in_turn, one_after_the_other
-from dovetail.execution.output import MOST_BYTES, result_batches
+from dovetail.execution.output import MOST_BYTES, Gatherer, gather, result_batches
 from dovetail.kernels import equality
 from dovetail.kernels.equality import Equality
 from dovetail.kernels.sorting import expand, row_type

@@ -1,21 +1,46 @@
-"""Results by row number as rows: the columns of all inputs in their order."""
+"""Results by row number as rows: the columns of all inputs in their order, taken from batches at given positions.
+
+    fixed width    one pass by a kernel, validity and booleans bit by bit; all columns of a result in one piece of
+                   memory, large enough for huge pages: touching new memory costs as much as filling it
+    strings        two passes: how long they are, and what they are
+    dictionaries   their codes, as fixed width; the dictionary is shared
+    all others     (lists, structs, …) by Arrow
+
+Where positions follow each other, columns are slices and nothing is copied.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
+from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Matches, Rows, Side
 from dovetail.errors import InputError
-from dovetail.execution.gathering import Gatherer, gather
+from dovetail.kernels.taking import is_run, take_bits, take_strings, take_values
+
+Bytes = NDArray[np.uint8]
 
 MOST_ROWS = 1 << 16  # in one batch
 MOST_BYTES = 1 << 24
 LARGEST_ROWS = 1 << 20  # where all results are kept anyway: larger batches cost less
 LARGEST_BYTES = 1 << 26
+ALIGNED = 64  # bytes, as Arrow wants its buffers
+FEW_ROWS = 2048  # for which a kernel for each column costs more than one call of Arrow
+UNCHECKED = pc.TakeOptions(boundscheck=False)
+WORDS = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}  # by bits
+WORD = 64
+OFFSETS = {  # of strings
+    **dict.fromkeys((pa.string(), pa.binary()), np.int32),
+    **dict.fromkeys((pa.large_string(), pa.large_binary()), np.int64),
+}
 
 
 def output_schema(left: pa.Schema, right: pa.Schema, suffix: str, how: JoinType = JoinType.INNER) -> pa.Schema:
@@ -141,3 +166,187 @@ def row_batches(
 def drop_last_columns(rows: pa.RecordBatch, extra: int) -> pa.RecordBatch:
     """The rows without their last `extra` columns."""
     return rows.select(range(rows.num_columns - extra)) if extra else rows
+
+
+def gather(taken: Iterable[tuple[Gatherer, Rows]]) -> list[pa.Array]:
+    """The columns of all these rows, one batch after the other."""
+    sides = list(taken)
+    memory = _Memory(sum(gatherer.room(rows) for gatherer, rows in sides))
+    return [column for gatherer, rows in sides for column in gatherer.take(rows, memory)]
+
+
+class Gatherer:
+    """The columns of a batch, to take rows from. `share`: results may be slices, which keep the batch alive."""
+
+    def __init__(self, batch: pa.RecordBatch, *, share: bool = False) -> None:
+        self._batch = batch
+        self._share = share
+
+    @cached_property
+    def _columns(self) -> list[_Column]:
+        return [_column(column) for column in self._batch.columns]
+
+    def room(self, rows: Rows) -> int:
+        """Bytes of shared memory that its columns take, at most."""
+        return 0 if len(rows) < FEW_ROWS else sum(column.room(len(rows)) for column in self._columns)
+
+    def take(self, rows: Rows, memory: _Memory) -> list[pa.Array]:
+        if self._share and is_run(rows):
+            return list(self._batch.slice(int(rows[0]), len(rows)).columns)
+        if len(rows) < FEW_ROWS:
+            return _take_few(self._batch, rows)
+        return [column.take(rows, memory) for column in self._columns]
+
+
+def _take_few(batch: pa.RecordBatch, rows: Rows) -> list[pa.Array]:
+    try:
+        return list(pc.call_function("take", [batch, pa.array(rows)], UNCHECKED).columns)
+    except pa.ArrowInvalid as error:  # offsets of 32 bits
+        raise OverflowError(str(error)) from error
+
+
+class _Memory:
+    """Memory that is handed out from its start to its end."""
+
+    def __init__(self, size: int) -> None:
+        self._bytes = np.empty(size, np.uint8)  # NumPy asks for huge pages where it is large
+        self._buffer = pa.py_buffer(self._bytes)
+        self._used = 0
+
+    def cut(self, size: int) -> tuple[Bytes, pa.Buffer]:
+        start, self._used = self._used, self._used + _aligned(size)
+        return self._bytes[start : start + size], self._buffer.slice(start, size)
+
+
+class _Column(Protocol):
+    def room(self, rows: int) -> int: ...
+    def take(self, rows: Rows, memory: _Memory) -> pa.Array: ...
+
+
+def _column(column: pa.Array) -> _Column:
+    if _bits(column.type) is not None:
+        return _FixedWidth(column)
+    return _Strings(column) if column.type in OFFSETS else _Other(column)
+
+
+class _Other:
+    """A column that Arrow takes from."""
+
+    def __init__(self, column: pa.Array) -> None:
+        self._column = column
+
+    def room(self, rows: int) -> int:
+        return 0
+
+    def take(self, rows: Rows, memory: _Memory) -> pa.Array:
+        return pc.take(self._column, pa.array(rows), boundscheck=False)
+
+
+class _Validity:
+    """Which values of a column are not null, if some are."""
+
+    def __init__(self, column: pa.Array) -> None:
+        self._bits = _array(column.buffers()[0]) if column.null_count else None
+        self._offset = column.offset
+
+    def room(self, rows: int) -> int:
+        return 0 if self._bits is None else _aligned(_bitmap(rows))
+
+    def take(self, rows: Rows, memory: _Memory) -> tuple[pa.Buffer | None, int]:
+        """As a bitmap, and how many are null."""
+        if self._bits is None:
+            return None, 0
+        taken, buffer = memory.cut(_bitmap(len(rows)))
+        nulls = len(rows) - take_bits(self._bits, self._offset, rows, taken)
+        return buffer if nulls else None, nulls
+
+
+class _Strings:
+    """A column of strings or bytes of any length."""
+
+    def __init__(self, column: pa.Array) -> None:
+        _, offsets, data = column.buffers()
+        self._column = column
+        self._validity = _Validity(column)
+        self._offsets = _array(offsets).view(OFFSETS[column.type])[column.offset :]
+        self._data = _array(data)
+
+    def room(self, rows: int) -> int:
+        return self._validity.room(rows)
+
+    def take(self, rows: Rows, memory: _Memory) -> pa.Array:
+        found = take_strings(self._offsets, self._data, rows)
+        if found is None:
+            raise OverflowError("strings of a batch have more bytes than 32 bits can count")
+        validity, nulls = self._validity.take(rows, memory)
+        buffers = [validity, pa.py_buffer(found[0]), pa.py_buffer(found[1])]
+        return pa.Array.from_buffers(self._column.type, len(rows), buffers, nulls)
+
+
+class _FixedWidth:
+    """A column whose values all have the same number of bits: 1, a number's, or several words."""
+
+    def __init__(self, column: pa.Array) -> None:
+        self._type = column.type
+        bits = _bits(column.type)
+        assert bits is not None
+        self._bits = bits
+        self._offset = column.offset
+        self._dictionary = column.dictionary if pa.types.is_dictionary(column.type) else None
+        self._validity = _Validity(column)
+        values = self._split(_array(column.buffers()[1]))
+        self._values = values if bits == 1 else values[column.offset :]
+
+    def room(self, rows: int) -> int:
+        return self._validity.room(rows) + _aligned(self._size(rows))
+
+    def take(self, rows: Rows, memory: _Memory) -> pa.Array:
+        validity, nulls = self._validity.take(rows, memory)
+        taken, data = memory.cut(self._size(len(rows)))
+        if self._bits == 1:
+            take_bits(self._values, self._offset, rows, taken)
+        else:
+            take_values(self._values, rows, self._split(taken))
+        buffers = [validity, data]
+        if self._dictionary is None:
+            return pa.Array.from_buffers(self._type, len(rows), buffers, nulls)
+        return pa.DictionaryArray.from_buffers(self._type, len(rows), buffers, self._dictionary, nulls)
+
+    def _size(self, rows: int) -> int:
+        return _bitmap(rows) if self._bits == 1 else rows * self._bits // 8
+
+    def _split(self, data: Bytes) -> NDArray[np.unsignedinteger]:
+        """Bytes as values: numbers, or rows of words."""
+        if self._bits == 1:
+            return data
+        if self._bits in WORDS:
+            return data[: len(data) // (self._bits // 8) * (self._bits // 8)].view(WORDS[self._bits])
+        words = self._bits // WORD
+        return data[: len(data) // (8 * words) * 8 * words].view(np.uint64).reshape(-1, words)
+
+
+@lru_cache(maxsize=1024)
+def _bits(type_: pa.DataType) -> int | None:
+    """How many bits a value has, if that many can be taken by a kernel."""
+    t = pa.types
+    if t.is_dictionary(type_):
+        return _bits(type_.index_type)
+    if isinstance(type_, pa.BaseExtensionType) or t.is_null(type_) or t.is_nested(type_):
+        return None
+    try:
+        bits = int(type_.bit_width)
+    except ValueError:  # it has no fixed width
+        return None
+    return bits if bits == 1 or bits in WORDS or (bits and bits % WORD == 0) else None
+
+
+def _array(buffer: pa.Buffer | None) -> Bytes:
+    return np.frombuffer(buffer if buffer is not None else b"", np.uint8)
+
+
+def _bitmap(rows: int) -> int:
+    return -(-rows // 8)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNED) * ALIGNED

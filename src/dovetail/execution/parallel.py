@@ -26,8 +26,8 @@ import pyarrow as pa
 from dovetail.condition import Condition
 from dovetail.condition.graph import Graph
 from dovetail.core.metrics import Counters
-from dovetail.core.queue import BoundedQueue, QueueClosedError
 from dovetail.core.rows import Arrival, End, Event, Matches, Phase, Side, empty_batch, take_rows
+from dovetail.core.threads import BoundedQueue, QueueClosedError
 from dovetail.errors import PlanError
 from dovetail.estimation.measures import Measures
 from dovetail.execution.driver import Driver

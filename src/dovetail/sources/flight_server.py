@@ -20,7 +20,7 @@ from dovetail.core.rows import slices
 from dovetail.core.tables import dataset_of
 from dovetail.sources.arrow_flight import GROWING, OFFSETS, ticket
 from dovetail.sources.pace import steady
-from dovetail.sources.paced import Paced, PacedReading
+from dovetail.sources.workload import Paced, PacedReading
 
 GATHER_S = 0.02  # rows that come within this time are sent together
 

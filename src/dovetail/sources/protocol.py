@@ -1,11 +1,20 @@
-"""The contract between a source and its reader."""
+"""The contract between a source and its reader, and what a join may be given in place of a source.
+
+Tables, readers and iterators of record batches are sources that are there already. Rows at rest are more: how many
+there are is known, and they can be read again, always in the same order (`Scan`).
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
+
+from dovetail.core.rows import one_batch
+from dovetail.core.tables import arrow_table, plain_schema
+from dovetail.errors import InputError
 
 NOISE = re.compile(r"\.? (Detail: Python exception|gRPC client debug context|Client context):.*")
 """Suffixes that gRPC appends to a server's message."""
@@ -64,3 +73,134 @@ class Ranged(Source, Protocol):
 
     def open(self, position: Position = None, until: Position = None) -> Reading:
         """Read from a position up to another; without them from the start, or to the end."""
+
+
+class Local:
+    """Batches that are read once, from first to last: after a break there is no way back."""
+
+    resumable = False
+
+    def __init__(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, name: str) -> None:
+        self.name = name
+        self.schema = schema
+        self._batches = batches
+
+    def open(self, position: Position = None) -> Generator[Piece, None, None]:
+        try:
+            for batch in self._batches:
+                yield Piece(batch, None)
+        finally:
+            close = getattr(self._batches, "close", None)
+            if close is not None:
+                close()
+
+
+def as_input(rows: Any) -> pa.Table | Source:
+    """A table where the rows are at rest, a source where they are still to come."""
+    if isinstance(rows, Source):
+        return rows
+    if isinstance(rows, pa.RecordBatchReader):
+        return Local(rows, rows.schema, "record batch reader")
+    if isinstance(rows, Iterator):
+        schema = getattr(rows, "schema", None)
+        if not isinstance(schema, pa.Schema):
+            raise InputError(
+                "an iterator of record batches needs a schema, so that the condition can be checked before the first "
+                "row: give pyarrow.RecordBatchReader.from_batches(schema, batches)."
+            )
+        return Local(rows, schema, "iterator")
+    return arrow_table(rows)
+
+
+def as_source(rows: pa.Table | Source) -> Source:
+    """A table as a source that gives all of its rows as soon as it is asked."""
+    if isinstance(rows, Source):
+        return rows
+    return Local(rows.to_batches(), rows.schema, "table")
+
+
+def joined_schema(source: pa.Table | Source) -> pa.Schema:
+    """The schema of the rows as the join sees them."""
+    return plain_schema(source.schema)
+
+
+def conform_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch with exactly this schema, which may differ from its own in what does not change values."""
+    if batch.schema.equals(schema, check_metadata=True):
+        return batch
+    if batch.schema.names == schema.names:
+        columns = arrow_table(pa.Table.from_batches([batch]))
+        if columns.schema.types == schema.types:
+            return one_batch(columns.combine_chunks(), schema).cast(schema)
+    raise InputError(
+        f"its rows do not have the announced columns: {_columns(batch.schema)} instead of {_columns(schema)}."
+    )
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
+
+
+class Place(NamedTuple):
+    """Consecutive rows, and the position of the first of them."""
+
+    position: int
+    batch: pa.RecordBatch
+
+
+@runtime_checkable
+class Scan(Protocol):
+    name: str
+    """A name for error messages."""
+    rows: int
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    def total_bytes(self) -> int:
+        """About how much all of them take in memory."""
+
+    def places(self, most_rows: int, columns: Sequence[str] | None = None, start: int = 0) -> Iterator[Place]:
+        """Rows from a position on, in order; of some columns, in the order of the schema, or of all."""
+
+    def to_table(self, columns: Sequence[str] | None = None) -> pa.Table: ...
+
+
+class TableScan:
+    """A table in memory."""
+
+    name = "table"
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+        self.rows: int = table.num_rows
+        self.schema: pa.Schema = table.schema
+
+    def total_bytes(self) -> int:
+        return int(self._table.nbytes)
+
+    def places(self, most_rows: int, columns: Sequence[str] | None = None, start: int = 0) -> Iterator[Place]:
+        for batch in self.to_table(columns).slice(start).to_batches(max_chunksize=most_rows):
+            yield Place(start, batch)
+            start += batch.num_rows
+
+    def to_table(self, columns: Sequence[str] | None = None) -> pa.Table:
+        return self._table if columns is None else self._table.select(list(columns))
+
+
+def as_scan(rows: Any) -> Scan | None:
+    """The rows as a scan, if they are at rest."""
+    return TableScan(rows) if isinstance(rows, pa.Table) else rows if isinstance(rows, Scan) else None
+
+
+def read_some(scan: Scan, columns: Sequence[str], starts: Sequence[int], rows: int) -> Iterator[Place]:
+    """So many consecutive rows at each of these positions."""
+    for start in starts:
+        wanted, found = rows, []
+        for _, batch in scan.places(rows, columns, start):
+            found.append(batch.slice(0, wanted))
+            wanted -= found[-1].num_rows
+            if not wanted:
+                break
+        if found:
+            yield Place(start, one_batch(found, found[0].schema))

@@ -1,20 +1,37 @@
-"""A source read to its end over breaks: it is opened again where it was, after pauses that grow."""
+"""Sources read to their end over breaks, and as the events that a join takes.
+
+A source that fails is opened again where it was, after pauses that grow. Each source is read by its own thread into a
+bounded queue:
+
+    left source  --thread-->  ┌──────┐
+                              │ line │ --> Arrival, Stall, End
+    right source --thread-->  └──────┘
+
+A full queue blocks its thread (backpressure), so that nothing is dropped and a source is not read faster than it is
+joined. If no source that has not ended delivers rows for `wait_ms`, that is a stall: the operator does pending work
+until rows arrive. A source that is being reopened counts as stalled until retries are exhausted.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
 
+from dovetail.core.rows import Arrival, End, Event, Side, Stall, slices
 from dovetail.errors import DovetailError, SourceError
-from dovetail.sources.local import conform_schema, joined_schema
-from dovetail.sources.protocol import Piece, Position, Reading, Source, cause_of
+from dovetail.sources.protocol import Piece, Position, Reading, Source, cause_of, conform_schema, joined_schema
 
 log = logging.getLogger("dovetail.sources")
+WAIT_MS = 25.0  # DINER, section 5, and RPJ, section 6
+ADVICE = "The results so far are valid; results of rows that did not arrive are missing."
+LEAVING_S = 0.5  # how long to wait for threads when a join is left; one stuck in a source ends when that lets it go
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,3 +122,128 @@ def _close(reading: Reading) -> None:
     """Let go of a connection; one that is broken already may complain, and a generator that runs cannot be closed."""
     with suppress(Exception):
         reading.close()
+
+
+class Feed:
+    """The events of several sources in the order of arrival. Close it to stop the threads."""
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        *,
+        room_bytes: int,
+        batch_rows: int,
+        wait_ms: float = WAIT_MS,
+        retry: Retry | None = None,
+    ) -> None:
+        names = _names(len(sources))
+        self._readers = [
+            Reader(source, retry, f"the {name} source", ADVICE) for name, source in zip(names, sources, strict=True)
+        ]
+        self._batch_rows = batch_rows
+        self._wait_s = wait_ms / 1000
+        self._line = _Line(room_bytes, len(sources))
+        self._threads = [
+            threading.Thread(target=self._read, args=(number,), name=f"dovetail-{name}", daemon=True)
+            for number, name in enumerate(names)
+        ]
+
+    def events(self) -> Iterator[Event]:
+        """Until all sources have ended; a source that cannot be resumed raises after its rows have been consumed."""
+        for thread in self._threads:
+            thread.start()
+        live = len(self._readers)
+        while live:
+            event = self._line.take(self._wait_s)
+            if isinstance(event, SourceError):
+                raise event
+            live -= isinstance(event, End)
+            yield event
+
+    def close(self) -> None:
+        self._line.close()
+        for reader in self._readers:
+            reader.close()
+        for thread in self._threads:
+            if thread.is_alive() and thread is not threading.current_thread():  # a forgotten join may be closed in any
+                thread.join(LEAVING_S)
+
+    # What the threads do.
+
+    def _read(self, number: int) -> None:
+        with suppress(_QueueClosedError):
+            try:
+                for piece in self._readers[number].pieces():
+                    self._put(number, piece.batch)
+            except SourceError as broken:
+                self._line.put(broken)
+            else:
+                self._line.put(End(number))
+
+    def _put(self, number: int, batch: pa.RecordBatch) -> None:
+        if batch.num_rows:
+            rows = max(1, self._line.room_bytes * batch.num_rows // max(1, batch.nbytes))
+            for piece in slices(batch, min(rows, self._batch_rows)):
+                self._line.put(Arrival(number, piece))
+
+
+def _names(inputs: int) -> list[str]:
+    """What people call the sources."""
+    return [side.name.lower() for side in Side] if inputs == len(Side) else [f"{n + 1}." for n in range(inputs)]
+
+
+class _QueueClosedError(Exception):
+    """Nobody takes from the line any more."""
+
+
+class _Line:
+    """Events in the order of arrival. Rows of one input that wait take at most `room_bytes`, or are a single batch."""
+
+    def __init__(self, room_bytes: int, inputs: int) -> None:
+        self.room_bytes = room_bytes
+        self._events: deque[Event | SourceError] = deque()
+        self._bytes = [0] * inputs
+        self._changed = threading.Condition()
+        self._arrived = time.monotonic()
+        self._stalled = False  # since the last arrival, as the one who takes knows it
+        self._closed = False
+
+    def put(self, event: Event | SourceError) -> None:
+        """Wait for a free slot, then enqueue."""
+        with self._changed:
+            if isinstance(event, Arrival):
+                number, size = event.input, event.batch.nbytes
+                self._changed.wait_for(
+                    lambda: self._closed or not self._bytes[number] or self._bytes[number] + size <= self.room_bytes
+                )
+                self._bytes[number] += size
+            if self._closed:
+                raise _QueueClosedError
+            self._events.append(event)
+            self._arrived = time.monotonic()
+            self._changed.notify_all()
+
+    def take(self, wait_s: float) -> Event | SourceError:
+        """The next event; one stall, when no rows have arrived for `wait_ms` since the last."""
+        with self._changed:
+            if not self._stalled:
+                left_s = max(0.0, self._arrived + wait_s - time.monotonic())
+                self._stalled = not self._changed.wait_for(self.waits, left_s)
+                if self._stalled:
+                    return Stall(None, self.waits)
+            self._changed.wait_for(self.waits)
+            self._stalled = False
+            event = self._events.popleft()
+            if isinstance(event, Arrival):
+                self._bytes[event.input] -= event.batch.nbytes
+                self._changed.notify_all()
+            return event
+
+    def waits(self) -> bool:
+        """Whether something stands in line."""
+        return bool(self._events)
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()

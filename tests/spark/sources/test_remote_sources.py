@@ -24,7 +24,7 @@ import dovetail
 from dovetail.errors import InputError
 from dovetail.sources.flight_server import TableServer
 from dovetail.sources.pace import steady
-from dovetail.sources.paced import Paced
+from dovetail.sources.workload import Paced
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("two_partitions")]
 

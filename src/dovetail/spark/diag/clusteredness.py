@@ -24,8 +24,8 @@ from dovetail.diag.clusteredness import (
 )
 from dovetail.diag.slices import Range, cut_slices
 from dovetail.planning.statistics import read_columns
-from dovetail.sources.parquet_rows import ParquetRows
-from dovetail.sources.scans import Scan
+from dovetail.sources.parquet_files import ParquetRows
+from dovetail.sources.protocol import Scan
 from dovetail.spark.exchange.partitions import Part, in_tasks
 
 HERE = 1 << 23  # rows of R1 whose keys the driver reads by itself, in about a second

@@ -28,13 +28,13 @@ from dovetail.condition.mirror import mirrored_expression
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side, take_rows
 from dovetail.diag.choice import ScanDiagonals, Wish, choose_diagonal, plan_diagonal
-from dovetail.diag.repeated_keys import Repeats
+from dovetail.diag.ring import Repeats
 from dovetail.diag.slices import Range, Sliced, SliceJoin, Survey, cut_slices
 from dovetail.errors import PlanError
 from dovetail.execution.in_process import Step, join_along_diagonal
 from dovetail.planning.plan import Choice, JoinPlan
 from dovetail.planning.planner import DIAG, InputFacts, plan_join
-from dovetail.sources.parquet_rows import ParquetRows
+from dovetail.sources.parquet_files import ParquetRows
 from dovetail.spark.batch.tables import Look, joined_tables, route, shuffle_partitions, tasks_for
 from dovetail.spark.diag.clusteredness import measured_by
 from dovetail.spark.exchange.partitions import Part, call_in_each_task, in_tasks

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dovetail.core.rows import Side
-from dovetail.execution.chunked import Chunked
+from dovetail.execution.out_of_core import Chunked
 from dovetail.execution.tasks import Work
 from dovetail.storage.blocks import BlockStore
 

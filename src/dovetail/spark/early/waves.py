@@ -32,8 +32,8 @@ from dovetail.core.metrics import Estimate
 from dovetail.core.rows import Phase, Side, empty_batch
 from dovetail.errors import InputError, PlanError
 from dovetail.estimation.weighted_sample import WeightedSample
-from dovetail.execution.chunked import chunk_size
 from dovetail.execution.in_process import Step
+from dovetail.execution.out_of_core import chunk_size
 from dovetail.execution.output import output_schema
 from dovetail.execution.tasks import Aggregating, Joining, Work
 from dovetail.planning.plan import JoinPlan

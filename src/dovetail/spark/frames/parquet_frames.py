@@ -16,8 +16,7 @@ from pyspark.sql import DataFrame
 
 from dovetail.condition import Call, Column, Expression, Literal, parse
 from dovetail.errors import ConditionError
-from dovetail.sources.parquet_files import row_bytes
-from dovetail.sources.parquet_rows import File, ParquetRows
+from dovetail.sources.parquet_files import File, ParquetRows, row_bytes
 from dovetail.spark.frames.schemas import arrow_schema, session_zone
 
 PARQUET = "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat"

@@ -16,8 +16,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from pyspark.sql.types import StructType
 
 from dovetail.errors import InputError, SourceError
-from dovetail.sources.local import joined_schema
-from dovetail.sources.protocol import Position, Ranged
+from dovetail.sources.protocol import Position, Ranged, joined_schema
 from dovetail.sources.reader import Reader
 from dovetail.spark.sources.columns import Columns, spark_schema
 from dovetail.spark.sources.offsets import Offset

@@ -28,7 +28,7 @@ from dovetail.condition.mirror import mirrored
 from dovetail.core.codes import Words, is_fixed, order_codes
 from dovetail.core.rows import Matches, Rows, Side, slices, take_rows
 from dovetail.errors import StateError
-from dovetail.execution.chunked import chunk_size
+from dovetail.execution.out_of_core import chunk_size
 from dovetail.execution.output import fitting_rows, result_batches
 from dovetail.execution.tasks import Joining
 from dovetail.kernels.taking import mark

@@ -18,7 +18,7 @@ from dovetail.core.rows import Stall
 from dovetail.errors import InputError, SourceError
 from dovetail.operators.registry import REGISTRY, operator_class
 from dovetail.sources import Piece, Retry
-from dovetail.sources.feed import Feed
+from dovetail.sources.reader import Feed
 from dovetail.testing import random_table
 
 AT_ONCE = Retry(tries=4, first_pause_ms=0)

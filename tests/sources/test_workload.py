@@ -7,9 +7,8 @@ import pyarrow as pa
 
 import dovetail
 from dovetail.sources.pace import exponential, steady, with_silences
-from dovetail.sources.paced import Paced
 from dovetail.sources.values import zipf
-from dovetail.sources.workload import Workload
+from dovetail.sources.workload import Paced, Workload
 
 
 def test_rows_come_in_order_and_not_before_they_are_due() -> None:
