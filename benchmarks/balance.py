@@ -25,8 +25,8 @@ from benchmarks.whole_rows import Sides, intervals, skewed, two_inequalities
 from dovetail.condition import parse
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import one_batch
+from dovetail.execution.at_rest import Joining
 from dovetail.execution.output import output_schema
-from dovetail.execution.tasks import Joining
 
 THREADS = (4, 16, 64)
 

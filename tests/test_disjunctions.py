@@ -14,7 +14,7 @@ from dovetail.condition import parse
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import one_batch
 from dovetail.execution.at_rest import count_at_rest
-from dovetail.testing.oracles import Result, results_by_definition, results_by_duckdb
+from dovetail.testing.conformance import Result, results_by_definition, results_by_duckdb
 
 TYPES = ("inner", "left", "right", "full", "left_semi", "left_anti")
 

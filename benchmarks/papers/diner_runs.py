@@ -23,8 +23,8 @@ from dovetail.core.metrics import Counters
 from dovetail.core.rows import Arrival, Side, one_batch
 from dovetail.execution.driver import Driver
 from dovetail.kernels.hashing import hash_codes
-from dovetail.operators.diner.blocks import MOST_PAIRS
 from dovetail.operators.diner.diner import Diner
+from dovetail.operators.diner.sides import MOST_PAIRS
 from dovetail.operators.hashing.partitions import partitions_of
 from dovetail.operators.protocol import Workspace
 from dovetail.simulation.clock import ClockedRun, Costs, play

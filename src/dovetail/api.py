@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from dovetail.aggregates import finish, partial_aggregates
 from dovetail.condition import parse
-from dovetail.condition.aggregates import check_names, parse_aggregates, parse_by
-from dovetail.condition.order import OrderBy, parse_order
+from dovetail.condition.select import OrderBy, check_names, parse_aggregates, parse_by, parse_order
 from dovetail.core.join_types import JoinType
 from dovetail.core.metrics import Observer
 from dovetail.core.rows import Side, one_batch
@@ -30,11 +29,11 @@ from dovetail.execution.inputs import (
     plan_tables,
     scan,
 )
-from dovetail.execution.limit import check_limit, limit_steps
 from dovetail.execution.multiway import count_several, join_several
 from dovetail.execution.ordered import join_in_order
 from dovetail.execution.output import LARGEST_BYTES, MOST_BYTES, multi_schema, output_schema
 from dovetail.execution.parallel import plan_workers
+from dovetail.execution.steps import check_limit, limit_steps
 from dovetail.matching.matcher import FEW_ROWS
 from dovetail.monitoring.progress_bar import watched
 from dovetail.monitoring.recorded_joins import heading_of, join_recorded, record_steps

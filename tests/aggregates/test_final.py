@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from dovetail.aggregates import finish, partial_schema
-from dovetail.condition.aggregates import parse_aggregates
+from dovetail.condition.select import parse_aggregates
 from dovetail.errors import ConditionError
 
 SCHEMA = pa.schema([("d", pa.decimal128(5, 0)), ("k", pa.int32()), ("w", pa.decimal128(38, 38))])

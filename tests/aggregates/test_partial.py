@@ -7,7 +7,7 @@ import pytest
 
 from dovetail.aggregates import finish, partial_aggregates, partial_columns, partial_schema, result_schema
 from dovetail.condition import parse
-from dovetail.condition.aggregates import Aggregate, parse_aggregates, parse_by
+from dovetail.condition.select import Aggregate, parse_aggregates, parse_by
 from dovetail.core.rows import one_batch
 from dovetail.testing import random_table
 

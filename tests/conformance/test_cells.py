@@ -29,8 +29,8 @@ from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side, one_batch
 from dovetail.core.tables import arrow_table
 from dovetail.execution import out_of_core
+from dovetail.execution.at_rest import Counting, Joining
 from dovetail.execution.output import output_schema
-from dovetail.execution.tasks import Counting, Joining
 from dovetail.matching import matcher as build
 from dovetail.planning.planner import InputFacts, plan_join, with_estimate
 from dovetail.planning.statistics import Sample, measure

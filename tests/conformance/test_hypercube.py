@@ -12,7 +12,7 @@ from dovetail.condition.graph import parse_graph
 from dovetail.core.rows import one_batch
 from dovetail.execution.output import multi_schema
 from dovetail.planning.planner import plan_join
-from dovetail.routing.hypercube import hypercube
+from dovetail.routing.routers import hypercube
 from dovetail.spark.batch.multi import joined_cells
 from dovetail.spark.exchange.packing import ARROW_PACKED, multi_packer
 from dovetail.testing import definition, random_condition, random_table

@@ -18,7 +18,7 @@ from tests.effort import some
 
 import dovetail
 from dovetail.errors import InputError, PlanError
-from dovetail.execution import at_rest, tasks
+from dovetail.execution import at_rest
 from dovetail.matching import Parts, build_matcher
 
 TYPES = ("inner", "left", "right", "full", "left_semi", "left_anti")
@@ -90,7 +90,6 @@ def matchers(monkeypatch: pytest.MonkeyPatch) -> list[Parts]:
         return built[-1]
 
     monkeypatch.setattr(at_rest, "build_matcher", build)
-    monkeypatch.setattr(tasks, "build_matcher", build)
     return built
 
 

@@ -13,10 +13,9 @@ from dovetail.condition import Condition, parse
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side, one_batch
 from dovetail.errors import StateError
-from dovetail.execution.at_rest import join_at_rest
+from dovetail.execution.at_rest import Counting, Joining, join_at_rest
 from dovetail.execution.out_of_core import AT_REST, Chunked, join_in_cells, route_tables
 from dovetail.execution.output import output_schema
-from dovetail.execution.tasks import Counting, Joining
 from dovetail.matching import build_matcher
 from dovetail.planning.statistics import sample_table
 from dovetail.routing import Task

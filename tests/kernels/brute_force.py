@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dovetail.kernels.listing import Check, Flags, Rows
+from dovetail.kernels.windows import Check, Flags, Rows
 
 Pairs = list[tuple[int, int]]
 Good = Callable[[int, int], bool]

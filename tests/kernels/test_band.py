@@ -9,7 +9,7 @@ from tests.kernels.brute_force import as_check, check_join
 
 from dovetail.kernels import windows
 from dovetail.kernels.band import DOUBLE_STEP, SINGLE_STEP, prepare, prepare_checked, prepare_floats
-from dovetail.kernels.listing import Flags, Rows
+from dovetail.kernels.windows import Flags, Rows
 
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered")  # plain Python warns where doubles overflow
 

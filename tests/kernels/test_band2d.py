@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.kernels.brute_force import as_check, check_join
 
 from dovetail.kernels import band, band2d, candidates, cells, windows
-from dovetail.kernels.listing import Words
+from dovetail.kernels.windows import Words
 
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered")
 

@@ -8,7 +8,7 @@ from tests.kernels.brute_force import as_check, check_join
 
 from dovetail.kernels import candidates
 from dovetail.kernels.candidates import ASK, Bytes, Candidates, Visits, blocks, right_counts
-from dovetail.kernels.listing import Rows
+from dovetail.kernels.windows import Rows
 
 LEFTS, RIGHTS = 5, 40
 

@@ -8,8 +8,8 @@ from hypothesis.extra import numpy as arrays
 from tests.kernels.brute_force import as_check, check_join
 
 from dovetail.kernels import candidates, similarity
-from dovetail.kernels.listing import Rows
 from dovetail.kernels.similarity import prepare
+from dovetail.kernels.windows import Rows
 
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered", "ignore:invalid value")
 

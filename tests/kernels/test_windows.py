@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail.kernels.band import prepare
-from dovetail.kernels.windows import row_sums, smallest_partners
+from dovetail.kernels.windows import apart, row_sums, smallest_partners
 
 keys = st.lists(st.integers(-8, 8), max_size=15)
 rows = st.lists(st.tuples(st.integers(-8, 8), st.integers(-100, 100)), max_size=15)
@@ -44,3 +44,13 @@ def test_sums_that_are_too_large() -> None:
     assert row_sums(join, np.array([2**62, 2**62 - 1, -(2**63)])).tolist() == [2**63 - 1, -(2**62) - 1, -(2**63)]
     with pytest.raises(OverflowError, match="does not fit in 64 bits"):
         row_sums(join, np.array([2**62, 2**62, 0]))
+
+
+def test_only_pairs_from_different_sources_are_left() -> None:
+    rng = np.random.default_rng(0)
+    lefts, rights = (rng.integers(0, 50, 300).astype(np.int32) for _ in range(2))
+    left_sources, right_sources = (rng.integers(0, 3, 50).astype(np.int16) for _ in range(2))
+    wanted = left_sources[lefts] != right_sources[rights]
+    expected = lefts[wanted].tolist(), rights[wanted].tolist()
+    found = apart(lefts, rights, left_sources, right_sources)
+    assert (found[0].tolist(), found[1].tolist()) == expected

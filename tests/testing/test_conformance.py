@@ -13,7 +13,7 @@ from dovetail.core.join_types import JoinType
 from dovetail.errors import BudgetError, InputError, StateError
 from dovetail.operators.registry import REGISTRY
 from dovetail.testing import CONDITIONS, check_operator, check_run, definition, random_condition, random_table
-from dovetail.testing.oracles import duckdb_sql, results_by_definition, results_by_duckdb
+from dovetail.testing.conformance import duckdb_sql, results_by_definition, results_by_duckdb
 
 SCHEMA = random_table(random.Random(0), 0).schema
 FAULTS = {

@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dovetail.condition import Expression, types
-from dovetail.condition.aggregates import Aggregate, GroupColumn
 from dovetail.condition.expression import type_of
+from dovetail.condition.select import Aggregate, GroupColumn
 from dovetail.errors import ConditionError
 
 Function = OneOf["count", "sum", "min", "max"]

@@ -39,8 +39,8 @@ from dovetail.diag.choice import DiagMemory
 from dovetail.diag.partitions import EXTRA, Aside, Partitions, set_aside
 from dovetail.diag.ring import KeyedRows, Met, Positions, Repeats, Ring, RingTable, cut_tables
 from dovetail.errors import BudgetError
+from dovetail.execution.at_rest import Joining
 from dovetail.execution.output import drop_last_columns, result_batches, row_batches
-from dovetail.execution.tasks import Joining
 from dovetail.matching.equal_keys import HashKeys
 from dovetail.planning.plan import JoinPlan
 from dovetail.sources.protocol import Place, Scan

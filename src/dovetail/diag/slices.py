@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from dovetail.condition import matching
 from dovetail.core.rows import Matches, Rows, Side, one_batch, take_columns, take_rows
 from dovetail.diag.ring import KeyedRows
+from dovetail.execution.at_rest import Joining
 from dovetail.execution.output import MOST_ROWS
-from dovetail.execution.tasks import Joining
 from dovetail.matching.equal_keys import HashKeys
 from dovetail.planning.plan import Diagonal, JoinPlan
 from dovetail.planning.statistics import read_columns

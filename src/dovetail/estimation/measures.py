@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dovetail.condition import evaluate, sides_of
-from dovetail.condition.aggregates import Aggregate, parse_aggregates
+from dovetail.condition.select import Aggregate, parse_aggregates
 from dovetail.core.metrics import Estimate
 from dovetail.core.rows import Matches, Side
 from dovetail.errors import InputError

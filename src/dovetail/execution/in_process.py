@@ -13,17 +13,25 @@ from dovetail.core.metrics import Counters, Observer, Progress
 from dovetail.core.rows import Arrival, End, Event, Phase, Side, one_batch
 from dovetail.diag.join import DiagonalJoin
 from dovetail.errors import PlanError
-from dovetail.execution.at_rest import Watch, join_at_rest
+from dovetail.execution.at_rest import Joining, Watch, join_at_rest, limit_work
 from dovetail.execution.driver import Driver
-from dovetail.execution.encodings import decode_events, decode_plan, encode_steps, has_dictionaries
-from dovetail.execution.limit import limit_rows, limit_steps, limit_work
 from dovetail.execution.monitor import JoinMonitor
 from dovetail.execution.out_of_core import Chunked, chunk_size, join_in_cells, route_tables
 from dovetail.execution.output import LARGEST_BYTES, multi_schema, output_schema
 from dovetail.execution.parallel import ParallelJoin, plan_workers
 from dovetail.execution.sampling import Sampling
-from dovetail.execution.steps import Rows, Sizes, Step, StepBuilder
-from dovetail.execution.tasks import Joining
+from dovetail.execution.steps import (
+    Rows,
+    Sizes,
+    Step,
+    StepBuilder,
+    decode_events,
+    decode_plan,
+    encode_steps,
+    has_dictionaries,
+    limit_rows,
+    limit_steps,
+)
 from dovetail.matching.matcher import FEW_ROWS
 from dovetail.operators.protocol import JoinOperator, Workspace
 from dovetail.operators.registry import operator_class

@@ -22,13 +22,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dovetail.condition import Condition, evaluate
-from dovetail.condition.order import OrderKey
+from dovetail.condition.select import OrderKey
 from dovetail.core.codes import is_fixed, order_codes
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Matches, Phase, Rows, Side, one_batch, take_rows
 from dovetail.errors import InputError
-from dovetail.execution.at_rest import FIRST_BLOCK, GROWTH
-from dovetail.execution.limit import FEWEST_PAIRS
+from dovetail.execution.at_rest import FEWEST_PAIRS, FIRST_BLOCK, GROWTH
 from dovetail.execution.output import MOST_ROWS, fitting_rows, output_schema, result_batches, row_batches
 from dovetail.execution.steps import Step
 from dovetail.matching import Parts, build_matcher

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from dovetail.core.rows import Rows, Side, one_batch, take_rows
 from dovetail.core.threads import allow_threads, in_threads
-from dovetail.execution.tasks import Batches, Flags, Joining, Meeting
+from dovetail.execution.at_rest import Batches, Flags, Joining, Meeting
 from dovetail.planning.statistics import Sample, measure, sample_table
 from dovetail.routing import Routing, Task, choose_router
 from dovetail.routing.routers import Router

@@ -1,19 +1,30 @@
-"""The steps of a progressive join: new results or aggregates, and an estimate of the total."""
+"""The steps of a progressive join: new results or aggregates, and an estimate of the total.
+
+A limit ends them after so many rows. Nothing is computed beyond these, since results are generated lazily.
+
+Columns that are dictionary-encoded carry their values within a budget, and results are encoded again: a few rows of
+such a column refer to all of its dictionary, and kept piece by piece, each piece would count for as much as the whole.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from dovetail.condition import Condition
+from dovetail.condition.graph import Graph
 from dovetail.core.metrics import Estimate
 from dovetail.core.rows import Arrival, End, Event, Matches, Phase, Side, empty_batch
+from dovetail.errors import InputError
 from dovetail.estimation.estimate import CONFIDENCE
 from dovetail.estimation.measures import Measures
 from dovetail.execution.output import fixed_rows, result_batches
 from dovetail.operators.protocol import Workspace
+from dovetail.planning.plan import JoinPlan
 from dovetail.sources.protocol import Source
 
 Rows: TypeAlias = pa.Table | Source
@@ -130,3 +141,119 @@ class StepBuilder:
             return None
         total, low, high, confidence = estimate
         return Estimate(max(total, results), max(low, results), max(high, results), confidence)
+
+
+def check_limit(limit: Any) -> int | None:
+    """The number of rows, or None for all."""
+    if limit is None or (type(limit) is int and limit >= 0):
+        return limit
+    raise InputError(f"limit is a number of rows, 0 or more; got {limit!r}. Leave it out for all rows.")
+
+
+def limit_rows(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
+    """The first `limit` rows; then the batches are closed."""
+    with _closing(batches):
+        if limit is None:
+            yield from batches
+            return
+        missing = limit
+        for batch in batches if missing else ():
+            yield batch.slice(0, missing)
+            missing -= min(missing, batch.num_rows)
+            if not missing:
+                return
+
+
+def limit_steps(steps: Iterable[Step], limit: int | None) -> Generator[Step, None, None]:
+    """Steps with the first `limit` rows; then the join is closed."""
+    with _closing(steps):
+        results = 0
+        for step in steps if limit != 0 else ():
+            if limit is None or results + step.batch.num_rows < limit:
+                results += step.batch.num_rows
+                yield step
+            else:
+                yield replace(step, batch=step.batch.slice(0, limit - results), results=limit)
+                return
+
+
+@contextmanager
+def _closing(rows: object) -> Iterator[None]:
+    """Closes a generator on leaving, whether or not it has ended."""
+    try:
+        yield
+    finally:
+        close = getattr(rows, "close", None)
+        if close is not None:
+            close()
+
+
+def has_dictionaries(plan: JoinPlan) -> bool:
+    return any(_is_decoded(field.type) for schema in plan.condition.schemas for field in schema)
+
+
+def _is_decoded(type_: pa.DataType) -> bool:
+    """Whether Arrow can decode the type and encode it again: not views, lists and structs, which stay as they are."""
+    t = pa.types
+    if not t.is_dictionary(type_):
+        return False
+    value = type_.value_type
+    return not (t.is_nested(value) or t.is_string_view(value) or t.is_binary_view(value))
+
+
+def decode_plan(plan: JoinPlan) -> JoinPlan:
+    """The same join of the values. Keys are cast to them anyway."""
+    return replace(plan, graph=Graph.of(_decode_condition(plan.condition)))
+
+
+def _decode_condition(condition: Condition) -> Condition:
+    schemas = (_decode_schema(condition.schemas[0]), _decode_schema(condition.schemas[1]))
+    alternatives = tuple(map(_decode_condition, condition.alternatives))
+    return replace(condition, schemas=schemas, alternatives=alternatives)
+
+
+def _decode_schema(schema: pa.Schema) -> pa.Schema:
+    fields = [field.with_type(field.type.value_type) if _is_decoded(field.type) else field for field in schema]
+    return pa.schema(fields, schema.metadata)
+
+
+def decode_events(events: Iterable[Event]) -> Iterator[Event]:
+    for event in events:
+        yield Arrival(event.input, _decode(event.batch)) if isinstance(event, Arrival) else event
+
+
+def _decode(batch: pa.RecordBatch) -> pa.RecordBatch:
+    columns = [column.dictionary_decode() if _is_decoded(column.type) else column for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=_decode_schema(batch.schema))
+
+
+def encode_steps(steps: Iterable[Step], schema: pa.Schema) -> Iterator[Step]:
+    """The steps with rows of this schema."""
+    for step in steps:
+        done = step.results - step.batch.num_rows
+        for batch in _encode(step.batch, schema):
+            done += batch.num_rows
+            yield replace(step, batch=batch, results=done)
+
+
+def _encode(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """One batch; more, if it has more values than the type of a dictionary's indices can number."""
+    try:
+        columns = [
+            _encode_column(column, field.type) if _is_decoded(field.type) else column
+            for column, field in zip(batch.columns, schema, strict=True)
+        ]
+    except pa.ArrowInvalid:
+        if batch.num_rows <= 1:
+            raise
+        half = batch.num_rows // 2
+        yield from _encode(batch.slice(0, half), schema)
+        yield from _encode(batch.slice(half), schema)
+        return
+    yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _encode_column(column: pa.Array, type_: pa.DictionaryType) -> pa.DictionaryArray:
+    encoded = column.dictionary_encode()
+    indices = encoded.indices.cast(type_.index_type)
+    return pa.DictionaryArray.from_arrays(indices, encoded.dictionary, ordered=type_.ordered)

@@ -30,9 +30,8 @@ from numpy.typing import NDArray
 from dovetail.core.codes import float_codes
 from dovetail.core.threads import both
 from dovetail.kernels.compiling import kernel
-from dovetail.kernels.listing import CHUNK, Check, Rows, Words
 from dovetail.kernels.sorting import row_type, sort_codes
-from dovetail.kernels.windows import Windows
+from dovetail.kernels.windows import CHUNK, Check, Rows, Windows, Words
 
 Floats = NDArray[np.float64]
 

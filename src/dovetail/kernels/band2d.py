@@ -19,8 +19,7 @@ from dovetail.kernels import windows
 from dovetail.kernels.candidates import Bytes, Candidates, blocks
 from dovetail.kernels.cells import visit
 from dovetail.kernels.compiling import kernel
-from dovetail.kernels.listing import Rows, Words
-from dovetail.kernels.windows import Windows
+from dovetail.kernels.windows import Rows, Windows, Words
 
 
 class _Strips(NamedTuple):

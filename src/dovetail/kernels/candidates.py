@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.kernels.compiling import kernel
-from dovetail.kernels.listing import CHUNK, STRIDE, Check, Flags, Rows, Words, new_chunk, pad_rows
+from dovetail.kernels.windows import CHUNK, STRIDE, Check, Flags, Rows, Words, new_chunk, pad_rows
 
 Bytes = NDArray[np.uint8]
 

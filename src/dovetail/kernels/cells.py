@@ -26,9 +26,8 @@ import numpy as np
 
 from dovetail.kernels.candidates import Visits
 from dovetail.kernels.compiling import kernel
-from dovetail.kernels.listing import Rows, Words
 from dovetail.kernels.sorting import sort_codes
-from dovetail.kernels.windows import Windows
+from dovetail.kernels.windows import Rows, Windows, Words
 
 ONE = np.uint64(1)
 GOOD_VISIT = 25.0  # points of a visit that cost about as much as the visit itself

@@ -27,7 +27,7 @@ from dovetail.kernels import band, windows
 from dovetail.kernels.candidates import Bytes, Candidates, blocks
 from dovetail.kernels.cells import visit
 from dovetail.kernels.compiling import kernel
-from dovetail.kernels.listing import Check, Rows
+from dovetail.kernels.windows import Check, Rows
 
 Floats = NDArray[np.float64]
 

@@ -27,9 +27,8 @@ from dovetail.core.threads import allowed_threads, in_threads
 from dovetail.kernels import windows
 from dovetail.kernels.compiling import kernel
 from dovetail.kernels.instructions import WORD_BYTES, prefetch, read_word
-from dovetail.kernels.listing import CHUNK, Flags, Rows, Words
 from dovetail.kernels.sorting import row_type
-from dovetail.kernels.windows import Windows
+from dovetail.kernels.windows import CHUNK, Flags, Rows, Windows, Words
 
 Bytes = NDArray[np.uint8]
 Offsets = NDArray[Any]  # int32 or int64

@@ -30,8 +30,8 @@ import numpy as np
 from dovetail.kernels import candidates
 from dovetail.kernels.candidates import Bytes, Candidates, Visits, blocks
 from dovetail.kernels.compiling import kernel
-from dovetail.kernels.listing import CHUNK, Flags, Rows, Words
 from dovetail.kernels.sorting import row_type, sort_codes
+from dovetail.kernels.windows import CHUNK, Flags, Rows, Words
 
 LEAST, MOST = -(2**63), 2**63 - 1
 DEPTH = 512  # rectangles in a strip, at least

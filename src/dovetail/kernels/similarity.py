@@ -32,8 +32,8 @@ from dovetail.kernels.candidates import ASK, Bytes, Candidates, Flag, Visits, bl
 from dovetail.kernels.cells import visit
 from dovetail.kernels.compiling import kernel
 from dovetail.kernels.distance import limits_of
-from dovetail.kernels.listing import Check, Rows
 from dovetail.kernels.sorting import row_type
+from dovetail.kernels.windows import Check, Rows
 
 Matrix = NDArray[Any]  # float32 or float64
 

@@ -9,23 +9,33 @@
 The number of pairs is known before the first one is listed. Sums, minima and maxima over the partners need no listing:
 prefix sums (of double doubles, so that nothing cancels), and a queue of candidates that slides along with the windows
 (Lemire, Streaming maximum-minimum filter, 2006).
+
+All listings of pairs come in chunks, and copy runs of rows in whole strides, which the compiler turns into one
+instruction each. What a stride writes too much is overwritten by the next run, so all arrays have room for a stride
+behind their end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.core.rows import part_ranges
 from dovetail.kernels.compiling import kernel
-from dovetail.kernels.listing import CHUNK, STRIDE, Flags, Rows, Words, new_chunk, pad_rows
 
+Words = NDArray[np.int64]
+Rows = NDArray[Any]  # int32 where all row numbers fit, else int64
+Flags = NDArray[np.bool_]
+Check = Callable[[Rows, Rows], Flags]
+"""Which of the pairs (left_rows[i], right_rows[i]) satisfy the condition as it was written."""
 Floats = NDArray[np.float64]
 Number = TypeVar("Number", np.float64, np.int64)
 
+CHUNK = 1 << 20  # pairs
+STRIDE = np.uint64(8)  # rows
 ZERO, ONE = np.uint64(0), np.uint64(1)
 HUGE = 1e290  # sums of larger numbers are taken scaled down, so that none overflows half-way
 SCALE = 2.0**64
@@ -215,3 +225,30 @@ def _minima(codes: Words, starts: Rows, ends: Rows) -> Words:
         if starts[i] < ends[i]:
             places[i] = queue[head]
     return places
+
+
+def pad_rows(rows: Rows) -> Rows:
+    """The rows with room for a stride behind their end."""
+    return np.concatenate([rows, np.zeros(int(STRIDE), rows.dtype)])
+
+
+def new_chunk(pairs: int, type_: np.dtype[Any]) -> tuple[Rows, Rows]:
+    """Arrays for a number of pairs."""
+    return np.empty(pairs + int(STRIDE), type_), np.empty(pairs + int(STRIDE), type_)
+
+
+def apart(lefts: Rows, rights: Rows, left_sources: Words, right_sources: Words) -> tuple[Rows, Rows]:
+    """Those of the pairs (lefts[i], rights[i]); the arrays are used for the answer."""
+    count = _keep(lefts, rights, left_sources, right_sources)
+    return lefts[:count], rights[:count]
+
+
+@kernel
+def _keep(lefts: Rows, rights: Rows, left_sources: Words, right_sources: Words) -> int:
+    """Every pair is written; one that is not wanted is overwritten by the next: no unpredictable branch."""
+    count = 0
+    for k in range(len(lefts)):
+        left, right = lefts[k], rights[k]
+        lefts[count], rights[count] = left, right
+        count += left_sources[left] != right_sources[right]
+    return count

@@ -20,8 +20,8 @@ from dovetail.kernels import equality
 from dovetail.kernels.compiling import kernel
 from dovetail.kernels.cross import GREATER, GREATER_EQUAL, LESS, holds
 from dovetail.kernels.equality import Equality
-from dovetail.kernels.listing import CHUNK, Flags, Rows, Words
 from dovetail.kernels.sorting import row_type, sort_codes
+from dovetail.kernels.windows import CHUNK, Flags, Rows, Words
 
 Matrix = NDArray[np.int64]
 

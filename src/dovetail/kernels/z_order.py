@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dovetail.kernels.compiling import kernel
-from dovetail.kernels.listing import Flags, Rows, Words
+from dovetail.kernels.windows import Flags, Rows, Words
 
 
 class Halvings(NamedTuple):

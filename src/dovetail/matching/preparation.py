@@ -47,8 +47,7 @@ from dovetail.kernels import (
     two_inequalities,
     windows,
 )
-from dovetail.kernels.listing import Check
-from dovetail.kernels.windows import Windows
+from dovetail.kernels.windows import Check, Windows
 from dovetail.matching.equal_keys import EqualKeys, read_keys
 from dovetail.matching.kernel_pairs import All, Flags, Listed, Others, Prepared
 

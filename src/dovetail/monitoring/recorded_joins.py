@@ -9,8 +9,8 @@ from typing import Any
 
 from dovetail.core.rows import Side
 from dovetail.execution.in_process import Step, join_progressively
-from dovetail.execution.limit import limit_steps
 from dovetail.execution.monitor import JoinMonitor
+from dovetail.execution.steps import limit_steps
 from dovetail.monitoring.recording import Recording
 from dovetail.monitoring.snapshot import Heading
 from dovetail.planning.plan import JoinPlan

@@ -23,10 +23,10 @@ from dovetail.condition import Condition
 from dovetail.condition.graph import Graph
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Matches, Rows, Side
-from dovetail.kernels.listing import apart
-from dovetail.operators.diner.blocks import MakeRoom, SpilledRows
+from dovetail.kernels.windows import apart
 from dovetail.operators.diner.diner import Diner
 from dovetail.operators.diner.keys import Keyed
+from dovetail.operators.diner.sides import MakeRoom, SpilledRows
 from dovetail.operators.pmj.merge import Merge, meetings
 from dovetail.operators.pmj.pairs import JoinTypeEmitter
 from dovetail.operators.pmj.pmj import Pmj

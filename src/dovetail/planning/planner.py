@@ -9,8 +9,8 @@ from typing import Any, Literal, NamedTuple, Protocol
 import pyarrow as pa
 
 from dovetail.condition import Call, Condition, Distance, Predicate, Strategy, describe, text_of
-from dovetail.condition.alternatives import MOST as MOST_ALTERNATIVES
 from dovetail.condition.graph import Graph
+from dovetail.condition.normalise import MOST as MOST_ALTERNATIVES
 from dovetail.condition.render import conjunction
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side

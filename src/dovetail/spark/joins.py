@@ -16,8 +16,8 @@ from dovetail.condition import Column, spark_sql, text_of
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
 from dovetail.errors import InputError, PlanError
+from dovetail.execution.at_rest import Joining
 from dovetail.execution.output import output_schema
-from dovetail.execution.tasks import Joining
 from dovetail.planning.plan import Choice, JoinPlan
 from dovetail.planning.planner import SPARK, InputFacts, plan_join
 from dovetail.planning.statistics import Sample

@@ -1,7 +1,6 @@
 """Prove an operator or a router right."""
 
-from dovetail.testing.conformance import check_operator, check_router, check_run
-from dovetail.testing.oracles import definition
+from dovetail.testing.conformance import check_operator, check_router, check_run, definition
 from dovetail.testing.random_joins import COLUMNS, CONDITIONS, random_condition, random_schedule, random_table
 from dovetail.testing.sweep import check_sweep
 

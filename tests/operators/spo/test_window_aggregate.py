@@ -10,8 +10,8 @@ import pytest
 from tests.effort import some
 
 from dovetail.condition import parse
-from dovetail.condition.aggregates import parse_aggregates
 from dovetail.condition.graph import Graph
+from dovetail.condition.select import parse_aggregates
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Side
 from dovetail.operators.protocol import Workspace

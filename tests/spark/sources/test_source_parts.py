@@ -25,9 +25,8 @@ from dovetail.sources.workload import Paced
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'dovetail[spark]'")
 
-from dovetail.spark.sources.formats import FlightFormat
-from dovetail.spark.sources.offsets import Offset
-from dovetail.spark.sources.prefetch import PrefetchBuffer
+from dovetail.spark.sources.prefetch import Offset, PrefetchBuffer
+from dovetail.spark.sources.remote import FlightFormat
 
 TABLE = pa.table({"n": range(100)})
 SOON = Retry(tries=3, first_pause_ms=1)

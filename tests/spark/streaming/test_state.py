@@ -28,8 +28,7 @@ from dovetail.errors import DovetailError, StateError
 from dovetail.execution.output import multi_schema, output_schema
 from dovetail.operators.registry import operator_class
 from dovetail.planning.planner import InputFacts, plan_join
-from dovetail.routing.hypercube import hypercube
-from dovetail.routing.routers import HashRouter
+from dovetail.routing.routers import HashRouter, hypercube
 from dovetail.spark.exchange.packing import from_bytes, multi_packer
 from dovetail.spark.streaming import cell_state
 from dovetail.spark.streaming.cell import JoinProcessor, _Notes, _Step

@@ -21,13 +21,13 @@ from dovetail.condition import parse
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
 from dovetail.errors import StateError
+from dovetail.execution.at_rest import Joining
 from dovetail.execution.output import output_schema
-from dovetail.execution.tasks import Joining
 from dovetail.planning.statistics import sample_table
 from dovetail.spark.exchange.packing import ARROW_PACKED, packer
 from dovetail.spark.streaming.static_join import Ranges, StaticJoin, part_writer, table_prober
 from dovetail.testing import CONDITIONS
-from dovetail.testing.oracles import results_by_definition
+from dovetail.testing.conformance import results_by_definition
 
 SEVERAL_PARTS = 3
 TYPES = [

@@ -22,7 +22,7 @@ from tests.effort import ALL, repeat, some
 from tests.spark.streaming.window_cells import Clock, Handle, Query, played, query
 from tests.spark.streaming.window_oracle import Results, Source, WindowOracle
 
-from dovetail.condition.aggregates import parse_aggregates
+from dovetail.condition.select import parse_aggregates
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
 from dovetail.errors import StateError

@@ -34,10 +34,9 @@ from dovetail.condition.render import conjunction
 from dovetail.core.rows import Matches, Rows, Side, take_rows
 from dovetail.kernels.sorting import sort_codes
 from dovetail.operators.blockwise.regions import Policy, Regions
-from dovetail.operators.diner.blocks import Reloaded, SpilledBlocks, SpilledRows
 from dovetail.operators.diner.eviction_trial import EvictionTrial
 from dovetail.operators.diner.keys import Keyed, OrderKeys, ordering_predicate
-from dovetail.operators.diner.residents import OrderedSide, with_arrival
+from dovetail.operators.diner.sides import OrderedSide, Reloaded, SpilledBlocks, SpilledRows, with_arrival
 from dovetail.operators.protocol import INNER, TWO, Approach, Manifest, Parameters, Usage, Workspace
 from dovetail.storage.budget import BUFFER
 from dovetail.storage.residence import Clock

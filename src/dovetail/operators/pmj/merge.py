@@ -21,8 +21,17 @@ import numpy as np
 
 from dovetail.core.rows import Side
 from dovetail.kernels.sorting import sort_codes
-from dovetail.operators.pmj.memory import MergeMemory
-from dovetail.operators.pmj.runs import Items, Pages, RunGroup, RunWriter, SweepRun, Zone, concat_items, nothing
+from dovetail.operators.pmj.runs import (
+    Items,
+    MergeMemory,
+    Pages,
+    RunGroup,
+    RunWriter,
+    SweepRun,
+    Zone,
+    concat_items,
+    nothing,
+)
 from dovetail.storage.blocks import Block
 from dovetail.storage.budget import Budget
 

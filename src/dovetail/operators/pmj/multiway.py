@@ -38,9 +38,8 @@ from dovetail.kernels.sorting import sort_codes
 from dovetail.matching.links import MOST, Attribute, Codes, Link, encode_keys, links_of
 from dovetail.operators.multiway.expansion import Hop, Paths, ProbeTable, checked, expand, results
 from dovetail.operators.multiway.residents import Batch, Residents, resident_schema
-from dovetail.operators.pmj.memory import arriving
 from dovetail.operators.pmj.merge import Merge
-from dovetail.operators.pmj.runs import Items, Pages, RunGroup, RunWriter, SweepRun
+from dovetail.operators.pmj.runs import Items, Pages, RunGroup, RunWriter, SweepRun, arriving_room
 from dovetail.operators.pmj.scheduler import MergeScheduler
 from dovetail.operators.protocol import INNER, TWO_AND_MORE, Approach, Manifest, Parameters, Usage, Workspace
 from dovetail.storage.blocks import Block
@@ -262,7 +261,7 @@ class MultiPmj:
         rows, nbytes = self._size()
         if more is not None:
             rows, nbytes = rows + len(more), nbytes + more.nbytes + SORT_BYTES * len(more)
-        return self._budget.measure(rows, nbytes) + held <= limit - arriving(self._budget, self._block_rows)
+        return self._budget.measure(rows, nbytes) + held <= limit - arriving_room(self._budget, self._block_rows)
 
     def _size(self) -> tuple[int, int]:
         residents = self._residents.values()

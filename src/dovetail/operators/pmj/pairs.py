@@ -14,7 +14,7 @@ from dovetail.core.join_types import JoinType
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Matches, Rows, Side, take_rows
 from dovetail.estimation.estimate import Estimator
-from dovetail.kernels.listing import apart
+from dovetail.kernels.windows import apart
 from dovetail.matching.matcher import build_matcher
 from dovetail.operators.pmj.merge import Merge, meetings
 from dovetail.operators.pmj.runs import NO_WORDS, Items, Pages, RunGroup, Words

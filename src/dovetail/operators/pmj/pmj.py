@@ -38,9 +38,8 @@ from dovetail.core.rows import Matches, Side, slices, take_rows
 from dovetail.errors import InputError
 from dovetail.estimation.measures import Measures
 from dovetail.matching import build_matcher
-from dovetail.operators.pmj.memory import arriving
 from dovetail.operators.pmj.pairs import CHUNK, EarlyPairCounts, JoinTypeEmitter, MergedPairs
-from dovetail.operators.pmj.runs import NO_WORDS, Pages, RunGroup, Words
+from dovetail.operators.pmj.runs import NO_WORDS, Pages, RunGroup, Words, arriving_room
 from dovetail.operators.pmj.scheduler import STRICTNESS, MergeScheduler
 from dovetail.operators.pmj.sweep_order import COPIES, SweepOrder, write_run
 from dovetail.operators.protocol import TWO, Approach, Manifest, Parameters, Usage, Workspace
@@ -395,13 +394,13 @@ class Pmj:
             return True
         mine = self._size()
         wanted = self._budget.measure(mine[0] + rows, mine[1] + nbytes) + held
-        return wanted <= self._limit - arriving(Budget(self._limit, self._budget.unit), self._block_rows)
+        return wanted <= self._limit - arriving_room(Budget(self._limit, self._budget.unit), self._block_rows)
 
     def _fitting(self, rows: int, nbytes: int) -> int:
         """How many of some rows the current run can still take; in a budget of rows, they stay together."""
         if self._limit is None or self._budget.unit == "rows":
             return 0
-        free = self._limit - arriving(Budget(self._limit), self._block_rows) - self._size()[1]
+        free = self._limit - arriving_room(Budget(self._limit), self._block_rows) - self._size()[1]
         return max(0, min(rows, free * rows // max(1, nbytes)))
 
     def _size(self) -> tuple[int, int]:

@@ -14,9 +14,17 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from dovetail.errors import InputError
-from dovetail.operators.pmj.memory import MergeMemory, arriving, divide, halve_room, refuse_large_pages
 from dovetail.operators.pmj.merge import Merge
-from dovetail.operators.pmj.runs import Items, Pages, RunGroup
+from dovetail.operators.pmj.runs import (
+    Items,
+    MergeMemory,
+    Pages,
+    RunGroup,
+    arriving_room,
+    divide_memory,
+    halve_room,
+    refuse_large_pages,
+)
 from dovetail.operators.protocol import Workspace
 from dovetail.storage.blocks import Block
 from dovetail.storage.budget import Budget
@@ -105,7 +113,7 @@ class MergeScheduler(Generic[R]):
     def _divide(self, budget: Budget) -> MergeMemory:
         zones = [zone for group in self.groups for run in group.runs for zone in run.zones]
         largest = max((self._budget.measure(zone.rows, zone.nbytes) for zone in zones), default=0)
-        return divide(budget, self._block_rows, self._fan_in, len(self._pages.names), largest)
+        return divide_memory(budget, self._block_rows, self._fan_in, len(self._pages.names), largest)
 
     def _half_room(self) -> MergeMemory | None:
         return halve_room(self._budget, self.room, len(self._pages.names))
@@ -176,7 +184,7 @@ class MergeScheduler(Generic[R]):
 
     def _settle(self, needed: int = 0) -> None:
         """Apply the memory limit from now on; an open merge keeps the memory that it started with."""
-        spare = arriving(self._budget, self._block_rows)
+        spare = arriving_room(self._budget, self._block_rows)
         self._budget.limit = None if self.limit is None else max(self.limit, needed + spare)
 
     def _reactive(self, merging: _Open[R], done: int) -> Iterator[R]:

@@ -17,8 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dovetail.operators.spo.positions import COLUMNS, Extent, Flags, WindowPositions
-from dovetail.operators.spo.sorted_part import PartBuilder, SortedPart
-from dovetail.operators.spo.zone_maps import Zone
+from dovetail.operators.spo.sorted_part import PartBuilder, SortedPart, Zone
 from dovetail.storage.blocks import Block, BlockStore
 from dovetail.storage.mapped_block import MappedBlock
 

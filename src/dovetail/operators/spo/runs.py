@@ -27,8 +27,7 @@ from dovetail.matching.links import LEAST, MOST
 from dovetail.operators.protocol import Workspace
 from dovetail.operators.spo.positions import Extent, Flags, WindowPositions, Words, joined
 from dovetail.operators.spo.run import Run, SpilledPart, footprint, write_flags
-from dovetail.operators.spo.sorted_part import PartBuilder
-from dovetail.operators.spo.zone_maps import Zone, ZoneMaps, can_match
+from dovetail.operators.spo.sorted_part import PartBuilder, Zone, ZoneMaps, can_match
 from dovetail.storage.blocks import Block
 from dovetail.storage.budget import Budget
 from dovetail.window import SLIDES, Window

@@ -56,8 +56,7 @@ from dovetail.operators.spo.positions import (
 )
 from dovetail.operators.spo.run import Run
 from dovetail.operators.spo.runs import NO_LIMIT, RunCosts, Runs, RunShares
-from dovetail.operators.spo.sorted_part import PartBuilder, ProbeBatch, SortedPart
-from dovetail.operators.spo.zone_maps import ZoneMaps
+from dovetail.operators.spo.sorted_part import PartBuilder, ProbeBatch, SortedPart, ZoneMaps
 from dovetail.window import Window
 
 MOST_PAIRS, FEWEST_PAIRS = 1 << 20, 1 << 12  # in one yield

@@ -17,10 +17,10 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from dovetail.aggregates import finish, partial_columns, partial_schema, result_schema
 from dovetail.condition import Column, columns_of, spark_sql, text_of
-from dovetail.condition.aggregates import Aggregate, GroupColumn, check_names, parse_aggregates, parse_by
+from dovetail.condition.select import Aggregate, GroupColumn, check_names, parse_aggregates, parse_by
 from dovetail.core.rows import Side
 from dovetail.errors import InputError, PlanError
-from dovetail.execution.tasks import Aggregating, Counting, Work
+from dovetail.execution.at_rest import Aggregating, Counting, Work
 from dovetail.planning.planner import InputFacts, plan_join
 from dovetail.planning.statistics import read_columns
 from dovetail.spark.batch.cell import cells_at_rest

@@ -10,11 +10,11 @@ import pyarrow as pa
 from dovetail.condition.graph import Graph
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Arrival, End, Event, Side
+from dovetail.execution.at_rest import Work
 from dovetail.execution.driver import Driver
-from dovetail.execution.limit import limit_rows
 from dovetail.execution.out_of_core import Chunked, chunk_size
 from dovetail.execution.output import result_batches
-from dovetail.execution.tasks import Work
+from dovetail.execution.steps import limit_rows
 from dovetail.operators.protocol import Workspace
 from dovetail.operators.registry import operator_class
 from dovetail.planning.plan import JoinPlan

@@ -2,7 +2,7 @@
 
 every input --route, pack--> one task for some cells each, join, unpack --> DataFrame
 
-Rows visit the cells of a hypercube (routing/hypercube.py): each result is found in exactly one of them.
+Rows visit the cells of a hypercube (routing/routers.py): each result is found in exactly one of them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dovetail.execution.multiway import join_several
 from dovetail.execution.output import multi_schema
 from dovetail.planning.plan import Choice, JoinPlan
 from dovetail.planning.planner import InputFacts, plan_join
-from dovetail.routing.hypercube import Hypercube, hypercube
+from dovetail.routing.routers import Hypercube, hypercube
 from dovetail.spark.batch.tables import FEWEST_TASKS, ROWS_PER_TASK, in_fixed_order, shuffle_partitions
 from dovetail.spark.exchange.packing import PACKED, Rewrite, from_bytes, multi_packer
 from dovetail.spark.frames.binding import by_position, decoded, encoded

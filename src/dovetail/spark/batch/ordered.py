@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 
 from dovetail.condition import Column, spark_sql
-from dovetail.condition.order import OrderBy, OrderKey, parse_order
+from dovetail.condition.select import OrderBy, OrderKey, parse_order
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Phase, Side
 from dovetail.errors import InputError, PlanError

@@ -20,8 +20,7 @@ from pyspark.sql.types import GeographyType, GeometryType, MapType, StructField,
 
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
-from dovetail.execution.limit import limit_work
-from dovetail.execution.tasks import Joining, Work
+from dovetail.execution.at_rest import Joining, Work, limit_work
 from dovetail.operators.registry import operator_class
 from dovetail.planning.plan import Choice, JoinPlan
 from dovetail.planning.planner import with_estimate

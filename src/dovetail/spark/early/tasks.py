@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dovetail.core.rows import Side
+from dovetail.execution.at_rest import Work
 from dovetail.execution.out_of_core import Chunked
-from dovetail.execution.tasks import Work
 from dovetail.storage.blocks import BlockStore
 
 GIVEN = "matches bigint, block string, sums array<double>"

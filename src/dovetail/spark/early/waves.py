@@ -26,16 +26,16 @@ from pyspark.sql import DataFrame, SparkSession
 from dovetail.aggregates import partial_columns
 from dovetail.aggregates.columns import columns_of
 from dovetail.condition import text_of
-from dovetail.condition.aggregates import Aggregate, parse_aggregates
+from dovetail.condition.select import Aggregate, parse_aggregates
 from dovetail.core.join_types import JoinType
 from dovetail.core.metrics import Estimate
 from dovetail.core.rows import Phase, Side, empty_batch
 from dovetail.errors import InputError, PlanError
 from dovetail.estimation.weighted_sample import WeightedSample
+from dovetail.execution.at_rest import Aggregating, Joining, Work
 from dovetail.execution.in_process import Step
 from dovetail.execution.out_of_core import chunk_size
 from dovetail.execution.output import output_schema
-from dovetail.execution.tasks import Aggregating, Joining, Work
 from dovetail.planning.plan import JoinPlan
 from dovetail.planning.planner import DIAG, InputFacts, plan_join, with_estimate
 from dovetail.planning.statistics import SAMPLE, Samples, estimated_pairs

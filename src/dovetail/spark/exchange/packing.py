@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from dovetail.core.rows import Side, chunk_ranges, take_rows
 from dovetail.execution.output import fitting_rows
-from dovetail.routing.hypercube import Hypercube
-from dovetail.routing.routers import Router, Spread, Visits
+from dovetail.routing.routers import Hypercube, Router, Spread, Visits
 from dovetail.spark.session.workers import settle
 
 PACKED = "cell int, side tinyint, seq bigint, payload binary"

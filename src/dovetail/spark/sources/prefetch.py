@@ -10,20 +10,31 @@ moved past it; then it is dropped.
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import deque
-from dataclasses import replace
-from typing import NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from dovetail.errors import SourceError
 from dovetail.sources.protocol import Position
 from dovetail.sources.reader import Reader
-from dovetail.spark.sources.offsets import Offset
 
 ROOM_BYTES = 64 << 20
 ADVICE = "Restart the query when the source is available: it resumes where it stopped."
+READERS: dict[str, Callable[[Any], Any]] = {
+    "datetime": datetime.fromisoformat,
+    "date": date.fromisoformat,
+    "time": time.fromisoformat,
+    "decimal": Decimal,
+    "bytes": bytes.fromhex,
+    "key": lambda parts: tuple(map(_decode_value, parts)),
+}
 
 
 class _Held(NamedTuple):
@@ -113,3 +124,43 @@ class PrefetchBuffer:
     def _pause(self, seconds: float) -> bool:
         with self._changed:
             return self._changed.wait_for(lambda: self._closed, seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """The position of a stream, as Spark keeps it in the checkpoint: JSON of simple values."""
+
+    rows: int = 0  # from the start
+    position: Position = None  # behind them: a row number, or the last key
+    ended: bool = False  # and Spark has been told
+
+    @classmethod
+    def read(cls, document: dict[str, Any]) -> Offset:
+        return cls(document["rows"], _decode_value(json.loads(document["position"])), document["ended"])
+
+    def to_json(self) -> dict[str, Any]:
+        return {"rows": self.rows, "position": json.dumps(_encode_value(self.position)), "ended": self.ended}
+
+
+def _encode_value(value: Any) -> Any:
+    match value:
+        case tuple():
+            return {"key": [_encode_value(part) for part in value]}
+        case datetime():  # is a date as well
+            return {"datetime": value.isoformat()}
+        case date():
+            return {"date": value.isoformat()}
+        case time():
+            return {"time": value.isoformat()}
+        case Decimal():
+            return {"decimal": str(value)}
+        case bytes():
+            return {"bytes": value.hex()}
+    return value
+
+
+def _decode_value(document: Any) -> Any:
+    if isinstance(document, dict):
+        ((kind, value),) = document.items()
+        return READERS[kind](value)
+    return document

@@ -1,4 +1,4 @@
-"""What all remote formats have in common: a table of partitions read by tasks, a stream of what has come.
+"""Remote formats of Spark: a table of partitions read by tasks, a stream of what has come.
 
 A stream's offset is a position in the source. A micro-batch takes its rows from memory, where they have come by
 themselves (prefetch.py); one that is run again after a restart asks the source for the same range.
@@ -7,8 +7,11 @@ themselves (prefetch.py); one that is run again after a restart asks the source 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, MutableMapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -16,14 +19,89 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from pyspark.sql.types import StructType
 
 from dovetail.errors import InputError, SourceError
+from dovetail.sources import postgres
+from dovetail.sources.arrow_flight import FlightSource
 from dovetail.sources.protocol import Position, Ranged, joined_schema
-from dovetail.sources.reader import Reader
+from dovetail.sources.reader import Reader, Retry
 from dovetail.spark.sources.columns import Columns, spark_schema
-from dovetail.spark.sources.offsets import Offset
-from dovetail.spark.sources.prefetch import ADVICE, PrefetchBuffer
-from dovetail.spark.sources.settings import COMMON, Settings, check_names
+from dovetail.spark.sources.prefetch import ADVICE, Offset, PrefetchBuffer
 
+T = TypeVar("T")
+
+USUAL = Retry(tries=20)  # for more than a minute
+MAX_ROWS = 100_000
+COMMON = ("maxRowsPerTrigger", "end", "tries", "firstPauseMs", "longestPauseMs")
 FIRST_WAIT_S = 1.0  # for the first rows, so that the first micro-batch is not empty without need
+FETCHED_ROWS = 10_000  # at once, at most, of PostgreSQL
+HEADER = "header."  # of Flight, before the name of one
+PIECES = 8  # of a full micro-batch: rows come in batches of other sizes, and a piece is not cut
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What all remote formats can be told, by options: Spark hands them over as text, in any case."""
+
+    most_rows: int  # of a micro-batch
+    marks_end: bool  # a last row that says so, in a column of its own
+    retry: Retry
+
+    @classmethod
+    def read(cls, given: Mapping[str, str]) -> Settings:
+        return cls(
+            number(given, "maxRowsPerTrigger", MAX_ROWS),
+            flag(given, "end"),
+            Retry(
+                number(given, "tries", USUAL.tries),
+                number(given, "firstPauseMs", int(USUAL.first_pause_ms)),
+                number(given, "longestPauseMs", int(USUAL.longest_pause_ms)),
+            ),
+        )
+
+
+def check_names(given: Mapping[str, str], known: tuple[str, ...], prefix: str = "") -> None:
+    """Refuse options that nobody knows; those that begin with the prefix are somebody's."""
+    lower = {name.lower() for name in known}
+    unknown = sorted(name for name in given if name.lower() not in lower and not (prefix and name.startswith(prefix)))
+    if unknown:
+        raise InputError(f"{', '.join(unknown)}: no such option. There are {', '.join(known)}.")
+
+
+def text(given: Mapping[str, str], name: str, example: str) -> str:
+    if not given.get(name):
+        raise InputError(f'the option {name} is missing: .option("{name}", "{example}").')
+    return given[name]
+
+
+def number(given: Mapping[str, str], name: str, default: int) -> int:
+    return _read(given, name, default, int, "a positive number", lambda value: value > 0)
+
+
+def seconds(given: Mapping[str, str], name: str) -> float | None:
+    return _read(given, name, None, float, "a positive number", lambda value: value is not None and value > 0)
+
+
+def flag(given: Mapping[str, str], name: str) -> bool:
+    return _read(given, name, False, lambda word: {"true": True, "false": False}[word.lower()], "true or false")
+
+
+def _read(
+    given: Mapping[str, str],
+    name: str,
+    default: T,
+    read: Callable[[str], T],
+    wanted: str,
+    fits: Callable[[T], bool] = lambda _: True,
+) -> T:
+    if name not in given:
+        return default
+    try:
+        value = read(given[name])
+    except (ValueError, KeyError):
+        pass
+    else:
+        if fits(value):
+            return value
+    raise InputError(f"{name} must be {wanted}; got {given[name]!r}.")
 
 
 class RemoteFormat(DataSource):
@@ -188,3 +266,77 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"{self._remote.source.name} has changed its rows: {rows:,} instead of {wanted.rows:,} between "
                 f"{wanted.start} and {wanted.until}. The interrupted micro-batch cannot be repeated."
             )
+
+
+class PostgresFormat(RemoteFormat):
+    """dovetail-postgresql: a table or query of PostgreSQL."""
+
+    OPTIONS: ClassVar = ("dsn", "table", "query", "key", "pollSeconds")
+
+    @classmethod
+    def name(cls) -> str:
+        return "dovetail-postgresql"
+
+    def open_source(self, options: MutableMapping[str, str]) -> Any:
+        self.poll_s = seconds(options, "pollSeconds")
+        key = [column.strip() for column in options.get("key", "").split(",") if column.strip()]
+        return postgres(
+            text(options, "dsn", "postgresql://host/db"),
+            options.get("query") or None,
+            table=options.get("table") or None,
+            key=key,
+            batch_rows=min(number(options, "maxRowsPerTrigger", MAX_ROWS), FETCHED_ROWS),
+        )
+
+    def ranges(self) -> list[tuple[Position, Position]]:
+        return [(None, None)]
+
+    def remedy(self) -> str:
+        return 'Name columns that are unique and not null, as in .option("key", "id").'
+
+
+class FlightFormat(RemoteFormat):
+    """dovetail-flight: a dataset of an Arrow Flight server."""
+
+    OPTIONS: ClassVar = ("location", "dataset", "sameOrder", "numPartitions", "tlsRootCerts", f"{HEADER}<name>")
+    PREFIX: ClassVar = HEADER
+
+    source: FlightSource
+
+    @classmethod
+    def name(cls) -> str:
+        return "dovetail-flight"
+
+    def open_source(self, options: MutableMapping[str, str]) -> FlightSource:
+        self._partitions = number(options, "numPartitions", 1)
+        certificates = options.get("tlsRootCerts")
+        return FlightSource(
+            text(options, "location", "grpc://host:8815"),
+            text(options, "dataset", "orders"),
+            flag(options, "sameOrder"),
+            {name[len(HEADER) :]: value for name, value in options.items() if name.startswith(HEADER)},
+            batch_rows=-(-number(options, "maxRowsPerTrigger", MAX_ROWS) // PIECES),
+            **({"tls_root_certs": _content(certificates)} if certificates else {}),
+        )
+
+    def ranges(self) -> list[tuple[int | None, int | None]]:
+        rows = self.source.available() if self.source.offsets else None
+        if rows is None:
+            return [(None, None)]
+        parts = max(1, min(self._partitions, rows))
+        bounds = [rows * part // parts for part in range(parts + 1)]
+        return list(pairwise(bounds))
+
+    def now(self, start: Position) -> int | None:
+        rows = self.source.available() if self.source.rows < 0 else None
+        return None if rows is None else max(rows, start or 0)  # a server that started anew may be behind us
+
+    def remedy(self) -> str:
+        return 'If it always sends the same rows in the same order, set .option("sameOrder", "true").'
+
+
+def _content(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise InputError(f"tlsRootCerts cannot be read: {error}.") from error

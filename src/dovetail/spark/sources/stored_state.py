@@ -19,7 +19,7 @@ from dovetail.core.rows import Side
 from dovetail.errors import InputError
 from dovetail.spark.session.shared_directory import local_path
 from dovetail.spark.sources.columns import spark_schema
-from dovetail.spark.sources.settings import check_names, text
+from dovetail.spark.sources.remote import check_names, text
 from dovetail.storage.stored_state import StoredJoin, last_commit, stored_joins
 
 OPTIONS = ("path", "table", "query", "join", "input", "checkpoint")

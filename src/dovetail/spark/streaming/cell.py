@@ -29,8 +29,8 @@ from dovetail.core.metrics import HEARTBEAT_S, Counters, Estimate
 from dovetail.core.rows import Arrival, Phase, Side, Stall
 from dovetail.estimation.estimate import CONFIDENCE
 from dovetail.execution.driver import Driver, Found
-from dovetail.execution.limit import limit_rows
 from dovetail.execution.output import result_batches
+from dovetail.execution.steps import limit_rows
 from dovetail.operators.adaptive import Adaptive
 from dovetail.operators.protocol import Usage
 from dovetail.spark.exchange.packing import collected, from_bytes

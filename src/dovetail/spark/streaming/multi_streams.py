@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from dovetail.condition.graph import Graph
 from dovetail.errors import InputError, PlanError
 from dovetail.planning.plan import JoinPlan
-from dovetail.routing.hypercube import hypercube
+from dovetail.routing.routers import hypercube
 from dovetail.spark.batch.tables import parallelism, shuffle_partitions
 from dovetail.spark.session.options import AVAILABLE, SOURCE, Options, check_told
 from dovetail.spark.sources.columns import END

@@ -28,12 +28,11 @@ from dovetail.condition.mirror import mirrored
 from dovetail.core.codes import Words, is_fixed, order_codes
 from dovetail.core.rows import Matches, Rows, Side, slices, take_rows
 from dovetail.errors import StateError
+from dovetail.execution.at_rest import Joining
 from dovetail.execution.out_of_core import chunk_size
 from dovetail.execution.output import fitting_rows, result_batches
-from dovetail.execution.tasks import Joining
 from dovetail.kernels.taking import mark
-from dovetail.operators.spo.sorted_part import PartBuilder, SortedPart
-from dovetail.operators.spo.zone_maps import Zone, ZoneMaps, can_match
+from dovetail.operators.spo.sorted_part import PartBuilder, SortedPart, Zone, ZoneMaps, can_match
 from dovetail.planning.statistics import Sample
 from dovetail.routing.routers import Spread, Visits
 from dovetail.spark.batch.cell import unpack_rows

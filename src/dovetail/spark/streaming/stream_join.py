@@ -14,8 +14,7 @@ from dovetail.core.rows import Side
 from dovetail.operators.protocol import JoinOperator, Workspace
 from dovetail.operators.registry import OperatorSpec, operator_class, operator_spec
 from dovetail.planning.plan import JoinPlan
-from dovetail.routing.hypercube import Hypercube
-from dovetail.routing.routers import HashRouter, Router
+from dovetail.routing.routers import HashRouter, Hypercube, Router
 from dovetail.spark.exchange.packing import PACK_BYTES, Rewrite, multi_packer, packer
 from dovetail.spark.exchange.partitions import spread_labels
 from dovetail.spark.session.options import LATENCY_S

@@ -24,8 +24,8 @@ from pyspark.sql.streaming.stateful_processor import TimerValues
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Arrival, Side, Watermark, empty_batch, take_rows
 from dovetail.execution.driver import Driver, Found
-from dovetail.execution.limit import limit_rows
 from dovetail.execution.output import result_batches
+from dovetail.execution.steps import limit_rows
 from dovetail.operators.protocol import Workspace
 from dovetail.operators.spo.positions import Placement
 from dovetail.operators.spo.spo import Spo, late_flags

@@ -28,7 +28,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
-from dovetail.condition.aggregates import Aggregate
+from dovetail.condition.select import Aggregate
 from dovetail.core.rows import Side, take_rows
 from dovetail.operators.spo.spo import event_times
 from dovetail.planning.plan import JoinPlan

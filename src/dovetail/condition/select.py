@@ -1,16 +1,18 @@
-"""Aggregates over the pairs of a join, and the columns that group them, read from SQL text.
+"""What is selected of the pairs of a join, read from SQL text: aggregates, the columns that group them, and an order.
 
     {"n": "count(*)", "total": "sum(r.amount * 2)"}        by=["l.region", "l.day"]
+    order_by=["l.x", "r.y DESC", "l.a + 1 ASC NULLS LAST"]
 
-An aggregate takes an expression over one side. Types are Spark's: integers add up to bigint, decimal(p, s) to
-decimal(p + 10, s), and have an average of decimal(p + 4, s + 4), with at most 38 digits.
+An aggregate takes an expression over one side. Types are Spark's: integers add up to bigint, decimal(p, s) to decimal(p
++ 10, s), and have an average of decimal(p + 4, s + 4), with at most 38 digits.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from typing import Literal as OneOf
 
 import pyarrow as pa
@@ -19,16 +21,18 @@ from sqlglot import exp
 from dovetail.condition import names, types
 from dovetail.condition.bind import Binder
 from dovetail.condition.evaluate import evaluate
-from dovetail.condition.expression import Column, Expression, sides_of, type_of
+from dovetail.condition.expression import Column, Expression, is_opaque, sides_of, type_of
 from dovetail.condition.render import text_of
 from dovetail.condition.sql import parse_text
 from dovetail.condition.translate import Translator
+from dovetail.condition.unify import sort_key
 from dovetail.core.rows import Side, empty_batch
 from dovetail.errors import ConditionError, InputError
 
 t = pa.types
 
 Function = OneOf["count", "sum", "avg", "min", "max"]
+OrderBy = str | Sequence[str]
 
 FUNCTIONS: dict[type[exp.Expr], Function] = {
     exp.Count: "count",
@@ -38,6 +42,7 @@ FUNCTIONS: dict[type[exp.Expr], Function] = {
     exp.Max: "max",
 }
 KNOWN = "count(*), count(x), sum(x), avg(x), min(x) and max(x)"
+DIRECTION = re.compile(r"^(.*?)(?:\s+(asc|desc))?(?:\s+nulls\s+(first|last))?\s*$", re.IGNORECASE | re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,3 +192,42 @@ def check_names(by: Sequence[GroupColumn], aggregates: Sequence[Aggregate]) -> N
         if name in seen:
             raise InputError(f"the result would have two columns called {name!r}: rename an aggregate.")
         seen.add(name)
+
+
+class OrderKey(NamedTuple):
+    """An expression over one side, and which of its values come first."""
+
+    value: Expression
+    side: Side
+    descending: bool
+    nulls_first: bool
+
+
+def parse_order(
+    order_by: OrderBy, left_schema: pa.Schema, right_schema: pa.Schema, zone: str | None = None, in_process: bool = True
+) -> tuple[OrderKey, ...]:
+    """The keys, bound to the two schemas. As in Spark, nulls come first in ascending order and last in descending."""
+    texts: Any = [order_by] if isinstance(order_by, str) else order_by
+    if not isinstance(texts, Sequence) or not texts or not all(isinstance(text, str) for text in texts):
+        raise InputError(
+            f"order_by is SQL text such as 'l.x' or 'r.y DESC NULLS LAST', or a list of these; got {order_by!r}."
+        )
+    binder = Binder((left_schema, right_schema), zone)
+    return tuple(_key(text, binder, in_process) for text in texts)
+
+
+def _key(text: str, binder: Binder, in_process: bool) -> OrderKey:
+    found = DIRECTION.match(text)
+    assert found is not None  # it matches any text
+    expression, direction, nulls = found.groups()
+    value = binder.bind(Translator(binder.schemas).expression(parse_text(expression, "order")))
+    sides = sides_of(value)
+    if len(sides) != 1:
+        raise ConditionError(f"order_by={text!r} reads {len(sides)} sides: order by an expression over one of them.")
+    if pa.types.is_nested(type_of(value)):
+        value = sort_key(value)
+    if in_process or not is_opaque(value):
+        evaluate(value, *(empty_batch(schema) for schema in binder.schemas))  # what cannot be evaluated shows up now
+    descending = (direction or "").lower() == "desc"
+    nulls_first = not descending if nulls is None else nulls.lower() == "first"
+    return OrderKey(value, next(iter(sides)), descending, nulls_first)

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from dovetail.condition import Column, sides_of, text_of
-from dovetail.condition.aggregates import parse_aggregates, parse_by
+from dovetail.condition.select import parse_aggregates, parse_by
 from dovetail.core.rows import Side
 
 LEFT = pa.schema([("k", pa.int32()), ("Region", pa.dictionary(pa.int8(), pa.string()))])

@@ -1,0 +1,343 @@
+"""The rows of one side: residents, and spilled rows in sorted blocks.
+
+Residents are evicted from time to time, by key:
+
+    position     0   1   2   3   4   5   6  …        in the order of arrival, without gaps
+    rows         [ part ][ part ][ part …            (storage/packed_rows.py)
+    beside       a link and a tag in a hash table, a bit whether it gave a result; ticks of arrival per batch
+
+Partners are found by hash where keys must be equal, else by the order of the codes. What can be computed from a row is
+not kept beside it: codes and hashes are computed again, for candidates and whenever rows leave.
+
+Blocks of spilled rows are sorted by their codes, and searched by the other side:
+
+    a block      columns of the rows | __code | __hash, where codes are not exact | __arrived
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dovetail.core.metrics import Counters
+from dovetail.core.rows import Matches, Rows, Side, chunk_ranges
+from dovetail.kernels.sorting import expand, find_sorted, sort_codes
+from dovetail.operators.blockwise.block_join import BlockWork
+from dovetail.operators.diner.keys import Keyed, OrderKeys
+from dovetail.operators.protocol import Workspace
+from dovetail.storage.blocks import Block
+from dovetail.storage.budget import Budget
+from dovetail.storage.hash_table import CompactTable
+from dovetail.storage.ordered_index import OrderedIndex, SortedKeys
+from dovetail.storage.packed_rows import PackedRows
+from dovetail.storage.residence import ArrivalTicks, Clock
+from dovetail.storage.resident_snapshot import Held, Marks, Survivors
+from dovetail.storage.row_marks import RowMarks
+from dovetail.storage.row_store import MOST_BYTES
+
+Words = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+MakeRoom = Callable[[int, int], Iterator[None]]
+"""Evicts residents until a number of rows and bytes fit, a block per yield."""
+
+ARRIVED, CODE, HASH = "__arrived", "__code", "__hash"  # columns beside those of the rows
+PER_ENTRY = 12  # bytes of an ordered index for a row
+EXTRA_ROW_BYTES = 24  # of a spilled row, for the extra columns
+MOST_PAIRS = 1 << 18  # candidates in a piece
+OUTER_SHARE = 8  # one in so many blocks of the budget is loaded as an outer one, unless told otherwise
+
+
+class Candidates(NamedTuple):
+    """Rows that may match: the probing row, the resident's position, and where the resident is."""
+
+    probing: Rows
+    positions: Rows
+    batch: pa.RecordBatch
+    rows: Rows
+    codes: Words  # of the residents
+
+    def only(self, chosen: Flags) -> Candidates:
+        probing, positions, _, rows, codes = self
+        return Candidates(probing[chosen], positions[chosen], self.batch, rows[chosen], codes[chosen])
+
+
+class OrderedSide:
+    def __init__(
+        self, side: Side, schema: pa.Schema, keys: OrderKeys, part_bytes: int = MOST_BYTES, counted: bool = False
+    ) -> None:
+        self.side = side
+        self.arrived = ArrivalTicks()
+        self.marks = RowMarks(counted)
+        self._survivors = Survivors()
+        self._schema = schema
+        self._keys = keys
+        self._rows = PackedRows(schema, part_bytes)
+        self._table = CompactTable()
+        self._index = OrderedIndex()
+
+    @property
+    def rows(self) -> int:
+        return len(self._rows)
+
+    @property
+    def nbytes(self) -> int:
+        index = self._table.nbytes if self._keys.by_hash else self._index.nbytes
+        return self._rows.nbytes + index + self.arrived.nbytes + self.marks.nbytes + self._survivors.nbytes
+
+    @property
+    def row_bytes(self) -> float:
+        """What a row takes up by itself, on average."""
+        return self._rows.nbytes / self.rows if self.rows else 0.0
+
+    def nbytes_for(self, batch: pa.RecordBatch) -> int:
+        """How many bytes more it takes to keep the batch."""
+        rows: int = batch.num_rows
+        index = self._table.nbytes_with(rows) - self._table.nbytes if self._keys.by_hash else PER_ENTRY * rows
+        return int(batch.nbytes) + index + self.marks.nbytes_with(rows) - self.marks.nbytes
+
+    def insert(self, batch: pa.RecordBatch, keyed: Keyed, arrived: int | Words, marks: Marks | Flags) -> None:
+        """Keep all rows of the batch, of which `keyed` has the codes and hashes."""
+        first, rows = self.rows, batch.num_rows
+        if not rows:
+            return
+        self._rows.append(batch)
+        self.arrived.append(arrived, rows)
+        self.marks.append(marks)
+        if keyed.hashes is not None:
+            self._table.insert(keyed.hashes, self._hashes)
+        else:
+            self._index.insert(keyed.codes, np.arange(first, first + rows))
+
+    def find(self, keyed: Keyed, most: int) -> Iterator[Candidates]:
+        """Candidates of the other side's rows, in pieces of about `most`: equal hashes, or codes within reach."""
+        if keyed.hashes is None:
+            found = self._index.find(*self._keys.reach(self.side.other, keyed.codes), most=most)
+        else:
+            found = self._table.find(keyed.hashes, most)
+        for probing, positions in found:
+            for chosen, batch, rows in self._rows.gathered(positions):
+                mine = probing[chosen]
+                if keyed.hashes is not None and not self._keys.exact_codes:
+                    # The condition is checked as it was written, whatever the codes are.
+                    yield Candidates(mine, positions[chosen], batch, rows, keyed.codes[mine])
+                    continue
+                candidates = Candidates(mine, positions[chosen], batch, rows, self._keys.codes(self.side, batch, rows))
+                if keyed.hashes is not None:
+                    candidates = candidates.only(candidates.codes == keyed.codes[mine])
+                yield candidates
+
+    def codes(self) -> Words:
+        """The codes of all rows."""
+        return self._rows.column(lambda part: self._keys.codes(self.side, part))
+
+    def block(self, positions: Rows) -> tuple[pa.RecordBatch, Keyed]:
+        """The rows at these positions, in this order, with their codes and hashes."""
+        batch = self._rows.take(positions)
+        hashes = self._keys.hashes(self.side, batch) if self._keys.by_hash else None
+        return batch, Keyed(None, self._keys.codes(self.side, batch), hashes)
+
+    def take(self, positions: Rows) -> pa.RecordBatch:
+        """The rows at these positions, in this order."""
+        return self._rows.take(positions)
+
+    def held(self) -> Held:
+        """All rows, with the time of their arrival as one more column."""
+        schema = with_arrival(self._schema)
+
+        def take(page: slice) -> pa.RecordBatch:
+            rows = np.arange(page.start, page.stop)
+            return pa.RecordBatch.from_arrays([*self.take(rows).columns, pa.array(self.arrived[rows])], schema=schema)
+
+        return Held(self._survivors.all(), self.marks.all().astype(np.int32), take)
+
+    def saved(self) -> None:
+        """A snapshot has all rows."""
+        self._survivors.restart(self.rows)
+
+    def remove(self, positions: Rows) -> None:
+        """Forget these rows; those behind them move up."""
+        gone = np.zeros(self.rows, np.bool_)
+        gone[positions] = True
+        self._rows.remove(gone)
+        self.arrived.remove(gone)
+        self.marks.remove(gone)
+        self._survivors.remove(gone)
+        if self._keys.by_hash:
+            self._table.remove(gone, self._hashes)
+        else:
+            self._index.renumber(np.where(gone, -1, np.cumsum(~gone) - 1))
+
+    def code_again(self) -> None:
+        """The keys are coded in another way than when the rows came."""
+        if not self._keys.by_hash:
+            self._index = OrderedIndex()
+            self._index.insert(self.codes(), np.arange(self.rows))
+
+    @property
+    def parts(self) -> list[pa.RecordBatch]:
+        """All rows."""
+        return self._rows.parts
+
+    def _hashes(self) -> Iterator[Words]:
+        return (self._keys.hashes(self.side, part) for part in self._rows.parts)
+
+
+def with_arrival(schema: pa.Schema) -> pa.Schema:
+    """The schema of rows with the time of their arrival."""
+    return schema.append(pa.field(ARRIVED, pa.int64()))
+
+
+class Reloaded:
+    def __init__(self, work: BlockWork, keys: OrderKeys, clock: Clock) -> None:
+        self.rows: OrderedSide | None = None
+        self._work = work
+        self._keys = keys
+        self._clock = clock
+        self._side = Side.LEFT
+        self._numbers: list[int] = []
+        self._came = 0
+
+    def load(self, side: Side, rows: OrderedSide, room: int, budget: Budget) -> None:
+        """Fill `room` with blocks, the most recently evicted first: they were worth keeping for longest."""
+        self._side, self._numbers, self._came = side, [], self._clock.tick()
+        self.rows = rows
+        for number in reversed(range(len(self._work.spilled[side]))):
+            loaded = self._work.load(side, range(number, number + 1))
+            batch: pa.RecordBatch = loaded.rows.batch
+            needed = budget.measure(rows.rows + batch.num_rows, rows.nbytes + rows.nbytes_for(batch))
+            if needed > room:
+                break
+            rows.insert(batch, self._keys.read(side, batch), self._came, np.zeros(batch.num_rows, np.bool_))
+            self._numbers.append(number)
+
+    def drop(self) -> None:
+        """Forget them; they are on disk."""
+        if self.rows is not None:
+            left = self._clock.tick()
+            for number in self._numbers:
+                self._work.spilled[self._side][number].stays.append((self._came, left))
+            self.rows = None
+
+
+class SortedRows(NamedTuple):
+    """Rows of some blocks, and where their keys are in order."""
+
+    batch: pa.RecordBatch
+    codes: Words
+    words: Words  # what partners are searched by: hashes if codes are not exact, else codes
+    ordered: SortedKeys
+
+
+class SpilledRows(Protocol):
+    """The evicted rows of both sides, and how they are joined."""
+
+    extra_row_bytes: int
+    """The size of a spilled row beyond its columns."""
+
+    def has_spilled(self, side: Side) -> bool: ...
+    def spill(self, side: Side, batch: pa.RecordBatch, keyed: Keyed, arrived: Words, left: int) -> None:
+        """Write evicted rows, which are sorted by their codes."""
+
+    def react(self, make_room: MakeRoom, *, at_end: bool) -> Iterator[Matches]:
+        """Join what has been spilled so far. May be dropped at any yield; the next call resumes."""
+
+    def release(self, free: int) -> Iterator[Matches]:
+        """Rows arrive, and only so much memory is free besides: release what is taken, if it is more."""
+
+    def finish(self) -> Iterator[Matches]:
+        """All remaining results."""
+
+    def to_json(self) -> dict[str, Any]: ...
+    def from_json(self, fields: dict[str, Any]) -> None: ...
+    def names(self) -> list[str]: ...
+    def size(self) -> tuple[int, int]: ...
+
+
+class SpilledBlocks:
+    """Evicted rows in sorted blocks, joined block against block (Algorithm 4)."""
+
+    def __init__(self, keys: OrderKeys, workspace: Workspace, outer_blocks: int | None) -> None:
+        shares = workspace.shares
+        schemas = workspace.condition.schemas
+        self._sorted = SortedBlocks(keys, schemas, workspace.counters)
+        self.work = BlockWork(self._sorted, workspace.blocks, workspace.budget, schemas)
+        self._most_outer = shares.outer_blocks_at_end
+        wanted = (self._most_outer + 2) // OUTER_SHARE if outer_blocks is None else outer_blocks
+        self._outer_blocks = max(1, min(wanted, self._most_outer))
+        self.extra_row_bytes = EXTRA_ROW_BYTES + self._sorted.extra_row_bytes
+        self.to_json, self.from_json = self.work.to_json, self.work.from_json
+        self.names, self.size = self.work.names, self.work.size
+
+    def has_spilled(self, side: Side) -> bool:
+        return bool(self.work.spilled[side])
+
+    def spill(self, side: Side, batch: pa.RecordBatch, keyed: Keyed, arrived: Words, left: int) -> None:
+        zone = (int(keyed.codes[0]), int(keyed.codes[-1]))
+        self.work.spill(side, self._sorted.block(batch, keyed), arrived, left, zone)
+
+    def react(self, make_room: MakeRoom, *, at_end: bool) -> Iterator[Matches]:
+        return self.work.run(self._most_outer if at_end else self._outer_blocks, make_room)
+
+    def release(self, free: int) -> Iterator[Matches]:
+        """While rows arrive, all memory is the residents'."""
+        self.work.let_go()
+        return iter(())
+
+    def finish(self) -> Iterator[Matches]:
+        return self.work.run(self._most_outer)
+
+
+class SortedBlocks:
+    """Joins blocks for `BlockWork`."""
+
+    extra_row_bytes = 32
+
+    def __init__(self, keys: OrderKeys, schemas: tuple[pa.Schema, pa.Schema], counters: Counters) -> None:
+        self._keys = keys
+        self._schemas = schemas
+        self._counters = counters
+        self._hashed = keys.by_hash and not keys.exact_codes
+
+    def block(self, batch: pa.RecordBatch, keyed: Keyed) -> pa.RecordBatch:
+        """Rows, sorted by code, with their extra columns but the last."""
+        batch = batch.append_column(CODE, pa.array(keyed.codes))
+        return batch.append_column(HASH, pa.array(keyed.hashes)) if self._hashed else batch
+
+    def prepare(self, side: Side, whole: pa.RecordBatch) -> SortedRows:
+        schema = self._schemas[side]
+        rows = pa.RecordBatch.from_arrays(whole.columns[: len(schema)], schema=schema)
+        codes = np.asarray(whole.column(len(schema)))
+        words = np.asarray(whole.column(len(schema) + 1)) if self._hashed else codes
+        order, ascending = sort_codes(words)
+        return SortedRows(rows, codes, words, SortedKeys(ascending, order))
+
+    def batch_of(self, rows: SortedRows) -> pa.RecordBatch:
+        return rows.batch
+
+    def candidates(self, outer: Side, mine: SortedRows, theirs: SortedRows, first: int) -> Iterator[tuple[Rows, Rows]]:
+        if self._keys.by_hash:
+            starts, counts = find_sorted(mine.ordered.keys, theirs.words)
+        else:
+            starts, counts = mine.ordered.ranges(*self._keys.reach(outer.other, theirs.words))
+        total = int(counts.sum())
+        if first == 0:
+            self._counters.pairs_tested += total
+        for number, (start, end, pairs) in enumerate(chunk_ranges(counts, total, MOST_PAIRS)):
+            if number >= first:
+                their_rows, places = expand(starts, counts, start, end, pairs)
+                yield mine.ordered.rows[places], their_rows
+
+    def check(self, outer: Side, mine: SortedRows, my_rows: Rows, theirs: SortedRows, their_rows: Rows) -> Flags | None:
+        if not self._keys.has_checks:
+            return None
+        my_codes, their_codes = mine.codes[my_rows], theirs.codes[their_rows]
+        return self._keys.matching(outer, (mine.batch, my_rows, my_codes), (theirs.batch, their_rows, their_codes))
+
+    def can_match(self, outer: Side, mine: Block, theirs: Block) -> bool:
+        if mine.low is None or mine.high is None or theirs.low is None or theirs.high is None:
+            return True
+        return self._keys.can_match(outer, (mine.low, mine.high), (theirs.low, theirs.high))
