@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from dovetail import demo
-from dovetail.demo.scene import (
+from dovetail.demo import (
     FIRST,
     GRAIN_S,
     HEIGHT,

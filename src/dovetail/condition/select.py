@@ -213,10 +213,10 @@ def parse_order(
             f"order_by is SQL text such as 'l.x' or 'r.y DESC NULLS LAST', or a list of these; got {order_by!r}."
         )
     binder = Binder((left_schema, right_schema), zone)
-    return tuple(_key(text, binder, in_process) for text in texts)
+    return tuple(_order_key(text, binder, in_process) for text in texts)
 
 
-def _key(text: str, binder: Binder, in_process: bool) -> OrderKey:
+def _order_key(text: str, binder: Binder, in_process: bool) -> OrderKey:
     found = DIRECTION.match(text)
     assert found is not None  # it matches any text
     expression, direction, nulls = found.groups()

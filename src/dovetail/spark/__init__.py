@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING
 from dovetail.core.lazy import lazy_attributes
 
 if TYPE_CHECKING:
-    from dovetail.spark.batch.aggregates import aggregate_dataframes, count_dataframes
     from dovetail.spark.batch.multi import explain_several_dataframes, multijoin_dataframes
-    from dovetail.spark.batch.ordered import order_dataframes
+    from dovetail.spark.batch.select import aggregate_dataframes, count_dataframes, order_dataframes
     from dovetail.spark.early.waves import explain_waves, progressive_dataframes
     from dovetail.spark.exchange.sink import Written, write_dataframe
     from dovetail.spark.joins import explain_dataframes, join_dataframes
@@ -31,9 +30,8 @@ __getattr__ = lazy_attributes(
     __name__,
     modules=("session", "sources"),
     names={
-        **dict.fromkeys(("aggregate_dataframes", "count_dataframes"), "batch.aggregates"),
+        **dict.fromkeys(("aggregate_dataframes", "count_dataframes", "order_dataframes"), "batch.select"),
         **dict.fromkeys(("explain_several_dataframes", "multijoin_dataframes"), "batch.multi"),
-        "order_dataframes": "batch.ordered",
         **dict.fromkeys(("explain_waves", "progressive_dataframes"), "early.waves"),
         **dict.fromkeys(("Written", "write_dataframe"), "exchange.sink"),
         **dict.fromkeys(("explain_dataframes", "join_dataframes"), "joins"),

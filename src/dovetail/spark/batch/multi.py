@@ -29,8 +29,7 @@ from dovetail.routing.routers import Hypercube, hypercube
 from dovetail.spark.batch.tables import FEWEST_TASKS, ROWS_PER_TASK, in_fixed_order, shuffle_partitions
 from dovetail.spark.exchange.packing import PACKED, Rewrite, from_bytes, multi_packer
 from dovetail.spark.frames.binding import by_position, decoded, encoded
-from dovetail.spark.frames.decimals import map_in_arrow
-from dovetail.spark.frames.schemas import arrow_schema, carried_schema, only_spark_compares, session_zone
+from dovetail.spark.frames.schemas import arrow_schema, carried_schema, map_in_arrow, only_spark_compares, session_zone
 from dovetail.spark.session.options import SOURCE, Options
 from dovetail.spark.session.worker_python import prepare_workers
 from dovetail.spark.session.workers import settle

@@ -30,9 +30,8 @@ from dovetail.routing.routers import HashRouter, Router, UnionRouter
 from dovetail.spark.batch.cell import cells_at_rest, limit_task, operator_cells
 from dovetail.spark.exchange.packing import PACKED, Rewrite, packer
 from dovetail.spark.frames.binding import Bound, after_join
-from dovetail.spark.frames.decimals import map_in_arrow
 from dovetail.spark.frames.sampling import measured_row_bytes, sample_sides
-from dovetail.spark.frames.schemas import carried_schema, parts_of, result_fields
+from dovetail.spark.frames.schemas import carried_schema, map_in_arrow, parts_of, result_fields
 from dovetail.spark.session.options import Options
 
 ROWS_PER_TASK = 250_000  # of both sides together, where the number of tasks is ours to choose

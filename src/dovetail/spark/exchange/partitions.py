@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from dovetail.errors import DovetailError
 from dovetail.spark.exchange.packing import Rewrite
-from dovetail.spark.frames.decimals import map_in_arrow
+from dovetail.spark.frames.schemas import map_in_arrow
 from dovetail.spark.session.workers import settle
 
 Part = Callable[[int], Iterator[pa.RecordBatch]]

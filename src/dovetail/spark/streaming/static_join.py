@@ -39,7 +39,7 @@ from dovetail.spark.batch.cell import unpack_rows
 from dovetail.spark.batch.tables import MOST_TASKS, in_fixed_order
 from dovetail.spark.exchange.packing import PACK_BYTES, PACKED, Rewrite, as_planned, collected, packer
 from dovetail.spark.frames.binding import Bound
-from dovetail.spark.frames.decimals import map_in_arrow
+from dovetail.spark.frames.schemas import map_in_arrow
 from dovetail.spark.session.workers import settle
 from dovetail.storage.blocks import RECOVERY, Block, BlockStore
 from dovetail.storage.segments import SegmentStore

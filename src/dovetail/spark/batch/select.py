@@ -1,6 +1,10 @@
-"""Aggregates and counts of joins of DataFrames: partial ones in the cells, merged by Spark.
+"""Counts, aggregates and ordered results of joins of DataFrames.
+
+Aggregates are partial in the cells, and merged by Spark:
 
 rows, by cell --> partial aggregates, one row per cell and group --> Spark: sum, min, max by group --> finished
+
+Results in order are sorted by Spark after the join.
 """
 
 from __future__ import annotations
@@ -17,18 +21,30 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from dovetail.aggregates import finish, partial_columns, partial_schema, result_schema
 from dovetail.condition import Column, columns_of, spark_sql, text_of
-from dovetail.condition.select import Aggregate, GroupColumn, check_names, parse_aggregates, parse_by
-from dovetail.core.rows import Side
+from dovetail.condition.select import (
+    Aggregate,
+    GroupColumn,
+    OrderBy,
+    OrderKey,
+    check_names,
+    parse_aggregates,
+    parse_by,
+    parse_order,
+)
+from dovetail.core.join_types import JoinType
+from dovetail.core.rows import Phase, Side
 from dovetail.errors import InputError, PlanError
 from dovetail.execution.at_rest import Aggregating, Counting, Work
+from dovetail.execution.output import MOST_ROWS
+from dovetail.execution.steps import Step
 from dovetail.planning.planner import InputFacts, plan_join
 from dovetail.planning.statistics import read_columns
 from dovetail.spark.batch.cell import cells_at_rest
 from dovetail.spark.batch.tables import in_cells, look_at, route
 from dovetail.spark.exchange.packing import Rewrite, as_planned
 from dovetail.spark.frames.binding import Bound, after_join, bind_frames, by_position, position_name
-from dovetail.spark.frames.schemas import carried_schema, session_zone
-from dovetail.spark.joins import checked_window, join_bound, window_join
+from dovetail.spark.frames.schemas import arrow_schema, carried_schema, session_zone
+from dovetail.spark.joins import checked_window, join_bound, join_dataframes, window_join
 from dovetail.spark.session.options import Options
 from dovetail.spark.session.worker_python import prepare_workers
 from dovetail.spark.session.workers import settle
@@ -165,3 +181,51 @@ def _aggregated_by_spark(joined: DataFrame, bound: Bound, wanted: Wanted) -> Dat
 
     keys = [F.expr(spark_sql(group.value, spelled)).alias(group.name) for group in wanted[1]]
     return by_position(joined).groupBy(*keys).agg(*(expression(aggregate) for aggregate in wanted[0]))
+
+
+def order_dataframes(
+    left: DataFrame,
+    right: DataFrame,
+    on: Any,
+    how: str,
+    *,
+    suffix: str,
+    algorithm: str,
+    order_by: OrderBy,
+    limit: int | None,
+    **options: Any,
+) -> Iterator[Step]:
+    """Steps with results in order. Nothing comes before everything is joined; what is wrong is said at once."""
+    if left.isStreaming or right.isStreaming:
+        raise PlanError(
+            "order_by needs tables at rest: of a stream, the first rows may come last. Join it, and sort what the "
+            "query has written."
+        )
+    only = JoinType.read(how).only
+    keys = parse_order(order_by, arrow_schema(left), arrow_schema(right), session_zone(left), in_process=False)
+    if only is not None and any(key.side is not only for key in keys):
+        raise InputError(f"how={how!r} has rows of {only.alias} only: order by columns of that side.")
+    joined = join_dataframes(
+        left, right, on, how, suffix=suffix, window=None, memory_bytes=None, algorithm=algorithm, **options
+    )
+    names = (left.columns, right.columns)
+    ordered = by_position(joined).orderBy(*(_order_column(key, names) for key in keys)).toDF(*joined.columns)
+    return _ordered_steps(ordered if limit is None else ordered.limit(limit))
+
+
+def _order_column(key: OrderKey, names: tuple[list[str], list[str]]) -> SparkColumn:
+    def spelled(column: Column) -> str:
+        position = names[column.side].index(column.name)
+        return position_name(position + (len(names[0]) if column.side is Side.RIGHT else 0))
+
+    column = F.expr(spark_sql(key.value, spelled))
+    if key.descending:
+        return column.desc_nulls_first() if key.nulls_first else column.desc_nulls_last()
+    return column.asc_nulls_first() if key.nulls_first else column.asc_nulls_last()
+
+
+def _ordered_steps(ordered: DataFrame) -> Iterator[Step]:
+    results = 0
+    for batch in ordered.toArrow().to_batches(max_chunksize=MOST_ROWS):
+        results += batch.num_rows
+        yield Step(batch, Phase.CLEANUP, results, None)
