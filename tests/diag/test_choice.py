@@ -1,6 +1,6 @@
 """When files are joined along the diagonal, and what explain says of it.
 
-`DOVETAIL_GOLDEN=write pytest tests/diagonal/test_choose.py` writes the files anew; look at the difference.
+`DOVETAIL_GOLDEN=write pytest tests/diag/test_choice.py` writes the files anew; look at the difference.
 """
 
 import os

@@ -1,7 +1,8 @@
 """Joins of two complete sides in memory, of every join type.
 
-inner                  the pairs left, right, full      the pairs, then the rows of that side (or both) that none of
-them contains left_semi, left_anti   left rows with and without a partner; no pair is enumerated where no check needs it
+    inner                  the pairs
+    left, right, full      the pairs, then the rows of that side (or both) that none of them contains
+    left_semi, left_anti   left rows with and without a partner; no pair is enumerated where no check needs it
 
 Work is done on whole sides or on chunks of them: join, count or aggregate.
 """

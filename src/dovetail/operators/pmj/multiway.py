@@ -16,7 +16,7 @@ Dittrich, Seeger, Taylor, Widmayer, Progressive merge join, VLDB 2002, section 5
 inputs on common attributes as an extension.
 
 Deviations: the paper gives no algorithm. Attributes are joined by equalities and bands; a row stays in its area as long
-as any chain of them reaches (sweep_reach.py). Rows are joined as they arrive, by ordered indexes, instead of when a run
+as any chain of them reaches (`SweepReach`). Rows are joined as they arrive, by ordered indexes, instead of when a run
 is built. New rows of a step are joined with areas input by input: rows of an input with the areas of the inputs before
 it, and with areas and new rows of those after it, so that no combination is found twice.
 """
