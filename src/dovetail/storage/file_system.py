@@ -96,8 +96,8 @@ class Store(ABC):
         """Make sure that objects can be put there; what is not made by the first of them, is made now."""
 
     @abstractmethod
-    def create(self, name: str, *, durable: bool = False) -> Upload:
-        """An object to be written piece by piece."""
+    def create(self, name: str, *, durable: bool = False, keep: bool = True) -> Upload:
+        """An object to be written piece by piece; `keep`: this machine will read it again."""
 
     @abstractmethod
     def open(self, name: str, nbytes: int, checksum: int | None, *, mapped: bool) -> pa.NativeFile:
@@ -160,7 +160,14 @@ class CheckedFile(io.FileIO):
 
 
 class Upload(CheckedFile):
-    """An object that is being written, as a file of this machine."""
+    """An object that is being written, as a file of this machine. A block that is left without an error publishes."""
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        if kind is None:
+            self.publish()
+        else:
+            self.close()
+            self.discard()
 
     def publish(self) -> None:
         """Give it its name."""
@@ -221,7 +228,7 @@ class LocalStore(Store):
                     "Give a directory that can be written to."
                 ) from error
 
-    def create(self, name: str, *, durable: bool = False) -> Upload:
+    def create(self, name: str, *, durable: bool = False, keep: bool = True) -> Upload:
         return _LocalUpload(self._path / name, durable)
 
     def open(self, name: str, nbytes: int, checksum: int | None, *, mapped: bool) -> pa.NativeFile:

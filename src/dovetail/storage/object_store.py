@@ -105,8 +105,8 @@ class ObjectStore(Store):
     def prepare(self) -> None:
         """An object makes its place."""
 
-    def create(self, name: str, *, durable: bool = False) -> Upload:
-        return _CachedUpload(self, name, worker_cache())
+    def create(self, name: str, *, durable: bool = False, keep: bool = True) -> Upload:
+        return _CachedUpload(self, name, worker_cache(), keep)
 
     def open(self, name: str, nbytes: int, checksum: int | None, *, mapped: bool) -> pa.NativeFile:
         assert checksum is not None, "an object's checksum is compared when it is downloaded"
@@ -232,10 +232,10 @@ class ObjectStore(Store):
 
 
 class _CachedUpload(Upload):
-    """Written to the cache, then put: this worker will read it again."""
+    """Written to the cache, then put."""
 
-    def __init__(self, store: ObjectStore, name: str, kept: LocalCache) -> None:
-        self._store, self._name, self._kept = store, name, kept
+    def __init__(self, store: ObjectStore, name: str, kept: LocalCache, keep: bool) -> None:
+        self._store, self._name, self._kept, self._keep = store, name, kept, keep
         self._unfinished = kept.unfinished()
         super().__init__(self._unfinished)
 
@@ -243,7 +243,10 @@ class _CachedUpload(Upload):
         self.flush()
         self.close()
         self._store.upload(self._name, self._unfinished)
-        self._kept.keep(self._store.object_key(self._name), self._unfinished, self.size)
+        if self._keep:
+            self._kept.keep(self._store.object_key(self._name), self._unfinished, self.size)
+        else:
+            self.discard()
 
     def discard(self) -> None:
         self._unfinished.unlink(missing_ok=True)

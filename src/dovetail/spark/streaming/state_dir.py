@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -15,7 +14,8 @@ from dovetail.errors import StateError
 from dovetail.spark.session.shared_directory import ADVICE, SharedDirectory, is_connect, working_directory
 from dovetail.storage.blocks import RECOVERY
 from dovetail.storage.budget import parse_bytes
-from dovetail.storage.file_system import Place, of
+from dovetail.storage.file_system import LocalStore, Place, Store, of
+from dovetail.storage.owned_place import owned_place
 from dovetail.storage.stored_state import LAYOUT
 
 TABLE = "table"
@@ -28,12 +28,12 @@ _known_layouts: dict[str, dict[str, Any]] = {}
 CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 
 
-def state_directory(given: str | None, spark: SparkSession) -> str:
-    """The directory for segments: the given one, else beside the session's checkpoints, else a temporary one.
+def state_directory(given: str | None, spark: SparkSession) -> Store:
+    """The place for segments: the given one, else beside the session's checkpoints, else a temporary directory.
 
-    It must be reachable by every worker under the same path, and outlive restarts of the query.
+    It must be reachable by every worker under the same path or URI, and outlive restarts of the query.
     """
-    return str(_shared(given, spark).path)
+    return _shared(given, spark).place
 
 
 def _shared(given: str | None, spark: SparkSession) -> SharedDirectory:
@@ -41,19 +41,21 @@ def _shared(given: str | None, spark: SparkSession) -> SharedDirectory:
     return working_directory(spark, given, ADVICE.format("Give state_dir="))
 
 
-def table_directory(given: str | None, spark: SparkSession) -> Path:
-    """A new directory in the state directory, for the copy of a table that is joined with a stream.
+def table_directory(given: str | None, spark: SparkSession) -> Store:
+    """A new place in the state directory, for the copy of a table that is joined with a stream.
 
     Queries of a Connect server may outlive its clients, so that a client does not remove it.
     """
     shared = _shared(given, spark)
     if is_connect(spark) or not shared.is_seen:
-        return shared.path / f"{TABLE}-{uuid.uuid4().hex}"
-    return owned_directory(shared.path, TABLE)
+        return shared.place / f"{TABLE}-{uuid.uuid4().hex}"
+    if shared.place.path is None:
+        return owned_place(shared.place, TABLE)
+    return LocalStore(owned_directory(shared.place.path, TABLE))
 
 
 def beside_checkpoints(spark: SparkSession) -> str | None:
-    """The default directory, as a path or URI; None if the session has no place for checkpoints."""
+    """The default place, as a path or URI; None if the session has no place for checkpoints."""
     checkpoints = spark.conf.get("spark.sql.streaming.checkpointLocation", None)
     return os.path.join(checkpoints, "dovetail-state") if checkpoints else None
 
