@@ -41,7 +41,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, server: S3Server, monk
         return of(tmp_path / "some" / "where")
     if request.param == "registered":
         monkeypatch.setattr(file_system, "_openers", {})
-        file_system.register("MEM", _in_a_directory)
+        file_system.register_file_system("MEM", _in_a_directory)
         (tmp_path / "mem").mkdir()
         return of(f"mem:/{tmp_path}/mem/some/where")
     return of(server.uri("some/where"))

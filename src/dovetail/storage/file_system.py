@@ -366,7 +366,7 @@ def is_local(place: Place) -> bool:
     return isinstance(place, LocalStore) or (not isinstance(place, Store) and scheme_of(place) in ("", "file"))
 
 
-def register(scheme: str, open_uri: Opener) -> None:
+def register_file_system(scheme: str, open_uri: Opener) -> None:
     """Let URIs of a scheme be opened by a function. It travels to the workers with the join."""
     _openers[scheme.lower()] = open_uri
 

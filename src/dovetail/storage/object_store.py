@@ -280,7 +280,7 @@ def opener(scheme: str, uri: str) -> Opener:
     if scheme not in KNOWN:
         raise InputError(
             f"{redacted(uri)}: no file system is known for {scheme}. There are paths, file, {', '.join(KNOWN)}; for "
-            "others call dovetail.storage.file_system.register."
+            "others call dovetail.spark.register_file_system."
         )
     return open_s3 if KNOWN[scheme] == "s3" else open_known
 

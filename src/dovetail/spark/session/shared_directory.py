@@ -26,6 +26,7 @@ from dovetail.core.directories import private_directory
 from dovetail.errors import DovetailError, InputError, StateError
 from dovetail.spark.exchange.partitions import call_in_each_task, call_in_task
 from dovetail.storage.file_system import LocalStore, Place, Store, of
+from dovetail.storage.file_system import register_file_system as register_file_system  # for dovetail.spark
 
 ADVICE = (
     "{} a place that all workers reach: a directory that each of them mounts under the same path, or an object store "
