@@ -8,12 +8,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.spark.streaming.test_state import CrashError, Results, Source, attempt, stream_join, task  # noqa: F401
+from tests.spark.streaming.test_state import (  # noqa: F401
+    CELL,
+    CrashError,
+    Handle,
+    Results,
+    Source,
+    attempt,
+    packed,
+    stream_join,
+    task,
+)
 from tests.storage.s3_server import SECRET_KEY, Faults, S3Server, s3_server
 
 from dovetail.errors import InputError, StateError
 from dovetail.spark.streaming import reports, state_dir
-from dovetail.spark.streaming.reports import Report, Reports, Totals
+from dovetail.spark.streaming.cell import JoinProcessor
+from dovetail.spark.streaming.reports import MOST_OLD, Report, Reports, Totals
 from dovetail.spark.streaming.stream_join import StreamJoin
 from dovetail.storage import object_store, segments
 from dovetail.storage.file_system import of
@@ -81,6 +92,23 @@ def test_every_result_once_whatever_fails(
     assert len(server.names("state/query/join/cell-")) <= 2 * 2 * 3 * 8 + 4 * 2 * SWEEPS
 
 
+def test_nothing_is_committed_that_is_not_stored(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Segments are put in the background; a manifest that names them waits for them."""
+    join, source = store_join(server), Source(0)
+    stored, found = attempt(join, None, source.next())
+    rows = source.next()
+    server.faults = Faults(error=1)
+    monkeypatch.setattr(object_store, "ATTEMPTS", 2)
+    handle = Handle(stored)
+    processor = JoinProcessor(join)
+    processor.start(handle, handle)  # type: ignore[arg-type]
+    with pytest.raises(StateError, match="cannot write s3://…@bucket/state/query/join/cell-0/"):
+        list(processor.handleInputRows((CELL,), iter(packed(join, rows)), None))  # type: ignore[arg-type]
+    assert handle.stored == stored
+    server.faults = Faults()
+    assert found + attempt(join, stored, rows)[1] == source.joined()
+
+
 def test_requests_of_a_micro_batch(server: S3Server) -> None:
     """A put for each segment and the copy of the manifest, a listing now and then; nothing is read back."""
     join, source = store_join(server), Source(0)
@@ -117,13 +145,13 @@ def test_what_is_stored_can_be_looked_at_and_removed(server: S3Server) -> None:
 
 def test_reports_of_cells(server: S3Server) -> None:
     place = of(server.uri("reports"))
-    for batch in range(5):
+    for batch in range(20):
         server.requests.clear()
         for cell in range(3):
             Reports(place, batch).write(cell, Report(batch + cell))
         assert server.requests["LIST"] == 1
-    assert Reports(place, 5).totals() == Totals(4 + 5 + 6, None)
-    assert len(server.names("reports/")) == 3 * 2
+    assert Reports(place, 20).totals() == Totals(19 + 20 + 21, None)
+    assert len(server.names("reports/")) <= 3 * (MOST_OLD + 2)
 
 
 @pytest.mark.parametrize(("harm", "message"), [("lose", "is missing"), ("cut", "is damaged"), ("spoil", "is damaged")])

@@ -100,6 +100,14 @@ class Store(ABC):
         """An object to be written piece by piece; `keep`: this machine will read it again."""
 
     @abstractmethod
+    def in_background(self) -> Store:
+        """The same store, which may publish what is created by it while other work goes on, until `settle`."""
+
+    @abstractmethod
+    def settle(self) -> None:
+        """Wait until all is published that was to be published in the background."""
+
+    @abstractmethod
     def open(self, name: str, nbytes: int, checksum: int | None, *, mapped: bool) -> pa.NativeFile:
         """An object as a file on this machine. It has this length and checksum, or that is a DamagedError.
 
@@ -230,6 +238,12 @@ class LocalStore(Store):
 
     def create(self, name: str, *, durable: bool = False, keep: bool = True) -> Upload:
         return _LocalUpload(self._path / name, durable)
+
+    def in_background(self) -> LocalStore:
+        return self
+
+    def settle(self) -> None:
+        """There is nothing to wait for."""
 
     def open(self, name: str, nbytes: int, checksum: int | None, *, mapped: bool) -> pa.NativeFile:
         file = open_file(self._path / name, mapped=mapped)

@@ -15,9 +15,8 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from pathlib import Path
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import cache, partial
 from typing import Any, BinaryIO, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -30,7 +29,7 @@ from dovetail.storage.local_cache import LocalCache, worker_cache
 
 ATTEMPTS = 8
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
-AT_ONCE = 8  # deletes
+AT_ONCE = 8  # requests
 PIECE_BYTES = 1 << 23
 KNOWN = {
     "s3": "s3",
@@ -69,6 +68,7 @@ class ObjectStore(Store):
         self._uri, self._open_uri, self._below = uri, open_uri, below
         self._fs, root = _opened(uri, open_uri)
         self._root = posixpath.join(root, below) if below else root.rstrip("/")
+        self._pending: list[Future[None]] | None = None  # uploads in the background
 
     def __reduce__(self) -> Any:
         return ObjectStore, (self._uri, self._open_uri, self._below)
@@ -106,7 +106,18 @@ class ObjectStore(Store):
         """An object makes its place."""
 
     def create(self, name: str, *, durable: bool = False, keep: bool = True) -> Upload:
-        return _CachedUpload(self, name, worker_cache(), keep)
+        return _CachedUpload(self, name, worker_cache(), keep, self._pending)
+
+    def in_background(self) -> ObjectStore:
+        store = ObjectStore(self._uri, self._open_uri, self._below)
+        store._pending = []
+        return store
+
+    def settle(self) -> None:
+        pending, self._pending = self._pending, [] if self._pending is not None else None
+        wait(pending or ())
+        for upload in pending or ():
+            upload.result()  # raises what it has failed with
 
     def open(self, name: str, nbytes: int, checksum: int | None, *, mapped: bool) -> pa.NativeFile:
         assert checksum is not None, "an object's checksum is compared when it is downloaded"
@@ -125,14 +136,15 @@ class ObjectStore(Store):
         else:
             self._attempt("write", name, lambda: self._write(name, [data]))
 
-    def upload(self, name: str, path: Path) -> None:
-        """Put a file."""
+    def upload(self, name: str, file: BinaryIO) -> None:
+        """Put a file, and close it."""
 
         def write() -> None:
-            with open(path, "rb") as file:
-                self._write(name, iter(lambda: file.read(PIECE_BYTES), b""))
+            file.seek(0)
+            self._write(name, iter(lambda: file.read(PIECE_BYTES), b""))
 
-        self._attempt("write", name, write)
+        with file:
+            self._attempt("write", name, write)
 
     def get(self, name: str) -> bytes | None:
         def read() -> bytes:
@@ -232,24 +244,36 @@ class ObjectStore(Store):
 
 
 class _CachedUpload(Upload):
-    """Written to the cache, then put."""
+    """Written to the cache, then put; in the background, if there is a list for that."""
 
-    def __init__(self, store: ObjectStore, name: str, kept: LocalCache, keep: bool) -> None:
-        self._store, self._name, self._kept, self._keep = store, name, kept, keep
+    def __init__(
+        self, store: ObjectStore, name: str, kept: LocalCache, keep: bool, pending: list[Future[None]] | None
+    ) -> None:
+        self._store, self._name, self._kept, self._keep, self._pending = store, name, kept, keep, pending
         self._unfinished = kept.unfinished()
         super().__init__(self._unfinished)
 
     def publish(self) -> None:
         self.flush()
         self.close()
-        self._store.upload(self._name, self._unfinished)
+        file = open(self._unfinished, "rb")  # noqa: SIM115  stays readable when its entry is removed
+        if self._pending is None:
+            self._store.upload(self._name, file)
         if self._keep:
             self._kept.keep(self._store.object_key(self._name), self._unfinished, self.size)
         else:
             self.discard()
+        if self._pending is not None:
+            self._pending.append(_uploaders().submit(self._store.upload, self._name, file))
 
     def discard(self) -> None:
         self._unfinished.unlink(missing_ok=True)
+
+
+@cache
+def _uploaders() -> ThreadPoolExecutor:
+    """Of this process."""
+    return ThreadPoolExecutor(AT_ONCE)
 
 
 def pause(attempt: int) -> float:

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from dovetail.storage.blocks import Block, BlockStore, PagedBlock
-from dovetail.storage.file_system import Place
+from dovetail.storage.file_system import Place, of
 from dovetail.storage.mapped_block import MappedBlock
 
 MOST_MAPPED = 4096  # far below what Linux allows, and enough for hundreds of cells
@@ -40,12 +40,16 @@ class SegmentStore(BlockStore):
     """
 
     def __init__(self, directory: Place, version: int, *, stay_mapped: bool = True) -> None:
-        super().__init__(directory, durable=True)
+        super().__init__(of(directory).in_background(), durable=True)
         self._version = version
         self._stay_mapped = stay_mapped
 
     def open_paged(self, schema: pa.Schema, stem: str) -> PagedBlock:
         return super().open_paged(schema, f"{self._version:08d}-{stem}")
+
+    def settle(self) -> None:
+        """Wait until all segments are stored: before a manifest that names them is committed."""
+        self.place.settle()
 
     def remove(self, blocks: Iterable[Block]) -> None:
         """Nothing yet: another attempt may start from a manifest that names them."""

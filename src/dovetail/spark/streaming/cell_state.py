@@ -76,6 +76,7 @@ class CellState:
             "emitted": emitted,
         }
         text = json.dumps(document)
+        self.segments.settle()
         self._value.update((text,))
         write_copy(self._join, self._cell, text, self._text)
 

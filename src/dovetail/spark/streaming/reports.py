@@ -24,6 +24,7 @@ from dovetail.storage.file_system import Place, Store, of
 REPORTED = ("emitted", "estimate", "estimate_low", "estimate_high", "limit_reached")
 """Names of the figures that come from reports; they are of all cells, those without input included."""
 NOTHING = "-"
+MOST_OLD = 8  # reports of a cell that wait in a store to be deleted together, which costs a few requests for each
 
 
 class Report(NamedTuple):
@@ -96,7 +97,8 @@ class Reports:
         name = f"{cell}.{self._batch}.{report.emitted}.{estimate}.{report.margin}"
         self._place.put(name, b"")
         old = tuple(f"{cell}.{batch}." for batch in self._committed(cell)[:-1])
-        self._place.delete([name for name in self._names if name.startswith(old)])
+        if self._place.path is not None or len(old) >= MOST_OLD:
+            self._place.delete([name for name in self._names if name.startswith(old)])
 
     def _latest(self, cell: int) -> Report | None:
         committed = self._committed(cell)
