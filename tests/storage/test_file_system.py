@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -100,6 +102,33 @@ def test_objects_are_files_of_this_machine(store: Store, kept: LocalCache) -> No
     with pytest.raises(FileNotFoundError):
         store.open("dropped", 1, 1, mapped=True)
     assert not [path for path in kept.directory.iterdir() if path.name.startswith(local_cache.UNFINISHED)]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs the device /dev/full")
+def test_a_full_disk_below_the_cache_is_named(
+    server: S3Server, kept: LocalCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "full").symlink_to("/dev/full")  # a real write to a device that is always full
+    monkeypatch.setattr(kept, "unfinished", lambda: tmp_path / "full")
+    with pytest.raises(StateError, match=r"cannot write to the cache .*No space left on device"):
+        BlockStore(of(server.uri("full"))).write(pa.record_batch({"a": [1]}), "l")
+
+
+def test_names_that_say_everything_are_alone(tmp_path: Path) -> None:
+    """Whoever lists them meanwhile finds them or not, and nothing unfinished."""
+    store, stop, strange = of(tmp_path), threading.Event(), set()
+
+    def look() -> None:
+        while not stop.is_set():
+            strange.update(entry.name for entry in store.entries() if not entry.name.isdigit())
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    for number in range(500):
+        store.put(str(number), b"")
+    stop.set()
+    thread.join()
+    assert not strange
 
 
 def test_a_large_object_is_sent_and_read_in_pieces(

@@ -13,6 +13,7 @@ printed is `redacted`, which a store does by itself.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import re
@@ -252,18 +253,21 @@ class LocalStore(Store):
 
     def put(self, name: str, data: bytes, *, durable: bool = False) -> None:
         path = self._path / name
-        mine = path.with_name(f"{path.name}-{uuid.uuid4().hex}")
+        # Nothing is whole at once; and whoever lists names that say everything, as reports do, must see no other.
+        mine = path.with_name(f"{path.name}-{uuid.uuid4().hex}") if data else path
         try:
             with open(mine, "wb") as file:
                 file.write(data)
                 if durable:
                     file.flush()
                     os.fsync(file.fileno())
-            os.rename(mine, path)
+            if data:
+                os.rename(mine, path)
             if durable:
                 sync_directory(path.parent)
         except OSError as error:
-            mine.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                mine.unlink(missing_ok=True)
             raise StateError(f"cannot write join state to {path}: {error.strerror}.") from error
 
     def get(self, name: str) -> bytes | None:

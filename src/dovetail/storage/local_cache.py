@@ -68,7 +68,7 @@ class LocalCache:
         except OSError as error:
             if isinstance(error, FileNotFoundError) and unfinished.exists():
                 raise  # of the object
-            raise self._error(error) from error
+            raise self.error(error) from error
         finally:
             unfinished.unlink(missing_ok=True)
         return opened
@@ -98,7 +98,8 @@ class LocalCache:
     def _entry(self, key: str) -> Path:
         return self.directory / hashlib.sha256(key.encode()).hexdigest()
 
-    def _error(self, error: OSError) -> StateError:
+    def error(self, error: OSError) -> StateError:
+        """What to say when a file cannot be written."""
         return StateError(
             f"cannot write to the cache {self.directory}: {error.strerror}. Set {DIRECTORY} to another directory of "
             f"the workers, or {LIMIT} to a smaller size."

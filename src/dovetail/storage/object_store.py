@@ -253,6 +253,12 @@ class _CachedUpload(Upload):
         self._unfinished = kept.unfinished()
         super().__init__(self._unfinished)
 
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            raise self._kept.error(error) from error
+
     def publish(self) -> None:
         self.flush()
         self.close()
