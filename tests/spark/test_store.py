@@ -25,7 +25,9 @@ from dovetail.errors import InputError, StateError
 from dovetail.spark import written_files
 from dovetail.spark.session import shared_directory
 from dovetail.spark.session.shared_directory import SharedDirectory, working_directory
+from dovetail.spark.streaming.state_dir import state_directory, table_directory
 from dovetail.storage.file_system import of
+from dovetail.storage.owned_place import give_up
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("two_partitions")]
 
@@ -189,11 +191,21 @@ def test_a_store_is_tried_out(spark: SparkSession, server: S3Server, monkeypatch
     assert SECRET_KEY not in str(failure.value)
 
 
-def test_state_lies_beside_the_checkpoints(spark: SparkSession, server: S3Server, place: Path) -> None:
-    spark.conf.set("spark.sql.streaming.checkpointLocation", server.uri("checkpoints").partition("?")[0])
+def test_state_lies_beside_the_checkpoints(
+    spark: SparkSession, server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{server.endpoint}")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
+    spark.conf.set("spark.sql.streaming.checkpointLocation", "s3a://bucket/checkpoints")
     try:
-        with pytest.raises(InputError, match=r"^s3://…@bucket/checkpoints/dovetail-state cannot be"):
-            dovetail.join(*streams(spark, place), "l.k = r.k")  # without an endpoint, it looks for the bucket at AWS
+        assert str(state_directory(None, spark)) == "s3a://bucket/checkpoints/dovetail-state"
+        assert server.requests["PUT"] > 0
+        table = table_directory(None, spark)
+        assert str(table.parent) == "s3a://bucket/checkpoints/dovetail-state"
+        table.put("x", b"")
+        give_up(table)
+        assert not server.names("checkpoints/")
     finally:
         spark.conf.unset("spark.sql.streaming.checkpointLocation")
 

@@ -193,6 +193,15 @@ def test_failures_end_with_plain_words(server: S3Server, monkeypatch: pytest.Mon
     _no_secrets(failure.value)
 
 
+def test_the_environment_tells_where_and_who(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.faults = Faults()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{server.endpoint}/")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
+    of("s3a://bucket/by/environment").put("x", b"1")
+    assert server.names("by/environment") == ["by/environment/x"]
+
+
 def _no_secrets(error: BaseException | None) -> None:
     while error is not None:
         for secret in (ACCESS_KEY, SECRET_KEY, "loopback%2Fsecret"):

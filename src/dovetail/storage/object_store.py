@@ -42,7 +42,7 @@ KNOWN = {
     "hdfs": "hdfs",
 }
 S3_OPTIONS = {"region", "scheme", "endpoint_override", "tls_ca_file_path"}
-S3_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3")  # tell where it is
+REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 REFUSED = (  # in messages of file systems: what asking again will not change
     "ACCESS_DENIED",
     "INVALID_ACCESS_KEY_ID",
@@ -332,7 +332,11 @@ def open_s3(uri: str) -> tuple[FileSystem, str]:
     if at:
         key, _, secret = user.partition(":")
         given |= {"access_key": unquote(key), "secret_key": unquote(secret)}
-    if not given.keys() & {"region", "endpoint_override"} and not any(map(os.environ.get, S3_VARIABLES)):
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    if endpoint and "endpoint_override" not in given:
+        scheme, _, host = endpoint.rpartition("://")
+        given |= {"endpoint_override": host.rstrip("/"), **({"scheme": scheme} if scheme else {})}
+    if not given.keys() & {"region", "endpoint_override"} and not any(map(os.environ.get, REGION_VARIABLES)):
         with contextlib.suppress(OSError):
             given["region"] = pafs.resolve_s3_region(bucket)
     once = pafs.AwsStandardS3RetryStrategy(max_attempts=1)  # requests are repeated here
