@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -189,6 +190,13 @@ def test_a_store_is_tried_out(spark: SparkSession, server: S3Server, monkeypatch
     ) as failure:
         working_directory(spark, elsewhere, "Advice.")
     assert SECRET_KEY not in str(failure.value)
+
+
+def test_plans_do_not_show_secrets(spark: SparkSession, server: S3Server) -> None:
+    frame = spark.read.format("dovetail-state").load(server.uri("nothing"))
+    plan = frame._jdf.queryExecution().toString()  # type: ignore[attr-defined]
+    assert "dovetail-state" in plan
+    assert quote(SECRET_KEY, safe="") not in plan
 
 
 def test_state_lies_beside_the_checkpoints(
