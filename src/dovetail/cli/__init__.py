@@ -158,7 +158,7 @@ def bench(
 
 @app.command("state")
 def stored_state(
-    directory: Annotated[Path, typer.Argument(help="The state_dir= of joins of streams.")],
+    directory: Annotated[str, typer.Argument(help="The state_dir= of joins of streams: a path, or a URI.")],
     query: Annotated[str | None, typer.Option(help="The id of a query; all queries by default.")] = None,
     cells: Annotated[bool, typer.Option("--cells", help="A line for each cell, not for each join.")] = False,
     clean: Annotated[

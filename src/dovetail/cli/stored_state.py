@@ -6,13 +6,13 @@ import sys
 import time
 from collections.abc import Sequence
 from datetime import timedelta
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from dovetail.errors import InputError
 from dovetail.monitoring.snapshot import size
+from dovetail.storage.file_system import redacted
 from dovetail.storage.stored_state import StoredCell, removable_query, stored_joins
 
 YOUNG_S = 3600  # a query that wrote its state within this time may be running
@@ -21,7 +21,7 @@ JOIN_COLUMNS = ("cells", "rows", "skew", "bytes", "segments", "written")
 CELL_COLUMNS = ("cell", "rows", "bytes", "segments", "written")
 
 
-def show_state(state_dir: Path, query: str | None, by_cell: bool, console: Console) -> None:
+def show_state(state_dir: str, query: str | None, by_cell: bool, console: Console) -> None:
     """A table of all joins, or of all cells."""
     joins = stored_joins(state_dir, query)
     table = Table(box=None, pad_edge=False)
@@ -34,7 +34,7 @@ def show_state(state_dir: Path, query: str | None, by_cell: bool, console: Conso
         for line in map(_cell_line, cells) if by_cell else [_join_line(cells)]:
             table.add_row(join.query, join.name, join.algorithm, *line)
     if not joins:
-        console.print(f"{state_dir}: no join of streams keeps state here.", highlight=False, soft_wrap=True)
+        console.print(f"{redacted(state_dir)}: no join of streams keeps state here.", highlight=False, soft_wrap=True)
         return
     wide = console if console.is_terminal else Console(file=console.file, width=WIDE)
     wide.print(table, highlight=False)
@@ -58,7 +58,7 @@ def _ago(written: float) -> str:
     return f"{timedelta(seconds=max(0, int(time.time() - written)))} ago"
 
 
-def clean_state(state_dir: Path, query: str, yes: bool, console: Console) -> None:
+def clean_state(state_dir: str, query: str, yes: bool, console: Console) -> None:
     """Remove all state of a query, if that is all there is in its directory. Without `yes` it asks."""
     found = removable_query(state_dir, query)
     what = f"{found.directory}: {size(found.nbytes)}, written {_ago(found.written)}"

@@ -8,8 +8,10 @@ if TYPE_CHECKING:
     from dovetail.spark.batch.multi import explain_several_dataframes, multijoin_dataframes
     from dovetail.spark.batch.select import aggregate_dataframes, count_dataframes, order_dataframes
     from dovetail.spark.early.waves import explain_waves, progressive_dataframes
+    from dovetail.spark.exchange.publishing import written_files
     from dovetail.spark.exchange.sink import Written, write_dataframe
     from dovetail.spark.joins import explain_dataframes, join_dataframes
+    from dovetail.spark.session.shared_directory import register_file_system
 
 __all__ = [
     "Written",
@@ -22,7 +24,9 @@ __all__ = [
     "multijoin_dataframes",
     "order_dataframes",
     "progressive_dataframes",
+    "register_file_system",
     "write_dataframe",
+    "written_files",
 ]
 
 # Workers that only read a source, or ask which state there is, need none of it.
@@ -33,7 +37,9 @@ __getattr__ = lazy_attributes(
         **dict.fromkeys(("aggregate_dataframes", "count_dataframes", "order_dataframes"), "batch.select"),
         **dict.fromkeys(("explain_several_dataframes", "multijoin_dataframes"), "batch.multi"),
         **dict.fromkeys(("explain_waves", "progressive_dataframes"), "early.waves"),
+        "written_files": "exchange.publishing",
         **dict.fromkeys(("Written", "write_dataframe"), "exchange.sink"),
         **dict.fromkeys(("explain_dataframes", "join_dataframes"), "joins"),
+        "register_file_system": "session.shared_directory",
     },
 )

@@ -1,19 +1,15 @@
-"""Immutable blocks of rows on disk: Arrow IPC files, read back through a memory map.
+"""Immutable blocks of rows in a directory or store: Arrow IPC files, read back through a memory map.
 
-A block is written once, under a name that no other attempt can have, and appears complete or not at all (write to a
-temporary name, flush to disk, rename). Blocks may be sorted on a key; the smallest and largest key then travel with
-the block (a zone map), so that a reader can skip what cannot match without opening it. A block may consist of several
-pages, each a record batch of its own: written one after the other, read back some at a time.
+A block is written once, under a name that no other attempt can have, and appears complete or not at all. Blocks may be
+sorted on a key; the smallest and largest key then travel with the block (a zone map), so that a reader can skip what
+cannot match without opening it. A block may consist of several pages, each a record batch of its own: written one after
+the other, read back some at a time.
 """
 
 from __future__ import annotations
 
-import io
-import os
-import shutil
 import tempfile
 import uuid
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,7 +18,8 @@ from typing import Any
 import pyarrow as pa
 
 from dovetail.core.metrics import Counters
-from dovetail.errors import InputError, StateError
+from dovetail.errors import StateError
+from dovetail.storage.file_system import DamagedError, LocalStore, Place, Store, Upload, of
 from dovetail.storage.mapped_block import MappedBlock
 
 SUFFIX = ".arrow"
@@ -49,13 +46,13 @@ class Block:
 
 
 class BlockStore:
-    """Blocks in one directory. A store without a directory makes a temporary one and removes it on close."""
+    """Blocks in one place. A store without a place makes a temporary directory and removes it on close."""
 
     def __init__(
-        self, directory: str | Path | None = None, *, durable: bool = False, counters: Counters | None = None
+        self, directory: Place | None = None, *, durable: bool = False, counters: Counters | None = None
     ) -> None:
         self._temporary = directory is None
-        self._directory = None if directory is None else Path(directory)
+        self._place = None if directory is None else of(directory)
         self._durable = durable
         self._counters = counters or Counters()
         self._last_read: tuple[str, int] | None = None
@@ -63,19 +60,19 @@ class BlockStore:
         self._readers: dict[str, pa.ipc.RecordBatchFileReader] = {}  # of blocks of several pages
 
     @property
-    def directory(self) -> Path:
+    def place(self) -> Store:
         """Where the blocks are; made on first use."""
-        if self._directory is None:
-            self._directory = Path(tempfile.mkdtemp(prefix="dovetail-"))
-        elif not self._directory.is_dir():
-            try:
-                self._directory.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise InputError(
-                    f"cannot create the directory {self._directory} for join state: {error.strerror}. "
-                    "Give a directory that can be written to."
-                ) from error
-        return self._directory
+        if self._place is None:
+            self._place = LocalStore(Path(tempfile.mkdtemp(prefix="dovetail-")))
+        self._place.prepare()
+        return self._place
+
+    @property
+    def directory(self) -> Path:
+        """Where the blocks are, if that is a directory."""
+        path = self.place.path
+        assert path is not None
+        return path
 
     def write(self, batch: pa.RecordBatch, stem: str, zone: tuple[int, int] | None = None) -> Block:
         """Store rows as a new block whose name starts with `stem`."""
@@ -85,8 +82,8 @@ class BlockStore:
 
     def open_paged(self, schema: pa.Schema, stem: str) -> PagedBlock:
         """A new block whose name starts with `stem`, to be written page by page."""
-        path = self.directory / f"{stem}-{uuid.uuid4().hex[:12]}{SUFFIX}"
-        return PagedBlock(path, schema, self._durable, self._record_block)
+        name = f"{stem}-{uuid.uuid4().hex[:12]}{SUFFIX}"
+        return PagedBlock(self.place, name, schema, self._durable, self._record_block)
 
     def _record_block(self, name: str, pages: int) -> None:
         self._counters.pages_written += pages
@@ -139,33 +136,31 @@ class BlockStore:
         try:
             return pa.ipc.open_file(file)
         except pa.ArrowInvalid as error:
-            raise StateError(f"{self.directory / block.name} is damaged: {error}. {RECOVERY}") from error
+            raise StateError(f"{self.place / block.name} is damaged: {error}. {RECOVERY}") from error
 
     def _open_file(self, block: Block, verify: bool, *, mapped: bool) -> pa.NativeFile:
-        path = self.directory / block.name
+        place = self.place
+        checksum = None if place.path is not None and not verify else block.checksum
         try:
-            file = pa.memory_map(str(path)) if mapped else pa.OSFile(str(path))
+            return place.open(block.name, block.nbytes, checksum, mapped=mapped)
         except FileNotFoundError as error:
-            raise StateError(f"{path} is missing. {RECOVERY}") from error
-        except pa.ArrowInvalid as error:  # an empty file
-            raise StateError(f"{path} is damaged: {error}. {RECOVERY}") from error
-        if file.size() != block.nbytes or (verify and zlib.crc32(file.read_buffer()) != block.checksum):
-            raise StateError(f"{path} is damaged: its checksum does not match. {RECOVERY}")
-        file.seek(0)
-        return file
+            raise StateError(f"{place / block.name} is missing. {RECOVERY}") from error
+        except DamagedError as error:
+            raise StateError(f"{place / block.name} is damaged: {error}. {RECOVERY}") from error
 
     def remove(self, blocks: Iterable[Block]) -> None:
         """Delete blocks. Batches already mapped from them stay readable."""
-        for block in blocks:
-            self._readers.pop(block.name, None)
-            (self.directory / block.name).unlink(missing_ok=True)
+        unneeded = [block.name for block in blocks]
+        for name in unneeded:
+            self._readers.pop(name, None)
+        self.place.delete(unneeded)
 
     def close(self) -> None:
         """Remove a temporary directory with everything in it; leave a given one alone."""
         self._readers.clear()
-        if self._temporary and self._directory is not None:
-            shutil.rmtree(self._directory, ignore_errors=True)
-            self._directory = None
+        if self._temporary and self._place is not None:
+            self._place.delete_all()
+            self._place = None
 
     def _count_read(self, block: Block) -> None:
         """A read is sequential if it follows the block written just before it under the same stem."""
@@ -180,13 +175,14 @@ class BlockStore:
 class PagedBlock:
     """A block that is being written. Only `close` gives it its name."""
 
-    def __init__(self, path: Path, schema: pa.Schema, durable: bool, written: Callable[[str, int], None]) -> None:
-        self._path = path
-        self._unfinished = path.with_suffix(".tmp")
-        self._durable = durable
+    def __init__(
+        self, place: Store, name: str, schema: pa.Schema, durable: bool, written: Callable[[str, int], None]
+    ) -> None:
+        self._place, self._name = place, name
         self._written = written
         self._pages = self._rows = 0
-        self._attempt(self._open, schema)
+        self._file: Upload | None = None
+        self._attempt(self._open, schema, durable)
 
     def write(self, page: pa.RecordBatch) -> None:
         self._attempt(self._writer.write_batch, page)
@@ -195,45 +191,33 @@ class PagedBlock:
 
     def close(self, zone: tuple[int, int] | None = None) -> Block:
         self._attempt(self._finish)
-        self._written(self._path.name, self._pages)
+        assert self._file is not None
+        self._written(self._name, self._pages)
         low, high = zone or (None, None)
-        return Block(self._path.name, self._rows, self._file.size, self._file.checksum, low, high)
+        return Block(self._name, self._rows, self._file.size, self._file.checksum, low, high)
 
-    def _open(self, schema: pa.Schema) -> None:
-        self._file = _CheckedFile(self._unfinished)
+    def _open(self, schema: pa.Schema, durable: bool) -> None:
+        self._file = self._place.create(self._name, durable=durable)
         self._writer = pa.ipc.new_file(pa.PythonFile(self._file, "w"), schema)
 
     def _finish(self) -> None:
+        assert self._file is not None
         self._writer.close()
-        self._file.flush()
-        if self._durable:
-            os.fsync(self._file.fileno())
-        self._file.close()
-        os.rename(self._unfinished, self._path)
+        self._file.publish()
 
     def _attempt(self, step: Callable[..., None], *arguments: Any) -> None:
         try:
             step(*arguments)
         except OSError as error:
-            self._unfinished.unlink(missing_ok=True)
-            raise StateError(f"cannot write join state to {self._path}: {error.strerror}.") from error
+            self._discard()
+            raise StateError(f"cannot write join state to {self._place / self._name}: {error.strerror}.") from error
+        except StateError:
+            self._discard()
+            raise
 
-
-class _CheckedFile(io.FileIO):
-    """A file that knows the size and the checksum of what was written to it."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, "wb")
-        self.size = self.checksum = 0
-
-    def write(self, data: Any) -> int:
-        view = memoryview(data)
-        self.checksum = zlib.crc32(view, self.checksum)
-        self.size += view.nbytes
-        done = 0
-        while done < view.nbytes:  # the system may take less than it is given
-            done += super().write(view[done:])
-        return view.nbytes
+    def _discard(self) -> None:
+        if self._file is not None:
+            self._file.discard()
 
 
 RECOVERY = "Restore the state directory, or start again with a new checkpoint and a new state directory."

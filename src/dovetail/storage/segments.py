@@ -12,23 +12,24 @@ twice in a row, a retry may still miss a segment. It then says so; results are n
 
 from __future__ import annotations
 
-import os
 from collections import OrderedDict
 from collections.abc import Iterable
-from pathlib import Path
 
 import pyarrow as pa
 
 from dovetail.storage.blocks import Block, BlockStore, PagedBlock
+from dovetail.storage.file_system import Place, of
 from dovetail.storage.mapped_block import MappedBlock
 
 MOST_MAPPED = 4096  # far below what Linux allows, and enough for hundreds of cells
 
-_mapped: OrderedDict[Path, pa.RecordBatch] = OrderedDict()
+SWEEPS = 8  # versions after which a store is listed, which costs a request for each cell; a directory always is
+
+_mapped: OrderedDict[tuple[str, str], pa.RecordBatch] = OrderedDict()
 """Segments that this process has mapped, most recently used last. A cache only: cells move between processes."""
 
-_verified: set[Path] = set()
-"""Segments whose checksum this process has verified."""
+_verified: dict[str, set[str]] = {}
+"""Segments whose checksum this process has verified, by the place where they are."""
 
 
 class SegmentStore(BlockStore):
@@ -38,59 +39,56 @@ class SegmentStore(BlockStore):
     must not: what is mapped and was read counts as memory in use.
     """
 
-    def __init__(self, directory: Path, version: int, *, stay_mapped: bool = True) -> None:
-        super().__init__(directory, durable=True)
+    def __init__(self, directory: Place, version: int, *, stay_mapped: bool = True) -> None:
+        super().__init__(of(directory).in_background(), durable=True)
         self._version = version
         self._stay_mapped = stay_mapped
 
     def open_paged(self, schema: pa.Schema, stem: str) -> PagedBlock:
         return super().open_paged(schema, f"{self._version:08d}-{stem}")
 
+    def settle(self) -> None:
+        """Wait until all segments are stored: before a manifest that names them is committed."""
+        self.place.settle()
+
     def remove(self, blocks: Iterable[Block]) -> None:
         """Nothing yet: another attempt may start from a manifest that names them."""
 
-    def _record_block(self, name: str, pages: int) -> None:
-        super()._record_block(name, pages)
-        sync_directory(self.directory)  # the name must be as durable as the bytes: the manifest relies on it
-
     def read(self, block: Block, *, verify: bool = False) -> pa.RecordBatch:
-        path = self.directory / block.name
-        if path in _mapped:
-            _mapped.move_to_end(path)
-            return _mapped[path]
-        batch = super().read(block, verify=path not in _verified)
-        _verified.add(path)
+        place = self.place.key
+        if (place, block.name) in _mapped:
+            _mapped.move_to_end((place, block.name))
+            return _mapped[place, block.name]
+        batch = super().read(block, verify=block.name not in self._verified)
+        self._verified.add(block.name)
         if self._stay_mapped:
-            _mapped[path] = batch
+            _mapped[place, block.name] = batch
             while len(_mapped) > MOST_MAPPED:
                 _mapped.popitem(last=False)
         return batch
 
     def map(self, block: Block, *, verify: bool = False) -> MappedBlock:
-        path = self.directory / block.name
-        mapped = super().map(block, verify=path not in _verified)
-        _verified.add(path)
+        mapped = super().map(block, verify=block.name not in self._verified)
+        self._verified.add(block.name)
         return mapped
 
+    @property
+    def _verified(self) -> set[str]:
+        """Segments of this place."""
+        return _verified.setdefault(self.place.key, set())
+
     def sweep(self, committed: int, named: Iterable[str]) -> int:
-        """Remove files older than the committed version that are not named; return how many."""
-        keep = set(named)
-        swept = 0
-        for path in self.directory.iterdir():
-            version, _, _ = path.name.partition("-")
-            if path.name not in keep and version.isdigit() and int(version) < committed:
-                path.unlink(missing_ok=True)
-                swept += 1
-        for path in [p for p in _verified if p.parent == self.directory and p.name not in keep]:
-            _verified.remove(path)
-            _mapped.pop(path, None)  # a deleted file takes up space for as long as it is mapped
-        return swept
-
-
-def sync_directory(directory: Path) -> None:
-    """Make names that were added to a directory survive a loss of power."""
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        """Remove segments older than the committed version that are not named; return how many."""
+        place, keep = self.place, set(named)
+        unneeded: list[str] = []
+        if place.path is not None or committed % SWEEPS == 0:
+            for entry in place.entries():
+                version, _, _ = entry.name.partition("-")
+                if entry.name not in keep and version.isdigit() and int(version) < committed:
+                    unneeded.append(entry.name)
+            place.delete(unneeded)
+        verified = self._verified
+        for name in verified - keep:
+            verified.remove(name)
+            _mapped.pop((place.key, name), None)  # a deleted file takes up space for as long as it is mapped
+        return len(unneeded)

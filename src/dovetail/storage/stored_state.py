@@ -1,4 +1,4 @@
-"""The state of streaming joins as it is on disk: which queries, joins and cells there are, and the rows that they keep.
+"""The state of streaming joins as it is stored: which queries, joins and cells there are, and the rows that they keep.
 
     <state_dir>/<query>/<join>/layout.json                      what the join is
                                manifest-4.json                  the latest manifests of cell 4: a copy
@@ -13,14 +13,10 @@ committed, and the one before, which is.
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
-import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -31,12 +27,14 @@ from numpy.typing import NDArray
 from dovetail.core.rows import Side, take_rows
 from dovetail.errors import InputError, StateError
 from dovetail.storage.blocks import Block, BlockStore
+from dovetail.storage.file_system import Place, Store, of
 
 LAYOUT = "layout.json"
 CELL, COPY = "cell-{}", "manifest-{}.json"
 CELL_BITS = 40  # of a row's number: its place among the rows of its cell; the cell is above
 OWN = "__own"  # of rows in a window: the number of the row among all of its stream
 ATTEMPTS = 5  # at reading a cell whose query is running: segments are merged and swept meanwhile
+CHECKPOINT = "Give its checkpointLocation."
 OURS = re.compile(
     r"layout\.json(-[0-9a-f]{32})?|manifest-\d+\.json(-[0-9a-f]{32})?|\d{8,}-[^/]+\.(arrow|tmp)"
     r"|\d+\.\d+\.\d+\.(-|\d+)\.\d+"  # a report of a cell
@@ -109,15 +107,9 @@ def _is_block(fields: dict[str, Any]) -> bool:
     return "checksum" in fields and "nbytes" in fields and "name" in fields
 
 
-def write_copy(directory: Path, cell: int, made: str, before: str | None) -> None:
+def write_copy(directory: Place, cell: int, made: str, before: str | None) -> None:
     """Keep the manifests of a cell, as JSON, beside its segments. Not flushed to disk: nothing is restored from it."""
-    path = directory / COPY.format(cell)
-    mine = path.with_name(f"{path.name}-{uuid.uuid4().hex}")
-    try:
-        mine.write_text(f"[{made}]" if before is None else f"[{made}, {before}]")
-        os.rename(mine, path)
-    except OSError as error:
-        raise StateError(f"cannot write join state to {path}: {error.strerror}.") from error
+    of(directory).put(COPY.format(cell), (f"[{made}]" if before is None else f"[{made}, {before}]").encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +118,7 @@ class StoredCell:
 
     number: int
     inputs: tuple[str, ...]  # aliases
-    directory: Path  # of its segments
+    directory: Store  # of its segments
     manifest: Document
     written: float  # seconds since the epoch
 
@@ -153,7 +145,7 @@ class StoredCell:
 class StoredJoin:
     """One join of a query."""
 
-    directory: Path
+    directory: Store
     layout: Mapping[str, Any]
 
     @property
@@ -185,18 +177,21 @@ class StoredJoin:
 
     def numbers(self) -> list[int]:
         """The cells that have a manifest."""
-        found = (re.fullmatch(r"manifest-(\d+)\.json", path.name) for path in self.directory.iterdir())
+        found = (re.fullmatch(r"manifest-(\d+)\.json", entry.name) for entry in self.directory.entries())
         return sorted(int(match[1]) for match in found if match)
 
     def cell(self, number: int, committed: int | None = None) -> StoredCell | None:
         """A cell as its latest manifest says, or the latest that was committed with a micro-batch up to that one."""
-        path = self.directory / COPY.format(number)
-        try:
-            manifests, written = json.loads(path.read_text()), path.stat().st_mtime
-        except FileNotFoundError:
+        name = COPY.format(number)
+        found, text = self.directory.find(name), self.directory.get(name)
+        if found is None or text is None:
             return None
+        try:
+            manifests, written = json.loads(text), found.written
         except ValueError as error:
-            raise StateError(f"{path} is damaged: {error}. The next micro-batch of the query replaces it.") from error
+            raise StateError(
+                f"{self.directory / name} is damaged: {error}. The next micro-batch of the query replaces it."
+            ) from error
         for manifest in manifests:
             cell = StoredCell(number, tuple(self.columns), self.directory / CELL.format(number), manifest, written)
             if committed is None or cell.batch <= committed:
@@ -222,10 +217,12 @@ class StoredJoin:
 
     def check_copies(self) -> None:
         """Refuse to take cells without a copy of their manifest for empty ones."""
+        copies = set(self.numbers())
+        found = (re.fullmatch(r"cell-(\d+)", name) for name in self.directory.folders())
         missing = [
-            path.name
-            for path in sorted(self.directory.glob(CELL.format("*")))
-            if not (self.directory / COPY.format(path.name.rpartition("-")[2])).exists() and any(path.iterdir())
+            match[0]
+            for match in sorted(filter(None, found), key=lambda match: match[0])
+            if int(match[1]) not in copies and any(True for _ in (self.directory / match[0]).entries())
         ]
         if missing:
             raise StateError(
@@ -262,37 +259,45 @@ def _settled(flags: pa.RecordBatch) -> Flags:
     return partnered | reported
 
 
-def stored_joins(state_dir: Path, query: str | None = None) -> list[StoredJoin]:
-    """The joins that keep state in a directory, of all queries or of one."""
-    if not state_dir.is_dir():
-        raise InputError(f"{state_dir} is not a directory. Give the state_dir= of a join of streams.")
-    found = sorted(state_dir.glob(f"*/*/{LAYOUT}"))
-    queries = list(dict.fromkeys(path.parent.parent.name for path in found))
-    if query is not None and query not in queries:
-        there = ", ".join(queries) or "none"
-        raise InputError(f"{state_dir} has no state of a query {query!r}. There are: {there}.")
-    return [StoredJoin(p.parent, _read_layout(p)) for p in found if query in (None, p.parent.parent.name)]
+def stored_joins(state_dir: Place, query: str | None = None) -> list[StoredJoin]:
+    """The joins that keep state in a place, of all queries or of one."""
+    store = of(state_dir)
+    if store.path is not None and not store.path.is_dir():
+        raise InputError(f"{store} is not a directory. Give the state_dir= of a join of streams.")
+    found: dict[str, list[tuple[Store, bytes]]] = {}
+    for name in sorted(store.folders()):
+        for join in sorted((store / name).folders()):
+            directory = store / name / join
+            layout = directory.get(LAYOUT)
+            if layout is not None:
+                found.setdefault(name, []).append((directory, layout))
+    if query is not None and query not in found:
+        there = ", ".join(found) or "none"
+        raise InputError(f"{store} has no state of a query {query!r}. There are: {there}.")
+    wanted = [join for name, joins in found.items() if query in (None, name) for join in joins]
+    return [StoredJoin(directory, _read_layout(directory, layout)) for directory, layout in wanted]
 
 
-def _read_layout(path: Path) -> Mapping[str, Any]:
+def _read_layout(directory: Store, text: bytes) -> Mapping[str, Any]:
     try:
-        layout: Mapping[str, Any] = json.loads(path.read_text())
+        layout: Mapping[str, Any] = json.loads(text)
         layout["columns"], layout["format"]
     except (ValueError, KeyError, TypeError) as error:
-        raise StateError(f"{path} is not the layout of a join, or is damaged: {error!r}.") from error
+        raise StateError(f"{directory / LAYOUT} is not the layout of a join, or is damaged: {error!r}.") from error
     return layout
 
 
-def last_commit(checkpoint: Path) -> tuple[str, int]:
+def last_commit(checkpoint: Place) -> tuple[str, int]:
     """The id of the query that has a checkpoint, and its last micro-batch that was committed; -1 before the first."""
+    store = of(checkpoint)
     try:
-        query = str(json.loads((checkpoint / "metadata").read_text())["id"])
-    except (OSError, ValueError, KeyError) as error:
-        raise InputError(
-            f"{checkpoint} is not the checkpoint of a query: {error}. Give its checkpointLocation, as a local path."
-        ) from error
-    commits = checkpoint / "commits"
-    numbers = [int(path.name) for path in commits.iterdir() if path.name.isdigit()] if commits.is_dir() else []
+        metadata = store.get("metadata")
+        if metadata is None:
+            raise InputError(f"{store} is not the checkpoint of a query: it has no metadata. {CHECKPOINT}")
+        query = str(json.loads(metadata)["id"])
+    except (StateError, ValueError, KeyError) as error:
+        raise InputError(f"{store} is not the checkpoint of a query: {error}. {CHECKPOINT}") from error
+    numbers = [int(entry.name) for entry in (store / "commits").entries() if entry.name.isdigit()]
     return query, max(numbers, default=-1)
 
 
@@ -300,33 +305,33 @@ def last_commit(checkpoint: Path) -> tuple[str, int]:
 class QueryState:
     """All that a query keeps: everything below its directory is ours."""
 
-    directory: Path
+    directory: Store
     nbytes: int
     written: float  # the last write, seconds since the epoch
 
     def remove(self) -> None:
-        shutil.rmtree(self.directory)
+        self.directory.delete_all()
+        if any(True for _ in self.directory.entries(recursive=True)):
+            raise StateError(f"{self.directory} could not be removed, or not all of it: is the query running?")
 
 
-def removable_query(state_dir: Path, query: str) -> QueryState:
+def removable_query(state_dir: Place, query: str) -> QueryState:
     """What `remove` would remove; anything there that no join of streams has written is an error."""
-    known = {join.directory for join in stored_joins(state_dir, query)}
-    directory = state_dir / query
-    if directory.is_symlink():
+    known = {join.directory.name for join in stored_joins(state_dir, query)}
+    directory = of(state_dir) / query
+    if directory.path is not None and directory.path.is_symlink():
         raise InputError(f"{directory} is a link. Nothing was removed: remove what it points to.")
-    nbytes, written = 0, directory.stat().st_mtime
-    for root, directories, files in os.walk(directory):
-        here = Path(root)
-        strange = [name for name in files if not OURS.fullmatch(name)]
-        strange += [name for name in directories if (here / name).is_symlink()]
-        if here == directory:
-            strange += [name for name in directories if here / name not in known] + files
-        if strange:
-            raise InputError(
-                f"{here} has {strange[0]}, which no join of streams has written. Nothing was removed: look at it, and "
-                "remove it by other means."
-            )
-        for name in files:
-            status = (here / name).stat()
-            nbytes, written = nbytes + status.st_size, max(written, status.st_mtime)
+    nbytes, written = 0, 0.0
+    strange = [name for name in directory.folders() if name not in known]
+    for entry in directory.entries(recursive=True):
+        folder, _, name = entry.name.rpartition("/")
+        if not folder or not OURS.fullmatch(name):
+            strange.append(entry.name)
+        nbytes, written = nbytes + entry.nbytes, max(written, entry.written)
+    if strange:
+        folder, _, name = strange[0].rpartition("/")
+        raise InputError(
+            f"{directory / folder if folder else directory} has {name}, which no join of streams has written. Nothing "
+            "was removed: look at it, and remove it by other means."
+        )
     return QueryState(directory, nbytes, written)

@@ -14,7 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 import dovetail
 from dovetail.errors import InputError
-from dovetail.spark.exchange.sink import _commit, _write_part
+from dovetail.spark.exchange.publishing import commit
+from dovetail.spark.exchange.sink import _write_part
+from dovetail.storage.file_system import of
 
 pytestmark = pytest.mark.spark
 
@@ -95,10 +97,11 @@ def test_only_files_of_the_manifest_are_committed(spark: SparkSession, tmp_path:
     stage.mkdir()
     batches = [pa.RecordBatch.from_pydict({"id": list(range(10))})]
     schema = spark.range(1).schema
-    attempts = [next(_write_part(stage, 0, batches, schema)) for _ in range(2)]
-    _commit(tmp_path / "out", stage, attempts[1].column("file").to_pylist(), "error")
+    attempts = [next(_write_part(of(stage), 0, batches, schema)) for _ in range(2)]
+    assert len(list(stage.glob("*.parquet"))) == 2
+    commit(of(tmp_path / "out"), of(stage), attempts[1].column("file").to_pylist(), "error")
     assert spark.read.parquet(str(tmp_path / "out")).count() == 10
-    assert len(list(stage.glob("*.parquet"))) == 1
+    assert not stage.exists()
 
 
 @pytest.mark.parametrize("how", ["left_semi", pytest.param("full", marks=pytest.mark.slow)])

@@ -20,12 +20,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 from tests.spark.session.separate_disks import HOST, cluster, connect_server
+from tests.storage.s3_server import Faults, s3_server
 
 import dovetail
 from dovetail.errors import InputError, PlanError
 
 ON = "l.k = r.k AND l.a > r.b"
-REFUSED = "{}.* is not shared by all workers.* {} a directory that all workers share"
+REFUSED = "{}.* is not shared by all workers.* {} a place that all workers reach"
 
 
 class Tables:
@@ -75,7 +76,7 @@ def joins_at_rest(at: Tables) -> None:
     assert counted(several.toArrow()) == at.truth
 
 
-def progressive(at: Tables, work: Path | None) -> None:
+def progressive(at: Tables, work: Path | str | None) -> None:
     """Early results; if there is a place for them, also those of a join that is stopped and goes on."""
     if work is None:
         steps = list(dovetail.progressive(at.left, at.right, ON, cells=20))
@@ -108,7 +109,7 @@ def write(at: Tables, path: Path, seen_at: Path) -> None:
     assert not list(seen_at.parent.glob("_dovetail-*"))
 
 
-def streams(at: Tables, files: Path, state: Path | None) -> None:
+def streams(at: Tables, files: Path, state: Path | str | None) -> None:
     options: dict[str, Any] = {} if state is None else {"state_dir": str(state)}
     left, right, third = at.streams(files)
     assert at.run(dovetail.join(left, right, ON, **options), files / "joined") == at.truth
@@ -138,9 +139,20 @@ def check_a_cluster(at: Tables) -> None:
     write(at, place / "shared" / "out", place / "shared" / "out")
     write(at, place / "workers" / "new" / "out", place / "behind" / "new" / "out")
     streams(at, place / "shared", place / "workers" / "state")
+    in_a_store(at)
     along_the_diagonal(at)
     at.spark.conf.set("spark.sql.streaming.checkpointLocation", (place / "shared").as_uri())
     progressive(at, None)
+
+
+def in_a_store(at: Tables) -> None:
+    """Workers whose disks are their own share an object store."""
+    with s3_server() as server:
+        server.faults = Faults(error=0.03, lose=0.03)
+        progressive(at, server.uri("work"))
+        assert dovetail.write(at.left, server.uri("out")).rows == 3000
+        assert len(server.names("out/part-")) == 4
+        streams(at, at.place / "shared" / "again", server.uri("state"))
 
 
 def what_is_refused(at: Tables) -> None:

@@ -32,7 +32,7 @@ def run(spark: SparkSession, place: Path) -> None:
     options = json.loads((place / "join.json").read_text())
     if "window" in options:
         options["window"] = dovetail.window(**options["window"])
-    options["state_dir"] = str(place / "state")
+    options.setdefault("state_dir", str(place / "state"))
     several = options.pop("inputs", None)
     table, watermarks = options.pop("table", None), options.pop("watermarks", {})
     streams = {}

@@ -74,9 +74,7 @@ def stream_join(
     condition = parse(on, *SCHEMAS)
     plan = plan_join(condition, how, ENDING, algorithm=algorithm, memory_bytes=memory_bytes, parameters=parameters)
     schema = output_schema(*SCHEMAS, "_r", plan.how)
-    return StreamJoin(
-        replace(plan, cells=1), HashRouter(condition, 1), (0, 0), schema, Setting(1, str(state_dir), "join")
-    )
+    return StreamJoin(replace(plan, cells=1), HashRouter(condition, 1), (0, 0), schema, Setting(1, state_dir, "join"))
 
 
 class Handle:

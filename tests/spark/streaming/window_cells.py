@@ -39,7 +39,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     for module in (window_join, cell_state):
         monkeypatch.setattr(module, "TaskContext", SimpleNamespace(get=lambda: running.query))
     monkeypatch.setattr(segments, "_mapped", OrderedDict())
-    monkeypatch.setattr(segments, "_verified", set())
+    monkeypatch.setattr(segments, "_verified", {})
     monkeypatch.setattr("os.fsync", lambda handle: None)  # slow, and no power is lost here
     return running
 
@@ -134,7 +134,7 @@ class Query:
         return found, figures
 
     def files(self) -> list[Path]:
-        return [*Path(self.join.setting.state_dir).glob("query/dovetail/cell-*/*")]
+        return [*Path(str(self.join.setting.state_dir)).glob("query/dovetail/cell-*/*")]
 
 
 def _pairs(batch: pa.RecordBatch) -> Iterator[tuple[int | None, int | None]]:

@@ -25,6 +25,7 @@ from dovetail.routing.routers import Router, Visits
 from dovetail.spark.exchange.packing import Rewrite, as_planned, collected
 from dovetail.spark.session.workers import settle
 from dovetail.storage.blocks import Block, BlockStore
+from dovetail.storage.file_system import Place
 
 WRITTEN = "side tinyint, rows bigint, block string, cells array<int>"
 WAITING_BYTES = 1 << 26  # rows of a task that wait for their page to be large enough
@@ -47,7 +48,7 @@ class CellBlock:
 
 
 def write_blocks(
-    frames: tuple[DataFrame, DataFrame], condition: Condition, router: Router, directory: str
+    frames: tuple[DataFrame, DataFrame], condition: Condition, router: Router, directory: Place
 ) -> tuple[list[CellBlock], tuple[int, int]]:
     """All rows of both sides that can match, in blocks; and how many rows the sides have."""
     left, right = (
@@ -62,7 +63,7 @@ def write_blocks(
     return blocks, (rows[0], rows[1])
 
 
-def _writer(side: Side, router: Router, schema: pa.Schema, directory: str) -> Rewrite:
+def _writer(side: Side, router: Router, schema: pa.Schema, directory: Place) -> Rewrite:
     names = np.random.default_rng(0).integers(0, 2**64, router.cells, dtype=np.uint64)
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -6,11 +6,8 @@ out, blocks that are no longer needed) wait for the next task or for the end.
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -18,6 +15,8 @@ import pyarrow as pa
 from dovetail.spark.exchange.packing import from_bytes, to_bytes
 from dovetail.spark.session.shared_directory import SharedDirectory
 from dovetail.storage.blocks import Block, BlockStore
+from dovetail.storage.file_system import Store
+from dovetail.storage.owned_place import give_up
 
 FETCHED_BYTES = 1 << 24  # by a task
 
@@ -34,14 +33,14 @@ class BlockPages(NamedTuple):
 
 class WaveFiles:
     def __init__(self, shared: SharedDirectory) -> None:
-        self.directory = shared.path
+        self.directory = shared.place
         self._shared = shared
-        self._store = BlockStore(shared.path)
+        self._store = BlockStore(shared.place)
         self._waiting: dict[str, str] = {}  # documents that are not written yet
         self._unneeded: list[Block] = []
 
     def read(self, name: str) -> str | None:
-        return self._run(partial(_read, self.directory / name))
+        return self._run(partial(_read, self.directory, name))
 
     def replace(self, name: str, text: str, *, soon: bool = False) -> None:
         """Replace a document in one move; `soon`: not at once, where that takes a task."""
@@ -68,7 +67,8 @@ class WaveFiles:
             self._unneeded.append(block)
 
     def remove_all(self) -> None:
-        self._shared.run(partial(shutil.rmtree, self.directory, ignore_errors=True))
+        if not give_up(self.directory):
+            self._shared.run(self.directory.delete_all)
 
     def flush(self) -> None:
         """Do what is waiting."""
@@ -84,12 +84,10 @@ class WaveFiles:
 
 
 def _sync_then(
-    directory: Path, documents: Mapping[str, str], unneeded: Sequence[Block], function: Callable[[], T]
+    directory: Store, documents: Mapping[str, str], unneeded: Sequence[Block], function: Callable[[], T]
 ) -> T:
     for name, text in documents.items():
-        unfinished = directory / f"{name}.tmp"
-        unfinished.write_text(text)
-        os.replace(unfinished, directory / name)
+        directory.put(name, text.encode())
     BlockStore(directory).remove(unneeded)
     return function()
 
@@ -98,11 +96,12 @@ def _nothing() -> None:
     """Only what was waiting."""
 
 
-def _read(path: Path) -> str | None:
-    return path.read_text() if path.exists() else None
+def _read(directory: Store, name: str) -> str | None:
+    found = directory.get(name)
+    return None if found is None else found.decode()
 
 
-def _fetch(directory: Path, wanted: Sequence[BlockPages]) -> tuple[list[tuple[int, bytes]], list[BlockPages]]:
+def _fetch(directory: Store, wanted: Sequence[BlockPages]) -> tuple[list[tuple[int, bytes]], list[BlockPages]]:
     """Some pages, and what is left to fetch."""
     store, size = BlockStore(directory), 0
     found: list[tuple[int, bytes]] = []

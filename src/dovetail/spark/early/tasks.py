@@ -14,6 +14,7 @@ from dovetail.core.rows import Side
 from dovetail.execution.at_rest import Work
 from dovetail.execution.out_of_core import Chunked
 from dovetail.storage.blocks import BlockStore
+from dovetail.storage.file_system import Place
 
 GIVEN = "matches bigint, block string, sums array<double>"
 ARROW_GIVEN = pa.schema([("matches", pa.int64()), ("block", pa.string()), ("sums", pa.list_(pa.float64()))])
@@ -37,7 +38,7 @@ class Given:
 class WaveWork:
     work: Work
     sums: int | None  # how many partial aggregates; None: results are listed
-    directory: str  # where the results go
+    directory: Place  # where the results go
     chunk_bytes: int  # of a side, in memory at once
 
     def meet(self, first: Side, rows: Iterator[tuple[Side, pa.RecordBatch]]) -> Mapping[str, Any]:

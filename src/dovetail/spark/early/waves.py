@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
-from urllib.parse import urlparse
 
 import numpy as np
 import pyarrow as pa
@@ -54,12 +53,15 @@ from dovetail.spark.frames.binding import Bound, bind_frames
 from dovetail.spark.frames.sampling import sample_sides
 from dovetail.spark.frames.schemas import session_zone
 from dovetail.spark.session.options import refuse_unknown
-from dovetail.spark.session.shared_directory import ADVICE, SharedDirectory, working_directory
+from dovetail.spark.session.shared_directory import ADVICE, SharedDirectory, runs_here, working_directory
 from dovetail.spark.session.worker_python import prepare_workers
 from dovetail.spark.session.workers import settle
 from dovetail.spark.streaming.state_dir import beside_checkpoints
 from dovetail.storage.blocks import Block, BlockStore
+from dovetail.storage.file_system import is_local
+from dovetail.storage.owned_place import owned_place
 
+WAVES = "waves"
 CELLS = 256  # the finer, the earlier the first results and the narrower the bounds; the coarser, the less work in all
 WAVE_S = 2.0  # how long a wave should take once the first ones have shown how fast it goes
 BY_AREA = 0.1  # of a cell's weight: not all that a sample finds nothing in is empty
@@ -161,9 +163,12 @@ def _waves(
 
 
 def _work_directory(given: str | None, spark: SparkSession) -> SharedDirectory:
-    """The given directory, else one beside the session's checkpoints if those are files, else a temporary one."""
+    """The given place, else one beside the session's checkpoints, else a temporary one.
+
+    On one machine, a temporary directory is better than a store: all of it is removed in the end.
+    """
     beside = beside_checkpoints(spark)
-    if given is None and beside is not None and urlparse(beside).scheme in ("", "file"):
+    if given is None and beside is not None and (is_local(beside) or not runs_here(spark)):
         given = beside
     return working_directory(spark, given, ADVICE.format("Give work_dir="))
 
@@ -226,9 +231,12 @@ class _Waves:
         """One that is new and goes in the end, unless work is kept in the one that was given."""
         if self._kept:
             return shared
-        path = shared.path / f"waves-{uuid.uuid4().hex[:12]}"
-        shared.run(partial(path.mkdir, mode=0o700))
-        return replace(shared, path=path)
+        if shared.place.path is None and shared.is_seen:
+            return replace(shared, place=owned_place(shared.place, WAVES))
+        place = shared.place / f"{WAVES}-{uuid.uuid4().hex[:12]}"
+        if place.path is not None:
+            shared.run(partial(place.path.mkdir, mode=0o700))
+        return replace(shared, place=place)
 
     def _layout(self) -> dict[str, Any]:
         condition = self._bound.condition
@@ -285,7 +293,7 @@ class _Waves:
             frames = scouts.exclude_sampled(frames)
         if router.needs_spread:
             frames = (in_fixed_order(frames[0]), in_fixed_order(frames[1]))
-        blocks, counted = write_blocks(frames, condition, router, str(files.directory))
+        blocks, counted = write_blocks(frames, condition, router, files.directory)
         if scouts is not None:
             scouts.check(counted)
         rows = np.zeros((len(Side), router.cells))
@@ -389,7 +397,7 @@ class _Waves:
 
     def _work_in(self, files: WaveFiles, chunk_bytes: int) -> WaveWork:
         sums = len(partial_columns(self._wanted)) if self._wanted else None
-        return WaveWork(self._work, sums, str(files.directory), chunk_bytes)
+        return WaveWork(self._work, sums, files.directory, chunk_bytes)
 
     def _cores(self) -> int:
         return max(1, min(shuffle_partitions(self._bound.frames[0]), parallelism(self._spark)))

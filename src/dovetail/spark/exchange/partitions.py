@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import pyarrow as pa
-from pyspark import TaskContext
+from pyspark import TaskContext, cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
@@ -61,7 +61,8 @@ def _call(numbers: DataFrame, function: Callable[[int], T]) -> list[T]:
             answer = function(0 if context is None else context.partitionId())
         except DovetailError as error:  # to be raised as it is, not as the failure of a task
             answer = error
-        yield pa.RecordBatch.from_pydict({"answer": [pickle.dumps(answer)]})
+        pickled: bytes = cloudpickle.dumps(answer)  # type: ignore[no-untyped-call]
+        yield pa.RecordBatch.from_pydict({"answer": [pickled]})
         settle()
 
     answers = [pickle.loads(row.answer) for row in numbers.mapInArrow(run, "answer binary").collect()]

@@ -1,21 +1,19 @@
 """Results into Parquet files, written by the tasks that make them: Arrow batches never become Spark's rows.
 
-    tasks      one file each, under a name of its own, in a directory that readers do not see
-    driver     the files of tasks that succeeded --renamed--> the directory that readers see, all at once
+    tasks      one file each, under a name of its own, in a stage that readers do not see
+    driver     the files of tasks that succeeded --> what readers see, all at once (publishing.py)
 
-Attempts that fail, or that Spark runs twice, leave files that nobody renames. Until the renaming there is nothing to be
-seen; after it there is everything.
+Attempts that fail, or that Spark runs twice, leave files that nobody publishes.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import uuid
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
@@ -37,14 +35,17 @@ from dovetail.errors import InputError
 from dovetail.spark.diag.join import DiagonalTables
 from dovetail.spark.exchange.packing import Rewrite
 from dovetail.spark.exchange.partitions import Part, in_tasks
+from dovetail.spark.exchange.publishing import STAGE, commit, exists, is_committed, remove_stage, stage_for
 from dovetail.spark.frames.schemas import arrow_schema, parts_of
 from dovetail.spark.session.shared_directory import ADVICE as SHARED
-from dovetail.spark.session.shared_directory import local_path, shared_directory
+from dovetail.spark.session.shared_directory import shared_directory
 from dovetail.spark.session.worker_python import prepare_workers
 from dovetail.spark.session.workers import settle
+from dovetail.storage.file_system import Store, of
+from dovetail.storage.owned_place import give_up, own
 
 MODES = ("error", "overwrite", "append")
-ADVICE = SHARED.format("Give") + " For other storage use frame.write."
+ADVICE = SHARED.format("Give")
 GROUP_ROWS = 1 << 18  # of a row group, or
 GROUP_BYTES = 1 << 26
 MANIFEST = "file string, rows bigint"
@@ -84,15 +85,16 @@ def write_dataframe(frame: DataFrame, path: str | os.PathLike[str], mode: str) -
         raise InputError("a stream is written by its query: use frame.writeStream.")
     _check_types(frame.schema)
     prepare_workers(frame.sparkSession)
-    target = local_path(os.fspath(path), ADVICE)
-    make = partial(_staging_directory, target, mode, f"_dovetail-{uuid.uuid4().hex}")
+    target = of(path)
+    make = partial(stage_for, target, mode, f"{STAGE}{uuid.uuid4().hex}")
     shared = shared_directory(frame.sparkSession, make, ADVICE, is_scratch=True)
-    stage = shared.path
+    stage = own(shared.place, unless=is_committed) if shared.is_seen else shared.place
     try:
         parts = sorted((row.file, row.rows) for row in _manifest(frame, stage).collect())
         return shared.run(partial(_finish, target, stage, parts, mode, frame.schema, arrow_schema(frame)))
     finally:
-        shared.run(partial(shutil.rmtree, stage, ignore_errors=True))
+        if not give_up(stage):
+            shared.run(partial(remove_stage, stage))
 
 
 def _check_types(schema: StructType) -> None:
@@ -104,7 +106,7 @@ def _check_types(schema: StructType) -> None:
             )
 
 
-def _manifest(frame: DataFrame, stage: Path) -> DataFrame:
+def _manifest(frame: DataFrame, stage: Store) -> DataFrame:
     """One job that writes everything, and says what."""
     join = _joins.get(frame)
     if join is None:
@@ -119,14 +121,14 @@ def _manifest(frame: DataFrame, stage: Path) -> DataFrame:
 # In the tasks.
 
 
-def _part_writer(stage: Path, part: Part, schema: StructType) -> Part:
+def _part_writer(stage: Store, part: Part, schema: StructType) -> Part:
     def write(number: int) -> Iterator[pa.RecordBatch]:
         return _write_part(stage, number, part(number), schema)
 
     return write
 
 
-def _writer(stage: Path, schema: StructType, first: int = 0) -> Rewrite:
+def _writer(stage: Store, schema: StructType, first: int = 0) -> Rewrite:
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         yield from _write_part(stage, first + (0 if context is None else context.partitionId()), batches, schema)
@@ -136,20 +138,34 @@ def _writer(stage: Path, schema: StructType, first: int = 0) -> Rewrite:
 
 
 def _write_part(
-    stage: Path, number: int, batches: Iterable[pa.RecordBatch], schema: StructType
+    stage: Store, number: int, batches: Iterable[pa.RecordBatch], schema: StructType
 ) -> Iterator[pa.RecordBatch]:
     """Write batches to a file that no other attempt writes to, and say so when it is complete."""
     name = f"part-{number:05d}-{uuid.uuid4().hex}.parquet"
     rows, writer = 0, None
-    for table in _group_batches(batches):
-        if writer is None:
-            writer = pq.ParquetWriter(stage / name, table.schema, store_decimal_as_integer=True)
-            writer.add_key_value_metadata({SPARK_SCHEMA: schema.json()})
-        writer.write_table(table, row_group_size=table.num_rows)
-        rows += table.num_rows
+    with ExitStack() as published:
+        for table in _group_batches(batches):
+            if writer is None:
+                writer = _open_writer(stage, name, table.schema, schema, published)
+            writer.write_table(table, row_group_size=table.num_rows)
+            rows += table.num_rows
+        if writer is not None:
+            writer.close()
     if writer is not None:
-        writer.close()
         yield pa.RecordBatch.from_pylist([{"file": name, "rows": rows}], ARROW_MANIFEST)
+
+
+def _open_writer(
+    stage: Store, name: str, columns: pa.Schema, schema: StructType, published: ExitStack
+) -> pq.ParquetWriter:
+    """A file in a directory, or one of this machine that is put into a store when it is left without an error."""
+    if stage.path is not None:
+        where: Any = stage.path / name
+    else:
+        where = published.enter_context(stage.create(name, keep=False))
+    writer = pq.ParquetWriter(where, columns, store_decimal_as_integer=True)
+    writer.add_key_value_metadata({SPARK_SCHEMA: schema.json()})
+    return writer
 
 
 def _group_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -167,62 +183,22 @@ def _group_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(waiting)
 
 
-# In the driver, or in a task if only the workers see the directory. Tasks may be run again.
-
-
-def _staging_directory(target: Path, mode: str, name: str) -> Path:
-    """A directory beside the target, or inside if that is to stay, which readers pass over."""
-    if mode == "error" and target.exists():
-        raise InputError(f"{target} exists: give another path, or mode='overwrite' or 'append'.")
-    if target.exists() and not target.is_dir():
-        raise InputError(f"{target} is a file; results are written to a directory of files.")
-    stays = mode == "append" and target.exists()
-    stage = (target if stays else target.parent) / name
-    try:
-        stage.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{target} cannot be written to: {error.strerror}.") from error
-    return stage
+# In the driver, or in a task if only the workers reach the directory. Tasks may be run again.
 
 
 def _finish(
-    target: Path, stage: Path, parts: list[tuple[str, int]], mode: str, schema: StructType, columns: pa.Schema
+    target: Store, stage: Store, parts: list[tuple[str, int]], mode: str, schema: StructType, columns: pa.Schema
 ) -> Written:
     """Let readers see the files of tasks that succeeded."""
-    if not parts and not (mode == "append" and target.exists()):
+    if not parts and not (mode == "append" and exists(target)):
         parts = [(_empty(stage, schema, columns), 0)]
-    _commit(target, stage, [file for file, _ in parts], mode)
+    commit(target, stage, [file for file, _ in parts], mode)
     return Written(len(parts), sum(rows for _, rows in parts))
 
 
-def _empty(stage: Path, schema: StructType, columns: pa.Schema) -> str:
+def _empty(stage: Store, schema: StructType, columns: pa.Schema) -> str:
     """A file without rows, so that somebody can read the columns."""
     name = f"part-00000-{stage.name.rpartition('-')[2]}.parquet"
-    with pq.ParquetWriter(stage / name, columns, store_decimal_as_integer=True) as writer:
-        writer.add_key_value_metadata({SPARK_SCHEMA: schema.json()})
+    with ExitStack() as published, _open_writer(stage, name, columns, schema, published):
+        pass
     return name
-
-
-def _commit(target: Path, stage: Path, files: list[str], mode: str) -> None:
-    left = [file for file in files if not (target / file).exists()]  # names are unique: the others are committed
-    if not left:
-        return
-    if mode == "append" and target.exists():
-        for file in left:
-            os.rename(stage / file, target / file)
-        return
-    new, old = stage / "new", stage / "old"
-    new.mkdir(exist_ok=True)
-    for file in left:
-        if not (new / file).exists():
-            os.rename(stage / file, new / file)
-    (new / "_SUCCESS").touch()
-    if mode == "overwrite" and target.exists():
-        os.rename(target, old)
-        try:
-            os.rename(new, target)
-        except OSError:
-            os.rename(old, target)
-            raise
-    else:
-        os.rename(new, target)

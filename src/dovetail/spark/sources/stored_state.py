@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -17,9 +16,9 @@ from pyspark.sql.types import BooleanType, IntegerType, LongType, StructField, S
 
 from dovetail.core.rows import Side
 from dovetail.errors import InputError
-from dovetail.spark.session.shared_directory import local_path
 from dovetail.spark.sources.columns import spark_schema
 from dovetail.spark.sources.remote import check_names, text
+from dovetail.storage.file_system import Store, of
 from dovetail.storage.stored_state import StoredJoin, last_commit, stored_joins
 
 OPTIONS = ("path", "table", "query", "join", "input", "checkpoint")
@@ -27,7 +26,6 @@ CELLS, ROWS = "cells", "rows"
 ABOUT = StructType(
     [StructField("cell", IntegerType()), StructField("row_number", LongType()), StructField("settled", BooleanType())]
 )
-ADVICE = "Give a path that the driver and all workers share."
 CELL_SCHEMA = (
     "query string, join string, algorithm string, how string, condition string, cell int, rows bigint, bytes bigint, "
     "segments int, batch bigint, written timestamp"
@@ -35,7 +33,7 @@ CELL_SCHEMA = (
 
 
 class StateFormat(DataSource):
-    """Planned by the driver, which must see the directory; cells are read by tasks."""
+    """Planned by the driver, which must reach the state; cells are read by tasks."""
 
     @classmethod
     def name(cls) -> str:
@@ -44,10 +42,10 @@ class StateFormat(DataSource):
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         check_names(options, OPTIONS)
-        directory = local_path(text(options, "path", "/shared/dovetail"), ADVICE)
+        directory = of(text(options, "path", "/shared/dovetail"))
         query, self._committed = options.get("query"), None
         if "checkpoint" in options:
-            found, self._committed = last_commit(local_path(options["checkpoint"], ADVICE))
+            found, self._committed = last_commit(options["checkpoint"])
             if query not in (None, found):
                 raise InputError(f"the checkpoint is that of query {found}, not of {query}. Leave one of them out.")
             query = found
@@ -72,7 +70,7 @@ class StateFormat(DataSource):
         return RowsReader(schema, self._join, self._input, self._committed)
 
 
-def _only(joins: Sequence[StoredJoin], directory: Path) -> StoredJoin:
+def _only(joins: Sequence[StoredJoin], directory: Store) -> StoredJoin:
     if len(joins) == 1:
         return joins[0]
     found = "; ".join(f"query {join.query}, join {join.name}" for join in joins) or "none"

@@ -1,4 +1,4 @@
-"""The state of a cell between micro-batches: a manifest in Spark's state store, segments in a directory.
+"""The state of a cell between micro-batches: a manifest in Spark's state store, segments in a directory or store.
 
     manifest of the last commit --> restore --> the micro-batch --> segments --> the next manifest
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
@@ -26,6 +25,7 @@ from dovetail.spark.session.workers import settle
 from dovetail.spark.streaming.reports import REPORTED, Reports
 from dovetail.spark.streaming.state_dir import check_layout
 from dovetail.spark.streaming.stream_join import CellJoin
+from dovetail.storage.file_system import Store, of
 from dovetail.storage.segments import SegmentStore
 from dovetail.storage.stored_state import CELL, write_copy
 
@@ -33,7 +33,7 @@ from dovetail.storage.stored_state import CELL, write_copy
 class CellState:
     """Made anew for each micro-batch. `value` is Spark's: a row with a column."""
 
-    def __init__(self, value: Any, join: Path, cell: int, batch: int, *, stay_mapped: bool = True) -> None:
+    def __init__(self, value: Any, join: Store, cell: int, batch: int, *, stay_mapped: bool = True) -> None:
         self._value = value
         self._join, self._cell, self._batch = join, cell, batch
         document = value.get()
@@ -76,6 +76,7 @@ class CellState:
             "emitted": emitted,
         }
         text = json.dumps(document)
+        self.segments.settle()
         self._value.update((text,))
         write_copy(self._join, self._cell, text, self._text)
 
@@ -144,9 +145,9 @@ class CellProcessor(ABC, Generic[Join]):
         return pd.DataFrame({"payload": [payload], **columns})
 
 
-def join_directory(join: CellJoin) -> Path:
+def join_directory(join: CellJoin) -> Store:
     """Where this query keeps what belongs to a join. The query's id stays the same when it is started again."""
-    directory = Path(join.setting.state_dir) / _property("sql.streaming.queryId") / quote(join.setting.metrics, safe="")
+    directory = of(join.setting.state_dir) / _property("sql.streaming.queryId") / quote(join.setting.metrics, safe="")
     check_layout(directory, join.layout)
     return directory
 

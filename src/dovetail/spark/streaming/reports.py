@@ -1,8 +1,8 @@
 """What the cells of a join of streams know of each other: how much each has emitted, and how much it expects.
 
 Spark adds up the figures of the cells that ran in a micro-batch, but shows them to the driver only, and a cell that has
-finished runs no more. So each cell writes a report at the end of a micro-batch, as the name of an empty file: one
-listing reads the reports of all.
+finished runs no more. So each cell writes a report at the end of a micro-batch, as the name of an empty object: one
+listing reads the reports of all. Of a store, a worker lists them once in a micro-batch.
 
     <cell>.<micro-batch>.<emitted>.<estimate>.<margin>
 
@@ -15,15 +15,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from pathlib import Path
 from typing import NamedTuple
 
 from dovetail.core.metrics import Estimate
 from dovetail.estimation.estimate import CONFIDENCE
+from dovetail.storage.file_system import Place, Store, of
 
 REPORTED = ("emitted", "estimate", "estimate_low", "estimate_high", "limit_reached")
 """Names of the figures that come from reports; they are of all cells, those without input included."""
 NOTHING = "-"
+MOST_OLD = 8  # reports of a cell that wait in a store to be deleted together, which costs a few requests for each
 
 
 class Report(NamedTuple):
@@ -73,16 +74,17 @@ class Totals(NamedTuple):
 class Reports:
     """The reports of the cells of one query, in one of its micro-batches."""
 
-    def __init__(self, directory: Path, batch: int) -> None:
-        self._directory = directory
+    def __init__(self, directory: Place, batch: int) -> None:
+        self._place = of(directory)
         self._batch = batch
-        directory.mkdir(parents=True, exist_ok=True)
+        self._place.prepare()
+        self._names = _listed(self._place, batch)
         self._found: dict[int, dict[int, Report]] = {}  # by cell, by micro-batch
-        for path in directory.iterdir():
-            cell, of, emitted, estimate, margin = path.name.split(".")
+        for name in self._names:
+            cell, number, emitted, estimate, margin = name.split(".")
             report = Report(int(emitted), None if estimate == NOTHING else int(estimate), int(margin))
             batches = self._found.setdefault(int(cell), {})
-            batches[int(of)] = min(report, batches.get(int(of), report), key=lambda one: one.emitted)
+            batches[int(number)] = min(report, batches.get(int(number), report), key=lambda one: one.emitted)
 
     def totals(self, *, share_rows: bool = True) -> Totals:
         return Totals.from_reports(filter(None, map(self._latest, self._found)), share_rows=share_rows)
@@ -93,10 +95,10 @@ class Reports:
             return
         estimate = NOTHING if report.estimate is None else report.estimate
         name = f"{cell}.{self._batch}.{report.emitted}.{estimate}.{report.margin}"
-        (self._directory / name).touch()
-        for of in self._committed(cell)[:-1]:
-            for path in self._directory.glob(f"{cell}.{of}.*"):
-                path.unlink(missing_ok=True)
+        self._place.put(name, b"")
+        old = tuple(f"{cell}.{batch}." for batch in self._committed(cell)[:-1])
+        if self._place.path is not None or len(old) >= MOST_OLD:
+            self._place.delete([name for name in self._names if name.startswith(old)])
 
     def _latest(self, cell: int) -> Report | None:
         committed = self._committed(cell)
@@ -104,3 +106,17 @@ class Reports:
 
     def _committed(self, cell: int) -> list[int]:
         return sorted(of for of in self._found.get(cell, ()) if of < self._batch)
+
+
+_last_listing: dict[str, tuple[int, list[str]]] = {}
+"""Of each store of this process: a micro-batch, and the names that it began with."""
+
+
+def _listed(place: Store, batch: int) -> list[str]:
+    """Names of reports. Those of earlier micro-batches are all there, and no others count: a store is listed once."""
+    if place.path is None and place.key in _last_listing and _last_listing[place.key][0] == batch:
+        return _last_listing[place.key][1]
+    names = [entry.name for entry in place.entries()]
+    if place.path is None:
+        _last_listing[place.key] = batch, names
+    return names

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -15,7 +14,8 @@ from dovetail.errors import StateError
 from dovetail.spark.session.shared_directory import ADVICE, SharedDirectory, is_connect, working_directory
 from dovetail.storage.blocks import RECOVERY
 from dovetail.storage.budget import parse_bytes
-from dovetail.storage.segments import sync_directory
+from dovetail.storage.file_system import LocalStore, Place, Store, of
+from dovetail.storage.owned_place import owned_place
 from dovetail.storage.stored_state import LAYOUT
 
 TABLE = "table"
@@ -23,15 +23,17 @@ PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 DEFAULT_PROVIDER = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 ROCKSDB_PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 AT_ONCE = "spark.sql.execution.arrow.maxBytesPerBatch"
+
+_known_layouts: dict[str, dict[str, Any]] = {}
 CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 
 
-def state_directory(given: str | None, spark: SparkSession) -> str:
-    """The directory for segments: the given one, else beside the session's checkpoints, else a temporary one.
+def state_directory(given: str | None, spark: SparkSession) -> Store:
+    """The place for segments: the given one, else beside the session's checkpoints, else a temporary directory.
 
-    It must be reachable by every worker under the same path, and outlive restarts of the query.
+    It must be reachable by every worker under the same path or URI, and outlive restarts of the query.
     """
-    return str(_shared(given, spark).path)
+    return _shared(given, spark).place
 
 
 def _shared(given: str | None, spark: SparkSession) -> SharedDirectory:
@@ -39,47 +41,52 @@ def _shared(given: str | None, spark: SparkSession) -> SharedDirectory:
     return working_directory(spark, given, ADVICE.format("Give state_dir="))
 
 
-def table_directory(given: str | None, spark: SparkSession) -> Path:
-    """A new directory in the state directory, for the copy of a table that is joined with a stream.
+def table_directory(given: str | None, spark: SparkSession) -> Store:
+    """A new place in the state directory, for the copy of a table that is joined with a stream.
 
     Queries of a Connect server may outlive its clients, so that a client does not remove it.
     """
     shared = _shared(given, spark)
     if is_connect(spark) or not shared.is_seen:
-        return shared.path / f"{TABLE}-{uuid.uuid4().hex}"
-    return owned_directory(shared.path, TABLE)
+        return shared.place / f"{TABLE}-{uuid.uuid4().hex}"
+    if shared.place.path is None:
+        return owned_place(shared.place, TABLE)
+    return LocalStore(owned_directory(shared.place.path, TABLE))
 
 
 def beside_checkpoints(spark: SparkSession) -> str | None:
-    """The default directory, as a path or URI; None if the session has no place for checkpoints."""
+    """The default place, as a path or URI; None if the session has no place for checkpoints."""
     checkpoints = spark.conf.get("spark.sql.streaming.checkpointLocation", None)
     return os.path.join(checkpoints, "dovetail-state") if checkpoints else None
 
 
-def check_layout(join: Path, layout: dict[str, Any]) -> None:
-    """Write down how the state of a join is laid out, or see that it is still laid out so."""
-    path = join / LAYOUT
-    if not path.exists():
-        join.mkdir(parents=True, exist_ok=True)
-        mine = path.with_name(f"{LAYOUT}-{uuid.uuid4().hex}")
-        with open(mine, "w") as file:
-            json.dump(layout, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.rename(mine, path)  # several tasks may do this at once, all with the same content
-        sync_directory(join)
+def check_layout(join: Place, layout: dict[str, Any]) -> None:
+    """Write down how the state of a join is laid out, or see that it is still laid out so.
+
+    Of a store, a worker asks once: it is asked for every cell.
+    """
+    place = of(join)
+    if _known_layouts.get(place.key) == layout:
+        return
+    text = place.get(LAYOUT)
+    if text is None:
+        place.prepare()
+        place.put(LAYOUT, json.dumps(layout).encode(), durable=True)  # several tasks may, all with the same content
+        text = place.get(LAYOUT) or b""
     try:
-        stored = json.loads(path.read_text())
+        stored = json.loads(text)
     except ValueError as error:
-        raise StateError(f"{path} is damaged: {error}. {RECOVERY}") from error
+        raise StateError(f"{place / LAYOUT} is damaged: {error}. {RECOVERY}") from error
     if stored != layout:
         names = [*layout, *(name for name in stored if name not in layout)]
         changed = [name for name in names if stored.get(name) != layout.get(name)]
         what = ", ".join(f"{name} was {stored.get(name)!r} and is now {layout.get(name)!r}" for name in changed)
         raise StateError(
-            f"the state in {join} was made by another join: {what}. Start the query as before, or with a new "
+            f"the state in {place} was made by another join: {what}. Start the query as before, or with a new "
             "checkpoint; if one query has several joins, give each of them a metrics= name of its own."
         )
+    if place.path is None:
+        _known_layouts[place.key] = stored
 
 
 def use_rocksdb(spark: SparkSession) -> None:

@@ -14,7 +14,6 @@ import math
 import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -42,6 +41,7 @@ from dovetail.spark.frames.binding import Bound
 from dovetail.spark.frames.schemas import map_in_arrow
 from dovetail.spark.session.workers import settle
 from dovetail.storage.blocks import RECOVERY, Block, BlockStore
+from dovetail.storage.file_system import Place
 from dovetail.storage.segments import SegmentStore
 
 PART_ROWS = 1 << 20
@@ -65,7 +65,7 @@ class StaticJoin:
 
     work: Joining
     stream: Side
-    directory: Path
+    directory: Place
     memory_bytes: int | None
     parts: tuple[TablePart, ...] = ()
 

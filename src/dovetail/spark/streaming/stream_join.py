@@ -20,6 +20,7 @@ from dovetail.spark.exchange.partitions import spread_labels
 from dovetail.spark.session.options import LATENCY_S
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget
+from dovetail.storage.file_system import Place
 
 FORMAT = 4  # of the segments, with the hashes in them: to be raised when a release writes others
 BATCH_ROWS = 1 << 16
@@ -49,7 +50,7 @@ class Setting:
     """Where and how a join of streams runs, whatever it joins."""
 
     partitions: int  # of Spark's state store
-    state_dir: str
+    state_dir: Place
     metrics: str  # the name of our figures in the query's progress, and of the join in the state directory
     has_ends: bool = False  # the last column of each input tells rows that are none, but say that it has ended
     ends_when_idle: bool = False  # the first micro-batch without input is the end of all inputs

@@ -1,0 +1,432 @@
+"""Where state, results and copies are kept: a directory, or a prefix of an object store or another file system.
+
+    of("/shared/state")               LocalStore     files: written under another name, flushed, renamed, memory-mapped
+    of("s3://bucket/state?region=…")  ObjectStore    objects, by pyarrow.fs; memory-mapped from a cache on the worker
+
+Of a store nothing is assumed but this: a put publishes an object whole, under a name that nobody else uses, and what
+was put can be read, listed and deleted. There is no rename, no append, no order of a listing. Documents that are
+replaced (a copy of a manifest) are for inspection only.
+
+Credentials are the business of the cloud's own configuration, or of the URI. So a URI may have secrets in it: what is
+printed is `redacted`, which a store does by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import shutil
+import uuid
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import pyarrow as pa
+
+from dovetail.errors import InputError, StateError
+
+HIDDEN = "…"
+URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+CONTAINER_SCHEMES = ("abfs", "abfss")  # container@account: a name, with a password only after a colon
+SHORTEST_SECRET = 4  # characters: a shorter value would be found in any text
+
+FileSystem = Any
+"""Of pyarrow.fs, which has no types."""
+Opener = Callable[[str], tuple[FileSystem, str]]
+"""From a URI to a file system of pyarrow, and the path in it."""
+
+_openers: dict[str, Opener] = {}
+
+
+class DamagedError(Exception):
+    """What is stored is not what was written."""
+
+
+class Entry(NamedTuple):
+    """An object in a listing."""
+
+    name: str  # below the store; with slashes, if the listing is recursive
+    nbytes: int
+    written: float  # seconds since the epoch
+
+
+class Store(ABC):
+    """Objects by name, below one place."""
+
+    def __str__(self) -> str:
+        """For people: without what may be secret."""
+        return redacted(self.uri)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self})"
+
+    @property
+    @abstractmethod
+    def uri(self) -> str:
+        """As it was given, with whatever is in it: not to be printed."""
+
+    @property
+    @abstractmethod
+    def key(self) -> str:
+        """Tells it from other stores."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The last part of where it is."""
+
+    @property
+    @abstractmethod
+    def parent(self) -> Store: ...
+
+    @abstractmethod
+    def __truediv__(self, name: str) -> Store: ...
+
+    @property
+    def path(self) -> Path | None:
+        """Its directory, if it is one."""
+        return None
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Make sure that objects can be put there; what is not made by the first of them, is made now."""
+
+    @abstractmethod
+    def create(self, name: str, *, durable: bool = False, keep: bool = True) -> Upload:
+        """An object to be written piece by piece; `keep`: this machine will read it again."""
+
+    @abstractmethod
+    def in_background(self) -> Store:
+        """The same store, which may publish what is created by it while other work goes on, until `settle`."""
+
+    @abstractmethod
+    def settle(self) -> None:
+        """Wait until all is published that was to be published in the background."""
+
+    @abstractmethod
+    def open(self, name: str, nbytes: int, checksum: int | None, *, mapped: bool) -> pa.NativeFile:
+        """An object as a file on this machine. It has this length and checksum, or that is a DamagedError.
+
+        A checksum of None is not compared where that has a price. A missing object is a FileNotFoundError.
+        """
+
+    @abstractmethod
+    def put(self, name: str, data: bytes, *, durable: bool = False) -> None:
+        """Publish a small object, whole or not at all; one of the same name is replaced."""
+
+    @abstractmethod
+    def get(self, name: str) -> bytes | None:
+        """A small object; None if there is none."""
+
+    @abstractmethod
+    def find(self, name: str) -> Entry | None:
+        """What a listing has of an object; None if there is none."""
+
+    def exists(self, name: str) -> bool:
+        return self.find(name) is not None
+
+    @abstractmethod
+    def entries(self, *, recursive: bool = False) -> Iterator[Entry]:
+        """The objects, in no order; nothing, if there are none."""
+
+    @abstractmethod
+    def folders(self) -> list[str]:
+        """The names below which there are objects."""
+
+    @abstractmethod
+    def delete(self, names: Iterable[str]) -> None:
+        """Those that are still there."""
+
+    @abstractmethod
+    def delete_all(self) -> None:
+        """Everything below."""
+
+    @abstractmethod
+    def publish(self, name: str, to: Store) -> None:
+        """Give an object to a store of the same file system, under the same name. It may stay here, too."""
+
+
+class CheckedFile(io.FileIO):
+    """A file that knows the size and the checksum of what was written to it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "wb")
+        self.size = self.checksum = 0
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data)
+        self.checksum = zlib.crc32(view, self.checksum)
+        self.size += view.nbytes
+        done = 0
+        while done < view.nbytes:  # the system may take less than it is given
+            done += super().write(view[done:])
+        return view.nbytes
+
+
+class Upload(CheckedFile):
+    """An object that is being written, as a file of this machine. A block that is left without an error publishes."""
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        if kind is None:
+            self.publish()
+        else:
+            self.close()
+            self.discard()
+
+    def publish(self) -> None:
+        """Give it its name."""
+        raise NotImplementedError
+
+    def discard(self) -> None:
+        """Leave nothing."""
+        raise NotImplementedError
+
+
+class LocalStore(Store):
+    """A directory: of this machine, or one that several mount."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LocalStore) and self._path == other._path
+
+    def __hash__(self) -> int:
+        return hash(self._path)
+
+    @property
+    def uri(self) -> str:
+        return str(self._path)
+
+    def __str__(self) -> str:
+        return str(self._path)
+
+    @property
+    def key(self) -> str:
+        return str(self._path)
+
+    @property
+    def name(self) -> str:
+        return self._path.name
+
+    @property
+    def parent(self) -> LocalStore:
+        return LocalStore(self._path.parent)
+
+    def __truediv__(self, name: str) -> LocalStore:
+        return LocalStore(self._path / name)
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    def prepare(self) -> None:
+        if not self._path.is_dir():
+            try:
+                self._path.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise InputError(
+                    f"cannot create the directory {self._path} for join state: {error.strerror}. "
+                    "Give a directory that can be written to."
+                ) from error
+
+    def create(self, name: str, *, durable: bool = False, keep: bool = True) -> Upload:
+        return _LocalUpload(self._path / name, durable)
+
+    def in_background(self) -> LocalStore:
+        return self
+
+    def settle(self) -> None:
+        """There is nothing to wait for."""
+
+    def open(self, name: str, nbytes: int, checksum: int | None, *, mapped: bool) -> pa.NativeFile:
+        file = open_file(self._path / name, mapped=mapped)
+        check_file(file, nbytes, checksum)
+        return file
+
+    def put(self, name: str, data: bytes, *, durable: bool = False) -> None:
+        path = self._path / name
+        # Nothing is whole at once; and whoever lists names that say everything, as reports do, must see no other.
+        mine = path.with_name(f"{path.name}-{uuid.uuid4().hex}") if data else path
+        try:
+            with open(mine, "wb") as file:
+                file.write(data)
+                if durable:
+                    file.flush()
+                    os.fsync(file.fileno())
+            if data:
+                os.rename(mine, path)
+            if durable:
+                sync_directory(path.parent)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                mine.unlink(missing_ok=True)
+            raise StateError(f"cannot write join state to {path}: {error.strerror}.") from error
+
+    def get(self, name: str) -> bytes | None:
+        try:
+            return (self._path / name).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StateError(f"cannot read {self._path / name}: {error.strerror}.") from error
+
+    def find(self, name: str) -> Entry | None:
+        try:
+            status = (self._path / name).stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return Entry(name, status.st_size, status.st_mtime)
+
+    def entries(self, *, recursive: bool = False) -> Iterator[Entry]:
+        """Links to directories are listed, and not followed."""
+        try:
+            found = list(os.scandir(self._path))
+        except FileNotFoundError:
+            return
+        for entry in found:
+            if entry.is_dir(follow_symlinks=False):
+                if recursive:
+                    below = LocalStore(self._path / entry.name).entries(recursive=True)
+                    yield from (one._replace(name=f"{entry.name}/{one.name}") for one in below)
+                continue
+            try:
+                status = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:  # removed meanwhile
+                continue
+            yield Entry(entry.name, status.st_size, status.st_mtime)
+
+    def folders(self) -> list[str]:
+        try:
+            return [entry.name for entry in os.scandir(self._path) if entry.is_dir()]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def delete(self, names: Iterable[str]) -> None:
+        for name in names:
+            (self._path / name).unlink(missing_ok=True)
+
+    def delete_all(self) -> None:
+        shutil.rmtree(self._path, ignore_errors=True)
+
+    def publish(self, name: str, to: Store) -> None:
+        assert isinstance(to, LocalStore)
+        os.rename(self._path / name, to._path / name)
+
+
+class _LocalUpload(Upload):
+    def __init__(self, path: Path, durable: bool) -> None:
+        self._path, self._unfinished, self._durable = path, path.with_suffix(".tmp"), durable
+        super().__init__(self._unfinished)
+
+    def publish(self) -> None:
+        self.flush()
+        if self._durable:
+            os.fsync(self.fileno())
+        self.close()
+        os.rename(self._unfinished, self._path)
+        if self._durable:
+            sync_directory(self._path.parent)
+
+    def discard(self) -> None:
+        self._unfinished.unlink(missing_ok=True)
+
+
+def open_file(path: Path, *, mapped: bool) -> pa.NativeFile:
+    try:
+        return pa.memory_map(str(path)) if mapped else pa.OSFile(str(path))
+    except pa.ArrowInvalid as error:  # an empty file
+        raise DamagedError(str(error)) from error
+
+
+def check_file(file: pa.NativeFile, nbytes: int, checksum: int | None) -> None:
+    """See that a file has the length and, if it is given, the checksum; it is then read from its start."""
+    if file.size() != nbytes or (checksum is not None and zlib.crc32(file.read_buffer()) != checksum):
+        raise DamagedError("its checksum does not match")
+    file.seek(0)
+
+
+def sync_directory(directory: Path) -> None:
+    """Make names that were added to a directory survive a loss of power."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+Place = str | os.PathLike[str] | Store
+"""A path, a URI, or a store."""
+
+
+def of(place: Place) -> Store:
+    """The store at a path or URI."""
+    if isinstance(place, Store):
+        return place
+    location = os.fspath(place)
+    scheme = scheme_of(location)
+    if scheme in ("", "file"):
+        return LocalStore(Path(urlsplit(location).path if scheme else location).absolute())
+    from dovetail.storage.object_store import ObjectStore, opener  # pyarrow.fs takes a while to load
+
+    return ObjectStore(location, _openers.get(scheme) or opener(scheme, location))
+
+
+def is_local(place: Place) -> bool:
+    """Whether it is a path in the file system of a machine."""
+    return isinstance(place, LocalStore) or (not isinstance(place, Store) and scheme_of(place) in ("", "file"))
+
+
+def register_file_system(scheme: str, open_uri: Opener) -> None:
+    """Let URIs of a scheme be opened by a function. It travels to the workers with the join."""
+    _openers[scheme.lower()] = open_uri
+
+
+def scheme_of(location: str | os.PathLike[str]) -> str:
+    """Of a URI; none of a path."""
+    found = URI.match(os.fspath(location))
+    return found[1].lower() if found else ""
+
+
+def redacted(location: str | os.PathLike[str]) -> str:
+    """A path as it is; a URI without user names, passwords and the values of its query."""
+    text = os.fspath(location)
+    scheme = scheme_of(text)
+    if scheme in ("", "file"):
+        return text
+    before, _, fragment = text.partition("#")
+    address, _, query = before.partition("?")
+    head, _, rest = address.partition(":")
+    slashes = "//" if rest.startswith("//") else ""
+    rest = rest[len(slashes) :]
+    server, _, path = rest.partition("/")
+    user, at, host = server.rpartition("@")
+    if at:
+        name, colon, _ = user.partition(":")
+        kept = f"{name}{colon and ':' + HIDDEN}" if scheme in CONTAINER_SCHEMES else HIDDEN
+        rest = f"{kept}@{host}/{path}" if "/" in rest else f"{kept}@{host}"
+    elif "@" in path and not re.fullmatch(r"[^:]*(:\d*)?", server):  # a slash in a password that was not quoted
+        rest = f"{HIDDEN}@{rest.rpartition('@')[2]}"
+    values = [f"{part.partition('=')[0]}={HIDDEN}" for part in query.split("&")] if query else []
+    return f"{head}:{slashes}{rest}" + ("?" + "&".join(values) if values else "") + (f"#{HIDDEN}" if fragment else "")
+
+
+def without_secrets(text: str, uri: str) -> str:
+    """An error message of a file system, without what `redacted` would hide of a URI, and without secrets of AWS."""
+    text = text.replace(uri, redacted(uri))
+    parts = urlsplit(uri)
+    user, at, _ = parts.netloc.rpartition("@")
+    values = user.split(":") if at and parts.scheme not in CONTAINER_SCHEMES else user.split(":")[1:]
+    values += [value for _, value in parse_qsl(parts.query)]
+    values += [os.environ.get(name, "") for name in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")]
+    for secret in {form for value in values for form in (value, unquote(value))}:
+        if len(secret) >= SHORTEST_SECRET:
+            text = text.replace(secret, HIDDEN)
+    return text

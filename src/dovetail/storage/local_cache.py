@@ -1,0 +1,140 @@
+"""Objects of a store as files of this machine: downloaded once, memory-mapped, removed by least recent use.
+
+A directory that only this user can enter is shared by all workers of a machine. An entry is named by a hash of the
+object's name, which is never used twice, and appears complete or not at all. Each process compares its length and
+checksum before the first read; a damaged entry is downloaded again. An entry that is removed while somebody has it
+mapped stays readable. What a worker writes to a store becomes an entry, so that it is not downloaded again.
+
+The size is looked at when a process has added a part of the limit: for a moment there may be more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import BinaryIO
+
+import pyarrow as pa
+
+from dovetail.core.directories import private_directory
+from dovetail.errors import StateError
+from dovetail.storage.budget import parse_bytes
+from dovetail.storage.file_system import CheckedFile, DamagedError, check_file, open_file
+
+DIRECTORY, LIMIT = "DOVETAIL_CACHE_DIR", "DOVETAIL_CACHE_SIZE"
+DEFAULT_LIMIT = "10GB"
+SCANS = 16  # while as many bytes are added as there may be
+MOST_CHECKED = 1 << 16  # names of entries that a process remembers
+LOCK = "lock"
+UNFINISHED = "unfinished-"
+FORGOTTEN_S = 24 * 3600.0  # an unfinished file that old is of a process that was killed
+
+Fetch = Callable[[BinaryIO], None]
+"""Writes the content of an object to a file."""
+
+
+class LocalCache:
+    def __init__(self, directory: Path, limit_bytes: int) -> None:
+        self.directory = private_directory(directory)
+        self.limit_bytes = limit_bytes
+        self._added = limit_bytes  # since the last look at all entries; the first look is soon
+        self._checked: set[str] = set()
+
+    def open(self, key: str, nbytes: int, checksum: int, fetch: Fetch, *, mapped: bool) -> pa.NativeFile:
+        """An object, from its entry if there is one."""
+        path = self._entry(key)
+        with contextlib.suppress(FileNotFoundError, DamagedError):
+            file = open_file(path, mapped=mapped)
+            os.utime(path)
+            check_file(file, nbytes, None if key in self._checked else checksum)
+            self._remember(key)
+            return file
+        unfinished = self.unfinished()
+        try:
+            with CheckedFile(unfinished) as file:
+                fetch(file)
+            if (file.size, file.checksum) != (nbytes, checksum):
+                raise DamagedError("its checksum does not match")
+            opened = open_file(unfinished, mapped=mapped)
+            self.keep(key, unfinished, nbytes)
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) and unfinished.exists():
+                raise  # of the object
+            raise self.error(error) from error
+        finally:
+            unfinished.unlink(missing_ok=True)
+        return opened
+
+    def unfinished(self) -> Path:
+        """A name for a file that may become an entry."""
+        return self.directory / f"{UNFINISHED}{uuid.uuid4().hex}"
+
+    def keep(self, key: str, path: Path, nbytes: int) -> None:
+        """Make a file the entry of an object."""
+        os.rename(path, self._entry(key))
+        self._remember(key)
+        self._added += nbytes
+        if self._added * SCANS > self.limit_bytes:
+            self._evict()
+
+    def forget(self, key: str) -> None:
+        """The object is no longer needed."""
+        self._checked.discard(key)
+        self._entry(key).unlink(missing_ok=True)
+
+    def _remember(self, key: str) -> None:
+        if len(self._checked) >= MOST_CHECKED:
+            self._checked.clear()
+        self._checked.add(key)
+
+    def _entry(self, key: str) -> Path:
+        return self.directory / hashlib.sha256(key.encode()).hexdigest()
+
+    def error(self, error: OSError) -> StateError:
+        """What to say when a file cannot be written."""
+        return StateError(
+            f"cannot write to the cache {self.directory}: {error.strerror}. Set {DIRECTORY} to another directory of "
+            f"the workers, or {LIMIT} to a smaller size."
+        )
+
+    def _evict(self) -> None:
+        """Remove what was not used for the longest time, until the rest is within the limit. One process at a time."""
+        with open(self.directory / LOCK, "w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                return  # another one does it
+            self._added = 0
+            entries = sorted(self._entries())
+            left = sum(nbytes for _, nbytes, _ in entries)
+            for _, nbytes, path in entries:
+                if left <= self.limit_bytes:
+                    break
+                path.unlink(missing_ok=True)
+                left -= nbytes
+
+    def _entries(self) -> Iterator[tuple[float, int, Path]]:
+        """When each was used, its size, and where it is. Of files that are being written, only forgotten ones."""
+        now = time.time()
+        for entry in os.scandir(self.directory):
+            with contextlib.suppress(FileNotFoundError):
+                status = entry.stat(follow_symlinks=False)
+                is_written = entry.name.startswith(UNFINISHED) and now - status.st_mtime < FORGOTTEN_S
+                if entry.name != LOCK and not is_written:
+                    yield status.st_mtime, status.st_size, Path(entry.path)
+
+
+@cache
+def worker_cache() -> LocalCache:
+    """The cache of this machine's workers, as the environment says."""
+    default = Path(tempfile.gettempdir()) / f"dovetail-cache-{os.geteuid()}"
+    limit = parse_bytes(os.environ.get(LIMIT, DEFAULT_LIMIT))
+    return LocalCache(Path(os.environ.get(DIRECTORY) or default).absolute(), limit)

@@ -1,0 +1,85 @@
+"""Places in a store that are removed with the process that made them.
+
+A store cannot tell who is alive. So a process leaves a lease on its own machine, a file that it keeps locked: whoever
+finds one that can be locked knows that the process has ended, and removes what it has left in the same store.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import json
+import os
+import tempfile
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from dovetail.core.directories import private_directory
+from dovetail.errors import DovetailError
+from dovetail.storage.file_system import Store
+
+Check = Callable[[Store], bool]
+"""Whether a place has become something to keep."""
+
+
+class _Lease(NamedTuple):
+    path: Path
+    handle: int
+    unless: Check | None
+
+
+_leases: dict[Store, _Lease] = {}
+"""Of this process."""
+
+
+def owned_place(parent: Store, stem: str) -> Store:
+    """A new place, which is removed when this process ends; those of killed processes of this machine are removed."""
+    remove_forgotten(parent, stem)
+    return own(parent / f"{stem}-{uuid.uuid4().hex}")
+
+
+def own(place: Store, *, unless: Check | None = None) -> Store:
+    """The same place, which is removed when this process ends."""
+    leases = _lease_directory()
+    unfinished = leases / f"{uuid.uuid4().hex}.tmp"
+    handle = os.open(unfinished, os.O_CREAT | os.O_RDWR, 0o600)  # stays open
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    os.write(handle, json.dumps({"parent": place.parent.key, "name": place.name}).encode())
+    lease = unfinished.with_suffix(".lease")
+    unfinished.rename(lease)
+    _leases[place] = _Lease(lease, handle, unless)
+    atexit.register(give_up, place)
+    return place
+
+
+def remove_forgotten(parent: Store, stem: str, *, unless: Check | None = None) -> None:
+    """Remove what killed processes of this machine have left there, under names that begin so."""
+    for lease in _lease_directory().glob("*.lease"):
+        with contextlib.suppress(OSError, ValueError, DovetailError), open(lease) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # its process has ended
+            known = json.load(file)
+            if known["parent"] == parent.key and known["name"].startswith(stem):
+                place = parent / known["name"]
+                if unless is None or not unless(place):
+                    place.delete_all()
+                    lease.unlink(missing_ok=True)
+
+
+def give_up(place: Store) -> bool:
+    """Remove a place now, if this process owns it; says whether it does."""
+    if place not in _leases:
+        return False
+    lease = _leases.pop(place)
+    with contextlib.suppress(DovetailError):  # else the next process tries, by the lease
+        if lease.unless is None or not lease.unless(place):
+            place.delete_all()
+        lease.path.unlink(missing_ok=True)
+    os.close(lease.handle)
+    return True
+
+
+def _lease_directory() -> Path:
+    return private_directory(Path(tempfile.gettempdir()) / f"dovetail-leases-{os.geteuid()}")

@@ -1,0 +1,148 @@
+"""Writers that die at every step: of each write, readers see all files or none; the next one puts things in order."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.storage.s3_server import SECRET_KEY, Faults, S3Server, s3_server
+
+from dovetail.errors import InputError
+from dovetail.spark.exchange import publishing
+from dovetail.spark.exchange.publishing import STAGE, commit, finish_others, stage_for, written_files
+from dovetail.storage import object_store
+from dovetail.storage.file_system import LocalStore, Store, of
+from dovetail.storage.owned_place import own
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Server]:
+    with s3_server() as server:
+        server.faults = Faults(error=0.05, lose=0.05)
+        yield server
+
+
+@pytest.fixture(params=["directory", "s3"])
+def target(request: pytest.FixtureRequest, server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    monkeypatch.setattr(object_store, "FIRST_PAUSE_S", 0.001)
+    server.objects.clear()
+    return of(tmp_path / "table") if request.param == "directory" else of(server.uri("table"))
+
+
+def write(target: Store, mode: str, names: list[str], identity: str) -> None:
+    """What a job does: files into a stage, one more of a failed attempt, and the commit."""
+    stage = stage_for(target, mode, f"{STAGE}{identity}")
+    for name in [*names, f"failed-{identity}"]:
+        stage.put(name, name.encode())
+    commit(target, stage, names, mode)
+
+
+def visible(target: Store) -> set[str]:
+    """What a reader sees that lists the place."""
+    return {e.name for e in target.entries(recursive=True) if not e.name.startswith("_")}
+
+
+def known(target: Store) -> set[str]:
+    """What a reader sees that asks us, and finds there."""
+    found = written_files(target)
+    for address in found:
+        path = Path(address) if target.path is not None else None
+        if path is not None:
+            assert path.read_text() == path.name
+        else:
+            assert SECRET_KEY not in address
+            place, _, name = address.partition("bucket/")[2].rpartition("/")
+            assert (of(target.uri.replace("bucket/table", f"bucket/{place}"))).get(name) == name.encode()
+    return {address.rpartition("/")[2] for address in found}
+
+
+def test_modes(target: Store) -> None:
+    write(target, "error", ["a", "b"], "1")
+    assert visible(target) == known(target) == {"a", "b"}
+    with pytest.raises(InputError, match="exists: give another path"):
+        write(target, "error", ["c"], "2")
+    write(target, "append", ["c"], "3")
+    assert visible(target) == known(target) == {"a", "b", "c"}
+    write(target, "overwrite", ["d"], "4")
+    assert visible(target) == known(target) == {"d"}
+    assert not [name for name in target.folders() if name.startswith(STAGE)]
+    assert target.exists("_SUCCESS")
+
+
+def write_and_die(place: str, mode: str, names: list[str], identity: str, steps: int) -> None:
+    """A writer that is killed after so many changes of what is stored."""
+    left = steps
+
+    def counted(original: Callable[..., None]) -> Callable[..., None]:
+        def change(*given: Any, **named: Any) -> None:
+            nonlocal left
+            if not left:
+                os.kill(os.getpid(), signal.SIGKILL)
+            left -= 1
+            original(*given, **named)
+
+        return change
+
+    for store in (LocalStore, object_store.ObjectStore):
+        for method in ("put", "publish", "delete", "delete_all"):
+            setattr(store, method, counted(getattr(store, method)))
+    publishing.os.rename = counted(os.rename)  # type: ignore[assignment]
+    write(of(place), mode, names, identity)
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_a_writer_that_is_killed_at_any_step(target: Store, mode: str) -> None:
+    """After the kill: all or nothing for readers that ask. After the next write: for all readers."""
+    before, new = ["old-1", "old-2"], ["new-1", "new-2"]
+    after = {*before, *new} if mode == "append" else set(new)
+    context, outcomes = multiprocessing.get_context("spawn"), []
+    for steps in itertools.count():
+        target.delete_all()
+        write(target, "overwrite", before, f"old{steps}")
+        writer = context.Process(target=write_and_die, args=(target.uri, mode, new, f"new{steps}", steps))
+        writer.start()
+        writer.join()
+        found = known(target)
+        assert found in (set(before), after)
+        outcomes.append(found == after)
+        write(target, "append", ["last"], f"last{steps}")
+        assert visible(target) == known(target) == {*found, "last"}
+        if writer.exitcode == 0:
+            break
+        assert writer.exitcode == -signal.SIGKILL
+    assert outcomes == sorted(outcomes)  # nothing up to some step, then everything
+    assert not outcomes[0]
+    assert outcomes[-1]
+
+
+def test_what_is_left_without_a_commit_goes(target: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(target, "error", ["a"], "1")
+    stage_for(target, "append", f"{STAGE}dead").put("b", b"")
+    finish_others(target)
+    assert (target / f"{STAGE}dead").exists("b")  # its writer may be alive, on another machine
+    monkeypatch.setattr(publishing, "FORGOTTEN_S", -10.0)
+    write(target, "append", ["c"], "2")
+    assert not (target / f"{STAGE}dead").exists("b")
+    assert visible(target) == {"a", "c"}
+
+
+def _leave(place: str) -> None:
+    own(stage_for(of(place), "append", f"{STAGE}own")).put("b", b"")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_what_a_killed_writer_of_this_machine_has_left_goes_at_once(target: Store) -> None:
+    write(target, "error", ["a"], "1")
+    writer = multiprocessing.get_context("spawn").Process(target=_leave, args=(target.uri,))
+    writer.start()
+    writer.join()
+    assert (target / f"{STAGE}own").exists("b")
+    finish_others(target)
+    assert not (target / f"{STAGE}own").exists("b")
+    assert visible(target) == {"a"}

@@ -1,0 +1,250 @@
+"""Stores: a directory and an object store do the same, also while requests fail; secrets are not printed."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pytest
+from tests.storage.s3_server import ACCESS_KEY, SECRET_KEY, Faults, S3Server, s3_server
+
+from dovetail.errors import InputError, StateError
+from dovetail.storage import file_system, local_cache, object_store
+from dovetail.storage.blocks import BlockStore
+from dovetail.storage.file_system import DamagedError, Store, of, redacted, without_secrets
+from dovetail.storage.local_cache import LocalCache
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Server]:
+    with s3_server() as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalCache:
+    """A cache of this test."""
+    cache = LocalCache(tmp_path / "cache", 1 << 20)
+    monkeypatch.setattr(object_store, "worker_cache", lambda: cache)
+    return cache
+
+
+@pytest.fixture(params=["directory", "s3", "s3 with faults", "registered"])
+def store(request: pytest.FixtureRequest, tmp_path: Path, server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Store:
+    server.objects.clear()
+    server.faults = Faults(error=0.1, drop=0.05, lose=0.1) if "faults" in request.param else Faults()
+    monkeypatch.setattr(object_store, "FIRST_PAUSE_S", 0.001)
+    if request.param == "directory":
+        return of(tmp_path / "some" / "where")
+    if request.param == "registered":
+        monkeypatch.setattr(file_system, "_openers", {})
+        file_system.register_file_system("MEM", _in_a_directory)
+        (tmp_path / "mem").mkdir()
+        return of(f"mem:/{tmp_path}/mem/some/where")
+    return of(server.uri("some/where"))
+
+
+def _in_a_directory(uri: str) -> tuple[pafs.FileSystem, str]:
+    return pafs.LocalFileSystem(), uri.removeprefix("mem:/")
+
+
+def test_what_a_store_does(store: Store) -> None:
+    store.prepare()
+    assert store.name == "where"
+    assert (store / "a" / "b").parent.parent == store == pickle.loads(pickle.dumps(store))
+    assert (list(store.entries()), store.folders(), store.get("one"), store.find("one")) == ([], [], None, None)
+    store.put("one", b"first", durable=True)
+    store.put("one", b"second")
+    below = store / "below" / "that"
+    below.prepare()
+    for number in range(150):  # several pages of a listing
+        below.put(f"n{number}", b"")
+    assert store.get("one") == b"second"
+    assert [(entry.name, entry.nbytes) for entry in store.entries()] == [("one", 6)]
+    assert sorted(entry.name for entry in store.entries(recursive=True)) == sorted(
+        ["one", *(f"below/that/n{number}" for number in range(150))]
+    )
+    assert store.folders() == ["below"]
+    assert store.exists("one")
+    assert not store.exists("two")
+    store.publish("one", below)
+    assert below.get("one") == b"second"
+    below.delete([f"n{number}" for number in range(140)])
+    below.delete(["n141", "never"])
+    assert len(list(below.entries())) == 10
+    store.delete_all()
+    store.delete_all()
+    assert list(store.entries(recursive=True)) == []
+
+
+def test_objects_are_files_of_this_machine(store: Store, kept: LocalCache) -> None:
+    store.prepare()
+    data = bytes(range(256)) * 100
+    for size in (100, 1 << 14):
+        upload = store.create(f"of-{size}", durable=True)
+        upload.write(data[:size])
+        assert not store.exists(f"of-{size}")
+        upload.publish()
+        for mapped in (True, False):
+            file = store.open(f"of-{size}", size, upload.checksum, mapped=mapped)
+            assert file.read() == data[:size]
+        with pytest.raises(DamagedError):
+            store.open(f"of-{size}", size + 1, upload.checksum, mapped=True)
+        kept.forget(f"{store.key}/of-{size}")
+        with pytest.raises(DamagedError):
+            store.open(f"of-{size}", size, upload.checksum + 1, mapped=True)
+    store.create("dropped").discard()
+    with pytest.raises(FileNotFoundError):
+        store.open("dropped", 1, 1, mapped=True)
+    assert not [path for path in kept.directory.iterdir() if path.name.startswith(local_cache.UNFINISHED)]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs the device /dev/full")
+def test_a_full_disk_below_the_cache_is_named(
+    server: S3Server, kept: LocalCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "full").symlink_to("/dev/full")  # a real write to a device that is always full
+    monkeypatch.setattr(kept, "unfinished", lambda: tmp_path / "full")
+    with pytest.raises(StateError, match=r"cannot write to the cache .*No space left on device"):
+        BlockStore(of(server.uri("full"))).write(pa.record_batch({"a": [1]}), "l")
+
+
+def test_names_that_say_everything_are_alone(tmp_path: Path) -> None:
+    """Whoever lists them meanwhile finds them or not, and nothing unfinished."""
+    store, stop, strange = of(tmp_path), threading.Event(), set()
+
+    def look() -> None:
+        while not stop.is_set():
+            strange.update(entry.name for entry in store.entries() if not entry.name.isdigit())
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    for number in range(500):
+        store.put(str(number), b"")
+    stop.set()
+    thread.join()
+    assert not strange
+
+
+def test_a_large_object_is_sent_and_read_in_pieces(
+    server: S3Server, kept: LocalCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_store, "FIRST_PAUSE_S", 0.001)
+    server.faults = Faults(error=0.05, drop=0.05)
+    store = of(server.uri("large"))
+    upload = store.create("one")
+    for piece in range(30):
+        upload.write(bytes([piece]) * (1 << 20))
+    upload.publish()
+    kept.forget(store.key + "/one")
+    server.faults = Faults(1, error=0.1, drop=0.1, lose=0.1)
+    with store.open("one", upload.size, upload.checksum, mapped=True) as file:
+        assert file.size() == 30 << 20
+
+
+def test_what_was_just_written_is_not_downloaded(server: S3Server, kept: LocalCache) -> None:
+    server.faults = Faults()
+    store = of(server.uri("own"))
+    upload = store.create("one")
+    upload.write(b"x" * 1000)
+    upload.publish()
+    server.requests.clear()
+    store.open("one", 1000, upload.checksum, mapped=True)
+    assert not server.requests
+    kept.forget(store.key + "/one")
+    store.open("one", 1000, upload.checksum, mapped=True)
+    store.open("one", 1000, upload.checksum, mapped=True)
+    assert server.requests["GET"] == 1
+
+
+def test_a_small_object_is_one_request(server: S3Server) -> None:
+    server.faults = Faults()
+    server.requests.clear()
+    of(server.uri("small")).put("one", b"x" * 10_000)
+    assert server.requests == {"PUT": 1}
+
+
+def test_failures_end_with_plain_words(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_store, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(object_store, "ATTEMPTS", 2)
+    server.faults = Faults(error=1)
+    store = of(server.uri("never"))
+    rows = pa.record_batch({"a": [1]})
+    for fail in (
+        lambda: store.put("x", b""),
+        lambda: store.get("x"),
+        lambda: list(store.entries()),
+        lambda: BlockStore(store).write(rows, "l"),
+    ):
+        with pytest.raises(StateError, match=r"^cannot (write|read|list) s3://…@bucket/never.* credentials") as failure:
+            fail()
+        _no_secrets(failure.value)
+    server.faults = Faults()
+    elsewhere = of(server.uri("x").replace("@bucket/", "@nowhere/"))
+    server.requests.clear()
+    with pytest.raises(StateError, match="NO_SUCH_BUCKET") as failure:
+        elsewhere.put("x", b"")
+    assert server.requests.total() == 1  # asking again would not help
+    _no_secrets(failure.value)
+
+
+def test_the_environment_tells_where_and_who(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.faults = Faults()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{server.endpoint}/")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
+    of("s3a://bucket/by/environment").put("x", b"1")
+    assert server.names("by/environment") == ["by/environment/x"]
+
+
+def _no_secrets(error: BaseException | None) -> None:
+    while error is not None:
+        for secret in (ACCESS_KEY, SECRET_KEY, "loopback%2Fsecret"):
+            assert secret not in f"{error} {error!r}"
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("/a/b?c=d@e", "/a/b?c=d@e"),
+        ("a:b/c", "a:b/c"),
+        ("file:/a/b", "file:/a/b"),
+        ("s3://bucket/a@b/c", "s3://bucket/a@b/c"),
+        ("s3://key:secret@bucket/a", "s3://…@bucket/a"),
+        ("s3://key:sec%2Fret@bucket", "s3://…@bucket"),
+        ("s3://key:sec/ret@bucket/a", "s3://…@bucket/a"),
+        ("S3A://k:p@w@bucket/a?access_key=x&secret_key=y&flag", "S3A://…@bucket/a?access_key=…&secret_key=…&flag=…"),
+        ("s3://host:9000/a@b", "s3://host:9000/a@b"),
+        ("abfss://box@account.dfs.core.windows.net/a", "abfss://box@account.dfs.core.windows.net/a"),
+        ("abfss://box:pass@account.dfs.core.windows.net/a", "abfss://box:…@account.dfs.core.windows.net/a"),
+        ("gs://bucket/a#token", "gs://bucket/a#…"),
+        ("hdfs://name@node:8020/a?kerb_ticket=/tmp/x", "hdfs://…@node:8020/a?kerb_ticket=…"),
+    ],
+)
+def test_secrets_are_not_shown(given: str, shown: str) -> None:
+    assert redacted(given) == shown
+
+
+def test_secrets_are_not_in_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "from-the-environment")
+    uri = "s3://AKIA1:sec%2Fret@bucket/a?session_token=token-1"
+    text = f"Cannot parse URI: '{uri}': AKIA1 sec/ret sec%2Fret token-1 from-the-environment"
+    assert without_secrets(text, uri) == "Cannot parse URI: 's3://…@bucket/a?session_token=…': … … … … …"
+
+
+def test_stores_do_not_show_secrets(server: S3Server) -> None:
+    store = of(server.uri("a"))
+    for shown in (str(store), repr(store), str(store / "b"), f"{store.parent}"):
+        assert SECRET_KEY not in shown
+        assert ACCESS_KEY not in shown
+    with pytest.raises(InputError, match=r"^gopher://…@host/x: no file system is known for gopher"):
+        of("gopher://user@host/x")
+    with pytest.raises(InputError, match="cannot be opened") as failure:
+        of(f"gs://user:{ACCESS_KEY}@bu cket/%?x={ACCESS_KEY}")
+    _no_secrets(failure.value)
