@@ -132,8 +132,8 @@ def test_what_is_stored_can_be_looked_at_and_removed(server: S3Server) -> None:
     assert (found.query, found.name, found.numbers()) == ("query", "join", [0])
     found.check_copies()
     (cell,) = found.cells()
-    rows = sum(batch.num_rows for alias in ("l", "r") for batch in found.read(0, alias))
-    assert rows == cell.rows
+    kept = sum(rows.batch.num_rows for alias in ("l", "r") for rows in found.read(0, alias))
+    assert kept == cell.rows
     with pytest.raises(InputError, match="has no state of a query 'other'"):
         removable_query(place, "other")
     query = removable_query(place, "query")
