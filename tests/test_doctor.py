@@ -6,14 +6,13 @@ import json
 import os
 import subprocess
 import sys
-import time
 import venv
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 
 import dovetail
 from dovetail.cli import doctor
@@ -228,8 +227,7 @@ def test_a_probe_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     told = doctor.ask_cluster("local", None, {}, 5)
     assert told == {"late": True, "session": {"version": "4.3.0", "partitions": "4"}}
     child = int((tmp_path / "child").read_text())
-    while _runs(child):
-        time.sleep(0.05)
+    wait_until(lambda: not _runs(child), "the end of the child")
 
 
 def _runs(process: int) -> bool:

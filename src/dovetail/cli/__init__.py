@@ -177,8 +177,8 @@ def stored_state(
         show_state(directory, query, cells, console)
 
 
-@app.command()
-def doctor(
+@app.command("doctor")
+def examine_set_up(
     master: Annotated[
         str | None,
         typer.Option(help="spark://host:port, yarn, k8s://…, sc://…; by default Spark on this machine."),

@@ -9,7 +9,6 @@ A check is a function from what was found out to findings, so that it can be tri
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import json
 import os
 import platform
@@ -371,9 +370,10 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _pyspark_version() -> str | None:
-    if importlib.util.find_spec("pyspark") is None:
+    try:
+        return str(importlib.import_module("pyspark.version").__version__)
+    except ImportError:
         return None
-    return str(importlib.import_module("pyspark.version").__version__)
 
 
 def _describe_cache() -> dict[str, Any]:
