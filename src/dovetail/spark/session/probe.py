@@ -45,7 +45,7 @@ def probe(master: str, state_dir: str | None, conf: Mapping[str, str]) -> Iterat
 
     spark = _start(master, conf)
     try:
-        yield "session", {"version": spark.version, "partitions": spark.conf.get(PARTITIONS, None)}
+        yield "session", {"version": spark.version, "partitions": spark.conf.get(PARTITIONS)}
         spark.range(1).count()  # waits for a first executor
         tasks = spark.range(0, CORES).select(F.spark_partition_id()).distinct().count()
         yield "tasks", tasks
