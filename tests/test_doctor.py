@@ -225,7 +225,8 @@ def test_a_probe_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     )
     monkeypatch.setattr(doctor, "PROBE", script)
     told = doctor.ask_cluster("local", None, {}, 5)
-    assert told == {"late": True, "session": {"version": "4.3.0", "partitions": "4"}}
+    assert (told["late"], told["session"]) == (True, {"version": "4.3.0", "partitions": "4"})
+    Path(told["log"]).unlink()
     child = int((tmp_path / "child").read_text())
     wait_until(lambda: not _runs(child), "the end of the child")
 
@@ -240,7 +241,17 @@ def _runs(process: int) -> bool:
 
 def test_a_probe_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "PROBE", "raise SystemExit('no memory left')")
-    assert doctor.ask_cluster("local", None, {}, PATIENCE_S) == {"error": "no memory left"}
+    told = doctor.ask_cluster("local", None, {}, PATIENCE_S)
+    assert told["error"] == "no memory left"
+    assert Path(told["log"]).read_text() == "no memory left\n"
+    Path(told["log"]).unlink()
+
+
+def test_a_master_that_is_out_of_reach() -> None:
+    error = "java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext."
+    finding = cluster({"error": error, "log": "/tmp/a.log"})["Spark"]
+    assert "has given up on spark://m:7077" in finding.found
+    assert finding.fix.endswith("Spark's log is /tmp/a.log.")
 
 
 @pytest.mark.spark

@@ -38,6 +38,7 @@ MANY_PARTITIONS = 10  # for each core
 ENDING_S = 10.0  # for a process to end when it is asked to
 COLORS = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 PROBE = "from dovetail.spark.session.probe import main; main()"
+GIVEN_UP = "stopped SparkContext"  # how Spark says that the master is out of reach
 SAME_PYTHON = (
     "Install the same Python and packages on all machines (docs/clusters.md), and set PYSPARK_PYTHON to that Python."
 )
@@ -309,27 +310,33 @@ def check_partitions(tasks: int, partitions: str | None) -> Finding:
 
 def check_end(told: Facts, master: str, timeout_s: float) -> Iterator[Finding]:
     """Why the probe did not come to its end, if so."""
+    reach = f"Is {master} the right address, and can this machine reach it?"
+    log = f" Spark's log is {told['log']}." if "log" in told else ""
     if "error" in told:
-        fix = f"Is {master} the right address, and can this machine reach it? Spark's log says more."
-        yield Finding("Spark" if "session" not in told else "tasks", "problem", told["error"], fix)
+        check, text = "Spark" if "session" not in told else "tasks", told["error"]
+        if GIVEN_UP in text:
+            text = f"it has given up on {master}, which does not answer or refuses this application"
+        yield Finding(check, "problem", text, f"{reach}{log}")
     elif told.get("late"):
         if "session" not in told:
-            text, fix = f"no session at {master}", "Is the address right, and can this machine reach it?"
+            text, fix = f"no session at {master}", reach
         elif "tasks" not in told:
             text = "no task was run"
             fix = "Are there workers with free cores and memory, and can they connect to this machine?"
         else:
             text, fix = "workers do not answer", "Are they overloaded? Their logs say more."
-        yield Finding("time", "problem", f"{text} within {timeout_s:g} s", f"{fix} --timeout gives it longer.")
+        yield Finding("time", "problem", f"{text} within {timeout_s:g} s", f"{fix} --timeout gives it longer.{log}")
 
 
 def ask_cluster(master: str, state_dir: str | None, conf: Mapping[str, str], timeout_s: float) -> dict[str, Any]:
     """What the probe tells until its end, or until time has run out."""
-    with tempfile.TemporaryFile("w+") as asked, tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile() as log:
-        json.dump({"master": master, "state_dir": state_dir, "conf": dict(conf)}, asked)
-        asked.seek(0)
+    asked = {"master": master, "state_dir": state_dir, "conf": dict(conf)}
+    handle, log = tempfile.mkstemp(prefix="dovetail-doctor-", suffix=".log")
+    with tempfile.TemporaryFile("w+") as given, tempfile.TemporaryFile("w+") as out, os.fdopen(handle, "r+") as errors:
+        json.dump(asked, given)
+        given.seek(0)
         process = subprocess.Popen(
-            [sys.executable, "-c", PROBE], stdin=asked, stdout=out, stderr=log, start_new_session=True
+            [sys.executable, "-c", PROBE], stdin=given, stdout=out, stderr=errors, start_new_session=True
         )
         told: dict[str, Any] = {}
         try:
@@ -339,11 +346,15 @@ def ask_cluster(master: str, state_dir: str | None, conf: Mapping[str, str], tim
         finally:
             _end(process)
         told |= _read(out)
-        if process.returncode > 0 and "error" not in told and not told.get("late"):
-            log.seek(0)
-            lines = log.read().decode(errors="replace").strip().splitlines()
+        if process.returncode > 0 and "error" not in told and "late" not in told:
+            errors.seek(0)
+            lines = errors.read().strip().splitlines()
             told["error"] = lines[-1] if lines else f"the process that asks Spark ended with {process.returncode}"
-        return told
+    if told.keys() & {"error", "late"}:
+        told["log"] = log
+    else:
+        os.unlink(log)
+    return told
 
 
 def _read(out: IO[str]) -> dict[str, Any]:
