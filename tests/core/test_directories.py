@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.core.directories import check_contents, private_directory, user_cache
+from dovetail.core.directories import check_contents, is_plain_name, private_directory, user_cache
 from dovetail.errors import InputError
 
 SOMEBODY = 54321
@@ -151,3 +151,9 @@ def test_owned_directories_end_with_their_process(tmp_path: Path) -> None:
     for process in (processes[2], last):
         process.communicate("\n")
     assert not list(tmp_path.iterdir())
+
+
+def test_names_that_do_not_lead_out_of_a_directory() -> None:
+    assert is_plain_name("00000017-l-3f2a.arrow")
+    assert is_plain_name("..a")
+    assert not any(map(is_plain_name, ("", ".", "..", "a/b", "/a", "../a", "a\0", None, 7)))

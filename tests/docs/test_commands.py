@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from tests.docs.pages import ORDERS, PARCELS, PAYMENTS, ROOT, blocks
+from tests.patience import PATIENCE_S
 from tests.storage.test_stored_state import QUERY, two_batches
 from typer.testing import CliRunner
 
@@ -100,10 +101,27 @@ def test_state(tmp_path: Path) -> None:
     assert not (tmp_path / QUERY).exists()
 
 
+@pytest.mark.spark
+@pytest.mark.slow
+def test_doctor(tmp_path: Path) -> None:
+    """Against Spark on this machine, in place of a cluster."""
+    meant = {"/shared/dovetail": str(tmp_path), "spark://master:7077": "local[1]"}
+    for command in commands("docs/clusters.md"):
+        words = [meant.get(word, word) for word in command]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+        assert done.returncode == 0, f"{shlex.join(words)}: {done.stdout}{done.stderr}"
+
+
 def test_every_command_is_run() -> None:
     with_commands = {
         str(page.relative_to(ROOT))
         for page in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
         if commands(str(page.relative_to(ROOT)))
     }
-    assert with_commands == {"README.md", "docs/live.md", "docs/operations.md", "docs/sources.md"}
+    assert with_commands == {
+        "README.md",
+        "docs/clusters.md",
+        "docs/live.md",
+        "docs/operations.md",
+        "docs/sources.md",
+    }

@@ -332,3 +332,29 @@ def test_files_of_somebody_else_in_a_private_cache(
     outcome = call_kernel()
     assert outcome.cache == place / "tmp" / f"dovetail-numba-{os.geteuid()}"
     assert not trap.sprung
+
+
+INSPECT = """
+import json, sys
+import numpy as np
+from dovetail.kernels.compiling import inspect_cache
+from dovetail.kernels.hashing import mix
+
+before = inspect_cache()
+mix(np.uint64(7))
+print(json.dumps([before, inspect_cache()]))
+"""
+
+
+def test_what_is_said_of_the_cache(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INSPECT],
+        env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    (directory, objections, kernels, none), (*_, one) = json.loads(done.stdout)
+    assert (directory, objections) == (str(tmp_path / "dovetail"), "")
+    assert (none, one) == (0, 1)
+    assert kernels > 50

@@ -177,6 +177,29 @@ def stored_state(
         show_state(directory, query, cells, console)
 
 
+@app.command("doctor")
+def examine_set_up(
+    master: Annotated[
+        str | None,
+        typer.Option(help="spark://host:port, yarn, k8s://…, sc://…; by default Spark on this machine."),
+    ] = None,
+    state_dir: Annotated[str | None, typer.Option(help="A directory that workers should share; it is tried.")] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark, as often as needed.")
+    ] = None,
+    timeout: Annotated[float, typer.Option(min=1, help="How many seconds Spark may take.")] = 180,
+    json: Annotated[bool, typer.Option("--json", help="Findings as JSON.")] = False,
+) -> None:
+    """Check this machine and the workers of a cluster, and say what is wrong and what to do.
+
+    Exit code 1 if there is a problem; warnings are none.
+    """
+    from dovetail.cli.doctor import examine, parse_settings
+
+    if not examine(master, state_dir, parse_settings(conf or ()), timeout, console, in_json=json):
+        raise typer.Exit(1)
+
+
 @app.command("warm-up", hidden=True)  # as it was called before
 @app.command()
 def warmup() -> None:

@@ -84,6 +84,11 @@ def check_contents(directory: Path) -> None:
                         waiting.append(entry.path)
 
 
+def is_plain_name(name: object) -> bool:
+    """Whether it is the name of an entry: put behind a directory, it does not lead out of it."""
+    return isinstance(name, str) and name not in ("", ".", "..") and not {"/", "\0"} & set(name)
+
+
 def owned_directory(parent: Path, stem: str) -> Path:
     """A new directory that is removed when this process ends; whoever may write to its parent may write to it.
 

@@ -8,14 +8,17 @@ directory is probed first.
 from __future__ import annotations
 
 import fcntl
+import importlib
 import logging
 import os
+import pkgutil
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numba
 
@@ -27,8 +30,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 log = logging.getLogger("dovetail.kernels")
 
 
-def _cache_directory() -> Path | None:
-    """A private directory that Numba can write to, or None."""
+def _find_cache() -> tuple[Path | None, str]:
+    """A private directory that Numba can write to; if there is none, why."""
     objections = []
     for path, temporary in _candidates():
         try:
@@ -37,15 +40,10 @@ def _cache_directory() -> Path | None:
             tempfile.TemporaryFile(dir=directory).close()
             if temporary:
                 _lock(directory)
-            return directory
+            return directory, ""
         except (InputError, OSError) as error:
             objections.append(str(error))
-    log.warning(
-        "kernels are not cached, so every process compiles them again, which takes seconds. "
-        "Set NUMBA_CACHE_DIR to a directory of your own. %s",
-        " ".join(objections),
-    )
-    return None
+    return None, " ".join(objections)
 
 
 def _candidates() -> Iterator[tuple[Path, bool]]:
@@ -65,8 +63,15 @@ def _lock(directory: Path) -> None:
     fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
 
-_directory = _cache_directory()
+_directory, _objections = _find_cache()
+if _directory is None:
+    log.warning(
+        "kernels are not cached, so every process compiles them again, which takes seconds. "
+        "Set NUMBA_CACHE_DIR to a directory of your own. %s",
+        _objections,
+    )
 _setting = threading.Lock()
+_kernels: list[Any] = []
 
 
 @contextmanager
@@ -86,7 +91,39 @@ def _numba_settings(**settings: str) -> Iterator[None]:
 def kernel(function: F) -> F:
     """Compile on first call; release the GIL; cache the machine code between processes."""
     if _directory is None:
-        return cast(F, numba.njit(function, nogil=True, error_model="numpy"))
-    # In this directory only: Numba would try others, which have not been checked.
-    with _numba_settings(CACHE_DIR=str(_directory), CACHE_LOCATOR_CLASSES="UserProvidedCacheLocator"):
-        return cast(F, numba.njit(function, cache=True, nogil=True, error_model="numpy"))
+        compiled = numba.njit(function, nogil=True, error_model="numpy")
+    else:
+        # In this directory only: Numba would try others, which have not been checked.
+        with _numba_settings(CACHE_DIR=str(_directory), CACHE_LOCATOR_CLASSES="UserProvidedCacheLocator"):
+            compiled = numba.njit(function, cache=True, nogil=True, error_model="numpy")
+    _kernels.append(compiled)
+    return cast(F, compiled)
+
+
+class Cache(NamedTuple):
+    """Where this process keeps machine code, and of how many kernels there is some."""
+
+    directory: str | None
+    objections: str  # why there is no directory
+    kernels: int
+    compiled: int
+
+
+def inspect_cache() -> Cache:
+    """The cache as it is now. Kernels are compiled for the types of their arguments: some of these may be missing."""
+    package = importlib.import_module("dovetail.kernels")
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"dovetail.kernels.{module.name}")
+    compiled = 0 if _directory is None else sum(map(_is_compiled, _kernels))
+    return Cache(None if _directory is None else str(_directory), _objections, len(_kernels), compiled)
+
+
+def _is_compiled(kernel: Any) -> bool:
+    """Whether Numba has an index of its machine code that is newer than its source."""
+    if not hasattr(kernel, "py_func"):  # NUMBA_DISABLE_JIT
+        return False
+    code = kernel.py_func.__code__
+    source, python = Path(code.co_filename), f"py{sys.version_info[0]}{sys.version_info[1]}{sys.abiflags}"
+    name = f"{source.stem}.{kernel.py_func.__qualname__}-{code.co_firstlineno}.{python}.nbi"
+    index = Path(kernel.stats.cache_path, name)
+    return index.is_file() and index.stat().st_mtime >= source.stat().st_mtime

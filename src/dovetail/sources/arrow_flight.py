@@ -13,6 +13,7 @@ so the caller has to say so.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -34,6 +35,7 @@ FINAL = (
     pa.ArrowNotImplementedError,
 )
 """Errors that a retry cannot fix."""
+CREDENTIALS = re.compile(r"//[^/@]*@")
 ANSWER_S = 30.0  # to say what a dataset is
 CHANNEL = [
     ("grpc.use_local_subchannel_pool", 1),  # a new connection tries at once, whatever happened to earlier ones
@@ -54,7 +56,7 @@ class FlightSource:
         batch_rows: int | None = None,
         **connection: Any,
     ) -> None:
-        self.name = f"{location}, {dataset!r}"
+        self.name = f"{CREDENTIALS.sub('//', location)}, {dataset!r}"  # it appears in errors and reports
         self.batch_rows = batch_rows
         self._location = location
         self._dataset = dataset

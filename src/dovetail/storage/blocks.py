@@ -23,6 +23,7 @@ from dovetail.storage.file_system import DamagedError, LocalStore, Place, Store,
 from dovetail.storage.mapped_block import MappedBlock
 
 SUFFIX = ".arrow"
+NAME = re.compile(r"[^/\\]+\.arrow")
 MOST_OPEN = 64  # blocks whose pages are being read
 
 
@@ -42,7 +43,11 @@ class Block:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Block:
-        return cls(**fields)
+        """What a manifest says of a block. A name that leads out of the store's place is refused."""
+        block = cls(**fields)
+        if not NAME.fullmatch(block.name):
+            raise StateError(f"a manifest names {block.name!r}, which is not a segment. {RECOVERY}")
+        return block
 
 
 class BlockStore:

@@ -9,4 +9,4 @@ if TYPE_CHECKING:
 
 __all__ = ["local_session"]
 
-__getattr__ = lazy_attributes(__name__, modules=("daemon",), names={"local_session": "session"})
+__getattr__ = lazy_attributes(__name__, modules=("daemon", "probe"), names={"local_session": "session"})

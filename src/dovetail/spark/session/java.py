@@ -57,6 +57,11 @@ def ensure_java() -> Path:
     return home
 
 
+def java_version(home: Path) -> str | None:
+    """What the Java in a directory calls its version."""
+    return _properties(home / "bin" / "java").get("java.version")
+
+
 def major_version(text: str) -> int | None:
     """17 for "17.0.15", 8 for "1.8.0_392", 21 for "21" or "21-ea", None for what is no version."""
     found = re.match(r"(?:1\.)?(\d+)", text)

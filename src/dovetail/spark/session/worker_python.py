@@ -46,7 +46,7 @@ def prepare_workers(spark: SparkSession) -> None:
         _run_own_python(spark)
     elif spark.conf.get(CHECKED, None) is None:
         try:
-            check_worker(_ask(spark))
+            check_worker(ask_workers(spark)[0])
         except WorkerError as error:
             if not is_here or spark.conf.get(OVERRIDE, None) is not None:
                 raise
@@ -88,11 +88,11 @@ def _configured_python(spark: SparkSession) -> str | None:
     return next((python for python in (*settings, os.environ.get(VARIABLE)) if python), None)
 
 
-def _ask(spark: SparkSession) -> dict[str, Any]:
-    """What a worker tells about itself."""
+def ask_workers(spark: SparkSession, tasks: int = 1) -> list[dict[str, Any]]:
+    """What workers tell about themselves, one for each task."""
     tell = F.udf(_teller(), "string", useArrow=False)  # pyarrow may be what is missing
     try:
-        told = spark.range(1, numPartitions=1).select(tell(F.array(*map(F.lit, NEEDED)))).collect()
+        told = spark.range(0, tasks, 1, tasks).select(tell(F.array(*map(F.lit, NEEDED)))).collect()
     except (PySparkException, Py4JJavaError) as error:
         if (versions := VERSIONS.search(str(error))) is not None:
             there, here = versions.groups()
@@ -102,8 +102,7 @@ def _ask(spark: SparkSession) -> dict[str, Any]:
                 f"process runs {sys.executable}."
             ) from error
         raise WorkerError(f"Python workers of this Spark session do not start: {_reason(error)}. {REMEDY}") from error
-    found: dict[str, Any] = json.loads(told[0][0])
-    return found
+    return [json.loads(row[0]) for row in told]
 
 
 def _teller() -> Callable[[list[str]], str]:
@@ -113,14 +112,27 @@ def _teller() -> Callable[[list[str]], str]:
         import importlib
         import json
         import platform
+        import shutil
         import sys
+        import tempfile
+        import time
         from contextlib import suppress
 
         modules = {}
         for name in names:
             with suppress(Exception):  # a package that is broken is as good as none
                 modules[name] = getattr(importlib.import_module(name), "__version__", None)
-        return json.dumps({"python": sys.executable, "version": platform.python_version(), "modules": modules})
+        facts = {
+            "host": platform.node(),
+            "python": sys.executable,
+            "version": platform.python_version(),
+            "modules": modules,
+            "clock": time.time(),
+        }
+        with suppress(OSError):  # there may be no temporary directory
+            facts["temporary"] = tempfile.gettempdir()
+            facts["free_bytes"] = shutil.disk_usage(tempfile.gettempdir()).free
+        return json.dumps(facts)
 
     return tell
 
