@@ -8,6 +8,7 @@ the other, read back some at a time.
 
 from __future__ import annotations
 
+import re
 import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
