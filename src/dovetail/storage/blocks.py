@@ -8,7 +8,6 @@ the other, read back some at a time.
 
 from __future__ import annotations
 
-import re
 import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,13 +17,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from dovetail.core.directories import is_plain_name
 from dovetail.core.metrics import Counters
 from dovetail.errors import StateError
 from dovetail.storage.file_system import DamagedError, LocalStore, Place, Store, Upload, of
 from dovetail.storage.mapped_block import MappedBlock
 
 SUFFIX = ".arrow"
-NAME = re.compile(r"[^/\\]+\.arrow")
 MOST_OPEN = 64  # blocks whose pages are being read
 
 
@@ -46,7 +45,7 @@ class Block:
     def from_json(cls, fields: Mapping[str, Any]) -> Block:
         """What a manifest says of a block. A name that leads out of the store's place is refused."""
         block = cls(**fields)
-        if not NAME.fullmatch(block.name):
+        if not is_plain_name(block.name):
             raise StateError(f"a manifest names {block.name!r}, which is not a segment. {RECOVERY}")
         return block
 
