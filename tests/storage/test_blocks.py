@@ -23,7 +23,7 @@ def test_a_block_reads_back_as_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["../secret.arrow", "/etc/secret.arrow", "cell-1/a.arrow", "..", ""])
 def test_a_name_that_leads_elsewhere_is_refused(name: str) -> None:
-    with pytest.raises(StateError, match="not a segment"):
+    with pytest.raises(StateError, match="is not the name of a block"):
         Block.from_json(Block(name, 1, 1, 0).to_json())
 
 

@@ -46,7 +46,7 @@ class Block:
         """What a manifest says of a block. A name that leads out of the store's place is refused."""
         block = cls(**fields)
         if not is_plain_name(block.name):
-            raise StateError(f"a manifest names {block.name!r}, which is not a segment. {RECOVERY}")
+            raise StateError(f"state is damaged: {block.name!r} is not the name of a block. {RECOVERY}")
         return block
 
 

@@ -13,12 +13,12 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from dovetail.core.directories import is_plain_name
 from dovetail.errors import StateError
 from dovetail.spark.early.blocks import CellBlock
 from dovetail.spark.early.files import WaveFiles
 from dovetail.spark.early.first_results import FirstResults
 from dovetail.spark.early.tasks import Given
+from dovetail.storage.blocks import Block
 
 PLAN, DONE = "plan.json", "done.json"
 FORMAT = 2
@@ -90,17 +90,11 @@ class WaveLog:
             if done is not None:
                 given = json.loads(done)
                 log.found, log.done = ([Given(**fields) for fields in given[name]] for name in ("found", "done"))
-            log._check_names()
+            for one in log.given:
+                if one.block is not None:  # it is read, and deleted when it is handed out
+                    Block.from_json(one.block)
         except (ValueError, KeyError, TypeError) as error:
             raise StateError(f"{directory} is damaged: {error}. Remove it and start again.") from error
         if not same:
             raise StateError(f"{directory} holds another progressive join: give work_dir= another directory.")
         return log
-
-    def _check_names(self) -> None:
-        """Blocks are read, and deleted when they are handed out: whoever wrote the log must not name other files."""
-        names = [cell.block.name for cell in self.drawn.blocks] if self.drawn is not None else []
-        names += [given.block["name"] for given in self.given if given.block is not None]
-        for name in names:
-            if not is_plain_name(name):
-                raise ValueError(f"{name!r} is not the name of a block")
