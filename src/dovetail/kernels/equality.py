@@ -167,9 +167,14 @@ def _bucket(code: np.int64, shift: np.uint64) -> np.uint64:
 def _fill_dense(codes: Words, low: np.int64, starts: Rows, rows: Rows) -> None:
     """Counts, then where each bucket ends, then, from the last row to the first, where it begins."""
     for i in range(len(codes)):
+        if i + FAR < len(codes):
+            prefetch(starts, np.uint64(codes[i + FAR] - low))
         starts[np.uint64(codes[i] - low)] += 1
     _add_up(starts)
     for i in range(len(codes) - 1, -1, -1):
+        if i >= FAR:
+            prefetch(starts, np.uint64(codes[i - FAR] - low))
+            prefetch(rows, np.uint64(starts[np.uint64(codes[i - NEAR] - low)]))
         bucket = np.uint64(codes[i] - low)
         starts[bucket] -= 1
         rows[np.uint64(starts[bucket])] = i
@@ -178,9 +183,16 @@ def _fill_dense(codes: Words, low: np.int64, starts: Rows, rows: Rows) -> None:
 @kernel
 def _fill_spread(codes: Words, shift: np.uint64, starts: Rows, ordered: Words, rows: Rows) -> None:
     for i in range(len(codes)):
+        if i + FAR < len(codes):
+            prefetch(starts, _bucket(codes[i + FAR], shift))
         starts[_bucket(codes[i], shift)] += 1
     _add_up(starts)
     for i in range(len(codes) - 1, -1, -1):
+        if i >= FAR:
+            prefetch(starts, _bucket(codes[i - FAR], shift))
+            place = np.uint64(starts[_bucket(codes[i - NEAR], shift)])
+            prefetch(ordered, place)
+            prefetch(rows, place)
         bucket = _bucket(codes[i], shift)
         starts[bucket] -= 1
         place = np.uint64(starts[bucket])
@@ -247,6 +259,9 @@ def _find(buckets: Buckets, codes: Words, starts: Rows, ends: Rows) -> None:
 def _find_dense(buckets: Buckets, codes: Words, starts: Rows, ends: Rows) -> None:
     last = np.uint64(len(buckets.starts) - 1)
     for i in range(len(codes)):
+        if i + FAR < len(codes):
+            later = np.uint64(codes[i + FAR]) - np.uint64(buckets.low)
+            prefetch(buckets.starts, later if later < last else np.uint64(0))
         bucket = np.uint64(codes[i]) - np.uint64(buckets.low)  # below `low` it is beyond all
         here = bucket < last
         bucket = bucket if here else np.uint64(0)
@@ -286,6 +301,8 @@ def _emit(join: Equality, at: NDArray[np.uint64], lefts: Rows, rights: Rows) -> 
     room = np.uint64(len(lefts))
     out = np.uint64(0)
     while k < n:
+        if k + np.uint64(FAR) < n:
+            prefetch(join.rows, np.uint64(join.starts[k + np.uint64(FAR)]))
         start, end = np.uint64(join.starts[k]) + at[1], np.uint64(join.ends[k])
         at[1] = np.uint64(0)
         row = join.first + np.int64(k)
