@@ -14,9 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.kernels.compiling import kernel
+from dovetail.kernels.instructions import prefetch
 
 Words = NDArray[np.int64]
 Heads = NDArray[np.int32]
+
+FAR = 32  # rows ahead, whose bucket or link is fetched from memory meanwhile
 
 
 @kernel
@@ -24,6 +27,8 @@ def append(heads: Heads, links: Words, hashes: Words, first_row: int) -> None:
     """Add rows first_row, first_row + 1, …"""
     mask = np.int64(len(heads) - 1)
     for i in range(len(hashes)):
+        if i + FAR < len(hashes):
+            prefetch(heads, hashes[i + FAR] & mask)
         row = first_row + i
         bucket = hashes[i] & mask
         links[2 * row] = hashes[i]
@@ -36,6 +41,8 @@ def relink(heads: Heads, links: Words, rows: int) -> None:
     """Link all rows anew into an empty array of heads of another size."""
     mask = np.int64(len(heads) - 1)
     for row in range(rows):
+        if row + FAR < rows:
+            prefetch(heads, links[2 * (row + FAR)] & mask)
         bucket = links[2 * row] & mask
         links[2 * row + 1] = heads[bucket]
         heads[bucket] = row + 1
@@ -49,6 +56,8 @@ def start(heads: Heads, hashes: Words) -> tuple[Words, Words]:
     entries = np.empty(len(hashes), np.int64)
     active = 0
     for i in range(len(hashes)):
+        if i + FAR < len(hashes):
+            prefetch(heads, hashes[i + FAR] & mask)
         entry = np.int64(heads[hashes[i] & mask])
         probing[active] = i  # written in any case, kept only if there is an entry
         entries[active] = entry
@@ -70,6 +79,8 @@ def walk(links: Words, hashes: Words, probing: Words, entries: Words, room: int)
     while active > 0 and out + active <= room:
         unfinished = 0
         for j in range(active):
+            if j + FAR < active:
+                prefetch(links, 2 * (entries[j + FAR] - 1))
             i = probing[j]
             row = entries[j] - 1
             out_probing[out] = i
