@@ -6,7 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail.core.threads import allow_threads
-from dovetail.kernels.taking import FEW_ROWS, is_run, take_bits, take_numbers, take_strings, take_values
+from dovetail.kernels.taking import (
+    FAR_AHEAD,
+    FEW_ROWS,
+    NEAR_BYTES,
+    is_run,
+    take_bits,
+    take_lengths,
+    take_numbers,
+    take_strings,
+    take_values,
+)
 
 ROW_TYPES = (np.int32, np.int64)
 
@@ -23,6 +33,15 @@ def test_values(type_: type, row_type: type) -> None:
     several = np.empty((4, 2), np.uint64)
     take_values(words, rows, several)
     assert several.tolist() == words[rows].tolist()
+
+
+@pytest.mark.parametrize("count", [0, 1, FAR_AHEAD - 1, FAR_AHEAD, FAR_AHEAD + 1, 3 * FAR_AHEAD])
+def test_values_that_are_fetched_ahead(count: int) -> None:
+    values = np.arange(NEAR_BYTES // 8 + 1, dtype=np.uint64)
+    rows = np.random.default_rng(0).integers(0, len(values), count)
+    taken = np.empty(count, np.uint64)
+    take_values(values, rows, taken)
+    assert (taken == rows).all()
 
 
 def test_many_values_are_taken_in_threads() -> None:
@@ -59,15 +78,17 @@ def test_bits(flags: list[bool], offset: int, data: st.DataObject) -> None:
 def test_strings(values: list[bytes], data: st.DataObject, row_type: type) -> None:
     rows = np.array(data.draw(st.lists(st.integers(0, len(values) - 1), max_size=30)), row_type)
     offsets = np.cumsum([0, *map(len, values)]).astype(np.int32)
-    found = take_strings(offsets, np.frombuffer(b"".join(values), np.uint8), rows)
-    assert found is not None
-    ends, taken = found
+    ends = np.empty(len(rows) + 1, np.int32)
+    size = take_lengths(offsets, rows, ends)
+    assert size == sum(len(values[row]) for row in rows)
+    taken = np.empty(size, np.uint8)
+    take_strings(offsets, np.frombuffer(b"".join(values), np.uint8), rows, ends, taken)
     assert [taken[a:b].tobytes() for a, b in pairwise(ends)] == [values[row] for row in rows]
 
 
 def test_strings_that_32_bits_cannot_count() -> None:
     offsets = np.array([0, 2**30], np.int32)
-    assert take_strings(offsets, np.empty(0, np.uint8), np.zeros(2, np.int32)) is None
+    assert take_lengths(offsets, np.zeros(2, np.int32), np.empty(3, np.int32)) is None
 
 
 def test_runs() -> None:

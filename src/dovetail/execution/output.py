@@ -1,7 +1,7 @@
 """Results by row number as rows: the columns of all inputs in their order, taken from batches at given positions.
 
     fixed width    one pass by a kernel, validity and booleans bit by bit; all columns of a result in one piece of
-                   memory, large enough for huge pages: touching new memory costs as much as filling it
+                   memory of Arrow's pool: touching new memory costs as much as filling it
     strings        two passes: how long they are, and what they are
     dictionaries   their codes, as fixed width; the dictionary is shared
     all others     (lists, structs, …) by Arrow
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Matches, Rows, Side
 from dovetail.errors import InputError
-from dovetail.kernels.taking import is_run, take_bits, take_strings, take_values
+from dovetail.kernels.taking import is_run, take_bits, take_lengths, take_strings, take_values
 
 Bytes = NDArray[np.uint8]
 
@@ -209,8 +209,8 @@ class _Memory:
     """Memory that is handed out from its start to its end."""
 
     def __init__(self, size: int) -> None:
-        self._bytes = np.empty(size, np.uint8)  # NumPy asks for huge pages where it is large
-        self._buffer = pa.py_buffer(self._bytes)
+        self._buffer = pa.allocate_buffer(size)  # of Arrow's pool: what earlier results have freed is used again
+        self._bytes = np.frombuffer(self._buffer, np.uint8)
         self._used = 0
 
     def cut(self, size: int) -> tuple[Bytes, pa.Buffer]:
@@ -272,15 +272,21 @@ class _Strings:
         self._data = _array(data)
 
     def room(self, rows: int) -> int:
-        return self._validity.room(rows)
+        return self._validity.room(rows) + _aligned(self._ends_size(rows))
 
     def take(self, rows: Rows, memory: _Memory) -> pa.Array:
-        found = take_strings(self._offsets, self._data, rows)
-        if found is None:
+        cut, ends_buffer = memory.cut(self._ends_size(len(rows)))
+        ends = cut.view(self._offsets.dtype)
+        size = take_lengths(self._offsets, rows, ends)
+        if size is None:
             raise OverflowError("strings of a batch have more bytes than 32 bits can count")
+        taken, buffer = _Memory(size).cut(size)
+        take_strings(self._offsets, self._data, rows, ends, taken)
         validity, nulls = self._validity.take(rows, memory)
-        buffers = [validity, pa.py_buffer(found[0]), pa.py_buffer(found[1])]
-        return pa.Array.from_buffers(self._column.type, len(rows), buffers, nulls)
+        return pa.Array.from_buffers(self._column.type, len(rows), [validity, ends_buffer, buffer], nulls)
+
+    def _ends_size(self, rows: int) -> int:
+        return (rows + 1) * self._offsets.dtype.itemsize
 
 
 class _FixedWidth:

@@ -25,12 +25,15 @@ Offsets = NDArray[Any]  # int32 or int64
 MOST_BYTES = {4: 2**31 - 1, 8: 2**63 - 1}  # of strings, by the bytes of an offset
 FEW_ROWS = 1 << 17  # that are not worth a thread
 AHEAD = 16  # strings that are fetched from memory while others are copied
+FAR_AHEAD = 128  # values: few of the rows between are others
+NEAR_BYTES = 1 << 20  # of values that a core's own cache holds: nothing has to be fetched
 ONE, THREE, SEVEN, EIGHT = (np.uint64(number) for number in (1, 3, 7, 8))
 
 
 def take_values(values: Values, rows: Rows, taken: Values) -> None:
     """taken[i] = values[rows[i]]; values of several words are rows of a matrix."""
-    take, rows = _take if values.ndim == 1 else _take_words, _unsigned(rows)
+    take = _take_words if values.ndim > 1 else _take if values.nbytes <= NEAR_BYTES else _take_far
+    rows = _unsigned(rows)
     if len(rows) < FEW_ROWS:
         take(values, rows, taken)
         return
@@ -64,16 +67,16 @@ def _unsigned(rows: Rows) -> Rows:
     return rows.view(np.uint32 if rows.dtype.itemsize == 4 else np.uint64)
 
 
-def take_strings(offsets: Offsets, data: Bytes, rows: Rows) -> tuple[Offsets, Bytes] | None:
-    """Where the strings at these rows begin and end, and what they are; None where the offsets have too few bits."""
-    ends = np.empty(len(rows) + 1, offsets.dtype)
+def take_lengths(offsets: Offsets, rows: Rows, ends: Offsets) -> int | None:
+    """Where the strings at these rows begin and end when they are taken; None where the offsets have too few bits."""
     most = MOST_BYTES[offsets.dtype.itemsize]
     size = int(_add_lengths(offsets, _unsigned(rows), ends, most))
-    if size > most:
-        return None
-    taken = np.empty(size, np.uint8)
+    return size if size <= most else None
+
+
+def take_strings(offsets: Offsets, data: Bytes, rows: Rows, ends: Offsets, taken: Bytes) -> None:
+    """The strings at these rows, to where `take_lengths` says."""
     _copy_strings(offsets, data, _unsigned(rows), ends, taken)
-    return ends, taken
 
 
 @kernel
@@ -85,6 +88,16 @@ def _mark(flags: Flags, rows: Rows) -> None:
 @kernel
 def _take(values: Values, rows: Rows, taken: Values) -> None:
     for i in range(len(rows)):
+        taken[i] = values[rows[i]]
+
+
+@kernel
+def _take_far(values: Values, rows: Rows, taken: Values) -> None:
+    ahead = max(0, len(rows) - FAR_AHEAD)
+    for i in range(ahead):
+        prefetch(values, rows[i + FAR_AHEAD])
+        taken[i] = values[rows[i]]
+    for i in range(ahead, len(rows)):
         taken[i] = values[rows[i]]
 
 
