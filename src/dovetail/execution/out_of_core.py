@@ -30,9 +30,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dovetail.core.rows import Rows, Side, one_batch, take_rows
+from dovetail.core.rows import Rows, Side, one_batch
 from dovetail.core.threads import allow_threads, in_threads
 from dovetail.execution.at_rest import Batches, Flags, Joining, Meeting
+from dovetail.execution.output import Gatherer, gather
 from dovetail.planning.statistics import Sample, measure, sample_table
 from dovetail.routing import Routing, Task, choose_router
 from dovetail.routing.routers import Router
@@ -166,7 +167,7 @@ def join_in_cells(
             arrivals = ((side, batch) for side in (first, first.other) for batch in _gather(work, visitors[side]))
             yield from Chunked(cell, first, store, chunk_size(memory_bytes)).run(arrivals)
             for side in work.how.tracked:
-                rows = np.concatenate([page.first + rows for page, rows in visitors[side]])
+                rows = np.concatenate([page.first + rows.astype(np.int64) for page, rows in visitors[side]])
                 partnered[side][rows[np.concatenate(cell.partnered[side])]] = True
         for side in work.how.tracked:
             for page in routed[side].pages:
@@ -178,8 +179,13 @@ def join_in_cells(
 
 
 def _gather(work: Joining, visitors: list[tuple[_Page, Rows]]) -> list[pa.RecordBatch]:
+    def take(page: _Page, rows: Rows) -> pa.RecordBatch:
+        if page.batch.num_columns == 0:  # such a batch still has a number of rows
+            return page.batch.slice(0, len(rows))
+        return pa.RecordBatch.from_arrays(gather([(Gatherer(page.batch), rows)]), schema=page.batch.schema)
+
     with allow_threads(work.threads):
-        return in_threads([partial(take_rows, page.batch, rows) for page, rows in visitors])
+        return in_threads([partial(take, page, rows) for page, rows in visitors])
 
 
 def _within(work: Joining, memory_bytes: int) -> Joining:
@@ -225,7 +231,7 @@ class _Routed:
     def visitors(self, cell: int) -> list[tuple[_Page, Rows]]:
         """The rows of a cell: of each page, as numbers within it."""
         found = ((page, self.visits.read(*page.places[cell : cell + 2].tolist())) for page in self.pages)
-        return [(page, rows.astype(np.int64)) for page, rows in found if len(rows)]
+        return [(page, rows) for page, rows in found if len(rows)]
 
 
 def _route(work: Joining, router: Router, side: Side, batches: list[pa.RecordBatch], numbers: RowNumbers) -> _Routed:
