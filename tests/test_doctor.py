@@ -254,6 +254,7 @@ def test_a_master_that_is_out_of_reach() -> None:
     assert finding.fix.endswith("Spark's log is /tmp/a.log.")
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_on_spark(tmp_path: Path) -> None:
     """A JVM of its own, as the command starts it."""

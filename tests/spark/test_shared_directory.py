@@ -122,6 +122,7 @@ def test_files_that_only_tasks_see(spark: SparkSession, tmp_path: Path) -> None:
     assert not tmp_path.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_driver_that_does_not_see_the_files(spark: SparkSession, unseen: Path, tmp_path: Path) -> None:
     left = spark.range(0, 2000, 1, 4).selectExpr("id % 50 AS k", "id AS a", "array(id, null) AS deep")

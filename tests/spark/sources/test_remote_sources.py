@@ -183,6 +183,7 @@ def test_a_stalled_source_does_not_hold_up_the_other_and_the_join_survives_a_res
     assert Counter(map(tuple, found.collect())) == Counter(zip(*pairs.to_pydict().values(), strict=True))
 
 
+@pytest.mark.slow
 def test_several_sources_tell_their_ends(spark: SparkSession, server: TableServer, tmp_path: Path) -> None:
     names = {"o": "orders", "p": "parcels", "q": "slow orders"}
     streams = {alias: flight(spark.readStream, server.port, name, end="true") for alias, name in names.items()}
@@ -205,6 +206,7 @@ def test_what_is_available_now_ends_there(spark: SparkSession, server: TableServ
     assert rows_of(batches) == 1000
 
 
+@pytest.mark.slow
 def test_a_server_that_stays_away_is_given_up_and_one_that_is_back_goes_on(
     spark: SparkSession, line: Proxy, tmp_path: Path
 ) -> None:

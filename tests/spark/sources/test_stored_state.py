@@ -89,6 +89,7 @@ def test_cells_and_rows_of_a_join(spark: SparkSession, place: Path, tmp_path: Pa
         query.stop()
 
 
+@pytest.mark.slow
 def test_a_window_and_several_inputs(spark: SparkSession, place: Path, tmp_path: Path) -> None:
     state = str(tmp_path / "state")
     windowed = dovetail.join(

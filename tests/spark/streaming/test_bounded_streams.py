@@ -262,11 +262,12 @@ WINDOWS = {
     ("name", "hows"),
     [
         ("windows", ("left",)),
-        pytest.param("windows", ("inner", "full"), marks=pytest.mark.slow),
-        pytest.param("ends", ("inner",), marks=pytest.mark.slow),
-        pytest.param("next", ("inner",), marks=pytest.mark.slow),
+        ("windows", ("inner", "full")),
+        ("ends", ("inner",)),
+        ("next", ("inner",)),
     ],
 )
+@pytest.mark.slow
 def test_windows_as_event_time(streams: Streams, tmp_path: Path, name: str, hows: tuple[str, ...]) -> None:
     """Of aggregated streams, whose watermark is of the end of the window."""
     on = WINDOWS[name]
@@ -298,6 +299,7 @@ def test_a_window_and_its_time(streams: Streams) -> None:
     assert "state      rows of l are kept until the watermark reaches l.window_end" in plan
 
 
+@pytest.mark.slow
 def test_duplicates_are_dropped_before(streams: Streams, tmp_path: Path) -> None:
     on = BOUNDS["after"] + " AND l.k = r.k"
     joins = []

@@ -64,10 +64,10 @@ NEAR = "r.ts BETWEEN l.ts AND l.ts + INTERVAL 40 SECONDS"
 @pytest.mark.parametrize(
     ("on", "how"),
     [
-        ("l.k = r.k", "inner"),
-        (f"l.k < r.k AND {NEAR}", "inner"),
+        pytest.param("l.k = r.k", "inner", marks=pytest.mark.slow),
+        pytest.param(f"l.k < r.k AND {NEAR}", "inner", marks=pytest.mark.slow),
         (f"l.k > r.k + 26 AND {NEAR}", "left"),  # right rows are in all cells
-        (f"l.k = r.k AND {NEAR}", "full"),
+        pytest.param(f"l.k = r.k AND {NEAR}", "full", marks=pytest.mark.slow),
         pytest.param(f"l.k = r.k AND {NEAR}", "right", marks=pytest.mark.slow),
         pytest.param(f"l.k > r.k + 26 AND {NEAR}", "left_semi", marks=pytest.mark.slow),
         pytest.param(f"l.k = r.k AND {NEAR}", "left_anti", marks=pytest.mark.slow),

@@ -174,6 +174,7 @@ def test_a_lost_copy_is_an_error(spark: SparkSession, two_partitions: None, tmp_
     assert found[0]
 
 
+@pytest.mark.slow
 def test_among_stateful_operators(place: Place, tmp_path: Path) -> None:
     """Two tables in one query, before and after a join of streams; what only Spark can evaluate and carry."""
     own = Place(place.spark, tmp_path / "own")

@@ -89,6 +89,7 @@ def test_a_query_that_is_started_again(streams: Streams) -> None:
     assert last.emitted >= LIMIT
 
 
+@pytest.mark.slow
 def test_micro_batches_that_are_computed_again(streams: Streams) -> None:
     """A sink that computes each twice, and fails at first. More results than a micro-batch has are wanted."""
     for _ in range(2):
@@ -118,6 +119,7 @@ def test_micro_batches_that_are_computed_again(streams: Streams) -> None:
     assert len([batch for batch in batches.values() if batch]) > 1
 
 
+@pytest.mark.slow
 def test_fewer_results_than_the_limit(streams: Streams) -> None:
     streams.add("end")
     query = streams.join(10**6, **ENDING).writeStream.format("memory").queryName("limit_all").start()

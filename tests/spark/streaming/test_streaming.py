@@ -149,6 +149,7 @@ def test_restart_goes_on(first: Place, tmp_path: Path) -> None:
     assert place.results() == first.expected_new()
 
 
+@pytest.mark.slow
 def test_a_sink_that_computes_every_micro_batch_twice(first: Place, tmp_path: Path) -> None:
     seen: Counter[tuple[Any, ...]] = Counter()
 

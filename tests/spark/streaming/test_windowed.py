@@ -250,6 +250,7 @@ def test_every_micro_batch(
         assert bool(oracle.late_rows) == case.window.by_time
 
 
+@pytest.mark.slow
 def test_a_window_larger_than_the_memory_of_its_cell(spark: SparkSession, tmp_path: Path) -> None:
     """The same results as with enough memory, from one micro-batch to the next."""
     rows = 1200
