@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from dovetail.core.codes import float_codes
 from dovetail.kernels import sorting
-from dovetail.kernels.sorting import expand, find_hashes, find_sorted, invert, pick, scatter, sort_codes
+from dovetail.kernels.sorting import expand, find_hashes, find_sorted, invert, order_by_count, pick, scatter, sort_codes
 
 Words = NDArray[np.int64]
 Shape = Callable[[np.random.Generator, int], Words]
@@ -111,6 +111,12 @@ def test_finds_what_binary_search_finds(seed: int, spread: int, size: int) -> No
     found = counts > 0
     assert counts.tolist() == (np.searchsorted(resident, probing, side="right") - first).tolist()
     assert starts[found].tolist() == first[found].tolist()
+
+
+@given(st.lists(st.integers(0, 9), max_size=60))
+def test_small_numbers_are_ordered_by_counting(numbers: list[int]) -> None:
+    given_ = np.array(numbers, np.int32)
+    assert (order_by_count(given_, 9) == np.argsort(given_, kind="stable")).all()
 
 
 def test_ranges_become_pairs() -> None:

@@ -133,6 +133,21 @@ def _radix_sort(words: Keys, spare: Keys, low: np.uint64, digit: np.uint64, coun
     return moved
 
 
+@kernel
+def order_by_count(numbers: NDArray[np.int32], largest: int) -> NDArray[np.int64]:
+    """Positions in the order of small numbers, from 0 to `largest`; those of equal numbers in their own order."""
+    places = np.zeros(largest + 2, np.int64)
+    for i in range(len(numbers)):
+        places[numbers[i] + 1] += 1
+    for number in range(1, len(places)):
+        places[number] += places[number - 1]
+    order = np.empty(len(numbers), np.int64)
+    for i in range(len(numbers)):
+        order[places[numbers[i]]] = i
+        places[numbers[i]] += 1
+    return order
+
+
 def pick(values: NDArray[Whole], rows: Rows, flip: bool = False) -> NDArray[Whole]:
     """values[rows], or ~values[rows]; twice as fast as NumPy, which widens the rows first."""
     picked = np.empty(len(rows), values.dtype)

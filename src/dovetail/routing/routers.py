@@ -17,6 +17,7 @@ from dovetail.condition import Condition, passing
 from dovetail.condition.graph import Graph
 from dovetail.core.rows import Rows, Side
 from dovetail.kernels.hashing import hash_codes
+from dovetail.kernels.sorting import order_by_count
 from dovetail.matching.equal_keys import HashKeys
 from dovetail.matching.links import Attribute, attributes_of, encode_keys, equal_attributes, links_of
 
@@ -34,8 +35,7 @@ class Visits(NamedTuple):
 
     def by_cell(self) -> NDArray[np.int64]:
         """Visits in the order of their cells."""
-        short = self.cells.astype(np.int16) if self.cells.max(initial=0) < 2**15 else self.cells
-        return np.argsort(short, kind="stable")  # short numbers are sorted by counting
+        return order_by_count(self.cells, int(self.cells.max(initial=0)))
 
 
 class Router(Protocol):
@@ -100,7 +100,9 @@ class HashRouter:
 
 def home_cells(hashes: NDArray[np.int64], cells: int) -> NDArray[np.int32]:
     """The cell of each hash. High bits, because the low ones choose the slot of the hash table in the cell."""
-    return ((hashes.view(np.uint64) >> np.uint64(32)) % np.uint64(cells)).astype(np.int32)
+    high = (hashes.view(np.uint64) >> np.uint64(32)).astype(np.uint32)
+    of = np.uint32(cells)
+    return (high - high // of * of).view(np.int32)  # NumPy divides faster than it finds remainders
 
 
 def heavy_keys(

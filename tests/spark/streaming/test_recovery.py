@@ -190,7 +190,7 @@ def check_segments(place: Path, spark: SparkSession) -> None:
 @pytest.mark.parametrize("kind", ["equality", pytest.param("window, left", marks=pytest.mark.slow)])
 def test_a_killed_driver_and_killed_workers(kind: str, job: Job, spark: SparkSession) -> None:
     work = WORK[kind]()
-    write(job.place, work, files=5)
+    write(job.place, work, files=10)  # under load it takes several to hit a worker at work
     job.kill_workers_and_jvm()
     session = spark.newSession()
     for name, value in recovery_job.CONF.items():
