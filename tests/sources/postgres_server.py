@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from tests.sources.certificates import Pair
 
 AS_USER = """
 import os, sys
@@ -37,7 +38,9 @@ class Unavailable(Exception):  # noqa: N818 (a reason to skip, not a failure)
 class PostgresServer:
     """Can be killed and started again, on the same port and with the same data."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: Pair | None = None) -> None:
+        """`tls`: the server's certificate and key; connections that are not encrypted are then refused."""
+        self._tls = tls
         self._home = Path(tempfile.mkdtemp(prefix="dovetail-postgres-"))
         self._process: subprocess.Popen[bytes] | None = None
         try:
@@ -65,12 +68,24 @@ class PostgresServer:
         _, complaint = made.communicate()
         if made.returncode:
             raise OSError(complaint.decode().strip())
+        if self._tls is not None:
+            self._encrypt(self._tls)
+
+    def _encrypt(self, pair: Pair) -> None:
+        data = self._home / "data"
+        owner = data.stat()
+        for name, file in (("server.crt", pair.certificate), ("server.key", pair.key)):
+            shutil.copyfile(file, data / name)
+            (data / name).chmod(0o600)
+            os.chown(data / name, owner.st_uid, owner.st_gid)
+        (data / "pg_hba.conf").write_text("hostssl all all 127.0.0.1/32 trust\nhostssl all all ::1/128 trust\n")
 
     def dsn(self, port: int | None = None) -> str:
         return f"postgresql://test:secret@127.0.0.1:{port or self.port}/postgres"
 
     def start(self) -> None:
-        settings = [f"-c{name}={value}" for name, value in SETTINGS.items()]
+        chosen = SETTINGS | ({"ssl": "on"} if self._tls is not None else {})
+        settings = [f"-c{name}={value}" for name, value in chosen.items()]
         self._process = self._run("postgres", f"-p{self.port}", "-k", "", *settings, start_new_session=True)
         while True:
             try:
