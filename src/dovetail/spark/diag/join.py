@@ -43,6 +43,7 @@ from dovetail.spark.frames.schemas import carried_schema, result_fields
 from dovetail.spark.session.options import Options
 from dovetail.spark.session.shared_directory import runs_here
 from dovetail.spark.session.workers import settle
+from dovetail.spark.versions import repartition_by_id
 from dovetail.storage.hash_table import Hashes
 
 MOST_FILES = 1 << 10  # of a side, in a store: more are not looked at unasked
@@ -376,7 +377,7 @@ def survey(spark: SparkSession, sliced: Sliced) -> tuple[NDArray[np.int64], Hash
     ones = sliced.scans[sliced.one].rows
     parts = max(1, min(len(sliced.slices), ones >> 19))
     looked = in_tasks(spark, len(sliced.slices), _surveyor(sliced, parts), SURVEYED)
-    found = looked.repartitionById(parts, "part").mapInArrow(_find_repeats, SURVEYED).collect()
+    found = repartition_by_id(looked, parts, "part").mapInArrow(_find_repeats, SURVEYED).collect()
     left_over = np.zeros(len(sliced.slices), np.int64)
     repeated = [np.empty(0, np.int64)]
     partnered = np.zeros(ones if sliced.asks(sliced.one) else 0, np.bool_)

@@ -57,6 +57,7 @@ from dovetail.spark.session.shared_directory import ADVICE, SharedDirectory, run
 from dovetail.spark.session.worker_python import prepare_workers
 from dovetail.spark.session.workers import settle
 from dovetail.spark.streaming.state_dir import beside_checkpoints
+from dovetail.spark.versions import repartition_by_id
 from dovetail.storage.blocks import Block, BlockStore
 from dovetail.storage.file_system import is_local
 from dovetail.storage.owned_place import owned_place
@@ -406,7 +407,8 @@ class _Waves:
             for cell in blocks.keys() & set(block.cells):
                 blocks[cell][block.side].append(block.block.to_json())
         rows = [(i % tasks, unit.number, json.dumps(blocks[unit.cell])) for i, unit in enumerate(units)]
-        frame = self._spark.createDataFrame(rows, "task int, unit int, files string").repartitionById(tasks, "task")
+        listed = self._spark.createDataFrame(rows, "task int, unit int, files string")
+        frame = repartition_by_id(listed, tasks, "task")
         work = self._work_in(files, chunk_size(self._plan.memory_bytes))
         by_unit = {row.unit: row for row in frame.mapInArrow(_joiner(work), JOINED).collect()}
         return [Given.from_row(by_unit[unit.number]) for unit in units]

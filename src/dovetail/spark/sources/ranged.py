@@ -19,7 +19,6 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from dovetail.errors import DovetailError, SourceError
 from dovetail.sources.arrow_flight import FlightEndpoint, FlightSource
@@ -27,6 +26,7 @@ from dovetail.sources.protocol import Position, Source, cause_of
 from dovetail.sources.reader import Reader, Retry
 from dovetail.spark.sources.columns import Columns
 from dovetail.spark.sources.prefetch import ADVICE, Offset
+from dovetail.spark.versions import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 T = TypeVar("T")
 

@@ -15,7 +15,6 @@ from typing import Any, ClassVar, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from dovetail.errors import InputError, SourceError
@@ -26,6 +25,7 @@ from dovetail.sources.reader import Reader, Retry
 from dovetail.spark.sources.columns import Columns, spark_schema
 from dovetail.spark.sources.prefetch import ADVICE, Offset, PrefetchBuffer
 from dovetail.spark.sources.ranged import EndpointRanges, KeyRanges, RangedStreamReader, Ranges, RowRanges, Span
+from dovetail.spark.versions import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow, check_stream_offsets
 
 T = TypeVar("T")
 
@@ -143,6 +143,7 @@ class RemoteFormat(DataSource):
         return TableReader(self, self._check_schema(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        check_stream_offsets()
         if not self.source.resumable:
             raise InputError(
                 f"{self.source.name} cannot be a Spark stream: it has no position to resume at after a restart. "

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from dovetail.spark.exchange.partitions import spark_partition, spread_labels
+from dovetail.spark.exchange.labels import spark_partition, spread_labels
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 3, 7, 8, 200])
