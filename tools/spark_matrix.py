@@ -33,10 +33,10 @@ def main(versions: list[str]) -> int:
     for version in versions:
         print(f"==> PySpark {version}", flush=True)  # noqa: T201
         python = prepare(version)
-        asked = [python, "-c", "import pyspark; print(pyspark.__version__)"]
+        asked = [str(python), "-c", "import pyspark; print(pyspark.__version__)"]
         found = subprocess.run(asked, capture_output=True, text=True, check=True)
         run = subprocess.run(
-            [python, "-m", "pytest", "-q", "--numprocesses", "0", "-m", "spark and not slow", *tests_for(version)],
+            [str(python), "-m", "pytest", "-q", "--numprocesses", "0", "-m", "spark and not slow", *tests_for(version)],
             cwd=ROOT,
             env={**os.environ, "PYSPARK_PYTHON": str(python)},
             check=False,
