@@ -173,12 +173,12 @@ def partitioned(spark: SparkSession, path: Path, table: pa.Table) -> DataFrame:
 def test_partitioned_tables(spark: SparkSession, place: Path) -> None:
     orders, items = tables()
     left = partitioned(spark, place / "by_day", orders)
-    right = partitioned(spark, place / "items_by_day", items)
+    right = partitioned(spark, place / "items_by_day", items).withColumnsRenamed({"day": "of", "kind": "sort"})
     days = plain_read(left).rows
     assert days.to_table(["day"])["day"].to_pylist() == sorted(days.to_table(["day"])["day"].to_pylist())
     found = check(left, right, "left", share=0.05, cells=4)
-    assert {"day", "kind"} <= set(found.columns)
-    on = "l.id = r.order_id AND l.day = r.day AND l.kind IS NOT NULL"
+    assert {"day", "kind", "of", "sort"} <= set(found.columns)
+    on = "l.id = r.order_id AND l.day = r.of AND l.kind IS NOT NULL"
     check(left.select("kind", "day", "id"), right, "full", on, share=0.05, cells=4)
 
 
