@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import flight
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.utils import StreamingQueryException
 from tests.sources.proxy import Proxy
 from tests.spark.sources.remote_streams import Batches, forget_the_last_commit, rows_of, started, wait_for
 
