@@ -34,6 +34,7 @@ help:
 	@echo "make contract  which module may import which"
 	@echo "make import    the core imports without Spark"
 	@echo "make bench     benchmarks against peers"
+	@echo "make matrix    some tests on Spark with several versions of PySpark"
 	@echo "make fuzz      the slow randomised tests, with another seed each time"
 	@echo "make lock      resolve the locked versions anew from pyproject.toml"
 	@echo "make clean     remove everything that was made"
@@ -119,6 +120,11 @@ fuzz: $(DEV) $(SELF)
 	export DOVETAIL_FUZZ_SEED="$${DOVETAIL_FUZZ_SEED:-$$(date +%s)}"; \
 	echo "==> $$DOVETAIL_FUZZ_CASES random joins, DOVETAIL_FUZZ_SEED=$$DOVETAIL_FUZZ_SEED"; \
 	$(PYTEST) --numprocesses auto -m "not spark"
+
+# Versions of PySpark on demand, each in an environment of its own.
+SPARKS ?= 4.0 4.1 4.2 4.3
+matrix: $(DEV) $(SELF)
+	$(PY) tools/spark_matrix.py $(SPARKS)
 
 bench: $(DEV) $(SELF)
 	$(VENV)/bin/dovetail bench

@@ -19,7 +19,8 @@ from dovetail.diag.choice import Wish, plan_diagonal
 from dovetail.diag.slices import Range, Sliced, SliceJoin, cut_slices
 from dovetail.errors import SourceError
 from dovetail.execution.output import output_schema
-from dovetail.sources.parquet_files import File, ParquetRows
+from dovetail.sources.parquet_files import File, ParquetRows, group_sizes, read_footer
+from dovetail.storage.file_system import LocalStore
 
 ONES, MANY = 500, 2100
 EVERY = (Side.LEFT, Side.RIGHT)
@@ -32,7 +33,9 @@ def scan(path: Path, table: pa.Table, files: int = 1, group: int = 97) -> Parque
         rows = -(-table.num_rows // files)
         file = path / f"{number}.parquet"
         pq.write_table(table.slice(number * rows, rows), file, row_group_size=group)
-        parts.append(File.from_metadata(str(file), pq.read_metadata(file)))
+        place = LocalStore(file.parent)
+        footer = read_footer(place, file.name)
+        parts.append(File(place, file.name, group_sizes(footer.metadata), footer.stamp))
     return ParquetRows(parts, table.schema.names, table.schema, table.nbytes // table.num_rows)
 
 
@@ -140,6 +143,6 @@ def test_memory_is_bounded_by_the_window(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_changed_files_are_noticed(tmp_path: Path) -> None:
     join = sliced(tmp_path)
-    pq.write_table(pa.table({"k": [1], "i": [2]}), join.scans[0].files[0].path)
+    pq.write_table(pa.table({"k": [1], "i": [2]}), str(join.scans[0].files[0]))
     with pytest.raises(SourceError, match="has changed since the join was planned"):
         list(SliceJoin(join, join.slices[0]).results())

@@ -45,7 +45,7 @@ def running(words: list[str], directory: Path) -> Iterator[tuple[subprocess.Pope
         try:
             assert process.stderr is not None
             said = process.stderr.readline()
-            found = re.search(r"http://127\.0\.0\.1:\d+/", said)
+            found = re.search(r"http://127\.0\.0\.1:\d+/[\w-]+/", said)
             assert found is not None, said + process.stderr.read()
             yield process, found[0]
         finally:

@@ -9,15 +9,17 @@ import pyarrow.parquet as pq
 import pytest
 from tests.monitoring.runs import Clock
 from tests.sources.scripted import Gate, Scripted
+from tests.storage.s3_server import SECRET_KEY, Faults, s3_server
 
 import dovetail
 from dovetail.core.metrics import Estimate, Moment, SourceState
 from dovetail.core.rows import Arrival, End, Side
 from dovetail.errors import InputError
 from dovetail.execution.in_process import Sizes
-from dovetail.monitoring.recording import Recording, from_line, to_line
+from dovetail.monitoring.recording import Catalogue, Recording, from_line, to_line
 from dovetail.monitoring.snapshot import DONE, FAILED, RUNNING, STOPPED, Heading
 from dovetail.sources.parquet_files import parquet_source
+from dovetail.storage.file_system import of
 
 HEADING = Heading("l.k = r.k", ("orders", "payments"), "shj", "join  inner")
 ROWS = pa.table({"k": [i % 5 for i in range(40)]})
@@ -233,3 +235,26 @@ def test_files_are_called_by_their_names_and_estimated(tmp_path: Path) -> None:
     assert recording.heading.join == ("l", "r")
     assert recording.latest.estimate is not None
     assert recording.latest.estimate.total == recording.latest.results == steps[-1].results
+
+
+def test_a_recording_in_a_store() -> None:
+    """It is followed while it is written; nothing of the address is in it."""
+    table = pa.table({"k": list(range(100))})
+    with s3_server() as server:
+        server.faults = Faults(1, error=0.1, lose=0.1)
+        place = server.uri("runs/one.jsonl")
+        steps = dovetail.progressive(table, table, ["k"], record=place)
+        next(iter(steps))
+        followed = Recording.read(place)
+        assert followed.outcome == RUNNING
+        for _ in steps:
+            pass
+        followed.refresh()
+        assert (followed.outcome, followed.latest.results) == (DONE, 100)
+        assert Catalogue(place).runs()["run"].outcome == DONE
+        assert server.names() == ["runs/one.jsonl"]
+        for text in (server.objects["runs/one.jsonl"].data.decode(), followed.name):
+            assert SECRET_KEY not in text
+        of(server.uri("")).put("other.txt", b"of somebody else")
+        with pytest.raises(InputError, match=r"s3://…@bucket/other\.txt exists and is not a recording"):
+            next(iter(dovetail.progressive(table, table, ["k"], record=server.uri("other.txt"))))

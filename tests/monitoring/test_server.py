@@ -15,9 +15,11 @@ from dovetail.monitoring.server import HOST, Server, watch
 from dovetail.monitoring.snapshot import RUNNING
 
 
-def get(server: Server, path: str, **headers: str) -> HTTPResponse:
+def get(server: Server, path: str, *, token: str | None = None, **headers: str) -> HTTPResponse:
+    """What the server says to a path below its token, or another one."""
     address = urlsplit(server.url)
     assert address.hostname == HOST
+    path = (address.path.rstrip("/") if token is None else token) + path
     connection = HTTPConnection(HOST, address.port, timeout=PATIENCE_S)
     connection.putrequest("GET", path, skip_host="Host" in headers)
     for name, value in headers.items():
@@ -46,7 +48,7 @@ def test_a_run_that_is_over(tmp_path: Path) -> None:
         status, page = read(server, "/")
         assert status == 200
         assert "orders ⋈ payments" in page
-        assert 'data-events="/events/run.jsonl"' in page
+        assert f'data-events="{urlsplit(server.url).path}events/run.jsonl"' in page
         assert read(server, "/page.js")[1].startswith("//")
         answer = get(server, "/events/run.jsonl")
         assert answer.getheader("Content-Type") == "text/event-stream"
@@ -148,6 +150,18 @@ def test_only_this_machine_and_only_by_its_own_name() -> None:
         connection = HTTPConnection(HOST, port, timeout=PATIENCE_S)
         connection.request("POST", "/", b"x")
         assert connection.getresponse().status == 501
+
+
+def test_whoever_does_not_know_the_token_sees_nothing() -> None:
+    with watch(recorded()) as server, watch(recorded()) as other:
+        mine, foreign = (urlsplit(one.url).path.rstrip("/") for one in (server, other))
+        assert len(mine) > 20
+        assert mine != foreign
+        for token in ("", "/", foreign, mine[:-1], mine[:-1] + "é", "/?token=" + mine[1:]):
+            for path in ("/", "/page.js", "/events", "/report/run"):
+                answer = get(server, quote(path), token=quote(token, safe="/?="))
+                assert (answer.status, answer.read()) == (403, b"403 Forbidden\n")
+        assert get(server, "/").status == 200
 
 
 def test_ports(tmp_path: Path) -> None:

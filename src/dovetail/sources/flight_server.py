@@ -26,12 +26,19 @@ GATHER_S = 0.02  # rows that come within this time are sent together
 
 
 class TableServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ships no types
-    """Serves tables by name, all at once or each row when it is due. Its `port` is known once it is made."""
+    """Serves tables by name, all at once or each row when it is due. Its `port` is known once it is made.
+
+    `security`: certificates and middleware, as `pyarrow.flight.FlightServerBase` takes them.
+    """
 
     def __init__(
-        self, tables: Mapping[str, pa.Table | Paced], location: str = "grpc://127.0.0.1:0", batch_rows: int = 4096
+        self,
+        tables: Mapping[str, pa.Table | Paced],
+        location: str = "grpc://127.0.0.1:0",
+        batch_rows: int = 4096,
+        **security: Any,
     ) -> None:
-        super().__init__(location)
+        super().__init__(location, **security)
         self._tables = dict(tables)
         self._batch_rows = batch_rows
         self._readings: set[PacedReading] = set()

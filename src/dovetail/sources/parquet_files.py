@@ -8,23 +8,25 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from dovetail.core.tables import dataset_of, format_of, plain_schema
-from dovetail.errors import InputError, SourceError
+from dovetail.errors import DovetailError, InputError, SourceError, StateError
 from dovetail.sources.protocol import Piece, Place, conform_schema
+from dovetail.storage.file_system import Entry, Store
 
 BATCH_ROWS = 1 << 15
 VARIABLE = frozenset([pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.null()])
 FAR = 1 << 62
+LOOKED_UP = 8  # files of a store
 
 
 class ParquetSource:
@@ -146,8 +148,9 @@ def read_rows(
     stop: int = FAR,
     *,
     use_threads: bool = True,
+    by_group: bool = False,
 ) -> Iterator[Place]:
-    """Rows [start, stop) of a file, in order."""
+    """Rows [start, stop) of a file, in order. `by_group`: what is read ahead is one row group, and not all of them."""
     groups: list[int] = []
     first = position = 0
     for number, rows in enumerate(group_sizes(file.metadata)):
@@ -156,26 +159,53 @@ def read_rows(
             groups.append(number)
         position += rows
     position = first
-    for batch in file.iter_batches(most_rows, groups, columns, use_threads=use_threads) if groups else ():
+    together = [[group] for group in groups] if by_group else [groups] if groups else []
+    for batch in (b for some in together for b in file.iter_batches(most_rows, some, columns, use_threads=use_threads)):
         low, high = max(start, position), min(stop, position + batch.num_rows)
         if low < high:
             yield Place(low, batch.slice(low - position, high - low))
         position += batch.num_rows
 
 
+Stamp = tuple[int, int]
+"""The size of a file, and when it was written, in nanoseconds."""
+
+
 @dataclass(frozen=True, slots=True)
 class File:
-    path: str
+    store: Store
+    name: str  # in the store
     groups: tuple[int, ...]  # rows of its row groups
-    stamp: tuple[int, int]  # its size, and when it was written
+    stamp: Stamp
+    constants: Mapping[str, Any] = field(default_factory=dict)  # columns that are not in the file
 
-    @classmethod
-    def from_metadata(cls, path: str, metadata: pq.FileMetaData) -> File:
-        return cls(path, group_sizes(metadata), _stamp(path))
+    def __str__(self) -> str:
+        return str(self.store / self.name)
 
     @property
     def rows(self) -> int:
         return sum(self.groups)
+
+    def find_stamp(self) -> Stamp | None:
+        found = self.store.find(self.name)
+        return None if found is None else stamp_of(found)
+
+
+class Footer(NamedTuple):
+    """What is written at the end of a file."""
+
+    metadata: pq.FileMetaData
+    stamp: Stamp
+
+
+def read_footer(store: Store, name: str) -> Footer:
+    entry, file = store.open_parts(name)
+    with file, pq.ParquetFile(file) as opened:
+        return Footer(opened.metadata, stamp_of(entry))
+
+
+def stamp_of(entry: Entry) -> Stamp:
+    return entry.nbytes, round(entry.written * 1e9)
 
 
 class ParquetRows:
@@ -213,10 +243,13 @@ class ParquetRows:
         return self.rows * self._row_bytes
 
     def is_unchanged(self) -> bool:
-        """Whether this process finds the files as they were."""
+        """Whether this process finds the files as they were; of a store, where each is a request, some of them."""
+        remote = [file for file in self.files if file.store.path is None]
+        looked_up = [file for file in self.files if file.store.path is not None]
+        looked_up += remote[:: max(1, len(remote) // LOOKED_UP)]
         try:
-            return all(_stamp(file.path) == file.stamp for file in self.files)
-        except OSError:
+            return all(file.find_stamp() == file.stamp for file in looked_up)
+        except (OSError, DovetailError):
             return False
 
     def places(
@@ -228,8 +261,9 @@ class ParquetRows:
         schema = pa.schema(fields)
         for file, low in zip(self.files, self._starts, strict=False):
             if low < stop and start < low + file.rows:
-                for position, batch in _read_file(file, names, most_rows, start - low, stop - low):
-                    yield Place(low + position, _rename_columns(batch, names, schema))
+                stored = [name for name in names if name not in file.constants]
+                for position, batch in _read_file(file, stored, most_rows, start - low, stop - low):
+                    yield Place(low + position, _rename_columns(batch, names, schema, file.constants))
 
     def to_table(self, columns: Sequence[str] | None = None) -> pa.Table:
         schema = pa.schema([field for field in self.schema if columns is None or field.name in columns])
@@ -237,25 +271,30 @@ class ParquetRows:
 
 
 def _read_file(file: File, names: list[str], most_rows: int, start: int, stop: int) -> Iterator[Place]:
+    remote = file.store.path is None
     try:
-        stamp, opened = _stamp(file.path), pq.ParquetFile(file.path)
-    except OSError as error:
-        raise SourceError(f"{file.path} cannot be read any more: {error}") from error
-    with opened:
-        if stamp != file.stamp:
-            raise SourceError(f"{file.path} has changed since the join was planned: join the new files again.")
-        yield from read_rows(opened, names, most_rows, start, stop, use_threads=False)
+        entry, parts = file.store.open_parts(file.name)
+    except (OSError, StateError) as error:
+        raise SourceError(f"{file} cannot be read any more: {error}") from error
+    with parts:
+        if stamp_of(entry) != file.stamp:
+            raise SourceError(f"{file} has changed since the join was planned: join the new files again.")
+        try:
+            with pq.ParquetFile(parts, pre_buffer=remote) as opened:
+                yield from read_rows(opened, names, most_rows, start, stop, use_threads=False, by_group=remote)
+        except StateError as error:
+            raise SourceError(f"{file} cannot be read any more: {error}") from error
 
 
-def _stamp(path: str) -> tuple[int, int]:
-    found = os.stat(path)
-    return found.st_size, found.st_mtime_ns
-
-
-def _rename_columns(batch: pa.RecordBatch, names: list[str], schema: pa.Schema) -> pa.RecordBatch:
-    """The columns under the names and of the types of the schema."""
+def _rename_columns(
+    batch: pa.RecordBatch, names: list[str], schema: pa.Schema, constants: Mapping[str, Any]
+) -> pa.RecordBatch:
+    """The columns under the names and of the types of the schema, with those that are constant."""
     if not names:
         return batch
-    columns = [batch.column(name) for name in names]
+    columns = [
+        pa.repeat(pa.scalar(constants[name], field.type), batch.num_rows) if name in constants else batch.column(name)
+        for name, field in zip(names, schema, strict=True)
+    ]
     columns = [c if c.type == field.type else c.cast(field.type) for c, field in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)

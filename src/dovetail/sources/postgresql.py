@@ -7,6 +7,9 @@ With a key the rows come in its order, and after a break the cursor begins behin
 new connection leads. The key must be unique and without nulls; both are checked on the rows as they pass. Without a key
 nothing says where to go on, and a break is final.
 
+Ranges of keys can be read by several at a time: a query says where they end, and the rows are not fetched for it. A
+snapshot that one connection keeps is what all of them see.
+
 psycopg 3 because it speaks to every PostgreSQL, hands over control while it waits, and installs without a compiler.
 """
 
@@ -17,7 +20,8 @@ import socket
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from copy import copy
+from typing import Any, NamedTuple
 
 import psycopg
 import pyarrow as pa
@@ -29,6 +33,15 @@ from dovetail.errors import SourceError
 from dovetail.sources.protocol import Piece, cause_of
 
 Key = tuple[Any, ...]
+
+
+class KeyRange(NamedTuple):
+    """Rows behind a key, up to another one, and how many there are."""
+
+    start: Key | None
+    until: Key
+    rows: int
+
 
 FIRST_FETCH = 64  # rows; the first results should not wait for a full batch
 QUICK_S, SLOW_S = 0.25, 0.5  # a fetch that is quicker is followed by one for more rows, a slower one by one for fewer
@@ -65,6 +78,7 @@ class PostgresSource:
         self.resumable = bool(self.key)
         self.batch_rows = batch_rows
         self._rows = rows
+        self._snapshot: str | None = None
         try:
             with self.connect() as connection:
                 described = connection.execute(sql.SQL("SELECT * FROM {} AS q LIMIT 0").format(rows)).description
@@ -81,26 +95,109 @@ class PostgresSource:
     def connect(self) -> psycopg.Connection[Any]:
         return psycopg.connect(self._dsn)
 
+    def seen_in(self, snapshot: str | None) -> PostgresSource:
+        """The same source, as it is in a snapshot that another connection keeps; as it is now, if that has ended."""
+        same = copy(self)
+        same._snapshot = snapshot
+        return same
+
+    def connect_to_read(self) -> psycopg.Connection[Any]:
+        connection = self.connect()
+        if self._snapshot is None:
+            return connection
+        try:
+            connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(self._snapshot))
+        except psycopg.Error:
+            connection.close()
+            return self.connect()
+        return connection
+
+    def cut(
+        self,
+        connection: psycopg.Connection[Any],
+        position: Key | None,
+        until: Key | None,
+        rows: int | None,
+        range_rows: int,
+    ) -> list[KeyRange]:
+        """The rows behind a key, at most so many, in ranges of keys; found by the server, mostly from an index."""
+        columns = sql.SQL(", ").join(map(sql.Identifier, self.key))
+        where, values = self._bounds(position, until)
+        query = sql.SQL(
+            "WITH k AS (SELECT {columns}, row_number() OVER (ORDER BY {columns}) AS dovetail_n FROM {rows} AS q "
+            "{where} ORDER BY {columns} {limit}) SELECT {columns}, dovetail_n FROM k "
+            "WHERE dovetail_n % {size} = 0 OR dovetail_n = (SELECT count(*) FROM k) ORDER BY dovetail_n"
+        ).format(
+            columns=columns,
+            rows=self._rows,
+            where=where,
+            limit=sql.SQL("" if rows is None else f"LIMIT {rows}"),
+            size=sql.Literal(range_rows),
+        )
+        cuts: list[KeyRange] = []
+        before, counted = position, 0
+        with psycopg.RawCursor(connection) as cursor:
+            for *key, number in cursor.execute(query, values):
+                if any(part is None for part in key):
+                    raise SourceError(f"its key {', '.join(self.key)} has nulls. Choose another key.")
+                cuts.append(KeyRange(before, tuple(key), number - counted))
+                before, counted = tuple(key), number
+        return cuts
+
+    def count_query(self) -> sql.Composable:
+        return sql.SQL("SELECT count(*) FROM {} AS q").format(self._rows)
+
+    def last_key(self) -> Key | None:
+        """Of the rows that are there now."""
+        columns = sql.SQL(", ").join(map(sql.Identifier, self.key))
+        down = sql.SQL(", ").join(sql.SQL("{} DESC").format(sql.Identifier(column)) for column in self.key)
+        query = sql.SQL("SELECT {} FROM {} AS q ORDER BY {} LIMIT 1").format(columns, self._rows, down)
+        with self.connect() as connection:
+            found = connection.execute(query).fetchone()
+        return None if found is None else tuple(found)
+
     def declare(
         self, connection: psycopg.Connection[Any], position: Key | None, until: Key | None
     ) -> RawServerCursor[Any]:
         """A cursor for the rows behind a key, all or up to another key."""
-        select = [sql.SQL("SELECT * FROM {} AS q").format(self._rows)]
+        select: list[sql.Composable] = [sql.SQL("SELECT * FROM {} AS q").format(self._rows)]
         values: list[Any] = []
         if self.key:
-            columns = sql.SQL(", ").join(map(sql.Identifier, self.key))
-            bounds = []
-            for compared, key in ((">", position), ("<=", until)):
-                if key is not None:
-                    places = sql.SQL(", ").join(sql.SQL(f"${len(values) + i}") for i in range(1, len(key) + 1))
-                    bounds.append(sql.SQL("({}) {} ({})").format(columns, sql.SQL(compared), places))
-                    values += key
-            if bounds:
-                select.append(sql.SQL("WHERE {}").format(sql.SQL(" AND ").join(bounds)))
-            select.append(sql.SQL("ORDER BY {}").format(columns))
+            where, values = self._bounds(position, until)
+            select += [where, sql.SQL("ORDER BY {}").format(sql.SQL(", ").join(map(sql.Identifier, self.key)))]
         cursor = RawServerCursor(connection, "dovetail")
         cursor.execute(sql.SQL(" ").join(select), values, binary=True)
         return cursor
+
+    def _bounds(self, position: Key | None, until: Key | None) -> tuple[sql.Composable, list[Any]]:
+        """The condition that rows are behind a key and up to another, with its values."""
+        columns = sql.SQL(", ").join(map(sql.Identifier, self.key))
+        bounds: list[sql.Composable] = []
+        values: list[Any] = []
+        for compared, key in ((">", position), ("<=", until)):
+            if key is not None:
+                places = sql.SQL(", ".join(f"${len(values) + i}" for i in range(1, len(key) + 1)))
+                bounds.append(sql.SQL("({}) {} ({})").format(columns, sql.SQL(compared), places))
+                values += key
+        return (sql.SQL("WHERE {}").format(sql.SQL(" AND ").join(bounds)) if bounds else sql.SQL("")), values
+
+
+class Snapshot:
+    """What one connection sees, for as long as it is open: others can be told to see the same."""
+
+    def __init__(self, source: PostgresSource) -> None:
+        self.connection = source.connect()
+        self.name: str | None = None
+        self.connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        try:
+            found = self.connection.execute("SELECT pg_export_snapshot()").fetchone()
+            self.name = None if found is None else str(found[0])
+        except psycopg.Error:  # a server that does not let go of any: then counts must do
+            self.connection.rollback()
+
+    def close(self) -> None:
+        self.connection.close()
 
 
 class PostgresReading:
@@ -127,7 +224,7 @@ class PostgresReading:
     def _read(self, position: Key | None, until: Key | None) -> Generator[Piece, None, None]:
         source, rows = self._source, min(FIRST_FETCH, self._source.batch_rows)
         with final_errors():
-            self._connection = source.connect()
+            self._connection = source.connect_to_read()
             try:
                 cursor = source.declare(self._connection, position, until)
                 while not self._left:

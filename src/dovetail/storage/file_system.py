@@ -55,6 +55,13 @@ class Entry(NamedTuple):
     written: float  # seconds since the epoch
 
 
+class Parts(NamedTuple):
+    """An object that is read in parts, and what a listing has of it."""
+
+    entry: Entry
+    file: pa.NativeFile
+
+
 class Store(ABC):
     """Objects by name, below one place."""
 
@@ -114,6 +121,10 @@ class Store(ABC):
 
         A checksum of None is not compared where that has a price. A missing object is a FileNotFoundError.
         """
+
+    @abstractmethod
+    def open_parts(self, name: str) -> Parts:
+        """An object of somebody else, to be read in parts where it is. A missing one is a FileNotFoundError."""
 
     @abstractmethod
     def put(self, name: str, data: bytes, *, durable: bool = False) -> None:
@@ -250,6 +261,12 @@ class LocalStore(Store):
         file = open_file(self._path / name, mapped=mapped)
         check_file(file, nbytes, checksum)
         return file
+
+    def open_parts(self, name: str) -> Parts:
+        found = self.find(name)
+        if found is None:
+            raise FileNotFoundError(f"{self._path / name} is missing")
+        return Parts(found, pa.OSFile(str(self._path / name)))
 
     def put(self, name: str, data: bytes, *, durable: bool = False) -> None:
         path = self._path / name
@@ -389,6 +406,11 @@ def register_file_system(scheme: str, open_uri: Opener) -> None:
     _openers[scheme.lower()] = open_uri
 
 
+def opener_of(location: str) -> Opener | None:
+    """What was registered for the scheme of a URI."""
+    return _openers.get(scheme_of(location))
+
+
 def scheme_of(location: str | os.PathLike[str]) -> str:
     """Of a URI; none of a path."""
     found = URI.match(os.fspath(location))
@@ -418,7 +440,7 @@ def redacted(location: str | os.PathLike[str]) -> str:
     return f"{head}:{slashes}{rest}" + ("?" + "&".join(values) if values else "") + (f"#{HIDDEN}" if fragment else "")
 
 
-def without_secrets(text: str, uri: str) -> str:
+def without_secrets(text: str, uri: str, others: Iterable[str] = ()) -> str:
     """An error message of a file system, without what `redacted` would hide of a URI, and without secrets of AWS."""
     text = text.replace(uri, redacted(uri))
     parts = urlsplit(uri)
@@ -426,6 +448,7 @@ def without_secrets(text: str, uri: str) -> str:
     values = user.split(":") if at and parts.scheme not in CONTAINER_SCHEMES else user.split(":")[1:]
     values += [value for _, value in parse_qsl(parts.query)]
     values += [os.environ.get(name, "") for name in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")]
+    values += others
     for secret in {form for value in values for form in (value, unquote(value))}:
         if len(secret) >= SHORTEST_SECRET:
             text = text.replace(secret, HIDDEN)

@@ -9,12 +9,13 @@ are read.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import posixpath
 import random
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cache, partial
 from typing import Any, BinaryIO, TypeVar
@@ -24,7 +25,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from dovetail.errors import InputError, StateError
-from dovetail.storage.file_system import Entry, FileSystem, Opener, Store, Upload, redacted, without_secrets
+from dovetail.storage.file_system import Entry, FileSystem, Opener, Parts, Store, Upload, redacted, without_secrets
 from dovetail.storage.local_cache import LocalCache, worker_cache
 
 ATTEMPTS = 8
@@ -60,7 +61,7 @@ ADVICE = "Look at the address, at the network and at the credentials that the wo
 
 T = TypeVar("T")
 
-_file_systems: dict[str, tuple[FileSystem, str]] = {}
+_file_systems: dict[tuple[str, Any], tuple[FileSystem, str]] = {}
 
 
 class ObjectStore(Store):
@@ -124,6 +125,13 @@ class ObjectStore(Store):
         return worker_cache().open(
             self.object_key(name), nbytes, checksum, lambda file: self._download(name, file), mapped=mapped
         )
+
+    def open_parts(self, name: str) -> Parts:
+        info = self._attempt("look up", name, lambda: self._fs.get_file_info(self._path(name)))
+        if info.type != pafs.FileType.File:
+            raise FileNotFoundError(f"{self / name} is missing")
+        file = self._attempt("read", name, lambda: self._fs.open_input_file(info.path))
+        return Parts(_entry(info, name), pa.PythonFile(_PatientFile(self, name, file, info.size), "r"))
 
     def object_key(self, name: str) -> str:
         return f"{self.key}/{name}"
@@ -240,7 +248,50 @@ class ObjectStore(Store):
                 break
             time.sleep(pause(attempt))
         # Not from the error: its text may have secrets in it.
-        raise StateError(f"cannot {verb} {self / name if name else self}: {without_secrets(text, self._uri)}. {ADVICE}")
+        raise StateError(f"cannot {verb} {self / name if name else self}: {self._clean(text)}. {ADVICE}")
+
+    def _clean(self, text: str) -> str:
+        return without_secrets(text, self._uri, _secrets(self._open_uri))
+
+
+def _secrets(open_uri: Opener) -> list[str]:
+    """What an opener knows that is not in the URI."""
+    return [value for name, value in getattr(open_uri, "settings", ()) if name.endswith(("_key", "_token"))]
+
+
+class _PatientFile(io.RawIOBase):
+    """An object that is read in parts; a part that fails is asked for again. Readers on several threads take turns."""
+
+    def __init__(self, store: ObjectStore, name: str, file: pa.NativeFile, nbytes: int) -> None:
+        self._store, self._name, self._file, self._nbytes = store, name, file, nbytes
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._nbytes}[whence]
+        return self._at
+
+    def read(self, size: int | None = -1) -> bytes:
+        left = max(0, self._nbytes - self._at)
+        wanted = left if size is None or size < 0 else min(size, left)
+        if not wanted:
+            return b""
+        data: bytes = self._store._attempt("read", self._name, partial(self._file.read_at, wanted, self._at))
+        self._at += len(data)
+        return data
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()
 
 
 class _CachedUpload(Upload):
@@ -293,16 +344,20 @@ def _entry(info: Any, name: str) -> Entry:
 
 
 def _opened(uri: str, open_uri: Opener) -> tuple[FileSystem, str]:
-    """The file system of a URI: one in each process."""
-    if uri not in _file_systems:
+    """The file system of a URI: one in each process.
+
+    Functions are told apart by nothing, since a task has a copy of its own; openers that have `settings`, by these.
+    """
+    key = (uri, getattr(open_uri, "settings", None))
+    if key not in _file_systems:
         try:
-            _file_systems[uri] = open_uri(uri)
+            _file_systems[key] = open_uri(uri)
         except (OSError, ValueError, TypeError, ImportError, pa.ArrowException) as error:
-            text = without_secrets(str(error), uri)
+            text = without_secrets(str(error), uri, _secrets(open_uri))
         else:
-            return _file_systems[uri]
+            return _file_systems[key]
         raise InputError(f"{redacted(uri)} cannot be opened: {text}. {ADVICE}")  # not from the error, as above
-    return _file_systems[uri]
+    return _file_systems[key]
 
 
 def opener(scheme: str, uri: str) -> Opener:
@@ -336,8 +391,14 @@ def open_s3(uri: str) -> tuple[FileSystem, str]:
     if endpoint and "endpoint_override" not in given:
         scheme, _, host = endpoint.rpartition("://")
         given |= {"endpoint_override": host.rstrip("/"), **({"scheme": scheme} if scheme else {})}
+    return make_s3(bucket, given), path
+
+
+def make_s3(bucket: str, given: Mapping[str, str]) -> FileSystem:
+    """A small object is one request, which is repeated here and not by AWS's library."""
+    settings: dict[str, Any] = dict(given)
     if not given.keys() & {"region", "endpoint_override"} and not any(map(os.environ.get, REGION_VARIABLES)):
         with contextlib.suppress(OSError):
-            given["region"] = pafs.resolve_s3_region(bucket)
-    once = pafs.AwsStandardS3RetryStrategy(max_attempts=1)  # requests are repeated here
-    return pafs.S3FileSystem(allow_delayed_open=True, background_writes=False, retry_strategy=once, **given), path
+            settings["region"] = pafs.resolve_s3_region(bucket)
+    once = pafs.AwsStandardS3RetryStrategy(max_attempts=1)
+    return pafs.S3FileSystem(allow_delayed_open=True, background_writes=False, retry_strategy=once, **settings)

@@ -245,9 +245,6 @@ def test_what_is_not_in_the_files_is_refused(
     with pytest.raises(PlanError, match="right side, it is not a plain read of files, but has a InMemoryRelation"):
         dovetail.join(orders, cached, ON, algorithm="diag")
     cached.unpersist()
-    items.limit(10).withColumn("p", F.col("n") % 2).write.partitionBy("p").parquet(str(place / "by_p"))
-    with pytest.raises(PlanError, match="partitioned by columns that are not in the files"):
-        dovetail.join(orders, spark.read.parquet(str(place / "by_p")), ON, algorithm="diag")
     with pytest.raises(PlanError, match="a part of the condition is computed by Spark"):
         dovetail.join(orders, items, "l.id = r.order_id AND soundex(l.who) != 'C1'", algorithm="diag")
     longer = spark.read.schema("order_id bigint, n bigint").parquet(str(place / "items"))

@@ -192,6 +192,8 @@ def along_the_diagonal(at: Tables) -> None:
     )
     assert dovetail.explain(one, many, ["id"], algorithm="diag").operator.name == "diag"
     assert dovetail.join(one, many, ["id"], algorithm="diag").count() == len(ids)
+    early = dovetail.progressive(one, many, ["id"], algorithm="diag", work_dir=str(shared / "early"), cells=4)
+    assert sorted(v for step in early for v in step.batch["v"].to_pylist()) == ids
     with pytest.raises(PlanError, match=r"workers do not find the same files at these paths.*use algorithm="):
         dovetail.join(one_copy, many_copy, ["id"], algorithm="diag")
     assert dovetail.join(one_copy, many_copy, ["id"]).count() == len(ids)

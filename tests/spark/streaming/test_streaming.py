@@ -21,7 +21,7 @@ from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 import dovetail
 from dovetail.errors import InputError, PlanError
-from dovetail.spark.exchange.partitions import spark_partition, spread_labels
+from dovetail.spark.exchange.labels import spark_partition, spread_labels
 from dovetail.spark.streaming.state_dir import DEFAULT_PROVIDER, PROVIDER, ROCKSDB_PROVIDER
 
 pytestmark = pytest.mark.spark

@@ -36,6 +36,7 @@ from dovetail.spark.session.workers import settle
 from dovetail.spark.sources.columns import END
 from dovetail.spark.streaming.multi_streams import join_several_streams
 from dovetail.spark.streaming.watermarks import without_watermark
+from dovetail.spark.versions import repartition_by_id
 
 
 def multijoin_dataframes(
@@ -134,7 +135,7 @@ def _in_cells(frames: Mapping[str, DataFrame], router: Hypercube) -> DataFrame:
         packed = rows if packed is None else packed.unionAll(rows)
     if packed is None:
         raise InputError("there is nothing to join.")
-    return packed.repartitionById(router.cells, F.col("cell")).sortWithinPartitions("cell", "side", "seq")
+    return repartition_by_id(packed, router.cells, F.col("cell")).sortWithinPartitions("cell", "side", "seq")
 
 
 def joined_cells(plan: JoinPlan, output: pa.Schema) -> Rewrite:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
-from pyspark.sql.types import GeographyType, GeometryType, MapType, StructField, StructType, VariantType
+from pyspark.sql.types import MapType, StructField, StructType, VariantType
 
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
@@ -33,6 +33,7 @@ from dovetail.spark.frames.binding import Bound, after_join
 from dovetail.spark.frames.sampling import measured_row_bytes, sample_sides
 from dovetail.spark.frames.schemas import carried_schema, map_in_arrow, parts_of, result_fields
 from dovetail.spark.session.options import Options
+from dovetail.spark.versions import repartition_by_id, types_named
 
 ROWS_PER_TASK = 250_000  # of both sides together, where the number of tasks is ours to choose
 PAIRS_PER_TASK = 10_000_000
@@ -43,7 +44,7 @@ EMPTY_TABLE_BYTES = 20 * 1024
 MANY_CORES = 1 << 10  # where their number is not known
 UNEVEN = 1.5  # how much fuller than the average a cell may be
 
-GEO = (GeographyType, GeometryType)
+GEO = types_named("GeographyType", "GeometryType")
 
 
 class Look(NamedTuple):
@@ -149,7 +150,7 @@ def in_cells(bound: Bound, routed: Routed, work: Rewrite, schema: StructType | s
         pack = packer(side, routed.router, bound.condition.schema(side), routed.labels, side in kept)
         packed.append(frame.mapInArrow(pack, PACKED))
     side_order = F.col("side") if routed.first is Side.LEFT else F.col("side").desc()
-    gathered = packed[0].unionAll(packed[1]).repartitionById(tasks, F.col("cell") % tasks)
+    gathered = repartition_by_id(packed[0].unionAll(packed[1]), tasks, F.col("cell") % tasks)
     return map_in_arrow(gathered.sortWithinPartitions("cell", side_order, "seq"), work, schema)
 
 

@@ -27,8 +27,10 @@ from dovetail.planning.statistics import read_columns
 from dovetail.sources.parquet_files import ParquetRows
 from dovetail.sources.protocol import Scan
 from dovetail.spark.exchange.partitions import Part, in_tasks
+from dovetail.spark.session.shared_directory import runs_here
 
-HERE = 1 << 23  # rows of R1 whose keys the driver reads by itself, in about a second
+HERE = 1 << 23  # rows of R1 whose keys the driver reads by itself, in about a second, where tasks run on its machine
+HERE_OF_A_CLUSTER = 1 << 17  # the same where they do not
 FOUND = "row array<int>, first array<bigint>, times array<bigint>"
 ARROW_FOUND = pa.schema(
     [("row", pa.list_(pa.int32())), ("first", pa.list_(pa.int64())), ("times", pa.list_(pa.int64()))]
@@ -40,7 +42,7 @@ def measured_by(spark: SparkSession, tasks: int) -> Callable[[Condition, tuple[S
 
     def look(condition: Condition, scans: tuple[Scan, Scan], one: Side) -> Clusteredness:
         scan = scans[one]
-        if scan.rows <= HERE or not isinstance(scan, ParquetRows):
+        if scan.rows <= (HERE if runs_here(spark) else HERE_OF_A_CLUSTER) or not isinstance(scan, ParquetRows):
             return measure(condition, scans, one)
         sampled = sample(condition, scans[one.other], one.other)
         parts = cut_slices(scan, tasks)

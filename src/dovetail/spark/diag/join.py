@@ -27,25 +27,26 @@ from dovetail.condition.graph import Graph
 from dovetail.condition.mirror import mirrored_expression
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side, take_rows
-from dovetail.diag.choice import ScanDiagonals, Wish, choose_diagonal, plan_diagonal
+from dovetail.diag.choice import Wish, choose_diagonal, plan_diagonal
 from dovetail.diag.ring import Repeats
 from dovetail.diag.slices import Range, Sliced, SliceJoin, Survey, cut_slices
 from dovetail.errors import PlanError
-from dovetail.execution.in_process import Step, join_along_diagonal
 from dovetail.planning.plan import Choice, JoinPlan
-from dovetail.planning.planner import DIAG, InputFacts, plan_join
+from dovetail.planning.planner import InputFacts, plan_join
 from dovetail.sources.parquet_files import ParquetRows
 from dovetail.spark.batch.tables import Look, joined_tables, route, shuffle_partitions, tasks_for
 from dovetail.spark.diag.clusteredness import measured_by
 from dovetail.spark.exchange.partitions import Part, call_in_each_task, in_tasks
-from dovetail.spark.frames.binding import Bound, bind_frames
+from dovetail.spark.frames.binding import Bound
 from dovetail.spark.frames.parquet_frames import NotPlainError, plain_read
 from dovetail.spark.frames.schemas import carried_schema, result_fields
-from dovetail.spark.session.options import Options, refuse_unknown
+from dovetail.spark.session.options import Options
 from dovetail.spark.session.shared_directory import runs_here
 from dovetail.spark.session.workers import settle
+from dovetail.spark.versions import repartition_by_id
 from dovetail.storage.hash_table import Hashes
 
+MOST_FILES = 1 << 10  # of a side, in a store: more are not looked at unasked
 LEAST_ROWS = 1 << 17  # of the larger side: less is joined in no time, and not looked at
 MOST_REPEATED = 1 << 16  # keys that tasks are told of
 SLICE_BYTES = 1 << 28  # of RN
@@ -113,7 +114,7 @@ def _plan_requested(
     if not _are_reached(spark, scans):
         raise PlanError(
             f"algorithm='diag' on Spark needs files that the driver and all workers share: {NOT_REACHED}. Put "
-            f"them where all mount them under the same path, or use algorithm='auto'."
+            f"them where all mount them under the same path, or into a store, or use algorithm='auto'."
         )
     wish = Wish.from_options(share=options.share, one=options.one, tables=options.tables)
     look = measured_by(spark, _slices(bound, options))
@@ -139,7 +140,7 @@ def _plan_if_cheaper(
     if not bound.condition.equalities or not options.sample:
         return None, ()
     try:
-        bound, scans = _scans(bound, inputs, how)
+        bound, scans = _scans(bound, inputs, how, MOST_FILES)
     except NotPlainError:
         return None, ()
     if max(scan.rows for scan in scans) < LEAST_ROWS:
@@ -155,14 +156,14 @@ def _plan_if_cheaper(
     return _in_slices(plan, bound, scans, memory_bytes, options), ()
 
 
-def _scans(bound: Bound, inputs: Inputs, how: str) -> tuple[Bound, Scans]:
+def _scans(bound: Bound, inputs: Inputs, how: str, most_files: int | None = None) -> tuple[Bound, Scans]:
     """All rows of the files by position; what the DataFrames leave out of them is left to the condition."""
     if bound.after or any(bound.extra):
         raise NotPlainError("a part of the condition is computed by Spark")
     found, filters = [], []
     for side in Side:
         try:
-            rows, filtered = plain_read(inputs[side])
+            rows, filtered = plain_read(inputs[side], most_files)
             if filtered and side in JoinType.read(how).preserved:
                 raise NotPlainError("it is filtered, and the join keeps its rows whether they match or not")
         except NotPlainError as reason:
@@ -376,7 +377,7 @@ def survey(spark: SparkSession, sliced: Sliced) -> tuple[NDArray[np.int64], Hash
     ones = sliced.scans[sliced.one].rows
     parts = max(1, min(len(sliced.slices), ones >> 19))
     looked = in_tasks(spark, len(sliced.slices), _surveyor(sliced, parts), SURVEYED)
-    found = looked.repartitionById(parts, "part").mapInArrow(_find_repeats, SURVEYED).collect()
+    found = repartition_by_id(looked, parts, "part").mapInArrow(_find_repeats, SURVEYED).collect()
     left_over = np.zeros(len(sliced.slices), np.int64)
     repeated = [np.empty(0, np.int64)]
     partnered = np.zeros(ones if sliced.asks(sliced.one) else 0, np.bool_)
@@ -426,21 +427,3 @@ def _find_repeats(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
         again = again[: MOST_REPEATED + 1]  # more are too many anyway
         yield pa.RecordBatch.from_pylist([{"hashes": again.tobytes()}], ARROW_SURVEYED)
     settle()
-
-
-def progressive_diagonal(
-    left: DataFrame, right: DataFrame, on: Any, how: str, suffix: str, memory_bytes: int | None, given: dict[str, Any]
-) -> Iterator[Step]:
-    """Steps with results; the first when half a window is read. No Spark job runs."""
-    plan, scans = plan_early_diagonal(left, right, on, how, memory_bytes, given)
-    return join_along_diagonal(plan, scans, suffix)
-
-
-def plan_early_diagonal(
-    left: DataFrame, right: DataFrame, on: Any, how: str, memory_bytes: int | None, given: dict[str, Any]
-) -> tuple[JoinPlan, Scans]:
-    refuse_unknown(given, Wish, "a progressive join along the diagonal")
-    bound, scans = wanted_scans(bind_frames(on, left, right), (left, right), JoinType.INNER)
-    facts = InputFacts("progressive", on_spark=True, diagonal=ScanDiagonals(scans))
-    plan = plan_join(bound.condition, how, facts, algorithm=DIAG, memory_bytes=memory_bytes, parameters=given)
-    return plan, scans

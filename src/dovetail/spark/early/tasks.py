@@ -20,6 +20,16 @@ GIVEN = "matches bigint, block string, sums array<double>"
 ARROW_GIVEN = pa.schema([("matches", pa.int64()), ("block", pa.string()), ("sums", pa.list_(pa.float64()))])
 
 
+WAVE_S = 2.0  # how long a wave should take once the first ones have shown how fast it goes
+
+
+def next_size(size: int, spent: float) -> int:
+    """Twice as many parts as before in a wave, until a wave takes long enough."""
+    if not spent:
+        return size
+    return max(1, min(2 * size, round(size * WAVE_S / spent) if spent > WAVE_S / 2 else 2 * size))
+
+
 @dataclass(slots=True)
 class Given:
     """What a piece of the work gave."""
@@ -47,13 +57,14 @@ class WaveWork:
         try:
             results = Chunked(self.work, first, spilled, self.chunk_bytes).run(rows)
             if self.sums is None:
-                return _write_results(BlockStore(self.directory), results)
+                return write_results(BlockStore(self.directory), results)
             return {"matches": 0, "block": None, "sums": _sum_columns(results, self.sums)}
         finally:
             spilled.close()
 
 
-def _write_results(store: BlockStore, results: Iterator[pa.RecordBatch]) -> dict[str, Any]:
+def write_results(store: BlockStore, results: Iterator[pa.RecordBatch]) -> dict[str, Any]:
+    """Results as a block, page by page; a row of the schema GIVEN."""
     paged, matches = None, 0
     for batch in results:
         paged = paged or store.open_paged(batch.schema, "results")

@@ -41,13 +41,13 @@ from dovetail.planning.statistics import SAMPLE, Samples, estimated_pairs
 from dovetail.routing import Task, choose_router, expected_pairs
 from dovetail.routing.routers import Router
 from dovetail.spark.batch.tables import in_fixed_order, parallelism, shuffle_partitions
-from dovetail.spark.diag.join import plan_early_diagonal, progressive_diagonal
 from dovetail.spark.early.blocks import write_blocks
+from dovetail.spark.early.diagonal import DiagonalOptions, DiagonalWaves, plan_early_diagonal, progress_here
 from dovetail.spark.early.files import BlockPages, WaveFiles
 from dovetail.spark.early.first_results import FirstResults, send_scouts
 from dovetail.spark.early.log import Drawn, WaveLog
 from dovetail.spark.early.stop_rule import Until
-from dovetail.spark.early.tasks import ARROW_GIVEN, GIVEN, Given, WaveWork
+from dovetail.spark.early.tasks import ARROW_GIVEN, GIVEN, Given, WaveWork, next_size
 from dovetail.spark.exchange.packing import Rewrite
 from dovetail.spark.frames.binding import Bound, bind_frames
 from dovetail.spark.frames.sampling import sample_sides
@@ -57,13 +57,13 @@ from dovetail.spark.session.shared_directory import ADVICE, SharedDirectory, run
 from dovetail.spark.session.worker_python import prepare_workers
 from dovetail.spark.session.workers import settle
 from dovetail.spark.streaming.state_dir import beside_checkpoints
+from dovetail.spark.versions import repartition_by_id
 from dovetail.storage.blocks import Block, BlockStore
 from dovetail.storage.file_system import is_local
 from dovetail.storage.owned_place import owned_place
 
 WAVES = "waves"
 CELLS = 256  # the finer, the earlier the first results and the narrower the bounds; the coarser, the less work in all
-WAVE_S = 2.0  # how long a wave should take once the first ones have shown how fast it goes
 BY_AREA = 0.1  # of a cell's weight: not all that a sample finds nothing in is empty
 SAMPLED_ROWS = 1 << 14  # of a side: the better a cell's results are known, the narrower the bounds
 SCOUTED_BYTES = 1 << 26  # of a side that scouts meet at once
@@ -106,7 +106,7 @@ def progressive_dataframes(
     _check_at_rest(left, right)
     prepare_workers(left.sparkSession)
     if algorithm == DIAG:
-        return progressive_diagonal(left, right, on, how, suffix, memory_bytes, given)
+        return _along_diagonal(left, right, on, how, suffix, memory_bytes, given)
     return _waves(left, right, on, how, suffix, memory_bytes, algorithm, given).steps()
 
 
@@ -124,9 +124,26 @@ def explain_waves(
     """The plan of a progressive join, by the samples that it would take."""
     _check_at_rest(left, right)
     prepare_workers(left.sparkSession)
-    if algorithm == DIAG:
+    if algorithm == DIAG and not DiagonalOptions.read(given).runs_in_tasks(left.sparkSession):
         return plan_early_diagonal(left, right, on, how, memory_bytes, given)[0]
+    if algorithm == DIAG:
+        return DiagonalWaves(left, right, on, how, suffix, memory_bytes, given).plan
     return _waves(left, right, on, how, suffix, memory_bytes, algorithm, given).explain_plan()
+
+
+def _along_diagonal(
+    left: DataFrame, right: DataFrame, on: Any, how: str, suffix: str, memory_bytes: int | None, given: dict[str, Any]
+) -> Iterator[Step]:
+    """In this process or in tasks; where keys repeat on both sides, by cells."""
+    options = DiagonalOptions.read(given)
+    if not options.runs_in_tasks(left.sparkSession):
+        return progress_here(left, right, on, how, suffix, memory_bytes, given)
+    shared = _work_directory(options.work_dir, left.sparkSession)
+    waves = DiagonalWaves(left, right, on, how, suffix, memory_bytes, given)
+    if waves.join is not None:
+        return waves.steps(shared)
+    work_dir = {} if options.work_dir is None else {"work_dir": options.work_dir}
+    return _waves(left, right, on, how, suffix, memory_bytes, "auto", work_dir).steps()
 
 
 def _check_at_rest(left: DataFrame, right: DataFrame) -> None:
@@ -319,7 +336,7 @@ class _Waves:
                 yield from self._handed_out(files, log, draws)
             if len(log.done) >= len(drawn.cells):
                 return
-            size = _next_size(size, spent)
+            size = next_size(size, spent)
             units = [_Unit(i, drawn.cells[draws.order[i]]) for i in _following(log, drawn, size)]
             started = time.perf_counter()
             log.done += self._wave(files, drawn, units)
@@ -390,7 +407,8 @@ class _Waves:
             for cell in blocks.keys() & set(block.cells):
                 blocks[cell][block.side].append(block.block.to_json())
         rows = [(i % tasks, unit.number, json.dumps(blocks[unit.cell])) for i, unit in enumerate(units)]
-        frame = self._spark.createDataFrame(rows, "task int, unit int, files string").repartitionById(tasks, "task")
+        listed = self._spark.createDataFrame(rows, "task int, unit int, files string")
+        frame = repartition_by_id(listed, tasks, "task")
         work = self._work_in(files, chunk_size(self._plan.memory_bytes))
         by_unit = {row.unit: row for row in frame.mapInArrow(_joiner(work), JOINED).collect()}
         return [Given.from_row(by_unit[unit.number]) for unit in units]
@@ -408,13 +426,6 @@ def _weights(task: Task, router: Router, area: Any) -> Any:
     if not expected.sum():
         return area
     return (1 - BY_AREA) * expected / expected.sum() + BY_AREA * area / area.sum()
-
-
-def _next_size(size: int, spent: float) -> int:
-    """Twice as many cells as before, until a wave takes long enough."""
-    if not spent:
-        return size
-    return max(1, min(2 * size, round(size * WAVE_S / spent) if spent > WAVE_S / 2 else 2 * size))
 
 
 def _drop_taken(files: WaveFiles, given: Given) -> None:

@@ -22,8 +22,6 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql.types import (
     CalendarIntervalType,
-    GeographyType,
-    GeometryType,
     NullType,
     StructType,
     UserDefinedType,
@@ -41,6 +39,7 @@ from dovetail.spark.session.shared_directory import ADVICE as SHARED
 from dovetail.spark.session.shared_directory import shared_directory
 from dovetail.spark.session.worker_python import prepare_workers
 from dovetail.spark.session.workers import settle
+from dovetail.spark.versions import types_named
 from dovetail.storage.file_system import Store, of
 from dovetail.storage.owned_place import give_up, own
 
@@ -51,10 +50,9 @@ GROUP_BYTES = 1 << 26
 MANIFEST = "file string, rows bigint"
 ARROW_MANIFEST = pa.schema([("file", pa.string()), ("rows", pa.int64())])
 SPARK_SCHEMA = "org.apache.spark.sql.parquet.row.metadata"  # where Spark keeps what Parquet does not know of a column
-UNSTORED = (
+UNSTORED: tuple[type[Any], ...] = (
     CalendarIntervalType,
-    GeographyType,
-    GeometryType,
+    *types_named("GeographyType", "GeometryType"),
     NullType,
     UserDefinedType,
     VariantType,

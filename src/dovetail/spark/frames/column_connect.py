@@ -18,7 +18,6 @@ from pyspark.sql.types import (
     StructType,
     TimestampNTZType,
     TimestampType,
-    TimeType,
     YearMonthIntervalType,
 )
 
@@ -43,6 +42,9 @@ from dovetail.spark.frames.column_names import (
     unknown_node,
     unreadable,
 )
+from dovetail.spark.versions import types_named
+
+OTHERS = (ArrayType, MapType, StructType, *types_named("TimeType"))
 
 EPOCH = datetime(1970, 1, 1)
 
@@ -107,7 +109,7 @@ def _args(name: str, node: e.Expression) -> list[e.Expression] | None:
 
 def _constant(value: Any, type_: DataType) -> Sql:
     """A constant. Connect keeps times as numbers."""
-    if isinstance(type_, ArrayType | MapType | StructType | TimeType):
+    if isinstance(type_, OTHERS):
         raise unreadable(f"a constant of type {type_.simpleString()}")
     if value is None:
         return literal(None)

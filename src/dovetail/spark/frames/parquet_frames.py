@@ -1,26 +1,35 @@
 """DataFrames that are plain reads of Parquet files: columns of them, under any names, and simple filters.
 
-Rows have positions: files in the order of their paths, row groups and rows as they are in the files. Whoever knows them
-can read any part of the DataFrame in any process, without Spark. Everything else is refused with a reason.
+Rows have positions: files in the order of their paths, row groups and rows as they are in the files; of a partitioned
+table, partitions in the order of their values. Whoever knows them can read any part of the DataFrame in any process,
+without Spark. Filters of partitions leave out files. Everything else is refused with a reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from typing import Any, NamedTuple
-from urllib.parse import unquote, urlparse
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import StructType
 
-from dovetail.condition import Call, Column, Expression, Literal, parse
-from dovetail.errors import ConditionError
-from dovetail.sources.parquet_files import File, ParquetRows, row_bytes
+from dovetail.condition import Call, Column, Expression, Literal, columns_of, evaluate, parse
+from dovetail.errors import ConditionError, DovetailError
+from dovetail.sources.parquet_files import File, Footer, ParquetRows, Stamp, group_sizes, read_footer, row_bytes
+from dovetail.spark.frames.file_systems import stored_file
 from dovetail.spark.frames.schemas import arrow_schema, session_zone
+from dovetail.storage.file_system import Store, redacted
 
 PARQUET = "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat"
 PASSED = ("SubqueryAlias", "View")
+AT_ONCE = 16  # footers that are read
 LEGACY = b"org.apache.spark.legacy"  # files of old calendars, which Spark converts as it reads
 WHOLE = ("us", "ms")  # units of time that Spark's microseconds can hold
 SIMPLE = frozenset(["and", "or", "not", "=", "!=", "<", "<=", ">", ">=", "<=>", "in", "is_null", "like"])
@@ -38,22 +47,122 @@ class PlainRead(NamedTuple):
     filters: tuple[Expression, ...]
 
 
-def plain_read(frame: DataFrame) -> PlainRead:
-    """The rows of a DataFrame by position; NotPlainError if that is not possible."""
+class _Partition(NamedTuple):
+    """Values of the columns that are not in the files, by the directory of the files."""
+
+    names: tuple[str, ...]
+    types: tuple[pa.DataType, ...]
+    values: Mapping[str, tuple[Any, ...]]
+
+
+class _Facts(NamedTuple):
+    """What is kept of a footer."""
+
+    groups: tuple[int, ...]
+    stamp: Stamp
+    whole: tuple[bool, ...]  # by column
+    row_bytes: int
+
+
+def plain_read(frame: DataFrame, most_files: int | None = None) -> PlainRead:
+    """The rows of a DataFrame by position; NotPlainError if that is not possible.
+
+    `most_files`: in a store, where the footer of each takes a request; None: however many there are.
+    """
     schema = arrow_schema(frame)
     if not hasattr(frame, "_jdf"):
         raise NotPlainError("a Connect session does not show which files a DataFrame reads")
-    columns, filters = _columns(frame, schema)
-    paths = sorted(_local(uri) for uri in frame.inputFiles())
-    if not paths:
+    columns, filters, partition = _columns(frame, schema)
+    found = _files(frame, partition)
+    if not found:
         raise NotPlainError("there are no files")
-    footers = [_footer(path) for path in paths]
-    for path, footer in zip(paths, footers, strict=True):
-        _check(path, footer, columns, schema)
-    files = [File.from_metadata(path, footer) for path, footer in zip(paths, footers, strict=True)]
-    stored = pa.schema([field.with_name(name) for field, name in zip(schema, columns, strict=True)])
-    whole = [all(_is_whole(footer, name) for footer in footers) for name in columns]
-    return PlainRead(ParquetRows(files, columns, schema, row_bytes(footers, stored), whole), tuple(filters))
+    filters, found = _prune(filters, found, partition, dict(zip(schema.names, columns, strict=True)))
+    if not found:
+        raise NotPlainError("its filters leave no files")
+    if most_files is not None and sum(store.path is None for store, _, _ in found) > most_files:
+        raise NotPlainError(f"it has {len(found):,} files")
+    stored = [name for name in columns if name not in partition.names]
+    fields = dict(zip(columns, schema, strict=True))
+    facts = _read_facts(found, stored, pa.schema([fields[name].with_name(name) for name in stored]))
+    files = [
+        File(store, name, known.groups, known.stamp, values)
+        for (store, name, values), known in zip(found, facts, strict=True)
+    ]
+    whole = {name: all(known.whole[i] for known in facts) for i, name in enumerate(stored)}
+    without_nulls = [whole.get(name, False) for name in columns]
+    width = next((known.row_bytes for known in facts if known.groups), 0) + 8 * (len(columns) - len(stored))
+    return PlainRead(ParquetRows(files, columns, schema, width, without_nulls), tuple(filters))
+
+
+_Found = tuple[Store, str, Mapping[str, Any]]
+"""A file by its store and name, and the values that are in the name of its directory."""
+
+
+def _files(frame: DataFrame, partition: _Partition) -> list[_Found]:
+    """In the order of their partitions, then of their paths."""
+    roots: dict[str, Store] = {}
+    found: list[_Found] = []
+    for uri in sorted(frame.inputFiles(), key=lambda uri: urlsplit(uri).path):
+        try:
+            store, name = stored_file(frame.sparkSession, uri, roots)
+        except DovetailError as error:
+            raise NotPlainError(f"{redacted(uri)} cannot be read here: {error}") from error
+        values: tuple[Any, ...] = ()
+        if partition.names:
+            if (known := partition.values.get(uri.rpartition("/")[0])) is None:
+                raise NotPlainError(f"{redacted(uri)} is in no partition that Spark knows")
+            values = known
+        found.append((store, name, dict(zip(partition.names, values, strict=True))))
+    if partition.names:
+        found.sort(key=lambda file: [(value is not None, value) for value in file[2].values()])
+    return found
+
+
+def _prune(
+    filters: list[Expression], found: list[_Found], partition: _Partition, columns: Mapping[str, str]
+) -> tuple[list[Expression], list[_Found]]:
+    """Filters of columns that are constant in each file are settled: what is left of the filters, and of the files.
+
+    `columns`: what the columns of the DataFrame are called in the table.
+    """
+    types = dict(zip(partition.names, partition.types, strict=True))
+    names = {column.name: columns.get(column.name, column.name) for part in filters for column in columns_of(part)}
+    used = [{names[column.name] for column in columns_of(part)} for part in filters]
+    settled = [part for part, some in zip(filters, used, strict=True) if some and some <= types.keys()]
+    if not settled:
+        return filters, found
+
+    def passes(values: Mapping[str, Any]) -> bool:
+        row = {ours: pa.array([values[name]], types[name]) for ours, name in names.items() if name in types}
+        batch = pa.RecordBatch.from_pydict(row)
+        return all(evaluate(part, batch, None)[0].as_py() for part in settled)
+
+    return [part for part in filters if part not in settled], [file for file in found if passes(file[2])]
+
+
+def _read_facts(found: Sequence[_Found], columns: Sequence[str], schema: pa.Schema) -> list[_Facts]:
+    """The footers of all files, several at a time. `schema`: of the columns, as Spark reads them."""
+    refused: dict[Store, NotPlainError] = {}
+
+    def read(file: _Found) -> _Facts | NotPlainError:
+        store, name, _ = file
+        if store in refused:  # the first failure is enough
+            return refused[store]
+        try:
+            footer = _footer(store, name)
+            _check(str(store / name), footer.metadata, columns, schema)
+        except NotPlainError as error:
+            return refused.setdefault(store, error)
+        whole = tuple(_is_whole(footer.metadata, column) for column in columns)
+        return _Facts(group_sizes(footer.metadata), footer.stamp, whole, row_bytes([footer.metadata], schema))
+
+    first = [read(file) for file in found[:1]]  # before many ask in vain
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        facts = [*first, *pool.map(read, found[1:])]
+    for known in facts:
+        if isinstance(known, NotPlainError):
+            raise known
+    return [known for known in facts if isinstance(known, _Facts)]
 
 
 def _is_whole(footer: pq.FileMetaData, name: str) -> bool:
@@ -68,10 +177,15 @@ def _is_whole(footer: pq.FileMetaData, name: str) -> bool:
     return True
 
 
-def _columns(frame: DataFrame, schema: pa.Schema) -> tuple[list[str], list[Expression]]:
-    """What the columns are called in the files, and the filters."""
+class _Filter(NamedTuple):
+    condition: Any  # of Spark
+    wanted: list[int]  # the columns of the DataFrame, by the numbers that Spark has given them at this place
+
+
+def _columns(frame: DataFrame, schema: pa.Schema) -> tuple[list[str], list[Expression], _Partition]:
+    """What the columns are called in the files, the filters, and the columns that are not in the files."""
     plan = frame._jdf.queryExecution().withCachedData()
-    filters: list[Expression] = []
+    filters: list[_Filter] = []
     wanted = [attribute.exprId().id() for attribute in _each(plan.output())]
     while True:
         match kind := str(plan.getClass().getSimpleName()):
@@ -80,13 +194,16 @@ def _columns(frame: DataFrame, schema: pa.Schema) -> tuple[list[str], list[Expre
                 wanted = [made[number] for number in wanted]
                 plan = plan.child()
             case "Filter":
-                filters += _filter(plan.condition(), wanted, schema, session_zone(frame))
+                filters.append(_Filter(plan.condition(), wanted))
                 plan = plan.child()
             case "LogicalRelation":
                 names = _relation(plan)
                 if not all(number in names for number in wanted):
                     raise NotPlainError("it has a column that is not in the files")
-                return [names[number] for number in wanted], filters
+                partition = _partition(frame, plan.relation())
+                constants = {number: name for number, name in names.items() if name in partition.names}
+                read = [e for one in filters for e in _filter(one, constants, partition, schema, session_zone(frame))]
+                return [names[number] for number in wanted], read, partition
             case _ if kind in PASSED:
                 plan = plan.child()
             case _:
@@ -104,13 +221,18 @@ def _projected_column(item: Any) -> tuple[int, int]:
     return number, item.exprId().id()
 
 
-def _filter(condition: Any, wanted: list[int], schema: pa.Schema, zone: str) -> Sequence[Expression]:
-    """A filter over columns that are in the result under the names that it uses."""
-    text = str(condition.sql())
-    for attribute in _each(condition.references().toSeq()):
-        number = attribute.exprId().id()
-        if number not in wanted or schema.names[wanted.index(number)] != str(attribute.name()):
-            raise NotPlainError(f"it is filtered by {attribute.name()}, which is not among its columns")
+def _filter(
+    given: _Filter, constants: Mapping[int, str], partition: _Partition, schema: pa.Schema, zone: str
+) -> Sequence[Expression]:
+    """A filter over columns that are in the result under the names that it uses, or that are constant in each file."""
+    text = str(given.condition.sql())
+    for attribute in _each(given.condition.references().toSeq()):
+        number, name = attribute.exprId().id(), str(attribute.name())
+        if number in given.wanted and schema.names[given.wanted.index(number)] == name:
+            continue
+        if constants.get(number) != name or name in schema.names:
+            raise NotPlainError(f"it is filtered by {name}, which is not among its columns")
+        schema = schema.append(pa.field(name, partition.types[partition.names.index(name)]))
     try:
         parsed = parse(text, schema, pa.schema([]), zone)
     except ConditionError as error:
@@ -140,23 +262,55 @@ def _relation(plan: Any) -> dict[int, str]:
     format_ = str(relation.fileFormat().getClass().getName())
     if format_ != PARQUET:
         raise NotPlainError(f"it reads files of {format_.rpartition('.')[2]}, not plain Parquet")
-    if relation.partitionSchema().size():
-        raise NotPlainError("it is partitioned by columns that are not in the files")
     return {attribute.exprId().id(): str(attribute.name()) for attribute in _each(plan.output())}
 
 
-def _local(uri: str) -> str:
-    parsed = urlparse(uri)
-    if parsed.scheme not in ("", "file"):
-        raise NotPlainError(f"{uri} is not in a file system that every process mounts")
-    return unquote(parsed.path)
+def _partition(frame: DataFrame, relation: Any) -> _Partition:
+    """As Spark has read them from the names of directories, or from the catalog."""
+    schema = StructType.fromJson(json.loads(relation.partitionSchema().json()))
+    types = tuple(to_arrow_type(field.dataType, timezone=session_zone(frame)) for field in schema)
+    values: dict[str, tuple[Any, ...]] = {}
+    if types:
+        for field, type_ in zip(schema, types, strict=True):
+            if not _is_constant(type_):
+                raise NotPlainError(f"it is partitioned by {field.name}, which is {type_}")
+        jvm: Any = frame.sparkSession._jvm
+        everything = jvm.PythonUtils.toSeq([])
+        for directory in _each(relation.location().listFiles(everything, everything)):
+            files = directory.files()
+            if files.size():
+                row = _each(directory.values().toSeq(relation.partitionSchema()))
+                path = str(files.apply(0).getPath().toUri().toString()).rpartition("/")[0]
+                values[path] = tuple(_value(value, type_) for value, type_ in zip(row, types, strict=True))
+    return _Partition(tuple(field.name for field in schema), types, values)
 
 
-def _footer(path: str) -> pq.FileMetaData:
+def _is_constant(type_: pa.DataType) -> bool:
+    t = pa.types
+    return bool(t.is_primitive(type_) or t.is_boolean(type_) or t.is_string(type_) or t.is_decimal(type_))
+
+
+def _value(value: Any, type_: pa.DataType) -> Any:
+    """A value as Spark keeps it in a row: days, microseconds, texts of its own."""
+    t = pa.types
+    if value is None:
+        return None
+    if t.is_string(type_):
+        return str(value.toString())
+    if t.is_decimal(type_):
+        return Decimal(str(value.toString()))
+    if t.is_date(type_):
+        return pa.scalar(value, pa.int32()).cast(type_).as_py()
+    if t.is_timestamp(type_):
+        return pa.scalar(value, pa.int64()).cast(type_).as_py()
+    return value
+
+
+def _footer(store: Store, name: str) -> Footer:
     try:
-        return pq.read_metadata(path)
-    except (OSError, pa.ArrowException) as error:
-        raise NotPlainError(f"{path} cannot be read here: {error}") from error
+        return read_footer(store, name)
+    except (OSError, pa.ArrowException, DovetailError) as error:
+        raise NotPlainError(f"{store / name} cannot be read here: {error}") from error
 
 
 def _check(path: str, footer: pq.FileMetaData, columns: Sequence[str], schema: pa.Schema) -> None:

@@ -15,7 +15,6 @@ from typing import Any, ClassVar, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from dovetail.errors import InputError, SourceError
@@ -25,14 +24,18 @@ from dovetail.sources.protocol import Position, Ranged, joined_schema
 from dovetail.sources.reader import Reader, Retry
 from dovetail.spark.sources.columns import Columns, spark_schema
 from dovetail.spark.sources.prefetch import ADVICE, Offset, PrefetchBuffer
+from dovetail.spark.sources.ranged import EndpointRanges, KeyRanges, RangedStreamReader, Ranges, RowRanges, Span
+from dovetail.spark.versions import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow, check_stream_offsets
 
 T = TypeVar("T")
 
 USUAL = Retry(tries=20)  # for more than a minute
 MAX_ROWS = 100_000
-COMMON = ("maxRowsPerTrigger", "end", "tries", "firstPauseMs", "longestPauseMs")
+COMMON = ("maxRowsPerTrigger", "numPartitions", "end", "tries", "firstPauseMs", "longestPauseMs")
 FIRST_WAIT_S = 1.0  # for the first rows, so that the first micro-batch is not empty without need
 FETCHED_ROWS = 10_000  # at once, at most, of PostgreSQL
+CERTIFICATES = {"tlsRootCerts": "tls_root_certs", "tlsCertChain": "cert_chain", "tlsPrivateKey": "private_key"}
+"""Options of Flight that name files, and what they are for `pyarrow.flight.connect`."""
 HEADER = "header."  # of Flight, before the name of one
 PIECES = 8  # of a full micro-batch: rows come in batches of other sizes, and a piece is not cut
 
@@ -44,6 +47,7 @@ class Settings:
     most_rows: int  # of a micro-batch
     marks_end: bool  # a last row that says so, in a column of its own
     retry: Retry
+    partitions: int | None  # tasks that read at the same time; None: one for tables, the driver for streams
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> Settings:
@@ -55,6 +59,7 @@ class Settings:
                 number(given, "firstPauseMs", int(USUAL.first_pause_ms)),
                 number(given, "longestPauseMs", int(USUAL.longest_pause_ms)),
             ),
+            number(given, "numPartitions", 1) if given.get("numPartitions") else None,
         )
 
 
@@ -122,8 +127,8 @@ class RemoteFormat(DataSource):
         """The source, which has told its schema."""
 
     @abstractmethod
-    def ranges(self) -> list[tuple[Position, Position]]:
-        """Where tasks read from and to; None is the start or the end."""
+    def spans(self) -> list[Span]:
+        """What the tasks of a table read."""
 
     def now(self, start: Position) -> Position:
         """The position behind the rows that are there now, at `start` or later; None is the end."""
@@ -138,12 +143,24 @@ class RemoteFormat(DataSource):
         return TableReader(self, self._check_schema(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        check_stream_offsets()
         if not self.source.resumable:
             raise InputError(
                 f"{self.source.name} cannot be a Spark stream: it has no position to resume at after a restart. "
                 f"{self.remedy()}"
             )
-        return StreamReader(self, self._check_schema(schema))
+        columns = self._check_schema(schema)
+        parts = self.settings.partitions
+        if parts is None:
+            return StreamReader(self, columns)
+        known = self.settings
+        return RangedStreamReader(
+            self.cut(parts), columns, self.source.name, known.retry, known.most_rows, known.marks_end
+        )
+
+    @abstractmethod
+    def cut(self, parts: int) -> Ranges:
+        """How a stream is cut for tasks."""
 
     def remedy(self) -> str:
         return ""
@@ -190,11 +207,13 @@ class TableReader(DataSourceReader):
         self._columns = columns
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [_Range(start, until) for start, until in self._remote.ranges()]
+        return self._remote.spans()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, _Range)
-        return self._columns.fit_batches(self._remote.read(partition.start, partition.until))
+        assert isinstance(partition, Span)
+        source, bounds = self._remote.cut(1).source_of(partition)
+        reader = Reader(source, self._remote.settings.retry)
+        return self._columns.fit_batches(batch for batch, _ in reader.pieces(*bounds))
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -288,8 +307,20 @@ class PostgresFormat(RemoteFormat):
             batch_rows=min(number(options, "maxRowsPerTrigger", MAX_ROWS), FETCHED_ROWS),
         )
 
-    def ranges(self) -> list[tuple[Position, Position]]:
-        return [(None, None)]
+    def cut(self, parts: int) -> Ranges:
+        return KeyRanges(self.source, parts, self.poll_s)
+
+    def spans(self) -> list[Span]:
+        """Ranges of keys may be of different times: rows that are added meanwhile may be missing."""
+        parts = self.settings.partitions or 1
+        if parts == 1 or not self.source.resumable:
+            return [Span(None, None, None)]
+        source: Any = self.source
+        with source.connect() as connection:
+            count = connection.execute(source.count_query()).fetchone()[0]
+            found = source.cut(connection, None, None, None, max(1, -(-count // parts)))
+        ends = [one.until for one in found[:-1]]
+        return [Span(low, high, None) for low, high in pairwise([None, *ends, None])]
 
     def remedy(self) -> str:
         return 'Name columns that are unique and not null, as in .option("key", "id").'
@@ -298,7 +329,7 @@ class PostgresFormat(RemoteFormat):
 class FlightFormat(RemoteFormat):
     """dovetail-flight: a dataset of an Arrow Flight server."""
 
-    OPTIONS: ClassVar = ("location", "dataset", "sameOrder", "numPartitions", "tlsRootCerts", f"{HEADER}<name>")
+    OPTIONS: ClassVar = ("location", "dataset", "sameOrder", *CERTIFICATES, f"{HEADER}<name>")
     PREFIX: ClassVar = HEADER
 
     source: FlightSource
@@ -308,24 +339,29 @@ class FlightFormat(RemoteFormat):
         return "dovetail-flight"
 
     def open_source(self, options: MutableMapping[str, str]) -> FlightSource:
-        self._partitions = number(options, "numPartitions", 1)
-        certificates = options.get("tlsRootCerts")
+        certificates = {ours: _content(name, options[name]) for name, ours in CERTIFICATES.items() if options.get(name)}
         return FlightSource(
             text(options, "location", "grpc://host:8815"),
             text(options, "dataset", "orders"),
             flag(options, "sameOrder"),
             {name[len(HEADER) :]: value for name, value in options.items() if name.startswith(HEADER)},
             batch_rows=-(-number(options, "maxRowsPerTrigger", MAX_ROWS) // PIECES),
-            **({"tls_root_certs": _content(certificates)} if certificates else {}),
+            **certificates,
         )
 
-    def ranges(self) -> list[tuple[int | None, int | None]]:
-        rows = self.source.available() if self.source.offsets else None
-        if rows is None:
-            return [(None, None)]
-        parts = max(1, min(self._partitions, rows))
-        bounds = [rows * part // parts for part in range(parts + 1)]
-        return list(pairwise(bounds))
+    def cut(self, parts: int) -> Ranges:
+        return RowRanges(self.source, parts) if self.source.offsets else EndpointRanges(self.source, parts)
+
+    def spans(self) -> list[Span]:
+        """A task for each range of rows, or for each endpoint."""
+        if not self.source.offsets:
+            count = self.source.endpoint_count()
+            return [Span(number, count, None) for number in range(count)]
+        rows = self.source.available()
+        return [Span(None, None, None)] if rows is None else self._cut_rows(rows)
+
+    def _cut_rows(self, rows: int) -> list[Span]:
+        return self.cut(self.settings.partitions or 1).cut(Offset(), Offset(rows))
 
     def now(self, start: Position) -> int | None:
         rows = self.source.available() if self.source.rows < 0 else None
@@ -335,8 +371,8 @@ class FlightFormat(RemoteFormat):
         return 'If it always sends the same rows in the same order, set .option("sameOrder", "true").'
 
 
-def _content(path: str) -> bytes:
+def _content(name: str, path: str) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise InputError(f"tlsRootCerts cannot be read: {error}.") from error
+        raise InputError(f"{name} cannot be read: {error}.") from error

@@ -40,6 +40,7 @@ from dovetail.spark.exchange.packing import PACK_BYTES, PACKED, Rewrite, as_plan
 from dovetail.spark.frames.binding import Bound
 from dovetail.spark.frames.schemas import map_in_arrow
 from dovetail.spark.session.workers import settle
+from dovetail.spark.versions import repartition_by_id
 from dovetail.storage.blocks import RECOVERY, Block, BlockStore
 from dovetail.storage.file_system import Place
 from dovetail.storage.segments import SegmentStore
@@ -128,7 +129,7 @@ def prepare_table(bound: Bound, join: StaticJoin, sample: Sample) -> tuple[Table
     ranges = Ranges(join, sample, min(MOST_TASKS, max(1, math.ceil(size))))
     frame = in_fixed_order(bound.frames[side]) if ranges.needs_spread else bound.frames[side]
     packed = frame.mapInArrow(packer(side, ranges, bound.condition.schema(side)), PACKED)
-    gathered = packed.repartitionById(ranges.cells, F.col("cell"))
+    gathered = repartition_by_id(packed, ranges.cells, F.col("cell"))
     return tuple(pickle.loads(row.part) for row in gathered.mapInArrow(part_writer(join), "part binary").collect())
 
 

@@ -15,8 +15,8 @@ from dovetail.operators.protocol import JoinOperator, Workspace
 from dovetail.operators.registry import OperatorSpec, operator_class, operator_spec
 from dovetail.planning.plan import JoinPlan
 from dovetail.routing.routers import HashRouter, Hypercube, Router
+from dovetail.spark.exchange.labels import spread_labels
 from dovetail.spark.exchange.packing import PACK_BYTES, Rewrite, multi_packer, packer
-from dovetail.spark.exchange.partitions import spread_labels
 from dovetail.spark.session.options import LATENCY_S
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget

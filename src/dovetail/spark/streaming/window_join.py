@@ -33,8 +33,8 @@ from dovetail.core.rows import Side, take_rows
 from dovetail.operators.spo.spo import event_times
 from dovetail.planning.plan import JoinPlan
 from dovetail.routing.routers import Router, Visits
+from dovetail.spark.exchange.labels import spread_labels
 from dovetail.spark.exchange.packing import Rewrite, as_planned, collected, packed_rows, with_all
-from dovetail.spark.exchange.partitions import spread_labels
 from dovetail.spark.session.workers import settle
 from dovetail.spark.streaming.arrival_order import NEVER, POSITION_BITS, packet
 from dovetail.spark.streaming.stream_join import HELD, Clock, Setting, pack_size

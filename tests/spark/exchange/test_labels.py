@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from dovetail.spark.exchange.partitions import spark_partition, spread_labels
+from dovetail.spark.exchange.labels import label_of_partition, spark_partition, spread_labels
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 3, 7, 8, 200])
@@ -24,3 +24,9 @@ def test_partitions_are_those_of_spark() -> None:
     hashes = [933211791, -559580957, 1765031574, -1823081949]
     for partitions in (1, 7, 8, 2**32):
         assert [spark_partition(cell, partitions) for cell in range(4)] == [h % partitions for h in hashes]
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 7, 200])
+def test_a_label_for_each_partition(partitions: int) -> None:
+    labels = [label_of_partition(partition, partitions) for partition in range(partitions)]
+    assert [spark_partition(label, partitions) for label in labels] == list(range(partitions))

@@ -1,0 +1,179 @@
+"""Early results of a Diag-Join of DataFrames.
+
+    in this process     where tasks run on this machine anyway: the first results when half a window is read
+    in tasks            slices along the diagonal, a few at a time, then more; then the rest, by an ordinary join
+                          --> results in files of the shared place --> steps
+
+In tasks, the keys are surveyed before the first slice (spark/diag/join.py). What passes through this process are the
+names of files, and the results that are handed out.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from dovetail.core.join_types import JoinType
+from dovetail.core.rows import Phase, Side
+from dovetail.diag.choice import ScanDiagonals, Wish
+from dovetail.execution.in_process import Step, join_along_diagonal
+from dovetail.execution.output import output_schema
+from dovetail.planning.plan import JoinPlan
+from dovetail.planning.planner import DIAG, InputFacts, plan_join
+from dovetail.sources.parquet_files import ParquetRows
+from dovetail.spark.batch.tables import parallelism
+from dovetail.spark.diag.join import DiagonalTables, FrameDiagonals, wanted_scans
+from dovetail.spark.early.files import BlockPages, WaveFiles
+from dovetail.spark.early.tasks import ARROW_GIVEN, GIVEN, Given, next_size, write_results
+from dovetail.spark.exchange.packing import Rewrite, as_planned
+from dovetail.spark.exchange.partitions import Part, in_tasks
+from dovetail.spark.frames.binding import Bound, bind_frames
+from dovetail.spark.session.options import Options, refuse_unknown
+from dovetail.spark.session.shared_directory import SharedDirectory, runs_here
+from dovetail.spark.session.workers import settle
+from dovetail.storage.blocks import Block, BlockStore
+from dovetail.storage.owned_place import owned_place
+
+STEM = "diagonal"
+SLICES = 64  # the finer, the earlier the first results; the coarser, the fewer rows of R1 are read twice
+
+Inputs = tuple[DataFrame, DataFrame]
+
+
+@dataclass(frozen=True, slots=True)
+class DiagonalOptions:
+    """What a progressive join along the diagonal takes. With a place or a number of slices it runs in tasks."""
+
+    share: float | None = None
+    one: str | None = None
+    tables: int | None = None
+    cells: int | None = None
+    work_dir: str | None = None
+
+    @classmethod
+    def read(cls, given: dict[str, Any]) -> DiagonalOptions:
+        refuse_unknown(given, cls, "a progressive join along the diagonal")
+        return cls(**given)
+
+    @property
+    def wish(self) -> dict[str, Any]:
+        """The options of the window."""
+        named = {name: getattr(self, name) for name in Wish.__dataclass_fields__}
+        return {name: value for name, value in named.items() if value is not None}
+
+    def runs_in_tasks(self, spark: SparkSession) -> bool:
+        return self.work_dir is not None or self.cells is not None or not runs_here(spark)
+
+
+def plan_early_diagonal(
+    left: DataFrame, right: DataFrame, on: Any, how: str, memory_bytes: int | None, given: dict[str, Any]
+) -> tuple[JoinPlan, tuple[ParquetRows, ParquetRows]]:
+    """The plan in this process, and the rows to be read."""
+    options = DiagonalOptions.read(given)
+    bound, scans = wanted_scans(bind_frames(on, left, right), (left, right), JoinType.INNER)
+    facts = InputFacts("progressive", on_spark=True, diagonal=ScanDiagonals(scans))
+    plan = plan_join(bound.condition, how, facts, algorithm=DIAG, memory_bytes=memory_bytes, parameters=options.wish)
+    return plan, scans
+
+
+def progress_here(
+    left: DataFrame, right: DataFrame, on: Any, how: str, suffix: str, memory_bytes: int | None, given: dict[str, Any]
+) -> Iterator[Step]:
+    """Steps with results; no Spark job runs."""
+    plan, scans = plan_early_diagonal(left, right, on, how, memory_bytes, given)
+    return join_along_diagonal(plan, scans, suffix)
+
+
+class DiagonalWaves:
+    """A join in tasks. `join` is None where keys repeat on both sides, or a side is empty."""
+
+    def __init__(
+        self, left: DataFrame, right: DataFrame, on: Any, how: str, suffix: str, memory_bytes: int | None, given: Any
+    ) -> None:
+        options = DiagonalOptions.read(given)
+        bound: Bound = bind_frames(on, left, right)
+        self._spark = left.sparkSession
+        self._output = output_schema(bound.visible(Side.LEFT), bound.visible(Side.RIGHT), suffix)
+        cells = options.cells or max(SLICES, 2 * parallelism(self._spark))
+        window = Options.read({"cells": cells, **options.wish})
+        diagonals = FrameDiagonals((left, right), bound, self._output, window)
+        facts = InputFacts("progressive", on_spark=True, diagonal=diagonals)
+        self.plan = plan_join(bound.condition, how, facts, algorithm=DIAG, memory_bytes=memory_bytes)
+        self.join: DiagonalTables | None = diagonals.join
+
+    def steps(self, shared: SharedDirectory) -> Iterator[Step]:
+        assert self.join is not None
+        files = WaveFiles(_new_directory(shared))
+        results, done, size, spent = 0, 0, parallelism(self._spark), 0.0
+        rest = list(self.join.rest())
+        slices = len(self.join.sliced.slices)
+        try:
+            while done < slices + len(rest):
+                started = time.perf_counter()
+                if done < slices:
+                    size = next_size(size, spent)
+                    wave = range(done, min(slices, done + size))
+                    given = self._run_slices(files, wave)
+                    phase, done = Phase.ARRIVING, wave.stop
+                else:
+                    given = self._run_rest(files, rest[done - slices])
+                    phase, done = Phase.CLEANUP, done + 1
+                spent = time.perf_counter() - started
+                for batch in _hand_out(files, given):
+                    results += batch.num_rows
+                    yield Step(batch, phase, results, None, done=done / (slices + len(rest)))
+        finally:
+            files.remove_all()
+
+    def _run_slices(self, files: WaveFiles, wave: range) -> list[Given]:
+        assert self.join is not None
+        work = _slice_writer(self.join.hits(), files.directory, wave.start)
+        return [Given.from_row(row) for row in in_tasks(self._spark, len(wave), work, GIVEN).collect()]
+
+    def _run_rest(self, files: WaveFiles, rest: DataFrame) -> list[Given]:
+        work = _row_writer(files.directory, self._output)
+        return [Given.from_row(row) for row in rest.mapInArrow(work, GIVEN).collect()]
+
+
+def _new_directory(shared: SharedDirectory) -> SharedDirectory:
+    """One that goes in the end."""
+    if shared.place.path is None and shared.is_seen:
+        return replace(shared, place=owned_place(shared.place, STEM))
+    place = shared.place / f"{STEM}-{uuid.uuid4().hex[:12]}"
+    if place.path is not None:
+        shared.run(partial(place.path.mkdir, mode=0o700))
+    return replace(shared, place=place)
+
+
+def _hand_out(files: WaveFiles, given: list[Given]) -> Iterator[pa.RecordBatch]:
+    blocks = [Block.from_json(one.block) for one in given if one.block is not None]
+    for _, batch in files.pages([BlockPages(number, block, 0) for number, block in enumerate(blocks)]):
+        yield batch
+    for block in blocks:
+        files.remove(block)
+
+
+# In the tasks.
+
+
+def _slice_writer(hits: Part, directory: Any, first: int) -> Part:
+    def write(number: int) -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pylist([write_results(BlockStore(directory), hits(first + number))], ARROW_GIVEN)
+
+    return write
+
+
+def _row_writer(directory: Any, output: pa.Schema) -> Rewrite:
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = (as_planned(batch, output) for batch in batches if batch.num_rows)
+        yield pa.RecordBatch.from_pylist([write_results(BlockStore(directory), rows)], ARROW_GIVEN)
+        settle()
+
+    return write

