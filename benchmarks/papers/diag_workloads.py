@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from benchmarks.baselines.paged import Paged
 from dovetail.condition import parse
 from dovetail.condition.graph import Graph
 from dovetail.core.join_types import JoinType
@@ -20,6 +21,8 @@ from dovetail.sources.protocol import Scan, TableScan
 DAYS = 2406  # of orders; what is ordered is shipped 1 to 121 days later
 ORDER_PAGES, LINEITEM_PAGES = 44_475, 189_635  # of 4 KB, at 1.5 million orders
 WINDOWS = (300, 400, 500, 600, 800, 1000, 1500, 2000, 2500, 3000, 3500, 4000)  # pages of orders
+
+PRINTED_ORDERS = 1_500_000
 
 Scans = tuple[Scan, Scan]
 
@@ -48,6 +51,16 @@ def shuffled(orders: int, seed: int = 0) -> Scans:
     one, many = orders_and_items(orders, seed)
     table = many.to_table()
     return one, TableScan(table.take(np.random.default_rng(seed + 1).permutation(table.num_rows)))
+
+
+def paged(scans: Scans) -> tuple[Paged, Paged]:
+    """Their keys in as many pages as Order and Lineitem have at the printed size, at this one in proportion."""
+    share = scans[0].rows / PRINTED_ORDERS
+    pages = (ORDER_PAGES * share, LINEITEM_PAGES * share)
+    one, many = (
+        Paged(np.asarray(scan.to_table()["k"]), scan.rows / count) for scan, count in zip(scans, pages, strict=True)
+    )
+    return one, many
 
 
 class Run(NamedTuple):

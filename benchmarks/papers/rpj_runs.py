@@ -22,15 +22,18 @@ from dovetail.operators.hashing.partitions import partitions_of
 from dovetail.operators.hashing.spilling import Task
 from dovetail.operators.hashing.spilling_joins import Promise, Rpj
 from dovetail.operators.protocol import Workspace
-from dovetail.simulation.clock import ClockedRun, play
+from dovetail.simulation.clock import ClockedRun, Costs, play
 from dovetail.sources.workload import Workload
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget
 
 PARTITIONS = 20
+HASHED = ("rpj", "rpj_dd", "rpj_md", "hmj", "xjoin")
 VALUES = 50  # of a partition
 MEMORY_SHARE = 20  # residents are one row in so many of the input
-BATCHES = 50  # that residents consist of
+BATCHES = 25  # that residents consist of
+ROW_BYTES = 10  # in print
+PRINTED_PAGES, PRINTED_S = 20_000, 14_000  # of both relations, and how long they take over the unreliable network
 
 Kind = Literal["harmony", "reverse"]
 SETTINGS: tuple[tuple[Kind, float], ...] = (("harmony", 1), ("harmony", 5), ("reverse", 1), ("reverse", 5))
@@ -53,9 +56,61 @@ def online(
     return Online(run.share, online_bound(counts[0], counts[1], rows // MEMORY_SHARE))
 
 
-def unreliable(operator: str, kind: Kind, ratio: float, rows: int, seed: int = 0, **parameters: Any) -> ClockedRun:
-    """A run over the unreliable network, with reactive work, to its end."""
-    return _play(operator, workload(kind, ratio, rows, seed, reliable=False), rows, None, **parameters)
+def named(setting: tuple[Kind, float]) -> str:
+    return f"{setting[0]} {setting[1]:g}:1"
+
+
+def unreliable(
+    operator: str, kind: Kind, ratio: float, rows: int, seed: int = 0, slower: float = 1.0, **parameters: Any
+) -> ClockedRun:
+    """A run over the unreliable network, with reactive work, to its end.
+
+    A page takes the share of the transmission that 10 ms at random and 1 ms in sequence are at the printed size.
+    """
+    line = workload(kind, ratio, rows, seed, reliable=False)
+    block = max(1, rows // MEMORY_SHARE // BATCHES)
+    page_s = 1e-2 * slower * (PRINTED_PAGES / PRINTED_S) / (rows / block / line.end_s)
+    costs = Costs(pages_read_sequential=page_s / 10, pages_read_random=page_s, pages_written=page_s / 10)
+    return _play(operator, line, rows, block, costs=costs, **parameters)
+
+
+def cleaning_pages(operator: str, kind: Kind, ratio: float, rows: int) -> int:
+    """Pages read and written after the last arrival."""
+    run = _play(operator, workload(kind, ratio, rows), rows, None)
+    return pages_of(run.counters) - pages_of(run.online_counters)
+
+
+class CostCurve(NamedTuple):
+    """Seconds for each result so far, at places of the line of arrivals (shares of it) after the first overflow."""
+
+    places: list[float]
+    costs: list[float]
+    peak: float  # where the cost per result is largest
+
+
+OVERFLOW = 1 / MEMORY_SHARE  # where memory is full for the first time
+
+
+def amortised_cost(operator: str, kind: Kind, ratio: float, rows: int, points: int) -> CostCurve:
+    """Fig. 9. Before the first overflow nothing is written, and a result costs next to nothing."""
+    run = _play(operator, workload(kind, ratio, rows), rows, None, clean_up=False)
+    places = np.linspace(OVERFLOW, 1, 10 * points + 1)[1:]
+    costs = [run.cost_at(float(place) * run.last_arrival_s) for place in places]
+    peak = float(places[int(np.argmax(costs))])
+    return CostCurve(places[9::10].tolist(), costs[9::10], peak)
+
+
+def pages_of(counters: Counters) -> int:
+    return counters.pages_written + counters.pages_read_random + counters.pages_read_sequential
+
+
+def share_in_bytes(operator: str, kind: Kind, ratio: float, rows: int) -> float:
+    """The share online with rows of ten bytes and a budget of a twentieth of these bytes, indexes and all."""
+    line = workload(kind, ratio, rows)
+    tables = tuple(table.append_column("n", pa.array(np.zeros(table.num_rows, np.int16))) for table in line.tables)
+    block = max(1, rows // MEMORY_SHARE // BATCHES)
+    limit = {"memory_bytes": rows * ROW_BYTES // MEMORY_SHARE, "block_rows": block, "batch_rows": block}
+    return play(operator, Workload(tables, line.seconds), "l.k = r.k", clean_up=False, **limit).share
 
 
 @cache
@@ -79,7 +134,9 @@ def _play(operator: str, line: Workload, rows: int, block_rows: int | None, **pa
         "block_rows": block,
         "batch_rows": block,
     }
-    return play(operator, line, "l.k = r.k", partitions=PARTITIONS, **limit, **parameters)
+    if operator in HASHED:
+        parameters["partitions"] = PARTITIONS
+    return play(operator, line, "l.k = r.k", **limit, **parameters)
 
 
 def memory_rows(residents: int, block_rows: int) -> int:

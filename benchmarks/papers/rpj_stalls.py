@@ -1,0 +1,96 @@
+"""RPJ over the unreliable network (Figs. 10, 11, 12), on a simulated clock.
+
+What a page costs is not printed, and it decides the outcome: it is tried at 10 ms, at a share of the transmission as it
+is at the printed size, and at ten and a hundred times as much. Tasks are finished once they are begun, HMJ's for all
+partitions, as the paper has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+from benchmarks.papers.registry import experiment
+from benchmarks.papers.rpj_runs import OVERFLOW, SETTINGS, Kind, named, online, unreliable
+from benchmarks.papers.scale import Scale
+from benchmarks.papers.verdicts import Finding, Plot
+from dovetail.simulation.clock import ClockedRun
+
+HANDOVERS = {"rpj": "bucket", "rpj_dd": "bucket", "rpj_md": "bucket", "hmj": "all", "xjoin": "bucket"}
+COMPETITORS = ("hmj", "xjoin")
+ORDERS = (("rpj", "rpj_dd"), ("rpj_dd", "rpj_md"), ("hmj", "xjoin"))
+SLOWER = (1, 10, 100)  # than 10 ms for a page at random
+POINTS = 20
+
+
+def _rows(scale: Scale) -> int:
+    return scale.pick(6000, 20_000, 2_000_000)
+
+
+@experiment("C-RP-6", "C-RP-7", "C-RP-8")
+def unreliable_network(scale: Scale) -> Iterator[Finding]:
+    rows = _rows(scale)
+    said = f"{rows:,} rows, memory 5 %, n_flush 10 %"
+    ahead, order = Finding("C-RP-6", said), Finding("C-RP-7", said)
+    slower = scale.pick((1, 100), SLOWER, SLOWER)
+    for factor in slower:
+        page, held = f"{10 * factor} ms a page", dict.fromkeys(ORDERS, 0)
+        for setting in SETTINGS:
+            runs = {name: _run(name, setting, rows, factor) for name in HANDOVERS}
+            shares = {name: run.results_at(run.last_arrival_s) / run.total for name, run in runs.items()}
+            listed = ", ".join(f"{name} {share:.3f}" for name, share in shares.items())
+            gain = shares["rpj"] / max(shares[name] for name in COMPETITORS)
+            reliable = {name: online(name, *setting, rows).share for name in ("rpj", *COMPETITORS)}
+            before = reliable["rpj"] / max(reliable[name] for name in COMPETITORS)
+            ahead.judge(
+                f"{named(setting)}, {page}",
+                f"{gain:.2f}, {before:.2f} on the reliable network; {listed}",
+                gain >= 1.5 and gain > before,
+            )
+            for pair in ORDERS:
+                held[pair] += shares[pair[0]] > shares[pair[1]]
+            if setting == SETTINGS[0]:
+                lines = {name: _over_time(run) for name, run in runs.items()}
+                ahead.plots.append(Plot(f"Figs. 10, 11: harmony 1:1, {page}", "% of the transmission", "share", lines))
+        for (more, less), count in held.items():
+            order.judge(f"{more} > {less}, {page}", f"in {count} of {len(SETTINGS)} settings", count >= 3)
+    yield ahead
+    yield order
+    yield _costs(rows, slower)
+
+
+def _run(name: str, setting: tuple[Kind, float], rows: int, slower: float) -> ClockedRun:
+    parameters: dict[str, Any] = {"n_flush": 0.1} if name.startswith("rpj") else {}
+    return unreliable(name, *setting, rows, slower=slower, handover=HANDOVERS[name], **parameters)
+
+
+def _over_time(run: ClockedRun) -> list[tuple[float, float]]:
+    times = [run.last_arrival_s * (i + 1) / POINTS for i in range(POINTS)]
+    return [(100 * t / run.last_arrival_s, run.results_at(t) / run.total) for t in times]
+
+
+def _costs(rows: int, slower: tuple[int, ...]) -> Finding:
+    finding = Finding("C-RP-8", f"{rows:,} rows, harmony 1:1")
+    for factor in slower:
+        runs = {name: _run(name, SETTINGS[0], rows, factor) for name in ("rpj", "rpj_dd", "rpj_md")}
+        costs = {name: _cost_over_time(run) for name, run in runs.items()}
+        above = [dd > md for (_, dd), (_, md) in zip(costs["rpj_dd"], costs["rpj_md"], strict=True)]
+        changes = [(a, b) for a, b in pairwise(above) if a != b]
+        page = f"{10 * factor} ms a page"
+        finding.judge(
+            f"RPJ-dd above RPJ-md early, below it later, {page}",
+            f"above at {sum(above)} of {POINTS} points, {len(changes)} changes",
+            changes == [(True, False)],
+        )
+        ends = {name: line[-1][1] for name, line in costs.items()}
+        listed = ", ".join(f"{name} {cost:.3g} ms" for name, cost in ends.items())
+        finding.judge(f"RPJ lowest at the end, {page}", listed, ends["rpj"] <= min(ends["rpj_dd"], ends["rpj_md"]))
+        finding.plots.append(Plot(f"Fig. 12: {page}", "% of the transmission", "ms per result", costs, log_y=True))
+    return finding
+
+
+def _cost_over_time(run: ClockedRun) -> list[tuple[float, float]]:
+    """From the first overflow on."""
+    places = [OVERFLOW + (1 - OVERFLOW) * (i + 1) / POINTS for i in range(POINTS)]
+    return [(100 * place, 1e3 * run.cost_at(place * run.last_arrival_s)) for place in places]
