@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 Keys = NDArray[np.int64]
 
-ENTRIES = 256  # of a page of the index: a key and a pointer of 16 bytes
+ENTRIES = 7.6  # of the index in the place of a row: a key and a pointer of 16 bytes, rows of 121
 SLACK = 1.2  # partitions of a random hash are not equally large
 
 
@@ -103,12 +103,13 @@ def index_nested_loop(one: Paged, many: Paged, memory: int) -> Transfers:
     done = Transfers()
     order = np.argsort(one.keys, kind="stable")
     ordered = one.keys[order]
-    leaves = ceil(len(ordered) / ENTRIES)
-    upper = _upper_pages(leaves)  # which stay in memory
+    entries = max(2, round(ENTRIES * one.page_rows))
+    leaves = ceil(len(ordered) / entries)
+    upper = _upper_pages(leaves, entries)  # which stay in memory
     cache = _Cache(max(1, memory - upper - 1))
     places = np.searchsorted(ordered, many.keys)
     hits = ordered[places.clip(max=len(ordered) - 1)] == many.keys
-    leaf_of, page_of = places // ENTRIES, (order[places.clip(max=len(ordered) - 1)] / one.page_rows).astype(np.int64)
+    leaf_of, page_of = places // entries, (order[places.clip(max=len(ordered) - 1)] / one.page_rows).astype(np.int64)
     done.read = upper + many.pages
     done.compared = len(many.keys) * ceil(log2(max(2, len(ordered))))
     for leaf, page, is_hit in zip(leaf_of.tolist(), page_of.tolist(), hits.tolist(), strict=True):
@@ -120,10 +121,10 @@ def index_nested_loop(one: Paged, many: Paged, memory: int) -> Transfers:
     return done
 
 
-def _upper_pages(leaves: int) -> int:
+def _upper_pages(leaves: int, entries: int) -> int:
     pages, level = 0, leaves
     while level > 1:
-        level = ceil(level / ENTRIES)
+        level = ceil(level / entries)
         pages += level
     return pages
 

@@ -22,8 +22,6 @@ DAYS = 2406  # of orders; what is ordered is shipped 1 to 121 days later
 ORDER_PAGES, LINEITEM_PAGES = 44_475, 189_635  # of 4 KB, at 1.5 million orders
 WINDOWS = (300, 400, 500, 600, 800, 1000, 1500, 2000, 2500, 3000, 3500, 4000)  # pages of orders
 
-PRINTED_ORDERS = 1_500_000
-
 Scans = tuple[Scan, Scan]
 
 
@@ -54,11 +52,10 @@ def shuffled(orders: int, seed: int = 0) -> Scans:
 
 
 def paged(scans: Scans) -> tuple[Paged, Paged]:
-    """Their keys in as many pages as Order and Lineitem have at the printed size, at this one in proportion."""
-    share = scans[0].rows / PRINTED_ORDERS
-    pages = (ORDER_PAGES * share, LINEITEM_PAGES * share)
+    """Their keys in as many pages as Order and Lineitem have in print, however few rows that is for a page."""
     one, many = (
-        Paged(np.asarray(scan.to_table()["k"]), scan.rows / count) for scan, count in zip(scans, pages, strict=True)
+        Paged(np.asarray(scan.to_table()["k"]), scan.rows / pages)
+        for scan, pages in zip(scans, (ORDER_PAGES, LINEITEM_PAGES), strict=True)
     )
     return one, many
 

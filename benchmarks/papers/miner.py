@@ -150,7 +150,7 @@ def stars(scale: Scale) -> Iterator[Finding]:
     finding = Finding("C-MN-4", f"four inputs of {rows} rows, {scale.seed_count} seeds")
     for skew in (0.7, 1.0):
         settings = [star_of(4, rows, seed, rows, skew) for seed in scale.seeds]
-        published, ours = ([_over_mjoin(settings, part, policy) for part in memory] for policy in ("benefit", "worth"))
+        published, ours = ([over_mjoin(settings, part, policy) for part in memory] for policy in ("benefit", "worth"))
         for part, ratio, asked in zip(memory, published, (20, 20, 5), strict=True):
             finding.judge(f"Zipf {skew}, {part:.0%}: at least {asked}", f"{ratio:.0f} (60 in print)", ratio >= asked)
         falls = published == sorted(published, reverse=True)
@@ -159,7 +159,7 @@ def stars(scale: Scale) -> Iterator[Finding]:
     yield finding
 
 
-def _over_mjoin(settings: list[Setting], part: float, policy: str) -> float:
+def over_mjoin(settings: list[Setting], part: float, policy: str) -> float:
     """Online results of MINER over those of MJoin, all seeds together."""
     mine, theirs = (
         sum(online_share(name, s, int(part * s.rows), 5, **options) * s.results for s in settings)

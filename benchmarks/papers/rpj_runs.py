@@ -109,7 +109,7 @@ def share_in_bytes(operator: str, kind: Kind, ratio: float, rows: int) -> float:
     line = workload(kind, ratio, rows)
     tables = tuple(table.append_column("n", pa.array(np.zeros(table.num_rows, np.int16))) for table in line.tables)
     block = max(1, rows // MEMORY_SHARE // BATCHES)
-    limit = {"memory_bytes": rows * ROW_BYTES // MEMORY_SHARE, "block_rows": block, "batch_rows": block}
+    limit: dict[str, Any] = {"memory_bytes": rows * ROW_BYTES // MEMORY_SHARE, "block_rows": block, "batch_rows": block}
     return play(operator, Workload(tables, line.seconds), "l.k = r.k", clean_up=False, **limit).share
 
 

@@ -43,7 +43,7 @@ def rides_of_taxis(scale: Scale) -> Iterator[Finding]:
         immutable.judge(f"{window:,}: CSS-bit once", f"{css_bit:.2f}", css_bit >= 1)
         immutable.judge(f"{window:,}: CSS-hash slower than CSS-bit", f"{css_hash / css_bit:.2f}", css_hash > css_bit)
         mutable.judge(f"{window:,}: bits 1.5 times", f"{ratios.hash_over_bit:.2f}", ratios.hash_over_bit >= 1.5)
-    lines = {
+    lines: dict[str, list[tuple[float, float]]] = {
         "CSS-hash": [(window / 1000, r.css_hash_over_po) for window, r in found.items()],
         "CSS-bit": [(window / 1000, r.css_bit_over_po) for window, r in found.items()],
         "CSS-hash, printed at ten times the window": [(window / 10, r[0]) for window, r in FIG_7.items()],
