@@ -29,7 +29,7 @@ class Waiting:
     most_rows: int = 0
     most_rows_in_a_step: int = 0  # that arrived during a single step of the work on blocks
     most_pages_in_a_step: int = 0
-    longest_step_s: float = 0.0
+    blocks_allowed: int = 0  # that a step may load: outer blocks, and one of each other input
     steps: int = 0
     reactive_results: int = 0
 
@@ -45,6 +45,7 @@ def waiting_rows(setting: Setting, memory_rows: int, block_rows: int, hand_over:
     counters, costs, seen = Counters(), Costs(), Waiting()
     blocks = BlockStore(counters=counters)
     space = Workspace(setting.graph, Budget(memory_rows, "rows", counters), blocks, block_rows, counters)
+    seen.blocks_allowed = space.shares.outer_blocks + len(setting.graph.aliases) - 1
     operator = operator_class("miner", len(setting.graph.aliases))(space)
     driver = Driver(operator, space)
     inputs, due = setting.workload.merged()
@@ -79,7 +80,6 @@ def waiting_rows(setting: Setting, memory_rows: int, block_rows: int, hand_over:
                     seen.most_pages_in_a_step = max(seen.most_pages_in_a_step, pages() - read)
                     came = np.searchsorted(due, [now, started + costs.total_cost(counters) - before], "right")
                     seen.most_rows_in_a_step = max(seen.most_rows_in_a_step, int(came[1] - came[0]))
-                    seen.longest_step_s = max(seen.longest_step_s, started + costs.total_cost(counters) - before - now)
                     now, read = started + costs.total_cost(counters) - before, pages()
                     if int(came[1]) - joined > hand_over:
                         break
