@@ -38,7 +38,7 @@ ABOVE = 0.01  # by which chance may exceed a bound
 @experiment("C-DN-4", "C-DN-5")
 def skew(scale: Scale) -> Iterator[Finding]:
     setting = setting_of(scale)
-    skews = scale.pick((1, 3, 5), (1, 2, 3, 4, 5), (1, 2, 3, 4, 5))
+    skews = scale.pick((1, 3), (1, 2, 3, 4, 5), (1, 2, 3, 4, 5))
     others = [HMJ, one_block(setting), flushing(0.1, "10 %"), flushing(0.5, "50 %")]
     found = {s: gains_over_seeds(partial(skewed, s, setting=setting), others, scale.seeds, setting) for s in skews}
     lines = {other.title: [(s, found[s][other.title].mean) for s in skews] for other in others}
@@ -119,7 +119,7 @@ def divergence(scale: Scale) -> Iterator[Finding]:
 @experiment("C-DN-10", "C-DN-18")
 def change(scale: Scale) -> Iterator[Finding]:
     setting = setting_of(scale)
-    shifts = scale.pick((0, 10, 20), (0, 5, 10, 15, 20), (0, 5, 10, 15, 20))
+    shifts = scale.pick((0, 10), (0, 5, 10, 15, 20), (0, 5, 10, 15, 20))
     others = [HMJ, RPJ]
     found = {x: gains_over_seeds(partial(drifting, x, setting=setting), others, scale.seeds, setting) for x in shifts}
     lines = {other.title: [(x, found[x][other.title].mean) for x in shifts] for other in others}

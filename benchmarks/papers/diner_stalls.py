@@ -58,22 +58,31 @@ def run_stalled(contender: Contender, line: Workload, setting: Setting, **parame
     return run_of(contender, line, setting, hand_over_rows=hand_over_rows, **parameters)
 
 
-@experiment("C-DN-11", "C-DN-13")
+@experiment("C-DN-11")
 def silences(scale: Scale) -> Iterator[Finding]:
     setting = stalled(scale)
-    said = f"2 x {setting.rows:,} rows, memory 5 % in {setting.blocks} blocks, {scale.seed_count} seeds"
     tried = scale.pick((0.1, 1.0), (0.1, 0.25, 0.5, 1.0), (0.1, 0.25, 0.5, 1.0))
-    zipf, stock = Finding("C-DN-11", said), Finding("C-DN-13", said)
+    finding = Finding("C-DN-11", _said(setting, scale))
+    lines = {silence: [in_fragments(silence, seed, setting) for seed in scale.seeds] for silence in tried}
     for slower in SLOWER:
-        lines = {silence: [in_fragments(silence, seed, setting) for seed in scale.seeds] for silence in tried}
-        _compare(zipf, "Fig. 16", lines, setting, slower)
-        lines = {
-            silence: [silenced(stock_like(setting.rows, seed), silence) for seed in scale.seeds]
-            for silence in tried[:: len(tried) - 1]
-        }
-        _compare(stock, "Fig. 17", lines, setting, slower)
-    yield zipf
-    yield stock
+        _compare(finding, "Fig. 16", lines, setting, slower)
+    yield finding
+
+
+@experiment("C-DN-13")
+def silences_of_prices(scale: Scale) -> Iterator[Finding]:
+    setting = stalled(scale)
+    finding = Finding("C-DN-13", _said(setting, scale))
+    lines = {
+        silence: [silenced(stock_like(setting.rows, seed), silence) for seed in scale.seeds] for silence in (0.1, 1.0)
+    }
+    for slower in scale.pick(SLOWER[:1], SLOWER, SLOWER):
+        _compare(finding, "Fig. 17", lines, setting, slower)
+    yield finding
+
+
+def _said(setting: Setting, scale: Scale) -> str:
+    return f"2 x {setting.rows:,} rows, memory 5 % in {setting.blocks} blocks, {scale.seed_count} seeds"
 
 
 def _compare(
@@ -152,7 +161,7 @@ def waiting_rows(scale: Scale) -> Iterator[Finding]:
 def outer_blocks(scale: Scale) -> Iterator[Finding]:
     setting = stalled(scale)
     lines = [in_fragments(0.5, seed, setting) for seed in scale.seeds]
-    counts = sorted({max(1, round(outer * setting.blocks / 200)) for outer in OUTER})
+    counts = sorted({max(1, round(outer * setting.blocks / 200)) for outer in scale.pick(OUTER[::2], OUTER, OUTER)})
     found = {
         count: [run_stalled(DINER, line, setting, outer_blocks=count, costs=disk(setting)).online for line in lines]
         for count in counts
@@ -173,9 +182,7 @@ def outer_blocks(scale: Scale) -> Iterator[Finding]:
 @experiment("C-DN-16")
 def completion(scale: Scale) -> Iterator[Finding]:
     setting = stalled(scale)
-    finding = Finding(
-        "C-DN-16", f"2 x {setting.rows:,} rows, memory 5 % in {setting.blocks} blocks, {scale.seed_count} seeds"
-    )
+    finding = Finding("C-DN-16", _said(setting, scale))
     for name, make in (("Zipf 1", skewed), ("CSCO", lambda _, seed, setting: stock_like(setting.rows, seed))):
         lines = [make(1, seed, setting) for seed in scale.seeds]
         pages = {

@@ -40,7 +40,7 @@ ABOVE = 0.01  # by which chance may exceed a bound
 
 def rows_of(scale: Scale) -> int:
     """Of both relations together; 2,000,000 in print."""
-    return scale.pick(20_000, 60_000, 2_000_000)
+    return scale.pick(10_000, 60_000, 2_000_000)
 
 
 @experiment("C-RP-1", "C-RP-2", "C-RP-3")
@@ -153,7 +153,7 @@ def costs(scale: Scale) -> Iterator[Finding]:
 
 @experiment("C-RP-9", "C-RP-11")
 def expectations(scale: Scale) -> Iterator[Finding]:
-    rows = scale.pick(40_000, 100_000, 2_000_000)
+    rows = scale.pick(20_000, 100_000, 2_000_000)
     cycles_of, tasks_of = Finding("C-RP-9", f"{rows:,} rows"), Finding("C-RP-11", f"{rows // 4:,} rows, harmony 1:1")
     for kind in ("harmony", "reverse"):
         cycles = watched(workload(kind, 1, rows), rows // 20, n_flush=0.3).cycles

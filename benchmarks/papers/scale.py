@@ -23,4 +23,4 @@ class Scale:
         return (ci, small, paper)[self.size]
 
 
-SCALES = {"ci": Scale("ci", 0, 3), "small": Scale("small", 1, 5), "paper": Scale("paper", 2, 5)}
+SCALES = {"ci": Scale("ci", 0, 2), "small": Scale("small", 1, 5), "paper": Scale("paper", 2, 5)}

@@ -11,8 +11,9 @@ from benchmarks.papers.suite import compare, read_expected
 from benchmarks.papers.verdicts import Finding
 
 from benchmarks.papers import diner_skew, pmj, rpj
+from dovetail.core.metrics import Estimate
 from dovetail.core.rows import Side
-from dovetail.estimation.estimate import Estimate, Estimator
+from dovetail.estimation.estimate import Estimator
 from dovetail.operators.blockwise.regions import Regions
 from dovetail.operators.hashing import flushing
 
@@ -69,7 +70,7 @@ def test_pmj_with_half_of_its_interval(monkeypatch: pytest.MonkeyPatch) -> None:
         if found is None:
             return None
         low, high = ((found.total + end) / 2 for end in (found.low, found.high))
-        return replace(found, low=low, high=high)
+        return found._replace(low=low, high=high)
 
     monkeypatch.setattr(Estimator, "estimate", half)
     assert any(change.startswith("C-PM-8") for change in changes(pmj.estimates))
