@@ -15,13 +15,14 @@ from benchmarks.papers.progressive_workloads import rpj_keys
 from dovetail.condition import parse
 from dovetail.condition.graph import Graph
 from dovetail.core.metrics import Counters
-from dovetail.core.rows import Arrival, Matches, Side, Stall
+from dovetail.core.rows import Arrival, End, Matches, Side, Stall
 from dovetail.execution.driver import Driver
 from dovetail.kernels.hashing import hash_codes
 from dovetail.operators.hashing.partitions import partitions_of
-from dovetail.operators.hashing.spilling import Task
+from dovetail.operators.hashing.spilling import SpillingHash, Task
 from dovetail.operators.hashing.spilling_joins import Promise, Rpj
 from dovetail.operators.protocol import Workspace
+from dovetail.operators.registry import operator_class
 from dovetail.simulation.clock import ClockedRun, Costs, play
 from dovetail.sources.workload import Workload
 from dovetail.storage.blocks import BlockStore
@@ -32,6 +33,7 @@ HASHED = ("rpj", "rpj_dd", "rpj_md", "hmj", "xjoin")
 VALUES = 50  # of a partition
 MEMORY_SHARE = 20  # residents are one row in so many of the input
 BATCHES = 25  # that residents consist of
+STALLED_PAGES = 80  # of memory on the unreliable network
 ROW_BYTES = 10  # in print
 PRINTED_PAGES, PRINTED_S = 20_000, 14_000  # of both relations, and how long they take over the unreliable network
 
@@ -65,47 +67,75 @@ def unreliable(
 ) -> ClockedRun:
     """A run over the unreliable network, with reactive work, to its end.
 
-    A page takes the share of the transmission that 10 ms at random and 1 ms in sequence are at the printed size.
+    A page takes the share of the transmission that 10 ms at random and 1 ms in sequence are at the printed size. Memory
+    has more pages than otherwise, because RPJ spills small pieces (see `reliable`).
     """
     line = workload(kind, ratio, rows, seed, reliable=False)
-    block = max(1, rows // MEMORY_SHARE // BATCHES)
+    block = max(1, rows // MEMORY_SHARE // STALLED_PAGES)
     page_s = 1e-2 * slower * (PRINTED_PAGES / PRINTED_S) / (rows / block / line.end_s)
     costs = Costs(pages_read_sequential=page_s / 10, pages_read_random=page_s, pages_written=page_s / 10)
     return _play(operator, line, rows, block, costs=costs, **parameters)
 
 
-def cleaning_pages(operator: str, kind: Kind, ratio: float, rows: int) -> int:
-    """Pages read and written after the last arrival."""
-    run = _play(operator, workload(kind, ratio, rows), rows, None)
-    return pages_of(run.counters) - pages_of(run.online_counters)
+class Course(NamedTuple):
+    """A run over the reliable network, to its end."""
 
-
-class CostCurve(NamedTuple):
-    """Seconds for each result so far, at places of the line of arrivals (shares of it) after the first overflow."""
-
-    places: list[float]
-    costs: list[float]
-    peak: float  # where the cost per result is largest
+    places: list[float]  # of the line of arrivals, as shares of it, after the first overflow
+    costs: list[float]  # seconds for each result so far, at these places
+    peak: float  # the place where that is largest
+    cleaning_pages: int  # read and written after the last arrival
 
 
 OVERFLOW = 1 / MEMORY_SHARE  # where memory is full for the first time
 
 
-def amortised_cost(operator: str, kind: Kind, ratio: float, rows: int, points: int) -> CostCurve:
-    """Fig. 9. Before the first overflow nothing is written, and a result costs next to nothing."""
-    run = _play(operator, workload(kind, ratio, rows), rows, None, clean_up=False)
-    places = np.linspace(OVERFLOW, 1, 10 * points + 1)[1:]
-    costs = [run.cost_at(float(place) * run.last_arrival_s) for place in places]
-    peak = float(places[int(np.argmax(costs))])
-    return CostCurve(places[9::10].tolist(), costs[9::10], peak)
+def reliable(operator: str, kind: Kind, ratio: float, rows: int, pages: int, points: int, **parameters: Any) -> Course:
+    """With memory of so many pages, smaller than the batches that arrive.
+
+    A flush of RPJ spills a piece of nearly every partition. In print, with 1000 pages, a piece has 2.6 pages where a
+    tenth of memory is flushed; with fewer pages it must be more of memory, or most pages are nearly empty.
+    """
+    residents = rows // MEMORY_SHARE
+    block = max(1, residents // BATCHES)
+    counters, costs, line = Counters(), Costs(), workload(kind, ratio, rows)
+    left, right = (table.schema for table in line.tables)
+    blocks = BlockStore(counters=counters)
+    budget = Budget(memory_rows(residents, block), "rows", counters)
+    condition = parse("l.k = r.k", left, right, in_process=True)
+    parameters = {"partitions": PARTITIONS, **parameters}
+    space = Workspace(Graph.of(condition), budget, blocks, block, counters, parameters=parameters)
+    kept = operator_class(operator)(space)
+    assert isinstance(kept, SpillingHash)
+    kept._room._page_rows = max(1, residents // pages)
+    driver = Driver(kept, space)
+    seen: list[tuple[float, float]] = []
+    try:
+        for side, batch in _in_line(line, block):
+            for _ in driver.handle(Arrival(side, batch)):
+                pass
+            seen.append((counters.rows_received / rows, costs.total_cost(counters) / max(1, counters.results)))
+        online_pages = pages_of(counters)
+        for side in Side:
+            for _ in driver.handle(End(side)):
+                pass
+    finally:
+        blocks.close()
+    after = [(place, cost) for place, cost in seen if place > OVERFLOW]
+    chosen = [after[i] for i in np.linspace(len(after) / points, len(after) - 1, points).astype(int)]
+    peak = max(after, key=lambda point: point[1])[0]
+    return Course([x for x, _ in chosen], [y for _, y in chosen], peak, pages_of(counters) - online_pages)
 
 
 def pages_of(counters: Counters) -> int:
     return counters.pages_written + counters.pages_read_random + counters.pages_read_sequential
 
 
+LEAST_ROWS = 150_000  # of ten bytes: a twentieth of them is more than the least budget
+
+
 def share_in_bytes(operator: str, kind: Kind, ratio: float, rows: int) -> float:
     """The share online with rows of ten bytes and a budget of a twentieth of these bytes, indexes and all."""
+    rows = max(rows, LEAST_ROWS)
     line = workload(kind, ratio, rows)
     tables = tuple(table.append_column("n", pa.array(np.zeros(table.num_rows, np.int16))) for table in line.tables)
     block = max(1, rows // MEMORY_SHARE // BATCHES)
