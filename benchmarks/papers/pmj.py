@@ -143,7 +143,7 @@ def _judge_points(
 
 @experiment("C-PM-7")
 def first_hundred(scale: Scale) -> Iterator[Finding]:
-    rows = scale.pick(100_000, 200_000, 2_000_000)
+    rows = scale.pick(200_000, 200_000, 2_000_000)
     left, right = uniform(rows, rows // 20)  # a hundred results in the smallest run pair
     finding = Finding("C-PM-7", f"2 x {rows:,} rows, cost: rows + {PAGE_COST} x pages")
     ratios = {}
@@ -176,7 +176,7 @@ def _cost(course: Course) -> float:
 
 @experiment("C-PM-8", "C-PM-9")
 def estimates(scale: Scale) -> Iterator[Finding]:
-    runs = scale.pick(400, 600, 2000)
+    runs = scale.pick(600, 600, 2000)
     covers = Finding("C-PM-8", f"{runs} inputs of 2 x 10,000 rows, 1000 keys, 50 run pairs")
     for keys in KEYS:
         printed, by_blocks = (intervals(keys, AFTER, interval=kind, runs=runs) for kind in ("printed", "blocks"))

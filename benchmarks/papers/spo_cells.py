@@ -90,7 +90,7 @@ def finish_times(arrivals: Seconds, service: Seconds) -> Seconds:
 
 @experiment("C-SP-6")
 def event_latency(scale: Scale) -> Iterator[Finding]:
-    windows = scale.pick((20_000,), (10_000, 50_000, 100_000), (100_000, 500_000, 1_000_000))
+    windows = scale.pick((50_000,), (10_000, 50_000, 100_000), (100_000, 500_000, 1_000_000))
     finding = Finding("C-SP-6", f"Q1, 10 elements with a batch each, {BUSY:.0%} of CSS's capacity arrives")
     lines: dict[str, list[tuple[float, float]]] = {}
     for window in windows:
@@ -116,7 +116,7 @@ def event_latency(scale: Scale) -> Iterator[Finding]:
 
 @experiment("C-SP-13")
 def match_rates(scale: Scale) -> Iterator[Finding]:
-    shrink = scale.pick(20, 5, 1)
+    shrink = scale.pick(5, 2, 1)
     finding = Finding("C-SP-13", f"Q1, slides of 25,000 to 100,000 over {shrink}, the last two in 5 parts")
     most, matches = [], []
     for thousand, parts, _ in SLIDES:
@@ -149,7 +149,7 @@ def _selectivity(data: Workload, slide: int) -> float:
 
 @experiment("C-SP-14")
 def scale_out(scale: Scale) -> Iterator[Finding]:
-    window = scale.pick(20_000, 100_000, 1_000_000)
+    window = scale.pick(200_000, 500_000, 1_000_000)
     tried = scale.pick((1, 2, 5, 10, 20), (1, 2, 3, 5, 9, 10, 15, 20), (1, 2, 3, 5, 9, 10, 15, 20))
     data = racks(window + 100)
     finding = Finding("C-SP-14", f"Q1, window of {window:,} = 10 slides, each divided among the elements; one measured")

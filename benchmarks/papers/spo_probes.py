@@ -30,7 +30,7 @@ def batch(scale: Scale) -> Iterator[Finding]:
 
 @experiment("C-SP-2", "C-SP-3")
 def rides_of_taxis(scale: Scale) -> Iterator[Finding]:
-    windows = scale.pick((20_000, 40_000), (60_000, 70_000, 80_000, 90_000, 100_000), (600_000, 1_000_000))
+    windows = scale.pick((60_000, 100_000), (60_000, 70_000, 80_000, 90_000, 100_000), (600_000, 1_000_000))
     probes = scale.pick(100, 200, 200)
     immutable, mutable = (
         Finding("C-SP-2", f"windows of {windows[0]:,} to {windows[-1]:,}, CPU time"),
@@ -56,7 +56,7 @@ def rides_of_taxis(scale: Scale) -> Iterator[Finding]:
 
 @experiment("C-SP-4")
 def near_places(scale: Scale) -> Iterator[Finding]:
-    windows = scale.pick((20_000,), (20_000, 60_000, 100_000), (60_000, 100_000, 300_000))
+    windows = scale.pick((60_000,), (20_000, 60_000, 100_000), (60_000, 100_000, 300_000))
     finding = Finding("C-SP-4", f"windows of {windows[0]:,} to {windows[-1]:,}, CPU time")
     for window in windows:
         ratios = probe_ratios(places(window + 200), 10, 200)
@@ -67,7 +67,7 @@ def near_places(scale: Scale) -> Iterator[Finding]:
 
 @experiment("C-SP-5")
 def racks_and_coolers(scale: Scale) -> Iterator[Finding]:
-    slides = scale.pick((5000,), (10_000, 30_000, 50_000), (100_000, 300_000, 500_000))
+    slides = scale.pick((10_000,), (10_000, 30_000, 50_000), (100_000, 300_000, 500_000))
     finding = Finding("C-SP-5", f"slides of {slides[0]:,} to {slides[-1]:,}, windows of ten slides, CPU time")
     for slide in slides:
         ratios = probe_ratios(racks(10 * slide + 100), 10, 100)

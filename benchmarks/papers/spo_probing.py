@@ -27,7 +27,7 @@ from benchmarks.baselines.work import Work
 from benchmarks.papers.spo_workloads import Q1, Workload, codes, racks, rides
 from dovetail.core.rows import Side
 
-ROUNDS = 3
+ROUNDS = 5
 
 
 def _seconds(contenders: Mapping[str, Callable[[], object]]) -> dict[str, float]:
