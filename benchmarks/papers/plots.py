@@ -53,8 +53,7 @@ def draw(plot: Plot) -> Html:
         "svg",
         tag("title", plot.figure),
         tag("rect", width=WIDTH, height=height, fill="#fff"),
-        _text(LEFT, 16, plot.figure, weight="bold"),
-        _text(LEFT + 200, 16, plot.y + (" (logarithmic)" if plot.log_y else "")),
+        _text(LEFT, 16, f"{plot.figure}; {plot.y}{' (logarithmic)' if plot.log_y else ''}"),
         *_axes(x_axis, y_axis, bottom),
         _text((LEFT + WIDTH) / 2, HEIGHT - 8, plot.x, anchor="middle"),
         *_lines(plot, x_axis, y_axis),
@@ -100,5 +99,5 @@ def _round_values(top: float, about: int = 4) -> list[float]:
     return [step * n for n in range(int(top / step) + 1)]
 
 
-def _text(x: float, y: float, words: str, anchor: str | None = None, weight: str | None = None) -> Html:
-    return tag("text", words, x=round(x, 1), y=round(y, 1), text_anchor=anchor, font_weight=weight, fill="#222")
+def _text(x: float, y: float, words: str, anchor: str | None = None) -> Html:
+    return tag("text", words, x=round(x, 1), y=round(y, 1), text_anchor=anchor, fill="#222")
