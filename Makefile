@@ -22,13 +22,14 @@ PYTEST := $(PY) -m pytest
 PIP := $(PY) -m pip --quiet --no-input
 SOURCES := $(wildcard src tests tools benchmarks)
 
-.PHONY: help demo test test-all test-core test-kernels test-bounds test-spark test-slow check lint format types contract import lock bench fuzz clean
+.PHONY: help demo test test-all test-core test-kernels test-bounds test-spark test-slow check lint format types contract import lock bench papers fuzz clean
 
 help:
 	@echo "make demo      a join that answers while its data arrives"
 	@echo "make test      every kind of test, a part of the random cases"
 	@echo "make test-all  all tests and cases, the slow ones, too"
-	@echo "make check     what CI runs: test, lint, types, contract, import"
+	@echo "make papers    claims of the papers at a small size: has a verdict changed?"
+	@echo "make check     what CI runs: test, papers, lint, types, contract, import"
 	@echo "make lint      ruff; 'make format' repairs what it can"
 	@echo "make types     mypy, strict"
 	@echo "make contract  which module may import which"
@@ -129,9 +130,14 @@ matrix: $(DEV) $(SELF)
 bench: $(DEV) $(SELF)
 	$(VENV)/bin/dovetail bench
 
+# The claims of the papers behind the algorithms, against benchmarks/papers/expected.toml.
+papers: $(DEV) $(SELF)
+	@echo "==> claims of the papers"
+	$(VENV)/bin/dovetail papers --scale ci
+
 # Checks.
 
-check: test lint types contract import
+check: test papers lint types contract import
 
 lint: $(DEV) $(SELF)
 	@echo "==> lint"

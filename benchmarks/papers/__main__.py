@@ -1,30 +1,27 @@
-"""python -m benchmarks.papers [name …]: the claims of these papers, or of all of them."""
+"""python -m benchmarks.papers: as `dovetail papers`, for those who have the checkout only."""
 
 from __future__ import annotations
 
-import importlib
+import argparse
 import sys
-from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.papers.claims import print_claims
+from benchmarks.papers.scale import SCALES
+from benchmarks.papers.suite import papers
 
-PAPERS = ("diag", "diner", "miner", "pmj", "rpj", "spo")  # modules with a TITLE and claims()
 
-
-def main(names: Sequence[str]) -> int:
-    unknown = [name for name in names if name not in PAPERS]
-    if unknown:
-        print(f"no paper is called {', '.join(unknown)}; there are {', '.join(PAPERS)}.", file=sys.stderr)
-        return 2
-    console = Console()
-    for name in names or PAPERS:
-        paper = importlib.import_module(f"benchmarks.papers.{name}")
-        console.print(f"[bold]{paper.TITLE}[/]")
-        print_claims(console, paper.claims())
-    return 0
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--scale", choices=list(SCALES), default="ci")
+    parser.add_argument("--report", type=Path)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--workers", type=int)
+    given = parser.parse_args()
+    return 0 if papers(given.names, given.scale, Console(), given.report, given.json, given.workers) else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

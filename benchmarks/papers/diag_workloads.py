@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from benchmarks.baselines.paged import Paged
 from dovetail.condition import parse
 from dovetail.condition.graph import Graph
 from dovetail.core.join_types import JoinType
@@ -48,6 +49,15 @@ def shuffled(orders: int, seed: int = 0) -> Scans:
     one, many = orders_and_items(orders, seed)
     table = many.to_table()
     return one, TableScan(table.take(np.random.default_rng(seed + 1).permutation(table.num_rows)))
+
+
+def paged(scans: Scans) -> tuple[Paged, Paged]:
+    """Their keys in as many pages as Order and Lineitem have in print, however few rows that is for a page."""
+    one, many = (
+        Paged(np.asarray(scan.to_table()["k"]), scan.rows / pages)
+        for scan, pages in zip(scans, (ORDER_PAGES, LINEITEM_PAGES), strict=True)
+    )
+    return one, many
 
 
 class Run(NamedTuple):

@@ -6,7 +6,8 @@ All operators have the same room for residents. The hash joins divide their valu
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,8 @@ from numpy.typing import NDArray
 from benchmarks.datasets import read_columns
 from benchmarks.papers import progressive_workloads as workloads
 from benchmarks.papers.clairvoyant import online_bound
+from benchmarks.papers.scale import Scale
+from benchmarks.papers.verdicts import Spread
 from dovetail.condition import parse
 from dovetail.condition.graph import Graph
 from dovetail.core.metrics import Counters
@@ -24,10 +27,9 @@ from dovetail.core.rows import Arrival, Side, one_batch
 from dovetail.execution.driver import Driver
 from dovetail.kernels.hashing import hash_codes
 from dovetail.operators.diner.diner import Diner
-from dovetail.operators.diner.sides import MOST_PAIRS
 from dovetail.operators.hashing.partitions import partitions_of
 from dovetail.operators.protocol import Workspace
-from dovetail.simulation.clock import ClockedRun, Costs, play
+from dovetail.simulation.clock import ClockedRun, play
 from dovetail.sources import pace
 from dovetail.sources.workload import Workload
 from dovetail.storage.blocks import BlockStore
@@ -38,7 +40,23 @@ Words = NDArray[np.int64]
 PARTITIONS = 20
 CANDIDATES = 1000  # keys among which one with the right partition is sought
 HASHED = ("xjoin", "hmj", "rpj")
-COSTS = Costs()
+ROW_BYTES = 200  # in print
+
+
+class Contender(NamedTuple):
+    """An operator and its parameters."""
+
+    title: str
+    operator: str
+    parameters: Mapping[str, Any] = MappingProxyType({})
+
+
+DINER = Contender("DINER", "diner", {"ageing": False, "reload": False})  # as printed
+OURS = Contender("diner with ageing and reload", "diner")  # which `auto` takes for equalities
+MERGING = Contender("diner_merge", "diner_merge")
+HMJ = Contender("HMJ", "hmj")
+RPJ = Contender("RPJ", "rpj", {"n_flush": 0.1})  # how much it lets go at once is not printed
+XJOIN = Contender("XJoin", "xjoin")
 
 
 class Setting(NamedTuple):
@@ -64,18 +82,58 @@ TENTH = Setting()
 WHOLE = Setting(rows=100_000, blocks=200)
 
 
+def setting_of(scale: Scale) -> Setting:
+    """Relations as large as the scale has them, memory in as many blocks as it can afford."""
+    return scale.pick(Setting(10_000, blocks=20), Setting(20_000), WHOLE)
+
+
+def run_of(contender: Contender, line: Workload, setting: Setting = TENTH, **parameters: Any) -> ClockedRun:
+    return _play(contender.operator, line, setting, clean_up=False, **contender.parameters, **parameters)
+
+
 def online(operator: str, line: Workload, setting: Setting = TENTH, **parameters: Any) -> ClockedRun:
     """A run up to the last arrival."""
     return _play(operator, line, setting, clean_up=False, **parameters)
 
 
-def _play(operator: str, line: Workload, setting: Setting, **parameters: Any) -> ClockedRun:
+def whole(contender: Contender, line: Workload, setting: Setting = TENTH, **parameters: Any) -> ClockedRun:
+    """A run to its end."""
+    return _play(contender.operator, line, setting, **contender.parameters, **parameters)
+
+
+def share_in_bytes(contender: Contender, line: Workload, setting: Setting = TENTH) -> float:
+    """The share online with rows of 200 bytes and a budget that is a share of these bytes.
+
+    Everything that an operator holds counts, indexes and buffers too: this is the share that `memory=` gives.
+    """
+    rows = sum(table.num_rows for table in line.tables)
+    limit = int(setting.memory * rows * ROW_BYTES)
+    block = setting.block_rows
+    run = play(
+        contender.operator,
+        Workload(tuple(_widen(table) for table in line.tables), line.seconds),
+        "l.k = r.k",
+        memory_bytes=limit,
+        block_rows=block,
+        batch_rows=block,
+        clean_up=False,
+        **contender.parameters,
+    )
+    return run.share
+
+
+def _widen(table: pa.Table) -> pa.Table:
+    filler = b"." * (ROW_BYTES - 8)  # beside the key
+    return table.append_column("filler", pa.array([filler] * table.num_rows, pa.binary(len(filler))))
+
+
+def _play(operator: str, line: Workload, setting: Setting, on: str = "l.k = r.k", **parameters: Any) -> ClockedRun:
     block = setting.block_rows
     limit = setting.memory_rows
     if operator in HASHED:
         parameters = {"partitions": PARTITIONS, **parameters}
         limit = -(-4 * limit // 3)  # a quarter of it is for their tasks
-    return play(operator, line, "l.k = r.k", memory_rows=limit, block_rows=block, batch_rows=block, **parameters)
+    return play(operator, line, on, memory_rows=limit, block_rows=block, batch_rows=block, **parameters)
 
 
 def bound(line: Workload, setting: Setting = TENTH) -> float:
@@ -86,15 +144,26 @@ def bound(line: Workload, setting: Setting = TENTH) -> float:
     return online_bound(counts[0], counts[1], setting.residents)
 
 
-def ratios(line: Workload, others: Iterable[tuple[str, dict[str, Any]]], setting: Setting = TENTH) -> list[float]:
+def gains(line: Workload, others: Iterable[Contender], setting: Setting = TENTH) -> list[float]:
     """Online results of DINER over those of others."""
-    ours = online("diner", line, setting).online
-    return [ours / max(1, online(name, line, setting, **parameters).online) for name, parameters in others]
+    ours = run_of(DINER, line, setting).online
+    return [ours / max(1, run_of(other, line, setting).online) for other in others]
 
 
-def one_block(setting: Setting) -> dict[str, float]:
+def gains_over_seeds(
+    make: Callable[[int], Workload], others: Sequence[Contender], seeds: Iterable[int], setting: Setting = TENTH
+) -> dict[str, Spread]:
+    found = [gains(make(seed), others, setting) for seed in seeds]
+    return {other.title: Spread.of(values) for other, values in zip(others, zip(*found, strict=True), strict=True)}
+
+
+def flushing(n_flush: float, title: str) -> Contender:
+    return Contender(f"RPJ that flushes {title}", "rpj", {"n_flush": n_flush})
+
+
+def one_block(setting: Setting) -> Contender:
     """RPJ's flushes at their smallest."""
-    return {"n_flush": setting.block_rows / setting.residents}
+    return flushing(setting.block_rows / setting.residents, "a block")
 
 
 # The workloads, with keys that fall into partitions by value modulo 20.
@@ -120,26 +189,37 @@ def drifting(shift: float, seed: int, setting: Setting = TENTH) -> Workload:
     return placed(workloads.shifting_means(shift, setting.rows, seed))
 
 
+def in_intervals(count: int, seed: int, setting: Setting = TENTH, *, same_order: bool = True) -> Workload:
+    """Fig. 14."""
+    return placed(workloads.sorted_intervals(count, setting.rows, seed, same_order=same_order))
+
+
+def unequal(share: float, seed: int, setting: Setting = TENTH) -> Workload:
+    """Fig. 18: the second relation has that share of the rows of the first."""
+    return placed(workloads.zipf_keys(1.0, (setting.rows, int(share * setting.rows)), seed))
+
+
 def in_fragments(silence: float, seed: int, setting: Setting = TENTH) -> Workload:
     """Fig. 16."""
     return placed(workloads.fragments(silence, setting.rows, seed))
 
 
-def weather_like(rows: int, seed: int) -> Workload:
+def weather_like(rows: int, seed: int, *, place: bool = True) -> Workload:
     """Two stations' hourly temperatures, in place of data whose address is dead: year, day, common and own weather."""
     rng = np.random.default_rng(seed)
     hours = np.arange(rows)
     seasons = 50 + 14 * np.sin(2 * np.pi * hours / 8766) + 8 * np.sin(2 * np.pi * hours / 24)
     common = _autoregressive(rng, rows, 0.97, 1.5)
     stations = [seasons + common + _autoregressive(rng, rows, 0.9, 1.0) + 2 * k for k in range(2)]
-    return _at_random_times([np.rint(station).astype(np.int64) for station in stations], rng)
+    return _at_random_times([np.rint(station).astype(np.int64) for station in stations], rng, place=place)
 
 
-def stock_like(rows: int, seed: int, step: float = 0.6) -> Workload:
+def stock_like(rows: int, seed: int, step: float = 0.6, *, place: bool = True) -> Workload:
     """Prices of buyers and sellers in cents: a random walk and some noise."""
     rng = np.random.default_rng(seed)
     walk = 5000 + np.cumsum(rng.normal(0, step, rows))
-    return _at_random_times([np.rint(walk + rng.normal(0, 2, rows)).astype(np.int64) for _ in range(2)], rng)
+    prices = [np.rint(walk + rng.normal(0, 2, rows)).astype(np.int64) for _ in range(2)]
+    return _at_random_times(prices, rng, place=place)
 
 
 def temperatures(stations: tuple[str, str] = ("BOS", "CRP"), years: tuple[int, int] = (2008, 2017)) -> Workload:
@@ -170,11 +250,17 @@ def placed(line: Workload) -> Workload:
     return Workload(tables, line.seconds)
 
 
-def _at_random_times(keys: list[Words], rng: np.random.Generator) -> Workload:
+def silenced(line: Workload, silence: float) -> Workload:
+    """Ten fragments of each side, each followed by a silence of so many times its duration."""
+    return Workload(line.tables, tuple(pace.with_silences(times, silence=silence) for times in line.seconds))
+
+
+def _at_random_times(keys: list[Words], rng: np.random.Generator, *, place: bool = True) -> Workload:
     """Both sides arrive over the same time."""
     longest = max(len(side) for side in keys)
     times = tuple(pace.exponential(len(side), rng, 1e-3 * longest / len(side)) for side in keys)
-    return placed(Workload(tuple(pa.table({"k": side}) for side in keys), times))
+    line = Workload(tuple(pa.table({"k": side}) for side in keys), times)
+    return placed(line) if place else line
 
 
 def _autoregressive(rng: np.random.Generator, rows: int, memory: float, deviation: float) -> NDArray[np.float64]:
@@ -187,35 +273,6 @@ def _autoregressive(rng: np.random.Generator, rows: int, memory: float, deviatio
     return series
 
 
-# What the reactive phase costs.
-
-
-class HandOver(NamedTuple):
-    longest_buffer: int
-    allowed: float  # rows that call for the hand-over, and those that come during one step
-
-
-def hand_over(operator: str, silence: float, seed: int, setting: Setting = TENTH, **parameters: Any) -> HandOver:
-    """Table 3: the most rows that wait while an operator works on disk.
-
-    It is to give way when a tenth of memory waits, and a tenth of memory is what DINER loads at once.
-    """
-    line = in_fragments(silence, seed, setting)
-    enough = setting.memory_rows // 10
-    outer = setting.blocks // 10
-    if operator == "diner":
-        parameters["outer_blocks"] = outer
-    run = _play(operator, line, setting, clean_up=False, hand_over_rows=enough, **parameters)
-    step_s = (outer + 1) * COSTS.pages_read_random + MOST_PAIRS * (COSTS.pairs_tested + COSTS.results)
-    rows_per_s = 2 * setting.rows / (line.end_s / (1 + silence))
-    return HandOver(run.max_buffer_rows, enough + 1.5 * rows_per_s * step_s)
-
-
-def with_outer_blocks(outer_blocks: int, silence: float, seed: int, setting: Setting = TENTH) -> int:
-    """Fig. 19: online results for so many outer blocks of the reactive phase."""
-    return online("diner", in_fragments(silence, seed, setting), setting, outer_blocks=outer_blocks).online
-
-
 def victims(line: Workload, setting: Setting = TENTH) -> Words:
     """How many blocks left the lower, the middle and the upper regions of both sides."""
     counters = Counters()
@@ -225,6 +282,7 @@ def victims(line: Workload, setting: Setting = TENTH) -> Words:
     workspace = Workspace(
         Graph.of(condition), Budget(setting.memory_rows, "rows", counters), store, setting.block_rows, counters
     )
+    workspace.parameters.update(DINER.parameters)
     operator = Diner(workspace)
     driver = Driver(operator, workspace)
     sides, _ = line.merged()

@@ -29,6 +29,7 @@ class Waiting:
     most_rows: int = 0
     most_rows_in_a_step: int = 0  # that arrived during a single step of the work on blocks
     most_pages_in_a_step: int = 0
+    blocks_allowed: int = 0  # that a step may load: outer blocks, and one of each other input
     steps: int = 0
     reactive_results: int = 0
 
@@ -44,6 +45,7 @@ def waiting_rows(setting: Setting, memory_rows: int, block_rows: int, hand_over:
     counters, costs, seen = Counters(), Costs(), Waiting()
     blocks = BlockStore(counters=counters)
     space = Workspace(setting.graph, Budget(memory_rows, "rows", counters), blocks, block_rows, counters)
+    seen.blocks_allowed = space.shares.outer_blocks + len(setting.graph.aliases) - 1
     operator = operator_class("miner", len(setting.graph.aliases))(space)
     driver = Driver(operator, space)
     inputs, due = setting.workload.merged()

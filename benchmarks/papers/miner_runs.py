@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,8 @@ from dovetail.condition.graph import Graph, parse_graph
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Arrival, End, Event, one_batch
 from dovetail.execution.driver import Driver
-from dovetail.operators.protocol import Workspace
+from dovetail.operators.multiway.miner import Miner
+from dovetail.operators.protocol import JoinOperator, Workspace
 from dovetail.operators.registry import operator_class
 from dovetail.sources import pace, values
 from dovetail.sources.workload import Workload
@@ -24,6 +25,7 @@ from dovetail.storage.budget import Budget
 EDGES = ("r1.a = r2.a", "r2.b = r3.b", "r3.c = r4.c")
 CHAINS = {2: (1, 2), 3: (0, 1, 2), 4: (0, 1, 2, 3)}  # which of the four inputs
 BLOCK_ROWS = 50
+ROW_BYTES = 200  # in print
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +89,58 @@ def online_share(
     operator: str, setting: Setting, memory_rows: int, block_rows: int = BLOCK_ROWS, **parameters: Any
 ) -> float:
     """The share of all results that there is when the last row has arrived; what is left over is not joined."""
+    kind = operator_class(operator, len(setting.aliases))
     counters = Counters()
+    _arrive(kind, setting, Budget(memory_rows, "rows", counters), counters, block_rows, parameters)
+    assert counters.peak_rows_in_memory <= memory_rows
+    return counters.results / setting.results
+
+
+class InBytes(NamedTuple):
+    """Rows of 200 bytes, and a budget that counts indexes and buffers, too."""
+
+    share: float  # of all results, online
+    indexes: float  # bytes of all indexes, as a share of the budget
+
+
+class _Weighed(Miner):
+    @property
+    def index_bytes(self) -> int:
+        return sum(residents.index_bytes for residents in self._state.residents.values())
+
+
+def in_bytes(setting: Setting, memory: float, block_rows: int = BLOCK_ROWS, **parameters: Any) -> InBytes:
+    """With memory for a share of the bytes of all inputs."""
+    wide = replace(setting, workload=Workload(tuple(map(_widen, setting.workload.tables)), setting.workload.seconds))
+    counters = Counters()
+    budget = Budget(int(memory * setting.rows * ROW_BYTES), "bytes", counters)
+    operator = _arrive(_Weighed, wide, budget, counters, block_rows, parameters)
+    assert isinstance(operator, _Weighed)
+    return InBytes(counters.results / setting.results, operator.index_bytes / (budget.limit or 1))
+
+
+def _widen(table: pa.Table) -> pa.Table:
+    filler = b"." * (ROW_BYTES - table.nbytes // table.num_rows)
+    return table.append_column("filler", pa.array([filler] * table.num_rows, pa.binary(len(filler))))
+
+
+def _arrive(
+    kind: type[JoinOperator],
+    setting: Setting,
+    budget: Budget,
+    counters: Counters,
+    block_rows: int,
+    parameters: dict[str, Any],
+) -> JoinOperator:
+    """Let all rows arrive."""
     blocks = BlockStore(counters=counters)
-    budget = Budget(memory_rows, "rows", counters)
     space = Workspace(setting.graph, budget, blocks, block_rows, counters, parameters=parameters)
-    driver = Driver(operator_class(operator, len(setting.graph.aliases))(space), space)
+    operator = kind(space)
+    driver = Driver(operator, space)
     try:
         for event in events(setting, 2 * block_rows):
             for _ in driver.handle(event):
                 pass
     finally:
         blocks.close()
-    assert counters.peak_rows_in_memory <= memory_rows
-    return counters.results / setting.results
+    return operator

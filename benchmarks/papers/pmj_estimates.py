@@ -34,6 +34,7 @@ class Held(NamedTuple):
     coverage: float  # the share of all inputs of which it holds the truth
     width: float  # half of it, as a share of the truth: the median
     error: float  # of the estimate, relative: the root of the mean square
+    median_error: float  # its size, relative
 
 
 @cache
@@ -80,7 +81,12 @@ def intervals(
 
 def _summary(lines: Numbers) -> Held:
     inside, width, error = lines.T
-    return Held(float(inside.mean()), float(np.median(width)), float(np.sqrt(np.mean(error**2))))
+    return Held(
+        float(inside.mean()),
+        float(np.median(width)),
+        float(np.sqrt(np.mean(error**2))),
+        float(np.median(np.abs(error))),
+    )
 
 
 def _print() -> None:

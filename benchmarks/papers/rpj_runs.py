@@ -15,22 +15,27 @@ from benchmarks.papers.progressive_workloads import rpj_keys
 from dovetail.condition import parse
 from dovetail.condition.graph import Graph
 from dovetail.core.metrics import Counters
-from dovetail.core.rows import Arrival, Matches, Side, Stall
+from dovetail.core.rows import Arrival, End, Matches, Side, Stall
 from dovetail.execution.driver import Driver
 from dovetail.kernels.hashing import hash_codes
 from dovetail.operators.hashing.partitions import partitions_of
-from dovetail.operators.hashing.spilling import Task
+from dovetail.operators.hashing.spilling import SpillingHash, Task
 from dovetail.operators.hashing.spilling_joins import Promise, Rpj
 from dovetail.operators.protocol import Workspace
-from dovetail.simulation.clock import ClockedRun, play
+from dovetail.operators.registry import operator_class
+from dovetail.simulation.clock import ClockedRun, Costs, play
 from dovetail.sources.workload import Workload
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget
 
 PARTITIONS = 20
+HASHED = ("rpj", "rpj_dd", "rpj_md", "hmj", "xjoin")
 VALUES = 50  # of a partition
 MEMORY_SHARE = 20  # residents are one row in so many of the input
-BATCHES = 50  # that residents consist of
+BATCHES = 25  # that residents consist of
+STALLED_PAGES = 80  # of memory on the unreliable network
+ROW_BYTES = 10  # in print
+PRINTED_PAGES, PRINTED_S = 20_000, 14_000  # of both relations, and how long they take over the unreliable network
 
 Kind = Literal["harmony", "reverse"]
 SETTINGS: tuple[tuple[Kind, float], ...] = (("harmony", 1), ("harmony", 5), ("reverse", 1), ("reverse", 5))
@@ -53,9 +58,89 @@ def online(
     return Online(run.share, online_bound(counts[0], counts[1], rows // MEMORY_SHARE))
 
 
-def unreliable(operator: str, kind: Kind, ratio: float, rows: int, seed: int = 0, **parameters: Any) -> ClockedRun:
-    """A run over the unreliable network, with reactive work, to its end."""
-    return _play(operator, workload(kind, ratio, rows, seed, reliable=False), rows, None, **parameters)
+def named(setting: tuple[Kind, float]) -> str:
+    return f"{setting[0]} {setting[1]:g}:1"
+
+
+def unreliable(
+    operator: str, kind: Kind, ratio: float, rows: int, seed: int = 0, slower: float = 1.0, **parameters: Any
+) -> ClockedRun:
+    """A run over the unreliable network, with reactive work, to its end.
+
+    A page takes the share of the transmission that 10 ms at random and 1 ms in sequence are at the printed size. Memory
+    has more pages than otherwise, because RPJ spills small pieces (see `reliable`).
+    """
+    line = workload(kind, ratio, rows, seed, reliable=False)
+    block = max(1, rows // MEMORY_SHARE // STALLED_PAGES)
+    page_s = 1e-2 * slower * (PRINTED_PAGES / PRINTED_S) / (rows / block / line.end_s)
+    costs = Costs(pages_read_sequential=page_s / 10, pages_read_random=page_s, pages_written=page_s / 10)
+    return _play(operator, line, rows, block, costs=costs, **parameters)
+
+
+class Course(NamedTuple):
+    """A run over the reliable network, to its end."""
+
+    places: list[float]  # of the line of arrivals, as shares of it, after the first overflow
+    costs: list[float]  # seconds for each result so far, at these places
+    peak: float  # the place where that is largest
+    cleaning_pages: int  # read and written after the last arrival
+
+
+OVERFLOW = 1 / MEMORY_SHARE  # where memory is full for the first time
+
+
+def reliable(operator: str, kind: Kind, ratio: float, rows: int, pages: int, points: int, **parameters: Any) -> Course:
+    """With memory of so many pages, smaller than the batches that arrive.
+
+    A flush of RPJ spills a piece of nearly every partition. In print, with 1000 pages, a piece has 2.6 pages where a
+    tenth of memory is flushed; with fewer pages it must be more of memory, or most pages are nearly empty.
+    """
+    residents = rows // MEMORY_SHARE
+    block = max(1, residents // BATCHES)
+    counters, costs, line = Counters(), Costs(), workload(kind, ratio, rows)
+    left, right = (table.schema for table in line.tables)
+    blocks = BlockStore(counters=counters)
+    budget = Budget(memory_rows(residents, block), "rows", counters)
+    condition = parse("l.k = r.k", left, right, in_process=True)
+    parameters = {"partitions": PARTITIONS, **parameters}
+    space = Workspace(Graph.of(condition), budget, blocks, block, counters, parameters=parameters)
+    kept = operator_class(operator)(space)
+    assert isinstance(kept, SpillingHash)
+    kept._room._page_rows = max(1, residents // pages)
+    driver = Driver(kept, space)
+    seen: list[tuple[float, float]] = []
+    try:
+        for side, batch in _in_line(line, block):
+            for _ in driver.handle(Arrival(side, batch)):
+                pass
+            seen.append((counters.rows_received / rows, costs.total_cost(counters) / max(1, counters.results)))
+        online_pages = pages_of(counters)
+        for side in Side:
+            for _ in driver.handle(End(side)):
+                pass
+    finally:
+        blocks.close()
+    after = [(place, cost) for place, cost in seen if place > OVERFLOW]
+    chosen = [after[i] for i in np.linspace(len(after) / points, len(after) - 1, points).astype(int)]
+    peak = max(after, key=lambda point: point[1])[0]
+    return Course([x for x, _ in chosen], [y for _, y in chosen], peak, pages_of(counters) - online_pages)
+
+
+def pages_of(counters: Counters) -> int:
+    return counters.pages_written + counters.pages_read_random + counters.pages_read_sequential
+
+
+LEAST_ROWS = 150_000  # of ten bytes: a twentieth of them is more than the least budget
+
+
+def share_in_bytes(operator: str, kind: Kind, ratio: float, rows: int) -> float:
+    """The share online with rows of ten bytes and a budget of a twentieth of these bytes, indexes and all."""
+    rows = max(rows, LEAST_ROWS)
+    line = workload(kind, ratio, rows)
+    tables = tuple(table.append_column("n", pa.array(np.zeros(table.num_rows, np.int16))) for table in line.tables)
+    block = max(1, rows // MEMORY_SHARE // BATCHES)
+    limit: dict[str, Any] = {"memory_bytes": rows * ROW_BYTES // MEMORY_SHARE, "block_rows": block, "batch_rows": block}
+    return play(operator, Workload(tables, line.seconds), "l.k = r.k", clean_up=False, **limit).share
 
 
 @cache
@@ -79,7 +164,9 @@ def _play(operator: str, line: Workload, rows: int, block_rows: int | None, **pa
         "block_rows": block,
         "batch_rows": block,
     }
-    return play(operator, line, "l.k = r.k", partitions=PARTITIONS, **limit, **parameters)
+    if operator in HASHED:
+        parameters["partitions"] = PARTITIONS
+    return play(operator, line, "l.k = r.k", **limit, **parameters)
 
 
 def memory_rows(residents: int, block_rows: int) -> int:

@@ -27,7 +27,7 @@ from benchmarks.baselines.work import Work
 from benchmarks.papers.spo_workloads import Q1, Workload, codes, racks, rides
 from dovetail.core.rows import Side
 
-ROUNDS = 3
+ROUNDS = 5
 
 
 def _seconds(contenders: Mapping[str, Callable[[], object]]) -> dict[str, float]:
@@ -66,7 +66,7 @@ def _trees_at_rest(left: Floats, right: Floats) -> Pairs:
 
 def _css_at_rest(left: Floats, right: Floats) -> Pairs:
     work, tests = Work(), Q1.tests(left_probes=True)
-    batch = CssBatch(Span(0, len(right)), _sorted_keys(right, 0), work.counts, order=4, intersection="bit")
+    batch = CssBatch(Span(0, len(right)), sorted_keys(right, 0), work.counts, order=4, intersection="bit")
     return _probe_all(left, lambda keys: batch.probe(keys, tests, work.counts))
 
 
@@ -125,10 +125,10 @@ def _build_css(intersection: str) -> Build:
 def _batches(keys: Floats, count: int, build: Build) -> list[Batch]:
     size = len(keys) // count
     spans = [Span(first, first + size) for first in range(0, size * count, size)]
-    return [build(span, _sorted_keys(keys[span.first : span.end], span.first), Work().counts) for span in spans]
+    return [build(span, sorted_keys(keys[span.first : span.end], span.first), Work().counts) for span in spans]
 
 
-def _sorted_keys(keys: Floats, first: int) -> list[tuple[Floats, Words]]:
+def sorted_keys(keys: Floats, first: int) -> list[tuple[Floats, Words]]:
     orders = [np.argsort(column, kind="stable") for column in keys.T]
     return [(column[order], order + first) for column, order in zip(keys.T, orders, strict=True)]
 

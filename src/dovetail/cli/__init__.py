@@ -1,7 +1,7 @@
 """Joins that answer while the data is still arriving.
 
-Exit codes: 0 it worked, 1 it failed on the way (bench: a floor is missed), 2 the request itself is wrong (nothing was
-done).
+Exit codes: 0 it worked, 1 it failed on the way (bench: a floor is missed, papers: a verdict changed), 2 the request
+itself is wrong (nothing was done).
 """
 
 from __future__ import annotations
@@ -149,10 +149,28 @@ def bench(
     only_list: Annotated[bool, typer.Option("--list", help="List the scenarios.")] = False,
 ) -> None:
     """Run the benchmarks against other systems: what we take, what they take, and whether we keep what we promise."""
-    suite = _benchmarks()
+    suite = _benchmarks("suite", "bench")
     if only_list:
         suite.list_scenarios(console)
     elif not suite.bench(names or [], json, console):
+        raise typer.Exit(1)
+
+
+@app.command("papers")
+def try_papers(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="diner, miner, rpj, diag, pmj, spo; all by default.")
+    ] = None,
+    scale: Annotated[str, typer.Option(help="ci (minutes), small, or paper: the printed sizes, hours.")] = "ci",
+    report: Annotated[Path | None, typer.Option(help="An HTML file for all findings, with plots.")] = None,
+    json: Annotated[Path | None, typer.Option(help="A file for all findings, as JSON.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes; by default one for each core.")] = None,
+) -> None:
+    """Try the claims of the papers behind the algorithms: what is printed, what comes out here, and a verdict.
+
+    Exit code 1 if a verdict is not the one in benchmarks/papers/expected.toml.
+    """
+    if not _benchmarks("papers.suite", "papers").papers(names or [], scale, console, report, json, workers):
         raise typer.Exit(1)
 
 
@@ -211,14 +229,15 @@ def warmup() -> None:
     console.print(f"kernels are ready: {joins} small joins in {time.perf_counter() - started:.1f} s", highlight=False)
 
 
-def _benchmarks() -> Any:
-    """The benchmarks of the checkout that this is installed from, or that it is run in."""
+def _benchmarks(module: str, command: str) -> Any:
+    """A module of the benchmarks of the checkout that this is installed from, or that it is run in."""
     for root in (Path(__file__).parents[3], Path.cwd()):
         if (root / "benchmarks" / "suite.py").is_file():
             sys.path.insert(0, str(root))
-            return importlib.import_module("benchmarks.suite")
+            return importlib.import_module(f"benchmarks.{module}")
     raise InputError(
-        "the benchmarks are not part of the installed package: run `dovetail bench` in a checkout of the repository."
+        "the benchmarks are not part of the installed package: "
+        f"run `dovetail {command}` in a checkout of the repository."
     )
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from operator import attrgetter, mul
 from typing import Any
@@ -60,7 +60,7 @@ PAGES_ONLY = Costs(0, 0, 0, 0, 1, 1, 1)
 
 @dataclass(slots=True)
 class ClockedRun:
-    """Results over time. `seconds[i]` is when there were `results[i]`, found in `phases[i]`."""
+    """Results over time. `seconds[i]` is when there were `results[i]`, found in `phases[i]` and by `spent_s[i]`."""
 
     total: int = 0  # results of the whole join
     online: int = 0  # results when the last row had arrived and was joined
@@ -69,7 +69,9 @@ class ClockedRun:
     seconds: list[float] = field(default_factory=list)
     results: list[int] = field(default_factory=list)
     phases: list[Phase] = field(default_factory=list)
+    spent_s: list[float] = field(default_factory=list)  # on work, up to each of them
     counters: Counters = field(default_factory=Counters)
+    online_counters: Counters = field(default_factory=Counters)  # as they were when the last row had arrived
 
     @property
     def share(self) -> float:
@@ -85,6 +87,11 @@ class ClockedRun:
         at = bisect_right(self.seconds, second)
         return self.results[at - 1] if at else 0
 
+    def cost_at(self, second: float) -> float:
+        """Seconds of work for each result so far."""
+        at = bisect_right(self.seconds, second)
+        return self.spent_s[at - 1] / self.results[at - 1] if at else 0.0
+
 
 def play(
     operator: str,
@@ -92,6 +99,7 @@ def play(
     on: Any,
     *,
     memory_rows: int | None = None,
+    memory_bytes: int | None = None,
     block_rows: int = 50,
     batch_rows: int = 1,
     wait_ms: float = 25.0,
@@ -105,8 +113,10 @@ def play(
 
     Up to `batch_rows` arrivals, and never more than a block, are handed over at once, when the last of them is there:
     1 is exact, more is faster. Reactive work goes on until it is done or `hand_over_rows` rows wait. Without `clean_up`
-    the run ends with the last arrival, and all results are counted by a kernel.
+    the run ends with the last arrival, and all results are counted by a kernel. The budget is in rows or in bytes.
     """
+    if memory_rows is not None and memory_bytes is not None:
+        raise InputError("memory_rows and memory_bytes are two units of one budget: give one of them.")
     if len(workload.tables) != 2:
         raise InputError(f"a join of two inputs needs a workload with two tables; got {len(workload.tables)}.")
     left, right = (one_batch(table.combine_chunks(), table.schema) for table in workload.tables)
@@ -116,7 +126,8 @@ def play(
     check_parameters(kind, parameters)
     run = ClockedRun(last_arrival_s=workload.end_s)
     blocks = BlockStore(counters=run.counters)
-    budget = Budget(memory_rows, "rows", run.counters)
+    in_bytes = memory_bytes is not None
+    budget = Budget(memory_bytes if in_bytes else memory_rows, "bytes" if in_bytes else "rows", run.counters)
     workspace = Workspace(graph, budget, blocks, block_rows, run.counters, seed, dict(parameters))
     player = _Player(run, Driver(kind(workspace), workspace), workload, costs or Costs(), wait_ms / 1000)
     try:
@@ -125,6 +136,7 @@ def play(
             player.wait_for(chunk.start, hand_over_rows)
             player.join(chunk, (left, right))
         run.online = run.counters.results
+        run.online_counters = replace(run.counters)
         if clean_up:
             player.end_the_last()
         run.end_s = player.now
@@ -207,6 +219,7 @@ class _Player:
                 run.seconds.append(self.now)
                 run.results.append(run.counters.results)
                 run.phases.append(found.phase)
+                run.spent_s.append(self._paid)
         self._advance()
 
     def _advance(self) -> None:

@@ -1,9 +1,8 @@
 """The claims of SPO-Join at a small size: counts of operations only, no times."""
 
-import io
-
+import numpy as np
 import pytest
-from benchmarks.papers.claims import Claim, print_claims
+from benchmarks.papers.spo_cells import finish_times
 from benchmarks.papers.spo_probing import at_rest, chain_over_po, hash_over_po, loops_over_po, probe_ratios
 from benchmarks.papers.spo_state import (
     divided_slides,
@@ -16,9 +15,6 @@ from benchmarks.papers.spo_state import (
     orderings,
 )
 from benchmarks.papers.spo_workloads import places, racks, rides
-from rich.console import Console
-
-from benchmarks.papers import __main__ as command
 
 
 def test_joins_at_rest_agree() -> None:
@@ -95,14 +91,10 @@ def test_permutation_and_offsets_are_linear(rows: int, others: int) -> None:
     assert offsetting <= rows + others
 
 
-def test_the_table() -> None:
-    file = io.StringIO()
-    print_claims(Console(file=file, width=80), [Claim("Fig. 1", "2", "3", True), Claim("Fig. 2", "9", "0", False)])
-    lines = [line.split() for line in file.getvalue().splitlines()]
-    assert ["Fig.", "1", "2", "3", "yes"] in lines
-    assert ["Fig.", "2", "9", "0", "no"] in lines
-
-
-def test_unknown_papers(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["nothing"]) == 2
-    assert "there are " in capsys.readouterr().err
+def test_a_queue_serves_one_row_after_the_other() -> None:
+    rng = np.random.default_rng(0)
+    arrivals, service = np.cumsum(rng.exponential(1, 200)), rng.exponential(0.9, 200)
+    free = 0.0
+    for arrival, seconds, finished in zip(arrivals, service, finish_times(arrivals, service), strict=True):
+        free = max(free, arrival) + seconds
+        assert finished == pytest.approx(free)

@@ -22,6 +22,7 @@ from dovetail.core.rows import Arrival, End, Event, Side, Stall
 from dovetail.errors import InputError
 from dovetail.execution.driver import Driver
 from dovetail.operators.hashing.spilling import SpillingHash
+from dovetail.operators.hashing.spilling_joins import RpjDd
 from dovetail.operators.protocol import Manifest, Workspace
 from dovetail.operators.registry import operator_class
 from dovetail.storage.blocks import BlockStore
@@ -347,3 +348,30 @@ def test_arrivals_wait_for_one_merge_at_most(name: str) -> None:
         store.close()
     assert counters.merges > 2
     assert max(waited) <= 1
+
+
+@pytest.mark.parametrize("passes", ["runs", "pages"])
+def test_rpj_expects_of_a_merge_what_it_reads_and_writes(passes: str) -> None:
+    """Runs of several pages are read and written in sequence; as printed, every page is charged at random."""
+    tables = keyed(300, 300, 13), keyed(300, 300, 14)
+    condition = parse("l.k = r.k", tables[0].schema, tables[1].schema)
+    counters = Counters()
+    store = BlockStore(counters=counters)
+    parameters = {"partitions": 1, "fan_in": 10, "n_flush": 0.5, "passes": passes}
+    workspace = Workspace(Graph.of(condition), Budget(100, "rows", counters), store, 5, counters, parameters=parameters)
+    operator = RpjDd(workspace)
+    driver = Driver(operator, workspace)
+    try:
+        for start in range(0, 300, 5):
+            for side in Side:
+                for batch in tables[side].slice(start, 5).to_batches():
+                    for _ in driver.handle(Arrival(side, batch)):
+                        pass
+        [promise] = operator.promises()
+        runs = [operator._runs_of(side, 0) for side in Side]
+    finally:
+        store.close()
+    pages = sum(run.pages for of_side in runs for run in of_side)
+    assert pages >= 2 * sum(map(len, runs))
+    reading = 10 * sum(map(len, runs)) + pages - sum(map(len, runs))
+    assert promise.cost == ((reading + pages) * 1 if passes == "runs" else 2 * 10 * pages * 2)

@@ -98,7 +98,7 @@ class HashParameters:
     sequential_cost: float = 1.0
     domain: int | None = None  # how many different keys there are; None: sketched
     shed: bool = False  # rows that would be spilled are dropped, and lost results are counted
-    passes: str = "runs"  # what RPJ's number of merge passes is computed from: runs, or pages as printed
+    passes: str = "runs"  # how RPJ estimates the cost of a merge: by its runs, or by pages as printed
 
     @property
     def sketched(self) -> bool:

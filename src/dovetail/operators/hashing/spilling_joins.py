@@ -14,6 +14,7 @@ import numpy as np
 
 from dovetail.core.rows import Matches, Side
 from dovetail.operators.hashing.parameters import HASH_PARAMETERS
+from dovetail.operators.hashing.runs import HashRun
 from dovetail.operators.hashing.spilling import SpillingHash, Task
 from dovetail.operators.protocol import INNER, TWO, Parameters
 
@@ -162,7 +163,9 @@ class Rpj(SpillingHash):
     Deviations: batches instead of tuples; time is counted in arrivals. A flush precedes the insertion of the batch that
     needs the memory. Fig. 4 loops on the rows to flush and sorts every run; Fig. 7 compares one and the same md-task
     with both rows; a reactive stage without a promising task waits for data. A spilled row counts the pairs with rows
-    that were on disk when it arrived. Merge passes are computed from runs, and are at least one. A dd-task can yield to
+    that were on disk when it arrived. Merge passes are computed from runs, and are at least one; a dd-task is expected to
+    cost what it does here, where a merge reads and writes many pages of a run at once: in print every page is charged at
+    random, so that RPJ prefers md-tasks that yield less (`passes="pages"` is as printed). A dd-task can yield to
     arrivals between two merges (`handover`). The last merge of the cleanup writes nothing. Beyond the paper: bands and
     distances (operators/hashing/cell_keys.py), and load shedding that counts what it costs (`shed`).
     """
@@ -211,18 +214,25 @@ class Rpj(SpillingHash):
         return self._meet_disk(best.side, best.partition)
 
     def _cost_of_md(self, side: Side, partition: int) -> float:
-        """One random read per run, sequential ones for its other pages (section 5.3)."""
-        runs = self._runs_of(side.other, partition)
+        """The other side's runs are read once (section 5.3)."""
+        return self._cost_of_reading(self._runs_of(side.other, partition))
+
+    def _cost_of_dd(self, partition: int) -> float:
+        """Every page is read and written in every pass."""
+        runs = [self._runs_of(side, partition) for side in Side]
+        pages = [sum(run.pages for run in of_side) for of_side in runs]
+        if self._parameters.passes == "pages":  # as printed: passes by pages, each page at random
+            return 2 * self._parameters.random_cost * sum(pages) * self._passes(max(pages))
+        once = sum(map(self._cost_of_reading, runs)) + sum(pages) * self._parameters.sequential_cost
+        return once * self._passes(max(map(len, runs)))
+
+    def _cost_of_reading(self, runs: list[HashRun]) -> float:
+        """One random read per run, sequential ones for its other pages."""
         pages = sum(run.pages for run in runs)
         return len(runs) * self._parameters.random_cost + (pages - len(runs)) * self._parameters.sequential_cost
 
-    def _cost_of_dd(self, partition: int) -> float:
-        """Every page is read and written in every pass, at random."""
-        runs = [self._runs_of(side, partition) for side in Side]
-        pages = [sum(run.pages for run in of_side) for of_side in runs]
-        many = max(map(len, runs)) if self._parameters.passes == "runs" else max(pages)
-        passes = max(1, math.ceil(math.log(max(1, many), self._parameters.fan_in)))
-        return 2 * self._parameters.random_cost * sum(pages) * passes
+    def _passes(self, many: int) -> int:
+        return max(1, math.ceil(math.log(max(1, many), self._parameters.fan_in)))
 
 
 class RpjMd(Rpj):

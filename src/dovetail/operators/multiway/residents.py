@@ -100,9 +100,12 @@ class Residents:
         return len(self._rows)
 
     @property
+    def index_bytes(self) -> int:
+        return sum(index.nbytes for index in self._indexes.values()) + sum(t.nbytes for t in self._tables.values())
+
+    @property
     def nbytes(self) -> int:
-        indexes = sum(index.nbytes for index in self._indexes.values()) + sum(t.nbytes for t in self._tables.values())
-        return self._rows.nbytes + indexes + self.arrived.nbytes + self.marks.nbytes + self._survivors.nbytes
+        return self._rows.nbytes + self.index_bytes + self.arrived.nbytes + self.marks.nbytes + self._survivors.nbytes
 
     @property
     def stored_bytes(self) -> int:

@@ -1,0 +1,190 @@
+"""DINER on prices and temperatures (Figs. 7, 8, 9, 13, Table 4): on data like the paper's, whose addresses are dead.
+
+Real prices and temperatures of other days stand beside them, where they are at hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import pairwise
+from unittest import SkipTest
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.papers.diner_runs import (
+    DINER,
+    HMJ,
+    OURS,
+    RPJ,
+    XJOIN,
+    Contender,
+    Setting,
+    gains_over_seeds,
+    prices,
+    run_of,
+    share_in_bytes,
+    stock_like,
+    temperatures,
+    weather_like,
+)
+from benchmarks.papers.registry import experiment
+from benchmarks.papers.scale import Scale
+from benchmarks.papers.verdicts import Finding, Plot, Spread, figures
+from dovetail.simulation.clock import ClockedRun, Costs
+from dovetail.sources.workload import Workload
+
+MEMORY = (0.05, 0.10, 0.15, 0.20)
+TABLE_4 = ((0.49, 0.58), (0.72, 0.82), (0.24, 0.29))  # at 15 and 20 % of memory
+FREE = Costs(0, 0, 0, 0, 0, 0, 0)  # work takes no time: what is compared are results by arrivals
+POINTS = 10
+BAND = "abs(l.k - r.k) < 5"
+PMJ = Contender("PMJ", "pmj", {"first_rows": None})
+
+Make = Callable[[int], Workload]
+
+
+def surrogates(scale: Scale) -> dict[str, tuple[Make, int]]:
+    """By name: data from a seed, and how many rows each side has."""
+    sizes = scale.pick((9000, 5000, 0), (9000, 10_355, 22_784), (45_000, 10_355, 22_784))
+    found: dict[str, tuple[Make, int]] = {
+        "weather": (partial(weather_like, sizes[0]), sizes[0]),
+        "CSCO": (partial(stock_like, sizes[1]), sizes[1]),
+    }
+    if sizes[2]:
+        found["IPIX"] = partial(stock_like, sizes[2], step=0.35), sizes[2]
+    return found
+
+
+@experiment("C-DN-1")
+def over_time(scale: Scale) -> Iterator[Finding]:
+    finding = Finding("C-DN-1", f"data like the paper's, memory 5 %, {scale.seed_count} seeds")
+    contenders = [DINER, XJOIN, HMJ, RPJ]
+    for name, (make, rows) in surrogates(scale).items():
+        setting = Setting(rows, blocks=_blocks(scale))
+        behind = dict.fromkeys((each.title for each in contenders[1:]), 0)  # points, in the worst seed
+        for seed in scale.seeds:
+            curves = {each.title: _curve(each, make(seed), setting) for each in contenders}
+            for other in behind:
+                points = sum(a < b for a, b in zip(curves["DINER"], curves[other], strict=True))
+                behind[other] = max(behind[other], points)
+            if seed == 0:
+                lines = {each: _points(curve) for each, curve in curves.items()}
+                finding.plots.append(Plot(f"Figs. 7, 8: {name}", "% of arrivals", "results", lines))
+                first = curves
+        for other, points in behind.items():
+            finding.judge(f"{name}, over {other}", f"behind at {points} of {POINTS} points at most", points <= 1)
+        if name == "CSCO":
+            rpj, xjoin = first["RPJ"], first["XJoin"]
+            finding.judge(
+                "CSCO, RPJ starts behind XJoin and reaches it",
+                f"RPJ over XJoin {rpj[1] / xjoin[1]:.2f} at 20 %, {rpj[-1] / xjoin[-1]:.2f} at the end",
+                rpj[1] < xjoin[1] and rpj[-1] >= 0.95 * xjoin[-1],
+            )
+    yield finding
+
+
+def _curve(contender: Contender, line: Workload, setting: Setting) -> list[int]:
+    """Results when a tenth, two tenths ... of all rows have arrived. Memory overflows before the first of them."""
+    run = run_of(contender, line, setting, costs=FREE)
+    _, times = line.merged()
+    return [run.results_at(float(times[len(times) * part // POINTS - 1])) for part in range(1, POINTS + 1)]
+
+
+def _points(curve: list[int]) -> list[tuple[float, float]]:
+    return [(100 * (i + 1) / POINTS, float(results)) for i, results in enumerate(curve)]
+
+
+@experiment("C-DN-2", "C-DN-3")
+def by_memory(scale: Scale) -> Iterator[Finding]:
+    gains = Finding("C-DN-2", f"data like the paper's, {scale.seed_count} seeds")
+    shares = Finding("C-DN-3", gains.setting)
+    gain_memory = scale.pick((0.05, 0.20), MEMORY, MEMORY)
+    for name, (make, rows) in surrogates(scale).items():
+        settings = {memory: Setting(rows, memory, _blocks(scale)) for memory in MEMORY}
+        found = {m: gains_over_seeds(make, [HMJ, RPJ], scale.seeds, settings[m]) for m in gain_memory}
+        for other in (HMJ.title, RPJ.title):
+            spreads = {memory: found[memory][other] for memory in gain_memory}
+            for memory, spread in spreads.items():
+                gains.judge(f"{name}, {memory:.0%}, over {other}", str(spread), spread.least >= 1.1)
+            low, high = spreads[0.05].mean, spreads[0.20].mean
+            gains.judge(f"{name}, over {other}: no less at 5 % than at 20 %", f"{low:.2f}, {high:.2f}", low >= high)
+        lines = {other: [(100 * m, found[m][other].mean) for m in gain_memory] for other in (HMJ.title, RPJ.title)}
+        gains.plots.append(Plot(f"Fig. 9: {name}", "memory, %", "DINER's results over theirs", lines))
+        online = [Spread.of(run_of(DINER, make(s), settings[m]).share for s in scale.seeds) for m in MEMORY]
+        means = [spread.mean for spread in online]
+        shares.judge(
+            f"{name}: grows with memory",
+            figures(means, ".3f"),
+            all(a < b for a, b in pairwise(means)),
+        )
+        if name == "weather":
+            shares.judge("weather: at 20 % twice that at 5 %", f"{means[3] / means[0]:.2f}", means[3] >= 2 * means[0])
+        near = any(abs(means[2] - a) <= 0.05 and abs(means[3] - b) <= 0.05 for a, b in TABLE_4)
+        shares.judge(f"{name}: a row of the table", f"{means[2]:.2f}/{means[3]:.2f}", near)
+        in_bytes = share_in_bytes(OURS, make(0), settings[0.20])
+        ours = run_of(OURS, make(0), settings[0.20]).share
+        shares.beside.append(f"{name}, 20 %: `auto` {ours:.3f}, with a budget in bytes {in_bytes:.3f}")
+    if scale.name != "ci":
+        gains.beside += list(_real_data())
+    yield gains
+    yield shares
+
+
+def _real_data() -> Iterator[str]:
+    sources: dict[str, Callable[[], Workload]] = {
+        "AAPL orders, buyers and sellers": prices,
+        "NOAA degrees, Boston and Corpus Christi": temperatures,
+    }
+    for name, read in sources.items():
+        try:
+            line = read()
+        except SkipTest as reason:
+            yield f"{name}: skipped, {reason}"
+            continue
+        rows = sum(table.num_rows for table in line.tables) // 2
+        for memory in (0.05, 0.20):
+            setting = Setting(rows, memory, blocks=100)
+            runs = {each.title: run_of(each, line, setting).share for each in (DINER, OURS, XJOIN, HMJ, RPJ)}
+            listed = ", ".join(f"{each} {share:.3f}" for each, share in runs.items())
+            yield f"{name}, memory {memory:.0%}, share online: {listed}"
+
+
+@experiment("C-DN-8")
+def band(scale: Scale) -> Iterator[Finding]:
+    finding = Finding("C-DN-8", f"{BAND}, memory 5 %, {scale.seed_count} seeds")
+    makes: dict[str, Make] = {
+        "weather": partial(weather_like, scale.pick(3000, 9000, 45_000), place=False),
+        "CSCO": partial(stock_like, scale.pick(3000, 10_355, 10_355), place=False),
+    }
+    for name, make in makes.items():
+        setting = Setting(make(0).tables[0].num_rows, blocks=20)
+        runs = [{each.title: _banded(each, make(seed), setting) for each in (DINER, PMJ)} for seed in scale.seeds]
+        diner, pmj = (Spread.of(run[each].share for run in runs) for each in ("DINER", "PMJ"))
+        finding.judge(
+            f"{name}: more than PMJ", f"{diner} and {pmj}", all(r["DINER"].share > r["PMJ"].share for r in runs)
+        )
+        shuffled = _banded(PMJ, _shuffled(make(0)), setting)
+        pairs = 1 / setting.memory
+        finding.judge(
+            f"{name}, shuffled: PMJ has 1 / run pairs",
+            f"{shuffled.share * pairs:.2f}",
+            abs(shuffled.share * pairs - 1) <= 0.2,
+        )
+    yield finding
+
+
+def _banded(contender: Contender, line: Workload, setting: Setting) -> ClockedRun:
+    return run_of(contender, line, setting, on=BAND)
+
+
+def _shuffled(line: Workload) -> Workload:
+    rng = np.random.default_rng(0)
+    keys = [rng.permutation(np.asarray(table.column("k"))) for table in line.tables]
+    return Workload(tuple(pa.table({"k": side}) for side in keys), line.seconds)
+
+
+def _blocks(scale: Scale) -> int:
+    """In which memory is."""
+    return scale.pick(20, 40, 200)

@@ -1,0 +1,199 @@
+"""DINER with sources that fall silent (Figs. 16, 17, 19, Table 3), on a simulated clock, with one table of costs.
+
+The papers print no costs. A page costs as much of the time of transmission here as pages of 10 ms would at the printed
+size: 4,000 pages of 50 rows, which arrive in 100 s. Other disks stand beside it, because the outcome depends on them.
+HMJ gives way after each merge of F segments, as the paper has it; RPJ finishes the task it has begun.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from benchmarks.papers.diner_runs import (
+    DINER,
+    HMJ,
+    MERGING,
+    RPJ,
+    Contender,
+    Setting,
+    in_fragments,
+    run_of,
+    silenced,
+    skewed,
+    stock_like,
+    whole,
+)
+from benchmarks.papers.registry import experiment
+from benchmarks.papers.scale import Scale
+from benchmarks.papers.verdicts import Finding, Plot, Spread
+from dovetail.core.metrics import Counters
+from dovetail.operators.diner.sides import MOST_PAIRS
+from dovetail.simulation.clock import ClockedRun, Costs
+from dovetail.sources.workload import Workload
+
+PAGES_PER_S = 40  # at the printed size
+SLOWER = (1, 10)  # than 10 ms for a page at random
+HANDOVERS = {"hmj": "merge", "rpj": "bucket"}
+OUTER = (9, 19, 29, 39, 49, 59)  # MaxOuterMem, of 200 blocks
+
+
+def stalled(scale: Scale) -> Setting:
+    return scale.pick(Setting(5000, blocks=20), Setting(10_000), Setting(100_000, blocks=200))
+
+
+def disk(setting: Setting, slower: float = 1.0) -> Costs:
+    """Pages that take the same share of the transmission as at the printed size."""
+    pages_per_s = 2 * setting.rows / setting.block_rows / (1e-3 * setting.rows)
+    page_s = 1e-2 * slower * PAGES_PER_S / pages_per_s
+    return Costs(pages_read_sequential=page_s / 10, pages_read_random=page_s, pages_written=page_s / 10)
+
+
+def run_stalled(contender: Contender, line: Workload, setting: Setting, **parameters: Any) -> ClockedRun:
+    if contender.operator in HANDOVERS:
+        parameters["handover"] = HANDOVERS[contender.operator]
+    if contender.operator == "diner":
+        parameters.setdefault("outer_blocks", max(1, setting.blocks * 19 // 200))
+    hand_over_rows = setting.memory_rows // 10
+    return run_of(contender, line, setting, hand_over_rows=hand_over_rows, **parameters)
+
+
+@experiment("C-DN-11")
+def silences(scale: Scale) -> Iterator[Finding]:
+    setting = stalled(scale)
+    tried = scale.pick((0.1, 1.0), (0.1, 0.25, 0.5, 1.0), (0.1, 0.25, 0.5, 1.0))
+    finding = Finding("C-DN-11", _said(setting, scale))
+    lines = {silence: [in_fragments(silence, seed, setting) for seed in scale.seeds] for silence in tried}
+    for slower in SLOWER:
+        _compare(finding, "Fig. 16", lines, setting, slower)
+    yield finding
+
+
+@experiment("C-DN-13")
+def silences_of_prices(scale: Scale) -> Iterator[Finding]:
+    setting = stalled(scale)
+    finding = Finding("C-DN-13", _said(setting, scale))
+    lines = {
+        silence: [silenced(stock_like(setting.rows, seed), silence) for seed in scale.seeds] for silence in (0.1, 1.0)
+    }
+    for slower in scale.pick(SLOWER[:1], SLOWER, SLOWER):
+        _compare(finding, "Fig. 17", lines, setting, slower)
+    yield finding
+
+
+def _said(setting: Setting, scale: Scale) -> str:
+    return f"2 x {setting.rows:,} rows, memory 5 % in {setting.blocks} blocks, {scale.seed_count} seeds"
+
+
+def _compare(
+    finding: Finding, figure: str, lines: dict[float, list[Workload]], setting: Setting, slower: float
+) -> None:
+    costs, page = disk(setting, slower), f"{10 * slower:g} ms a page"
+    shares: dict[str, list[tuple[float, float]]] = {}
+    for silence, workloads in lines.items():
+        runs: dict[str, list[ClockedRun]] = {each.title: [] for each in (DINER, RPJ, HMJ, MERGING)}
+        for line in workloads:
+            for each in (DINER, RPJ, HMJ, MERGING):
+                runs[each.title].append(run_stalled(each, line, setting, costs=costs))
+        found = {name: Spread.of(run.share for run in of) for name, of in runs.items()}
+        for name, spread in found.items():
+            shares.setdefault(name, []).append((100 * silence, spread.mean))
+        for other, times in (("RPJ", 1.0), ("HMJ", 2.0)):
+            gain = Spread.of(a.online / max(1, b.online) for a, b in zip(runs["DINER"], runs[other], strict=True))
+            overflow = max(run.max_buffer_rows for run in runs[other]) > setting.memory_rows
+            finding.judge(
+                f"silences of {silence:.0%}, {page}, {'at least' if times == 1 else 'twice'} {other}",
+                f"{gain}{', whose buffer overflows' if overflow else ''}; share {found['DINER'].mean:.2f}",
+                gain.least >= times,
+            )
+    last = {name: points[-1][1] for name, points in shares.items()}
+    finding.beside.append(
+        f"{page}, longest silence, diner_merge (ours) {last[MERGING.title]:.3f}, DINER {last['DINER']:.3f}"
+    )
+    finding.plots.append(Plot(f"{figure}: {page}", "silence, % of a fragment", "share online", shares))
+
+
+class HandOver(NamedTuple):
+    longest_buffer: int
+    allowed: float  # rows that call for the hand-over, and those that come during one step
+
+
+def hand_over(contender: Contender, silence: float, seed: int, setting: Setting) -> HandOver:
+    """The most rows that wait while an operator works on disk."""
+    line = in_fragments(silence, seed, setting)
+    costs = disk(setting)
+    run = run_stalled(contender, line, setting, costs=costs)
+    outer = max(1, setting.blocks * 19 // 200)
+    step_s = (outer + 1) * costs.pages_read_random + MOST_PAIRS * (costs.pairs_tested + costs.results)
+    rows_per_s = 2 * setting.rows / (line.end_s / (1 + silence))
+    return HandOver(run.max_buffer_rows, setting.memory_rows // 10 + 1.5 * rows_per_s * step_s)
+
+
+@experiment("C-DN-12")
+def waiting_rows(scale: Scale) -> Iterator[Finding]:
+    setting = stalled(scale)
+    finding = Finding(
+        "C-DN-12", f"2 x {setting.rows:,} rows, memory for {setting.memory_rows:,}, {scale.seed_count} seeds"
+    )
+    for silence in (0.1, 1.0):
+        diner, rpj = ([hand_over(each, silence, seed, setting) for seed in scale.seeds] for each in (DINER, RPJ))
+        finding.judge(
+            f"silences of {silence:.0%}: DINER hands over",
+            f"{max(each.longest_buffer for each in diner):,} rows, allowed {diner[0].allowed:,.0f}",
+            all(each.longest_buffer <= each.allowed for each in diner),
+        )
+        finding.judge(
+            f"silences of {silence:.0%}: RPJ has more waiting",
+            f"{max(each.longest_buffer for each in rpj):,} rows",
+            all(a.longest_buffer > b.longest_buffer for a, b in zip(rpj, diner, strict=True)),
+        )
+        if silence == 0.1:
+            most = max(each.longest_buffer for each in rpj)
+            finding.judge(
+                "RPJ: more than memory holds",
+                f"{most / setting.memory_rows:.2f} times memory (4 in print)",
+                most > setting.memory_rows,
+            )
+    yield finding
+
+
+@experiment("C-DN-15")
+def outer_blocks(scale: Scale) -> Iterator[Finding]:
+    setting = scale.pick(Setting(10_000), Setting(10_000), Setting(100_000, blocks=200))
+    lines = [in_fragments(0.5, seed, setting) for seed in scale.seeds]
+    counts = sorted({max(1, round(outer * setting.blocks / 200)) for outer in scale.pick(OUTER[::2], OUTER, OUTER)})
+    found = {
+        count: [run_stalled(DINER, line, setting, outer_blocks=count, costs=disk(setting)).online for line in lines]
+        for count in counts
+    }
+    sums = [sum(each) for each in found.values()]
+    spread = Spread.of(max(each) / min(each) for each in zip(*found.values(), strict=True))
+    finding = Finding(
+        "C-DN-15", f"2 x {setting.rows:,} rows, silences of 50 %, outer blocks {counts} of {setting.blocks}"
+    )
+    finding.judge(
+        "at most 1.10", f"{max(sums) / min(sums):.3f} over all seeds; each {spread}", max(sums) <= 1.1 * min(sums)
+    )
+    points = [(100 * count / setting.blocks, total / len(lines)) for count, total in zip(counts, sums, strict=True)]
+    finding.plots.append(Plot("Fig. 19", "outer blocks, % of memory", "online results", {"DINER": points}))
+    yield finding
+
+
+@experiment("C-DN-16")
+def completion(scale: Scale) -> Iterator[Finding]:
+    setting = stalled(scale)
+    finding = Finding("C-DN-16", _said(setting, scale))
+    for name, make in (("Zipf 1", skewed), ("CSCO", lambda _, seed, setting: stock_like(setting.rows, seed))):
+        lines = [make(1, seed, setting) for seed in scale.seeds]
+        pages = {
+            each.title: [_pages(whole(each, line, setting).counters) for line in lines] for each in (DINER, HMJ, RPJ)
+        }
+        ratio = Spread.of(a / b for a, b in zip(pages["DINER"], pages["HMJ"], strict=True))
+        finding.judge(f"{name}: at most 1.5 times HMJ's", str(ratio), ratio.mean <= 1.5)
+        beside = Spread.of(a / b for a, b in zip(pages["RPJ"], pages["HMJ"], strict=True))
+        finding.beside.append(f"{name}: RPJ over HMJ {beside}")
+    yield finding
+
+
+def _pages(counters: Counters) -> int:
+    return counters.pages_written + counters.pages_read_random + counters.pages_read_sequential

@@ -1,0 +1,96 @@
+"""One page with all findings, which needs no other file; and the same as a table for the documentation."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from benchmarks.papers.plots import draw
+from benchmarks.papers.registry import PAPERS, Claim, claims, experiments
+from benchmarks.papers.verdicts import Finding, Part, Verdict
+from dovetail.monitoring.plot import Html, tag
+
+STYLE = """
+body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; padding: 0 1rem; color: #222 }
+section { border-top: 1px solid #ddd; padding: .6rem 0 } h3 { margin: .4rem 0 } p { margin: .3rem 0 }
+td { padding: .1rem .8rem .1rem 0; vertical-align: top } .said { color: #555 } svg { margin: .5rem 1rem .5rem 0 }
+.reproduced { color: #1c7a33 } .conditional { color: #9a6a00 } .contradicted { color: #b3261e } .not { color: #7a3f9a }
+"""
+
+
+def write_report(file: Path, findings: Sequence[Finding], scale: str, reasons: Mapping[str, str]) -> None:
+    known = claims()
+    body = [tag("h1", "Claims of the papers, tried again"), tag("p", summary(findings, scale))]
+    for paper in PAPERS:
+        of_paper = [finding for finding in findings if known[finding.claim].paper == paper]
+        if of_paper:
+            body.append(tag("h2", paper.upper()))
+            body += [_section(known[f.claim], f, reasons.get(f.claim, "")) for f in of_paper]
+    page = tag(
+        "html",
+        tag("head", tag("meta", charset="utf-8"), tag("title", "Claims of the papers"), tag("style", Html(STYLE))),
+        tag("body", *body),
+        lang="en",
+    )
+    file.write_text(f"<!doctype html>\n{page}\n")
+
+
+def summary(findings: Sequence[Finding], scale: str) -> str:
+    count = Counter(finding.verdict for finding in findings)
+    listed = ", ".join(f"{count[verdict]} {verdict}" for verdict in Verdict if count[verdict])
+    return f"{len(findings)} claims at scale {scale}: {listed}."
+
+
+def _section(claim: Claim, finding: Finding, reason: str) -> Html:
+    rows = [_row(part) for part in finding.parts]
+    rows += [_row(part, "(ours to keep) ") for part in finding.guards]
+    return tag(
+        "section",
+        tag(
+            "h3",
+            f"{claim.name} · {claim.source}: ",
+            tag("span", finding.verdict.value, class_=finding.verdict.value.split()[0]),
+        ),
+        tag("p", tag("b", "In print: "), claim.printed, " ", tag("span", f"({claim.workload})", class_="said")),
+        tag("p", tag("b", "Asked: "), claim.asked),
+        tag("p", tag("b", "Here: "), finding.setting),
+        tag("table", *rows) if rows else None,
+        *(tag("p", line, class_="said") for line in (*finding.beside, finding.missing) if line),
+        tag("p", tag("b", "Why: "), reason) if reason else None,
+        *(draw(plot) for plot in finding.plots),
+        tag("p", f"{script_of(claim.name)} · docs/operators/{claim.operator}.md", class_="said"),
+        id=claim.name,
+    )
+
+
+def _row(part: Part, kind: str = "") -> Html:
+    return tag("tr", tag("td", "holds" if part.holds else "fails"), tag("td", kind + part.when), tag("td", part.here))
+
+
+def script_of(claim: str) -> str:
+    [module] = {each.module for each in experiments() if claim in each.claims}
+    return f"benchmarks/papers/{module}.py"
+
+
+def markdown_table(findings: Sequence[Finding], reasons: Mapping[str, str]) -> Iterator[str]:
+    """For docs/papers.md."""
+    known = claims()
+    yield "| claim | in print | verdict | here | script, operator |"
+    yield "|---|---|---|---|---|"
+    for finding in findings:
+        claim = known[finding.claim]
+        script = script_of(claim.name)
+        links = f"[{Path(script).stem}](../{script}), [{claim.operator}](operators/{claim.operator}.md)"
+        told = reasons.get(claim.name) or _most(finding)
+        cells = (f"**{claim.name}** {claim.source}", claim.printed, _verdict(finding), told, links)
+        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _verdict(finding: Finding) -> str:
+    return f"**{finding.verdict}**" if finding.verdict is not Verdict.REPRODUCED else str(finding.verdict)
+
+
+def _most(finding: Finding) -> str:
+    """The first settings, where nothing needs an explanation."""
+    return "; ".join(f"{part.when}: {part.here}" for part in finding.parts[:3])

@@ -1,0 +1,162 @@
+"""All claims of the papers, or those of some of them: tried in parallel processes, judged, and held against a file.
+
+    dovetail papers [diner|miner|rpj|diag|pmj|spo …] --scale ci|small|paper [--report FILE.html]
+
+`expected.toml` has, for each claim, the verdict and which of its settings do not hold, with the reason. A run fails
+where anything else comes out: a verdict that changes has to be explained there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+import tomllib
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.papers.registry import PAPERS, claims, experiment_of, experiments
+from benchmarks.papers.report import write_report
+from benchmarks.papers.scale import SCALES
+from benchmarks.papers.verdicts import Finding, Verdict
+from dovetail.errors import InputError
+
+EXPECTED = Path(__file__).with_name("expected.toml")
+COLOURS = {
+    Verdict.REPRODUCED: "green",
+    Verdict.CONDITIONAL: "yellow",
+    Verdict.CONTRADICTED: "red",
+    Verdict.NOT_REPRODUCIBLE: "magenta",
+}
+ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    verdict: str
+    fails: tuple[str, ...]
+    why: str
+
+
+def read_expected(scale: str, file: Path = EXPECTED) -> dict[str, Expected]:
+    """By claim. A claim may have other settings that fail at a scale, in a table of its own."""
+    found = {}
+    for name, fields in tomllib.loads(file.read_text()).items():
+        own = fields.get(scale, {})
+        found[name] = Expected(
+            own.get("verdict", fields["verdict"]),
+            tuple(own.get("fails", fields.get("fails", ()))),
+            fields.get("why", ""),
+        )
+    return found
+
+
+def compare(findings: Sequence[Finding], expected: dict[str, Expected]) -> list[str]:
+    """What came out otherwise than expected: nothing, if the gate is to open."""
+    changes = []
+    for finding in findings:
+        wanted = expected.get(finding.claim)
+        if wanted is None:
+            changes.append(f"{finding.claim}: {finding.verdict}; expected.toml does not have it.")
+            continue
+        should_fail = set(wanted.fails) & set(finding.tried)
+        new, gone = sorted(set(finding.fails) - should_fail), sorted(should_fail - set(finding.fails))
+        if finding.verdict != wanted.verdict:
+            changes.append(f"{finding.claim}: {finding.verdict}, expected {wanted.verdict}.")
+        changes += [f"{finding.claim}: does not hold any more: {part}." for part in new]
+        changes += [f"{finding.claim}: holds now: {part}." for part in gone]
+    return changes
+
+
+def papers(
+    names: Sequence[str],
+    scale: str,
+    console: Console,
+    report: Path | None = None,
+    json_file: Path | None = None,
+    workers: int | None = None,
+) -> bool:
+    """Try the claims; True if all verdicts are as expected."""
+    for given, known in ((names, PAPERS), ([scale], SCALES)):
+        unknown = [name for name in given if name not in known]
+        if unknown:
+            raise InputError(f"{', '.join(unknown)}: there are {', '.join(known)}.")
+    started = time.perf_counter()
+    findings = run_all(tuple(names) or tuple(PAPERS), scale, console, workers)
+    print_findings(console, findings)
+    expected = read_expected(scale)
+    changes = compare(findings, expected)
+    if json_file is not None:
+        fields = {"scale": scale, "findings": [finding.to_json() for finding in findings]}
+        json_file.write_text(json.dumps(fields, indent=1) + "\n")
+    if report is not None:
+        write_report(report, findings, scale, {name: each.why for name, each in expected.items()})
+        console.print(f"report in {report}", highlight=False, soft_wrap=True)
+    for change in changes:
+        console.print(f"[bold red]changed[/] {change}", highlight=False, soft_wrap=True)
+    console.print(
+        f"{len(findings)} claims at scale {scale} in {time.perf_counter() - started:.0f} s: "
+        + (f"{len(changes)} changes" if changes else "all as expected"),
+        highlight=False,
+    )
+    return not changes
+
+
+def run_all(names: tuple[str, ...], scale: str, console: Console, workers: int | None = None) -> list[Finding]:
+    """In the order of the claims, on as many processes as there are cores, if nothing else is said."""
+    todo = experiments(names)
+    workers = workers or len(os.sched_getaffinity(0))
+    found: dict[str, Finding] = {}
+    os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
+    with ProcessPoolExecutor(workers, get_context("spawn")) as pool, console.status("") as status:
+        running = {pool.submit(try_experiment, each.module, each.name, scale): each for each in todo}
+        for done in as_completed(running):
+            each = running[done]
+            seconds, listed = done.result()
+            found |= {finding.claim: finding for finding in map(Finding.from_json, listed)}
+            missing = set(each.claims) - set(found)
+            if missing:
+                raise AssertionError(f"{each.module}.{each.name} gives nothing for {', '.join(missing)}")
+            console.print(
+                f"{each.module}.{each.name}: {', '.join(each.claims)} in {seconds:.0f} s", highlight=False, style="dim"
+            )
+            status.update(f"{len(found)} claims")
+    return [found[name] for name in claims() if name in found]
+
+
+def try_experiment(module: str, name: str, scale: str) -> tuple[float, list[dict[str, Any]]]:
+    """In a process of its own: seconds of CPU, and the findings."""
+    if Path("/dev/shm").is_dir():
+        tempfile.tempdir = "/dev/shm"  # many small blocks, of which only the number matters
+    started = time.process_time()
+    found = [finding.to_json() for finding in experiment_of(module, name).run(SCALES[scale])]
+    return time.process_time() - started, found
+
+
+def print_findings(console: Console, findings: Sequence[Finding]) -> None:
+    table = Table(box=SIMPLE_HEAD)
+    for name in ("claim", "source", "in print", "verdict", "here"):
+        table.add_column(name, overflow="fold", no_wrap=name == "claim")
+    known = claims()
+    for finding in findings:
+        claim, colour = known[finding.claim], COLOURS[finding.verdict]
+        here = [f"{'✓' if part.holds else '✗'} {part.when}: {part.here}" for part in finding.parts]
+        here += [f"({'✓' if part.holds else '✗'} {part.when}: {part.here})" for part in finding.guards]
+        verdict = f"[{colour}]{finding.verdict}[/]"
+        table.add_row(
+            finding.claim,
+            claim.source,
+            claim.printed,
+            verdict,
+            "\n".join([*here, *([finding.missing] if finding.missing else [])]),
+        )
+    console.print(table)

@@ -1,0 +1,125 @@
+"""What comes of a claim when its experiment is run again: figures setting by setting, and a verdict that follows.
+
+reproduced         in every setting that was tried
+conditional        in some of them
+contradicted       in none
+not reproducible   what is printed does not say enough to try it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple, Self
+
+
+class Verdict(StrEnum):
+    REPRODUCED = "reproduced"
+    CONDITIONAL = "conditional"
+    CONTRADICTED = "contradicted"
+    NOT_REPRODUCIBLE = "not reproducible"
+
+
+class Part(NamedTuple):
+    """A claim in one setting."""
+
+    when: str  # the setting, and what is asked of it
+    here: str  # what comes out
+    holds: bool
+
+
+class Plot(NamedTuple):
+    """Lines by name, as points (x, y)."""
+
+    figure: str
+    x: str
+    y: str
+    lines: Mapping[str, Sequence[tuple[float, float]]]
+    log_y: bool = False
+
+
+@dataclass(slots=True)
+class Finding:
+    """The outcome of one claim."""
+
+    claim: str
+    setting: str
+    parts: list[Part] = field(default_factory=list)
+    guards: list[Part] = field(default_factory=list)  # not printed, but a fault of ours if they do not hold
+    beside: list[str] = field(default_factory=list)  # figures that the claim is not judged by
+    missing: str = ""  # in print, without which nothing can be tried
+    plots: list[Plot] = field(default_factory=list)
+
+    def judge(self, when: str, here: str, holds: bool) -> None:
+        self.parts.append(Part(when, here, bool(holds)))
+
+    def guard(self, when: str, here: str, holds: bool) -> None:
+        self.guards.append(Part(when, here, bool(holds)))
+
+    @property
+    def verdict(self) -> Verdict:
+        if not self.parts:
+            return Verdict.NOT_REPRODUCIBLE
+        held = [part.holds for part in self.parts]
+        if all(held):
+            return Verdict.REPRODUCED
+        return Verdict.CONDITIONAL if any(held) else Verdict.CONTRADICTED
+
+    @property
+    def tried(self) -> list[str]:
+        return [part.when for part in (*self.parts, *self.guards)]
+
+    @property
+    def fails(self) -> list[str]:
+        return [part.when for part in (*self.parts, *self.guards) if not part.holds]
+
+    @property
+    def holds(self) -> list[str]:
+        return [part.when for part in self.parts if part.holds]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "claim": self.claim,
+            "setting": self.setting,
+            "verdict": self.verdict.value,
+            "parts": [part._asdict() for part in self.parts],
+            "guards": [part._asdict() for part in self.guards],
+            "beside": self.beside,
+            "missing": self.missing,
+            "plots": [plot._asdict() for plot in self.plots],
+        }
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> Self:
+        return cls(
+            fields["claim"],
+            fields["setting"],
+            [Part(**part) for part in fields["parts"]],
+            [Part(**part) for part in fields["guards"]],
+            fields["beside"],
+            fields["missing"],
+            [Plot(**plot) for plot in fields["plots"]],
+        )
+
+
+class Spread(NamedTuple):
+    """A figure over several seeds."""
+
+    least: float
+    mean: float
+    most: float
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Spread:
+        listed = [float(value) for value in values]
+        return cls(min(listed), sum(listed) / len(listed), max(listed))
+
+    def __str__(self) -> str:
+        if self.least == self.most:
+            return f"{self.mean:.3g}"
+        return f"{self.mean:.3g} ({self.least:.3g} to {self.most:.3g})"
+
+
+def figures(values: Iterable[float], form: str = ".3g") -> str:
+    return ", ".join(format(value, form) for value in values)
