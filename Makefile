@@ -157,6 +157,7 @@ lock: $(DEV)
 		--group bench --group lock --output-file locks/dev.txt
 	$(COMPILE) pyproject.toml --extra spark --constraint locks/dev.txt --output-file locks/run.txt
 	$(COMPILE) --group build --constraint locks/dev.txt --output-file locks/build.txt
+	$(COMPILE) --group docs --constraint locks/dev.txt --output-file locks/docs.txt
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis
