@@ -89,9 +89,9 @@ def measure() -> Outcome:
 
 
 def follow(query: Any, tables: Sequence[Paced]) -> Points:
-    """What is found when, from the first results on: only then do the servers' clocks start."""
+    """What is found when. The servers' clocks start when Spark has taken the first rows."""
     points: Points = []
-    results, last, began = 0, -1, 0.0
+    results, arrived, last, began = 0, 0, -1, 0.0
     finishing = threading.Thread(target=dovetail.finish, args=(query,), daemon=True)
     finishing.start()
     while finishing.is_alive():
@@ -100,10 +100,11 @@ def follow(query: Any, tables: Sequence[Paced]) -> Points:
             if progress.batchId <= last:
                 continue
             last = progress.batchId
+            arrived += progress.numInputRows
             results += known_figures(progress, "dovetail").get("results", 0)
             if points:
                 points.append((time.monotonic() - began, results))
-        if not points and results:
+        if not points and arrived >= FIRST * len(tables):
             began = time.monotonic()
             points.append((0.0, results))
             for table in tables:

@@ -33,7 +33,7 @@ FLIGHT = "grpc://carrier.example:8815"
 POSTGRES = "postgresql://reader@db.example/shop"
 SHARED = ("/shared", "/tmp/dovetail")
 NOT_RUN = "# Not run by the tests: "
-SLOW = {"docs/tutorials/taxi_stream.md"}
+SLOW = {"docs/tutorials/flight_stream.md"}
 """Pages that take more than a few seconds: streams."""
 
 

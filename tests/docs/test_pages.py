@@ -45,7 +45,7 @@ def marks(page: str) -> list[pytest.MarkDecorator]:
 
 
 def comparable(output: str, language: str) -> str:
-    lines = "\n".join(line.rstrip() for line in output.strip().splitlines())
+    lines = "\n".join(line.rstrip() for line in output.strip("\n").splitlines())
     return lines if language == "text" else re.sub(r"[-\d.,:]+", "#", lines)
 
 
@@ -60,6 +60,7 @@ def test_blocks(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, requ
     with set_up(page)(tmp_path, **given) as ready:
         names = dict(ready.names)
         addresses = {f'"{place}/': f'"{tmp_path}/shared/' for place in SHARED} | dict(ready.addresses)
+        addresses['"examples/'] = f'"{ROOT}/examples/'
         found = blocks(ROOT / page)
         assert sum(block.language == "python" for block in found) == (ROOT / page).read_text().count("```python")
         for block, following in zip(found, [*found[1:], None], strict=True):
