@@ -43,7 +43,7 @@ def _words_of_the_code(operator: str) -> list[str]:
         path = SOURCE / f"{module.replace('.', '/')}.py"
         tree = ast.parse(path.read_text())
         kinds = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name]
-        own = kinds and ast.get_docstring(kinds[0]) or ""
+        own = (ast.get_docstring(kinds[0]) if kinds else None) or ""
         text = own if "Guarantee" in own or operator.startswith("rpj_") else ast.get_docstring(tree) or ""
         text = re.sub(r"^(Guarantee|Deviations):", r"**\1.**", inspect.cleandoc(text), flags=re.MULTILINE)
         sections.append(f"From `{path.relative_to(ROOT)}`:\n\n{text}\n")
