@@ -37,7 +37,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 def _words_of_the_code(operator: str) -> list[str]:
     """The docstrings of an operator: idea, phases, guarantee, citation, deviations."""
     places = [DIAG] if operator == "diag" else _registered()[operator]
-    sections = ["\n\n## In the code\n"]
+    sections = ["\n\n## Phases, guarantee, deviations\n"]
     for place in places:
         module, _, name = place.partition(":")
         path = SOURCE / f"{module.replace('.', '/')}.py"
