@@ -43,11 +43,11 @@ def licence(name: str) -> str:
         facts = metadata(name)
     except PackageNotFoundError:
         return "not needed on Linux"
-    if expression := facts.get("License-Expression"):
-        return str(expression)
+    if expression := facts.get_all("License-Expression"):
+        return str(expression[0])
     classes = [line.split(" :: ")[-1] for line in facts.get_all("Classifier") or [] if line.startswith("License")]
     named = [kind for kind in classes if kind != "OSI Approved"]
-    stated = str(facts.get("License") or "").strip().splitlines()
+    stated = "".join(facts.get_all("License") or []).strip().splitlines()
     if named:
         return ", ".join(named)
     return stated[0] if stated and len(stated[0]) <= LONG else "see the package"
