@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from tests.docs.pages import NOT_RUN, ROOT, SET_UPS, SHARED, SLOW, Block, blocks
 
 import dovetail
 
+SETTINGS = ("spark.sql.session.timeZone", "spark.sql.shuffle.partitions")
 CALL = re.compile(r"\bdovetail\.\w+\(")
 
 
@@ -49,6 +50,18 @@ def comparable(output: str, language: str) -> str:
     return lines if language == "text" else re.sub(r"[-\d.,:]+", "#", lines)
 
 
+@pytest.fixture
+def settings_as_before(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Pages set the session's time zone and partitions, as readers do; tests share the session."""
+    page: str = request.node.callspec.params["page"]
+    conf = request.getfixturevalue("spark").conf if needs_spark(page) else None
+    before = {name: conf.get(name) for name in SETTINGS} if conf else {}
+    yield
+    for name, value in before.items():
+        conf.set(name, value)
+
+
+@pytest.mark.usefixtures("settings_as_before")
 @pytest.mark.parametrize("page", [pytest.param(page, marks=marks(page)) for page in pages()])
 def test_blocks(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     monkeypatch.chdir(tmp_path)
