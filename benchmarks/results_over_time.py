@@ -115,8 +115,8 @@ def follow(query: Any, tables: Sequence[Paced]) -> Points:
 
 # The drawing. Coordinates are pixels.
 
-WIDTH, HEIGHT = 760, 380
-LEFT, RIGHT, TOP, BOTTOM = 64, 24, 56, 64
+WIDTH, HEIGHT = 760, 400
+LEFT, RIGHT, TOP, BOTTOM = 64, 24, 56, 84
 BLUE, GREY, STALL, INK, FAINT = "#1f6feb", "#6e7781", "#fff3d6", "#24292f", "#d8dee4"
 
 
@@ -150,7 +150,7 @@ def draw(outcome: Outcome) -> str:
             begin, stop = x(second + talk), x(second + talk + stall)
             size = f'width="{stop - begin:.1f}" height="{HEIGHT - TOP - BOTTOM}"'
             shapes.append(f'<rect x="{begin:.1f}" y="{TOP}" {size} fill="{STALL}"/>')
-            shapes.append(text((begin + stop) / 2, HEIGHT - BOTTOM - 8, "both servers stall", "#8a6100", "middle", 12))
+            shapes.append(text((begin + stop) / 2, TOP + 18, "both servers stall", "#8a6100", "middle", 12))
         second += talk + stall
     for value in nice_values(top):
         shapes.append(f'<path d="M{LEFT} {y(value):.1f}H{WIDTH - RIGHT}" stroke="{FAINT}"/>')
@@ -158,7 +158,7 @@ def draw(outcome: Outcome) -> str:
     axis = HEIGHT - BOTTOM + 18
     shapes.extend(text(x(tick), axis, f"{tick:g} s", GREY, "middle", 12) for tick in nice_seconds(end))
     shapes.append(f'<path d="M{x(outcome.sent):.1f} {TOP}V{HEIGHT - BOTTOM}" stroke="{GREY}" stroke-dasharray="2 3"/>')
-    shapes.append(text(x(outcome.sent) - 6, TOP + 14, "last row sent", GREY, "end", 12))
+    shapes.append(text(x(outcome.sent) + 6, HEIGHT - BOTTOM - 10, "last row sent", GREY, size=12))
     spark: Points = [(0.0, 0), (spark_end, outcome.results), (end, outcome.results)]
     shapes.append(path(spark, GREY, "6 4"))
     shapes.append(path([*outcome.points, (end, outcome.results)], BLUE))
@@ -167,15 +167,15 @@ def draw(outcome: Outcome) -> str:
     shapes.append(
         text(LEFT, 42, f"{ROWS:,} x {ROWS:,} rows from two servers, a band and an inequality, no equality", GREY)
     )
-    legend = HEIGHT - 16
-    shapes.append(f'<path d="M{LEFT} {legend - 4}h28" stroke="{BLUE}" stroke-width="2.5"/>')
-    shapes.append(
-        text(LEFT + 36, legend, f"Dovetail on Spark: {found / outcome.results:.0%} found when the last row is sent")
-    )
-    shapes.append(
-        f'<path d="M{LEFT + 390} {legend - 4}h28" stroke="{GREY}" stroke-width="2.5" stroke-dasharray="6 4"/>'
-    )
-    shapes.append(text(LEFT + 426, legend, "Spark's own join: a batch job afterwards"))
+    early = f"Dovetail on Spark, while rows arrive: {found / outcome.results:.0%} found when the last row is sent"
+    for py, words, colour, dashes in (
+        (HEIGHT - 38, early, BLUE, ""),
+        (HEIGHT - 16, "Spark's own join: refuses these streams, so it is a batch job afterwards", GREY, "6 4"),
+    ):
+        shapes.append(
+            f'<path d="M{LEFT} {py - 4}h28" stroke="{colour}" stroke-width="2.5" stroke-dasharray="{dashes}"/>'
+        )
+        shapes.append(text(LEFT + 36, py, words))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
         f'font-family="system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif">\n'
