@@ -73,8 +73,8 @@ def measure() -> Outcome:
         def read(reader: Any, name: str) -> Any:
             return reader.format("dovetail-flight").options(location=location, dataset=name).load()
 
-        streams = [read(spark.readStream.option("end", "true"), name) for name in tables]
-        joined = dovetail.join(*streams, ON, memory=MEMORY, end="source", state_dir=f"{place}/state")
+        left, right = (read(spark.readStream.option("end", "true"), name) for name in tables)
+        joined = dovetail.join(left, right, ON, memory=MEMORY, end="source", state_dir=f"{place}/state")
         query = joined.writeStream.option("checkpointLocation", f"{place}/checkpoint").start(f"{place}/results")
         points = follow(query, list(tables.values()))
         ours = spark.read.parquet(f"{place}/results").count()
