@@ -22,18 +22,21 @@ PYTEST := $(PY) -m pytest
 PIP := $(PY) -m pip --quiet --no-input
 SOURCES := $(wildcard src tests tools benchmarks)
 
-.PHONY: help demo test test-all test-core test-kernels test-bounds test-spark test-slow check lint format types contract import lock bench papers fuzz clean
+.PHONY: help demo test test-all test-core test-kernels test-bounds test-spark test-slow check lint format types contract import docs dist licences lock bench papers fuzz clean
 
 help:
 	@echo "make demo      a join that answers while its data arrives"
 	@echo "make test      every kind of test, a part of the random cases"
 	@echo "make test-all  all tests and cases, the slow ones, too"
 	@echo "make papers    claims of the papers at a small size: has a verdict changed?"
-	@echo "make check     what CI runs: test, papers, lint, types, contract, import"
+	@echo "make check     what CI runs: test, papers, lint, types, contract, import, docs"
 	@echo "make lint      ruff; 'make format' repairs what it can"
 	@echo "make types     mypy, strict"
 	@echo "make contract  which module may import which"
 	@echo "make import    the core imports without Spark"
+	@echo "make docs      the documentation as a site, in site/; broken links are errors"
+	@echo "make dist      wheel and source archive in dist/, each installed and tried in an empty environment"
+	@echo "make licences  the licences of all run-time dependencies, in locks/licences.md"
 	@echo "make bench     benchmarks against peers"
 	@echo "make matrix    some tests on Spark with several versions of PySpark"
 	@echo "make fuzz      the slow randomised tests, with another seed each time"
@@ -47,6 +50,7 @@ MADE := $(VENV)/made.stamp
 RUN := $(VENV)/run.stamp
 SELF := $(VENV)/self.stamp
 DEV := $(VENV)/dev.stamp
+DOCS := $(VENV)/docs.stamp
 
 # A virtual environment survives neither a move nor the loss of the Python it was made with.
 ifneq ($(shell $(PY) -c '' 2>/dev/null && cat $(MADE) 2>/dev/null),$(CURDIR))
@@ -69,6 +73,10 @@ $(SELF): $(RUN) pyproject.toml src/dovetail/__init__.py
 
 $(DEV): $(RUN) locks/dev.txt
 	$(INSTALL) --requirement locks/dev.txt
+	touch $@
+
+$(DOCS): $(RUN) locks/docs.txt
+	$(INSTALL) --requirement locks/docs.txt
 	touch $@
 
 demo: $(SELF)
@@ -137,7 +145,7 @@ papers: $(DEV) $(SELF)
 
 # Checks.
 
-check: test papers lint types contract import
+check: test papers lint types contract import docs
 
 lint: $(DEV) $(SELF)
 	@echo "==> lint"
@@ -160,6 +168,21 @@ import: $(DEV) $(SELF)
 	@echo "==> the core without Spark"
 	$(PY) tools/import_without_spark.py
 
+# Without a network: fonts, scripts and pictures are the site's own.
+docs: $(DOCS) $(SELF)
+	@echo "==> documentation"
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet --strict
+
+# A release.
+
+dist: $(RUN)
+	@echo "==> wheel and source archive"
+	rm -rf build dist
+	$(PY) tools/distributions.py dist
+
+licences: $(SELF)
+	$(PY) tools/licences.py locks/licences.md
+
 # One version of each package for every Python and platform: no forks.
 COMPILE = $(VENV)/bin/uv pip compile --quiet --universal --fork-strategy fewest --generate-hashes --no-annotate \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" $(LOCKFLAGS)
@@ -169,8 +192,9 @@ lock: $(DEV)
 		--group bench --group lock --output-file locks/dev.txt
 	$(COMPILE) pyproject.toml --extra spark --constraint locks/dev.txt --output-file locks/run.txt
 	$(COMPILE) --group build --constraint locks/dev.txt --output-file locks/build.txt
+	$(COMPILE) --group docs --constraint locks/dev.txt --output-file locks/docs.txt
 
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build dist site src/*.egg-info .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis
 	rm -rf spark-warehouse metastore_db derby.log
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +

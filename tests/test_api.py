@@ -104,7 +104,7 @@ def test_leaving_a_progressive_join_frees_its_files(tmp_path: Path, monkeypatch:
         (lambda lf, r: dovetail.join(lf, r, ["k"], algorithm="magic"), InputError, "no algorithm is called 'magic'"),
         (lambda lf, r: dovetail.join(lf, r, "l.k < r.k", algorithm="shj"), PlanError, "needs at least one equality"),
         (lambda lf, r: dovetail.join(lf, r, ["k"], cells=4), InputError, "cells: not an option"),
-        (lambda lf, r: dovetail.join(lf, 7, ["k"]), InputError, "cannot join a builtins.int"),
+        (lambda lf, r: dovetail.join(lf, 7, ["k"]), InputError, "cannot join a value of type int"),
     ],
 )
 def test_errors_come_before_any_work(call: object, error: type[DovetailError], message: str) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dovetail.monitoring.terminal import show
     from dovetail.simulation.laboratory import simulate
 
-__version__ = "0.1.0"  # the only place that says so: pyproject.toml reads it here
+__version__ = "0.2.0"  # the only place that says so: pyproject.toml reads it here
 
 __all__ = [
     "DovetailError",

@@ -130,7 +130,7 @@ def test_a_polars_join_keeps_nested_columns() -> None:
 
 
 def test_what_is_no_table_is_refused() -> None:
-    with pytest.raises(InputError, match=r"cannot join a builtins\.list"):
+    with pytest.raises(InputError, match="cannot join a value of type list"):
         arrow_table([1, 2])
 
 

@@ -1,7 +1,11 @@
 """The pages of the documentation, their blocks of Python, and what each page takes for granted.
 
-A page without Spark has a set-up that takes a directory; one with Spark takes a session as well. A set-up yields the
-names that the blocks of its page use, and what stands in for addresses of the reader's (`/shared` always does).
+Most pages stand on their own: their blocks make all that they need, in the order of the page. The others have a set-up,
+which takes a directory, and a session where the page needs Spark. A set-up yields the names that the blocks of its page
+use, and what stands in for addresses of the reader's (`/shared` and `/tmp/dovetail` always do).
+
+A block of `text` right after a block of Python is what that prints; `varies` is the same up to its figures. A block
+that begins with NOT_RUN is compiled only, and says to the reader why.
 """
 
 from __future__ import annotations
@@ -27,13 +31,24 @@ ROOT = Path(__file__).parents[2]
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FLIGHT = "grpc://carrier.example:8815"
 POSTGRES = "postgresql://reader@db.example/shop"
-SHARED = "/shared"
+SHARED = ("/shared", "/tmp/dovetail")
+NOT_RUN = "# Not run by the tests: "
+SLOW = {"docs/tutorials/flight_stream.md"}
+"""Pages that take more than a few seconds: streams."""
 
 
 class Block(NamedTuple):
     language: str
     text: str
     line: int  # of its page
+
+    @property
+    def is_output(self) -> bool:
+        return self.language in ("text", "varies")
+
+    @property
+    def is_run(self) -> bool:
+        return self.language == "python" and not self.text.startswith(NOT_RUN)
 
 
 class Ready(NamedTuple):
@@ -59,7 +74,13 @@ def blocks(page: Path) -> list[Block]:
 
 
 def needs_spark(page: str) -> bool:
-    return "spark" in inspect.signature(SET_UPS[page]).parameters
+    if page in SET_UPS:
+        return "spark" in inspect.signature(SET_UPS[page]).parameters
+    return any("local_session" in block.text for block in blocks(ROOT / page) if block.is_run)
+
+
+def set_up(page: str) -> SetUp:
+    return SET_UPS.get(page, alone)
 
 
 def run(block: Block, page: str, names: dict[str, Any], complete: Callable[[Any], None]) -> None:
@@ -169,27 +190,8 @@ def postgres_server(**tables: pa.Table) -> Iterator[str]:
 
 
 @contextmanager
-def readme(place: Path, spark: SparkSession) -> Iterator[Ready]:
-    names = {
-        "spark": spark,
-        "left": wide_table(100),
-        "right": wide_table(200),
-        "racks": frame(spark, MACHINES[0]),
-        "coolers": frame(spark, MACHINES[1]),
-        "rack_stream": stream(spark, place, MACHINES[0]),
-        "cooler_stream": stream(spark, place, MACHINES[1]),
-        "orders": frame(spark, ORDERS),
-        "payments": frame(spark, PAYMENTS),
-        "order_stream": stream(spark, place, ORDERS),
-        "payment_stream": stream(spark, place, PAYMENTS),
-        "trips": frame(spark, TRIPS),
-        "zones": frame(spark, TRIPS),
-        "customers": frame(spark, CUSTOMERS),
-        "nations": frame(spark, NATIONS),
-        "items": frame(spark, ITEMS),
-    }
-    with flight_server(orders=ORDERS, parcels=PARCELS) as flight:
-        yield Ready(names, {FLIGHT: flight})
+def alone(place: Path, **_: Any) -> Iterator[Ready]:
+    yield Ready({})
 
 
 @contextmanager
@@ -257,7 +259,6 @@ def operations(place: Path, spark: SparkSession) -> Iterator[Ready]:
 
 
 SET_UPS: dict[str, SetUp] = {
-    "README.md": readme,
     "docs/algorithms.md": algorithms,
     "docs/at_rest.md": algorithms,
     "docs/early.md": early,

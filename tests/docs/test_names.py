@@ -47,8 +47,13 @@ def texts(module: Path) -> Iterator[str]:
             yield node.value
 
 
+def prose(page: Path) -> str:
+    """Without the places of docstrings (`::: dovetail.api.join`), which MkDocs finds without importing anything."""
+    return "\n".join(line for line in page.read_text().splitlines() if not line.startswith(":::"))
+
+
 def test_dotted_names() -> None:
-    sources = [page.read_text() for page in PAGES] + [text for module in MODULES for text in texts(module)]
+    sources = [prose(page) for page in PAGES] + [text for module in MODULES for text in texts(module)]
     names = sorted({name for text in sources for name in DOTTED.findall(text)})
     assert "dovetail.testing.check_operator" in names
     done = subprocess.run(

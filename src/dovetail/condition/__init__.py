@@ -106,7 +106,7 @@ def conjuncts_of(on: On, schemas: tuple[pa.Schema, pa.Schema]) -> list[Expressio
         return [on]
     if not isinstance(on, Sequence):
         raise ConditionError(
-            f"a condition is SQL text such as 'l.id = r.id', a list of column names or an expression; "
+            f"a condition is SQL text such as 'l.id = r.id', a list of column names or PySpark Columns; "
             f"got {type(on).__name__}."
         )
     if not on:

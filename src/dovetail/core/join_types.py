@@ -29,7 +29,8 @@ class JoinType(StrEnum):
         found = ALIASES.get(str(how).lower())
         if found is None:
             names = ", ".join(sorted(set(ALIASES.values())))
-            raise InputError(f"how must be one of {names}; got {how!r}.")
+            hint = " For all pairs, set on='true'." if str(how).lower() == "cross" else ""
+            raise InputError(f"how must be one of {names}; got {how!r}.{hint}")
         return found
 
     @property

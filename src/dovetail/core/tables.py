@@ -109,11 +109,13 @@ def _as_table(table: Any) -> pa.Table:
 
 
 def _no_table(given: Any) -> InputError:
-    kind = f"{type(given).__module__}.{type(given).__qualname__}"
+    kind = f"{type(given).__module__}.{type(given).__qualname__}".removeprefix("builtins.")
     if hasattr(given, "__array__"):
         advice = "it is a column, not a table. Give series.to_frame(), or pa.table({'name': column})."
-        return InputError(f"cannot join a {kind}: {advice}")
-    return InputError(f"cannot join a {kind}. Give a Spark DataFrame, or a pyarrow, pandas or Polars table.")
+        return InputError(f"cannot join a value of type {kind}: {advice}")
+    return InputError(
+        f"cannot join a value of type {kind}. Give a Spark DataFrame, a pyarrow, pandas or Polars table, or a path."
+    )
 
 
 def _plain(type_: pa.DataType) -> pa.DataType:

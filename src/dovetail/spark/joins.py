@@ -286,7 +286,9 @@ def _add_end_column(bound: Bound, side: Side, ends: str) -> DataFrame:
     try:
         return readable.withColumn(MARK, F.expr(ends)).toDF(*frame.columns, MARK)
     except AnalysisException as error:
-        raise InputError(f"end={ends!r} cannot be evaluated on {', '.join(names)}: {error}") from error
+        raise InputError(
+            f"end={ends!r} cannot be evaluated on {', '.join(names)}: {str(error).splitlines()[0]}"
+        ) from error
 
 
 def _refuse_after(bound: Bound, plan: JoinPlan) -> None:
@@ -346,6 +348,8 @@ def window_join(
 
 def checked_window(window: Any, left: DataFrame, right: DataFrame) -> Window:
     """The window, if it is one and there are streams to use it on; it takes its delay from their watermarks."""
+    if window is None:
+        raise InputError("streams need a window here: dovetail.window(rows=…) or dovetail.window(time=…, on=…).")
     if not isinstance(window, Window):
         raise InputError(f"a window is made by dovetail.window(rows=…) or (time=…, on=…); got {window!r}.")
     if not (left.isStreaming and right.isStreaming):

@@ -82,5 +82,5 @@ def _add_end_column(alias: str, given: DataFrame, frame: DataFrame, ends: str) -
         return frame.toDF(*given.columns).withColumn(MARK, F.expr(ends)).toDF(*frame.columns, MARK)
     except AnalysisException as error:
         raise InputError(
-            f"end={ends!r} cannot be evaluated on {alias} ({', '.join(given.columns)}): {error}"
+            f"end={ends!r} cannot be evaluated on {alias} ({', '.join(given.columns)}): {str(error).splitlines()[0]}"
         ) from error

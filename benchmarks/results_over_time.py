@@ -1,0 +1,197 @@
+"""The picture in the README: results over time of a join of two servers that stall, and of Spark's own.
+
+Streams without an equality are joined by Dovetail while they arrive, in little memory. Spark refuses such streams, so
+that its own join is a batch job that starts when the last row has arrived. `python -m benchmarks.results_over_time`
+runs both on this machine, compares the answers, and draws docs/images/results_over_time.svg.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from html import escape
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.functions import expr
+
+import dovetail
+from dovetail.monitoring.plot import format_count, nice_seconds, nice_values
+from dovetail.monitoring.spark_streams import known_figures
+from dovetail.sources.flight_server import TableServer
+from dovetail.sources.values import Seconds
+from dovetail.sources.workload import Paced
+from dovetail.spark.session.session import local_session
+
+PICTURE = Path(__file__).parents[1] / "docs" / "images" / "results_over_time.svg"
+ON = "abs(l.paid_at - r.booked_at) <= 2 AND l.amount <= r.amount"
+ROWS = 24_000
+FIRST = 2_000  # rows that are there at once: Spark's workers start with them, before the clock does
+BURSTS = ((5.0, 8.0), (5.0, 8.0), (5.0, 0.0))  # seconds of sending, and of the stall after it
+MEMORY = "128KB"  # of each of two cells; the rows of both sides take 1.2 MB
+POLL_S = 0.1
+
+Points = list[tuple[float, int]]  # second, results so far
+
+
+class Outcome(NamedTuple):
+    points: Points
+    sent: float  # when the last row was sent
+    spark_s: float  # seconds of Spark's own join, all rows there
+    results: int
+
+
+def arrival_times() -> Seconds:
+    talked = np.linspace(0.0, sum(talk for talk, _ in BURSTS), ROWS - FIRST)
+    starts = np.cumsum([0.0, *(talk for talk, _ in BURSTS)])[:-1]
+    stalled = np.cumsum([0.0, *(stall for _, stall in BURSTS)])[:-1]
+    seconds = talked + stalled[np.searchsorted(starts, talked, side="right") - 1]
+    return np.concatenate([np.zeros(FIRST), np.maximum(seconds, 1e-3)])
+
+
+def make_tables() -> dict[str, Paced]:
+    rng = np.random.default_rng(7)
+    times = arrival_times()
+    tables = {}
+    for name, column in (("payments", "paid_at"), ("bookings", "booked_at")):
+        rows = {column: rng.integers(0, 50_000, ROWS), "amount": rng.integers(1, 500, ROWS), "id": np.arange(ROWS)}
+        tables[name] = Paced(pa.table(rows), times, name)
+    return tables
+
+
+def measure() -> Outcome:
+    tables = make_tables()
+    spark = local_session("results over time", conf={"spark.sql.shuffle.partitions": "2"})
+    with TableServer(tables) as server, tempfile.TemporaryDirectory() as place:
+        location = f"grpc://127.0.0.1:{server.port}"
+
+        def read(reader: Any, name: str) -> Any:
+            return reader.format("dovetail-flight").options(location=location, dataset=name).load()
+
+        left, right = (read(spark.readStream.option("end", "true"), name) for name in tables)
+        joined = dovetail.join(left, right, ON, memory=MEMORY, end="source", state_dir=f"{place}/state")
+        query = joined.writeStream.option("checkpointLocation", f"{place}/checkpoint").start(f"{place}/results")
+        points = follow(query, list(tables.values()))
+        ours = spark.read.parquet(f"{place}/results").count()
+
+        began = time.monotonic()
+        reader = spark.read.option("numPartitions", "2")  # both cores
+        payments, bookings = (read(reader, name).alias(alias) for name, alias in zip(tables, "lr", strict=True))
+        theirs = payments.join(bookings, expr(ON)).count()
+        spark_s = time.monotonic() - began
+    spark.stop()
+    assert ours == theirs == points[-1][1], f"{ours:,} results, Spark's own join has {theirs:,}"
+    return Outcome(points, float(arrival_times()[-1]), spark_s, ours)
+
+
+def follow(query: Any, tables: Sequence[Paced]) -> Points:
+    """What is found when. The servers' clocks start when Spark has taken the first rows."""
+    points: Points = []
+    results, arrived, last, began = 0, 0, -1, 0.0
+    finishing = threading.Thread(target=dovetail.finish, args=(query,), daemon=True)
+    finishing.start()
+    while finishing.is_alive():
+        finishing.join(POLL_S)
+        for progress in query.recentProgress:
+            if progress.batchId <= last:
+                continue
+            last = progress.batchId
+            arrived += progress.numInputRows
+            results += known_figures(progress, "dovetail").get("results", 0)
+            if points:
+                points.append((time.monotonic() - began, results))
+        if not points and arrived >= FIRST * len(tables):
+            began = time.monotonic()
+            points.append((0.0, results))
+            for table in tables:
+                table.begin()
+    return points
+
+
+# The drawing. Coordinates are pixels.
+
+WIDTH, HEIGHT = 760, 400
+LEFT, RIGHT, TOP, BOTTOM = 64, 24, 56, 84
+BLUE, GREY, STALL, INK, FAINT = "#1f6feb", "#6e7781", "#fff3d6", "#24292f", "#d8dee4"
+
+
+def draw(outcome: Outcome) -> str:
+    spark_end = outcome.sent + outcome.spark_s
+    end, top = max(spark_end, outcome.points[-1][0]) * 1.04, outcome.results * 1.08
+
+    def x(second: float) -> float:
+        return LEFT + (WIDTH - LEFT - RIGHT) * second / end
+
+    def y(value: float) -> float:
+        return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * value / top
+
+    def text(px: float, py: float, words: str, fill: str = INK, anchor: str = "start", size: int = 13) -> str:
+        style = f'fill="{fill}" text-anchor="{anchor}" font-size="{size}"'
+        return f'<text x="{px:.0f}" y="{py:.0f}" {style}>{escape(words)}</text>'
+
+    def path(points: Points, colour: str, dashes: str = "") -> str:
+        steps = "".join(
+            f"L{x(t):.1f} {y(before):.1f}L{x(t):.1f} {y(n):.1f}" for (_, before), (t, n) in pairwise(points)
+        )
+        start = f"M{x(points[0][0]):.1f} {y(points[0][1]):.1f}"
+        return (
+            f'<path d="{start}{steps}" fill="none" stroke="{colour}" stroke-width="2.5" stroke-dasharray="{dashes}"/>'
+        )
+
+    shapes = [f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>']
+    second = 0.0
+    for talk, stall in BURSTS:
+        if stall:
+            begin, stop = x(second + talk), x(second + talk + stall)
+            size = f'width="{stop - begin:.1f}" height="{HEIGHT - TOP - BOTTOM}"'
+            shapes.append(f'<rect x="{begin:.1f}" y="{TOP}" {size} fill="{STALL}"/>')
+            shapes.append(text((begin + stop) / 2, TOP + 18, "both servers stall", "#8a6100", "middle", 12))
+        second += talk + stall
+    for value in nice_values(top):
+        shapes.append(f'<path d="M{LEFT} {y(value):.1f}H{WIDTH - RIGHT}" stroke="{FAINT}"/>')
+        shapes.append(text(LEFT - 8, y(value) + 4, format_count(value), GREY, "end", 12))
+    axis = HEIGHT - BOTTOM + 18
+    shapes.extend(text(x(tick), axis, f"{tick:g} s", GREY, "middle", 12) for tick in nice_seconds(end))
+    shapes.append(f'<path d="M{x(outcome.sent):.1f} {TOP}V{HEIGHT - BOTTOM}" stroke="{GREY}" stroke-dasharray="2 3"/>')
+    shapes.append(text(x(outcome.sent) + 6, HEIGHT - BOTTOM - 10, "last row sent", GREY, size=12))
+    spark: Points = [(0.0, 0), (spark_end, outcome.results), (end, outcome.results)]
+    shapes.append(path(spark, GREY, "6 4"))
+    shapes.append(path([*outcome.points, (end, outcome.results)], BLUE))
+    found = max(n for t, n in outcome.points if t <= outcome.sent)
+    shapes.append(text(LEFT, 22, "Results found over time", INK, size=16))
+    shapes.append(
+        text(LEFT, 42, f"{ROWS:,} x {ROWS:,} rows from two servers, a band and an inequality, no equality", GREY)
+    )
+    early = f"Dovetail on Spark, while rows arrive: {found / outcome.results:.0%} found when the last row is sent"
+    for py, words, colour, dashes in (
+        (HEIGHT - 38, early, BLUE, ""),
+        (HEIGHT - 16, "Spark's own join: refuses these streams, so it is a batch job afterwards", GREY, "6 4"),
+    ):
+        shapes.append(
+            f'<path d="M{LEFT} {py - 4}h28" stroke="{colour}" stroke-width="2.5" stroke-dasharray="{dashes}"/>'
+        )
+        shapes.append(text(LEFT + 36, py, words))
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
+        f'font-family="system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif">\n'
+        + "\n".join(shapes)
+        + "\n</svg>\n"
+    )
+
+
+def main() -> None:
+    outcome = measure()
+    PICTURE.parent.mkdir(exist_ok=True)
+    PICTURE.write_text(draw(outcome))
+    early = max(n for t, n in outcome.points if t <= outcome.sent) / outcome.results
+    print(f"{outcome.results:,} results; last row sent after {outcome.sent:.1f} s, {early:.0%} found by then")
+    print(f"complete: Dovetail {outcome.points[-1][0]:.1f} s, Spark's own {outcome.sent + outcome.spark_s:.1f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""The page of errors has every class, and quotes messages as they are."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.docs.pages import ROOT
+
+import dovetail
+from dovetail import errors
+
+PAGE = (ROOT / "docs" / "errors.md").read_text()
+LEFT = pa.table({"id": [1, 2], "x": [1.0, 2.0], "s": ["a", "b"], "t": pa.array([0, 1], pa.timestamp("us"))})
+RIGHT = pa.table({"id": [1, 2], "x": [1.0, 2.0], "s": ["a", "b"], "t": pa.array([0, 1], pa.timestamp("us", "UTC"))})
+MANY = pa.table({"id": range(200_000)})
+
+CASES: list[tuple[str, str, Callable[[], Any]]] = [
+    ("ConditionError", "l.idd: no such column; did you mean l.id?", lambda: dovetail.join(LEFT, RIGHT, "l.idd = r.id")),
+    ("ConditionError", "a.id: unknown alias a", lambda: dovetail.join(LEFT, RIGHT, "a.id = b.id")),
+    ("ConditionError", "id is on both sides: write l.id or r.id", lambda: dovetail.join(LEFT, RIGHT, "id = 1")),
+    ("ConditionError", "cannot read the condition: ", lambda: dovetail.join(LEFT, RIGHT, "l.id = = r.id")),
+    (
+        "ConditionError",
+        "l.s (string) cannot be compared with r.id (int64)",
+        lambda: dovetail.join(LEFT, RIGHT, "l.s = r.id"),
+    ),
+    ("ConditionError", "has no time zone and r.t", lambda: dovetail.join(LEFT, RIGHT, "l.t = r.t")),
+    ("ConditionError", "can be evaluated by Spark only", lambda: dovetail.join(LEFT, RIGHT, "soundex(l.s) = r.s")),
+    ("ConditionError", "is not a condition: it is int64", lambda: dovetail.join(LEFT, RIGHT, "l.id + r.id")),
+    (
+        "ConditionError",
+        "a join condition cannot contain a sub-query",
+        lambda: dovetail.join(LEFT, RIGHT, "l.id IN (SELECT 1)"),
+    ),
+    (
+        "ConditionError",
+        "nothing joins c with a",
+        lambda: dovetail.multijoin({"a": LEFT, "b": LEFT, "c": RIGHT}, "a.id = b.id"),
+    ),
+    ("InputError", "how must be one of", lambda: dovetail.join(LEFT, RIGHT, "l.id = r.id", "cross")),
+    ("InputError", "no algorithm is called", lambda: dovetail.join(LEFT, RIGHT, "l.id = r.id", algorithm="hash")),
+    (
+        "InputError",
+        "memory must be a number of bytes or a text such as '256MB'",
+        lambda: dovetail.join(LEFT, RIGHT, "l.id = r.id", memory="lots"),
+    ),
+    (
+        "InputError",
+        "the result would have two columns called",
+        lambda: dovetail.join(LEFT.append_column("id_right", LEFT["id"]), RIGHT, "l.id = r.id"),
+    ),
+    ("InputError", "cannot join a value of type", lambda: dovetail.join([1, 2], RIGHT, "l.id = r.id")),
+    (
+        "InputError",
+        "a window of time needs the column with the event time",
+        lambda: dovetail.window(time="10 minutes"),
+    ),
+    ("InputError", "is not a recording of a join", lambda: dovetail.report(__file__, "unwritten.html")),
+    (
+        "PlanError",
+        "algorithm='shj' cannot run l.x < r.x: a hash join needs at least one equality",
+        lambda: list(dovetail.progressive(LEFT, RIGHT, "l.x < r.x", algorithm="shj")),
+    ),
+    (
+        "PlanError",
+        "how='left': algorithm='diner' supports inner joins only",
+        lambda: list(dovetail.progressive(LEFT, RIGHT, "l.id = r.id", "left", algorithm="diner")),
+    ),
+    (
+        "BudgetError",
+        "a memory budget of 1,000 bytes holds 0 blocks",
+        lambda: list(dovetail.progressive(LEFT, RIGHT, "l.id = r.id", memory="1KB")),
+    ),
+    (
+        "BudgetError",
+        "shj does not spill",
+        lambda: list(dovetail.progressive(MANY, MANY, "l.id = r.id", memory="1MB", algorithm="shj")),
+    ),
+]
+
+
+def test_every_class_has_an_anchor() -> None:
+    classes = {name for name, kind in inspect.getmembers(errors, inspect.isclass) if kind.__module__ == errors.__name__}
+    assert classes <= set(re.findall(r"^## (\w+)$", PAGE, re.MULTILINE))
+
+
+@pytest.mark.parametrize(("kind", "words", "call"), CASES, ids=[words[:40] for _, words, _ in CASES])
+def test_messages_are_quoted_as_they_are(kind: str, words: str, call: Callable[[], Any]) -> None:
+    with pytest.raises(getattr(errors, kind), match=re.escape(words)):
+        call()
+    section = re.split(r"^## ", PAGE, flags=re.MULTILINE)
+    assert any(part.startswith(kind) and words.strip() in part for part in section), f"{words} is not on the page"
+
+
+def test_a_cross_product_is_advised() -> None:
+    with pytest.raises(errors.InputError, match="set on='true'"):
+        dovetail.join(LEFT, RIGHT, "l.id = r.id", "cross")
+    assert dovetail.join(LEFT, RIGHT, "true").num_rows == 4

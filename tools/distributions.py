@@ -1,0 +1,96 @@
+"""Build the wheel and the source archive, install each into an empty environment, and run a join there.
+
+python tools/distributions.py dist
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+LOCKS = ROOT / "locks"
+
+BUILD = (
+    "import sys; from setuptools import build_meta as b; print(b.build_sdist(sys.argv[1])); b.build_wheel(sys.argv[1])"
+)
+
+# What was installed is used, not the checkout; what is not Python came along; a join in process and one on Spark work.
+TRY = """
+import sys
+from importlib.resources import files
+import pyarrow as pa
+import dovetail
+
+assert "site-packages" in dovetail.__file__, dovetail.__file__
+assert dovetail.__version__ == sys.argv[1]
+for name in ("py.typed", "monitoring/style.css", "monitoring/page.js", "spark/session/log4j2.properties"):
+    assert files("dovetail").joinpath(name).is_file(), name
+left, right = pa.table({"x": [1, 5]}), pa.table({"y": [3, 9]})
+assert dovetail.join(left, right, "l.x < r.y").num_rows == 3
+if "spark" in sys.argv:
+    from dovetail.spark.session import local_session
+    spark = local_session()
+    frames = [spark.createDataFrame(table) for table in (left, right)]
+    assert dovetail.join(*frames, "l.x < r.y").count() == 3
+    spark.stop()
+"""
+
+
+def main(place: str) -> None:
+    dist = (ROOT / place).resolve()
+    dist.mkdir(parents=True, exist_ok=True)
+    run(sys.executable, "-c", BUILD, str(dist), cwd=ROOT)
+    (wheel,), (archive,) = dist.glob("*.whl"), dist.glob("*.tar.gz")
+    version = wheel.name.split("-")[1]
+    with tempfile.TemporaryDirectory(prefix="dovetail-dist-") as empty:
+        python = str(Path(empty) / "environment" / "bin" / "python")
+        venv.create(Path(empty) / "environment", with_pip=True)
+        began = time.monotonic()
+        install(python, "--require-hashes", "--requirement", str(LOCKS / "run.txt"))
+        install(python, "--no-deps", str(wheel))
+        installed = time.monotonic()
+        say(f"{wheel.name}: installed with its dependencies in {installed - began:.0f} s")
+        run(python, "-c", TRY, version, cwd=Path(empty))
+        say(f"first result in process {time.monotonic() - installed:.0f} s later, kernels compiled")
+        again = time.monotonic()
+        run(python, "-c", TRY, version, "spark", cwd=Path(empty))
+        say(f"first result on Spark {time.monotonic() - again:.0f} s later")
+        run(str(Path(python).with_name("dovetail")), "--help", cwd=Path(empty))
+        install(python, "--require-hashes", "--requirement", str(LOCKS / "build.txt"))
+        install(python, "--no-deps", "--no-build-isolation", "--force-reinstall", str(archive))
+        run(python, "-c", TRY, version, cwd=Path(empty))
+        say(f"{archive.name}: built, installed and tried")
+
+
+def install(python: str, *words: str) -> None:
+    run(
+        python,
+        "-m",
+        "pip",
+        "--quiet",
+        "--no-input",
+        "--disable-pip-version-check",
+        "install",
+        *words,
+        cwd=ROOT / "tools",
+    )
+
+
+def run(*words: str, cwd: Path) -> None:
+    done = subprocess.run(words, cwd=cwd, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{' '.join(words)[:200]}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
+
+
+def say(words: str) -> None:
+    sys.stdout.write(f"{words}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
