@@ -18,6 +18,8 @@ from dovetail.demo import (
     PAYMENTS,
     PHASES,
     ROWS,
+    SPARK,
+    Rival,
     Scene,
     in_bursts,
     is_silent,
@@ -51,7 +53,7 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     clock = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
     with senders() as both:
-        scene = Scene("diner", both)
+        scene = Scene("diner", both, Rival(lambda: (600, None)))
         scene.look()
         assert scene.phase == "starting"
         scene.begin()
@@ -68,7 +70,7 @@ def test_a_silence_begins_when_spark_has_caught_up(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
     start, end = silences(ORDERS, PAYMENTS)[0]
     with senders() as both:
-        scene = Scene("diner", both)
+        scene = Scene("diner", both, Rival(lambda: (600, None)))
         scene.begin()
         for _ in range(40):  # nothing is taken
             clock[0] += 0.5
@@ -103,7 +105,7 @@ def test_phases_follow_the_senders(scene: Scene) -> None:
 def test_every_frame_fits_and_has_the_same_height(scene: Scene, width: int, phase: str) -> None:
     scene.phase = phase
     lines = drawn(scene, width)
-    assert len(lines) == 6 + HEIGHT + 3
+    assert len(lines) == 7 + 2 * HEIGHT + 3
     assert max(map(len, lines)) <= width
 
 
@@ -113,6 +115,36 @@ def test_the_comparison_reads_off_both_runs(scene: Scene) -> None:
     assert "at the end of stall 2" in table
     assert f"{scene.results_at(end):,}" in table
     assert "complete after" in table
+
+
+def test_both_joins_are_summed_up(scene: Scene) -> None:
+    """Ours is complete first; Spark's own has everything at once, when it has it."""
+    scene.ended = 131.0
+    scene.rival.start()
+    scene.rival._thread.join()  # type: ignore[union-attr]
+    assert scene.is_over
+    scene.rival.ended = 133.0
+    ours, theirs, _ = demo.summary(scene).splitlines()
+    early = round(100 * scene.results_at(scene.script_end_s) / 600)
+    assert f"dovetail   {early:3} % of the results before the last row had arrived; the first after 0.5 s" in ours
+    assert "all 600 after 31.0 s" in ours
+    assert f"{SPARK}     0 % of the results" in theirs
+    assert "all 600 after 33.0 s" in theirs
+    charts = drawn(scene, 80)[7 : 7 + 2 * HEIGHT]
+    assert "█" in charts[0]
+    assert all(line[14:].strip("█ ") == "" for line in charts[HEIGHT:])
+    assert charts[HEIGHT].endswith("█")  # all in the last second
+
+
+def test_what_spark_fails_with_is_raised(scene: Scene) -> None:
+    def fail() -> None:
+        raise OSError("no")
+
+    rival = Rival(fail)  # type: ignore[arg-type]
+    rival.start()
+    rival._thread.join()  # type: ignore[union-attr]
+    with pytest.raises(OSError, match="no"):
+        _ = rival.is_over
 
 
 def test_a_plain_line_is_one_line(scene: Scene) -> None:

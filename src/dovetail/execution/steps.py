@@ -72,7 +72,8 @@ class Step:
         if self.aggregates is not None:
             found = ", ".join(f"{name} {_bounded(value)}" for name, value in self.aggregates.items())
             return f"{self.phase}: {found} after {self.results:,} results"
-        words = f"{self.phase}: {self.batch.num_rows:,} new results, {self.results:,} so far"
+        new = "1 new result" if self.batch.num_rows == 1 else f"{self.batch.num_rows:,} new results"
+        words = f"{self.phase}: {new}, {self.results:,} so far"
         return words if self.estimate is None else f"{words}, {_bounded(self.estimate)} in all"
 
 
