@@ -23,9 +23,9 @@ from dovetail.monitoring.progress_bar import clock_time
 from dovetail.monitoring.recording import Recording
 from dovetail.monitoring.snapshot import DONE, RunSnapshot
 
-WIDTH, HEIGHT = 720, 306
+WIDTH, HEIGHT = 720, 318
 LEFT, RIGHT = 52, 12  # of the plot, for the numbers at its lines
-TOP, BOTTOM = 92, 272
+TOP, BOTTOM = 104, 284
 BAR_TOP, BAR_HEIGHT = 50, 10
 FONT = "system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif"
 COLOURS = {
@@ -132,7 +132,7 @@ def _plot(glance: RunSnapshot) -> list[Html]:
     frame = plot.frame(glance.seconds, 1.08 * most)
     spans = figures.phase_bands(moments)
     shapes = [*_phases(frame, spans), *_grid(frame), _key(spans)]
-    if estimates:
+    if len(estimates) > 1:
         highs = [(second, estimate.high) for second, estimate in estimates]
         lows = [(second, estimate.low) for second, estimate in estimates]
         shapes.append(_path(f"{_points(frame, highs)}L{_points(frame, lows[::-1])[1:]}Z", ESTIMATE, fill=0.2))

@@ -18,7 +18,7 @@ from dovetail.planning.plan import JoinPlan, about
 
 WIDTH, HEIGHT = 190, 50  # of a box
 GAP, SPACE = 44, 14  # between columns, and between inputs
-LETTER = 0.62  # of the size of a font: how wide a letter is, more or less
+LETTER = 0.56  # of the size of a font: how wide a letter is, more or less
 FONT = "font-family:system-ui,-apple-system,'Segoe UI',sans-serif"
 FILLS = {"input": "#3a78d6", "router": "#8250c8", "operator": "#e08a1e", "result": "#22996b"}
 
