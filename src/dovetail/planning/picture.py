@@ -16,7 +16,7 @@ from typing import NamedTuple
 from dovetail.core.markup import Html, tag
 from dovetail.planning.plan import JoinPlan, about
 
-WIDTH, HEIGHT = 190, 50  # of a box
+WIDTH, HEIGHT = 200, 50  # of a box
 GAP, SPACE = 44, 14  # between columns, and between inputs
 LETTER = 0.56  # of the size of a font: how wide a letter is, more or less
 FONT = "font-family:system-ui,-apple-system,'Segoe UI',sans-serif"
