@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -447,7 +447,8 @@ def count(
         algorithm: Three and more DataFrames: as of `multijoin`.
         cells: On Spark: into how many cells the join is divided; by default a sample decides.
         sample: On Spark: whether the inputs are sampled first.
-        **parameters: Three and more DataFrames: parameters of the named algorithm.
+        **parameters: Three and more DataFrames: parameters of the named algorithm. Further options of `join` on Spark
+            change nothing here.
 
     Returns:
         The number of pairs.
@@ -458,7 +459,7 @@ def count(
         >>> dovetail.count(asks, bids, "l.price < r.price")
         1499500
     """
-    _check_parameters(count, parameters)
+    _check_parameters(count, parameters, argument_names(join))
     on = _condition(left, right, on)
     several_only = parameters | _given(memory=memory, algorithm=algorithm)
     options = _given(cells=cells, sample=sample)
@@ -481,7 +482,6 @@ def count(
         return count_at_rest(condition, batches[0], batches[1])
 
 
-@check_names
 def aggregate(
     left: Any,
     right: Any,
@@ -495,6 +495,7 @@ def aggregate(
     sample: bool = True,
     state_dir: str | None = None,
     metrics: str = METRICS,
+    **others: Any,
 ) -> Any:
     """Aggregates over the pairs of an inner join. No pair is enumerated unless a residual has to be checked.
 
@@ -511,6 +512,7 @@ def aggregate(
         sample: On Spark: whether the inputs are sampled first.
         state_dir: Streams: where state is kept.
         metrics: Streams: the name of the join in the query's progress.
+        **others: Further options of `join` on Spark, which change nothing here.
 
     Returns:
         A pyarrow.Table, or a DataFrame of DataFrames.
@@ -525,7 +527,8 @@ def aggregate(
         >>> found.to_pylist()
         [{'city': 'Basel', 'n': 3, 'cheapest': 3.0}, {'city': 'Lima', 'n': 2, 'cheapest': 3.0}]
     """
-    on_spark_only = _given(
+    refuse_unknown(aggregate.__name__, others, argument_names(aggregate) | argument_names(join))
+    on_spark_only = others | _given(
         cells=cells,
         sample=sample,
         state_dir=state_dir,
@@ -834,10 +837,10 @@ def _given(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None and value != DEFAULTS.get(name)}
 
 
-def _check_parameters(call: Callable[..., Any], parameters: Mapping[str, Any]) -> None:
+def _check_parameters(call: Callable[..., Any], parameters: Mapping[str, Any], also: Iterable[str] = ()) -> None:
     """Refuse names that are neither an argument of the call nor a parameter of any algorithm."""
     if parameters:
-        refuse_unknown(call.__name__, parameters, argument_names(call) | parameter_names())
+        refuse_unknown(call.__name__, parameters, {*argument_names(call), *parameter_names(), *also})
 
 
 def _refuse(**options: Any) -> None:
