@@ -194,6 +194,14 @@ def test_an_unexpected_error_is_one_line(inputs: list[object], monkeypatch: pyte
         dovetail(*request)
 
 
+def test_without_spark(inputs: list[object]) -> None:
+    script = "import sys; sys.modules['pyspark'] = None; from dovetail.cli import main; main()"
+    command = [sys.executable, "-c", script, "join", *map(str, inputs), "--on", "l.id = r.id"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr.startswith("error: PySpark is not installed: pip install 'dovetail[spark]'.")
+
+
 def test_whoever_has_seen_enough_may_leave(inputs: list[object]) -> None:
     command = [sys.executable, "-m", "dovetail.cli", "join", *map(str, inputs), "--on", "l.id <> r.id", "--in-process"]
     run = subprocess.Popen([*command, "--format", "json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

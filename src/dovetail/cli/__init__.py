@@ -336,6 +336,12 @@ def main() -> None:
         sys.exit(1)
     except KeyboardInterrupt:
         _fail("stopped by Ctrl-C.", 130)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "pyspark":
+            raise
+        _fail(
+            "PySpark is not installed: pip install 'dovetail[spark]'. Files are joined without it by --in-process.", 2
+        )
     except Exception as error:
         if os.environ.get(TRACEBACK):
             raise
