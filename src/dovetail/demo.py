@@ -99,7 +99,8 @@ def _play(spark: Any, algorithm: str, place: Path, console: Console) -> tuple[Sc
                 _watch(query, scene, show)
         finally:
             query.stop()
-        say(console, summary(scene))
+        console.print("\n", summary(scene), "\n", sep="", end="", highlight=False)
+        say(console, remark(scene))
         return scene, _check(spark, place, scene, console)
 
 
@@ -192,19 +193,26 @@ class Rival:
         return f"{self.found[0]:,}" if self.ended is not None else "all rows have arrived: it joins"
 
 
-def summary(scene: Scene) -> str:
+def summary(scene: Scene) -> Table:
     """Both joins, a line each."""
-    lines = []
-    early = scene.results_at(scene.script_end_s)
-    for name, first, share, count, seconds in (
-        ("dovetail", scene.first_s, early, scene.results, scene.elapsed),
-        (SPARK, scene.rival_s, 0, scene.rival.found[0], scene.rival_s),
+    table = Table(box=None, padding=(0, 2), pad_edge=False)
+    for name in ("", "before the last row", "", "first result", "all results"):
+        table.add_column(name, justify="right", no_wrap=True)
+    early = min(scene.results, scene.results_at(scene.script_end_s))
+    for name, found, first_s, all_s in (
+        ("dovetail", early, scene.first_s, scene.elapsed),
+        (SPARK, 0, scene.rival_s, scene.rival_s),
     ):
-        found = f"{100 * share / max(1, scene.results):3.0f} % of the results before the last row had arrived"
-        lines.append(f"{name:>{LABEL}}   {found}; the first after {first:.1f} s, all {count:,} after {seconds:.1f} s")
-    idle = f"{scene.in_silence:,} results were found while both servers were idle, in rows that were on disk."
-    note = "Spark's join of streams answers early, too, but keeps every row in its state."
-    return "\n".join([*lines, f"{idle} {note}"])
+        share = f"{100 * found / max(1, scene.results):.0f} %"
+        table.add_row(name, f"{found:,} results", share, f"after {first_s:.1f} s", f"after {all_s:.1f} s")
+    return table
+
+
+def remark(scene: Scene) -> str:
+    return (
+        f"While both servers were idle, {scene.in_silence:,} results were found in rows that were on disk. Spark's join\n"
+        "of streams, too, answers as rows arrive, but keeps all of them in its state."
+    )
 
 
 def side_by_side(scenes: list[Scene]) -> Table:
@@ -503,11 +511,12 @@ class Scene:
         """Results over time, ours and Spark's, and below who sent."""
         per_column = max(1.0, self.now_s / columns)
         seconds = [i * per_column for i in range(1 + int(self.now_s / per_column))]
+        seconds = [*seconds, self.now_s] if self.is_over and len(seconds) <= columns else seconds
         moments = self._moments(seconds)
         top = max(self.results, self.rival.found[0], 1)
         ours = [(moment.results, PHASES[moment.phase][0]) for moment in moments[1:]]
         theirs = [(self.rival.found[0] if 0 < self.rival_s <= second else 0, "magenta") for second in seconds[1:]]
-        lines = [*_chart("dovetail", ours, top), *_chart(SPARK, theirs, top)]
+        lines = [*_chart("dovetail", ours, top), Text(), *_chart(SPARK, theirs, top)]
         for sender in self.senders:
             sent = sender.rows.seconds.searchsorted([moment.script_s for moment in moments], side="right")
             drawn = "".join("━" if rows else " " for rows in np.diff(sent))

@@ -336,13 +336,9 @@ def main() -> None:
         sys.exit(1)
     except KeyboardInterrupt:
         _fail("stopped by Ctrl-C.", 130)
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "pyspark":
-            raise
-        _fail(
-            "PySpark is not installed: pip install 'dovetail[spark]'. Files are joined without it by --in-process.", 2
-        )
     except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == "pyspark":
+            _fail("PySpark is not installed: pip install 'dovetail[spark]'. --in-process joins files without it.", 2)
         if os.environ.get(TRACEBACK):
             raise
         _fail(f"{_describe(error)} ({TRACEBACK}=1 shows where)", 1)
