@@ -18,7 +18,6 @@ from dovetail.demo import (
     PAYMENTS,
     PHASES,
     ROWS,
-    SPARK,
     Rival,
     Scene,
     in_bursts,

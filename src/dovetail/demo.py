@@ -55,7 +55,7 @@ PHASES = {
     "arriving": ("green", "rows arrive"),
     "silent": ("yellow", "both are idle: {} joins the rows on disk"),
     "rest": ("cyan", "all rows have arrived: {} emits the remaining results"),
-    "complete": ("bold green", "complete"),
+    "complete": ("bold cyan", "complete"),
 }
 SPARK = "Spark's own"
 NEXT = 'Try it on files of yours: dovetail join --left a.parquet --right b.csv --on "l.x < r.y" --live'
@@ -210,8 +210,8 @@ def summary(scene: Scene) -> Table:
 
 def remark(scene: Scene) -> str:
     return (
-        f"While both servers were idle, {scene.in_silence:,} results were found in rows that were on disk. Spark's join\n"
-        "of streams, too, answers as rows arrive, but keeps all of them in its state."
+        f"While both servers were idle, {scene.in_silence:,} results were found in rows that were on disk.\n"
+        "Spark's join of streams, too, answers as rows arrive, but keeps all of them in its state."
     )
 
 
