@@ -511,7 +511,8 @@ class Scene:
         """Results over time, ours and Spark's, and below who sent."""
         per_column = max(1.0, self.now_s / columns)
         seconds = [i * per_column for i in range(1 + int(self.now_s / per_column))]
-        seconds = [*seconds, self.now_s] if self.is_over and len(seconds) <= columns else seconds
+        if self.is_over and seconds[-1] < self.now_s and len(seconds) <= columns:
+            seconds.append(self.now_s)  # what came in the last part of a second
         moments = self._moments(seconds)
         top = max(self.results, self.rival.found[0], 1)
         ours = [(moment.results, PHASES[moment.phase][0]) for moment in moments[1:]]
