@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 NAME = "dovetail"
@@ -127,10 +128,12 @@ class _Waiting:
 
         def execute_and_extend(module: Any) -> None:
             execute(module)
-            self._names.discard(name)
-            LIBRARIES[name](module)
+            if module.__name__ == name and name in self._names:  # a loader of archives is one for many modules
+                self._names.discard(name)
+                LIBRARIES[name](module)
 
-        loader.exec_module = execute_and_extend  # of this loader, which is for this module only
+        with suppress(AttributeError):  # a loader that is not to be changed
+            loader.exec_module = execute_and_extend
 
 
 def register() -> None:
