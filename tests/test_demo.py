@@ -125,8 +125,8 @@ def test_both_joins_are_summed_up(scene: Scene) -> None:
     scene.rival.ended = 133.0
     _, ours, theirs = [line.split() for line in drawn(demo.summary(scene), 80)]
     assert ours[:5] == ["dovetail", "600", "results", "100", "%"]
-    assert ours[-6:] == ["after", "0.5", "s", "after", "31.0", "s"]
-    assert theirs[2:] == ["0", "results", "0", "%", "after", "33.0", "s", "after", "33.0", "s"]
+    assert ours[5:] == ["after", "31.0", "s"]
+    assert theirs[2:] == ["0", "results", "0", "%", "after", "33.0", "s"]
     charts = drawn(scene, 80)[7:]
     assert "█" in charts[0]
     bars = [line[14:].strip() for line in charts[HEIGHT + 1 : 2 * HEIGHT + 1]]

@@ -196,15 +196,12 @@ class Rival:
 def summary(scene: Scene) -> Table:
     """Both joins, a line each."""
     table = Table(box=None, padding=(0, 2), pad_edge=False)
-    for name in ("", "before the last row", "", "first result", "all results"):
+    for name in ("", "before the last row arrived", "", "all results"):
         table.add_column(name, justify="right", no_wrap=True)
     early = min(scene.results, scene.results_at(scene.script_end_s))
-    for name, found, first_s, all_s in (
-        ("dovetail", early, scene.first_s, scene.elapsed),
-        (SPARK, 0, scene.rival_s, scene.rival_s),
-    ):
+    for name, found, seconds in (("dovetail", early, scene.elapsed), (SPARK, 0, scene.rival_s)):
         share = f"{100 * found / max(1, scene.results):.0f} %"
-        table.add_row(name, f"{found:,} results", share, f"after {first_s:.1f} s", f"after {all_s:.1f} s")
+        table.add_row(name, f"{found:,} results", share, f"after {seconds:.1f} s")
     return table
 
 
@@ -413,11 +410,6 @@ class Scene:
     def rival_s(self) -> float:
         """When Spark's own join had its result."""
         return 0.0 if self.began is None or self.rival.ended is None else self.rival.ended - self.began
-
-    @property
-    def first_s(self) -> float:
-        """When there was a result."""
-        return next((moment.elapsed for moment in self.history if moment.results), 0.0)
 
     @property
     def script_end_s(self) -> float:
