@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 VENV := .venv
 PY := $(VENV)/bin/python
 PYTEST := $(PY) -m pytest
-PIP := $(PY) -m pip --quiet --no-input
+PIP := $(PY) -m pip --quiet --quiet --no-input
 SOURCES := $(wildcard src tests tools benchmarks)
 
 .PHONY: help demo test test-all test-core test-kernels test-bounds test-spark test-slow check lint format types contract import docs dist licences lock bench papers fuzz clean
@@ -59,28 +59,28 @@ endif
 
 $(MADE):
 	@echo "==> set-up: locked packages into $(VENV); a few minutes, once"
-	python=$$(tools/find-python) && "$$python" -m venv --clear $(VENV)
-	echo "$(CURDIR)" > $@
+	@python=$$(tools/find-python) && "$$python" -m venv --clear $(VENV)
+	@echo "$(CURDIR)" > $@
 
 $(RUN): $(MADE) locks/build.txt locks/run.txt
-	$(INSTALL) --requirement locks/build.txt
-	$(INSTALL) --requirement locks/run.txt
-	touch $@
+	@$(INSTALL) --requirement locks/build.txt
+	@$(INSTALL) --requirement locks/run.txt
+	@touch $@
 
 $(SELF): $(RUN) pyproject.toml src/dovetail/__init__.py
-	$(PIP) install --no-build-isolation --no-deps --editable .
-	touch $@
+	@$(PIP) install --no-build-isolation --no-deps --editable .
+	@touch $@
 
 $(DEV): $(RUN) locks/dev.txt
-	$(INSTALL) --requirement locks/dev.txt
-	touch $@
+	@$(INSTALL) --requirement locks/dev.txt
+	@touch $@
 
 $(DOCS): $(RUN) locks/docs.txt
 	$(INSTALL) --requirement locks/docs.txt
 	touch $@
 
 demo: $(SELF)
-	$(VENV)/bin/dovetail demo
+	@$(VENV)/bin/dovetail demo
 
 # Tests.
 
@@ -188,8 +188,8 @@ COMPILE = $(VENV)/bin/uv pip compile --quiet --universal --fork-strategy fewest 
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" $(LOCKFLAGS)
 
 lock: $(DEV)
-	$(COMPILE) pyproject.toml --extra postgres --extra spark --group build --group test --group postgres --group lint \
-		--group bench --group lock --output-file locks/dev.txt
+	$(COMPILE) pyproject.toml --extra postgres --extra spark --group build --group test --group notebook --group postgres \
+		--group lint --group bench --group lock --output-file locks/dev.txt
 	$(COMPILE) pyproject.toml --extra spark --constraint locks/dev.txt --output-file locks/run.txt
 	$(COMPILE) --group build --constraint locks/dev.txt --output-file locks/build.txt
 	$(COMPILE) --group docs --constraint locks/dev.txt --output-file locks/docs.txt

@@ -119,3 +119,39 @@ def test_explain_says_what_and_why() -> None:
     assert "filter     r.w > 1" in text
     assert "operator   shj" in str(dovetail.explain(pa.table(LEFT), pa.table(RIGHT), ["k"], algorithm="shj"))
     assert "every row is compared" in str(dovetail.explain(pa.table(LEFT), pa.table(RIGHT), "l.k * r.k > 3"))
+
+
+def test_a_name_that_no_call_has_is_told_with_the_nearest() -> None:
+    table = pa.table(LEFT)
+    for call, near in (
+        (lambda: dovetail.join(table, table, ["k"], treads=2), "threads"),
+        (lambda: dovetail.aggregate(table, table, ["k"], {"n": "count(*)"}, thread=2), "threads"),
+        (lambda: dovetail.count(table, table, ["k"], cell=2), "cells"),
+        (lambda: dovetail.multijoin({"a": table, "b": table, "c": table}, "a.k = b.k", memry=2), "memory"),
+        (lambda: dovetail.explain(table, table, ["k"], progresive=True), "progressive"),
+        (lambda: dovetail.window(row=3), "rows"),
+    ):
+        with pytest.raises(TypeError, match=f"Did you mean '{near}'") as caught:
+            call()
+        assert isinstance(caught.value, InputError)  # and with that a DovetailError
+
+
+def test_plans_steps_and_joins_are_told_in_a_line() -> None:
+    left, right = pa.table(LEFT), pa.table(RIGHT)
+    assert repr(dovetail.explain(left, right, ["k"])).startswith("<JoinPlan inner join by equality on l.k = r.k")
+    running = dovetail.progressive(left, right, ["k"])
+    assert repr(running) == "<ProgressiveJoin by shj: iterate over it for steps>"
+    assert "new results" in repr(next(running))
+    (last,) = dovetail.progressive(left, right, ["k"], aggregate={"n": "count(*)"})
+    assert repr(last).startswith("<Step cleanup: n ")
+
+
+def test_the_condition_of_several_inputs_may_come_second() -> None:
+    several = {"a": pa.table(LEFT), "b": pa.table(RIGHT), "c": pa.table(RIGHT)}
+    on = "a.k = b.k AND b.k = c.k"
+    assert dovetail.count(several, on) == dovetail.count(several, on=on) == 8
+    assert str(dovetail.explain(several, on)) == str(dovetail.explain(several, on=on))
+    assert sum(step.batch.num_rows for step in dovetail.progressive(several, on)) == 8
+    for call in (dovetail.count, dovetail.explain, dovetail.progressive):
+        with pytest.raises(InputError, match="there is no condition"):
+            call(several["a"], several["b"])

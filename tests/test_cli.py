@@ -1,18 +1,22 @@
 import io
+import json
 import os
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 from tests.patience import PATIENCE_S
 from tests.storage.test_stored_state import QUERY, two_batches
 
 from dovetail.cli import main, small_joins
-from dovetail.cli.request import _writer
+from dovetail.cli.results import Target, open_writer
 
 
 def dovetail(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -81,11 +85,142 @@ def test_overwriting_leaves_other_files_alone(inputs: list[object], tmp_path: Pa
 def test_files_that_come_while_a_join_is_written_stay(tmp_path: Path) -> None:
     for name in ("part-0.parquet", "part-1.parquet", "_SUCCESS"):
         (tmp_path / name).write_text("of an earlier run")
-    with _writer(tmp_path, pa.schema({"k": pa.int64()})) as file:
+    with open_writer(Target(tmp_path, "parquet"), pa.schema({"k": pa.int64()}), Console()) as write:
         (tmp_path / "notes.txt").write_text("of somebody else")
-        file.write_table(pa.table({"k": [1]}))
+        write(pa.table({"k": [1]}))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["notes.txt", "part-0.parquet"]
     assert pq.read_table(tmp_path / "part-0.parquet").to_pydict() == {"k": [1]}
+
+
+def test_without_a_place_the_first_rows_are_a_table(inputs: list[object]) -> None:
+    run = dovetail("join", *inputs, "--on", "l.id = r.id", "--in-process", "--select", "l.id, name AS who")
+    assert run.returncode == 0, run.stderr
+    header, first, *others = run.stdout.splitlines()
+    assert (header.split(), first.split()) == (["id", "who"], ["0", "x"])
+    assert len(others) == 19
+    assert "20 rows" in run.stderr
+    assert "there are more: --limit" in run.stderr
+    few = dovetail("join", *inputs, "--on", "l.id = r.id", "--in-process", "--limit", 3)
+    assert len(few.stdout.splitlines()) == 4
+    assert "more" not in few.stderr
+
+
+LINES = {"csv": ['"id","who"', '0,"x"'], "json": ['{"id": 0, "who": "x"}', '{"id": 2, "who": "x"}']}
+
+
+@pytest.mark.parametrize("live", [[], ["--live"]], ids=str)
+@pytest.mark.parametrize("format_", ["csv", "json"])
+def test_csv_and_json(inputs: list[object], tmp_path: Path, format_: str, live: list[str]) -> None:
+    request = ["join", *inputs, "--on", "l.id = r.id", "--in-process", "--select", "id, r.name AS who", *live]
+    rows = 50 + (format_ == "csv")
+    printed = dovetail(*request, "--format", format_)
+    assert printed.returncode == 0, printed.stderr
+    assert printed.stdout.splitlines()[:2] == LINES[format_]
+    assert "50 rows" in printed.stderr
+    file, place = tmp_path / "new" / f"out.{format_}", tmp_path / "out"
+    assert dovetail(*request, "--out", file).returncode == 0
+    assert dovetail(*request, "--out", place, "--format", format_).returncode == 0
+    for written in (file, place / f"part-0.{format_}"):
+        assert len(written.read_text().splitlines()) == rows
+        assert written.read_text() == printed.stdout
+    assert "is there already" in dovetail(*request, "--out", file).stderr
+    assert dovetail(*request, "--out", file, "--overwrite", "--limit", 1).returncode == 0
+    assert len(file.read_text().splitlines()) == rows - 49
+    assert dovetail(*request, "--out", place, "--overwrite").returncode == 0
+    assert [path.name for path in place.iterdir()] == ["part-0.parquet"]
+
+
+def test_values_that_csv_and_json_do_not_have(tmp_path: Path) -> None:
+    """Every value of JSON is one that any reader of JSON takes."""
+    values = {"x": [float("nan")], "n": [Decimal("1.50")], "d": [date(2026, 1, 2)], "b": [b"\x01"], "s": [[None]]}
+    table = pa.table({"k": [1], **values, "e": pa.array(["a"]).dictionary_encode()})
+    pq.write_table(table, tmp_path / "a.parquet")
+    inputs = ["--left", tmp_path / "a.parquet", "--right", tmp_path / "a.parquet", "--in-process"]
+    request = ["join", *inputs, "--on", "l.k = r.k", "--how", "left_semi"]
+    (line,) = dovetail(*request, "--format", "json").stdout.splitlines()
+    expected = {"k": 1, "x": "NaN", "n": 1.5, "d": "2026-01-02", "b": "01", "s": [None], "e": "a"}
+    assert json.loads(line, parse_constant=pytest.fail) == expected
+    refused = dovetail(*request, "--format", "csv")
+    assert refused.returncode == 2
+    assert "CSV cannot hold lists and structs: s." in refused.stderr
+    assert (
+        dovetail(*request, "--format", "csv", "--select", "k, n, d, e").stdout.splitlines()[1]
+        == '1,1.50,2026-01-02,"a"'
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (["--select", "l.idd"], "there is no column l.idd. Did you mean 'id'?"),
+        (["--select", "l.id + 1"], "'l.id + 1' is none"),
+        (["--select", "id FROM x"], "--select takes columns"),
+        (["--select", "("], "cannot be read"),
+        (["--select", "id, price AS id"], "two columns called 'id'"),
+        (["--select", "r.name", "--how", "left_anti"], "the result has columns of l; got 'r'"),
+        (["--format", "xml"], "--format is one of parquet, csv, json"),
+        (["--format", "parquet"], "--format parquet needs --out"),
+        (["--format", "csv", "--out", "x.jsonl"], "x.jsonl is a file of json, --format says csv"),
+    ],
+)
+def test_a_result_that_cannot_be(inputs: list[object], change: list[str], message: str) -> None:
+    run = dovetail("join", *inputs, "--on", "l.id = r.id", "--in-process", *change)
+    assert run.returncode == 2
+    assert message in run.stderr.replace("\n", " ")
+
+
+def test_an_input_is_never_overwritten(tmp_path: Path) -> None:
+    for name in ("left", "right"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "part-0.csv").write_text("id\n1\n")
+    inputs = ["--left", tmp_path / "left", "--right", tmp_path / "right", "--in-process", "--overwrite"]
+    for place in ("left", "left/part-0.csv", "left/new.csv"):
+        run = dovetail("join", *inputs, "--on", "l.id = r.id", "--out", tmp_path / place)
+        assert (run.returncode, "has an input of the join" in run.stderr) == (2, True)
+    assert (tmp_path / "left" / "part-0.csv").read_text() == "id\n1\n"
+
+
+def test_an_unexpected_error_is_one_line(inputs: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError('the first line\n  File "x.py", line 3\nthe last one')
+
+    monkeypatch.setattr("dovetail.api.join", fail)
+    request = ["join", *inputs, "--on", "l.id = r.id", "--in-process"]
+    run = dovetail(*request)
+    assert run.returncode == 1
+    assert run.stderr == "error: RuntimeError: the first line … the last one (DOVETAIL_TRACEBACK=1 shows where)\n"
+    monkeypatch.setenv("DOVETAIL_TRACEBACK", "1")
+    with pytest.raises(RuntimeError):
+        dovetail(*request)
+
+
+def test_without_spark(inputs: list[object]) -> None:
+    script = "import sys; sys.modules['pyspark'] = None; from dovetail.cli import main; main()"
+    command = [sys.executable, "-c", script, "join", *map(str, inputs), "--on", "l.id = r.id"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr.startswith("error: PySpark is not installed: pip install 'dovetail[spark]'.")
+
+
+def test_whoever_has_seen_enough_may_leave(inputs: list[object]) -> None:
+    command = [sys.executable, "-m", "dovetail.cli", "join", *map(str, inputs), "--on", "l.id <> r.id", "--in-process"]
+    run = subprocess.Popen([*command, "--format", "json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert run.stdout is not None
+    assert run.stderr is not None
+    run.stdout.close()
+    assert "Traceback" not in run.stderr.read()
+    assert run.wait(PATIENCE_S) == 1
+
+
+def test_completion_for_shells() -> None:
+    environment = os.environ | {
+        "_DOVETAIL_COMPLETE": "complete_bash",
+        "COMP_WORDS": "dovetail join --how l",
+        "COMP_CWORD": "3",
+    }
+    command = [sys.executable, "-c", "import sys; sys.argv[0] = 'dovetail'; from dovetail.cli import main; main()"]
+    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    assert told.stdout.split() == ["left", "left_semi", "left_anti"]
 
 
 def test_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:

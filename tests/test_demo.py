@@ -18,6 +18,7 @@ from dovetail.demo import (
     PAYMENTS,
     PHASES,
     ROWS,
+    Rival,
     Scene,
     in_bursts,
     is_silent,
@@ -51,7 +52,7 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     clock = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
     with senders() as both:
-        scene = Scene("diner", both)
+        scene = Scene("diner", both, Rival(lambda: (600, None)))
         scene.look()
         assert scene.phase == "starting"
         scene.begin()
@@ -68,7 +69,7 @@ def test_a_silence_begins_when_spark_has_caught_up(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
     start, end = silences(ORDERS, PAYMENTS)[0]
     with senders() as both:
-        scene = Scene("diner", both)
+        scene = Scene("diner", both, Rival(lambda: (600, None)))
         scene.begin()
         for _ in range(40):  # nothing is taken
             clock[0] += 0.5
@@ -103,7 +104,7 @@ def test_phases_follow_the_senders(scene: Scene) -> None:
 def test_every_frame_fits_and_has_the_same_height(scene: Scene, width: int, phase: str) -> None:
     scene.phase = phase
     lines = drawn(scene, width)
-    assert len(lines) == 6 + HEIGHT + 3
+    assert len(lines) == 7 + HEIGHT + 1 + HEIGHT + 3
     assert max(map(len, lines)) <= width
 
 
@@ -113,6 +114,34 @@ def test_the_comparison_reads_off_both_runs(scene: Scene) -> None:
     assert "at the end of stall 2" in table
     assert f"{scene.results_at(end):,}" in table
     assert "complete after" in table
+
+
+def test_both_joins_are_summed_up(scene: Scene) -> None:
+    """Ours is complete first; Spark's own has everything at once, when it has it."""
+    scene.ended = 131.0
+    scene.rival.start()
+    scene.rival._thread.join()  # type: ignore[union-attr]
+    assert scene.is_over
+    scene.rival.ended = 133.0
+    _, ours, theirs = [line.split() for line in drawn(demo.summary(scene), 80)]
+    assert ours[:5] == ["dovetail", "600", "results", "100", "%"]
+    assert ours[5:] == ["after", "31.0", "s"]
+    assert theirs[2:] == ["0", "results", "0", "%", "after", "33.0", "s"]
+    charts = drawn(scene, 80)[7:]
+    assert "█" in charts[0]
+    bars = [line[14:].strip() for line in charts[HEIGHT + 1 : 2 * HEIGHT + 1]]
+    assert bars == ["█"] * HEIGHT  # all in the last second
+
+
+def test_what_spark_fails_with_is_raised(scene: Scene) -> None:
+    def fail() -> None:
+        raise OSError("no")
+
+    rival = Rival(fail)  # type: ignore[arg-type]
+    rival.start()
+    rival._thread.join()  # type: ignore[union-attr]
+    with pytest.raises(OSError, match="no"):
+        _ = rival.is_over
 
 
 def test_a_plain_line_is_one_line(scene: Scene) -> None:

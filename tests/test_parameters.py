@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import dovetail
-from dovetail.errors import BudgetError, DovetailError, InputError, PlanError
+from dovetail.errors import ArgumentError, BudgetError, DovetailError, InputError, PlanError
 from dovetail.operators.registry import REGISTRY, operator_class
 
 LEFT, RIGHT = (
@@ -81,11 +81,9 @@ def test_rows_that_meet_early_give_results_early() -> None:
 @pytest.mark.parametrize(
     ("setting", "error", "message"),
     [
-        (
-            {"algorithm": "pmj", "fan_im": 3},
-            InputError,
-            "fan_im: not a parameter of algorithm='pmj'. There are fan_in,",
-        ),
+        ({"algorithm": "pmj", "fan_im": 3}, ArgumentError, "'?fan_im'?.* Did you mean '?fan_in'?"),
+        ({"cels": 3}, ArgumentError, "has no argument 'cels'. Did you mean 'cells'?"),
+        ({"whatever": 3}, TypeError, r"help\(dovetail\.progressive\) lists its arguments"),
         ({"algorithm": "shj", "n_flush": 0.1}, InputError, "n_flush: not a parameter .* There are none"),
         ({"algorithm": "rpj", "n_flush": "much"}, InputError, "n_flush must be float | None; got 'much'"),
         ({"algorithm": "rpj", "n_flush": 2}, InputError, "must be between 0 and 1"),

@@ -89,6 +89,7 @@ def test_the_public_surface_is_as_it_was() -> None:
 
 PUBLIC_MODULES = (
     "dovetail",
+    "dovetail.accessor",
     "dovetail.errors",
     "dovetail.operators.protocol",
     "dovetail.operators.registry",

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from dovetail import accessor
 from dovetail.core.lazy import lazy_attributes
 from dovetail.errors import DovetailError
 from dovetail.window import window
@@ -55,3 +56,5 @@ __getattr__ = lazy_attributes(
         "watch": "monitoring.server",
     },
 )
+
+accessor.register()

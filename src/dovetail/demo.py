@@ -1,16 +1,17 @@
-"""The demo: two servers that stall, a join on Spark that uses the stalls, and a check of its result.
+"""The demo: two servers that stall, a join on Spark that uses the stalls, and beside it Spark's own join.
 
-Flight server: orders   --+
-                          +--> dovetail.join(…, algorithm="diner") on Spark --> parquet --> counted, checked
-Flight server: payments --+
+Flight server: orders   --+--> dovetail.join(…, algorithm="diner") on Spark --> parquet --> counted --+
+                          |                                                                           +--> the same?
+Flight server: payments --+--> Spark's own join, when the last row has arrived ------------> counted --+
 """
 
 from __future__ import annotations
 
 import shutil
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,7 +38,7 @@ MEMORY = "320KB"
 CELLS = 2
 METRICS = "dovetail"
 POLL_S = 0.25
-LINE_S = 2.0  # between lines of plain text
+LINE_S = 10.0  # between lines of plain text
 ROWS = 90_000
 FIRST = 2_000  # rows that are there at once: Spark's workers start and load with them, before the clock does
 GRAIN_S = 0.02
@@ -45,17 +46,19 @@ GRAIN_S = 0.02
 
 ORDERS: tuple[Burst, ...] = ((6.0, 8.0), (6.0, 8.0), (5.0, 0.0))
 PAYMENTS: tuple[Burst, ...] = ((5.0, 9.5), (7.0, 7.5), (5.0, 0.0))
-LABEL = 10
+LABEL = 11
 BLOCKS = " ▁▂▃▄▅▆▇█"
-HEIGHT = 6
+HEIGHT = 4  # lines of a chart
 COLUMNS = 60  # seconds that are shown
 PHASES = {
     "starting": ("cyan", "Spark's workers start with the first rows; the clock waits for them"),
     "arriving": ("green", "rows arrive"),
     "silent": ("yellow", "both are idle: {} joins the rows on disk"),
     "rest": ("cyan", "all rows have arrived: {} emits the remaining results"),
-    "complete": ("bold green", "complete"),
+    "complete": ("bold cyan", "complete"),
 }
+SPARK = "Spark's own"
+NEXT = 'Try it on files of yours: dovetail join --left a.parquet --right b.csv --on "l.x < r.y" --live'
 
 
 def run(console: Console, compare: bool = False) -> bool:
@@ -73,6 +76,7 @@ def run(console: Console, compare: bool = False) -> bool:
             right = right and same
         if compare:
             console.print(side_by_side(scenes))
+        say(console, f"\n[bold]{NEXT}[/]")
         return right
     finally:
         spark.stop()
@@ -81,7 +85,8 @@ def run(console: Console, compare: bool = False) -> bool:
 
 def _play(spark: Any, algorithm: str, place: Path, console: Console) -> tuple[Scene, bool]:
     with senders() as both:
-        scene = Scene(algorithm, both)
+        rival = Rival(lambda: _join_by_spark(spark, both))
+        scene = Scene(algorithm, both, rival)
         orders, payments = (_read(spark.readStream.option("end", "true"), sender) for sender in both)
         state = str(place / "state")
         joined = join(orders, payments, ON, algorithm=algorithm, memory=MEMORY, end="source", state_dir=state)
@@ -89,14 +94,14 @@ def _play(spark: Any, algorithm: str, place: Path, console: Console) -> tuple[Sc
         query = writer.option("checkpointLocation", str(place / "checkpoint")).start()
         try:
             say(console, f"\norders JOIN payments ON {ON}")
-            say(console, f"by {algorithm}, with {MEMORY} of memory in each of {CELLS} cells\n")
+            say(console, f"by dovetail's {algorithm}, with {MEMORY} of memory in each of {CELLS} cells; and by Spark\n")
             with _screen(scene, console) as show:
                 _watch(query, scene, show)
         finally:
             query.stop()
-        say(console, summary(scene))
-        say(console, "checking against Spark's own join of the same rows at rest …")
-        return scene, _check(spark, place, both, scene.results, console)
+        console.print("\n", summary(scene), "\n", sep="", end="", highlight=False)
+        say(console, remark(scene))
+        return scene, _check(spark, place, scene, console)
 
 
 def _read(reader: Any, sender: Sender) -> Any:
@@ -104,9 +109,9 @@ def _read(reader: Any, sender: Sender) -> Any:
 
 
 def _watch(query: Any, scene: Scene, show: Any) -> None:
-    """Follow the query until all results are found; the clock starts when Spark's workers are warm."""
+    """Follow the query until both joins are complete; the clock starts when Spark's workers are warm."""
     last = -1
-    while scene.ended is None:
+    while not scene.is_over:
         query.awaitTermination(POLL_S)  # raises what the query has failed with
         for progress in query.recentProgress:
             if progress.batchId <= last:
@@ -116,40 +121,102 @@ def _watch(query: Any, scene: Scene, show: Any) -> None:
             if figures or progress.numInputRows:
                 scene.record_results(figures.get("results", 0), progress.numInputRows)
                 scene.keeps(figures.get("resident_rows", 0), figures.get("spilled_rows", 0))
-            elif scene.joined >= scene.all_rows:
+            elif scene.joined >= scene.all_rows and scene.ended is None:
                 scene.ended = time.monotonic()
         if scene.began is None and scene.results:
             scene.begin()
+        if scene.began is not None and scene.transmitted:
+            scene.rival.start()
         scene.look()
         show()
 
 
-def _check(spark: Any, place: Path, both: tuple[Sender, Sender], results: int, console: Console) -> bool:
-    """Compare with Spark's own join: the number of rows and a fingerprint of them."""
-    fingerprint = ["count(*) AS n", "sum(cast(xxhash64(order_id, amount, city, paid) AS decimal(38,0))) AS h"]
-    ours = spark.read.parquet(str(place / "results")).selectExpr(*fingerprint).first()
+Fingerprint = tuple[int, Any]
+"""The number of rows, and a sum over hashes of them."""
+
+
+def _fingerprint(frame: Any) -> Fingerprint:
+    sums = ["count(*) AS n", "sum(cast(xxhash64(order_id, amount, city, paid) AS decimal(38,0))) AS h"]
+    row = frame.selectExpr(*sums).first()
+    return row["n"], row["h"]
+
+
+def _join_by_spark(spark: Any, both: tuple[Sender, Sender]) -> Fingerprint:
+    """Spark's own join of the same rows at rest."""
     orders, payments = (_read(spark.read, sender) for sender in both)
-    theirs = orders.join(payments, "order_id").selectExpr(*fingerprint).first()
-    if ours == theirs and ours["n"] == results:
-        say(console, f"[bold green]✓[/] {results:,} results, the same rows as Spark's own join")
+    return _fingerprint(orders.join(payments, "order_id"))
+
+
+def _check(spark: Any, place: Path, scene: Scene, console: Console) -> bool:
+    """Compare with Spark's own join: the number of rows and a fingerprint of them."""
+    ours, theirs = _fingerprint(spark.read.parquet(str(place / "results"))), scene.rival.found
+    if ours == theirs and ours[0] == scene.results:
+        say(console, f"[bold green]✓[/] the same {scene.results:,} rows")
         return True
-    say(console, f"[bold red]✗[/] {ours['n']:,} results, Spark's own join gives {theirs['n']:,}")
+    say(console, f"[bold red]✗[/] {ours[0]:,} rows, but Spark's own join gives {theirs[0]:,}")
     return False
 
 
-def summary(scene: Scene) -> str:
+class Rival:
+    """Spark's own join: it can begin when the last row has arrived, and runs in a thread beside ours."""
+
+    def __init__(self, join: Callable[[], Fingerprint]) -> None:
+        self._join = join
+        self._thread: threading.Thread | None = None
+        self._failure: BaseException | None = None
+        self.found: Fingerprint = (0, None)
+        self.ended: float | None = None
+
+    def start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="dovetail-demo-spark", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.found = self._join()
+        except BaseException as error:
+            self._failure = error
+        self.ended = time.monotonic()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has its result; raises what it has failed with."""
+        if self._failure is not None:
+            raise self._failure
+        return self.ended is not None
+
+    @property
+    def words(self) -> str:
+        if self._thread is None:
+            return "waits for the last row"
+        return f"{self.found[0]:,}" if self.ended is not None else "all rows have arrived: it joins"
+
+
+def summary(scene: Scene) -> Table:
+    """Both joins, a line each."""
+    table = Table(box=None, padding=(0, 2), pad_edge=False)
+    for name in ("", "before the last row arrived", "", "all results"):
+        table.add_column(name, justify="right", no_wrap=True)
+    early = min(scene.results, scene.results_at(scene.script_end_s))
+    for name, found, seconds in (("dovetail", early, scene.elapsed), (SPARK, 0, scene.rival_s)):
+        share = f"{100 * found / max(1, scene.results):.0f} %"
+        table.add_row(name, f"{found:,} results", share, f"after {seconds:.1f} s")
+    return table
+
+
+def remark(scene: Scene) -> str:
     return (
-        f"{scene.results:,} results in {scene.elapsed:.1f} s and {scene.micro_batches} micro-batches, "
-        f"{scene.in_silence:,} of them while both were idle"
+        f"While both servers were idle, {scene.in_silence:,} results were found in rows that were on disk.\n"
+        "Spark's join of streams, too, answers as rows arrive, but keeps all of them in its state."
     )
 
 
 def side_by_side(scenes: list[Scene]) -> Table:
     """What each algorithm had found when."""
     one, other = (sender.bursts for sender in scenes[0].senders)
-    end = max(sender.rows.seconds[-1] for sender in scenes[0].senders)
     moments = [(f"at the end of stall {i}", stop) for i, (_, stop) in enumerate(silences(one, other), 1)]
-    moments.append(("at the end of transmission", float(end)))
+    moments.append(("at the end of transmission", scenes[0].script_end_s))
     table = Table(box=None, padding=(0, 2))
     table.add_column("results")
     for scene in scenes:
@@ -164,16 +231,16 @@ def side_by_side(scenes: list[Scene]) -> Table:
 
 @contextmanager
 def _screen(scene: Scene, console: Console) -> Iterator[Any]:
-    """A live panel on a terminal, elsewhere a plain line every two seconds and whenever the phase changes."""
+    """A live panel on a terminal, elsewhere a plain line every ten seconds."""
     if console.is_terminal:
         with Live(scene, console=console, refresh_per_second=8):
             yield lambda: None
         return
-    last: list[Any] = [-LINE_S, ""]
+    last = [0.0]
 
     def plain() -> None:
-        if scene.elapsed - last[0] >= LINE_S or scene.phase != last[1]:
-            last[:] = scene.elapsed, scene.phase
+        if scene.began is not None and scene.now_s - last[0] >= LINE_S:
+            last[0] = scene.now_s
             say(console, scene.line())
 
     yield plain
@@ -262,6 +329,18 @@ def _row(label: str, content: Text) -> Text:
     return Text.assemble((f"{label:>{LABEL}}", "dim"), "   ", content)
 
 
+def _chart(name: str, bars: list[tuple[int, str]], top: int) -> list[Text]:
+    """Bars of eighths, the highest as high as the chart, with their name and the highest value beside them."""
+    lines = []
+    for level in reversed(range(HEIGHT)):
+        text = Text()
+        for value, colour in bars:
+            text.append(BLOCKS[min(8, max(0, round(value / top * HEIGHT * 8) - level * 8))], colour)
+        label = {HEIGHT - 1: f"{top:,}", 0: name}.get(level, "")
+        lines.append(_row(label, text))
+    return lines
+
+
 LEGEND = _row("found", Text())
 for _phase, _when in (("arriving", "as rows arrive"), ("silent", "in silence"), ("rest", "after the end")):
     LEGEND.append("█ ", PHASES[_phase][0]).append(f"{_when}  ", "dim")
@@ -278,19 +357,22 @@ class SceneMoment(NamedTuple):
 class Scene:
     """All that is known of a run, for the screen and for the comparison at the end.
 
-       5.2 s   both are silent: diner joins what is on disk
-      orders   ███████████░░░░░░░░░░░░░░    53,120 rows   silent
-    payments   ███████████░░░░░░░░░░░░░░    52,004 rows   silent
-     results   27,310, of them 12,411 while both were silent
+          5.2 s   both are silent: diner joins what is on disk
+         orders   ███████████░░░░░░░░░░░░░░    53,120 rows   silent
+       payments   ███████████░░░░░░░░░░░░░░    52,004 rows   silent
+        results   27,310, of them 12,411 while both were silent
+    Spark's own   waits for the last row
 
-                        ▂▅▇     a column for each second, with all that is found by its end;
-               ▁▁▂▂▃▃▃▃▃███     its colour says what was going on
-      orders   ━━━━━━      ━
-    payments   ━━━━━       ━━
+                           ▂▅▇     a column for each second, with all that is found by its end;
+       dovetail   ▁▁▂▂▃▃▃▃▃███     its colour says what was going on
+    Spark's own
+         orders   ━━━━━━      ━
+       payments   ━━━━━       ━━
     """
 
     algorithm: str
     senders: tuple[Sender, Sender]
+    rival: Rival
     began: float | None = None
     ended: float | None = None
     joined: int = 0  # rows that Spark has taken
@@ -310,6 +392,29 @@ class Scene:
     @property
     def elapsed(self) -> float:
         return 0.0 if self.began is None else (self.ended or time.monotonic()) - self.began
+
+    @property
+    def is_over(self) -> bool:
+        """Whether both joins are complete."""
+        return self.rival.is_over and self.ended is not None
+
+    @property
+    def now_s(self) -> float:
+        """The time that charts show: until both are complete."""
+        if self.began is None:
+            return 0.0
+        ends = (self.ended, self.rival.ended)
+        return (time.monotonic() if None in ends else max(end for end in ends if end is not None)) - self.began
+
+    @property
+    def rival_s(self) -> float:
+        """When Spark's own join had its result."""
+        return 0.0 if self.began is None or self.rival.ended is None else self.rival.ended - self.began
+
+    @property
+    def script_end_s(self) -> float:
+        """When the last row arrives, by the senders' clocks."""
+        return float(max(sender.rows.seconds[-1] for sender in self.senders))
 
     @property
     def transmitted(self) -> bool:
@@ -341,7 +446,7 @@ class Scene:
         else:
             self.phase = "silent" if silent else "arriving"
         if self.began is not None:
-            self.history.append(SceneMoment(self.elapsed, self.senders[0].rows.elapsed(), self.results, self.phase))
+            self.history.append(SceneMoment(self.now_s, self.senders[0].rows.elapsed(), self.results, self.phase))
 
     def record_results(self, results: int, arrived: int) -> None:
         """A micro-batch is done."""
@@ -363,7 +468,7 @@ class Scene:
 
     def line(self) -> str:
         sent = "  ".join(f"{sender.name} {sender.sent:>7,}" for sender in self.senders)
-        return f"{self.elapsed:5.1f} s  {self.phase:<8}  {sent}  results {self.results:>7,}"
+        return f"{self.now_s:5.1f} s  {sent}  results {self.results:>7,}  {SPARK} {self.rival.found[0]:,}"
 
     # The screen.
 
@@ -380,7 +485,8 @@ class Scene:
         lines.append(_row("kept", Text(f"{self.in_memory:,} rows in memory, {self.on_disk:,} on disk")))
         silent = f", {self.in_silence:,} of them while both were idle" if self.in_silence else ""
         lines.append(_row("results", Text.assemble((f"{self.results:,}", "bold"), silent)))
-        return [*lines, Text(), *self._chart(min(COLUMNS, width - LABEL - 3))]
+        lines.append(_row(SPARK, Text(self.rival.words, style="magenta")))
+        return [*lines, Text(), *self._charts(min(COLUMNS, width - LABEL - 3))]
 
     def _sender(self, sender: Sender, width: int) -> Text:
         rows, share = sender.sent, sender.sent / len(sender.rows.seconds)
@@ -393,18 +499,17 @@ class Scene:
         bar = ("█" * full, style), ("░" * (cells - full), "dim")
         return Text.assemble(*bar, f" {rows:>8,} rows   ", (doing, style))
 
-    def _chart(self, columns: int) -> list[Text]:
-        """Results over time, and below who sent."""
-        per_column = max(1.0, self.elapsed / columns)
-        moments = self._moments([i * per_column for i in range(1 + int(self.elapsed / per_column))])
-        top = max(self.results, 1)
-        lines = []
-        for level in reversed(range(HEIGHT)):
-            text = Text()
-            for moment in moments[1:]:
-                eighths = round(moment.results / top * HEIGHT * 8) - level * 8
-                text.append(BLOCKS[min(8, max(0, eighths))], PHASES[moment.phase][0])
-            lines.append(_row(f"{top:,}" if level == HEIGHT - 1 else "", text))
+    def _charts(self, columns: int) -> list[Text]:
+        """Results over time, ours and Spark's, and below who sent."""
+        per_column = max(1.0, self.now_s / columns)
+        seconds = [i * per_column for i in range(1 + int(self.now_s / per_column))]
+        if self.is_over and seconds[-1] < self.now_s and len(seconds) <= columns:
+            seconds.append(self.now_s)  # what came in the last part of a second
+        moments = self._moments(seconds)
+        top = max(self.results, self.rival.found[0], 1)
+        ours = [(moment.results, PHASES[moment.phase][0]) for moment in moments[1:]]
+        theirs = [(self.rival.found[0] if 0 < self.rival_s <= second else 0, "magenta") for second in seconds[1:]]
+        lines = [*_chart("dovetail", ours, top), Text(), *_chart(SPARK, theirs, top)]
         for sender in self.senders:
             sent = sender.rows.seconds.searchsorted([moment.script_s for moment in moments], side="right")
             drawn = "".join("━" if rows else " " for rows in np.diff(sent))

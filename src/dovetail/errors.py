@@ -4,7 +4,16 @@ from __future__ import annotations
 
 
 class DovetailError(Exception):
-    """The base class: catch this to catch them all."""
+    """The base class: catch this to catch them all.
+
+    Example:
+        >>> import dovetail, pyarrow as pa
+        >>> try:
+        ...     dovetail.join(pa.table({"id": [1]}), pa.table({"id": [1]}), "l.idd = r.id")
+        ... except dovetail.DovetailError as error:
+        ...     print(type(error).__name__)
+        ConditionError
+    """
 
 
 class ConditionError(DovetailError):
@@ -13,6 +22,10 @@ class ConditionError(DovetailError):
 
 class InputError(DovetailError):
     """An argument, a file or a directory is not what the call needs."""
+
+
+class ArgumentError(InputError, TypeError):
+    """A call has no argument of that name."""
 
 
 class PlanError(DovetailError):

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Literal as OneOf
 from typing import NamedTuple
 
+from dovetail.arguments import check_names
 from dovetail.errors import InputError
 
 Scope = OneOf["combined", "per_stream"]
@@ -42,7 +43,7 @@ class Limits(NamedTuple):
     late: tuple[str | None, str | None]  # by side: the column with the watermark, at or before which rows are late
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Window:
     """The last `size` rows, or the last `size` microseconds of event time."""
 
@@ -55,6 +56,9 @@ class Window:
     watermarks: Watermarks = (None, None)  # event time: the delay of each input's watermark
     idle: int | None = None  # event time: after so long without a row it goes on by the clock. None: it waits
     limits: Limits | None = None  # of the condition: there is no other window. Else `size` is all there is
+
+    def __repr__(self) -> str:
+        return f"<Window of {self.text}>"
 
     @property
     def by_time(self) -> bool:
@@ -147,6 +151,7 @@ class Window:
         )
 
 
+@check_names
 def window(
     *,
     rows: int | None = None,
@@ -157,14 +162,31 @@ def window(
     delay: str | timedelta | None = None,
     idle: str | timedelta | None = None,
 ) -> Window:
-    """The last `rows` rows of both streams together (or of each, with scope="per_stream"), or the last `time`.
+    """A window for joins of streams: only rows within it are joined with each other.
 
-    A window by time names its event-time column, or one of each side: on="ts", on=("sent", "received"). Durations are
-    timedeltas or text such as "10 minutes". Whole slides expire together; the default is a tenth of the window. A row
-    that is more than `delay` behind the newest one of earlier micro-batches is late; by default that is the delay of
-    the inputs' watermarks, or a slide where they have none. Event time does not advance while the inputs are idle; with
-    `idle`, it follows the clock after that time, so that rows without a partner are emitted without further input. A
-    query with timers does not end by itself, not even with trigger(availableNow=True).
+    Durations are timedeltas or text such as "10 minutes".
+
+    Args:
+        rows: The last so many rows.
+        time: Or the last so much event time.
+        slide: Rows leave the window in slides, a whole one at a time; by default a tenth of the window.
+        on: The column with the event time, or one of each side: "ts", ("sent", "received"). For `time` only.
+        scope: Rows of both streams are counted together ("combined"), or those of each by themselves ("per_stream").
+        delay: A row that is further behind the newest one of earlier micro-batches is late. By default the delay of
+            the inputs' watermarks, or a slide where they have none.
+        idle: Event time does not advance while the inputs are idle. With `idle`, it follows the clock after that time,
+            so that rows without a partner are emitted without further input; such a query does not end by itself, not
+            even with trigger(availableNow=True).
+
+    Returns:
+        The window, for `dovetail.join` and `dovetail.aggregate`.
+
+    Example:
+        >>> import dovetail
+        >>> dovetail.window(rows=1_000_000)
+        <Window of 1,000,000 rows of both streams>
+        >>> dovetail.window(time="10 minutes", on="ts", delay="30 seconds")
+        <Window of 0:10:00 of l.ts and r.ts>
     """
     if (rows is None) == (time is None):
         raise InputError("a window is of rows or of time: give one of rows=… and time=….")

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from tests.monitoring.runs import HOSTILE, recorded
 
+from dovetail.core.markup import Html, tag
 from dovetail.core.metrics import Moment
 from dovetail.errors import InputError
 from dovetail.monitoring import plot
 from dovetail.monitoring import snapshot as figures
-from dovetail.monitoring.plot import Html, tag
 from dovetail.monitoring.recording import Recording
 from dovetail.monitoring.report import report
 from dovetail.monitoring.snapshot import DONE, FAILED, MOST_MOMENTS, RUNNING, STOPPED, Heading, Noted

@@ -7,6 +7,7 @@ itself is wrong (nothing was done).
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import threading
 import time
@@ -20,28 +21,65 @@ from rich.text import Text
 
 from dovetail.errors import DovetailError, InputError
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown", help=__doc__)
 console = Console()
 errors = Console(stderr=True)
+TRACEBACK = "DOVETAIL_TRACEBACK"  # a variable: errors that are not ours are shown with their traceback
+
+INPUTS, RESULT, RUN, MONITORING = "What is joined", "The result", "How it is joined", "While it runs"
+
+
+def _complete_algorithm() -> list[str]:
+    from dovetail.operators.registry import REGISTRY
+
+    return ["auto", "diag", *REGISTRY]
+
 
 Left = Annotated[
     str,
     typer.Option(
-        help="The left input: a parquet, CSV, JSON or ORC file, a directory of them, or a dataset of an Arrow Flight "
-        "server, grpc://host:port/name, which is joined in this process as rows arrive."
+        metavar="FILE",
+        help="The left input, `l` in the condition: a Parquet, CSV, JSON or ORC file, a directory of them, or "
+        "grpc://host:port/name, a dataset of an Arrow Flight server, which is joined as it arrives.",
+        rich_help_panel=INPUTS,
     ),
 ]
-Right = Annotated[str, typer.Option(help="The right input.")]
-On = Annotated[str, typer.Option(help='The condition, with the aliases l and r: "l.id = r.id AND l.t < r.t".')]
-How = Annotated[str, typer.Option(help="inner, left, right, full, left_semi or left_anti.")]
+Right = Annotated[
+    str, typer.Option(metavar="FILE", help="The right input, `r` in the condition.", rich_help_panel=INPUTS)
+]
+On = Annotated[
+    str, typer.Option(metavar="SQL", help='The condition: "l.id = r.id AND l.t < r.t".', rich_help_panel=INPUTS)
+]
+How = Annotated[
+    str,
+    typer.Option(
+        metavar="TYPE",
+        help="inner, left, right, full, left_semi or left_anti.",
+        autocompletion=lambda: ["inner", "left", "right", "full", "left_semi", "left_anti"],
+        rich_help_panel=INPUTS,
+    ),
+]
 Memory = Annotated[
     str | None,
     typer.Option(
-        help="Memory of each cell, such as 64MB. By default 256MB if files are joined as they are read, else no limit."
+        metavar="SIZE",
+        help="Memory of each cell, such as 64MB. By default 256MB if files are joined as they are read, else no limit.",
+        rich_help_panel=RUN,
     ),
 ]
-Algorithm = Annotated[str, typer.Option(help="The algorithm; auto lets the planner choose.")]
-InProcess = Annotated[bool, typer.Option(help="Join in this process, without Spark.")]
+Algorithm = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="The algorithm; auto lets the planner choose.",
+        autocompletion=_complete_algorithm,
+        rich_help_panel=RUN,
+    ),
+]
+InProcess = Annotated[
+    bool,
+    typer.Option("--in-process/--no-in-process", help="Join in this process, without Spark.", rich_help_panel=RUN),
+]
 
 
 @app.command()
@@ -49,43 +87,108 @@ def join(
     left: Left,
     right: Right,
     on: On,
-    out: Annotated[Path, typer.Option(help="The directory for the results, as parquet.")],
     how: How = "inner",
-    suffix: Annotated[str, typer.Option(help="Appended to right column names that clash.")] = "_right",
-    memory: Memory = None,
-    algorithm: Algorithm = "auto",
+    select: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMNS",
+            help='Columns of the result: "l.id, r.amount AS paid". All by default.',
+            rich_help_panel=RESULT,
+        ),
+    ] = None,
     limit: Annotated[
-        int | None, typer.Option(min=0, help="Any so many rows of the result; the join stops when it has them.")
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="ROWS",
+            help="Any so many rows of the result; the join stops when it has them.",
+            rich_help_panel=RESULT,
+        ),
+    ] = None,
+    suffix: Annotated[
+        str, typer.Option(metavar="TEXT", help="Appended to right column names that clash.", rich_help_panel=RESULT)
+    ] = "_right",
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="A directory for the results, or a file that ends with .csv or .jsonl. By default a table of the "
+            "first rows is printed.",
+            rich_help_panel=RESULT,
+        ),
+    ] = None,
+    format_: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help="parquet, csv or json (a line for each row); the last two are printed, if there is no --out.",
+            autocompletion=lambda: ["parquet", "csv", "json"],
+            rich_help_panel=RESULT,
+        ),
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option(help="Replace an earlier result in the output directory; any other file there is an error.")
+        bool,
+        typer.Option(
+            "--overwrite/--no-overwrite",
+            help="Replace an earlier result there; any other file in a directory is an error.",
+            rich_help_panel=RESULT,
+        ),
     ] = False,
+    memory: Memory = None,
+    algorithm: Algorithm = "auto",
     in_process: InProcess = False,
     progress: Annotated[
         bool | None,
-        typer.Option(help="A bar on the terminal, or lines of plain text elsewhere. By default: on a terminal only."),
+        typer.Option(
+            "--progress/--no-progress",
+            help="A bar on the terminal, or lines of plain text elsewhere. By default on a terminal only.",
+            rich_help_panel=MONITORING,
+        ),
     ] = None,
     live: Annotated[
-        bool, typer.Option("--live", help="Show what the join does while it runs, in the terminal.")
+        bool,
+        typer.Option("--live", help="Show what the join does, in the terminal.", rich_help_panel=MONITORING),
     ] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="The same in a browser on this machine.")] = False,
-    port: Annotated[int, typer.Option(help="The port for --watch; 0 selects a free one.")] = 0,
-    record: Annotated[Path | None, typer.Option(help="Record the run in this file, for `dovetail watch`.")] = None,
-    report: Annotated[Path | None, typer.Option(help="Write a report of the run to this HTML file.")] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="The same in a browser on this machine.", rich_help_panel=MONITORING)
+    ] = False,
+    port: Annotated[
+        int, typer.Option(help="The port for --watch; 0 selects a free one.", rich_help_panel=MONITORING)
+    ] = 0,
+    record: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Record the run in this file, for `dovetail watch`.", rich_help_panel=MONITORING
+        ),
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a report of the run to this HTML file.", rich_help_panel=MONITORING),
+    ] = None,
 ) -> None:
-    """Join two files.
+    """Join two files on any condition, on Spark or in this process, and print the result or write it to files.
 
-    With --live, --watch, --record or --report they are joined in this process as they are read, by an algorithm that
-    answers early.
+        dovetail join --left orders.parquet --right payments.csv --on "l.id = r.order_id" --select "l.id, r.amount"
+
+    With `--live`, `--watch`, `--record` or `--report` files are joined in this process as they are read, by an
+    algorithm that answers early.
     """
     from dovetail.cli.request import MonitorOptions, Request, any_remote, run_join
+    from dovetail.cli.results import Target
 
     options = MonitorOptions(live, watch, port, record, report)
     as_it_comes = options.wanted or any_remote(left, right)
-    request = Request(left, right, on, how, suffix, memory, algorithm, in_process or as_it_comes, as_it_comes, limit)
+    in_process = in_process or as_it_comes
+    request = Request(left, right, on, how, suffix, memory, algorithm, in_process, as_it_comes, limit, select)
     started = time.perf_counter()
-    rows = run_join(request, out, options, overwrite=overwrite, progress=progress)
-    console.print(f"{rows:,} rows in {time.perf_counter() - started:.1f} s, written to {out}", highlight=False)
+    outcome = run_join(request, Target.read(out, format_), options, console, overwrite=overwrite, progress=progress)
+    words = f"{outcome.rows:,} rows in {time.perf_counter() - started:.1f} s"
+    if out is not None:
+        console.print(f"{words}, written to {out}", highlight=False)
+    else:
+        more = "; there are more: --limit shows as many as it says, --out writes all" if outcome.is_cut else ""
+        errors.print(f"{words}{more}", highlight=False, soft_wrap=True)
 
 
 @app.command("watch")
@@ -242,9 +345,31 @@ def _benchmarks(module: str, command: str) -> Any:
 
 
 def main() -> None:
-    """Run the command line; an error of ours becomes one line and exit code 2."""
+    """Run the command line. What goes wrong is one line: exit code 2, or 1 if it went wrong on the way."""
     try:
         app()
     except DovetailError as error:
-        errors.print(Text.assemble(("error: ", "bold red"), str(error)), soft_wrap=True)
-        sys.exit(2)
+        _fail(str(error), 2)
+    except BrokenPipeError:  # whoever read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except KeyboardInterrupt:
+        _fail("stopped by Ctrl-C.", 130)
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == "pyspark":
+            _fail("PySpark is not installed: pip install 'dovetail[spark]'. --in-process joins files without it.", 2)
+        if os.environ.get(TRACEBACK):
+            raise
+        _fail(f"{_describe(error)} ({TRACEBACK}=1 shows where)", 1)
+
+
+def _fail(words: str, code: int) -> None:
+    errors.print(Text.assemble(("error: ", "bold red"), words), soft_wrap=True)
+    sys.exit(code)
+
+
+def _describe(error: Exception) -> str:
+    """An error in a line, without the stack of the JVM or of Spark's workers."""
+    from dovetail.monitoring.spark_streams import in_short
+
+    return f"{type(error).__name__}: {in_short(str(error))}" if str(error).strip() else type(error).__name__

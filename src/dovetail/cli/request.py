@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
+import pyarrow.dataset as ds
+from rich.console import Console
 
 from dovetail import api
+from dovetail.cli.results import GROUP_ROWS, PARQUET, Target, open_writer
+from dovetail.cli.selection import Selection
 from dovetail.condition import parse
 from dovetail.core.join_types import JoinType
 from dovetail.core.metrics import Observer, Progress
-from dovetail.core.tables import check_output, dataset_of, format_of, is_part_of_result, plain_schema
+from dovetail.core.tables import dataset_of, format_of, plain_schema
 from dovetail.execution.in_process import Step
 from dovetail.execution.output import output_schema
 from dovetail.monitoring.progress_bar import watched
@@ -28,7 +32,6 @@ from dovetail.planning.planner import InputFacts, Unseen, plan_join
 from dovetail.sources import Source, flight
 from dovetail.storage.budget import parse_bytes
 
-GROUP_ROWS = 1 << 20  # rows of one group in a parquet file
 REMOTE = re.compile(r"(grpc(?:\+\w+)?://[^/]+)/(.+)")
 
 
@@ -77,6 +80,7 @@ class Request(NamedTuple):
     in_process: bool
     as_it_comes: bool = False  # joined as it is read, in process
     limit: int | None = None  # rows of the result that are enough
+    select: str | None = None  # columns of the result
 
     def check(self) -> None:
         """Find everything that can be wrong with a request before Spark starts, by planning it without data."""
@@ -89,7 +93,11 @@ class Request(NamedTuple):
         )
         memory_bytes = None if self.memory is None else parse_bytes(self.memory)
         plan = plan_join(condition, self.how, facts, algorithm=self.algorithm, memory_bytes=memory_bytes)
-        output_schema(schemas[0], schemas[1], self.suffix, plan.how)
+        self.selection(schemas, plan.how)
+
+    def selection(self, schemas: Sequence[pa.Schema], how: JoinType) -> Selection:
+        """The columns that are wanted."""
+        return Selection.read(self.select, (schemas[0], schemas[1]), self.suffix, how)
 
     def schemas(self) -> list[pa.Schema]:
         return [
@@ -156,16 +164,32 @@ class Request(NamedTuple):
         )
 
 
+class Outcome(NamedTuple):
+    rows: int
+    is_cut: bool = False  # there are more than a table for people has
+
+
 def run_join(
-    request: Request, out: Path, options: MonitorOptions, *, overwrite: bool = False, progress: bool | None = None
-) -> int:
+    request: Request,
+    target: Target,
+    options: MonitorOptions,
+    console: Console,
+    *,
+    overwrite: bool = False,
+    progress: bool | None = None,
+) -> Outcome:
     """Join, write, and return how many rows there are."""
     request.check()
-    check_output(out, overwrite=overwrite)
+    target.check(overwrite=overwrite, inputs=(request.left, request.right))
+    shown = target.rows_for_people if request.limit is None else None
+    if shown is not None:  # one more says whether there are more
+        request = request._replace(limit=shown + 1)
+    work = Work(request, target, console, shown)
+    target.check_schema(work.schema())
     if request.as_it_comes:
-        return _join_watched(request, out, options)
+        return work.join_watched(options)
     with watched(progress) as observer:
-        return (_join_in_process if request.in_process else _join_on_spark)(request, out, observer)
+        return work.join_in_process(observer) if request.in_process else work.join_on_spark(observer)
 
 
 def explain_join(request: Request) -> JoinPlan:
@@ -179,59 +203,87 @@ def explain_join(request: Request) -> JoinPlan:
         return request.explain(*request.frames(spark))
 
 
-def _join_in_process(request: Request, out: Path, observer: Observer | None) -> int:
-    observe = observer or _nobody
-    observe(Progress("reading"))
-    left, right = request.inputs()
-    result = request.join(left, right, observer)
-    rows: int = result.num_rows
-    with _writer(out, result.schema) as file:
-        for start in range(0, rows, GROUP_ROWS):
-            observe(Progress("writing", start, rows))
-            file.write_table(result.slice(start, GROUP_ROWS), GROUP_ROWS)
-    observe(Progress("writing", rows, rows))
-    return rows
+class Work(NamedTuple):
+    """A request that is carried out."""
+
+    request: Request
+    target: Target
+    console: Console
+    shown: int | None  # rows of a table for people
+
+    def join_in_process(self, observer: Observer | None) -> Outcome:
+        observe = observer or _nobody
+        observe(Progress("reading"))
+        left, right = self.request.inputs()
+        result = self.request.join(left, right, observer)
+        rows: int = result.num_rows
+
+        def groups() -> Iterator[pa.Table]:
+            for start in range(0, rows, GROUP_ROWS):
+                observe(Progress("writing", start, rows))
+                yield result.slice(start, GROUP_ROWS)
+            observe(Progress("writing", rows, rows))
+
+        return self._write(groups(), result.schema)
+
+    def join_watched(self, options: MonitorOptions) -> Outcome:
+        with options.recording() as recording:
+            batches = (step.batch for step in self.request.steps(recording))
+            return self._write(_in_groups(batches, self._result_schema()), self._result_schema())
+
+    def join_on_spark(self, observer: Observer | None) -> Outcome:
+        """Spark writes Parquet into a directory itself; what else there is, is made of such files."""
+        from dovetail.spark.session.session import session_for_now
+
+        observe = observer or _nobody
+        observe(Progress("starting Spark"))
+        with session_for_now() as spark:
+            left, right = self.request.frames(spark)
+            observe(Progress("joining"))
+            joined = self._selection().of_frame(self.request.join(left, right))
+            if self.target.path is not None and self.target.format == PARQUET:
+                joined.write.mode("overwrite").parquet(str(self.target.path))
+                return Outcome(spark.read.parquet(str(self.target.path)).count())
+            with tempfile.TemporaryDirectory(prefix="dovetail-") as place:
+                joined.write.mode("overwrite").parquet(place)
+                found = ds.dataset(place, schema=plain_schema(ds.dataset(place).schema))
+                everything = Selection(list(range(len(found.schema))), found.schema.names)
+                return self._write(_in_groups(found.to_batches(), found.schema), found.schema, everything)
+
+    def schema(self) -> pa.Schema:
+        """The columns that are written."""
+        return self._selection().of_schema(self._result_schema())
+
+    def _result_schema(self) -> pa.Schema:
+        left, right = (plain_schema(schema) for schema in self.request.schemas())
+        return output_schema(left, right, self.request.suffix, JoinType.read(self.request.how))
+
+    def _selection(self) -> Selection:
+        return self.request.selection(self.request.schemas(), JoinType.read(self.request.how))
+
+    def _write(self, groups: Iterable[pa.Table], schema: pa.Schema, selection: Selection | None = None) -> Outcome:
+        """Results as tables, each at most a group of rows."""
+        selection = selection or self._selection()
+        rows, left = 0, self.shown
+        with open_writer(self.target, selection.of_schema(schema), self.console) as write:
+            for group in groups:
+                rows += group.num_rows
+                written = group if left is None else group.slice(0, left)
+                left = None if left is None else left - written.num_rows
+                write(selection.of_table(written))
+        is_cut = self.shown is not None and rows > self.shown
+        return Outcome(self.shown if is_cut and self.shown is not None else rows, is_cut)
 
 
-def _join_watched(request: Request, out: Path, options: MonitorOptions) -> int:
-    rows = 0
-    schemas = [plain_schema(schema) for schema in request.schemas()]
-    schema = output_schema(schemas[0], schemas[1], request.suffix, JoinType.read(request.how))
+def _in_groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+    """The same rows in groups, of which there is at least one."""
     waiting: list[pa.RecordBatch] = []
-    with options.recording() as recording, _writer(out, schema) as file:
-        for step in request.steps(recording):
-            waiting.append(step.batch)
-            rows += step.batch.num_rows
-            if sum(batch.num_rows for batch in waiting) >= GROUP_ROWS:
-                file.write_table(pa.Table.from_batches(waiting, schema), GROUP_ROWS)
-                waiting.clear()
-        file.write_table(pa.Table.from_batches(waiting, schema), GROUP_ROWS)
-    return rows
-
-
-@contextmanager
-def _writer(out: Path, schema: pa.Schema) -> Iterator[Any]:
-    """A Parquet file that takes the place of an earlier result in the directory when it is whole."""
-    unfinished = out / ".part-0.tmp"
-    try:
-        with pq.ParquetWriter(unfinished, schema) as file:
-            yield file
-        _remove_result(out, except_for=unfinished)
-        unfinished.rename(out / "part-0.parquet")
-    finally:
-        unfinished.unlink(missing_ok=True)
-
-
-def _join_on_spark(request: Request, out: Path, observer: Observer | None) -> int:
-    from dovetail.spark.session.session import session_for_now
-
-    observe = observer or _nobody
-    observe(Progress("starting Spark"))
-    with session_for_now() as spark:
-        left, right = request.frames(spark)
-        observe(Progress("joining"))
-        request.join(left, right).write.mode("overwrite").parquet(str(out))
-        return spark.read.parquet(str(out)).count()
+    for batch in batches:
+        waiting.append(batch)
+        if sum(batch.num_rows for batch in waiting) >= GROUP_ROWS:
+            yield pa.Table.from_batches(waiting, schema)
+            waiting.clear()
+    yield pa.Table.from_batches(waiting, schema)
 
 
 def any_remote(*places: str) -> bool:
@@ -255,9 +307,3 @@ def _nobody(_: Progress) -> None:
 
 def _options(path: Path) -> dict[str, str]:
     return {"header": "true", "inferSchema": "true"} if format_of(path) == "csv" else {}
-
-
-def _remove_result(directory: Path, *, except_for: Path) -> None:
-    for path in directory.iterdir():
-        if path != except_for and is_part_of_result(path):
-            path.unlink()

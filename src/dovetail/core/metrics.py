@@ -11,7 +11,14 @@ HEARTBEAT_S = 1.0
 
 
 class Estimate(NamedTuple):
-    """The expected total number of results and its confidence interval."""
+    """The expected total number of results and its confidence interval.
+
+    Example:
+        >>> import dovetail
+        >>> estimate = dovetail.Estimate(total=1000.0, low=950.0, high=1050.0, confidence=0.95)
+        >>> (estimate.high - estimate.low) / 2 / estimate.total
+        0.05
+    """
 
     total: float
     low: float

@@ -23,7 +23,8 @@ FORMATS = {
     ".ndjson": "json",
     ".orc": "orc",
 }
-PART_OF_RESULT = re.compile(r"part-.*\.parquet|_SUCCESS|\.part-.*\.(crc|tmp)|\._SUCCESS\.crc")  # ours, and Spark's
+PART_OF_RESULT = re.compile(r"part-.*\.(parquet|csv|json)|_SUCCESS|\.part-.*\.(crc|tmp)|\._SUCCESS\.crc")
+"""Files of results: ours, and Spark's."""
 NAMED = 5  # foreign files in a message
 
 

@@ -335,6 +335,9 @@ class ProgressiveJoin(Iterator[S], Generic[S]):
     def __next__(self) -> S:
         return next(self._steps)
 
+    def __repr__(self) -> str:
+        return f"<ProgressiveJoin by {self._operator.name}: iterate over it for steps>"
+
     def memory(self, memory: str | int | None) -> None:
         """Resize the memory budget: an increase takes effect at once, a decrease when memory is freed. None: no
         limit."""

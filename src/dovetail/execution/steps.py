@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from dovetail.condition import Condition
 from dovetail.condition.graph import Graph
+from dovetail.core.markup import table_of, tag, together
 from dovetail.core.metrics import Estimate
 from dovetail.core.rows import Arrival, End, Event, Matches, Phase, Side, empty_batch
 from dovetail.errors import InputError
@@ -30,9 +31,20 @@ from dovetail.sources.protocol import Source
 Rows: TypeAlias = pa.Table | Source
 
 
-@dataclass(frozen=True, slots=True)
+SHOWN_ROWS = 10  # of a step in a notebook
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Step:
-    """New results of a progressive join, and how far it is."""
+    """New results of a progressive join, and how far it is.
+
+    Example:
+        >>> import dovetail, pyarrow as pa
+        >>> table = pa.table({"k": [1, 2, 3]})
+        >>> for step in dovetail.progressive(table, table, "l.k < r.k"):
+        ...     print(step)
+        <Step cleanup: 3 new results, 3 so far, 3 in all>
+    """
 
     batch: pa.RecordBatch
     phase: Phase
@@ -43,6 +55,39 @@ class Step:
     done: float | None = None  # how much of the work, from 0 to 1, where that is known
     operator: str | None = None  # that found them, where the plan leaves it open,
     reason: str | None = None  # and why this one
+
+    def __repr__(self) -> str:
+        return f"<Step {self._summary}>"
+
+    def _repr_html_(self) -> str:
+        rows = self.batch.slice(0, SHOWN_ROWS).to_pylist()
+        more = self.batch.num_rows - len(rows)
+        note = tag("p", f"and {more:,} more", style="margin:2px 0 0;opacity:.65") if more > 0 else None
+        return str(
+            together(tag("p", self._summary, style="margin:0 0 4px"), table_of(self.batch.schema.names, rows), note)
+        )
+
+    @property
+    def _summary(self) -> str:
+        if self.aggregates is not None:
+            found = ", ".join(f"{name} {_bounded(value)}" for name, value in self.aggregates.items())
+            return f"{self.phase}: {found} after {self.results:,} results"
+        new = "1 new result" if self.batch.num_rows == 1 else f"{self.batch.num_rows:,} new results"
+        words = f"{self.phase}: {new}, {self.results:,} so far"
+        return words if self.estimate is None else f"{words}, {_bounded(self.estimate)} in all"
+
+
+def _bounded(estimate: Estimate | None) -> str:
+    """An estimate in words; one that is exact without bounds."""
+    if estimate is None:
+        return "not known yet"
+    if estimate.low == estimate.high:
+        return _rounded(estimate.total)
+    return f"about {_rounded(estimate.total)} ({_rounded(estimate.low)} to {_rounded(estimate.high)})"
+
+
+def _rounded(value: float) -> str:
+    return f"{value:,.0f}" if value == int(value) or abs(value) >= 1000 else f"{value:.4g}"
 
 
 @dataclass(slots=True)

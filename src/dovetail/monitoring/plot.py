@@ -1,18 +1,17 @@
-"""HTML from Python, and plots over time as inline SVG, drawn by hand.
+"""Plots over time as inline SVG, drawn by hand.
 
-Whatever is not markup already is escaped, so that a name can be anything. A plot is stretched to whatever room there
-is, lines keep their width, and all text is HTML beside it: so it is legible on a phone and on a wall. Coordinates run
-from 0 to 1000 both ways.
+A plot is stretched to whatever room there is, lines keep their width, and all text is HTML beside it: so it is legible
+on a phone and on a wall. Coordinates run from 0 to 1000 both ways.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from html import escape
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
+from dovetail.core.markup import Html, tag, together
 from dovetail.monitoring.progress_bar import clock_time
 from dovetail.monitoring.snapshot import StateSpan
 
@@ -26,33 +25,6 @@ SLICES = 90  # at which one can point
 SECONDS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400)
 
 Points = Sequence[tuple[float, float]]  # second, value
-
-
-class Html(str):
-    """Text that is markup."""
-
-    __slots__ = ()
-
-
-Content = str | None
-
-
-def tag(element: str, /, *content: Content, **attributes: str | float | None) -> Html:
-    """An element. The attribute class is `class_`, aria-label is `aria_label`; what is None is left out."""
-    said = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"'
-        for key, value in attributes.items()
-        if value is not None
-    )
-    inside = together(*content)
-    if not inside and element in ("meta", "link"):
-        return Html(f"<{element}{said}>")
-    return Html(f"<{element}{said}>{inside}</{element}>")
-
-
-def together(*content: Content) -> Html:
-    """One after the other."""
-    return Html("".join(part if isinstance(part, Html) else escape(part) for part in content if part is not None))
 
 
 def percent(share: float) -> str:

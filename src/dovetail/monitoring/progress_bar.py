@@ -53,14 +53,15 @@ def watched(wanted: bool | Observer | None) -> Iterator[Observer | None]:
 
 
 def _screen(stream: TextIO, *, lines: bool) -> Screen | None:
-    if _in_notebook():
+    if in_notebook():
         return NotebookScreen()
     if stream.isatty():
         return TerminalScreen(stream)
     return LineScreen(stream) if lines else None
 
 
-def _in_notebook() -> bool:
+def in_notebook() -> bool:
+    """Whether this runs in a kernel of IPython, told without importing it."""
     ipython = sys.modules.get("IPython")
     return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
 

@@ -1,4 +1,4 @@
-"""Progressive joins that a recording is told of."""
+"""Progressive joins that a recording is told of, and that show themselves."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.core.rows import Side
-from dovetail.execution.in_process import Step, join_progressively
+from dovetail.execution.in_process import ProgressiveJoin, Step, join_progressively
 from dovetail.execution.monitor import JoinMonitor
 from dovetail.execution.steps import limit_steps
+from dovetail.monitoring.progress_bar import DELAY_S, in_notebook
 from dovetail.monitoring.recording import Recording
 from dovetail.monitoring.snapshot import Heading
 from dovetail.planning.plan import JoinPlan
@@ -53,3 +54,21 @@ def _input_name(rows: Any, alias: str) -> str:
 def record_steps(steps: Iterator[Step], heading: Heading, recording: Recording | None) -> Iterator[Step]:
     """Joins of which no more is known than their steps tell."""
     return steps if recording is None else recording.of(JoinMonitor(recording.tell).steps(steps), heading)
+
+
+def wants_screen(progress: bool | None) -> bool:
+    """Whether a progressive join shows itself: in a notebook, or where it was asked to."""
+    return in_notebook() if progress is None else progress
+
+
+def show_steps(steps: Iterator[Step], recording: Recording, progress: bool | None) -> Iterator[Step]:
+    """The steps, while what the recording is told of is shown; at once if that was asked for."""
+    from dovetail.monitoring.terminal import draw  # rich takes a while to import
+
+    delay_s = 0.0 if progress else DELAY_S
+
+    def shown(inner: Iterator[Step]) -> Iterator[Step]:
+        with draw(recording, delay_s=delay_s):
+            yield from inner
+
+    return steps.wrapped(shown) if isinstance(steps, ProgressiveJoin) else shown(steps)

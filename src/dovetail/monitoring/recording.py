@@ -89,7 +89,16 @@ MARK = b'{"dovetail":'
 
 
 class Recording:
-    """One run. Without a path it is kept in memory only."""
+    """What a join does over time. Without a path it is kept in memory only; a notebook shows it as a chart.
+
+    Example:
+        >>> import dovetail, pyarrow as pa
+        >>> table, recording = pa.table({"k": range(1000)}), dovetail.Recording()
+        >>> for step in dovetail.progressive(table, table, "l.k = r.k", record=recording):
+        ...     pass
+        >>> recording.outcome, recording.latest.results
+        ('done', 1000)
+    """
 
     def __init__(
         self, path: str | os.PathLike[str] | None = None, *, clock: Callable[[], float] = time.monotonic
@@ -107,6 +116,17 @@ class Recording:
         self._file: int | None = None
         self._noting: threading.Thread | None = None
         self._over = threading.Event()
+
+    def __repr__(self) -> str:
+        if self.heading is None:
+            return "<Recording: not yet begun>"
+        done = f"{self._latest.results:,} results in {self.seconds:.1f} s"
+        return f"<Recording {self.heading.title}: {self.outcome}, {done}>"
+
+    def _repr_html_(self) -> str:
+        from dovetail.monitoring.notebook import recording_html
+
+        return recording_html(self)
 
     @property
     def latest(self) -> Moment:

@@ -9,10 +9,11 @@ import os
 from importlib.resources import files
 from pathlib import Path
 
+from dovetail.core.markup import Html, tag, together
 from dovetail.errors import InputError
 from dovetail.monitoring import plot
 from dovetail.monitoring import snapshot as figures
-from dovetail.monitoring.plot import Html, percent, tag, together
+from dovetail.monitoring.plot import percent
 from dovetail.monitoring.progress_bar import short
 from dovetail.monitoring.recording import Recording
 from dovetail.monitoring.snapshot import DONE, Heading, Noted, RunSnapshot
@@ -22,7 +23,23 @@ ROWS_IN_TABLE = 24  # of the data behind the plots
 
 
 def report(recording: Recording | str | os.PathLike[str], path: str | os.PathLike[str]) -> Path:
-    """Write what a run did as an HTML file. `recording` is one, or the file of one."""
+    """Write what a run did as an HTML file: nothing is fetched or executed when it is read.
+
+    Args:
+        recording: A recording, or the file of one.
+        path: The file to write.
+
+    Returns:
+        The path.
+
+    Example:
+        >>> import dovetail, pyarrow as pa, tempfile
+        >>> table, recording = pa.table({"k": range(1000)}), dovetail.Recording()
+        >>> steps = list(dovetail.progressive(table, table, "l.k = r.k", record=recording))
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     dovetail.report(recording, f"{directory}/run.html").name
+        'run.html'
+    """
     if not isinstance(recording, Recording):
         recording = Recording.read(recording)
     if recording.heading is None:

@@ -26,10 +26,10 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import quote, unquote, urlsplit
 
+from dovetail.core.markup import Html, tag, together
 from dovetail.errors import InputError
 from dovetail.monitoring import plot
 from dovetail.monitoring import snapshot as figures
-from dovetail.monitoring.plot import Html, tag, together
 from dovetail.monitoring.recording import Catalogue, Recording
 from dovetail.monitoring.report import POLICY, body, document
 from dovetail.monitoring.snapshot import RUNNING
@@ -139,9 +139,17 @@ class Server:
 
 
 def watch(what: Recording | str | os.PathLike[str], port: int = 0) -> Server:
-    """A page that shows a running join, at `.url` until `.close()`.
+    """A page that shows a join while it runs, at `.url` until `.close()`. It can be seen on this machine only.
 
-    `what` is a Recording, the file of one, or a directory of them. The page can be seen on this machine only.
+    Args:
+        what: A Recording, the file of one, or a directory of them.
+        port: 0 selects a free one.
+
+    Example:
+        >>> import dovetail
+        >>> with dovetail.watch(dovetail.Recording()) as server:
+        ...     server.url.startswith("http://127.0.0.1:")
+        True
     """
     return Server(what, port)
 

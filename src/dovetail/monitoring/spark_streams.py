@@ -47,7 +47,15 @@ def follow(query: Any, metrics: str = "dovetail", file: TextIO | None = None) ->
     """Print a line for each micro-batch of a streaming query until it ends, as `query.awaitTermination()` would wait.
 
     Micro-batches without input or results are skipped. An error of the query is raised here. Ctrl-C stops
-    following, not the query. `metrics` is the name of the join, if it was given one.
+    following, not the query.
+
+        query = dovetail.join(orders, payments, "l.id = r.order_id").writeStream.start("/shared/joined")
+        dovetail.follow(query)
+
+    Args:
+        query: A StreamingQuery with a join of ours.
+        metrics: The name of the join, if it was given one.
+        file: Where to; standard error by default.
     """
     out = sys.stderr if file is None else file
     for line in lines(query, metrics):
@@ -58,12 +66,18 @@ def finish(query: Any, metrics: str = "dovetail", file: TextIO | None = None, *,
     """Wait until a join of bounded streams has emitted all its results, and stop the query.
 
     A query with timers does not end by itself. Sources that stall have not ended: cells that are not finished report it
-    every second. With `file`, progress is printed there, as by `follow`. A join with a `limit` is complete when it is
-    reached, before its inputs have ended.
+    every second. A join with a `limit` is complete when it is reached, before its inputs have ended.
 
-    `until` stops the query earlier, as it does `dovetail.progressive`: after a number of results (10_000), when the
-    estimate of the total is within a relative error (0.01), after a time ("30 seconds"), or at the first of a list of
-    them. A query that is started again goes on from there.
+        joined = dovetail.join(orders, parcels, "l.id = r.order_id", memory="256MB", end="kind = 'end'")
+        dovetail.finish(joined.writeStream.start("/shared/parcels"))
+
+    Args:
+        query: A StreamingQuery with a join of ours.
+        metrics: The name of the join, if it was given one.
+        file: Where progress is printed, as by `follow`; nowhere by default.
+        until: Stops the query earlier, as it does `dovetail.progressive`: after a number of results (10_000), when the
+            estimate of the total is within a relative error (0.01), after a time ("30 seconds"), or at the first of a
+            list of them. A query that is started again goes on from there.
     """
     from dovetail.spark.early.stop_rule import Until
 
@@ -216,7 +230,16 @@ COLUMNS: tuple[tuple[str, int, Cell], ...] = (
 def listen(spark: Any, record: str | os.PathLike[str] | None = None) -> Listening:
     """Record all streaming joins of a session, those that run already included, until it is closed.
 
-    `record` is a directory for the recordings, a file for each run, which `dovetail watch` can show meanwhile.
+        with dovetail.listen(spark, record="runs/") as listening:
+            dovetail.finish(query)
+        dovetail.report(listening.recordings[0], "run.html")
+
+    Args:
+        spark: The session.
+        record: A directory for the recordings, a file for each run, which `dovetail watch` can show meanwhile.
+
+    Returns:
+        The recordings as they come, in `recordings`, until `close()`.
     """
     return Listening(spark, None if record is None else Path(record))
 

@@ -1,4 +1,4 @@
-"""A running join in the terminal: a panel that is redrawn a few times a second, or lines where there is no terminal."""
+"""A running join on the screen: a panel in the terminal, a chart in a notebook, or lines where there is neither."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from dovetail.monitoring import snapshot as figures
-from dovetail.monitoring.progress_bar import LINE_S, REDRAW_S, clock_time, short
+from dovetail.monitoring.notebook import draw_in_place
+from dovetail.monitoring.progress_bar import LINE_S, REDRAW_S, clock_time, in_notebook, short
 from dovetail.monitoring.recording import Recording
 from dovetail.monitoring.snapshot import FAILED, Heading, Noted, RunSnapshot
 
@@ -160,10 +161,41 @@ Drawing = Generator[None, None, None]
 
 @contextmanager
 def show(recording: Recording, file: TextIO | None = None, console: Console | None = None) -> Iterator[None]:
-    """Show a running join: a panel on a terminal, and elsewhere a line of plain text periodically."""
+    """Show a join while it runs, and how it ended.
+
+    A panel on a terminal, a chart in a notebook, and elsewhere a line of plain text periodically.
+
+    Args:
+        recording: The one that the join was given as `record=`.
+        file: Where to; standard error by default, or the notebook.
+        console: A console of rich, for a panel in any case.
+
+    Example:
+        >>> import dovetail, io, pyarrow as pa
+        >>> table, recording, out = pa.table({"k": range(1000)}), dovetail.Recording(), io.StringIO()
+        >>> with dovetail.show(recording, file=out):
+        ...     steps = list(dovetail.progressive(table, table, "l.k = r.k", record=recording))
+        >>> out.getvalue().split("  ")[1:3]
+        ['done', '1,000 results']
+    """
+    with draw(recording, file, console):
+        yield
+
+
+@contextmanager
+def draw(
+    recording: Recording, file: TextIO | None = None, console: Console | None = None, delay_s: float = 0.0
+) -> Iterator[None]:
+    """The same; in a notebook only of runs that take longer than the delay."""
     stream = sys.stderr if file is None else file
     over = threading.Event()
-    drawing = _panel(recording, stream, console) if console or stream.isatty() else _lines(recording, stream)
+    drawing: Drawing
+    if file is None and console is None and in_notebook():
+        drawing = draw_in_place(recording, delay_s)
+    elif console or stream.isatty():
+        drawing = _panel(recording, stream, console)
+    else:
+        drawing = _lines(recording, stream)
     next(drawing)
 
     def redraw() -> None:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, cast
 
+from dovetail.arguments import nearest
 from dovetail.condition.graph import Graph
-from dovetail.errors import InputError, PlanError
+from dovetail.errors import ArgumentError, InputError, PlanError
 from dovetail.operators.protocol import JoinOperator, Parameters
 
 REGISTRY = {
@@ -77,6 +78,11 @@ def operator_spec(name: str, inputs: int = TWO) -> OperatorSpec:
     )
 
 
+def parameter_names() -> set[str]:
+    """The parameters of all algorithms."""
+    return {parameter for name in REGISTRY for kind in _classes(name) for parameter in kind.parameters}
+
+
 def operator_for(name: str, graph: Graph) -> type[JoinOperator]:
     """The operator of that name, unless it cannot run the condition."""
     kind = operator_class(name, len(graph.aliases))
@@ -108,10 +114,12 @@ def check_join_type(name: str, how: str, inputs: int = TWO) -> None:
 def check_parameters(kind: type[JoinOperator], given: Mapping[str, Any]) -> None:
     """Refuse parameters that the operator does not have, and values of another type."""
     known = kind.parameters
-    unknown = [name for name in given if name not in known]
-    if unknown:
-        there = f"There are {', '.join(known)}." if known else "There are none."
-        raise InputError(f"{', '.join(unknown)}: not a parameter of algorithm={kind.name!r}. {there}")
+    for name in given:
+        if name not in known:
+            meant = nearest(name, known)
+            hint = f"Did you mean {meant!r}? " if meant else ""
+            there = f"There are {', '.join(known)}." if known else "There are none."
+            raise ArgumentError(f"{name}: not a parameter of algorithm={kind.name!r}. {hint}{there}")
     for name, value in given.items():
         wanted = known[name]
         is_whole = isinstance(value, int) and not isinstance(value, bool)

@@ -48,7 +48,7 @@ class Diagonal:
         return lines
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class JoinPlan:
     """What a join will do: which operator, which router, by which predicates, within which memory."""
 
@@ -77,8 +77,9 @@ class JoinPlan:
         """The condition of a join of two inputs."""
         return self.graph.condition
 
-    def explain(self) -> str:
-        """The plan as text, a line for each decision."""
+    @property
+    def decisions(self) -> list[tuple[str, str]]:
+        """What was decided, each with its reason."""
         lines = [("join", str(self.how)), ("condition", self.graph.text)]
         if len(self.graph.aliases) > len(Side):
             lines[0] = ("join", f"{self.how}, {', '.join(self.graph.aliases)}")
@@ -96,21 +97,32 @@ class JoinPlan:
         if self.rows is not None:
             lines.append(("rows", f"{self.rows[0]:,} and {self.rows[1]:,}"))
         if self.pairs is not None:
-            lines.append(("pairs", f"{_about(self.pairs)}, by a sample"))
+            lines.append(("pairs", f"{about(self.pairs)}, by a sample"))
         if self.router is not None:
             size = f"{self.cells} cells" if self.cells == self.tasks else f"{self.cells} cells in {self.tasks} tasks"
             lines.append(("router", f"{self.router.name}, {size}: {self.router.why}"))
         lines.append(("memory", "no limit" if self.memory_bytes is None else f"{self.memory_bytes:,} bytes per cell"))
         if self.limit is not None:
             lines.append(("limit", f"{self.limit:,} rows, after which the join stops"))
-        lines += [("advice", advice) for advice in self.advice]
-        return "\n".join(f"{name:<10} {text}" for name, text in lines)
+        return lines + [("advice", advice) for advice in self.advice]
+
+    def explain(self) -> str:
+        """The plan as text, a line for each decision."""
+        return "\n".join(f"{name:<10} {text}" for name, text in self.decisions)
 
     def __str__(self) -> str:
         return self.explain()
 
+    def __repr__(self) -> str:
+        return f"<JoinPlan {self.how} join by {self.operator.name} on {self.graph.text}; print it for the reasons>"
 
-def _about(number: float) -> str:
+    def _repr_html_(self) -> str:
+        from dovetail.planning.picture import plan_html
+
+        return plan_html(self)
+
+
+def about(number: float) -> str:
     """Two digits: a sample does not know more."""
     if number < 1:
         return "hardly any"

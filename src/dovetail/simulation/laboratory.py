@@ -79,16 +79,35 @@ def simulate(
 ) -> Run:
     """Run an operator on a schedule and report its results, their phase, and the cost.
 
-        simulate("diner", left, right, on="l.k = r.k", schedule=[("l", 3), ("stall", 4), ("r", 2), ("end", "l")])
-        simulate("miner", {"a": a, "b": b, "c": c}, on="a.k = b.k AND b.k = c.k", schedule=[("a", 3), ("b", 2)])
-
     A schedule is a list of
         ("l", 3)  ("r", 2)    so many rows of that input arrive; inputs of a mapping go by their names
         ("stall", 4)          nothing arrives while react() yields four times
         ("end", "l")          an input ends; rows it has left arrive first
         ("watermark", 100)    nothing older arrives any more
         ("restart",)          the operator is snapshotted, dropped and restored
-    What is left arrives at the end, a row of each input in turn. `watch` sees the operator after every event.
+    What is left arrives at the end, a row of each input in turn.
+
+    Args:
+        operator: The name of an algorithm.
+        left: A table, or a mapping of names and tables.
+        right: The other table.
+        on: The condition.
+        schedule: What happens, in order.
+        memory_rows: How many rows fit into memory; None for all.
+        block_rows: How many rows are written and read at once.
+        seed: Of the operator's random numbers.
+        watch: Called with the operator after every event.
+        **parameters: Parameters of the operator, and `how`.
+
+    Returns:
+        The results as `pairs` of row numbers (`tuples` of more inputs), `phases` and `counters`.
+
+    Example:
+        >>> import dovetail, pyarrow as pa
+        >>> left, right = pa.table({"k": [1, 2, 3]}), pa.table({"k": [3, 1]})
+        >>> run = dovetail.simulate("xjoin", left, right, "l.k = r.k", [("l", 3), ("stall", 4), ("r", 2)])
+        >>> sorted(run.pairs), run.counters.results
+        ([(0, 1), (2, 0)], 2)
     """
     if (memory_rows is not None and memory_rows < 1) or block_rows < 1:
         raise InputError(f"memory_rows and block_rows must be positive; got {memory_rows} and {block_rows}.")

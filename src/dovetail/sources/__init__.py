@@ -24,7 +24,16 @@ __getattr__ = lazy_attributes(__name__, modules=("arrow_flight", "flight_server"
 
 
 def parquet(path: str | os.PathLike[str], columns: Sequence[str] | None = None) -> Source:
-    """A Parquet file, or a directory of them in the order of their names: all columns, or some."""
+    """A Parquet file, or a directory of them in the order of their names: all columns, or some.
+
+    Example:
+        >>> import dovetail, pyarrow as pa, pyarrow.parquet as pq, tempfile
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     pq.write_table(pa.table({"id": [1, 2], "note": ["a", "b"]}), f"{directory}/orders.parquet")
+        ...     orders = dovetail.sources.parquet(f"{directory}/orders.parquet", columns=["id"])
+        ...     dovetail.join(orders, pa.table({"id": [2, 3]}), ["id"]).column_names
+        ['id', 'id_right']
+    """
     from dovetail.sources.parquet_files import parquet_source
 
     found = parquet_source(path, columns)
@@ -46,6 +55,13 @@ def flight(
     does. Any other server is read again from the start, if `same_order` asserts that it always sends the same rows in
     the same order; otherwise it cannot be resumed. `headers` go with every call (`authorization`, for instance),
     `connection` is what `pyarrow.flight.connect` takes, such as `tls_root_certs`.
+
+    Example:
+        >>> import dovetail, pyarrow as pa
+        >>> with dovetail.sources.flight_server.TableServer({"orders": pa.table({"id": [1, 2]})}) as server:
+        ...     orders = dovetail.sources.flight(f"grpc://127.0.0.1:{server.port}", "orders")
+        ...     [step.results for step in dovetail.progressive(orders, pa.table({"id": [2, 3]}), ["id"])]
+        [1]
     """
     from dovetail.sources.arrow_flight import FlightSource
 
@@ -64,6 +80,8 @@ def postgres(
 
     `key` is one or several columns that are unique and not null, best with an index: rows arrive in its order, and
     after a failure the source resumes after the last key. Without a key it cannot be resumed.
+
+        orders = dovetail.sources.postgres("postgresql://reader@db.example/shop", table="orders", key="id")
     """
     if (query is None) == (table is None):
         raise InputError("give a query or a table, and not both.")

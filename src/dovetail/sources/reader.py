@@ -36,7 +36,13 @@ LEAVING_S = 0.5  # how long to wait for threads when a join is left; one stuck i
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How often a source that broke is opened again, in a row without a batch, and the pauses between."""
+    """How often a source that broke is opened again, in a row without a batch, and the pauses between.
+
+    Example:
+        >>> from dovetail.sources import Retry
+        >>> [Retry(tries=4).pause_s(failures) for failures in (1, 2, 3)]
+        [0.1, 0.2, 0.4]
+    """
 
     tries: int = 8
     first_pause_ms: float = 100.0

@@ -103,7 +103,7 @@ def test_what_it_refuses() -> None:
             dovetail.multijoin(tables, on, algorithm="pmj")
     with pytest.raises(InputError, match="at least 6, two runs of each input; got 5"):
         dovetail.multijoin(tables, CONDITIONS[0], algorithm="pmj", fan_in=5)
-    with pytest.raises(InputError, match=r"bukets: not a parameter of algorithm='mjoin'\. There are buckets"):
+    with pytest.raises(InputError, match="Did you mean 'buckets'"):
         dovetail.multijoin(tables, CONDITIONS[0], algorithm="mjoin", bukets=5)
     with pytest.raises(InputError, match="fan_in: not an option"):
         dovetail.multijoin(tables, CONDITIONS[0], fan_in=5)

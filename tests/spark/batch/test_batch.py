@@ -453,7 +453,7 @@ def test_explain(left: DataFrame, right: DataFrame) -> None:
     [
         ({"on": "l.k = r.kk"}, ConditionError, "r.kk: no such column; did you mean r.k"),
         ({"on": "l.name = r.k"}, ConditionError, "cannot be compared"),
-        ({"on": "l.k = r.k", "cels": 3}, InputError, "cels: no such option of a join on Spark"),
+        ({"on": "l.k = r.k", "cels": 3}, InputError, "has no argument 'cels'. Did you mean 'cells'"),
         ({"on": "l.k = r.k", "cells": 0}, InputError, "cells must be a positive number"),
         ({"on": "l.k = r.k", "suffix": ""}, InputError, "two columns called 'k'"),
         ({"on": "l.k < r.k", "algorithm": "shj"}, PlanError, "needs at least one equality"),

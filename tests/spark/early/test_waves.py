@@ -241,7 +241,8 @@ def test_what_cannot_be_done_is_refused_at_once(frames: tuple[DataFrame, DataFra
         ({"aggregate": {"m": "max(l.x)"}}, PlanError, "no bounds"),
         ({"until": 1.5}, InputError, "relative error"),
         ({"cells": 0}, InputError, "positive"),
-        ({"seeds": 0}, InputError, "no such option"),
+        ({"seeds": 0}, InputError, "Did you mean 'seed'"),
+        ({"sample": False}, InputError, "no such option"),
     ):
         with pytest.raises(error, match=said):
             dovetail.progressive(*frames, ON, **given)  # type: ignore[arg-type]

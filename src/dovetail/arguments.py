@@ -1,0 +1,49 @@
+"""Names of arguments that a call does not have, and which one was probably meant."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+from dovetail.errors import ArgumentError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+NEAR = 0.7  # of two names: how alike they are, from 0 to 1
+
+
+def check_names(call: Callable[P, R]) -> Callable[P, R]:
+    """The same call, whose error for an unknown name says which one is near."""
+    known = argument_names(call)
+
+    @wraps(call)
+    def checked(*positional: P.args, **named: P.kwargs) -> R:
+        refuse_unknown(call.__name__, named, known)
+        return call(*positional, **named)
+
+    return checked
+
+
+def refuse_unknown(call: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse names that are not among those that the call knows."""
+    names = set(known)
+    for name in given:
+        if name not in names:
+            meant = nearest(name, names)
+            hint = f"Did you mean {meant!r}?" if meant else f"help(dovetail.{call}) lists its arguments."
+            raise ArgumentError(f"dovetail.{call} has no argument {name!r}. {hint}")
+
+
+def argument_names(call: Callable[..., Any]) -> set[str]:
+    """The names that can be given to a call, but for those that `**` collects."""
+    collected = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    return {name for name, given in inspect.signature(call).parameters.items() if given.kind not in collected}
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """The name that was probably meant."""
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(name, sorted(names), n=1, cutoff=NEAR)), None)

@@ -1,0 +1,205 @@
+"""Where the rows of `dovetail join` go: files of Parquet, CSV or JSON lines, or standard output.
+
+    --out joined/                  a directory of Parquet; with --format csv or json, of these
+    --out joined.csv, .jsonl       one file
+    --format csv, json             standard output, for other programs
+    nothing                        standard output, a table of the first rows, for people
+
+Files take the place of earlier ones when they are whole.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import date, datetime, time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from dovetail.core.tables import check_output, is_part_of_result
+from dovetail.errors import InputError
+
+PARQUET, CSV, JSON, TABLE = "parquet", "csv", "json", "table"
+FORMATS = (PARQUET, CSV, JSON)
+FILES = {".csv": CSV, ".json": JSON, ".jsonl": JSON, ".ndjson": JSON}
+SUFFIXES = {PARQUET: ".parquet", CSV: ".csv", JSON: ".json"}
+GROUP_ROWS = 1 << 20  # rows of one group in a Parquet file
+SHOWN_ROWS = 20  # of a table for people, if no limit is given
+WIDEST = 48  # letters of a value there
+
+
+class Target(NamedTuple):
+    """Where rows go, and in which format."""
+
+    path: Path | None
+    format: str
+    is_file: bool = False
+
+    @classmethod
+    def read(cls, out: Path | None, format_: str | None) -> Target:
+        if format_ is not None and format_ not in FORMATS:
+            raise InputError(f"--format is one of {', '.join(FORMATS)}; got {format_!r}.")
+        if out is None:
+            if format_ == PARQUET:
+                raise InputError("--format parquet needs --out, a directory; csv and json can go to standard output.")
+            return cls(None, format_ or TABLE)
+        named = None if out.is_dir() else FILES.get(out.suffix)
+        if named is not None and format_ not in (None, named):
+            raise InputError(f"--out {out} is a file of {named}, --format says {format_}: leave one of them out.")
+        return cls(out, named or format_ or PARQUET, named is not None)
+
+    def check(self, *, overwrite: bool, inputs: Iterable[str]) -> None:
+        """See that results can be written there, before any work is done."""
+        if self.path is None:
+            return
+        if not self.is_file:
+            check_output(self.path, overwrite=overwrite)
+        here = self.path.resolve()
+        for place in (Path(name).resolve() for name in inputs):
+            if place == here or here in place.parents or (place.is_dir() and place in here.parents):
+                raise InputError(f"{self.path} has an input of the join: give another place for the results.")
+        if not self.is_file:
+            return
+        if self.path.exists() and not overwrite:
+            raise InputError(f"{self.path} is there already. Give another file, or --overwrite.")
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=self.path.parent).close()
+        except OSError as error:
+            raise InputError(f"{self.path} cannot be written to: {error.strerror}.") from error
+
+    def check_schema(self, schema: pa.Schema) -> None:
+        """CSV has values only."""
+        nested = [field.name for field in schema if pa.types.is_nested(field.type)]
+        if self.format == CSV and nested:
+            names = ", ".join(nested)
+            raise InputError(f"CSV cannot hold lists and structs: {names}. --select other columns, or --format json.")
+
+    @property
+    def rows_for_people(self) -> int | None:
+        """How many rows a table has, where no limit says so."""
+        return SHOWN_ROWS if self.format == TABLE else None
+
+
+Write = Callable[[pa.Table], None]
+
+
+@contextmanager
+def open_writer(target: Target, schema: pa.Schema, console: Console) -> Iterator[Write]:
+    """Called with tables of the schema. Files and tables appear when all is written."""
+    if target.format == TABLE:
+        shown: list[pa.Table] = []
+        yield shown.append
+        console.print(draw_table(pa.concat_tables(shown) if shown else schema.empty_table(), console))
+    elif target.path is None:
+        yield _text_writer(target.format, lambda text: sys.stdout.write(text.decode()))
+        sys.stdout.flush()
+    elif target.is_file:
+        unfinished = target.path.with_name(f".{target.path.name}.tmp")
+        with _replace(target.path, unfinished), unfinished.open("wb") as file:
+            yield _text_writer(target.format, file.write)
+    else:
+        with _replace_directory(target.path, f"part-0{SUFFIXES[target.format]}") as unfinished:
+            if target.format == PARQUET:
+                with pq.ParquetWriter(unfinished, schema) as groups:
+                    yield lambda table: groups.write_table(table, GROUP_ROWS)
+            else:
+                with unfinished.open("wb") as file:
+                    yield _text_writer(target.format, file.write)
+
+
+@contextmanager
+def _replace(place: Path, unfinished: Path) -> Iterator[Path]:
+    try:
+        yield unfinished
+        unfinished.rename(place)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+@contextmanager
+def _replace_directory(directory: Path, name: str) -> Iterator[Path]:
+    """A file that takes the place of an earlier result in the directory when it is whole."""
+    with _replace(directory / name, directory / ".part-0.tmp") as unfinished:
+        yield unfinished
+        for path in directory.iterdir():
+            if path != unfinished and is_part_of_result(path):
+                path.unlink()
+
+
+def _text_writer(format_: str, write: Callable[[bytes], Any]) -> Write:
+    return _csv_writer(write) if format_ == CSV else lambda table: _write_json(table, write)
+
+
+def _csv_writer(write: Callable[[bytes], Any]) -> Write:
+    header = [True]
+
+    def write_table(table: pa.Table) -> None:
+        text = io.BytesIO()
+        options = pyarrow.csv.WriteOptions(include_header=header.pop() if header else False)
+        pyarrow.csv.write_csv(_without_dictionaries(table), text, options)
+        write(text.getvalue())
+
+    return write_table
+
+
+def _without_dictionaries(table: pa.Table) -> pa.Table:
+    types = [field.type.value_type if pa.types.is_dictionary(field.type) else field.type for field in table.schema]
+    return table.cast(pa.schema([field.with_type(type_) for field, type_ in zip(table.schema, types, strict=True)]))
+
+
+def _write_json(table: pa.Table, write: Callable[[bytes], Any]) -> None:
+    for batch in table.to_batches():
+        lines = (json.dumps(row, default=_as_json, ensure_ascii=False) for row in map(_without_nans, batch.to_pylist()))
+        write("".join(f"{line}\n" for line in lines).encode())
+
+
+def _without_nans(value: Any) -> Any:
+    """JSON has no numbers that are none: they are text, as Spark writes them."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {name: _without_nans(inner) for name, inner in value.items()}
+    return [_without_nans(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, date | datetime | time):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return float(value)
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def draw_table(rows: pa.Table, console: Console) -> Table:
+    """For people: numbers to the right, long values shortened."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for field in rows.schema:
+        is_number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
+        is_number = is_number or pa.types.is_decimal(field.type)
+        table.add_column(Text(field.name), justify="right" if is_number else "left", no_wrap=console.is_terminal)
+    for row in zip(*(column.to_pylist() for column in rows.columns), strict=True):
+        table.add_row(*map(_cell, row))
+    if not console.is_terminal:  # nothing is cut off where no one can make the window wider
+        table.width = console.measure(table, options=console.options.update(width=1 << 14)).maximum
+    return table
+
+
+def _cell(value: Any) -> Text:
+    if value is None:
+        return Text("null", "dim")
+    words = str(value).replace("\n", "⏎")
+    return Text(words if len(words) <= WIDEST else words[: WIDEST - 1] + "…")

@@ -1,0 +1,149 @@
+"""A plan as a picture for notebooks: inputs, how rows are routed, what joins them, and the result.
+
+    +---+
+    | l |--+   +--------+   +----------+   +--------+
+    +---+  +-->| router |-->| operator |-->| result |      and below it every decision with its reason
+    | r |--+   +--------+   +----------+   +--------+
+    +---+
+
+Lines and text have the colour of the page around them, so that it can be light or dark.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from dovetail.core.markup import Html, tag
+from dovetail.planning.plan import JoinPlan, about
+
+WIDTH, HEIGHT = 200, 50  # of a box
+GAP, SPACE = 44, 14  # between columns, and between inputs
+LETTER = 0.56  # of the size of a font: how wide a letter is, more or less
+FONT = "font-family:system-ui,-apple-system,'Segoe UI',sans-serif"
+FILLS = {"input": "#3a78d6", "router": "#8250c8", "operator": "#e08a1e", "result": "#22996b"}
+
+
+class Box(NamedTuple):
+    kind: str
+    title: str
+    below: str
+    more: str = ""  # for those who point at it
+
+
+def plan_html(plan: JoinPlan) -> str:
+    """The picture, and a line for each decision."""
+    cell = "text-align:left;vertical-align:top;padding:1px 14px 1px 0;background:none"
+    rows = [
+        tag("tr", tag("td", name, style=f"{cell};opacity:.65"), tag("td", text, style=cell))
+        for name, text in plan.decisions
+    ]
+    table = tag("table", tag("tbody", *rows), style="border:0;margin:6px 0 0;font-size:13px")
+    return str(tag("div", _svg(plan), table, style=f"{FONT};overflow-x:auto"))
+
+
+def _svg(plan: JoinPlan) -> Html:
+    inputs, stages = _inputs(plan), _stages(plan)
+    height = len(inputs) * (HEIGHT + SPACE) - SPACE
+    width = (1 + len(stages)) * (WIDTH + GAP) - GAP
+    middle = height / 2
+    parts = []
+    for number, box in enumerate(inputs):
+        top = number * (HEIGHT + SPACE)
+        start = top + HEIGHT / 2
+        parts += [_draw(box, 0, top), _line(f"M{WIDTH} {start:g}C{WIDTH + GAP / 2:g} {start:g}", middle)]
+    for number, box in enumerate(stages, 1):
+        left = number * (WIDTH + GAP)
+        parts += [_arrow(left, middle), _draw(box, left, middle - HEIGHT / 2)]
+        if number < len(stages):
+            parts.append(tag("path", d=f"M{left + WIDTH} {middle:g}h{GAP - 6}", **_STROKE))
+    return tag(
+        "svg",
+        *parts,
+        xmlns="http://www.w3.org/2000/svg",
+        width=width + 2,
+        height=height + 2,
+        viewBox=f"-1 -1 {width + 2:g} {height + 2:g}",
+        role="img",
+        aria_label=repr(plan),
+        style="max-width:100%;height:auto",
+    )
+
+
+_STROKE: dict[str, str | float | None] = {
+    "fill": "none",
+    "stroke": "currentColor",
+    "stroke_opacity": 0.45,
+    "stroke_width": 1.5,
+}
+
+
+def _line(start: str, middle: float) -> Html:
+    """From an input to where the inputs come together."""
+    return tag("path", d=f"{start} {WIDTH + GAP / 2 - 4:g} {middle:g} {WIDTH + GAP - 6:g} {middle:g}", **_STROKE)
+
+
+def _arrow(left: float, middle: float) -> Html:
+    return tag(
+        "path",
+        d=f"M{left - 8:g} {middle - 4:g}L{left - 1:g} {middle:g}L{left - 8:g} {middle + 4:g}z",
+        fill="currentColor",
+    )
+
+
+def _draw(box: Box, left: float, top: float) -> Html:
+    colour = FILLS[box.kind]
+    frame = tag(
+        "rect",
+        x=f"{left:g}",
+        y=f"{top:g}",
+        width=WIDTH,
+        height=HEIGHT,
+        rx=7,
+        fill=colour,
+        fill_opacity=0.12,
+        stroke=colour,
+        stroke_width=1.5,
+    )
+    return tag(
+        "g",
+        tag("title", box.more or f"{box.title}: {box.below}"),
+        frame,
+        _text(box.title, left, top + 21, font_size=14, font_weight=600),
+        _text(box.below, left, top + 38, font_size=12, opacity=0.75),
+    )
+
+
+def _text(words: str, left: float, base: float, *, font_size: int, **style: float) -> Html:
+    most = int((WIDTH - 24) / (LETTER * font_size))
+    shown = words if len(words) <= most else words[: most - 1] + "…"
+    return tag("text", shown, x=f"{left + 12:g}", y=f"{base:g}", font_size=font_size, fill="currentColor", **style)
+
+
+def _inputs(plan: JoinPlan) -> list[Box]:
+    schemas = plan.graph.schemas
+    counted = dict(zip(schemas, plan.rows, strict=False)) if plan.rows is not None else {}
+    return [
+        Box(
+            "input",
+            alias,
+            f"{counted[alias]:,} rows" if alias in counted else _columns(len(schema)),
+            ", ".join(schema.names),
+        )
+        for alias, schema in schemas.items()
+    ]
+
+
+def _columns(number: int) -> str:
+    return "1 column" if number == 1 else f"{number:,} columns"
+
+
+def _stages(plan: JoinPlan) -> list[Box]:
+    operator = plan.operator
+    boxes = [Box("operator", operator.name, plan.graph.text, f"{operator.name}: {operator.why}")]
+    if plan.router is not None:
+        router = plan.router
+        boxes.insert(0, Box("router", router.name, f"{plan.cells:,} cells", f"{router.name}: {router.why}"))
+    expected = f"{about(plan.pairs)} pairs" if plan.pairs is not None else "results"
+    if plan.limit is not None:
+        expected = f"{plan.limit:,} rows"
+    return [*boxes, Box("result", f"{plan.how} join", expected)]

@@ -1,0 +1,44 @@
+"""`dovetail join` on Spark: what it prints and writes is what it does in process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from dovetail.cli import app
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+
+@pytest.fixture
+def request_(tmp_path: Path) -> list[str]:
+    pq.write_table(pa.table({"id": range(30), "Price": [1.5] * 30}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"id": range(0, 60, 2), "name": ["x"] * 30}), tmp_path / "b.parquet")
+    inputs = ["--left", str(tmp_path / "a.parquet"), "--right", str(tmp_path / "b.parquet")]
+    return ["join", *inputs, "--on", "l.id = r.id", "--select", "r.id AS key, Price"]
+
+
+def lines(*words: str) -> list[str]:
+    run = CliRunner().invoke(app, words)
+    assert run.exit_code == 0, run.output
+    return sorted(run.stdout.splitlines())
+
+
+@pytest.mark.parametrize("format_", ["csv", "json"])
+def test_the_same_lines_as_in_process(request_: list[str], format_: str) -> None:
+    printed = lines(*request_, "--format", format_)
+    assert len(printed) == 15 + (format_ == "csv")
+    assert printed == lines(*request_, "--format", format_, "--in-process")
+
+
+def test_a_table_and_files(request_: list[str], tmp_path: Path) -> None:
+    assert len(lines(*request_, "--limit", "4")) == 5
+    assert len(lines(*request_)) == 16
+    lines(*request_, "--out", str(tmp_path / "joined"))
+    assert pq.read_table(tmp_path / "joined").column_names == ["key", "Price"]
+    lines(*request_, "--out", str(tmp_path / "joined.csv"))
+    assert len((tmp_path / "joined.csv").read_text().splitlines()) == 16
