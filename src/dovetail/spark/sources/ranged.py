@@ -62,7 +62,9 @@ class Ranges(ABC):
 
 
 class RangedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, ranges: Ranges, columns: Columns, name: str, retry: Retry, most_rows: int, marks_end: bool):
+    def __init__(
+        self, ranges: Ranges, columns: Columns, name: str, retry: Retry, most_rows: int, marks_end: bool
+    ) -> None:
         self._ranges, self._columns, self._name = ranges, columns, name
         self._retry, self._most_rows, self._marks_end = retry, most_rows, marks_end
         self._failures, self._not_before = 0, 0.0
