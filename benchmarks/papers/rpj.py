@@ -19,6 +19,7 @@ from benchmarks.papers.rpj_runs import (
     SETTINGS,
     Course,
     Kind,
+    Online,
     named,
     online,
     reliable,
@@ -41,7 +42,7 @@ ABOVE = 0.01  # by which chance may exceed a bound
 
 def rows_of(scale: Scale) -> int:
     """Of both relations together; 2,000,000 in print."""
-    return scale.pick(40_000, 60_000, 2_000_000)
+    return scale.pick(20_000, 60_000, 2_000_000)
 
 
 @experiment("C-RP-1", "C-RP-2", "C-RP-3")
@@ -53,25 +54,21 @@ def flushing(scale: Scale) -> Iterator[Finding]:
         Finding("C-RP-2", f"{said}, n_flush 1 %"),
     )
     policies = Finding("C-RP-3", said)
+    adaptive: dict[tuple[str, float], float] = {}  # HMJ's policy, of what RPJ has
     for setting in SETTINGS:
         runs = [{name: online(name, *setting, rows, seed).share for name in LEADERS} for seed in scale.seeds]
         gain = Spread.of(of["rpj"] / max(of[name] for name in COMPETITORS) for of in runs)
         shares = "/".join(f"{share:.3f}" for share in runs[0].values())
         most.judge(named(setting), f"{gain}; shares {shares}", gain.least >= 1.3)
-        fine = online("rpj", *setting, rows, block_rows=rows // 2000, n_flush=0.01)
-        best.judge(
-            f"{named(setting)}: .97 of the bound", f"{fine.share / fine.bound:.3f}", fine.share >= 0.97 * fine.bound
-        )
-        best.guard(
-            f"{named(setting)}: not above it", f"{fine.share:.3f}, {fine.bound:.3f}", fine.share <= fine.bound + ABOVE
-        )
         flushed = {flush: online("rpj", *setting, rows, flush=flush, n_flush=0.0).share for flush in POLICIES}
-        _judge_policies(policies, setting, flushed, runs[0]["rpj"], fine.share)
-    unequal, equal = (
-        online("rpj", "harmony", ratio, rows, flush="adaptive", n_flush=0.0).share
-        / online("rpj", "harmony", ratio, rows).share
-        for ratio in (5, 1)
-    )
+        adaptive[setting] = flushed["adaptive"] / runs[0]["rpj"]
+        rpj = runs[0]["rpj"]
+        if setting in scale.pick(SETTINGS[::3], SETTINGS, SETTINGS):
+            fine = online("rpj", *setting, rows, block_rows=rows // 2000, n_flush=0.01)
+            _judge_lemma(best, setting, fine)
+            rpj = max(rpj, fine.share)
+        _judge_policies(policies, setting, flushed, rpj)
+    unequal, equal = (adaptive["harmony", ratio] for ratio in (5, 1))
     policies.judge(
         "adaptive misjudges unequal speeds", f"{unequal:.2f} of RPJ at 5:1, {equal:.2f} at 1:1", unequal < equal
     )
@@ -86,18 +83,20 @@ def flushing(scale: Scale) -> Iterator[Finding]:
     yield policies
 
 
-def _judge_policies(
-    finding: Finding, setting: tuple[Kind, float], flushed: dict[str, float], rpj: float, fine: float
-) -> None:
+def _judge_lemma(finding: Finding, setting: tuple[Kind, float], fine: Online) -> None:
+    name, score = named(setting), fine.share / fine.bound
+    finding.judge(f"{name}: .97 of the bound", f"{score:.3f}", score >= 0.97)
+    finding.guard(f"{name}: not above it", f"{fine.share:.3f}, {fine.bound:.3f}", fine.share <= fine.bound + ABOVE)
+
+
+def _judge_policies(finding: Finding, setting: tuple[Kind, float], flushed: dict[str, float], rpj: float) -> None:
     listed = ", ".join(f"{name} {share:.3f}" for name, share in flushed.items())
     kind, ratio = setting
     if ratio == 1:
         good, bad = ("smallest", "largest") if kind == "harmony" else ("largest", "smallest")
         finding.judge(f"{named(setting)}: {good} better than {bad}", listed, flushed[good] > flushed[bad])
     finding.judge(f"{named(setting)}: all is worst", listed, flushed["all"] <= min(flushed.values()))
-    finding.judge(
-        f"{named(setting)}: RPJ best", f"{max(rpj, fine):.3f}; {listed}", max(rpj, fine) >= max(flushed.values())
-    )
+    finding.judge(f"{named(setting)}: RPJ best", f"{rpj:.3f}; {listed}", rpj >= max(flushed.values()))
 
 
 def _against_all_flushes() -> tuple[str, bool]:

@@ -56,7 +56,7 @@ def rides_of_taxis(scale: Scale) -> Iterator[Finding]:
 
 @experiment("C-SP-4")
 def near_places(scale: Scale) -> Iterator[Finding]:
-    windows = scale.pick((60_000,), (20_000, 60_000, 100_000), (60_000, 100_000, 300_000))
+    windows = scale.pick((100_000,), (60_000, 100_000, 200_000), (60_000, 100_000, 300_000))
     finding = Finding("C-SP-4", f"windows of {windows[0]:,} to {windows[-1]:,}, CPU time")
     for window in windows:
         ratios = probe_ratios(places(window + 200), 10, 200)
