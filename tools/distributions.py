@@ -15,9 +15,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 LOCKS = ROOT / "locks"
 
-BUILD = (
-    "import sys; from setuptools import build_meta as b; print(b.build_sdist(sys.argv[1])); b.build_wheel(sys.argv[1])"
-)
+# setuptools changes sys.argv.
+BUILD = """
+import sys
+from setuptools import build_meta
+place = sys.argv[1]
+build_meta.build_sdist(place)
+build_meta.build_wheel(place)
+"""
 
 # What was installed is used, not the checkout; what is not Python came along; a join in process and one on Spark work.
 TRY = """
