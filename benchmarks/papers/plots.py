@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from benchmarks.papers.verdicts import Plot
-from dovetail.monitoring.plot import Html, tag, together
+from dovetail.core.markup import Html, tag, together
 
 WIDTH, HEIGHT = 520, 260
 LEFT, RIGHT, TOP, BOTTOM = 62, 12, 26, 40

@@ -9,7 +9,7 @@ from pathlib import Path
 from benchmarks.papers.plots import draw
 from benchmarks.papers.registry import PAPERS, Claim, claims, experiments
 from benchmarks.papers.verdicts import Finding, Part, Verdict
-from dovetail.monitoring.plot import Html, tag
+from dovetail.core.markup import Html, tag
 
 STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; padding: 0 1rem; color: #222 }
