@@ -112,17 +112,19 @@ LINES = {"csv": ['"id","who"', '0,"x"'], "json": ['{"id": 0, "who": "x"}', '{"id
 @pytest.mark.parametrize("format_", ["csv", "json"])
 def test_csv_and_json(inputs: list[object], tmp_path: Path, format_: str, live: list[str]) -> None:
     request = ["join", *inputs, "--on", "l.id = r.id", "--in-process", "--select", "id, r.name AS who", *live]
-    rows = 50 + (format_ == "csv")
     printed = dovetail(*request, "--format", format_)
     assert printed.returncode == 0, printed.stderr
-    assert printed.stdout.splitlines()[:2] == LINES[format_]
+    lines = printed.stdout.splitlines()
+    assert set(LINES[format_]) < set(lines)  # as they are found, some of them by threads
+    assert format_ == "json" or lines[0] == LINES["csv"][0]
     assert "50 rows" in printed.stderr
+    rows = 50 + (format_ == "csv")
+    assert len(lines) == rows
     file, place = tmp_path / "new" / f"out.{format_}", tmp_path / "out"
     assert dovetail(*request, "--out", file).returncode == 0
     assert dovetail(*request, "--out", place, "--format", format_).returncode == 0
     for written in (file, place / f"part-0.{format_}"):
-        assert len(written.read_text().splitlines()) == rows
-        assert written.read_text() == printed.stdout
+        assert sorted(written.read_text().splitlines()) == sorted(lines)
     assert "is there already" in dovetail(*request, "--out", file).stderr
     assert dovetail(*request, "--out", file, "--overwrite", "--limit", 1).returncode == 0
     assert len(file.read_text().splitlines()) == rows - 49

@@ -44,17 +44,29 @@ OTHER = "#aab2ba"
 
 def draw_in_place(recording: Recording, delay_s: float) -> Generator[None, None, None]:
     """An output of the cell that is replaced whenever this goes on; a run shorter than the delay has none."""
-    handle: Any = None
+    output = Output(recording, delay_s)
     try:
         while True:
-            if handle is None and recording.heading is not None and recording.seconds >= delay_s:
-                handle = sys.modules["IPython"].display.display(_bundle(recording), raw=True, display_id=True)
-            elif handle is not None:
-                handle.update(_bundle(recording), raw=True)
+            output.draw()
             yield
     finally:
-        if handle is not None:
-            handle.update(_bundle(recording), raw=True)
+        output.draw()
+
+
+class Output:
+    """What a cell shows: nothing before the delay is over."""
+
+    def __init__(self, recording: Recording, delay_s: float) -> None:
+        self._recording = recording
+        self._delay_s = delay_s
+        self._handle: Any = None
+
+    def draw(self) -> None:
+        recording = self._recording
+        if self._handle is not None:
+            self._handle.update(_bundle(recording), raw=True)
+        elif recording.heading is not None and recording.seconds >= self._delay_s:
+            self._handle = sys.modules["IPython"].display.display(_bundle(recording), raw=True, display_id=True)
 
 
 def _bundle(recording: Recording) -> dict[str, str]:
