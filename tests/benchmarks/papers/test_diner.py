@@ -62,17 +62,9 @@ def test_more_than_hash_joins_on_data_that_drifts(make: object, rows: int, memor
     assert min(gains(make(rows, seed), [HMJ, RPJ], Setting(rows, memory))) >= 1.1
 
 
+@slow
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize(
-    "skew",
-    [
-        pytest.param(1, marks=slow),
-        pytest.param(2, marks=slow),
-        3,
-        pytest.param(4, marks=slow),
-        pytest.param(5, marks=slow),
-    ],
-)
+@pytest.mark.parametrize("skew", [1, 2, 3, 4, 5])
 def test_more_than_hmj_on_skewed_keys(skew: int, seed: int) -> None:
     """Fig. 10."""
     assert gains(skewed(skew, seed), [HMJ])[0] >= 2
@@ -146,7 +138,8 @@ def test_more_where_values_move(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("silence", [0.1, pytest.param(1.0, marks=slow)])
+@slow
+@pytest.mark.parametrize("silence", [0.1, 1.0])
 def test_few_rows_wait_for_the_reactive_phase(silence: float, seed: int) -> None:
     """Table 3."""
     setting = Setting(4000, blocks=20)

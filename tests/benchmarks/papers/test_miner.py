@@ -20,6 +20,7 @@ def test_the_bound_of_four_inputs() -> None:
     assert bounds == pytest.approx([0.242, 0.465, 0.626, 0.750], abs=0.005)
 
 
+@pytest.mark.slow
 def test_shares_online_of_a_small_chain() -> None:
     """Five seeds. With 1,000 rows a block is 2 % of the input: what is near to the bound at full size is not here."""
     memory = (0.20,)

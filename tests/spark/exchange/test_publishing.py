@@ -96,7 +96,7 @@ def write_and_die(place: str, mode: str, names: list[str], identity: str, steps:
     write(of(place), mode, names, identity)
 
 
-@pytest.mark.parametrize("mode", ["append", "overwrite"])
+@pytest.mark.parametrize("mode", ["append", pytest.param("overwrite", marks=pytest.mark.slow)])
 def test_a_writer_that_is_killed_at_any_step(target: Store, mode: str) -> None:
     """After the kill: all or nothing for readers that ask. After the next write: for all readers."""
     before, new = ["old-1", "old-2"], ["new-1", "new-2"]
