@@ -42,7 +42,7 @@ ABOVE = 0.01  # by which chance may exceed a bound
 
 def rows_of(scale: Scale) -> int:
     """Of both relations together; 2,000,000 in print."""
-    return scale.pick(20_000, 60_000, 2_000_000)
+    return scale.pick(40_000, 60_000, 2_000_000)
 
 
 @experiment("C-RP-1", "C-RP-2", "C-RP-3")

@@ -31,7 +31,7 @@ def test_shares_online_of_a_small_chain() -> None:
 
 
 def test_a_budget_in_bytes_says_what_indexes_take() -> None:
-    weighed = in_bytes(chain_of(4, SMALL, 0), 0.20, 10)
+    weighed = in_bytes(chain_of(4, 2 * SMALL, 0), 0.20, 10)
     assert 0 < weighed.share < 1
     assert 0 < weighed.indexes <= 0.25
 

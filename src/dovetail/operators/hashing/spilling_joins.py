@@ -163,8 +163,8 @@ class Rpj(SpillingHash):
     Deviations: batches instead of tuples; time is counted in arrivals. A flush precedes the insertion of the batch that
     needs the memory. Fig. 4 loops on the rows to flush and sorts every run; Fig. 7 compares one and the same md-task
     with both rows; a reactive stage without a promising task waits for data. A spilled row counts the pairs with rows
-    that were on disk when it arrived. Merge passes are computed from runs, and are at least one; a dd-task is expected to
-    cost what it does here, where a merge reads and writes many pages of a run at once: in print every page is charged at
+    that were on disk when it arrived. Merge passes are computed from runs, and are at least one. A dd-task is expected
+    to cost what it does here, where a merge reads many pages of a run at once; in print every page is charged at
     random, so that RPJ prefers md-tasks that yield less (`passes="pages"` is as printed). A dd-task can yield to
     arrivals between two merges (`handover`). The last merge of the cleanup writes nothing. Beyond the paper: bands and
     distances (operators/hashing/cell_keys.py), and load shedding that counts what it costs (`shed`).
