@@ -157,7 +157,14 @@ OURS = [
     "_SUCCESS",
     ".part-0.tmp",
 ]
-FOREIGN = ["notes.txt", "orders.parquet", "part-0.csv", ".bashrc", "src/part-0.parquet", "part-1.parquet/notes.txt"]
+FOREIGN = [
+    "notes.txt",
+    "orders.parquet",
+    "part-00000-1b.csv",
+    ".bashrc",
+    "src/part-0.parquet",
+    "part-1.parquet/notes.txt",
+]
 
 
 def fill(directory: Path, names: list[str]) -> None:

@@ -23,7 +23,7 @@ FORMATS = {
     ".ndjson": "json",
     ".orc": "orc",
 }
-PART_OF_RESULT = re.compile(r"part-.*\.(parquet|csv|json)|_SUCCESS|\.part-.*\.(crc|tmp)|\._SUCCESS\.crc")
+PART_OF_RESULT = re.compile(r"part-.*\.parquet|part-0\.(csv|json)|_SUCCESS|\.part-.*\.(crc|tmp)|\._SUCCESS\.crc")
 """Files of results: ours, and Spark's."""
 NAMED = 5  # foreign files in a message
 
