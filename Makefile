@@ -22,7 +22,7 @@ PYTEST := $(PY) -m pytest
 PIP := $(PY) -m pip --quiet --no-input
 SOURCES := $(wildcard src tests tools benchmarks)
 
-.PHONY: help demo test test-all test-core test-kernels test-bounds test-spark test-slow check lint format types contract import lock bench fuzz clean
+.PHONY: help demo test test-all test-core test-kernels test-bounds test-spark test-slow check lint format types contract import lock bench fuzz matrix clean
 
 help:
 	@echo "make demo      a join that answers while its data arrives"
