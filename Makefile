@@ -22,13 +22,12 @@ PYTEST := $(PY) -m pytest
 PIP := $(PY) -m pip --quiet --quiet --no-input
 SOURCES := $(wildcard src tests tools benchmarks)
 
-.PHONY: help demo test test-all test-core test-kernels test-bounds test-spark test-slow check lint format types contract import docs dist licences lock bench papers fuzz clean
+.PHONY: help demo test test-all test-core test-kernels test-bounds test-spark test-slow check lint format types contract import docs dist licences lock bench papers matrix fuzz clean
 
 help:
 	@echo "make demo      a join that answers while its data arrives"
 	@echo "make test      every kind of test, a part of the random cases"
 	@echo "make test-all  all tests and cases, the slow ones, too"
-	@echo "make papers    claims of the papers at a small size: has a verdict changed?"
 	@echo "make papers    claims of the papers at a small size: has a verdict changed?"
 	@echo "make check     what CI runs: test, lint, types, contract, import, docs"
 	@echo "make lint      ruff; 'make format' repairs what it can"
