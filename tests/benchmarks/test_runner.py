@@ -85,7 +85,7 @@ def test_an_installed_package_has_no_benchmarks(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(cli, "__file__", str(tmp_path / "lib" / "dovetail" / "cli" / "__init__.py"))
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match="not part of the installed package"):
-        cli._benchmarks()
+        cli._benchmarks("suite", "bench")
 
 
 def test_every_scenario_names_its_contenders() -> None:

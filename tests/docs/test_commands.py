@@ -7,12 +7,15 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import cast
 
 import pyarrow.parquet as pq
 import pytest
 from tests.docs.pages import ORDERS, PARCELS, PAYMENTS, ROOT, blocks
 from tests.patience import PATIENCE_S
 from tests.storage.test_stored_state import QUERY, two_batches
+from typer.core import TyperGroup
+from typer.main import get_command
 from typer.testing import CliRunner
 
 import dovetail
@@ -112,6 +115,14 @@ def test_doctor(tmp_path: Path) -> None:
         assert done.returncode == 0, f"{shlex.join(words)}: {done.stdout}{done.stderr}"
 
 
+def test_papers() -> None:
+    """They take minutes, so only their words are read."""
+    group = cast(TyperGroup, get_command(app))
+    for _, _, module, name, *words in commands("docs/papers.md"):
+        assert (module, name) == ("dovetail.cli", "papers")
+        group.commands[name].make_context(name, words)
+
+
 def test_every_command_is_run() -> None:
     with_commands = {
         str(page.relative_to(ROOT))
@@ -123,5 +134,6 @@ def test_every_command_is_run() -> None:
         "docs/clusters.md",
         "docs/live.md",
         "docs/operations.md",
+        "docs/papers.md",
         "docs/sources.md",
     }
