@@ -17,10 +17,11 @@ def main() -> int:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--scale", choices=list(SCALES), default="ci")
     parser.add_argument("--report", type=Path)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, dest="json_file")
     parser.add_argument("--workers", type=int)
+    parser.add_argument("--counted", action="store_true")
     given = parser.parse_args()
-    return 0 if papers(given.names, given.scale, Console(), given.report, given.json, given.workers) else 1
+    return 0 if papers(**vars(given), console=Console()) else 1
 
 
 if __name__ == "__main__":

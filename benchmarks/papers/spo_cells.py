@@ -88,7 +88,7 @@ def finish_times(arrivals: Seconds, service: Seconds) -> Seconds:
     return finished
 
 
-@experiment("C-SP-6")
+@experiment("C-SP-6", timed=True)
 def event_latency(scale: Scale) -> Iterator[Finding]:
     windows = scale.pick((50_000,), (10_000, 50_000, 100_000), (100_000, 500_000, 1_000_000))
     finding = Finding("C-SP-6", f"Q1, 10 elements with a batch each, {BUSY:.0%} of CSS's capacity arrives")
@@ -114,7 +114,7 @@ def event_latency(scale: Scale) -> Iterator[Finding]:
     yield finding
 
 
-@experiment("C-SP-13")
+@experiment("C-SP-13", timed=True)
 def match_rates(scale: Scale) -> Iterator[Finding]:
     shrink = scale.pick(5, 2, 1)
     finding = Finding("C-SP-13", f"Q1, slides of 25,000 to 100,000 over {shrink}, the last two in 5 parts")
@@ -147,7 +147,7 @@ def _selectivity(data: Workload, slide: int) -> float:
     return float(np.mean(found))
 
 
-@experiment("C-SP-14")
+@experiment("C-SP-14", timed=True)
 def scale_out(scale: Scale) -> Iterator[Finding]:
     window = scale.pick(200_000, 500_000, 1_000_000)
     tried = scale.pick((1, 2, 5, 10, 20), (1, 2, 3, 5, 9, 10, 15, 20), (1, 2, 3, 5, 9, 10, 15, 20))

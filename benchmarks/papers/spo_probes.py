@@ -16,7 +16,7 @@ from benchmarks.papers.verdicts import Finding, Plot, figures
 FIG_7 = {600: (35, 16), 700: (25, 12), 800: (43, 22), 900: (49, 22), 1000: (57, 31)}  # thousands: CSS-hash, CSS-bit
 
 
-@experiment("C-SP-1")
+@experiment("C-SP-1", timed=True)
 def batch(scale: Scale) -> Iterator[Finding]:
     rows = scale.pick(4000, 20_000, 20_000)
     seconds, answers = at_rest(rows)
@@ -28,7 +28,7 @@ def batch(scale: Scale) -> Iterator[Finding]:
     yield finding
 
 
-@experiment("C-SP-2", "C-SP-3")
+@experiment("C-SP-2", "C-SP-3", timed=True)
 def rides_of_taxis(scale: Scale) -> Iterator[Finding]:
     windows = scale.pick((60_000, 100_000), (60_000, 70_000, 80_000, 90_000, 100_000), (600_000, 1_000_000))
     probes = scale.pick(100, 200, 200)
@@ -54,7 +54,7 @@ def rides_of_taxis(scale: Scale) -> Iterator[Finding]:
     yield mutable
 
 
-@experiment("C-SP-4")
+@experiment("C-SP-4", timed=True)
 def near_places(scale: Scale) -> Iterator[Finding]:
     windows = scale.pick((100_000,), (60_000, 100_000, 200_000), (60_000, 100_000, 300_000))
     finding = Finding("C-SP-4", f"windows of {windows[0]:,} to {windows[-1]:,}, CPU time")
@@ -65,7 +65,7 @@ def near_places(scale: Scale) -> Iterator[Finding]:
     yield finding
 
 
-@experiment("C-SP-5")
+@experiment("C-SP-5", timed=True)
 def racks_and_coolers(scale: Scale) -> Iterator[Finding]:
     slides = scale.pick((10_000,), (10_000, 30_000, 50_000), (100_000, 300_000, 500_000))
     finding = Finding("C-SP-5", f"slides of {slides[0]:,} to {slides[-1]:,}, windows of ten slides, CPU time")

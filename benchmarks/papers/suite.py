@@ -1,6 +1,6 @@
 """All claims of the papers, or those of some of them: tried in parallel processes, judged, and held against a file.
 
-    dovetail papers [diner|miner|rpj|diag|pmj|spo …] --scale ci|small|paper [--report FILE.html]
+    dovetail papers [diner|miner|rpj|diag|pmj|spo …] --scale ci|small|paper [--counted] [--report FILE.html]
 
 `expected.toml` has, for each claim, the verdict and which of its settings do not hold, with the reason. A run fails
 where anything else comes out: a verdict that changes has to be explained there.
@@ -84,14 +84,15 @@ def papers(
     report: Path | None = None,
     json_file: Path | None = None,
     workers: int | None = None,
+    counted: bool = False,
 ) -> bool:
-    """Try the claims; True if all verdicts are as expected."""
+    """Try the claims, or with `counted` those that no other load can disturb; True if all verdicts are as expected."""
     for given, known in ((names, PAPERS), ([scale], SCALES)):
         unknown = [name for name in given if name not in known]
         if unknown:
             raise InputError(f"{', '.join(unknown)}: there are {', '.join(known)}.")
     started = time.perf_counter()
-    findings = run_all(tuple(names) or tuple(PAPERS), scale, console, workers)
+    findings = run_all(tuple(names) or tuple(PAPERS), scale, console, workers, counted)
     print_findings(console, findings)
     expected = read_expected(scale)
     changes = compare(findings, expected)
@@ -111,9 +112,11 @@ def papers(
     return not changes
 
 
-def run_all(names: tuple[str, ...], scale: str, console: Console, workers: int | None = None) -> list[Finding]:
+def run_all(
+    names: tuple[str, ...], scale: str, console: Console, workers: int | None = None, counted: bool = False
+) -> list[Finding]:
     """In the order of the claims, on as many processes as there are cores, if nothing else is said."""
-    todo = experiments(names)
+    todo = [each for each in experiments(names) if not (counted and each.timed)]
     workers = workers or len(os.sched_getaffinity(0))
     found: dict[str, Finding] = {}
     os.environ.update(dict.fromkeys(ONE_THREAD, "1"))

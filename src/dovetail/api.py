@@ -244,7 +244,7 @@ def progressive(
         suffix: Appended to names of right columns that clash with a left one.
         memory: What the join may keep in memory; None for no limit.
         algorithm: "auto", or the name of an algorithm; then its parameters can be given, too.
-        wait_ms: After how long without rows the inputs are idle.
+        wait_ms: After how long without rows the join turns to rows that it has spilled; 0: whenever no row waits.
         retry: How a source that fails is opened again at its position; then SourceError is raised, and the steps up to
             then remain valid.
         record: A file that `dovetail watch` follows, or a `dovetail.Recording`: what the join does over time.

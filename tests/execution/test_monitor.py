@@ -54,6 +54,15 @@ def test_time_is_accounted_for() -> None:
     assert (last.resident_rows, last.spilled_rows, last.estimate) == (7, 8, Estimate(9.0, 8.0, 10.0, 0.95))
 
 
+def test_gaps_between_batches_are_accounted_for_and_not_told() -> None:
+    scene = Scene()
+    gap = (0.0, Stall(is_short=True), 0.004)
+    last = scene.play((0.0, LEFT, 0.001), *[gap, (0.002, RIGHT, 0.001), gap, (0.002, LEFT, 0.001)] * 50)
+    assert last.seconds == pytest.approx({"preparing": 0.0, "arriving": 0.101, "reactive": 0.4, "waiting": 0.2})
+    assert len(scene.told) <= 20
+    assert scene.states == ["arriving", "arriving"]
+
+
 def test_it_is_told_before_it_may_take_long() -> None:
     """Whoever looks while an event is waited for, or handled, sees what is going on."""
     scene = Scene()

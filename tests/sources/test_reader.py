@@ -142,6 +142,38 @@ def test_a_stall_ends_with_the_unit_of_work_in_which_rows_come() -> None:
     feed.close()
 
 
+def test_a_gap_between_batches_is_a_short_stall_and_then_a_long_one() -> None:
+    gate = Gate(7)
+    feed = Feed((Scripted(numbers(14), gates=[gate]), Scripted(numbers(0))), room_bytes=1000, batch_rows=10)
+    stalls = []
+    for event in feed.events():
+        if isinstance(event, Stall) and gate.reached.is_set() and not gate.opened.is_set():
+            stalls.append(event.is_short)
+            if not event.is_short:
+                gate.opened.set()
+    assert stalls[-1] is False
+    assert all(stalls[:-1])
+    feed.close()
+
+
+def test_gaps_are_used() -> None:
+    """Batches come one after the other, each when the last has been joined: there is no long stall."""
+    left, right = numbers(4000, keys=4000, pad=30), numbers(4000, keys=4000, pad=30).take(np.arange(4000)[::-1])
+    turn = threading.Semaphore(1)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in right.to_batches(max_chunksize=100):
+            turn.acquire(timeout=0.015)
+            yield batch
+
+    source = pa.RecordBatchReader.from_batches(right.schema, batches())
+    found = Counter[str]()
+    for step in dovetail.progressive(left, source, ON, memory="200KB", algorithm="pmj"):
+        found[step.phase] += step.batch.num_rows
+    assert found["reactive"]
+    assert found.total() == expected(left, right).total()
+
+
 def test_a_source_is_not_read_faster_than_it_is_joined() -> None:
     left = Scripted(numbers(100_000, keys=100_000), batch_rows=500)  # 8 KB each
     steps = dovetail.progressive(left, numbers(100_000, keys=100_000), ON, memory="2MB", algorithm="nested_loop")

@@ -268,12 +268,15 @@ def try_papers(
     report: Annotated[Path | None, typer.Option(help="An HTML file for all findings, with plots.")] = None,
     json: Annotated[Path | None, typer.Option(help="A file for all findings, as JSON.")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; by default one for each core.")] = None,
+    counted: Annotated[
+        bool, typer.Option("--counted", help="Only claims that are judged by counts, not those by CPU time.")
+    ] = False,
 ) -> None:
     """Try the claims of the papers behind the algorithms: what is printed, what comes out here, and a verdict.
 
     Exit code 1 if a verdict is not the one in benchmarks/papers/expected.toml.
     """
-    if not _benchmarks("papers.suite", "papers").papers(names or [], scale, console, report, json, workers):
+    if not _benchmarks("papers.suite", "papers").papers(names or [], scale, console, report, json, workers, counted):
         raise typer.Exit(1)
 
 

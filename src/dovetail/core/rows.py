@@ -137,11 +137,13 @@ class Arrival:
 class Stall:
     """No rows arrive for as long as `steps` units of reactive work take (None: until the work is done).
 
-    `over` is asked after each unit whether to break off, because rows have arrived after all.
+    `over` is asked after each unit whether to break off, because rows have arrived after all. A short stall is a gap
+    between two batches as far as one can tell; people are not told of it.
     """
 
     steps: int | None = None
     over: Callable[[], bool] | None = None
+    is_short: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,7 @@ class JoinMonitor:
         self._came = [0.0] * len(names)  # when each source gave something last
         self._others = [0] * len(names)  # batches that the others have given since
         self._phase: str = "preparing"
+        self._told: str = ""  # the phase that observers know of
         self._since = 0.0  # time up to here is accounted for
         self._due = 0.0
         self._seconds: dict[str, float] = {}
@@ -74,9 +75,10 @@ class JoinMonitor:
         for event in events:
             self._take(event)
             yield event
-            if isinstance(event, Stall):  # there is no pending work, and no rows may arrive for long
+            if isinstance(event, Stall):  # there is no pending work
                 self._enter(WAITING)
-                self.tell()
+                if not event.is_short:  # and no rows may arrive for long
+                    self.tell()
 
     def record_results(self, phase: Phase, results: int) -> None:
         self._enter(phase.value)
@@ -95,7 +97,7 @@ class JoinMonitor:
 
     def tell(self) -> None:
         now = self._enter(self._phase)
-        self._due = now + EVERY_S
+        self._due, self._told = now + EVERY_S, self._phase
         usage = None if self._usage is None else self._usage()
         if self._expected is not None:
             self._estimate = self._expected()
@@ -119,7 +121,6 @@ class JoinMonitor:
         self._came = [self._since] * len(self._sources)
 
     def _take(self, event: Event) -> None:
-        before = self._phase
         match event:
             case Arrival(number, batch):
                 now = self._enter(Phase.ARRIVING)
@@ -129,6 +130,9 @@ class JoinMonitor:
                     self._others[other] += other != number
                     if self._others[other] >= QUIET_BATCHES and now - self._came[other] > QUIET_S:
                         self._set(other, "stalled")
+            case Stall(is_short=True):
+                self._enter(Phase.REACTIVE)
+                return
             case Stall():
                 self._enter(Phase.REACTIVE)
                 for number in range(len(self._sources)):
@@ -137,7 +141,7 @@ class JoinMonitor:
                 self._sources[number] = replace(self._sources[number], state="ended")
                 if all(source.state == "ended" for source in self._sources):
                     self._enter(Phase.CLEANUP)
-        if self._phase != before or self._clock() >= self._due:  # the first unit of work of a phase may take long
+        if self._phase != self._told or self._clock() >= self._due:  # the first unit of work of a phase may take long
             self.tell()
 
     def _set(self, number: int, state: str, rows: int = 0) -> None:

@@ -8,8 +8,8 @@ bounded queue:
     right source --thread-->  └──────┘
 
 A full queue blocks its thread (backpressure), so that nothing is dropped and a source is not read faster than it is
-joined. If no source that has not ended delivers rows for `wait_ms`, that is a stall: the operator does pending work
-until rows arrive. A source that is being reopened counts as stalled until retries are exhausted.
+joined. When no row waits, and none has come for `wait_ms`, that is a stall: the operator does pending work until rows
+arrive. A source that is being reopened counts as stalled until retries are exhausted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from dovetail.errors import DovetailError, SourceError
 from dovetail.sources.protocol import Piece, Position, Reading, Source, cause_of, conform_schema, joined_schema
 
 log = logging.getLogger("dovetail.sources")
-WAIT_MS = 25.0  # DINER, section 5, and RPJ, section 6
+WAIT_MS = 0.0  # gaps between batches are used, too; DINER and RPJ wait for 25 ms
+IDLE_S = 0.025  # without rows: more than a gap between batches
 ADVICE = "The results so far are valid; results of rows that did not arrive are missing."
 LEAVING_S = 0.5  # how long to wait for threads when a join is left; one stuck in a source ends when that lets it go
 
@@ -211,7 +212,7 @@ class _Line:
         self._bytes = [0] * inputs
         self._changed = threading.Condition()
         self._arrived = time.monotonic()
-        self._stalled = False  # since the last arrival, as the one who takes knows it
+        self._stalls = 0  # since the last arrival that was taken
         self._closed = False
 
     def put(self, event: Event | SourceError) -> None:
@@ -230,15 +231,16 @@ class _Line:
             self._changed.notify_all()
 
     def take(self, wait_s: float) -> Event | SourceError:
-        """The next event; one stall, when no rows have arrived for `wait_ms` since the last."""
+        """The next event; a stall when no rows have come for `wait_s` since the last, and one when that was no gap."""
         with self._changed:
-            if not self._stalled:
-                left_s = max(0.0, self._arrived + wait_s - time.monotonic())
-                self._stalled = not self._changed.wait_for(self.waits, left_s)
-                if self._stalled:
-                    return Stall(None, self.waits)
+            stalls_s = (wait_s, IDLE_S) if wait_s < IDLE_S else (wait_s,)
+            if self._stalls < len(stalls_s):
+                left_s = max(0.0, self._arrived + stalls_s[self._stalls] - time.monotonic())
+                if not self._changed.wait_for(self.waits, left_s):
+                    self._stalls += 1
+                    return Stall(None, self.waits, is_short=self._stalls < len(stalls_s))
             self._changed.wait_for(self.waits)
-            self._stalled = False
+            self._stalls = 0
             event = self._events.popleft()
             if isinstance(event, Arrival):
                 self._bytes[event.input] -= event.batch.nbytes

@@ -364,8 +364,9 @@ class SpillingHash:
 
     def _replace(self, partition: int, old: list[Match], new: Match | None) -> None:
         """Replace matches by their merged match; a block is removed with the last of its runs."""
-        gone = set(map(id, old))
-        self._matches[partition] = [match for match in self._matches[partition] if id(match) not in gone]
+        if old:
+            gone = set(map(id, old))
+            self._matches[partition] = [match for match in self._matches[partition] if id(match) not in gone]
         if new is not None:
             self._matches[partition].append(new)
             self._runs_in.update(run.block.name for run in new.runs)
