@@ -24,7 +24,7 @@ from benchmarks.papers.diner_runs import (
     gains_over_seeds,
     prices,
     run_of,
-    share_in_bytes,
+    shares_of,
     stock_like,
     temperatures,
     weather_like,
@@ -123,9 +123,7 @@ def by_memory(scale: Scale) -> Iterator[Finding]:
             shares.judge("weather: at 20 % twice that at 5 %", f"{means[3] / means[0]:.2f}", means[3] >= 2 * means[0])
         near = any(abs(means[2] - a) <= 0.05 and abs(means[3] - b) <= 0.05 for a, b in TABLE_4)
         shares.judge(f"{name}: a row of the table", f"{means[2]:.2f}/{means[3]:.2f}", near)
-        in_bytes = share_in_bytes(OURS, make(0), settings[0.20])
-        ours = run_of(OURS, make(0), settings[0.20]).share
-        shares.beside.append(f"{name}, 20 %: `auto` {ours:.3f}, with a budget in bytes {in_bytes:.3f}")
+        shares.shares += [shares_of(f"{name}, {m:.0%}", make(0), settings[m]) for m in gain_memory]
     if scale.name != "ci":
         gains.beside += list(_real_data())
     yield gains
@@ -165,6 +163,7 @@ def band(scale: Scale) -> Iterator[Finding]:
         finding.judge(
             f"{name}: more than PMJ", f"{diner} and {pmj}", all(r["DINER"].share > r["PMJ"].share for r in runs)
         )
+        finding.shares.append(shares_of(f"{name}, {BAND}", make(0), setting, auto=PMJ, on=BAND))
         shuffled = _banded(PMJ, _shuffled(make(0)), setting)
         pairs = 1 / setting.memory
         finding.judge(

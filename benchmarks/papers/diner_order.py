@@ -8,13 +8,12 @@ from functools import partial
 from benchmarks.papers.diner_runs import (
     DINER,
     HMJ,
-    MERGING,
-    OURS,
     RPJ,
     gains_over_seeds,
     in_intervals,
     run_of,
     setting_of,
+    shares_of,
     unequal,
 )
 from benchmarks.papers.registry import experiment
@@ -36,9 +35,7 @@ def intervals(scale: Scale) -> Iterator[Finding]:
             for name, spread in found.items():
                 lines[name].append((k, spread.mean))
                 finding.judge(f"{k} intervals, {order}, over {name}", str(spread), spread.least >= 1.2)
-            shares = {each.title: run_of(each, make(0), setting).share for each in (OURS, MERGING)}
-            listed = ", ".join(f"{name} {share:.3f}" for name, share in shares.items())
-            finding.beside.append(f"{k} intervals, {order}, share online of ours: {listed}")
+            finding.shares.append(shares_of(f"{k} intervals, {order}", make(0), setting))
         finding.plots.append(Plot(f"Fig. 14: {order}", "intervals", "DINER's results over theirs", lines))
     yield finding
 
@@ -59,6 +56,7 @@ def unequal_sizes(scale: Scale) -> Iterator[Finding]:
         ]
         for each, values in zip(contenders, zip(*runs, strict=True), strict=True):
             shares[each.title].append(Spread.of(values))
+        finding.shares.append(shares_of(f"second relation {size:.0%}", unequal(size, 0, setting), setting))
     diner = [spread.mean for spread in shares["DINER"]]
     for i, size in enumerate(sizes):
         for other in (HMJ.title, RPJ.title):

@@ -19,7 +19,7 @@ from benchmarks.datasets import read_columns
 from benchmarks.papers import progressive_workloads as workloads
 from benchmarks.papers.clairvoyant import online_bound
 from benchmarks.papers.scale import Scale
-from benchmarks.papers.verdicts import Spread
+from benchmarks.papers.verdicts import Shares, Spread
 from dovetail.condition import parse
 from dovetail.condition.graph import Graph
 from dovetail.core.metrics import Counters
@@ -54,6 +54,7 @@ class Contender(NamedTuple):
 DINER = Contender("DINER", "diner", {"ageing": False, "reload": False})  # as printed
 OURS = Contender("diner with ageing and reload", "diner")  # which `auto` takes for equalities
 MERGING = Contender("diner_merge", "diner_merge")
+AUTO = Contender("auto", "adaptive")
 HMJ = Contender("HMJ", "hmj")
 RPJ = Contender("RPJ", "rpj", {"n_flush": 0.1})  # how much it lets go at once is not printed
 XJOIN = Contender("XJoin", "xjoin")
@@ -101,7 +102,9 @@ def whole(contender: Contender, line: Workload, setting: Setting = TENTH, **para
     return _play(contender.operator, line, setting, **contender.parameters, **parameters)
 
 
-def share_in_bytes(contender: Contender, line: Workload, setting: Setting = TENTH) -> float:
+def share_in_bytes(
+    contender: Contender, line: Workload, setting: Setting = TENTH, on: str = "l.k = r.k", **parameters: Any
+) -> float:
     """The share online with rows of 200 bytes and a budget that is a share of these bytes.
 
     Everything that an operator holds counts, indexes and buffers too: this is the share that `memory=` gives.
@@ -112,14 +115,32 @@ def share_in_bytes(contender: Contender, line: Workload, setting: Setting = TENT
     run = play(
         contender.operator,
         Workload(tuple(_widen(table) for table in line.tables), line.seconds),
-        "l.k = r.k",
+        on,
         memory_bytes=limit,
         block_rows=block,
         batch_rows=block,
         clean_up=False,
         **contender.parameters,
+        **parameters,
     )
     return run.share
+
+
+def shares_of(
+    when: str,
+    line: Workload,
+    setting: Setting,
+    *,
+    printed: Contender = DINER,
+    ours: Contender = OURS,
+    auto: Contender = AUTO,
+    in_random_order: bool = False,
+    **parameters: Any,
+) -> Shares:
+    """The paper's operator, ours, and `auto`, with budgets in rows and in bytes."""
+    in_rows = [run_of(each, line, setting, **parameters).share for each in (printed, ours)]
+    in_bytes = [share_in_bytes(each, line, setting, **parameters) for each in (printed, ours, auto)]
+    return Shares(when, bound(line, setting) if in_random_order else None, *in_rows, *in_bytes)
 
 
 def _widen(table: pa.Table) -> pa.Table:

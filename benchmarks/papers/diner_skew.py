@@ -11,7 +11,6 @@ from functools import partial
 from benchmarks.papers.diner_runs import (
     DINER,
     HMJ,
-    MERGING,
     OURS,
     RPJ,
     Setting,
@@ -22,7 +21,7 @@ from benchmarks.papers.diner_runs import (
     one_block,
     run_of,
     setting_of,
-    share_in_bytes,
+    shares_of,
     shifted,
     skewed,
     victims,
@@ -46,6 +45,7 @@ def skew(scale: Scale) -> Iterator[Finding]:
     hmj = Finding("C-DN-4", _said(setting, scale), plots=[plot])
     for s in skews:
         hmj.judge(f"skew {s}", str(found[s]["HMJ"]), found[s]["HMJ"].least >= 2)
+        hmj.shares.append(shares_of(f"skew {s}", skewed(s, 0, setting), setting, in_random_order=True))
     yield hmj
     rpj = Finding("C-DN-5", _said(setting, scale))
     for s in skews:
@@ -71,10 +71,7 @@ def share_of_bound(scale: Scale) -> Iterator[Finding]:
     most = max(s - b for of in shares.values() for s, b in zip(of, bounds, strict=True))
     finding.guard("never above the bound", f"{most:+.3f} at most", most <= ABOVE)
     finding.beside.append(f"ours (`auto`): {scores[OURS.title]} of the bound; bound {figures(bounds, '.3f')}")
-    merging = run_of(MERGING, lines[0], setting).share
-    finding.beside.append(f"share online {figures(shares[DINER.title], '.3f')}; diner_merge {merging:.3f}")
-    in_bytes = {each.title: share_in_bytes(each, lines[0], setting) for each in (DINER, OURS)}
-    finding.beside.append("budget in bytes, rows of 200: " + _shares(in_bytes))
+    finding.beside.append(f"share online {figures(shares[DINER.title], '.3f')}")
     yield finding
 
 
@@ -111,6 +108,8 @@ def divergence(scale: Scale) -> Iterator[Finding]:
         f"{middle['apart']:.0%} ({middle['same']:.0%})",
         middle["apart"] > middle["same"],
     )
+    far.shares += [shares_of(f"{x} apart", shifted(x, 0, setting), setting, in_random_order=True) for x in (0, 20)]
+    near.shares.append(shares_of("variance 250", widened(200, 0, setting), setting, in_random_order=True))
     near.judge("blocks mostly from the edges", f"{1 - middle['wide']:.0%}", middle["wide"] < 0.5)
     yield far
     yield near
@@ -133,9 +132,7 @@ def change(scale: Scale) -> Iterator[Finding]:
         f"{found[10]['RPJ']} ({found[0]['RPJ']})",
         found[10]["RPJ"].least > found[0]["RPJ"].most,
     )
-    line = drifting(10, 0, setting)
-    shares = {each.title: run_of(each, line, setting).share for each in (DINER, OURS, MERGING)}
-    finding.beside.append("shift 10, share online: " + _shares(shares))
+    finding.shares.append(shares_of("shift 10", drifting(10, 0, setting), setting))
     yield finding
     best = Finding("C-DN-18", _said(setting, scale))
     for other in others:
@@ -167,7 +164,3 @@ def _said(setting: Setting, scale: Scale) -> str:
     return (
         f"2 x {setting.rows:,} rows, memory {setting.memory:.0%} in {setting.blocks} blocks, {scale.seed_count} seeds"
     )
-
-
-def _shares(shares: dict[str, float]) -> str:
-    return ", ".join(f"{name} {share:.3f}" for name, share in shares.items())

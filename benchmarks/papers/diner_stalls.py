@@ -19,6 +19,7 @@ from benchmarks.papers.diner_runs import (
     Setting,
     in_fragments,
     run_of,
+    shares_of,
     silenced,
     skewed,
     stock_like,
@@ -106,10 +107,9 @@ def _compare(
                 f"{gain}{', whose buffer overflows' if overflow else ''}; share {found['DINER'].mean:.2f}",
                 gain.least >= times,
             )
-    last = {name: points[-1][1] for name, points in shares.items()}
-    finding.beside.append(
-        f"{page}, longest silence, diner_merge (ours) {last[MERGING.title]:.3f}, DINER {last['DINER']:.3f}"
-    )
+        when = f"silences of {silence:.0%}, {page}"
+        limits: dict[str, Any] = {"hand_over_rows": setting.memory_rows // 10, "costs": costs}
+        finding.shares.append(shares_of(when, workloads[0], setting, ours=MERGING, **limits))
     finding.plots.append(Plot(f"{figure}: {page}", "silence, % of a fragment", "share online", shares))
 
 

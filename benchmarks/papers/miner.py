@@ -16,7 +16,7 @@ from benchmarks.papers.miner_delays import HAND_OVER, waiting_rows, with_silence
 from benchmarks.papers.miner_runs import BLOCK_ROWS, Setting, chain_of, in_bytes, online_share, star_of
 from benchmarks.papers.registry import experiment
 from benchmarks.papers.scale import Scale
-from benchmarks.papers.verdicts import Finding, Plot, Spread, figures
+from benchmarks.papers.verdicts import Finding, Plot, Shares, Spread, figures
 from dovetail.operators.multiway.expansion import MOST
 from dovetail.simulation.clock import Costs
 from dovetail.sources.values import zipf_shares
@@ -78,9 +78,22 @@ def chains(scale: Scale) -> Iterator[Finding]:
         finding.guard(f"four inputs, {part:.0%}: {asked} of two inputs' bound", f"{score:.3f}", score >= asked)
     printed_bound = chain_bounds(2, PRINTED_ROWS, [0.05])[0]
     finding.beside.append(f"at the printed size no policy has more than {printed_bound:.3f} of two inputs at 5 %")
-    finding.beside.append("ours (`auto`, by worth): " + "; ".join(map(str, ours)))
-    weighed = in_bytes(chain_of(4, rows, 0), 0.20, max(1, rows // 200))
-    finding.beside.append(f"20 % in bytes, rows of 200, by worth: {weighed.share:.3f}")
+    for at, part in enumerate(memory):
+        weighed = {
+            policy: in_bytes(chain_of(4, rows, 0), part, max(1, rows // 200), policy=policy).share
+            for policy in ("benefit", "worth")
+        }
+        finding.shares.append(
+            Shares(
+                f"four inputs, {part:.0%}",
+                four[at],
+                published[4][at].mean,
+                ours[at].mean,
+                weighed["benefit"],
+                weighed["worth"],
+                weighed["worth"],  # by worth is what `auto` takes
+            )
+        )
     percents = [100 * part for part in memory]
     lines = {
         **{f"{inputs} inputs": _points(percents, shares) for inputs, shares in published.items()},

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.papers.plots import draw
 from benchmarks.papers.registry import PAPERS, Claim, claims, experiments
-from benchmarks.papers.verdicts import Finding, Part, Verdict
+from benchmarks.papers.verdicts import Finding, Part, Shares, Verdict
 from dovetail.core.markup import Html, tag
 
 STYLE = """
@@ -17,6 +17,15 @@ section { border-top: 1px solid #ddd; padding: .6rem 0 } h3 { margin: .4rem 0 } 
 td { padding: .1rem .8rem .1rem 0; vertical-align: top } .said { color: #555 } svg { margin: .5rem 1rem .5rem 0 }
 .reproduced { color: #1c7a33 } .conditional { color: #9a6a00 } .contradicted { color: #b3261e } .not { color: #7a3f9a }
 """
+SHARES = (
+    "share of all results while rows arrive",
+    "bound",
+    "the paper's, memory in rows",
+    "ours, in rows",
+    "the paper's, in bytes",
+    "ours, in bytes",
+    "`auto`, in bytes",
+)
 
 
 def write_report(file: Path, findings: Sequence[Finding], scale: str, reasons: Mapping[str, str]) -> None:
@@ -56,6 +65,9 @@ def _section(claim: Claim, finding: Finding, reason: str) -> Html:
         tag("p", tag("b", "Asked: "), claim.asked),
         tag("p", tag("b", "Here: "), finding.setting),
         tag("table", *rows) if rows else None,
+        tag("table", tag("tr", *(tag("th", name) for name in SHARES)), *map(_shares, finding.shares))
+        if finding.shares
+        else None,
         *(tag("p", line, class_="said") for line in (*finding.beside, finding.missing) if line),
         tag("p", tag("b", "Why: "), reason) if reason else None,
         *(draw(plot) for plot in finding.plots),
@@ -66,6 +78,14 @@ def _section(claim: Claim, finding: Finding, reason: str) -> Html:
 
 def _row(part: Part, kind: str = "") -> Html:
     return tag("tr", tag("td", "holds" if part.holds else "fails"), tag("td", kind + part.when), tag("td", part.here))
+
+
+def _shares(shares: Shares) -> Html:
+    return tag("tr", *(tag("td", cell) for cell in _cells(shares)))
+
+
+def _cells(shares: Shares) -> list[str]:
+    return [shares.when, *("" if share is None else f"{share:.3f}" for share in shares[1:])]
 
 
 def script_of(claim: str) -> str:
@@ -85,6 +105,16 @@ def markdown_table(findings: Sequence[Finding], reasons: Mapping[str, str]) -> I
         told = reasons.get(claim.name) or _most(finding)
         cells = (f"**{claim.name}** {claim.source}", claim.printed, _verdict(finding), told, links)
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def table_of_shares(findings: Sequence[Finding]) -> Iterator[str]:
+    """For docs/papers.md: what users get, beside what is printed."""
+    yield f"| claim | {' | '.join(SHARES)} |"
+    yield "|---" * (len(SHARES) + 1) + "|"
+    for finding in findings:
+        for shares in finding.shares:
+            cells = " | ".join(cell.replace("|", "\\|") for cell in _cells(shares))
+            yield f"| {finding.claim} | {cells} |"
 
 
 def _verdict(finding: Finding) -> str:

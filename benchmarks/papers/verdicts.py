@@ -39,6 +39,18 @@ class Plot(NamedTuple):
     log_y: bool = False
 
 
+class Shares(NamedTuple):
+    """Of all results, found while rows arrive, in one setting: as the paper has it, and what users get."""
+
+    when: str
+    bound: float | None  # what no policy exceeds, where arrivals are in random order
+    printed: float  # the paper's operator, memory in rows
+    ours: float  # our variant of it, memory in rows
+    printed_in_bytes: float  # indexes and buffers count
+    ours_in_bytes: float
+    auto_in_bytes: float
+
+
 @dataclass(slots=True)
 class Finding:
     """The outcome of one claim."""
@@ -48,6 +60,7 @@ class Finding:
     parts: list[Part] = field(default_factory=list)
     guards: list[Part] = field(default_factory=list)  # not printed, but a fault of ours if they do not hold
     beside: list[str] = field(default_factory=list)  # figures that the claim is not judged by
+    shares: list[Shares] = field(default_factory=list)
     missing: str = ""  # in print, without which nothing can be tried
     plots: list[Plot] = field(default_factory=list)
 
@@ -86,6 +99,7 @@ class Finding:
             "parts": [part._asdict() for part in self.parts],
             "guards": [part._asdict() for part in self.guards],
             "beside": self.beside,
+            "shares": [shares._asdict() for shares in self.shares],
             "missing": self.missing,
             "plots": [plot._asdict() for plot in self.plots],
         }
@@ -98,6 +112,7 @@ class Finding:
             [Part(**part) for part in fields["parts"]],
             [Part(**part) for part in fields["guards"]],
             fields["beside"],
+            [Shares(**shares) for shares in fields["shares"]],
             fields["missing"],
             [Plot(**plot) for plot in fields["plots"]],
         )
