@@ -52,7 +52,7 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     clock = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
     with senders() as both:
-        scene = Scene("diner", both, Rival(lambda: (600, None)))
+        scene = Scene("dovetail", both, Rival(lambda: (600, None)))
         scene.look()
         assert scene.phase == "starting"
         scene.begin()
@@ -69,7 +69,7 @@ def test_a_silence_begins_when_spark_has_caught_up(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
     start, end = silences(ORDERS, PAYMENTS)[0]
     with senders() as both:
-        scene = Scene("diner", both, Rival(lambda: (600, None)))
+        scene = Scene("dovetail", both, Rival(lambda: (600, None)))
         scene.begin()
         for _ in range(40):  # nothing is taken
             clock[0] += 0.5

@@ -1,6 +1,6 @@
 """The demo: two servers that stall, a join on Spark that uses the stalls, and beside it Spark's own join.
 
-Flight server: orders   --+--> dovetail.join(…, algorithm="diner") on Spark --> parquet --> counted --+
+Flight server: orders   --+--> dovetail.join(…, memory=…) on Spark --> parquet --> counted --+
                           |                                                                           +--> the same?
 Flight server: payments --+--> Spark's own join, when the last row has arrived ------------> counted --+
 """
@@ -39,13 +39,13 @@ CELLS = 2
 METRICS = "dovetail"
 POLL_S = 0.25
 LINE_S = 10.0  # between lines of plain text
-ROWS = 90_000
+ROWS = 60_000
 FIRST = 2_000  # rows that are there at once: Spark's workers start and load with them, before the clock does
 GRAIN_S = 0.02
 """Rows arrive in small batches."""
 
-ORDERS: tuple[Burst, ...] = ((6.0, 8.0), (6.0, 8.0), (5.0, 0.0))
-PAYMENTS: tuple[Burst, ...] = ((5.0, 9.5), (7.0, 7.5), (5.0, 0.0))
+ORDERS: tuple[Burst, ...] = ((4.0, 6.0), (4.0, 5.0), (3.0, 0.0))
+PAYMENTS: tuple[Burst, ...] = ((3.0, 7.5), (5.0, 4.0), (2.5, 0.0))
 LABEL = 11
 BLOCKS = " ▁▂▃▄▅▆▇█"
 HEIGHT = 4  # lines of a chart
@@ -70,7 +70,7 @@ def run(console: Console, compare: bool = False) -> bool:
     spark = local_session("dovetail demo", conf=BRIEF | {"spark.sql.shuffle.partitions": str(CELLS)})
     try:
         scenes, right = [], True
-        for algorithm in ("diner", "xjoin") if compare else ("diner",):
+        for algorithm in ("auto", "xjoin") if compare else ("auto",):
             scene, same = _play(spark, algorithm, place / algorithm, console)
             scenes.append(scene)
             right = right and same
@@ -86,7 +86,7 @@ def run(console: Console, compare: bool = False) -> bool:
 def _play(spark: Any, algorithm: str, place: Path, console: Console) -> tuple[Scene, bool]:
     with senders() as both:
         rival = Rival(lambda: _join_by_spark(spark, both))
-        scene = Scene(algorithm, both, rival)
+        scene = Scene("dovetail" if algorithm == "auto" else algorithm, both, rival)
         orders, payments = (_read(spark.readStream.option("end", "true"), sender) for sender in both)
         state = str(place / "state")
         joined = join(orders, payments, ON, algorithm=algorithm, memory=MEMORY, end="source", state_dir=state)
@@ -94,7 +94,7 @@ def _play(spark: Any, algorithm: str, place: Path, console: Console) -> tuple[Sc
         query = writer.option("checkpointLocation", str(place / "checkpoint")).start()
         try:
             say(console, f"\norders JOIN payments ON {ON}")
-            say(console, f"by dovetail's {algorithm}, with {MEMORY} of memory in each of {CELLS} cells; and by Spark\n")
+            say(console, f"by dovetail, algorithm={algorithm!r}, {MEMORY} of memory in each of {CELLS} cells; and by Spark\n")
             with _screen(scene, console) as show:
                 _watch(query, scene, show)
         finally:
@@ -357,7 +357,7 @@ class SceneMoment(NamedTuple):
 class Scene:
     """All that is known of a run, for the screen and for the comparison at the end.
 
-          5.2 s   both are silent: diner joins what is on disk
+          5.2 s   both are idle: dovetail joins what is on disk
          orders   ███████████░░░░░░░░░░░░░░    53,120 rows   silent
        payments   ███████████░░░░░░░░░░░░░░    52,004 rows   silent
         results   27,310, of them 12,411 while both were silent
