@@ -11,6 +11,8 @@ from dovetail.core.markup import Html, tag, together
 WIDTH, HEIGHT = 520, 260
 LEFT, RIGHT, TOP, BOTTOM = 62, 12, 26, 40
 LEGEND = 15  # height of a line of it
+MOST_MARKED = 25  # points of a line; more of them are a curve
+SHADE = "#fff0cc"
 COLOURS = ("#1f6fb2", "#d2691e", "#3a8f4d", "#a03a6e", "#7a6a1e", "#5b5b5b", "#148f8f", "#b23a3a")
 
 
@@ -48,12 +50,13 @@ def draw(plot: Plot) -> Html:
     bottom = HEIGHT - BOTTOM
     x_axis = _Axis([x for x, _ in points], LEFT, WIDTH - RIGHT)
     y_axis = _Axis([y for _, y in points], bottom, TOP, log=plot.log_y)
-    height = HEIGHT + LEGEND * len(plot.lines)
+    height = HEIGHT + LEGEND * (len(plot.lines) + bool(plot.shaded))
     return tag(
         "svg",
         tag("title", plot.figure),
         tag("rect", width=WIDTH, height=height, fill="#fff"),
         _text(LEFT, 16, f"{plot.figure}; {plot.y}{' (logarithmic)' if plot.log_y else ''}"),
+        *_shades(plot, x_axis, bottom),
         *_axes(x_axis, y_axis, bottom),
         _text((LEFT + WIDTH) / 2, HEIGHT - 8, plot.x, anchor="middle"),
         *_lines(plot, x_axis, y_axis),
@@ -65,6 +68,16 @@ def draw(plot: Plot) -> Html:
         font_family="sans-serif",
         font_size=11,
     )
+
+
+def _shades(plot: Plot, x_axis: _Axis, bottom: float) -> Iterator[Html]:
+    for start, end in plot.shaded:
+        x = round(x_axis.place(start), 1)
+        yield tag("rect", x=x, y=TOP, width=round(x_axis.place(end) - x, 1), height=round(bottom - TOP, 1), fill=SHADE)
+    if plot.shaded:
+        y = HEIGHT + LEGEND * len(plot.lines) + 4
+        yield tag("rect", x=LEFT, y=y - 9, width=20, height=10, fill=SHADE)
+        yield _text(LEFT + 26, y, plot.shaded_as)
 
 
 def _axes(x_axis: _Axis, y_axis: _Axis, bottom: float) -> Iterator[Html]:
@@ -84,7 +97,8 @@ def _lines(plot: Plot, x_axis: _Axis, y_axis: _Axis) -> Iterator[Html]:
         path = " ".join(f"{x},{y}" for x, y in places)
         dashed = "5 4" if "print" in name or "bound" in name else None
         yield tag("polyline", points=path, fill="none", stroke=colour, stroke_width=2, stroke_dasharray=dashed)
-        yield together(*(tag("circle", cx=x, cy=y, r=3, fill=colour) for x, y in places))
+        if len(places) <= MOST_MARKED:
+            yield together(*(tag("circle", cx=x, cy=y, r=3, fill=colour) for x, y in places))
         y = HEIGHT + LEGEND * number + 4
         yield tag(
             "line", x1=LEFT, x2=LEFT + 20, y1=y - 4, y2=y - 4, stroke=colour, stroke_width=2, stroke_dasharray=dashed

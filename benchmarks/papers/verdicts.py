@@ -37,6 +37,8 @@ class Plot(NamedTuple):
     y: str
     lines: Mapping[str, Sequence[tuple[float, float]]]
     log_y: bool = False
+    shaded: Sequence[tuple[float, float]] = ()  # spans of x
+    shaded_as: str = ""  # what the legend says of them
 
 
 class Shares(NamedTuple):

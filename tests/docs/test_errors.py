@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
+import ast
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -60,6 +60,16 @@ CASES: list[tuple[str, str, Callable[[], Any]]] = [
         "a window of time needs the column with the event time",
         lambda: dovetail.window(time="10 minutes"),
     ),
+    (
+        "ArgumentError",
+        "dovetail.join has no argument 'memroy'. Did you mean 'memory'?",
+        lambda: dovetail.join(LEFT, RIGHT, "l.id = r.id", memroy="1GB"),  # type: ignore[call-arg]
+    ),
+    (
+        "ArgumentError",
+        "fan_in: not a parameter of algorithm='diner'",
+        lambda: list(dovetail.progressive(LEFT, RIGHT, "l.id = r.id", algorithm="diner", fan_in=8)),
+    ),
     ("InputError", "is not a recording of a join", lambda: dovetail.report(__file__, "unwritten.html")),
     (
         "PlanError",
@@ -84,9 +94,43 @@ CASES: list[tuple[str, str, Callable[[], Any]]] = [
 ]
 
 
+def classes() -> Iterator[ast.ClassDef]:
+    for module in (ROOT / "src" / "dovetail").rglob("*.py"):
+        yield from (node for node in ast.walk(ast.parse(module.read_text())) if isinstance(node, ast.ClassDef))
+
+
 def test_every_class_has_an_anchor() -> None:
-    classes = {name for name, kind in inspect.getmembers(errors, inspect.isclass) if kind.__module__ == errors.__name__}
-    assert classes <= set(re.findall(r"^## (\w+)$", PAGE, re.MULTILINE))
+    """Also those that another module than `dovetail.errors` would define."""
+    found = {errors.DovetailError.__name__}
+    defined = [(node.name, {ast.unparse(base).rpartition(".")[2] for base in node.bases}) for node in classes()]
+    while more := {name for name, bases in defined if bases & found} - found:
+        found |= more
+    assert {"ArgumentError", "WorkerError"} <= found
+    assert found == {name for name in vars(errors) if name.endswith("Error")}
+    assert found <= set(re.findall(r"^## (\w+)$", PAGE, re.MULTILINE))
+
+
+def literals() -> Iterator[str]:
+    """The texts of the code, without what is put into them."""
+    for module in (ROOT / "src" / "dovetail").rglob("*.py"):
+        for node in ast.walk(ast.parse(module.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value
+
+
+def test_messages_that_need_spark_or_a_server_are_in_the_code() -> None:
+    """The others are raised below. Of what stands between figures and names, the longest piece is looked for."""
+    code, raised = "\n".join(literals()), [words.strip() for _, words, _ in CASES]
+    sections = re.split(r"^## ", PAGE, flags=re.MULTILINE)
+    ours = [section for section in sections if section.split("\n")[0].endswith("Error")]
+    rows = [row for section in ours for row in re.findall(r"^\| (`[^|]*) \|", section, re.MULTILINE)]
+    messages = [message for row in rows for message in re.findall(r"(?<!`)`([^`]+)`(?!`)", row)]
+    others = [message for message in messages if not any(words in message for words in raised)]
+    assert len(others) > 20
+    for message in others:
+        pieces = re.split(r"…|<\w+>|'[^']*'|[:.] |[\d,]*\d", message)
+        longest = max(pieces, key=len).strip(" .,:;?")
+        assert longest in code, f"{message}: no text of the code has {longest!r}"
 
 
 @pytest.mark.parametrize(("kind", "words", "call"), CASES, ids=[words[:40] for _, words, _ in CASES])
