@@ -94,7 +94,7 @@ def _play(spark: Any, algorithm: str, place: Path, console: Console) -> tuple[Sc
         query = writer.option("checkpointLocation", str(place / "checkpoint")).start()
         try:
             say(console, f"\norders JOIN payments ON {ON}")
-            say(console, f"by dovetail, algorithm={algorithm!r}, {MEMORY} of memory in each of {CELLS} cells; and by Spark\n")
+            say(console, f"by dovetail ({algorithm}), {MEMORY} of memory in each of {CELLS} cells, and by Spark\n")
             with _screen(scene, console) as show:
                 _watch(query, scene, show)
         finally:
