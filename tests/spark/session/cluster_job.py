@@ -20,12 +20,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
+from pyspark.sql.streaming.query import StreamingQuery
 from tests.effort import some
 from tests.patience import wait_until
 from tests.spark.join_cases import CONDITIONS, random_rows, rows_by_type, rows_of
 from tests.spark.session.separate_disks import HOST, WORKER, cluster
 from tests.spark.session.separate_disks_job import stopping
-from tests.spark.streaming.killing import kill, parent
+from tests.spark.streaming.killing import kill, parent, stored_segments
 
 import dovetail
 from dovetail.monitoring.spark_streams import known_figures
@@ -44,6 +45,7 @@ SETTINGS = {
 }
 ON = "l.k = r.k AND l.x < r.x"
 SIDES = ("left", "right")
+FILES, ROWS = 6, 4000  # of each side; a file is a micro-batch
 
 
 def processes(place: Path, kind: str) -> list[int]:
@@ -122,10 +124,11 @@ def kill_an_executor_and_a_worker(place: Path) -> None:
         assert_survives(spark, place, EXECUTOR, lambda: counted(dovetail.join(left, right, ON)), expected)
         for number, kind in enumerate((EXECUTOR, WORKER)):
             window: dict[str, Any] = {"window": dovetail.window(rows=1_000_000)} if number else {}
-            state = str(files / f"state-{number}")
+            state = files / f"state-{number}"
             one, other = streamed(files, frames, SIDES)
-            joined = dovetail.join(one, other, ON, state_dir=state, **window)
-            assert run_stream(joined, files / f"joined-{number}", partial(kill_one, spark, place, kind)) == expected
+            joined = dovetail.join(one, other, ON, state_dir=str(state), **window)
+            harm = partial(kill_one, spark, place, kind)
+            assert run_stream(joined, files / f"joined-{number}", state, harm) == expected
         # One worker is left.
         assert dovetail.write(dovetail.join(left, right, ON), files / "written").rows == expected.total()
         assert counted(spark.read.parquet(str(files / "written"))) == expected
@@ -134,8 +137,10 @@ def kill_an_executor_and_a_worker(place: Path) -> None:
 
 
 def kill_while_streams_spill(place: Path, kind: str) -> None:
-    """Streams that tasks read and whose ends a server tells: while rows arrive, and when spilled rows are joined."""
+    """Streams that tasks read and whose ends a server tells: while rows arrive, and in the last micro-batch, in which
+    spilled rows are joined."""
     files = place / "shared"
+    state = files / "state"
     with session(place, workers=3) as spark:
         left, right = frames = written(spark, files, SIDES)
         expected = counted(left.alias("l").join(right.alias("r"), F.expr(ON)))
@@ -143,21 +148,21 @@ def kill_while_streams_spill(place: Path, kind: str) -> None:
         with TableServer(tables) as server:
             options: dict[str, Any] = {
                 "location": f"grpc://{HOST}:{server.port}",
-                "maxRowsPerTrigger": 4000,
+                "maxRowsPerTrigger": ROWS,
                 "numPartitions": 2,
             }
             reader = spark.readStream.format("dovetail-flight").options(**options, end="true")
             one, other = (reader.option("dataset", name).load() for name in SIDES)
-            kept: dict[str, Any] = {"state_dir": str(files / "state"), "cells": 4}
+            kept: dict[str, Any] = {"state_dir": str(state), "cells": 4}
             joined = dovetail.join(one, other, ON, algorithm="diner", memory="1MB", end="source", **kept)
             harm = partial(kill_one, spark, place, kind)
-            assert run_stream(joined, files / "joined", harm, (arriving, ended), ends=True) == expected
+            assert run_stream(joined, files / "joined", state, harm, after=(1, FILES - 2), ends=True) == expected
 
 
 def kill_in_multijoins(place: Path, kind: str) -> None:
     """Of tables, and of streams that end."""
     files, names = place / "shared", ("left", "right", "another")
-    on = f"{ON} AND r.k = a.k"
+    on, state = f"{ON} AND r.k = a.k", files / "state"
     with session(place, workers=3) as spark:
         frames = written(spark, files, names)
         left, right, another = (frame.alias(name[0]) for name, frame in zip(names, frames, strict=True))
@@ -165,9 +170,10 @@ def kill_in_multijoins(place: Path, kind: str) -> None:
         joined = dovetail.multijoin(dict(zip("lra", frames, strict=True)), on, cells=4)
         assert_survives(spark, place, kind, lambda: counted(joined, names), expected)
         inputs = dict(zip("lra", streamed(files, frames, names), strict=True))
-        options: dict[str, Any] = {"memory": "1MB", "end": "available", "state_dir": str(files / "state"), "cells": 4}
+        options: dict[str, Any] = {"memory": "1MB", "end": "available", "state_dir": str(state), "cells": 4}
+        several = dovetail.multijoin(inputs, on, **options)
         harm = partial(kill_one, spark, place, kind)
-        found = run_stream(dovetail.multijoin(inputs, on, **options), files / "joined", harm, names=names, ends=True)
+        found = run_stream(several, files / "joined", state, harm, names=names, ends=True)
         assert found == expected
 
 
@@ -207,32 +213,23 @@ def streamed(files: Path, frames: Sequence[DataFrame], names: Sequence[str]) -> 
     ]
 
 
-Moment = Callable[[Any], bool]
-"""Of the progress of a query."""
-
-
-def arriving(progress: Any) -> bool:
-    return bool(progress.batchId >= 1)
-
-
-def ended(progress: Any) -> bool:
-    return arriving(progress) and not progress.numInputRows
-
-
 def run_stream(
     joined: DataFrame,
     out: Path,
+    state: Path,
     harm: Callable[[Callable[[], bool]], None],
-    moments: Sequence[Moment] = (arriving,),
     *,
+    after: Sequence[int] = (1,),
     names: Sequence[str] = SIDES,
     ends: bool = False,
 ) -> Counter[Any]:
-    """What a query writes that is harmed at some moments."""
+    """What a query writes that is harmed after some micro-batches, when the next one has written some of its state."""
     sink = joined.writeStream.format("parquet").option("checkpointLocation", f"{out}-checkpoint")
     query = sink.trigger(availableNow=True).start(str(out))
-    for moment in moments:
-        wait_until(lambda: query.lastProgress is not None and moment(query.lastProgress), "a micro-batch")  # noqa: B023
+    for number in after:
+        wait_until(partial(is_done, query, number), "a micro-batch")
+        before = stored_segments(state)
+        wait_until(lambda: stored_segments(state) != before or not query.isActive, "a segment")  # noqa: B023
         harm(lambda: query.isActive)
     if ends:
         dovetail.finish(query)
@@ -243,7 +240,11 @@ def run_stream(
     return counted(joined.sparkSession.read.parquet(str(out)), names)
 
 
-def write_side(directory: Path, name: str, files: int = 6, rows: int = 4000) -> pa.Table:
+def is_done(query: StreamingQuery, batch: int) -> bool:
+    return query.lastProgress is not None and query.lastProgress.batchId >= batch
+
+
+def write_side(directory: Path, name: str, files: int = FILES, rows: int = ROWS) -> pa.Table:
     """Files of one side, in order."""
     directory.mkdir(parents=True)
     rng = np.random.default_rng(len(name))
