@@ -91,9 +91,11 @@ def executor_id(pid: int) -> str:
 
 
 def failed_tasks(spark: SparkSession) -> int:
-    """Of all executors, those that are gone as well."""
-    found = spark.sparkContext._jsc.sc().statusStore().executorList(False)
-    return sum(found.apply(i).failedTasks() for i in range(found.size()))
+    """Of all jobs: tasks of an executor that is gone may not be counted with it."""
+    context = spark.sparkContext._jsc.sc()
+    context.listenerBus().waitUntilEmpty()
+    jobs = context.statusStore().jobsList(None)
+    return sum(jobs.apply(i).numFailedTasks() for i in range(jobs.size()))
 
 
 @contextmanager
