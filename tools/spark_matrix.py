@@ -16,16 +16,24 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PLACE = ROOT / "build" / "matrix"
 GROUPS = ["--group", "test", "--group", "postgres"]
-TESTS = [
-    "tests/spark/batch/test_join_types.py",
+TESTS = [  # of everything something, in a few minutes
+    "tests/spark/batch/test_join_types.py::test_the_same_rows_as_spark",
+    "tests/spark/batch/test_join_types.py::test_small_budgets_spill",
     "tests/spark/batch/test_multijoin.py",
-    "tests/spark/diag/test_join.py",
-    "tests/spark/early/test_waves.py",
-    "tests/spark/exchange/test_sink.py",
-    "tests/spark/streaming/test_streaming.py",
-    "tests/spark/streaming/test_windowed.py",
+    "tests/spark/frames/test_types.py::test_payload",
+    "tests/spark/diag/test_join.py::test_every_join_type",
+    "tests/spark/diag/test_join.py::test_early_results_of_dataframes",
+    "tests/spark/early/test_waves.py::test_the_same_rows_as_the_join",
+    "tests/spark/early/test_waves.py::test_stopped_and_gone_on_with",
+    "tests/spark/exchange/test_sink.py::test_modes",
+    "tests/spark/sources/test_remote_sources.py::test_a_dataset_is_a_table",
+    "tests/spark/streaming/test_streaming.py::test_results",
+    "tests/spark/streaming/test_streaming.py::test_restart_goes_on",
+    "tests/spark/streaming/test_ending_streams.py::test_all_results_once",
+    "tests/spark/streaming/test_windowed.py::test_windows_close_by_the_clock_while_nothing_arrives",
 ]
-OF_STREAMS = ["tests/spark/sources/test_remote_sources.py"]  # which need PySpark 4.2
+NEWER = "tests/spark/sources/test_remote_sources.py::test_what_is_available_now_ends_there"
+OLDER = "tests/spark/sources/test_remote_sources.py::test_a_stream_is_refused_by_an_older_pyspark"
 
 
 def main(versions: list[str]) -> int:
@@ -49,7 +57,7 @@ def main(versions: list[str]) -> int:
 
 def tests_for(version: str) -> list[str]:
     newer = tuple(map(int, version.split("."))) >= (4, 2)
-    return [*TESTS, *(OF_STREAMS if newer else [])]
+    return [*TESTS, NEWER if newer else OLDER]
 
 
 def prepare(version: str) -> Path:

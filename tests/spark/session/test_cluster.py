@@ -32,10 +32,13 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("part", ["classes", "kills"])
+KILLED = [f"{part} {kind}" for part in ("stream", "multijoin", "diag") for kind in ("executor", "worker")]
+
+
+@pytest.mark.parametrize("part", ["classes", "kills", *KILLED])
 def test_joins_are_exact(part: str, place: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(place / "own")}
-    job = [sys.executable, "-m", JOB, part, str(place)]
+    job = [sys.executable, "-m", JOB, str(place), *part.split()]
     run = subprocess.run(job, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr[-8000:]
 

@@ -25,6 +25,7 @@ from dovetail.errors import InputError
 from dovetail.sources.flight_server import TableServer
 from dovetail.sources.pace import steady
 from dovetail.sources.workload import Paced
+from dovetail.spark.versions import HAS_STREAM_OFFSETS
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("two_partitions")]
 
@@ -246,6 +247,13 @@ def test_a_slow_line_gives_what_has_come(spark: SparkSession, line: Proxy, tmp_p
 def test_a_server_that_is_not_there(spark: SparkSession) -> None:
     with pytest.raises(AnalysisException, match=r"cannot read grpc://127\.0\.0\.1:1, 'orders'"):
         flight(spark.readStream, 1, "orders")
+
+
+@pytest.mark.skipif(HAS_STREAM_OFFSETS, reason="this PySpark is new enough")
+def test_a_stream_is_refused_by_an_older_pyspark(spark: SparkSession, server: TableServer, tmp_path: Path) -> None:
+    stream = flight(spark.readStream, server.port, "orders")
+    with pytest.raises(StreamingQueryException, match=r"need PySpark 4\.2 or newer, .* this is 4\.[01]\."):
+        started(stream, tmp_path, {}).awaitTermination()
 
 
 def test_an_end_that_nobody_tells(spark: SparkSession, server: TableServer) -> None:

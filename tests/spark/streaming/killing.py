@@ -164,10 +164,15 @@ class Job:
 
     def wait_for_a_segment(self, job: subprocess.Popen[str]) -> None:
         """The moment when a task has written part of its state, and has not committed it."""
-        cells = [*self.place.glob("state/*/*/cell-*")]
-        before = [os.listdir(cell) for cell in cells]
-        while [os.listdir(cell) for cell in cells] == before and job.poll() is None:
+        state = self.place / "state"
+        before = stored_segments(state)
+        while stored_segments(state) == before and job.poll() is None:
             time.sleep(0.001)
+
+
+def stored_segments(state: Path) -> list[list[str]]:
+    """The names of all, by cell."""
+    return [os.listdir(cell) for cell in sorted(state.glob("*/*/cell-*"))]
 
 
 def parent(pid: int) -> int | None:

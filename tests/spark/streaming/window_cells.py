@@ -143,7 +143,7 @@ def _pairs(batch: pa.RecordBatch) -> Iterator[tuple[int | None, int | None]]:
 
 
 def query(
-    tables: Tables, on: str, how: str, bounds: Window, state_dir: Path, *, cells: int, partitions: int = 3
+    tables: Tables, on: str, how: str, bounds: Window, state_dir: Path | str, *, cells: int, partitions: int = 3
 ) -> Query:
     schemas = (tables[0].schema, tables[1].schema)
     condition = parse(on, *schemas)

@@ -85,7 +85,7 @@ def aggregate_dataframes(
     if bound.after:
         return _aggregated_by_spark(join_bound((left, right), bound, options), bound, (wanted, groups))
     bound = bound.with_columns(_columns(bound, (wanted, groups)))
-    schema = from_arrow_schema(partial_schema(wanted, groups))
+    schema = from_arrow_schema(partial_schema(wanted, groups), prefer_timestamp_ntz=True)
     partial = _work(bound, Aggregating(bound.condition, wanted, groups), options, schema)
     keys = schema.names[: len(groups)]
     merged = partial.groupBy(*keys).agg(
@@ -94,7 +94,8 @@ def aggregate_dataframes(
             for name, column in zip(schema.names[len(keys) :], partial_columns(wanted), strict=True)
         )
     )
-    return merged.mapInArrow(_finisher(wanted, groups), from_arrow_schema(result_schema(wanted, groups)))
+    results = from_arrow_schema(result_schema(wanted, groups), prefer_timestamp_ntz=True)
+    return merged.mapInArrow(_finisher(wanted, groups), results)
 
 
 def _aggregate_windowed(
@@ -123,7 +124,7 @@ def _aggregate_windowed(
     if clash:
         raise InputError(f"the left side has columns called {', '.join(clash)}: give the aggregates other names.")
     output = pa.schema([*schemas[0], *(pa.field(a.name, a.type) for a in wanted)])
-    answers = from_arrow_schema(pa.schema([pa.field(a.name, a.type) for a in wanted]))
+    answers = from_arrow_schema(pa.schema([pa.field(a.name, a.type) for a in wanted]), prefer_timestamp_ntz=True)
     fields = [*left.schema.fields, *answers.fields]
     plan = plan_join(bound.condition, facts=InputFacts("stream", on_spark=True, window=window))
     join = window_join((left, right), bound, plan, window, options, output)

@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StructType
 
 from dovetail.condition import Call, Column, Expression, Literal, columns_of, evaluate, parse
@@ -25,6 +24,7 @@ from dovetail.errors import ConditionError, DovetailError
 from dovetail.sources.parquet_files import File, Footer, ParquetRows, Stamp, group_sizes, read_footer, row_bytes
 from dovetail.spark.frames.file_systems import stored_file
 from dovetail.spark.frames.schemas import arrow_schema, session_zone
+from dovetail.spark.versions import arrow_type
 from dovetail.storage.file_system import Store, redacted
 
 PARQUET = "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat"
@@ -268,7 +268,7 @@ def _relation(plan: Any) -> dict[int, str]:
 def _partition(frame: DataFrame, relation: Any) -> _Partition:
     """As Spark has read them from the names of directories, or from the catalog."""
     schema = StructType.fromJson(json.loads(relation.partitionSchema().json()))
-    types = tuple(to_arrow_type(field.dataType, timezone=session_zone(frame)) for field in schema)
+    types = tuple(arrow_type(field.dataType, session_zone(frame)) for field in schema)
     values: dict[str, tuple[Any, ...]] = {}
     if types:
         for field, type_ in zip(schema, types, strict=True):

@@ -17,7 +17,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 from pyspark.sql.classic.column import Column as ClassicColumn
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import (
     ArrayType,
     CalendarIntervalType,
@@ -35,6 +34,7 @@ from pyspark.sql.types import (
 from dovetail.core.codes import decimal_words
 from dovetail.errors import InputError
 from dovetail.spark.exchange.packing import Rewrite
+from dovetail.spark.versions import arrow_type
 
 Encoding = tuple[str, str]
 """SQL that makes a column fit for Arrow, and SQL that turns it back into its type."""
@@ -64,10 +64,7 @@ def _field(field: StructField, zone: str) -> pa.Field:
     if encoding(field.dataType) is not None:
         return pa.field(field.name, pa.string(), field.nullable)
     try:
-        type_ = to_arrow_type(
-            _with_nullable_voids(field.dataType), timezone=zone, error_on_duplicated_field_names_in_struct=True
-        )
-        return pa.field(field.name, type_, field.nullable)
+        return pa.field(field.name, arrow_type(_with_nullable_voids(field.dataType), zone), field.nullable)
     except PySparkException as error:
         raise InputError(
             f"column {field.name} is of the Spark type {field.dataType.simpleString()}, which Arrow does not "

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import BooleanType, DataType, StructField, StructType
 
 from dovetail.errors import InputError
+from dovetail.spark.versions import utc_schema
 
 END = "_end"
 """The column that marks the end-of-stream row; null in all other rows."""
@@ -39,7 +40,7 @@ class Columns:
     """Makes the batches that Spark expects."""
 
     def __init__(self, schema: StructType) -> None:
-        self._schema = to_arrow_schema(schema, timezone="UTC")
+        self._schema = utc_schema(schema)
         self._marks_end = END in schema.names
 
     def fit_batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

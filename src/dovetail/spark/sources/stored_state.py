@@ -11,13 +11,13 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BooleanType, IntegerType, LongType, StructField, StructType
 
 from dovetail.core.rows import Side
 from dovetail.errors import InputError
 from dovetail.spark.sources.columns import spark_schema
 from dovetail.spark.sources.remote import check_names, text
+from dovetail.spark.versions import utc_schema
 from dovetail.storage.file_system import Store, of
 from dovetail.storage.stored_state import StoredJoin, last_commit, stored_joins
 
@@ -105,7 +105,7 @@ class _Part(InputPartition):
 
 class CellsReader(DataSourceReader):
     def __init__(self, schema: StructType, joins: Sequence[StoredJoin], committed: int | None) -> None:
-        self._schema = to_arrow_schema(schema, timezone="UTC")
+        self._schema = utc_schema(schema)
         self._joins, self._committed = joins, committed
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -128,7 +128,7 @@ class RowsReader(DataSourceReader):
     """A partition for each cell."""
 
     def __init__(self, schema: StructType, join: StoredJoin, alias: str, committed: int | None) -> None:
-        self._schema = to_arrow_schema(schema, timezone="UTC")
+        self._schema = utc_schema(schema)
         self._join, self._alias, self._committed = join, alias, committed
 
     def partitions(self) -> Sequence[InputPartition]:
