@@ -20,6 +20,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, dest="json_file")
     parser.add_argument("--workers", type=int)
     parser.add_argument("--counted", action="store_true")
+    parser.add_argument("--seeds", type=int)
     given = parser.parse_args()
     return 0 if papers(**vars(given), console=Console()) else 1
 

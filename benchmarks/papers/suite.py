@@ -1,6 +1,6 @@
 """All claims of the papers, or those of some of them: tried in parallel processes, judged, and held against a file.
 
-    dovetail papers [diner|miner|rpj|diag|pmj|spo …] --scale ci|small|paper [--counted] [--report FILE.html]
+    dovetail papers [diner|miner|rpj|diag|pmj|spo …] --scale ci|small|paper [--seeds N] [--counted] [--report FILE.html]
 
 `expected.toml` has, for each claim, the verdict and which of its settings do not hold, with the reason. A run fails
 where anything else comes out: a verdict that changes has to be explained there.
@@ -15,7 +15,7 @@ import time
 import tomllib
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from rich.table import Table
 
 from benchmarks.papers.registry import PAPERS, claims, experiment_of, experiments
 from benchmarks.papers.report import write_report
-from benchmarks.papers.scale import SCALES
+from benchmarks.papers.scale import SCALES, Scale
 from benchmarks.papers.verdicts import Finding, Verdict
 from dovetail.errors import InputError
 
@@ -85,6 +85,7 @@ def papers(
     json_file: Path | None = None,
     workers: int | None = None,
     counted: bool = False,
+    seeds: int | None = None,
 ) -> bool:
     """Try the claims, or with `counted` those that no other load can disturb; True if all verdicts are as expected."""
     for given, known in ((names, PAPERS), ([scale], SCALES)):
@@ -92,12 +93,13 @@ def papers(
         if unknown:
             raise InputError(f"{', '.join(unknown)}: there are {', '.join(known)}.")
     started = time.perf_counter()
-    findings = run_all(tuple(names) or tuple(PAPERS), scale, console, workers, counted)
+    size = SCALES[scale] if seeds is None else replace(SCALES[scale], seed_count=seeds)
+    findings = run_all(tuple(names) or tuple(PAPERS), size, console, workers, counted)
     print_findings(console, findings)
     expected = read_expected(scale)
     changes = compare(findings, expected)
     if json_file is not None:
-        fields = {"scale": scale, "findings": [finding.to_json() for finding in findings]}
+        fields = {"scale": scale, "seeds": size.seed_count, "findings": [finding.to_json() for finding in findings]}
         json_file.write_text(json.dumps(fields, indent=1) + "\n")
     if report is not None:
         write_report(report, findings, scale, {name: each.why for name, each in expected.items()})
@@ -113,7 +115,7 @@ def papers(
 
 
 def run_all(
-    names: tuple[str, ...], scale: str, console: Console, workers: int | None = None, counted: bool = False
+    names: tuple[str, ...], scale: Scale, console: Console, workers: int | None = None, counted: bool = False
 ) -> list[Finding]:
     """In the order of the claims, on as many processes as there are cores, if nothing else is said."""
     todo = [each for each in experiments(names) if not (counted and each.timed)]
@@ -136,12 +138,12 @@ def run_all(
     return [found[name] for name in claims() if name in found]
 
 
-def try_experiment(module: str, name: str, scale: str) -> tuple[float, list[dict[str, Any]]]:
+def try_experiment(module: str, name: str, scale: Scale) -> tuple[float, list[dict[str, Any]]]:
     """In a process of its own: seconds of CPU, and the findings."""
     if Path("/dev/shm").is_dir():
         tempfile.tempdir = "/dev/shm"  # many small blocks, of which only the number matters
     started = time.process_time()
-    found = [finding.to_json() for finding in experiment_of(module, name).run(SCALES[scale])]
+    found = [finding.to_json() for finding in experiment_of(module, name).run(scale)]
     return time.process_time() - started, found
 
 

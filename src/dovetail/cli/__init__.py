@@ -271,12 +271,15 @@ def try_papers(
     counted: Annotated[
         bool, typer.Option("--counted", help="Only claims that are judged by counts, not those by CPU time.")
     ] = False,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Instead of the scale's: two at ci, five otherwise.")] = None,
 ) -> None:
     """Try the claims of the papers behind the algorithms: what is printed, what comes out here, and a verdict.
 
     Exit code 1 if a verdict is not the one in benchmarks/papers/expected.toml.
     """
-    if not _benchmarks("papers.suite", "papers").papers(names or [], scale, console, report, json, workers, counted):
+    if not _benchmarks("papers.suite", "papers").papers(
+        names or [], scale, console, report, json, workers, counted, seeds
+    ):
         raise typer.Exit(1)
 
 
