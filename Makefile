@@ -29,7 +29,7 @@ help:
 	@echo "make test      every kind of test, a part of the random cases"
 	@echo "make test-all  all tests and cases, the slow ones, too"
 	@echo "make papers    claims of the papers that are judged by counts, at a small size: has a verdict changed?"
-	@echo "make check     what CI runs: test, lint, types, contract, import, docs, papers"
+	@echo "make check     what CI runs: test, lint, types, contract, import, docs, papers, dist"
 	@echo "make lint      ruff; 'make format' repairs what it can"
 	@echo "make types     mypy, strict"
 	@echo "make contract  which module may import which"
@@ -146,7 +146,7 @@ papers: $(DEV) $(SELF)
 
 # Checks.
 
-check: test lint types contract import docs papers
+check: test lint types contract import docs papers dist
 
 lint: $(DEV) $(SELF)
 	@echo "==> lint"
