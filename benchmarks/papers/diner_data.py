@@ -123,7 +123,8 @@ def by_memory(scale: Scale) -> Iterator[Finding]:
             shares.judge("weather: at 20 % twice that at 5 %", f"{means[3] / means[0]:.2f}", means[3] >= 2 * means[0])
         near = any(abs(means[2] - a) <= 0.05 and abs(means[3] - b) <= 0.05 for a, b in TABLE_4)
         shares.judge(f"{name}: a row of the table", f"{means[2]:.2f}/{means[3]:.2f}", near)
-        shares.shares += [shares_of(f"{name}, {m:.0%}", make(0), settings[m]) for m in gain_memory]
+        if scale.with_shares:
+            shares.shares += [shares_of(f"{name}, {m:.0%}", make(0), settings[m]) for m in gain_memory]
     if scale.name != "ci":
         gains.beside += list(_real_data())
     yield gains
@@ -163,7 +164,8 @@ def band(scale: Scale) -> Iterator[Finding]:
         finding.judge(
             f"{name}: more than PMJ", f"{diner} and {pmj}", all(r["DINER"].share > r["PMJ"].share for r in runs)
         )
-        finding.shares.append(shares_of(f"{name}, {BAND}", make(0), setting, auto=PMJ, on=BAND))
+        if scale.with_shares and scale.name != "ci":  # where 5 % of the bytes are less than the least budget
+            finding.shares.append(shares_of(f"{name}, {BAND}", make(0), setting, auto=PMJ, on=BAND))
         shuffled = _banded(PMJ, _shuffled(make(0)), setting)
         pairs = 1 / setting.memory
         finding.judge(

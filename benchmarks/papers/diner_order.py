@@ -35,7 +35,8 @@ def intervals(scale: Scale) -> Iterator[Finding]:
             for name, spread in found.items():
                 lines[name].append((k, spread.mean))
                 finding.judge(f"{k} intervals, {order}, over {name}", str(spread), spread.least >= 1.2)
-            finding.shares.append(shares_of(f"{k} intervals, {order}", make(0), setting))
+            if scale.with_shares:
+                finding.shares.append(shares_of(f"{k} intervals, {order}", make(0), setting))
         finding.plots.append(Plot(f"Fig. 14: {order}", "intervals", "DINER's results over theirs", lines))
     yield finding
 
@@ -56,7 +57,8 @@ def unequal_sizes(scale: Scale) -> Iterator[Finding]:
         ]
         for each, values in zip(contenders, zip(*runs, strict=True), strict=True):
             shares[each.title].append(Spread.of(values))
-        finding.shares.append(shares_of(f"second relation {size:.0%}", unequal(size, 0, setting), setting))
+        if scale.with_shares:
+            finding.shares.append(shares_of(f"second relation {size:.0%}", unequal(size, 0, setting), setting))
     diner = [spread.mean for spread in shares["DINER"]]
     for i, size in enumerate(sizes):
         for other in (HMJ.title, RPJ.title):

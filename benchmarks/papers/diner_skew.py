@@ -45,7 +45,8 @@ def skew(scale: Scale) -> Iterator[Finding]:
     hmj = Finding("C-DN-4", _said(setting, scale), plots=[plot])
     for s in skews:
         hmj.judge(f"skew {s}", str(found[s]["HMJ"]), found[s]["HMJ"].least >= 2)
-        hmj.shares.append(shares_of(f"skew {s}", skewed(s, 0, setting), setting, in_random_order=True))
+        if scale.with_shares:
+            hmj.shares.append(shares_of(f"skew {s}", skewed(s, 0, setting), setting, in_random_order=True))
     yield hmj
     rpj = Finding("C-DN-5", _said(setting, scale))
     for s in skews:
@@ -108,8 +109,10 @@ def divergence(scale: Scale) -> Iterator[Finding]:
         f"{middle['apart']:.0%} ({middle['same']:.0%})",
         middle["apart"] > middle["same"],
     )
-    far.shares += [shares_of(f"{x} apart", shifted(x, 0, setting), setting, in_random_order=True) for x in (0, 20)]
-    near.shares.append(shares_of("variance 250", widened(200, 0, setting), setting, in_random_order=True))
+    if scale.with_shares:
+        for x in (0, 20):
+            far.shares.append(shares_of(f"{x} apart", shifted(x, 0, setting), setting, in_random_order=True))
+        near.shares.append(shares_of("variance 250", widened(200, 0, setting), setting, in_random_order=True))
     near.judge("blocks mostly from the edges", f"{1 - middle['wide']:.0%}", middle["wide"] < 0.5)
     yield far
     yield near
@@ -132,7 +135,8 @@ def change(scale: Scale) -> Iterator[Finding]:
         f"{found[10]['RPJ']} ({found[0]['RPJ']})",
         found[10]["RPJ"].least > found[0]["RPJ"].most,
     )
-    finding.shares.append(shares_of("shift 10", drifting(10, 0, setting), setting))
+    if scale.with_shares:
+        finding.shares.append(shares_of("shift 10", drifting(10, 0, setting), setting))
     yield finding
     best = Finding("C-DN-18", _said(setting, scale))
     for other in others:

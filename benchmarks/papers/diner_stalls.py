@@ -66,7 +66,7 @@ def silences(scale: Scale) -> Iterator[Finding]:
     finding = Finding("C-DN-11", _said(setting, scale))
     lines = {silence: [in_fragments(silence, seed, setting) for seed in scale.seeds] for silence in tried}
     for slower in SLOWER:
-        _compare(finding, "Fig. 16", lines, setting, slower)
+        _compare(finding, "Fig. 16", lines, setting, slower, scale.with_shares)
     yield finding
 
 
@@ -78,7 +78,7 @@ def silences_of_prices(scale: Scale) -> Iterator[Finding]:
         silence: [silenced(stock_like(setting.rows, seed), silence) for seed in scale.seeds] for silence in (0.1, 1.0)
     }
     for slower in scale.pick(SLOWER[:1], SLOWER, SLOWER):
-        _compare(finding, "Fig. 17", lines, setting, slower)
+        _compare(finding, "Fig. 17", lines, setting, slower, scale.with_shares)
     yield finding
 
 
@@ -87,7 +87,12 @@ def _said(setting: Setting, scale: Scale) -> str:
 
 
 def _compare(
-    finding: Finding, figure: str, lines: dict[float, list[Workload]], setting: Setting, slower: float
+    finding: Finding,
+    figure: str,
+    lines: dict[float, list[Workload]],
+    setting: Setting,
+    slower: float,
+    with_shares: bool,
 ) -> None:
     costs, page = disk(setting, slower), f"{10 * slower:g} ms a page"
     shares: dict[str, list[tuple[float, float]]] = {}
@@ -107,9 +112,10 @@ def _compare(
                 f"{gain}{', whose buffer overflows' if overflow else ''}; share {found['DINER'].mean:.2f}",
                 gain.least >= times,
             )
-        when = f"silences of {silence:.0%}, {page}"
-        limits: dict[str, Any] = {"hand_over_rows": setting.memory_rows // 10, "costs": costs}
-        finding.shares.append(shares_of(when, workloads[0], setting, ours=MERGING, **limits))
+        if with_shares:
+            when = f"silences of {silence:.0%}, {page}"
+            limits: dict[str, Any] = {"hand_over_rows": setting.memory_rows // 10, "costs": costs}
+            finding.shares.append(shares_of(when, workloads[0], setting, ours=MERGING, **limits))
     finding.plots.append(Plot(f"{figure}: {page}", "silence, % of a fragment", "share online", shares))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.papers.plots import draw
 from benchmarks.papers.registry import claims
-from benchmarks.papers.report import markdown_table, script_of, summary, table_of_shares
+from benchmarks.papers.report import markdown_table, script_of, summary
 from benchmarks.papers.suite import read_expected
 from benchmarks.papers.verdicts import Finding
 
@@ -25,7 +25,6 @@ def main(file: str) -> None:
     reasons = {name: each.why for name, each in read_expected(fields["scale"]).items()}
     text = PAGE.read_text()
     text = between(text, "verdicts", [summary(findings, fields["scale"]), "", *markdown_table(findings, reasons)])
-    text = between(text, "shares", list(table_of_shares(findings)))
     text = between(text, "plots", list(plots(findings)))
     PAGE.write_text(text)
 

@@ -107,16 +107,6 @@ def markdown_table(findings: Sequence[Finding], reasons: Mapping[str, str]) -> I
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def table_of_shares(findings: Sequence[Finding]) -> Iterator[str]:
-    """For docs/papers.md: what users get, beside what is printed."""
-    yield f"| claim | {' | '.join(SHARES)} |"
-    yield "|---" * (len(SHARES) + 1) + "|"
-    for finding in findings:
-        for shares in finding.shares:
-            cells = " | ".join(cell.replace("|", "\\|") for cell in _cells(shares))
-            yield f"| {finding.claim} | {cells} |"
-
-
 def _verdict(finding: Finding) -> str:
     return f"**{finding.verdict}**" if finding.verdict is not Verdict.REPRODUCED else str(finding.verdict)
 

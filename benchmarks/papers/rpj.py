@@ -60,7 +60,8 @@ def flushing(scale: Scale) -> Iterator[Finding]:
         gain = Spread.of(of["rpj"] / max(of[name] for name in COMPETITORS) for of in runs)
         shares = "/".join(f"{share:.3f}" for share in runs[0].values())
         most.judge(named(setting), f"{gain}; shares {shares}", gain.least >= 1.3)
-        most.shares.append(_shares(setting, rows, runs[0]["rpj"]))
+        if scale.with_shares:
+            most.shares.append(_shares(setting, rows, runs[0]["rpj"]))
         flushed = {flush: online("rpj", *setting, rows, flush=flush, n_flush=0.0).share for flush in POLICIES}
         adaptive[setting] = flushed["adaptive"] / runs[0]["rpj"]
         rpj = runs[0]["rpj"]

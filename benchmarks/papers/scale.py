@@ -13,6 +13,7 @@ class Scale:
     name: str
     size: int  # its place in `pick`
     seed_count: int
+    with_shares: bool = True  # also what no claim is judged by: shares in bytes, and of `auto`
 
     @property
     def seeds(self) -> range:

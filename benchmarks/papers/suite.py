@@ -93,7 +93,9 @@ def papers(
         if unknown:
             raise InputError(f"{', '.join(unknown)}: there are {', '.join(known)}.")
     started = time.perf_counter()
-    size = SCALES[scale] if seeds is None else replace(SCALES[scale], seed_count=seeds)
+    size = replace(SCALES[scale], with_shares=report is not None or json_file is not None)
+    if seeds is not None:
+        size = replace(size, seed_count=seeds)
     findings = run_all(tuple(names) or tuple(PAPERS), size, console, workers, counted)
     print_findings(console, findings)
     expected = read_expected(scale)
