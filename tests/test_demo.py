@@ -41,7 +41,7 @@ def test_there_is_time_in_which_nobody_sends() -> None:
     found = silences(ORDERS, PAYMENTS)
     assert len(found) == 2
     for start, end in found:
-        assert end - start > 6
+        assert end - start > 3
         assert is_silent(ORDERS, (start + end) / 2)
         assert is_silent(PAYMENTS, (start + end) / 2)
 
@@ -124,7 +124,7 @@ def test_both_joins_are_summed_up(scene: Scene) -> None:
     assert scene.is_over
     scene.rival.ended = 133.0
     _, ours, theirs = [line.split() for line in drawn(demo.summary(scene), 80)]
-    assert ours[:5] == ["dovetail", "600", "results", "100", "%"]
+    assert ours[:5] == ["dovetail", "440", "results", "73", "%"]  # the others came after the last row
     assert ours[5:] == ["after", "31.0", "s"]
     assert theirs[2:] == ["0", "results", "0", "%", "after", "33.0", "s"]
     charts = drawn(scene, 80)[7:]
