@@ -96,7 +96,7 @@ def test_phases_follow_the_senders(scene: Scene) -> None:
     (first_start, first_end), _ = silences(ORDERS, PAYMENTS)
     assert all(phase == "silent" for when, phase in phases.items() if first_start + 0.5 < when < first_end)
     assert all(phase == "arriving" for when, phase in phases.items() if when < first_start - 0.5)
-    assert 0 < scene.in_silence < scene.results == 600
+    assert 0 < scene.of_spilled < scene.results == 600
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
