@@ -52,7 +52,7 @@ class Contender(NamedTuple):
 
 
 DINER = Contender("DINER", "diner", {"ageing": False, "reload": False})  # as printed
-OURS = Contender("diner with ageing and reload", "diner")  # which `auto` takes for equalities
+OURS = Contender("diner with ageing and reload", "diner")
 MERGING = Contender("diner_merge", "diner_merge")
 AUTO = Contender("auto", "adaptive")
 HMJ = Contender("HMJ", "hmj")

@@ -71,7 +71,7 @@ def share_of_bound(scale: Scale) -> Iterator[Finding]:
     finding.judge("at least .95", str(score), (score.least if scale.name == "paper" else score.mean) >= 0.95)
     most = max(s - b for of in shares.values() for s, b in zip(of, bounds, strict=True))
     finding.guard("never above the bound", f"{most:+.3f} at most", most <= ABOVE)
-    finding.beside.append(f"ours (`auto`): {scores[OURS.title]} of the bound; bound {figures(bounds, '.3f')}")
+    finding.beside.append(f"ours: {scores[OURS.title]} of the bound; bound {figures(bounds, '.3f')}")
     finding.beside.append(f"share online {figures(shares[DINER.title], '.3f')}")
     yield finding
 
