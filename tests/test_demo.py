@@ -9,22 +9,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from dovetail import demo
-from dovetail.demo import (
-    FIRST,
-    GRAIN_S,
-    HEIGHT,
-    ORDERS,
-    PAYMENTS,
-    PHASES,
-    ROWS,
-    Rival,
-    Scene,
-    in_bursts,
-    is_silent,
-    senders,
-    silences,
-)
+from dovetail.demo.scene import Rival, Scene
+from dovetail.demo.screen import HEIGHT, PHASES, Panel, line, side_by_side, summary
+from dovetail.demo.senders import FIRST, GRAIN_S, ORDERS, PAYMENTS, ROWS, in_bursts, is_silent, senders, silences
 
 
 def test_rows_come_in_bursts_and_never_in_a_silence() -> None:
@@ -103,13 +90,13 @@ def test_phases_follow_the_senders(scene: Scene) -> None:
 @pytest.mark.parametrize("phase", list(PHASES))
 def test_every_frame_fits_and_has_the_same_height(scene: Scene, width: int, phase: str) -> None:
     scene.phase = phase
-    lines = drawn(scene, width)
+    lines = drawn(Panel(scene), width)
     assert len(lines) == 7 + HEIGHT + 1 + HEIGHT + 3
     assert max(map(len, lines)) <= width
 
 
 def test_the_comparison_reads_off_both_runs(scene: Scene) -> None:
-    table = "\n".join(drawn(demo.side_by_side([scene, scene]), 80))
+    table = "\n".join(drawn(side_by_side([scene, scene]), 80))
     end = silences(ORDERS, PAYMENTS)[0][1]
     assert "at the end of stall 2" in table
     assert f"{scene.results_at(end):,}" in table
@@ -123,11 +110,11 @@ def test_both_joins_are_summed_up(scene: Scene) -> None:
     scene.rival._thread.join()  # type: ignore[union-attr]
     assert scene.is_over
     scene.rival.ended = 133.0
-    _, ours, theirs = [line.split() for line in drawn(demo.summary(scene), 80)]
+    _, ours, theirs = [line.split() for line in drawn(summary(scene), 80)]
     assert ours[:5] == ["dovetail", "440", "results", "73", "%"]  # the others came after the last row
     assert ours[5:] == ["after", "31.0", "s"]
     assert theirs[2:] == ["0", "results", "0", "%", "after", "33.0", "s"]
-    charts = drawn(scene, 80)[7:]
+    charts = drawn(Panel(scene), 80)[7:]
     assert "█" in charts[0]
     bars = [line[14:].strip() for line in charts[HEIGHT + 1 : 2 * HEIGHT + 1]]
     assert bars == ["█"] * HEIGHT  # all in the last second
@@ -145,5 +132,5 @@ def test_what_spark_fails_with_is_raised(scene: Scene) -> None:
 
 
 def test_a_plain_line_is_one_line(scene: Scene) -> None:
-    assert len(scene.line()) < 80
-    assert "results" in scene.line()
+    assert len(line(scene)) < 80
+    assert "results" in line(scene)

@@ -237,7 +237,7 @@ def demo(
 ) -> None:
     """Join two remote sources that stall, on a local Spark, and show the results as they grow. Takes about a
     minute."""
-    from dovetail.demo import run
+    from dovetail.demo.play import run
 
     if not run(console, compare):
         raise typer.Exit(1)

@@ -1,0 +1,164 @@
+"""What is known of a run: who has sent what, what each join has found, and when."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dovetail.demo.senders import Sender
+
+Fingerprint = tuple[int, Any]
+"""The number of rows, and a sum over hashes of them."""
+
+
+class Rival:
+    """Spark's own join: it can begin when the last row has arrived, and runs in a thread beside ours."""
+
+    def __init__(self, join: Callable[[], Fingerprint]) -> None:
+        self._join = join
+        self._thread: threading.Thread | None = None
+        self._failure: BaseException | None = None
+        self.found: Fingerprint = (0, None)
+        self.ended: float | None = None
+
+    def start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="dovetail-demo-spark", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.found = self._join()
+        except BaseException as error:
+            self._failure = error
+        self.ended = time.monotonic()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has its result; raises what it has failed with."""
+        if self._failure is not None:
+            raise self._failure
+        return self.ended is not None
+
+    @property
+    def words(self) -> str:
+        if self._thread is None:
+            return "waits for the last row"
+        return f"{self.found[0]:,}" if self.ended is not None else "all rows have arrived: it joins"
+
+
+class SceneMoment(NamedTuple):
+    elapsed: float
+    script_s: float  # by the senders' clocks
+    results: int
+    phase: str
+
+
+@dataclass(slots=True)
+class Scene:
+    """All that is known of a run, for the screen and for the comparison at the end."""
+
+    algorithm: str
+    senders: tuple[Sender, Sender]
+    rival: Rival
+    began: float | None = None
+    ended: float | None = None
+    joined: int = 0  # rows that Spark has taken
+    results: int = 0
+    of_spilled: int = 0  # results found in rows on disk before the last row arrived
+    in_memory: int = 0
+    on_disk: int = 0
+    micro_batches: int = 0
+    phase: str = "starting"
+    history: list[SceneMoment] = field(default_factory=list)
+
+    def begin(self) -> None:
+        self.began = time.monotonic()
+        for sender in self.senders:
+            sender.rows.begin()
+
+    @property
+    def elapsed(self) -> float:
+        return 0.0 if self.began is None else (self.ended or time.monotonic()) - self.began
+
+    @property
+    def is_over(self) -> bool:
+        """Whether both joins are complete."""
+        return self.rival.is_over and self.ended is not None
+
+    @property
+    def now_s(self) -> float:
+        """The time that charts show: until both are complete."""
+        if self.began is None:
+            return 0.0
+        ends = (self.ended, self.rival.ended)
+        return (time.monotonic() if None in ends else max(end for end in ends if end is not None)) - self.began
+
+    @property
+    def rival_s(self) -> float:
+        """When Spark's own join had its result."""
+        return 0.0 if self.began is None or self.rival.ended is None else self.rival.ended - self.began
+
+    @property
+    def script_end_s(self) -> float:
+        """When the last row arrives, by the senders' clocks."""
+        return float(max(sender.rows.seconds[-1] for sender in self.senders))
+
+    @property
+    def transmitted(self) -> bool:
+        return all(sender.rows.ended() for sender in self.senders)
+
+    @property
+    def all_rows(self) -> int:
+        """What Spark takes in all: each source says at last that it has ended."""
+        return sum(len(sender.rows.seconds) + 1 for sender in self.senders)
+
+    def look(self) -> None:
+        """See what is going on.
+
+        A silence is as long as the script says from when Spark has taken what was sent before, however slow it is: till
+        then the senders' clocks stand still.
+        """
+        waiting = sum(sender.sent for sender in self.senders) - self.joined
+        silent = all(sender.silent for sender in self.senders)
+        for sender in self.senders:
+            sender.rows.hold(self.began is not None and silent and waiting > 0)
+        if self.ended is not None:
+            self.phase = "complete"
+        elif self.began is None:
+            self.phase = "starting"
+        elif waiting > 0:
+            self.phase = "arriving"
+        elif self.transmitted:
+            self.phase = "rest"
+        else:
+            self.phase = "silent" if silent else "arriving"
+        if self.began is not None:
+            self.history.append(SceneMoment(self.now_s, self.senders[0].rows.elapsed(), self.results, self.phase))
+
+    def record_results(self, results: int, arrived: int, spilled: int = 0) -> None:
+        """A micro-batch is done; `spilled`: results that it found in rows on disk beside those of its arrivals."""
+        self.micro_batches += 1
+        self.joined += arrived
+        self.results += results
+        if not self.transmitted:
+            self.of_spilled += spilled if arrived else results
+
+    def keeps(self, in_memory: int, on_disk: int) -> None:
+        """What the cells hold; fewer than before means that not all of them have spoken."""
+        if in_memory + on_disk >= self.in_memory + self.on_disk:
+            self.in_memory, self.on_disk = in_memory, on_disk
+
+    def results_at(self, script_s: float) -> int:
+        return max((moment.results for moment in self.history if moment.script_s <= script_s), default=0)
+
+    def moments(self, seconds: list[float]) -> list[SceneMoment]:
+        """The last moment before each of these."""
+        times = [moment.elapsed for moment in self.history]
+        places = np.searchsorted(times, seconds, side="right")
+        return [self.history[place - 1] if place else SceneMoment(0.0, 0.0, 0, "arriving") for place in places]

@@ -1,0 +1,99 @@
+"""Two servers that send a table each, in bursts with stalls between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from dovetail.sources.flight_server import TableServer
+from dovetail.sources.values import Seconds
+from dovetail.sources.workload import Paced
+
+Burst = tuple[float, float]
+"""Seconds of sending, and of the stall after it."""
+
+ORDERS: tuple[Burst, ...] = ((4.0, 6.0), (4.0, 5.0), (3.0, 0.0))
+PAYMENTS: tuple[Burst, ...] = ((3.0, 7.5), (5.0, 4.0), (2.5, 0.0))
+ROWS = 60_000
+FIRST = 2_000  # rows that are there at once: Spark's workers start and load with them, before the clock does
+GRAIN_S = 0.02
+"""Rows arrive in small batches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """A table, and the server that sends it."""
+
+    name: str
+    rows: Paced
+    bursts: tuple[Burst, ...]
+    server: TableServer
+
+    @property
+    def location(self) -> str:
+        return f"grpc://127.0.0.1:{self.server.port}"
+
+    @property
+    def sent(self) -> int:
+        return self.rows.due()
+
+    @property
+    def silent(self) -> bool:
+        return not self.rows.ended() and is_silent(self.bursts, self.rows.elapsed())
+
+
+@contextmanager
+def senders() -> Iterator[tuple[Sender, Sender]]:
+    """Two servers that are there until the end of the block. Their clocks are started by `begin`."""
+    rng = np.random.default_rng(7)
+    ids = np.arange(ROWS)
+    orders = pa.table(
+        {
+            "order_id": rng.permutation(ids),
+            "amount": rng.gamma(2.0, 40.0, ROWS).round(2),
+            "city": rng.choice(["Basel", "Kyoto", "Lima"], ROWS),
+        }
+    )
+    # One order in eight is paid in two instalments, and as many are not paid at all.
+    paid = np.where(rng.random(ROWS) < 0.125, rng.permutation(ids), ids)
+    payments = pa.table({"order_id": rng.permutation(paid), "paid": rng.gamma(2.0, 40.0, ROWS).round(2)})
+    made = []
+    for name, table, bursts in (("orders", orders, ORDERS), ("payments", payments, PAYMENTS)):
+        rows = Paced(table, in_bursts(ROWS, bursts), name)
+        made.append(Sender(name, rows, bursts, TableServer({name: rows})))
+    try:
+        yield made[0], made[1]
+    finally:
+        for sender in made:
+            sender.server.shutdown()
+
+
+def in_bursts(rows: int, bursts: tuple[Burst, ...]) -> Seconds:
+    """When each row comes: the first ones before the clock starts, the others evenly while it sends."""
+    sending = sum(talk for talk, _ in bursts)
+    talked = np.linspace(0.0, sending, rows - FIRST)
+    starts = np.cumsum([0.0, *(talk for talk, _ in bursts)])[:-1]
+    silences = np.cumsum([0.0, *(silence for _, silence in bursts)])[:-1]
+    burst = np.searchsorted(starts, talked, side="right") - 1
+    seconds = np.ceil((talked + silences[burst]) / GRAIN_S) * GRAIN_S
+    return np.concatenate([np.zeros(FIRST), np.maximum(seconds, GRAIN_S)])
+
+
+def is_silent(bursts: tuple[Burst, ...], second: float) -> bool:
+    for talk, silence in bursts:
+        if second < talk + silence:
+            return second >= talk
+        second -= talk + silence
+    return False
+
+
+def silences(one: tuple[Burst, ...], other: tuple[Burst, ...]) -> list[tuple[float, float]]:
+    """The intervals in which no server sends."""
+    edges = np.arange(0.0, sum(map(sum, one)) + sum(map(sum, other)), GRAIN_S)
+    both = [is_silent(one, edge) and is_silent(other, edge) for edge in edges]
+    turns = np.flatnonzero(np.diff([False, *both, False]))
+    return [(float(edges[start]), float(edges[end - 1])) for start, end in zip(turns[::2], turns[1::2], strict=True)]
