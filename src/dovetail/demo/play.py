@@ -2,7 +2,7 @@
 
 Flight server: orders   --+--> dovetail.join(…, memory=…) on Spark --> parquet --> counted --+
                           |                                                                  +--> the same?
-Flight server: payments --+--> Spark's own join, when the last row has arrived ------> counted --+
+Flight server: payments --+--> Spark's own join, when the last row has arrived --> counted --+
 """
 
 from __future__ import annotations
