@@ -266,6 +266,24 @@ def test_every_operator_tells_what_to_expect(algorithm: str, memory: str) -> Non
     assert estimates[-1][0].total == pytest.approx(total, rel=0.1)
 
 
+@pytest.mark.parametrize("memory", ["1MB", "2MB", "4MB"])
+def test_an_operator_that_has_changed_knows_only_what_has_met(memory: str) -> None:
+    """After the change, rows wait in memory for those that they are joined with: no results of theirs are known."""
+    rng = np.random.default_rng(0)
+    left, right = (pa.table({"zone": rng.integers(0, 500, 60_000), "fare": rng.random(60_000)}) for _ in range(2))
+    on = "l.zone = r.zone AND l.fare < r.fare"
+    total = dovetail.count(left, right, on)
+    inside, operators = [], set()
+    for step in dovetail.progressive(left, right, on, memory=memory):
+        operators.add(step.operator)
+        if step.estimate is not None:
+            inside.append(step.estimate.low <= total <= step.estimate.high)
+            assert step.estimate.high > step.estimate.low or step.results == total
+    assert operators == {"shj", "pmj"}
+    assert len(inside) > 10
+    assert sum(inside) >= 0.9 * len(inside)
+
+
 def test_inputs_that_come_at_once_and_spill_have_an_estimate() -> None:
     left, right = (pa.table({"k": np.random.default_rng(seed).integers(0, 100, 4000)}) for seed in (0, 1))
     steps = dovetail.progressive(left, right, "l.k = r.k", algorithm="xjoin", memory="70KB")

@@ -34,7 +34,7 @@ from dovetail.execution.steps import (
 )
 from dovetail.matching.matcher import FEW_ROWS
 from dovetail.operators.protocol import JoinOperator, Workspace
-from dovetail.operators.registry import operator_class
+from dovetail.operators.registry import operator_class, operator_spec
 from dovetail.planning.plan import JoinPlan
 from dovetail.sources.protocol import Scan, as_source
 from dovetail.sources.reader import WAIT_MS, Feed, Retry
@@ -237,9 +237,18 @@ def run(
         parameters["measures"] = aggregates or {}
     elif is_expected and plan.how == "inner" and "window" not in parameters:
         rows = (sizes.rows[0], sizes.rows[1])
-        events = Sampling(workspace, outlook.measures, rows, owned=line_bytes > 0).watch(events)
+        sampling = Sampling(
+            workspace, outlook.measures, rows, owned=line_bytes > 0, all_meet=lambda: _joins_at_arrival(operator)
+        )
+        events = sampling.watch(events)
     operator = kind(workspace)
     return ProgressiveJoin(_steps(operator, workspace, events, schema, outlook, monitor), operator)
+
+
+def _joins_at_arrival(operator: JoinOperator) -> bool:
+    """Whether each row meets those in memory when it arrives. One that has changed to another may let rows wait."""
+    running = getattr(operator, "running", None)
+    return running is None or operator_spec(running.operator).emits_at_arrival
 
 
 def _steps(

@@ -126,7 +126,7 @@ class ParallelJoin:
         operator_class(plan.operator.name)(workspace)  # wrong parameters raise at once
         self._outlook = StepBuilder(workspace, sizes, aggregates, pairs_only=True)
         rows = (sizes.rows[0], sizes.rows[1])
-        self._sampling = Sampling(workspace, self._outlook.measures, rows, owned=False, all_meet=False)
+        self._sampling = Sampling(workspace, self._outlook.measures, rows, owned=False, all_meet=lambda: False)
         workers = 1 + max(cells.workers)
         self._lines: list[BoundedQueue[tuple[int, Event]]] = [BoundedQueue(AHEAD) for _ in range(workers)]
         self._found: BoundedQueue[Item] = BoundedQueue(AHEAD * workers)

@@ -5,13 +5,13 @@
     right  --4096 rows--> /
 
 Rows that arrive one after the other make a block; blocks share no rows. The more of them there are, the fewer are
-added, so that they never take more than a small part of the time. As long as nothing has been spilled, all rows that
-have arrived were joined, and their number of results is known, too.
+added, so that they never take more than a small part of the time. As long as rows are joined when they arrive and none
+has been spilled, all of them have met, and their number of results is known, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -40,7 +40,7 @@ SHARE = 64  # 1 / this of the budget's bytes is for pending rows
 class Sampling:
     """`owned`: rows that wait are in memory for this only, and not as part of a table.
 
-    `all_meet`: as long as nothing is spilled, all rows that have arrived have met when the next event comes.
+    `all_meet`: whether all rows that have arrived have met when the next event comes, as long as nothing is spilled.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Sampling:
         rows: tuple[int | None, int | None],
         *,
         owned: bool,
-        all_meet: bool = True,
+        all_meet: Callable[[], bool],
     ) -> None:
         self._condition = workspace.condition
         self._estimator = workspace.estimator
@@ -68,7 +68,8 @@ class Sampling:
         self._gap = 0  # rows that are left out before the next block
         self._arrived = [0, 0]
         self._met = False  # whether rows of both sides came before anything was spilled
-        self._spilled = not all_meet
+        self._all_meet = all_meet
+        self._spilled = False
 
     def watch(self, events: Iterable[Event]) -> Iterator[Event]:
         """The events; when the next one is asked for, the last has been dealt with."""
@@ -83,7 +84,7 @@ class Sampling:
             self._take(Side(event.input), event.batch)
 
     def _look(self) -> None:
-        if not self._spilled and not self._counters.pages_written:
+        if not self._spilled and not self._counters.pages_written and self._all_meet():
             self._estimator.know(self._arrived[0], self._arrived[1], self._counters.results)
             self._met = min(self._arrived) > 0
         elif not self._spilled:
