@@ -1,3 +1,4 @@
+import math
 from pathlib import Path
 from typing import Any
 
@@ -7,9 +8,10 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from pyspark.sql import SparkSession
 
 import dovetail
-from dovetail.core.tables import arrow_table, check_output, plain_schema
+from dovetail.core.tables import arrow_table, check_output, dataset_of, plain_schema
 from dovetail.errors import InputError
 from dovetail.operators.registry import operator_names
 
@@ -191,3 +193,16 @@ def test_other_files_than_results_are_not_overwritten(name: str, tmp_path: Path)
     with pytest.raises(InputError, match=rf"not results of a join: {Path(name).parts[0]}\."):
         check_output(tmp_path, overwrite=True)
     assert (tmp_path / name).read_text() == name
+
+
+@pytest.mark.spark
+def test_csv_is_read_as_spark_reads_it(spark: SparkSession, tmp_path: Path) -> None:
+    """Nothing between two commas is null; quotes around nothing, "NA" and "null" are text."""
+    path = tmp_path / "rows.csv"
+    path.write_text('id,code,x,flag\n1,a,1.5,true\n2,,NaN,\n3,"",2.5,false\n4,NA,,true\n5,null,3.0,false\n')
+    theirs = spark.read.options(header="true", inferSchema="true").csv(str(path)).orderBy("id")
+    expected = [tuple(row) for row in theirs.collect()]
+    found = [tuple(row.values()) for row in dataset_of(path).to_table().to_pylist()]
+    assert [row[1] for row in found] == ["a", None, "", "NA", "null"]
+    assert math.isnan(found[1][2])
+    assert repr(found) == repr(expected)

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+from pyarrow import csv
 
 from dovetail.errors import InputError
 
@@ -23,6 +24,12 @@ FORMATS = {
     ".ndjson": "json",
     ".orc": "orc",
 }
+CSV = ds.CsvFileFormat(
+    default_fragment_scan_options=ds.CsvFragmentScanOptions(
+        convert_options=csv.ConvertOptions(null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False)
+    )
+)
+"""As Spark reads it: nothing between two commas is null, whatever the type; "NA" and "null" are text."""
 PART_OF_RESULT = re.compile(r"part-.*\.parquet|part-0\.(csv|json)|_SUCCESS|\.part-.*\.(crc|tmp)|\._SUCCESS\.crc")
 """Files of results: ours, and Spark's."""
 NAMED = 5  # foreign files in a message
@@ -44,7 +51,7 @@ def dataset_of(path: Path) -> ds.Dataset:
     """The file or directory as a dataset; opening it reads the schema only."""
     name = format_of(path)
     try:
-        return ds.dataset(path, format=name, partitioning="hive" if path.is_dir() else None)
+        return ds.dataset(path, format=CSV if name == "csv" else name, partitioning="hive" if path.is_dir() else None)
     except (pa.ArrowInvalid, OSError) as error:
         raise InputError(f"{path} cannot be read as {name}: {error}") from error
 
