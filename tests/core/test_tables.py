@@ -197,12 +197,12 @@ def test_other_files_than_results_are_not_overwritten(name: str, tmp_path: Path)
 
 @pytest.mark.spark
 def test_csv_is_read_as_spark_reads_it(spark: SparkSession, tmp_path: Path) -> None:
-    """Nothing between two commas is null; quotes around nothing, "NA" and "null" are text."""
+    """Nothing between two commas is null, with quotes or without; "NA" and "null" are text."""
     path = tmp_path / "rows.csv"
     path.write_text('id,code,x,flag\n1,a,1.5,true\n2,,NaN,\n3,"",2.5,false\n4,NA,,true\n5,null,3.0,false\n')
     theirs = spark.read.options(header="true", inferSchema="true").csv(str(path)).orderBy("id")
     expected = [tuple(row) for row in theirs.collect()]
     found = [tuple(row.values()) for row in dataset_of(path).to_table().to_pylist()]
-    assert [row[1] for row in found] == ["a", None, "", "NA", "null"]
+    assert [row[1] for row in found] == ["a", None, None, "NA", "null"]
     assert math.isnan(found[1][2])
     assert repr(found) == repr(expected)

@@ -26,10 +26,10 @@ FORMATS = {
 }
 CSV = ds.CsvFileFormat(
     default_fragment_scan_options=ds.CsvFragmentScanOptions(
-        convert_options=csv.ConvertOptions(null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False)
+        convert_options=csv.ConvertOptions(null_values=[""], strings_can_be_null=True)
     )
 )
-"""As Spark reads it: nothing between two commas is null, whatever the type; "NA" and "null" are text."""
+"""As Spark reads it: nothing between two commas, or in quotes, is null, also as text; "NA" and "null" are text."""
 PART_OF_RESULT = re.compile(r"part-.*\.parquet|part-0\.(csv|json)|_SUCCESS|\.part-.*\.(crc|tmp)|\._SUCCESS\.crc")
 """Files of results: ours, and Spark's."""
 NAMED = 5  # foreign files in a message
