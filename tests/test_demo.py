@@ -46,6 +46,7 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
         for _ in range(60):
             clock[0] += 0.5
             arrived = sum(sender.sent for sender in both) - scene.joined
+            scene.keeps(100, 50)
             scene.record_results(10, arrived)
             scene.look()
         yield scene
@@ -70,6 +71,17 @@ def test_a_silence_begins_when_spark_has_caught_up(monkeypatch: pytest.MonkeyPat
         clock[0] += end - start + 1
         scene.look()
         assert scene.phase == "arriving"
+
+
+def test_results_are_not_of_rows_on_disk_while_there_are_none() -> None:
+    with senders() as both:
+        scene = Scene("dovetail", both, Rival(lambda: (600, None)))
+        scene.keeps(100, 0)
+        scene.record_results(7, arrived=0)
+        assert scene.of_spilled == 0
+        scene.keeps(100, 50)
+        scene.record_results(7, arrived=0)
+        assert scene.of_spilled == 7
 
 
 def drawn(thing: object, width: int) -> list[str]:
@@ -111,7 +123,7 @@ def test_both_joins_are_summed_up(scene: Scene) -> None:
     assert scene.is_over
     scene.rival.ended = 133.0
     _, ours, theirs = [line.split() for line in drawn(summary(scene), 80)]
-    assert ours[:5] == ["dovetail", "440", "results", "73", "%"]  # the others came after the last row
+    assert ours[:5] == ["dovetail", "360", "results", "60", "%"]  # the others came after the last row
     assert ours[5:] == ["after", "31.0", "s"]
     assert theirs[2:] == ["0", "results", "0", "%", "after", "33.0", "s"]
     charts = drawn(Panel(scene), 80)[7:]

@@ -233,7 +233,7 @@ def explain(
 
 @app.command()
 def demo(
-    compare: Annotated[bool, typer.Option(help="Run again with XJoin and compare the two.")] = False,
+    compare: Annotated[bool, typer.Option(help="Run again with DINER and compare the two.")] = False,
 ) -> None:
     """Join two remote sources that stall, on a local Spark, and show the results as they grow. Takes about a
     minute."""

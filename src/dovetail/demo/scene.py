@@ -66,12 +66,14 @@ class Scene:
     algorithm: str
     senders: tuple[Sender, Sender]
     rival: Rival
-    began: float | None = None
+    made: float = field(default_factory=lambda: time.monotonic())
+    began: float | None = None  # when the senders' clocks did
     ended: float | None = None
     joined: int = 0  # rows that Spark has taken
     results: int = 0
     of_spilled: int = 0  # results found in rows on disk before the last row arrived
     in_memory: int = 0
+    most_in_memory: int = 0
     on_disk: int = 0
     micro_batches: int = 0
     phase: str = "starting"
@@ -132,12 +134,10 @@ class Scene:
             self.phase = "complete"
         elif self.began is None:
             self.phase = "starting"
-        elif waiting > 0:
-            self.phase = "arriving"
         elif self.transmitted:
             self.phase = "rest"
         else:
-            self.phase = "silent" if silent else "arriving"
+            self.phase = "silent" if silent and waiting <= 0 else "arriving"
         if self.began is not None:
             self.history.append(SceneMoment(self.now_s, self.senders[0].rows.elapsed(), self.results, self.phase))
 
@@ -146,13 +146,14 @@ class Scene:
         self.micro_batches += 1
         self.joined += arrived
         self.results += results
-        if not self.transmitted:
+        if not self.transmitted and self.on_disk:
             self.of_spilled += spilled if arrived else results
 
     def keeps(self, in_memory: int, on_disk: int) -> None:
         """What the cells hold; fewer than before means that not all of them have spoken."""
         if in_memory + on_disk >= self.in_memory + self.on_disk:
             self.in_memory, self.on_disk = in_memory, on_disk
+            self.most_in_memory = max(self.most_in_memory, in_memory)
 
     def results_at(self, script_s: float) -> int:
         return max((moment.results for moment in self.history if moment.script_s <= script_s), default=0)

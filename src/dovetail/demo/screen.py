@@ -15,6 +15,7 @@ Spark's own
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -37,7 +38,7 @@ PHASES = {
     "starting": ("cyan", "Spark's workers start with the first rows; the clock waits for them"),
     "arriving": ("green", "rows arrive"),
     "silent": ("yellow", "both are idle: {} joins the rows on disk"),
-    "rest": ("cyan", "all rows have arrived: {} emits the remaining results"),
+    "rest": ("cyan", "all rows have been sent: {} emits the remaining results"),
     "complete": ("bold cyan", "complete"),
 }
 SPARK = "Spark's own"
@@ -79,9 +80,11 @@ class Panel:
 
 def _lines(scene: Scene, width: int) -> list[Text]:
     colour, words = PHASES[scene.phase]
-    lines = [_row(f"{scene.elapsed:.1f} s", Text(words.format(scene.algorithm), style=colour))]
+    clock = scene.elapsed if scene.began is not None else time.monotonic() - scene.made
+    lines = [_row(f"{clock:.1f} s", Text(words.format(scene.algorithm), style=colour))]
     lines += [_row(sender.name, _progress(scene, sender, width)) for sender in scene.senders]
-    lines.append(_row("kept", Text(f"{scene.in_memory:,} rows in memory, {scene.on_disk:,} on disk")))
+    in_memory = f"{scene.most_in_memory:,} at most" if scene.ended is not None else f"{scene.in_memory:,}"
+    lines.append(_row("kept", Text(f"{in_memory} rows in memory, {scene.on_disk:,} on disk")))
     silent = f", {scene.of_spilled:,} of them in rows on disk" if scene.of_spilled else ""
     lines.append(_row("results", Text.assemble((f"{scene.results:,}", "bold"), silent)))
     lines.append(_row(SPARK, Text(scene.rival.words, style="magenta")))
@@ -158,10 +161,7 @@ def summary(scene: Scene) -> Table:
 
 
 def remark(scene: Scene) -> str:
-    return (
-        f"Before the last row arrived, {scene.of_spilled:,} results were found in rows that were on disk.\n"
-        "Spark's join of streams, too, answers as rows arrive, but keeps all of them in its state."
-    )
+    return f"Before the last row arrived, {scene.of_spilled:,} results were found in rows that were on disk."
 
 
 def side_by_side(scenes: list[Scene]) -> Table:
