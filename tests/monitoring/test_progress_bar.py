@@ -1,5 +1,8 @@
 import io
+import os
+import pty
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -162,6 +165,22 @@ def test_who_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     with watched(True) as always:
         assert always is not None
     assert capsys.readouterr().err == ""
+
+
+def test_it_is_seen_while_standard_error_goes_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it does while Spark starts."""
+    ours, theirs = pty.openpty()
+    with open(theirs, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        with watched(True) as bar, open(tmp_path / "log", "w") as log:
+            assert isinstance(bar, Bar)
+            os.dup2(log.fileno(), theirs)
+            bar(Progress("starting Spark"))
+            bar.draw()
+    seen = os.read(ours, 1 << 16)
+    os.close(ours)
+    assert b"starting Spark" in seen
+    assert (tmp_path / "log").read_text() == ""
 
 
 def test_numbers_and_times() -> None:

@@ -9,6 +9,7 @@ these values and the clock.
 from __future__ import annotations
 
 import io
+import os
 import sys
 import threading
 import time
@@ -43,13 +44,24 @@ def watched(wanted: bool | Observer | None) -> Iterator[Observer | None]:
     if callable(wanted):
         yield wanted
         return
-    screen = None if wanted is False else _screen(sys.stderr, lines=wanted is True)
-    if screen is None:
-        yield None
+    with _own_copy(sys.stderr) as stream:
+        screen = None if wanted is False else _screen(stream, lines=wanted is True)
+        if screen is None:
+            yield None
+            return
+        bar = Bar(screen, delay_s=0.0 if wanted else DELAY_S)
+        with bar.draw_in_thread():
+            yield bar
+
+
+@contextmanager
+def _own_copy(stream: TextIO) -> Iterator[TextIO]:
+    """The same terminal, also while standard error goes elsewhere: into a file, as long as Spark starts."""
+    if not stream.isatty():
+        yield stream
         return
-    bar = Bar(screen, delay_s=0.0 if wanted else DELAY_S)
-    with bar.draw_in_thread():
-        yield bar
+    with open(os.dup(stream.fileno()), "w", encoding=stream.encoding) as copy:
+        yield copy
 
 
 def _screen(stream: TextIO, *, lines: bool) -> Screen | None:
