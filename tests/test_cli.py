@@ -283,6 +283,16 @@ def test_a_file_that_is_not_what_it_says(inputs: list[object], tmp_path: Path) -
     assert "cannot be read as parquet" in run.stderr
 
 
+def test_nanoseconds_are_refused_before_spark_starts(inputs: list[object], tmp_path: Path) -> None:
+    """Spark cannot read them, even if nobody asks for the column."""
+    pq.write_table(pa.table({"id": [1], "at": pa.array([1], pa.timestamp("ns"))}), tmp_path / "ns.parquet")
+    request = ["join", "--left", tmp_path / "ns.parquet", *inputs[2:], "--on", "l.id = r.id"]
+    refused = dovetail(*request)
+    assert refused.returncode == 2
+    assert "column at has timestamps with nanoseconds, which Spark cannot read" in refused.stderr
+    assert dovetail(*request, "--in-process").returncode == 0
+
+
 def test_progress_in_plain_text(inputs: list[object], tmp_path: Path) -> None:
     request = ["join", *inputs, "--on", "l.id = r.id", "--in-process", "--overwrite", "--out", tmp_path / "out"]
     assert process(*request).stderr == ""

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 from rich.console import Console
 
 from dovetail import api
@@ -20,6 +21,7 @@ from dovetail.condition import parse
 from dovetail.core.join_types import JoinType
 from dovetail.core.metrics import Observer, Progress
 from dovetail.core.tables import dataset_of, format_of, plain_schema
+from dovetail.errors import InputError
 from dovetail.execution.in_process import Step
 from dovetail.execution.output import output_schema
 from dovetail.monitoring.progress_bar import watched
@@ -85,6 +87,9 @@ class Request(NamedTuple):
     def check(self) -> None:
         """Find everything that can be wrong with a request before Spark starts, by planning it without data."""
         schemas = self.schemas()
+        if not self.in_process and not self.as_it_comes:
+            for place in (self.left, self.right):
+                _check_for_spark(Path(place))
         condition = parse(self.on, schemas[0], schemas[1], in_process=self.in_process)
         facts = InputFacts(
             "progressive" if self.as_it_comes else "at_rest",
@@ -299,6 +304,20 @@ def _remote(place: str) -> Source | None:
 
 def _file(path: Path) -> Any:
     return path if format_of(path) == "parquet" else dataset_of(path).to_table()
+
+
+def _check_for_spark(path: Path) -> None:
+    """Spark reads no timestamps with nanoseconds, as pandas writes them; it says so when it has started."""
+    if format_of(path) != "parquet":
+        return
+    file = path if path.is_file() else min(path.rglob("*.parquet"))
+    columns = pq.read_metadata(file).schema
+    for column in map(columns.column, range(len(columns))):
+        if column.physical_type == "INT64" and "nanoseconds" in str(column.logical_type):
+            raise InputError(
+                f"{path}: column {column.path} has timestamps with nanoseconds, which Spark cannot read. Join it in "
+                'process (--in-process), or write it with microseconds (in pandas: coerce_timestamps="us").'
+            )
 
 
 def _nobody(_: Progress) -> None:
