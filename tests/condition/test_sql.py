@@ -236,6 +236,8 @@ def test_opaque_text_is_respelled() -> None:
         ("r.only_left = 1", r"r.only_left: no such column; did you mean r.only_right\?"),
         ("x = 1", "x is on both sides: write l.x or r.x"),
         ("zzz = 1", "zzz: no such column on either side"),
+        ("l.only_left = only_left", "compares l.only_left with itself: r has no column only_left. Write r. and"),
+        ("only_right >= r.only_right", "compares r.only_right with itself: l has no column only_right"),
         ("left.x = right.x", "left.x: unknown alias left. The left input is l, the right one r."),
         ("t.zzz = 1", "t is on both sides"),
         ("l.d = DATE '2020-02-30'", "day is out of range"),

@@ -216,7 +216,19 @@ class Translator:
                 return moved
             if function == "+" and (moved := self._plus_interval(function, right, left)) is not None:
                 return moved
-        return self._call(function, left, right)
+        found = self._call(function, left, right)
+        if isinstance(node, exp.Predicate) and found.args[0] == found.args[1] and isinstance(found.args[0], Column):
+            self._refuse_itself(node, found.args[0])
+        return found
+
+    def _refuse_itself(self, node: exp.Expr, column: Column) -> None:
+        """A name without l. or r. that one input only has, beside the same column with it: a prefix is missing."""
+        if any(isinstance(part, exp.Column) and not part.table for part in (node.this, node.expression)):
+            one, other = column.side.alias, column.side.other.alias
+            raise ConditionError(
+                f"{_spark(node)} compares {one}.{column.name} with itself: {other} has no column {column.name}. "
+                f"Write {other}. and the name of the column that is meant."
+            )
 
     def _logic(self, function: str, node: exp.Expr) -> Expression:
         """All operands of a chain in one call, however many there are."""
