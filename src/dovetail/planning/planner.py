@@ -37,6 +37,10 @@ KERNELS = {
 
 DIAG, WAVES, SPARK = "diag", "waves", "spark"  # algorithms that are no operators
 KERNELS_BY_TWOS = "kernels"
+KEPT_FOR_EVER = (
+    "all rows of both streams are kept for ever: a window, or watermarks and a bound of event time in the condition, "
+    "would let them go"
+)
 NESTED_LOOP = ("nested_loop", "nothing to hash on or to order by")
 SPARE = 4  # times what tables and their indexes should take: nothing is known of what else will be held
 INDEX_BYTES = 48  # most that an index takes for a row
@@ -329,7 +333,8 @@ def _of_streams(
     for name, why in UNSUITED.items():
         if name in parameters:
             raise PlanError(f"{name}: not for streams on Spark, {why}.")
-    return _by_operator(condition, how, operator, memory_bytes, parameters)
+    plan = _by_operator(condition, how, operator, memory_bytes, parameters)
+    return plan if facts.ends else replace(plan, advice=(*plan.advice, KEPT_FOR_EVER))
 
 
 def _with_table(condition: Condition, how: JoinType, table: Side, algorithm: str, memory_bytes: int | None) -> JoinPlan:

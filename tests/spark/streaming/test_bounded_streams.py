@@ -325,6 +325,14 @@ def test_what_explain_says(streams: Streams) -> None:
     assert "state      rows of r are kept until the watermark reaches r.ts + 0:00:00.001000" in plan
     plan = str(dovetail.explain(streams.frame("l", None), right, on))
     assert "state      rows of r are kept for ever: no watermark of the other input bounds their time" in plan
+    plan = str(dovetail.explain(left, right, "l.k = r.k"))
+    assert "advice     all rows of both streams are kept for ever" in plan
+
+
+def test_state_in_a_temporary_directory_is_told(streams: Streams, caplog: pytest.LogCaptureFixture) -> None:
+    left, right = streams.frame("l", None), streams.frame("r", None)
+    dovetail.join(left, right, "l.k = r.k")
+    assert "a temporary directory. Give state_dir=" in caplog.text
 
 
 def test_outer_joins_that_would_wait_for_ever_are_refused(streams: Streams) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import uuid
 from typing import Any
@@ -24,6 +25,9 @@ DEFAULT_PROVIDER = "org.apache.spark.sql.execution.streaming.state.HDFSBackedSta
 ROCKSDB_PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 AT_ONCE = "spark.sql.execution.arrow.maxBytesPerBatch"
 
+TO_STAY = "Give state_dir=, so that the query can be restarted when it is gone."
+log = logging.getLogger("dovetail.spark")
+
 _known_layouts: dict[str, dict[str, Any]] = {}
 CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 
@@ -33,7 +37,10 @@ def state_directory(given: str | None, spark: SparkSession) -> Store:
 
     It must be reachable by every worker under the same path or URI, and outlive restarts of the query.
     """
-    return _shared(given, spark).place
+    shared = _shared(given, spark)
+    if given is None and beside_checkpoints(spark) is None:
+        log.warning("the state of this join is in %s, a temporary directory. %s", shared.place, TO_STAY)
+    return shared.place
 
 
 def _shared(given: str | None, spark: SparkSession) -> SharedDirectory:
