@@ -201,7 +201,7 @@ def test_without_spark(inputs: list[object]) -> None:
     command = [sys.executable, "-c", script, "join", *map(str, inputs), "--on", "l.id = r.id"]
     run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert (run.returncode, run.stdout) == (2, "")
-    assert run.stderr.startswith("error: PySpark is not installed: pip install 'dovetail[spark]'.")
+    assert run.stderr.startswith("error: PySpark is not installed: pip install 'pyspark[connect]==4.3.*' 'pandas<3'.")
 
 
 def test_whoever_has_seen_enough_may_leave(inputs: list[object]) -> None:

@@ -363,7 +363,9 @@ def main() -> None:
         _fail("stopped by Ctrl-C.", 130)
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == "pyspark":
-            _fail("PySpark is not installed: pip install 'dovetail[spark]'. --in-process joins files without it.", 2)
+            from dovetail.cli.doctor import INSTALL_SPARK
+
+            _fail(f"PySpark is not installed: {INSTALL_SPARK}. --in-process joins files without it.", 2)
         if os.environ.get(TRACEBACK):
             raise
         _fail(f"{_describe(error)} ({TRACEBACK}=1 shows where)", 1)
