@@ -96,7 +96,17 @@ def _advice(left: Expression, right: Expression) -> str:
         return _nested_advice(type_of(left), type_of(right))
     if any(t.is_duration(type_) for type_ in pair) and any(t.is_integer(type_) for type_ in pair):
         return "Write the number as an interval, for example INTERVAL 5 DAYS."
-    return "Cast one of them."
+    return _show_cast(left, right)
+
+
+def _show_cast(left: Expression, right: Expression) -> str:
+    """How the one is made what the other is: text what it spells, a date a timestamp, before all else."""
+    ways = [(left, type_of(right)), (right, type_of(left))]
+    ways.sort(key=lambda way: (not types.is_text(type_of(way[0])), not t.is_date(type_of(way[0]))))
+    for arg, target in ways:
+        if can_cast(type_of(arg), target):
+            return f"Cast one of them: CAST({text_of(arg)} AS {types.spark_name(target)})."
+    return "There is no cast between them: compare values of one type."
 
 
 def _nested_advice(left: pa.DataType, right: pa.DataType) -> str:
@@ -208,9 +218,15 @@ def _typed_null(arg: Expression, other: Expression) -> Expression:
 
 def _impossible(function: str, left: Expression, right: Expression) -> ConditionError:
     first, second = (right, left) if function in "+-" else (left, right)
+    cast = next((arg for arg in (left, right) if _could_be_number(type_of(arg))), None)
+    advice = f" Cast it: CAST({text_of(cast)} AS DOUBLE)." if cast is not None else ""
     return ConditionError(
-        f"{describe(first)} cannot be {VERBS.get(function, 'divided by')} {describe(second)}. Cast one of them."
+        f"{describe(first)} cannot be {VERBS.get(function, 'divided by')} {describe(second)}.{advice}"
     )
+
+
+def _could_be_number(type_: pa.DataType) -> bool:
+    return not types.is_number(type_) and not t.is_nested(type_) and can_cast(type_, types.DOUBLE)
 
 
 def _numbers(function: str, left: Expression, right: Expression) -> Expression:
