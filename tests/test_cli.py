@@ -15,6 +15,7 @@ from rich.console import Console
 from tests.patience import PATIENCE_S
 from tests.storage.test_stored_state import QUERY, two_batches
 
+from dovetail import __version__ as version
 from dovetail.cli import main, small_joins
 from dovetail.cli.results import Target, open_writer
 
@@ -161,6 +162,8 @@ def test_values_that_csv_and_json_do_not_have(tmp_path: Path) -> None:
         (["--select", "("], "cannot be read"),
         (["--select", "id, price AS id"], "two columns called 'id'"),
         (["--select", "r.name", "--how", "left_anti"], "the result has columns of l; got 'r'"),
+        (["--out", "x.xlsx"], "--out x.xlsx: .xlsx cannot be written. Give a file that ends with .csv, .json"),
+        (["--out", "x.csv.gz"], ".gz cannot be written"),
         (["--format", "xml"], "--format is one of parquet, csv, json"),
         (["--format", "parquet"], "--format parquet needs --out"),
         (["--format", "csv", "--out", "x.jsonl"], "x.jsonl is a file of json, --format says csv"),
@@ -195,6 +198,16 @@ def test_an_unexpected_error_is_one_line(inputs: list[object], monkeypatch: pyte
     monkeypatch.setenv("DOVETAIL_TRACEBACK", "1")
     with pytest.raises(RuntimeError):
         dovetail(*request)
+
+
+def test_the_version() -> None:
+    run = dovetail("--version")
+    assert (run.returncode, run.stdout) == (0, f"dovetail {version}\n")
+
+
+def test_one_row_is_no_rows(inputs: list[object]) -> None:
+    run = dovetail("join", *inputs, "--on", "l.id = r.id", "--in-process", "--limit", 1)
+    assert run.stderr.startswith("1 row in ")
 
 
 def test_without_spark(inputs: list[object]) -> None:

@@ -26,5 +26,5 @@ def test_what_a_source_lacks_is_said() -> None:
 
         def open(self, position: object = None) -> object: ...
 
-    with pytest.raises(InputError, match=r"Feed has schema and open, as a source has, but no resumable \(True or False\)"):
+    with pytest.raises(InputError, match=r"Feed has schema and open, as .* but no resumable \(True or False\)"):
         as_input(Feed())

@@ -200,6 +200,8 @@ def check_cache(check: str, caches: Iterable[Facts]) -> Finding:
         f"{_at([coldest])}{coldest['directory']}, private and writable; {coldest['compiled']} of "
         f"{coldest['kernels']} kernels are compiled"
     )
+    if coldest["compiled"] < coldest["kernels"]:
+        text += ", the others at their first use"
     if 2 * coldest["compiled"] < coldest["kernels"]:
         return Finding(check, "warning", text, "First joins take seconds longer. Run there, once: dovetail warmup.")
     return Finding(check, "ok", text)
