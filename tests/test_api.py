@@ -102,6 +102,13 @@ def test_leaving_a_progressive_join_frees_its_files(tmp_path: Path, monkeypatch:
         (lambda lf, r: dovetail.join(lf, r, ["k"], memory="lots"), InputError, "memory must be a number of bytes"),
         (lambda lf, r: dovetail.join(lf, r, ["k"], memory="1KB"), BudgetError, "Give 65,536 bytes or more"),
         (lambda lf, r: dovetail.join(lf, r, ["k"], algorithm="magic"), InputError, "no algorithm is called 'magic'"),
+        (lambda lf, r: dovetail.join(lf, r, ["k"], algorithm="hash"), InputError, "There are: auto, diag, adaptive, "),
+        (lambda lf, r: dovetail.join(lf, r, ["k"], algorithm="dinner"), InputError, "Did you mean 'diner'?"),
+        (
+            lambda lf, r: dovetail.join(lf, r, ["k"], window=dovetail.window(rows=5)),
+            InputError,
+            "window: not an option of joins in process. Windows are for streams: .*algorithm='spo'",
+        ),
         (lambda lf, r: dovetail.join(lf, r, "l.k < r.k", algorithm="shj"), PlanError, "needs at least one equality"),
         (lambda lf, r: dovetail.join(lf, r, ["k"], cells=4), InputError, "cells: not an option"),
         (lambda lf, r: dovetail.join(lf, 7, ["k"]), InputError, "cannot join a value of type int"),

@@ -15,6 +15,7 @@ from rich.console import Console
 from tests.patience import PATIENCE_S
 from tests.storage.test_stored_state import QUERY, two_batches
 
+from dovetail import __version__ as version
 from dovetail.cli import main, small_joins
 from dovetail.cli.results import Target, open_writer
 
@@ -155,11 +156,14 @@ def test_values_that_csv_and_json_do_not_have(tmp_path: Path) -> None:
     ("change", "message"),
     [
         (["--select", "l.idd"], "there is no column l.idd. Did you mean 'id'?"),
+        (["--select", "l.nam"], "there is no column l.nam. Did you mean 'r.name'?"),
         (["--select", "l.id + 1"], "'l.id + 1' is none"),
         (["--select", "id FROM x"], "--select takes columns"),
         (["--select", "("], "cannot be read"),
         (["--select", "id, price AS id"], "two columns called 'id'"),
         (["--select", "r.name", "--how", "left_anti"], "the result has columns of l; got 'r'"),
+        (["--out", "x.xlsx"], "--out x.xlsx: .xlsx cannot be written. Give a file that ends with .csv, .json"),
+        (["--out", "x.csv.gz"], ".gz cannot be written"),
         (["--format", "xml"], "--format is one of parquet, csv, json"),
         (["--format", "parquet"], "--format parquet needs --out"),
         (["--format", "csv", "--out", "x.jsonl"], "x.jsonl is a file of json, --format says csv"),
@@ -196,12 +200,22 @@ def test_an_unexpected_error_is_one_line(inputs: list[object], monkeypatch: pyte
         dovetail(*request)
 
 
+def test_the_version() -> None:
+    run = dovetail("--version")
+    assert (run.returncode, run.stdout) == (0, f"dovetail {version}\n")
+
+
+def test_one_row_is_no_rows(inputs: list[object]) -> None:
+    run = dovetail("join", *inputs, "--on", "l.id = r.id", "--in-process", "--limit", 1)
+    assert run.stderr.startswith("1 row in ")
+
+
 def test_without_spark(inputs: list[object]) -> None:
     script = "import sys; sys.modules['pyspark'] = None; from dovetail.cli import main; main()"
     command = [sys.executable, "-c", script, "join", *map(str, inputs), "--on", "l.id = r.id"]
     run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert (run.returncode, run.stdout) == (2, "")
-    assert run.stderr.startswith("error: PySpark is not installed: pip install 'dovetail[spark]'.")
+    assert run.stderr.startswith("error: PySpark is not installed: pip install 'pyspark[connect]==4.3.*' 'pandas<3'.")
 
 
 def test_whoever_has_seen_enough_may_leave(inputs: list[object]) -> None:

@@ -74,6 +74,13 @@ def test_packages_that_are_missing_here() -> None:
     assert "numba, pyarrow cannot be imported" in finding.found
 
 
+def test_what_is_to_be_installed_is_what_the_project_needs() -> None:
+    text = (Path(__file__).parents[1] / "pyproject.toml").read_text()
+    words = [doctor.INSTALL_SPARK, doctor.check_packages(HERE | {"modules": {}}).fix]
+    for requirement in [name for word in words for name in word.split("'")[1::2]]:
+        assert f'"{requirement}"' in text
+
+
 @pytest.mark.parametrize(
     ("version", "is_wanted", "status"),
     [
@@ -97,7 +104,9 @@ def test_disk(free: int, status: str) -> None:
 
 
 def test_kernel_cache() -> None:
-    assert doctor.check_cache("kernels", [CACHE]).status == "ok"
+    warm = doctor.check_cache("kernels", [CACHE])
+    assert warm.status == "ok"
+    assert warm.found.endswith("90 of 100 kernels are compiled, the others at their first use")
     cold = doctor.check_cache("kernels", [CACHE, CACHE | {"compiled": 0, "host": "w2"}])
     assert (cold.status, cold.found[:4]) == ("warning", "w2: ")
     assert "dovetail warmup" in cold.fix

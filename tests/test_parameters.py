@@ -93,6 +93,8 @@ def test_rows_that_meet_early_give_results_early() -> None:
         ({"n_flush": 0.1}, InputError, "n_flush: not an option .* algorithm='pmj'"),
         ({"algorithm": "rpj", "how": "left"}, PlanError, "algorithm='rpj' supports inner joins only; pmj and spo"),
         ({"how": "sideways"}, InputError, "how must be one of"),
+        ({"how": "outer_left"}, InputError, "got 'outer_left'. Did you mean 'left'?"),
+        ({"how": "ful"}, InputError, "Did you mean 'full'?"),
     ],
 )
 def test_what_is_wrong_is_said_at_the_call(setting: dict[str, Any], error: type[DovetailError], message: str) -> None:

@@ -847,4 +847,10 @@ def _refuse(**options: Any) -> None:
     """Options that mean nothing for tables in process."""
     given = [name for name, value in options.items() if value is not None]
     if given:
-        raise InputError(f"{', '.join(given)}: not an option of joins in process.")
+        advice = ""
+        if "window" in given:
+            advice = (
+                " Windows are for streams: put time into the condition, or join Spark streams; "
+                "dovetail.progressive with algorithm='spo' joins within a window."
+            )
+        raise InputError(f"{', '.join(given)}: not an option of joins in process.{advice}")

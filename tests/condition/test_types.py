@@ -307,7 +307,14 @@ def test_calendar_functions_use_the_sessions_clock() -> None:
 @pytest.mark.parametrize(
     ("condition", "message"),
     [
-        ("l.s = r.y", r"l\.s \(string\) cannot be compared with r\.y \(double\)\. Cast one of them\."),
+        (
+            "l.s = r.y",
+            r"l\.s \(string\) cannot be compared with r\.y \(double\)\. Cast one .*: CAST\(l\.s AS DOUBLE\)\.",
+        ),
+        ("l.d < r.s", r"Cast one of them: CAST\(r\.s AS DATE\)"),
+        ("l.tz = r.s", r"Cast both: CAST\(r\.s AS TIMESTAMP_NTZ\), CAST\(l\.tz AS TIMESTAMP_NTZ\)"),
+        ("l.d = r.x", "There is no cast between them"),
+        ("l.s + r.s = 1", r"Cast it: CAST\(l\.s AS DOUBLE\)"),
         ("l.s < 5", r"l\.s \(string\) cannot be compared with 5 \(int32\)"),
         ("l.x = '5'", r"l\.x \(int32\) cannot be compared with '5' \(string\)"),
         ("l.s = r.d", r"l\.s \(string\) cannot be compared with r\.d"),

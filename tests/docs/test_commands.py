@@ -25,10 +25,9 @@ PROGRAM = {"dovetail": [sys.executable, "-m", "dovetail.cli"], "python": [sys.ex
 
 
 def commands(page: str) -> list[list[str]]:
-    """The lines of blocks of commands, `make` apart."""
-    found = [
-        shlex.split(line) for block in blocks(ROOT / page) if not block.language for line in block.text.splitlines()
-    ]
+    """The lines of blocks of commands, `make` apart. A backslash continues a line."""
+    texts = [block.text.replace("\\\n", " ") for block in blocks(ROOT / page) if not block.language]
+    found = [shlex.split(line) for text in texts for line in text.splitlines()]
     return [PROGRAM[words[0]] + words[1:] for words in found if words and words[0] in PROGRAM]
 
 

@@ -32,3 +32,13 @@ def test_a_plan_is_a_picture(plan: object, words: set[str]) -> None:
     assert words <= drawn
     assert HOSTILE not in html
     assert all(name in html for name, _ in plan.decisions)  # type: ignore[attr-defined]
+
+
+def test_a_box_is_as_wide_as_its_text_up_to_a_limit() -> None:
+    condition = "l.k = r.k AND l.second_key < r.second_key"
+    table = TABLE.append_column("second_key", pa.array([1, 2]))
+    shown = dovetail.explain(table, table, condition)._repr_html_()
+    assert ">equality, one_inequality</text>" in shown
+    assert ">l.k = r.k AND l.second_key &lt; r.second_key</text>" in shown
+    long = dovetail.explain(table, table, f"{condition} AND {condition.replace('<', '<=')}")._repr_html_()
+    assert "…</text>" in long

@@ -13,7 +13,7 @@ from tests.effort import some
 
 import dovetail
 from dovetail.condition import parse
-from dovetail.errors import BudgetError, PlanError
+from dovetail.errors import BudgetError, InputError, PlanError
 from dovetail.operators.registry import operator_class
 from dovetail.planning.planner import InputFacts, TableSize, plan_join
 
@@ -195,3 +195,16 @@ def test_parameters_that_streams_on_spark_refuse(name: str, value: Any, advice: 
             memory_bytes=1 << 20,
             parameters={name: value},
         )
+
+
+def test_a_window_on_what_is_no_timestamp() -> None:
+    schema = pa.schema([("x", pa.int64()), ("ts", pa.timestamp("us"))])
+    condition = parse("l.x < r.x", schema, schema)
+    for name, message in {
+        "tss": "on 'tss', which is not a column of the left side. Did you mean 'ts'?",
+        "sent": "on 'sent', which is not a column of the left side. It has: x, ts.",
+        "x": "on 'x', which is not a timestamp of the left side: it is int64.",
+    }.items():
+        facts = InputFacts("stream", on_spark=True, window=dovetail.window(time="1 hour", on=name))
+        with pytest.raises(InputError, match=message):
+            plan_join(condition, facts=facts)

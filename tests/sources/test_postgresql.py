@@ -19,7 +19,7 @@ from dovetail.errors import InputError, SourceError
 from dovetail.sources import Retry
 from dovetail.sources.reader import Reader
 
-psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'dovetail[postgres]'")
+psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed: pip install '.[postgres]'")
 
 from tests.sources.postgres_server import PostgresServer, Unavailable  # noqa: E402 (needs psycopg)
 
@@ -224,7 +224,7 @@ def test_what_will_not_work_is_said_at_once(server: PostgresServer, monkeypatch:
         list(dovetail.progressive(source("SELECT 1 / (k - k) AS k FROM twice", key="k"), CUSTOMERS, ON))
     monkeypatch.setitem(sys.modules, "psycopg", None)
     monkeypatch.delitem(sys.modules, "dovetail.sources.postgresql")
-    with pytest.raises(InputError, match=r"psycopg is missing: pip install 'dovetail\[postgres\]'"):
+    with pytest.raises(InputError, match=r"psycopg is missing: pip install 'psycopg\[binary\]>=3\.3'"):
         source("SELECT 1 AS id")
 
 

@@ -136,7 +136,7 @@ def test_without_encryption_a_token_stays_on_the_host_that_was_named() -> None:
 
 
 def test_postgresql_with_sslmode(certificates: Certificates, tmp_path: Path) -> None:
-    psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'dovetail[postgres]'")
+    psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed: pip install '.[postgres]'")
     from tests.sources.postgres_server import PostgresServer, Unavailable
 
     try:

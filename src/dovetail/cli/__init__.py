@@ -21,7 +21,7 @@ from rich.text import Text
 
 from dovetail.errors import DovetailError, InputError
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown", help=__doc__)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown")
 console = Console()
 errors = Console(stderr=True)
 TRACEBACK = "DOVETAIL_TRACEBACK"  # a variable: errors that are not ours are shown with their traceback
@@ -33,6 +33,23 @@ def _complete_algorithm() -> list[str]:
     from dovetail.operators.registry import REGISTRY
 
     return ["auto", "diag", *REGISTRY]
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from dovetail import __version__
+
+        console.print(f"dovetail {__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback(help=__doc__)
+def take_options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Options of the command itself."""
 
 
 Left = Annotated[
@@ -183,7 +200,7 @@ def join(
     request = Request(left, right, on, how, suffix, memory, algorithm, in_process, as_it_comes, limit, select)
     started = time.perf_counter()
     outcome = run_join(request, Target.read(out, format_), options, console, overwrite=overwrite, progress=progress)
-    words = f"{outcome.rows:,} rows in {time.perf_counter() - started:.1f} s"
+    words = f"{outcome.rows:,} {'row' if outcome.rows == 1 else 'rows'} in {time.perf_counter() - started:.1f} s"
     if out is not None:
         console.print(f"{words}, written to {out}", highlight=False)
     else:
@@ -319,7 +336,7 @@ def examine_set_up(
 ) -> None:
     """Check this machine and the workers of a cluster, and say what is wrong and what to do.
 
-    Exit code 1 if there is a problem; warnings are none.
+    The exit code is 1 if there is a problem, and 0 if there are only warnings.
     """
     from dovetail.cli.doctor import examine, parse_settings
 
@@ -330,7 +347,11 @@ def examine_set_up(
 @app.command("warm-up", hidden=True)  # as it was called before
 @app.command()
 def warmup() -> None:
-    """Compile the kernels now, on all cores, so that the first join does not have to. Once per machine and version."""
+    """Compile the kernels of common joins now, on all cores, so that the first join does not have to.
+
+    Once per machine and version. Those of rarer joins (rectangles, distances, aggregates) are compiled at their first
+    use.
+    """
     from dovetail.cli.small_joins import compile_kernels
 
     started = time.perf_counter()
@@ -363,7 +384,9 @@ def main() -> None:
         _fail("stopped by Ctrl-C.", 130)
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == "pyspark":
-            _fail("PySpark is not installed: pip install 'dovetail[spark]'. --in-process joins files without it.", 2)
+            from dovetail.cli.doctor import INSTALL_SPARK
+
+            _fail(f"PySpark is not installed: {INSTALL_SPARK}. --in-process joins files without it.", 2)
         if os.environ.get(TRACEBACK):
             raise
         _fail(f"{_describe(error)} ({TRACEBACK}=1 shows where)", 1)

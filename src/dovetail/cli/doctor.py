@@ -30,7 +30,8 @@ from dovetail.errors import InputError
 
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 13)
 OLDEST_SPARK, TESTED_SPARK = (4, 0), (4, 3)
-PACKAGES = ("numba", "pyarrow", "pandas")
+PACKAGES = {"numba": "numba>=0.68", "pyarrow": "pyarrow>=26", "pandas": "pandas<3"}  # as in pyproject.toml
+INSTALL_SPARK = "pip install 'pyspark[connect]==4.3.*' 'pandas<3'"
 LITTLE_BYTES = 5 << 30  # of disk: joins that spill may soon fill it
 NO_BYTES = 100 << 20
 SKEW_S = 2.0
@@ -148,18 +149,18 @@ def check_python(here: Facts) -> Finding:
 
 
 def check_packages(here: Facts) -> Finding:
-    needed = PACKAGES if _pyspark_version() is not None else tuple(name for name in PACKAGES if name != "pandas")
+    needed = [name for name in PACKAGES if name != "pandas" or _pyspark_version() is not None]
     missing = [name for name in needed if name not in here["modules"]]
     found = _versions(here["modules"])
     if missing:
-        extra = "'dovetail[spark]'" if missing == ["pandas"] else "dovetail"
         text = f"{found}; {', '.join(missing)} cannot be imported"
-        return Finding("packages", "problem", text, f"Run: {here['python']} -m pip install {extra}.")
+        wanted = " ".join(f"'{PACKAGES[name]}'" for name in missing)
+        return Finding("packages", "problem", text, f"Run: {here['python']} -m pip install {wanted}.")
     return Finding("packages", "ok", found)
 
 
 def check_pyspark(version: str | None, *, is_wanted: bool) -> Finding:
-    install = "Run: pip install 'dovetail[spark]'."
+    install = f"Run: {INSTALL_SPARK}."
     if version is None:
         text = "not installed: joins run in this process only"
         return Finding("PySpark", "problem" if is_wanted else "warning", text, install)
@@ -199,6 +200,8 @@ def check_cache(check: str, caches: Iterable[Facts]) -> Finding:
         f"{_at([coldest])}{coldest['directory']}, private and writable; {coldest['compiled']} of "
         f"{coldest['kernels']} kernels are compiled"
     )
+    if coldest["compiled"] < coldest["kernels"]:
+        text += ", the others at their first use"
     if 2 * coldest["compiled"] < coldest["kernels"]:
         return Finding(check, "warning", text, "First joins take seconds longer. Run there, once: dovetail warmup.")
     return Finding(check, "ok", text)

@@ -35,6 +35,8 @@ from dovetail.errors import InputError
 PARQUET, CSV, JSON, TABLE = "parquet", "csv", "json", "table"
 FORMATS = (PARQUET, CSV, JSON)
 FILES = {".csv": CSV, ".json": JSON, ".jsonl": JSON, ".ndjson": JSON}
+OTHERS = {".arrow", ".avro", ".feather", ".gz", ".orc", ".tsv", ".txt", ".xls", ".xlsx", ".zip"}
+"""Files of other formats: a directory of such a name is not what is meant."""
 SUFFIXES = {PARQUET: ".parquet", CSV: ".csv", JSON: ".json"}
 GROUP_ROWS = 1 << 20  # rows of one group in a Parquet file
 SHOWN_ROWS = 20  # of a table for people, if no limit is given
@@ -59,6 +61,11 @@ class Target(NamedTuple):
         named = None if out.is_dir() else FILES.get(out.suffix)
         if named is not None and format_ not in (None, named):
             raise InputError(f"--out {out} is a file of {named}, --format says {format_}: leave one of them out.")
+        if not out.is_dir() and out.suffix.lower() in OTHERS:
+            raise InputError(
+                f"--out {out}: {out.suffix} cannot be written. Give a file that ends with {', '.join(FILES)}, "
+                "or a directory for Parquet."
+            )
         return cls(out, named or format_ or PARQUET, named is not None)
 
     def check(self, *, overwrite: bool, inputs: Iterable[str]) -> None:

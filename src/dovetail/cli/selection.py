@@ -85,11 +85,17 @@ class Columns:
         if isinstance(column.this, exp.Star):
             return [(position, self._result[position]) for position in known.values()]
         if column.name not in known:
-            meant = nearest(column.name, known)
+            meant = nearest(column.name, known) or self._elsewhere(column)
             hint = f" Did you mean {meant!r}?" if meant else ""
             raise InputError(f"--select: there is no column {column.sql(DIALECT)}.{hint} There are {', '.join(known)}.")
         position = known[column.name]
         return [(position, alias or self._result[position])]
+
+    def _elsewhere(self, column: exp.Column) -> str | None:
+        """The column of the other input that was probably meant."""
+        others = {alias: names for alias, names in self._of.items() if column.table and alias != column.table.lower()}
+        found = ((alias, nearest(column.name, names)) for alias, names in others.items())
+        return next((f"{alias}.{name}" for alias, name in found if name is not None), None)
 
     def _named(self, alias: str) -> dict[str, int]:
         if not alias:

@@ -86,17 +86,30 @@ def _meet(left: Expression, right: Expression, zone: str | None, verb: str) -> E
     """Something of the common type of both: the wider of the two, or a cast of it."""
     type_ = types.common(type_of(left), type_of(right), zone)
     if type_ is None:
-        raise ConditionError(f"{describe(left)} cannot be {verb} with {describe(right)}. {_advice(left, right)}")
+        raise ConditionError(f"{describe(left)} cannot be {verb} with {describe(right)}. {_advice(left, right, zone)}")
     return left if left.type == type_ else right if right.type == type_ else Call("cast", (left,), type_)
 
 
-def _advice(left: Expression, right: Expression) -> str:
+def _advice(left: Expression, right: Expression, zone: str | None) -> str:
     pair = {type_of(left), type_of(right)}
     if any(t.is_nested(type_) for type_ in pair):
         return _nested_advice(type_of(left), type_of(right))
     if any(t.is_duration(type_) for type_ in pair) and any(t.is_integer(type_) for type_ in pair):
         return "Write the number as an interval, for example INTERVAL 5 DAYS."
-    return "Cast one of them."
+    return _show_cast(left, right, zone)
+
+
+def _show_cast(left: Expression, right: Expression, zone: str | None) -> str:
+    """How the one is made what the other is: text what it spells, a date a timestamp, before all else."""
+    ways = [(left, type_of(right)), (right, type_of(left))]
+    ways.sort(key=lambda way: (not types.is_text(type_of(way[0])), not t.is_date(type_of(way[0]))))
+    for arg, target in ways:
+        if t.is_timestamp(target) and target.tz and zone is None and can_cast(type_of(arg), target):
+            other = right if arg is left else left  # text has no zone
+            return f"Cast both: CAST({text_of(arg)} AS TIMESTAMP_NTZ), CAST({text_of(other)} AS TIMESTAMP_NTZ)."
+        if can_cast(type_of(arg), target):
+            return f"Cast one of them: CAST({text_of(arg)} AS {types.spark_name(target)})."
+    return "There is no cast between them: compare values of one type."
 
 
 def _nested_advice(left: pa.DataType, right: pa.DataType) -> str:
@@ -208,9 +221,15 @@ def _typed_null(arg: Expression, other: Expression) -> Expression:
 
 def _impossible(function: str, left: Expression, right: Expression) -> ConditionError:
     first, second = (right, left) if function in "+-" else (left, right)
+    cast = next((arg for arg in (left, right) if _could_be_number(type_of(arg))), None)
+    advice = f" Cast it: CAST({text_of(cast)} AS DOUBLE)." if cast is not None else ""
     return ConditionError(
-        f"{describe(first)} cannot be {VERBS.get(function, 'divided by')} {describe(second)}. Cast one of them."
+        f"{describe(first)} cannot be {VERBS.get(function, 'divided by')} {describe(second)}.{advice}"
     )
+
+
+def _could_be_number(type_: pa.DataType) -> bool:
+    return not types.is_number(type_) and not t.is_nested(type_) and can_cast(type_, types.DOUBLE)
 
 
 def _numbers(function: str, left: Expression, right: Expression) -> Expression:

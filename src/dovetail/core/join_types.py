@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from dovetail.arguments import nearest
 from dovetail.core.rows import Side
 from dovetail.errors import InputError
 
@@ -29,8 +30,7 @@ class JoinType(StrEnum):
         found = ALIASES.get(str(how).lower())
         if found is None:
             names = ", ".join(sorted(set(ALIASES.values())))
-            hint = " For all pairs, set on='true'." if str(how).lower() == "cross" else ""
-            raise InputError(f"how must be one of {names}; got {how!r}.{hint}")
+            raise InputError(f"how must be one of {names}; got {how!r}.{_hint(str(how).lower())}")
         return found
 
     @property
@@ -80,3 +80,12 @@ ALIASES = {
     **dict.fromkeys(["anti", "leftanti", "left_anti"], JoinType.LEFT_ANTI),
 }
 """Spark's names of join types."""
+
+
+def _hint(how: str) -> str:
+    """Which join type was probably meant, also with its words the other way round."""
+    if how == "cross":
+        return " For all pairs, set on='true'."
+    turned = "_".join(reversed(how.split("_")))
+    meant = nearest(how, ALIASES) or nearest(turned, ALIASES)
+    return f" Did you mean {ALIASES[meant].value!r}?" if meant else ""

@@ -47,15 +47,18 @@ class OperatorSpec:
     resizable: bool  # its budget can change while it runs
 
 
-def operator_class(name: str, inputs: int = TWO) -> type[JoinOperator]:
-    """The operator of that name for a number of inputs."""
+def operator_class(name: str, inputs: int = TWO, also: tuple[str, ...] = ()) -> type[JoinOperator]:
+    """The operator of that name for a number of inputs. `also`: names that are no operators, but could be meant."""
     if name == "diag":
         raise InputError("diag joins tables and Parquet files in process: it pulls its inputs and has no operator.")
     for kind in _classes(name) if name in REGISTRY else ():
         if inputs in kind.inputs:
             return kind
     several = "" if inputs == TWO else f" for {inputs} inputs"
-    raise InputError(f"no algorithm{several} is called {name!r}. There are: {', '.join(operator_names(inputs))}.")
+    names = [*also, *operator_names(inputs)]
+    meant = nearest(str(name), names)
+    hint = f"Did you mean {meant!r}? " if meant else ""
+    raise InputError(f"no algorithm{several} is called {name!r}. {hint}There are: {', '.join(names)}.")
 
 
 def operator_names(inputs: int = TWO) -> list[str]:
@@ -83,9 +86,9 @@ def parameter_names() -> set[str]:
     return {parameter for name in REGISTRY for kind in _classes(name) for parameter in kind.parameters}
 
 
-def operator_for(name: str, graph: Graph) -> type[JoinOperator]:
+def operator_for(name: str, graph: Graph, also: tuple[str, ...] = ()) -> type[JoinOperator]:
     """The operator of that name, unless it cannot run the condition."""
-    kind = operator_class(name, len(graph.aliases))
+    kind = operator_class(name, len(graph.aliases), also)
     if (reason := kind.refuses(graph)) is not None:
         raise PlanError(f"{name} cannot run {graph.text}: {reason}.")
     return kind

@@ -16,9 +16,12 @@ from typing import NamedTuple
 from dovetail.core.markup import Html, tag
 from dovetail.planning.plan import JoinPlan, about
 
-WIDTH, HEIGHT = 200, 50  # of a box
+HEIGHT = 50  # of a box
+NARROWEST, WIDEST = 120, 400  # of boxes, which are as wide as their text
+PADDING = 12
 GAP, SPACE = 44, 14  # between columns, and between inputs
-LETTER = 0.56  # of the size of a font: how wide a letter is, more or less
+TITLE, SMALL = 14, 12  # sizes of fonts
+LETTER = 0.6  # of the size of a font: how wide a letter is, more or less
 FONT = "font-family:system-ui,-apple-system,'Segoe UI',sans-serif"
 FILLS = {"input": "#3a78d6", "router": "#8250c8", "operator": "#e08a1e", "result": "#22996b"}
 
@@ -28,6 +31,11 @@ class Box(NamedTuple):
     title: str
     below: str
     more: str = ""  # for those who point at it
+
+    @property
+    def width(self) -> float:
+        needed = LETTER * max(TITLE * len(self.title), SMALL * len(self.below)) + 2 * PADDING
+        return min(WIDEST, max(NARROWEST, round(needed)))
 
 
 def plan_html(plan: JoinPlan) -> str:
@@ -44,23 +52,24 @@ def plan_html(plan: JoinPlan) -> str:
 def _svg(plan: JoinPlan) -> Html:
     inputs, stages = _inputs(plan), _stages(plan)
     height = len(inputs) * (HEIGHT + SPACE) - SPACE
-    width = (1 + len(stages)) * (WIDTH + GAP) - GAP
+    right = max(box.width for box in inputs)
     middle = height / 2
     parts = []
     for number, box in enumerate(inputs):
         top = number * (HEIGHT + SPACE)
-        start = top + HEIGHT / 2
-        parts += [_draw(box, 0, top), _line(f"M{WIDTH} {start:g}C{WIDTH + GAP / 2:g} {start:g}", middle)]
+        parts += [_draw(box, 0, top, right), _line(right, top + HEIGHT / 2, middle)]
     for number, box in enumerate(stages, 1):
-        left = number * (WIDTH + GAP)
-        parts += [_arrow(left, middle), _draw(box, left, middle - HEIGHT / 2)]
+        left = right + GAP
+        right = left + box.width
+        parts += [_arrow(left, middle), _draw(box, left, middle - HEIGHT / 2, box.width)]
         if number < len(stages):
-            parts.append(tag("path", d=f"M{left + WIDTH} {middle:g}h{GAP - 6}", **_STROKE))
+            parts.append(tag("path", d=f"M{right:g} {middle:g}h{GAP - 6}", **_STROKE))
+    width = right
     return tag(
         "svg",
         *parts,
         xmlns="http://www.w3.org/2000/svg",
-        width=width + 2,
+        width=f"{width + 2:g}",
         height=height + 2,
         viewBox=f"-1 -1 {width + 2:g} {height + 2:g}",
         role="img",
@@ -77,9 +86,10 @@ _STROKE: dict[str, str | float | None] = {
 }
 
 
-def _line(start: str, middle: float) -> Html:
+def _line(left: float, start: float, middle: float) -> Html:
     """From an input to where the inputs come together."""
-    return tag("path", d=f"{start} {WIDTH + GAP / 2 - 4:g} {middle:g} {WIDTH + GAP - 6:g} {middle:g}", **_STROKE)
+    curve = f"{left + GAP / 2:g} {start:g} {left + GAP / 2 - 4:g} {middle:g} {left + GAP - 6:g} {middle:g}"
+    return tag("path", d=f"M{left:g} {start:g}C{curve}", **_STROKE)
 
 
 def _arrow(left: float, middle: float) -> Html:
@@ -90,13 +100,13 @@ def _arrow(left: float, middle: float) -> Html:
     )
 
 
-def _draw(box: Box, left: float, top: float) -> Html:
+def _draw(box: Box, left: float, top: float, width: float) -> Html:
     colour = FILLS[box.kind]
     frame = tag(
         "rect",
         x=f"{left:g}",
         y=f"{top:g}",
-        width=WIDTH,
+        width=f"{width:g}",
         height=HEIGHT,
         rx=7,
         fill=colour,
@@ -108,15 +118,15 @@ def _draw(box: Box, left: float, top: float) -> Html:
         "g",
         tag("title", box.more or f"{box.title}: {box.below}"),
         frame,
-        _text(box.title, left, top + 21, font_size=14, font_weight=600),
-        _text(box.below, left, top + 38, font_size=12, opacity=0.75),
+        _text(box.title, left, top + 21, font_size=TITLE, font_weight=600),
+        _text(box.below, left, top + 38, font_size=SMALL, opacity=0.75),
     )
 
 
 def _text(words: str, left: float, base: float, *, font_size: int, **style: float) -> Html:
-    most = int((WIDTH - 24) / (LETTER * font_size))
+    most = int((WIDEST - 2 * PADDING) / (LETTER * font_size))
     shown = words if len(words) <= most else words[: most - 1] + "…"
-    return tag("text", shown, x=f"{left + 12:g}", y=f"{base:g}", font_size=font_size, fill="currentColor", **style)
+    return tag("text", shown, x=f"{left + PADDING:g}", y=f"{base:g}", font_size=font_size, fill="currentColor", **style)
 
 
 def _inputs(plan: JoinPlan) -> list[Box]:

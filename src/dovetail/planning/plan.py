@@ -38,7 +38,7 @@ class Diagonal:
     @property
     def lines(self) -> list[tuple[str, str]]:
         """What explain says of it."""
-        size = f"{self.tables} tables of {self.table_rows:,} rows"
+        size = f"{self.tables} tables of {self.table_rows:,} row{'s' * (self.table_rows != 1)}"
         lines = [("window", f"{size}, {self.window_share:.1%} of {self.one.alias}")]
         if self.clusteredness:
             lines.insert(0, ("clustered", self.clusteredness))

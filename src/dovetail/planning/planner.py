@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import pyarrow as pa
 
+from dovetail.arguments import nearest
 from dovetail.condition import Call, Condition, Distance, Predicate, Strategy, describe, text_of
 from dovetail.condition.graph import Graph
 from dovetail.condition.normalise import MOST as MOST_ALTERNATIVES
@@ -166,7 +167,8 @@ def plan_join(
     elif facts.kind == "stream":
         plan = _of_streams(condition, how, facts, name, memory_bytes, given)
     elif name != "auto":
-        plan = _by_operator(condition, how, _choose_named(condition, name), memory_bytes, given)
+        also = ("auto",) if facts.diagonal is None else ("auto", DIAG)
+        plan = _by_operator(condition, how, _choose_named(condition, name, also), memory_bytes, given)
     elif facts.kind == "progressive":
         plan = _by_operator(condition, how, _as_rows_come(condition, how, memory_bytes, facts.size), memory_bytes)
     elif facts.native and memory_bytes is None and _is_plain_equality(condition):
@@ -207,7 +209,7 @@ def _of_several(
                 "inequality with another. Tables at rest are joined on any condition by dovetail.multijoin."
             )
         algorithm = found
-    kind = operator_for(algorithm, graph)
+    kind = operator_for(algorithm, graph, ("auto",))
     check_parameters(kind, parameters)
     operator = Choice(algorithm, ("asked for; " if asked else "") + kind.approach(graph).text)
     return JoinPlan(graph, how, operator, driven, checked, memory_bytes=memory_bytes, parameters=dict(parameters))
@@ -317,7 +319,7 @@ def _of_streams(
             "event time in the condition, add an equality, or, if the streams end, set end=… and algorithm='diner'."
         )
     if algorithm != "auto":
-        operator = _choose_named(condition, algorithm)
+        operator = _choose_named(condition, algorithm, ("auto",))
     elif condition.equalities and how is JoinType.INNER:
         operator = _choose(condition, "shj" if memory_bytes is None or not facts.ends else "adaptive")
     else:
@@ -356,6 +358,17 @@ def _with_table(condition: Condition, how: JoinType, table: Side, algorithm: str
     return _by_kernel(condition, how, memory_bytes)
 
 
+def _check_event_time(name: str, side: Side, schema: pa.Schema) -> None:
+    """Refuse a window of time on anything but a timestamp."""
+    which, said = f"the {side.name.lower()} side", f"the window is of time on {name!r}"
+    if name not in schema.names:
+        meant = nearest(name, schema.names)
+        hint = f"Did you mean {meant!r}?" if meant else f"It has: {', '.join(schema.names)}."
+        raise InputError(f"{said}, which is not a column of {which}. {hint}")
+    if not pa.types.is_timestamp(type_ := schema.field(name).type):
+        raise InputError(f"{said}, which is not a timestamp of {which}: it is {type_}. Cast it before the join.")
+
+
 def _within_window(
     condition: Condition, how: JoinType, window: Window, algorithm: str, memory_bytes: int | None
 ) -> JoinPlan:
@@ -364,11 +377,7 @@ def _within_window(
         raise PlanError(f"algorithm={algorithm!r} does not join within windows; spo does.")
     _check_closing(how, window)
     for side, name in enumerate(window.on or ()):
-        schema = condition.schemas[side]
-        if name not in schema.names or not pa.types.is_timestamp(schema.field(name).type):
-            raise InputError(
-                f"the window is of time on {name!r}, which is not a timestamp of the {Side(side).name.lower()} side."
-            )
+        _check_event_time(name, Side(side), condition.schemas[side])
     strategy = condition.strategy
     return JoinPlan(
         Graph.of(condition),
@@ -477,9 +486,9 @@ def spilling_operator(graph: Graph, how: str) -> str | None:
     return None
 
 
-def _choose_named(condition: Condition, algorithm: str) -> Choice:
+def _choose_named(condition: Condition, algorithm: str, also: tuple[str, ...]) -> Choice:
     """The operator of that name, unless it cannot run the condition."""
-    kind, graph = operator_class(algorithm), Graph.of(condition)
+    kind, graph = operator_class(algorithm, also=also), Graph.of(condition)
     if (refusal := kind.refuses(graph)) is not None:
         raise PlanError(f"algorithm={algorithm!r} cannot run {condition.text}: {refusal}.")
     return Choice(algorithm, f"asked for; {kind.approach(graph).text}")

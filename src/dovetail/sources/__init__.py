@@ -90,5 +90,5 @@ def postgres(
     try:
         from dovetail.sources.postgresql import source_of
     except ModuleNotFoundError as error:
-        raise InputError(f"{error.name} is missing: pip install 'dovetail[postgres]'.") from error
+        raise InputError(f"{error.name} is missing: pip install 'psycopg[binary]>=3.3'.") from error
     return source_of(dsn, query, table, key, batch_rows)

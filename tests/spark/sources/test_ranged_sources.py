@@ -168,7 +168,7 @@ ALTER TABLE days ADD PRIMARY KEY (day, "No");
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[Any]:
-    psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'dovetail[postgres]'")
+    psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed: pip install '.[postgres]'")
     from tests.sources.postgres_server import PostgresServer, Unavailable
 
     try:

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.sources.proxy import Proxy
 from tests.spark.sources.remote_streams import Batches, forget_the_last_commit, rows_of, started, wait_for
 
-psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'dovetail[postgres]'")
+psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed: pip install '.[postgres]'")
 
 from tests.sources.postgres_server import PostgresServer, Unavailable  # noqa: E402 (needs psycopg)
 

@@ -23,7 +23,7 @@ from dovetail.sources.pace import steady
 from dovetail.sources.reader import Reader, Retry
 from dovetail.sources.workload import Paced
 
-pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'dovetail[spark]'")
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install '.[spark]'")
 
 from dovetail.spark.sources.prefetch import Offset, PrefetchBuffer
 from dovetail.spark.sources.remote import FlightFormat

