@@ -4,7 +4,8 @@ Files appear one after the other, and both sources pause twice. Spark's join kee
 have a budget, spill, and work in the background. `python -m benchmarks.spark_trickle` prints what each has found when
 the last row has been sent, and when it has found everything; and how long after they were sent 95 % of the pairs were
 out whose rows were sent together, so that they were in memory together: of all files, and of those that were sent when
-the query was up, after its first micro-batch.
+the query was up, after its first micro-batch. Starting a query takes long: with `--up`, all files but the first
+are sent when it is up.
 """
 
 from __future__ import annotations
@@ -75,9 +76,12 @@ def write_files(place: Path) -> int:
 class Sending(threading.Thread):
     """Lets the files of both sides appear, as the script says."""
 
-    def __init__(self, prepared: Path, place: Path) -> None:
+    def __init__(self, prepared: Path, place: Path, when_up: bool) -> None:
         super().__init__(daemon=True)
         self._prepared, self._place = prepared, place
+        self.is_up = threading.Event()  # the query, after its first micro-batch
+        if not when_up:
+            self.is_up.set()
         self.ended_at: float | None = None
         self.sent_at: list[float] = []  # each pair of files
         for side in ("left", "right"):
@@ -89,6 +93,7 @@ class Sending(threading.Thread):
                 shutil.copy(self._prepared / side / f"{number:03d}.parquet", self._place / side / f".{number:03d}")
                 (self._place / side / f".{number:03d}").rename(self._place / side / f"{number:03d}.parquet")
             self.sent_at.append(time.perf_counter())
+            self.is_up.wait()
             if number < FILES - 1:
                 time.sleep(GAP_S + PAUSES.get(number, 0.0))
         self.ended_at = time.perf_counter()
@@ -111,11 +116,11 @@ def by_spark(spark: SparkSession, place: Path) -> DataFrame:
     return left.where("kind = 'row'").join(right, F.expr("k = k_right"))
 
 
-def run(spark: SparkSession, prepared: Path, name: str, expected: int) -> Outcome:
+def run(spark: SparkSession, prepared: Path, name: str, expected: int, when_up: bool) -> Outcome:
     place = Path(tempfile.mkdtemp(prefix="dovetail-trickle-"))
     outcome = Outcome()
     try:
-        sending = Sending(prepared, place)
+        sending = Sending(prepared, place, when_up)
         joined = by_spark(spark, place) if name == "spark" else by_dovetail(spark, place, name)
         found = [0]
         waits: list[Wait] = []
@@ -127,6 +132,7 @@ def run(spark: SparkSession, prepared: Path, name: str, expected: int) -> Outcom
             found[0] += every
             now = time.perf_counter()
             ends.append(now)
+            sending.is_up.set()
             waits.extend(Wait(sent, now - sent, n) for sent, n in zip(sending.sent_at, pairs, strict=False) if n)
 
         writer = joined.writeStream.foreachBatch(count).option("checkpointLocation", str(place / "checkpoint"))
@@ -152,7 +158,8 @@ def delay_of_most(waits: list[Wait]) -> float:
     return waits[int(np.searchsorted(pairs, 0.95 * pairs[-1]))].seconds
 
 
-def main(names: list[str]) -> None:
+def main(arguments: list[str]) -> None:
+    names = [argument for argument in arguments if argument != "--up"]
     prepared = Path(tempfile.mkdtemp(prefix="dovetail-trickle-files-"))
     conf = {"spark.sql.shuffle.partitions": "2", "spark.sql.streaming.stateStore.providerClass": ROCKSDB}
     spark = local_session("trickle", conf=conf)
@@ -162,7 +169,7 @@ def main(names: list[str]) -> None:
     try:
         expected = write_files(prepared)
         for name in names or ["spark", "auto", "diner", "xjoin"]:
-            seen = run(spark, prepared, name, expected)
+            seen = run(spark, prepared, name, expected, when_up=names != arguments)
             if seen.results != expected:
                 raise AssertionError(f"{name}: {seen.results} results, {expected} expected")
             share = f"{seen.at_the_end_of_sending / expected:.1%}"
