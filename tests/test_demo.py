@@ -121,7 +121,7 @@ def test_both_joins_are_summed_up(scene: Scene) -> None:
     scene.rival.start()
     scene.rival._thread.join()  # type: ignore[union-attr]
     assert scene.is_over
-    scene.rival.ended = 133.0
+    scene.rival.seconds = 15.0
     _, ours, theirs = [line.split() for line in drawn(summary(scene), 80)]
     assert ours[:5] == ["dovetail", "360", "results", "60", "%"]  # the others came after the last row
     assert ours[5:] == ["after", "31.0", "s"]

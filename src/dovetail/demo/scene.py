@@ -17,14 +17,14 @@ Fingerprint = tuple[int, Any]
 
 
 class Rival:
-    """Spark's own join: it can begin when the last row has arrived, and runs in a thread beside ours."""
+    """Spark's own join: it could begin when the last row has arrived, and runs in a thread when ours is complete."""
 
     def __init__(self, join: Callable[[], Fingerprint]) -> None:
         self._join = join
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
         self.found: Fingerprint = (0, None)
-        self.ended: float | None = None
+        self.seconds: float | None = None  # that it took
 
     def start(self) -> None:
         if self._thread is None:
@@ -32,24 +32,25 @@ class Rival:
             self._thread.start()
 
     def _run(self) -> None:
+        began = time.monotonic()
         try:
             self.found = self._join()
         except BaseException as error:
             self._failure = error
-        self.ended = time.monotonic()
+        self.seconds = time.monotonic() - began
 
     @property
     def is_over(self) -> bool:
         """Whether it has its result; raises what it has failed with."""
         if self._failure is not None:
             raise self._failure
-        return self.ended is not None
+        return self.seconds is not None
 
     @property
     def words(self) -> str:
         if self._thread is None:
             return "waits for the last row"
-        return f"{self.found[0]:,}" if self.ended is not None else "all rows have arrived: it joins"
+        return f"{self.found[0]:,}" if self.seconds is not None else "joins, with its clock set back to the last row"
 
 
 class SceneMoment(NamedTuple):
@@ -68,6 +69,7 @@ class Scene:
     rival: Rival
     made: float = field(default_factory=lambda: time.monotonic())
     began: float | None = None  # when the senders' clocks did
+    sent: float | None = None  # when the last row was
     ended: float | None = None
     joined: int = 0  # rows that Spark has taken
     results: int = 0
@@ -98,13 +100,16 @@ class Scene:
         """The time that charts show: until both are complete."""
         if self.began is None:
             return 0.0
-        ends = (self.ended, self.rival.ended)
-        return (time.monotonic() if None in ends else max(end for end in ends if end is not None)) - self.began
+        if self.ended is not None and self.rival.seconds is not None:
+            return max(self.elapsed, self.rival_s)
+        return time.monotonic() - self.began
 
     @property
     def rival_s(self) -> float:
-        """When Spark's own join had its result."""
-        return 0.0 if self.began is None or self.rival.ended is None else self.rival.ended - self.began
+        """When Spark's own join would have had its result: it starts when the last row has arrived."""
+        if self.began is None or self.sent is None or self.rival.seconds is None:
+            return 0.0
+        return self.sent - self.began + self.rival.seconds
 
     @property
     def script_end_s(self) -> float:
@@ -127,6 +132,8 @@ class Scene:
         then the senders' clocks stand still.
         """
         waiting = sum(sender.sent for sender in self.senders) - self.joined
+        if self.transmitted and self.sent is None:
+            self.sent = time.monotonic()
         silent = all(sender.silent for sender in self.senders)
         for sender in self.senders:
             sender.rows.hold(self.began is not None and silent and waiting > 0)

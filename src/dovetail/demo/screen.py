@@ -83,8 +83,10 @@ def _lines(scene: Scene, width: int) -> list[Text]:
     clock = scene.elapsed if scene.began is not None else time.monotonic() - scene.made
     lines = [_row(f"{clock:.1f} s", Text(words.format(scene.algorithm), style=colour))]
     lines += [_row(sender.name, _progress(scene, sender, width)) for sender in scene.senders]
-    in_memory = f"{scene.most_in_memory:,} at most" if scene.ended is not None else f"{scene.in_memory:,}"
-    lines.append(_row("kept", Text(f"{in_memory} rows in memory, {scene.on_disk:,} on disk")))
+    kept = f"{scene.in_memory:,} rows in memory, {scene.on_disk:,} on disk"
+    if scene.ended is not None:
+        kept = f"{scene.most_in_memory:,} rows in memory at most, {scene.on_disk:,} on disk"
+    lines.append(_row("kept", Text(kept)))
     silent = f", {scene.of_spilled:,} of them in rows on disk" if scene.of_spilled else ""
     lines.append(_row("results", Text.assemble((f"{scene.results:,}", "bold"), silent)))
     lines.append(_row(SPARK, Text(scene.rival.words, style="magenta")))

@@ -18,9 +18,9 @@ Burst = tuple[float, float]
 
 ORDERS: tuple[Burst, ...] = ((3.0, 5.5), (3.0, 4.5), (2.0, 0.0))
 PAYMENTS: tuple[Burst, ...] = ((2.5, 6.5), (3.5, 3.5), (2.0, 0.0))
-ROWS = 20_000
+ROWS = 8_000
 DAY_S = 86_400
-FIRST = 2_000  # rows that are there at once: Spark's workers start and load with them, before the clock does
+FIRST = 1_000  # rows that are there at once: Spark's workers start and load with them, before the clock does
 GRAIN_S = 0.02
 """Rows arrive in small batches."""
 
