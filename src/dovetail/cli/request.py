@@ -316,7 +316,7 @@ def _check_for_spark(path: Path) -> None:
         if column.physical_type == "INT64" and "nanoseconds" in str(column.logical_type):
             raise InputError(
                 f"{path}: column {column.path} has timestamps with nanoseconds, which Spark cannot read. Join it in "
-                'process (--in-process), or write it with microseconds (in pandas: coerce_timestamps="us").'
+                "process (--in-process), or write the file with microseconds."
             )
 
 
