@@ -11,6 +11,7 @@ from pathlib import Path
 from benchmarks.papers.plots import draw
 from benchmarks.papers.registry import claims
 from benchmarks.papers.report import markdown_table, script_of, summary
+from benchmarks.papers.scale import SCALES
 from benchmarks.papers.suite import read_expected
 from benchmarks.papers.verdicts import Finding
 
@@ -22,7 +23,7 @@ MARK = "<!-- {} -->"
 def main(file: str) -> None:
     fields = json.loads(Path(file).read_text())
     findings = [Finding.from_json(each) for each in fields["findings"]]
-    reasons = {name: each.why for name, each in read_expected(fields["scale"]).items()}
+    reasons = {name: each.why for name, each in read_expected(SCALES[fields["scale"]]).items()}
     text = PAGE.read_text()
     text = between(text, "verdicts", [summary(findings, fields["scale"]), "", *markdown_table(findings, reasons)])
     text = between(text, "plots", list(plots(findings)))

@@ -22,7 +22,7 @@ ONE_SEED = replace(SCALES["ci"], seed_count=1)
 
 def changes(run: Run) -> list[str]:
     findings: list[Finding] = list(run(ONE_SEED))
-    return compare(findings, read_expected("ci"))
+    return compare(findings, read_expected(SCALES["ci"]))
 
 
 @pytest.mark.slow

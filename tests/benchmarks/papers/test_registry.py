@@ -8,6 +8,7 @@ import pytest
 from benchmarks.papers.plots import draw
 from benchmarks.papers.registry import PAPERS, claims, experiments
 from benchmarks.papers.report import markdown_table, write_report
+from benchmarks.papers.scale import SCALES
 from benchmarks.papers.suite import Expected, compare, papers, print_findings, read_expected
 from benchmarks.papers.verdicts import Finding, Plot, Spread, Verdict
 from rich.console import Console
@@ -38,7 +39,7 @@ def test_every_claim_has_one_experiment() -> None:
 
 @pytest.mark.parametrize("scale", ["ci", "small", "paper"])
 def test_every_claim_has_an_expected_verdict(scale: str) -> None:
-    expected = read_expected(scale)
+    expected = read_expected(SCALES[scale])
     assert set(expected) == set(claims())
     for name, each in expected.items():
         assert each.verdict in set(Verdict), name
