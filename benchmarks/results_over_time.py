@@ -158,7 +158,7 @@ def draw(outcome: Outcome) -> str:
     axis = HEIGHT - BOTTOM + 18
     shapes.extend(text(x(tick), axis, f"{tick:g} s", GREY, "middle", 12) for tick in nice_seconds(end))
     shapes.append(f'<path d="M{x(outcome.sent):.1f} {TOP}V{HEIGHT - BOTTOM}" stroke="{GREY}" stroke-dasharray="2 3"/>')
-    shapes.append(text(x(outcome.sent) + 6, HEIGHT - BOTTOM - 10, "last row sent", GREY, size=12))
+    shapes.append(text(x(outcome.sent) - 6, HEIGHT - BOTTOM - 10, "last row sent", GREY, "end", size=12))
     spark: Points = [(0.0, 0), (spark_end, outcome.results), (end, outcome.results)]
     shapes.append(path(spark, GREY, "6 4"))
     shapes.append(path([*outcome.points, (end, outcome.results)], BLUE))
