@@ -22,7 +22,7 @@ PYTEST := $(PY) -m pytest
 PIP := $(PY) -m pip --quiet --quiet --no-input
 SOURCES := $(wildcard src tests tools benchmarks)
 
-.PHONY: help demo test test-all test-core test-kernels test-bounds test-spark test-slow check lint format types contract import docs dist licences lock bench papers matrix fuzz clean
+.PHONY: help demo test test-all test-core test-kernels test-bounds test-spark test-slow test-slow-spark check lint format types contract import docs dist licences lock bench papers matrix fuzz clean
 
 help:
 	@echo "make demo      a join that answers while its data arrives"
@@ -84,44 +84,23 @@ demo: $(SELF)
 
 # Tests.
 
-test: test-core test-kernels test-spark
+# tools/run_tests.py has the parts. All of them run, whatever fails, and a summary comes last.
+TESTS := $(PY) tools/run_tests.py
 
-# Tests of one file share what they compute, and the kernels that they compile.
-PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadfile
+test: $(DEV) $(SELF)
+	@$(TESTS) core kernels spark
 
-test-core: $(DEV) $(SELF)
-	@echo "==> tests without Spark"
-	$(PYTEST) $(PARALLEL)
+test-core test-kernels test-bounds test-spark test-slow-spark: test-%: $(DEV) $(SELF)
+	@$(TESTS) $*
 
-# As plain Python, an index out of bounds is an IndexError.
-test-kernels: $(DEV) $(SELF)
-	@echo "==> kernels as plain Python"
-	NUMBA_DISABLE_JIT=1 $(PYTEST) $(PARALLEL) tests/kernels
-
-# The same cases once more, compiled with bounds checks: sizes and overflows of machine code, where plain Python has
-# integers without end. Numba's cache does not tell code with bounds checks from code without: a directory of its own.
-test-bounds: $(DEV) $(SELF)
-	@echo "==> kernels with bounds checks"
-	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR="$(CURDIR)/$(VENV)/numba-boundscheck" $(PYTEST) $(PARALLEL) tests/kernels
-
-# Two JVMs side by side: each waits for its Python workers half of the time. Only files with such tests are collected;
-# they run in this order, because those with few tests are not the short ones.
-ON_SPARK = --numprocesses 2 --dist loadfile --no-loadscope-reorder \
-	$$(grep --recursive --files-with-matches --include='test_*.py' 'mark\.spark' tests | sort)
-
-test-spark: $(DEV) $(SELF)
-	@echo "==> tests on Spark"
-	$(PYTEST) $(ON_SPARK) -m "spark and not slow"
+test-slow: $(DEV) $(SELF)
+	@$(TESTS) slow slow-spark
 
 # Everything: all cases of randomised tests, bounds checks, and what takes minutes.
 test-all: export DOVETAIL_TEST_EFFORT := all
-test-all: test test-bounds test-slow papers
-
-test-slow: $(DEV) $(SELF)
-	@echo "==> slow tests without Spark"
-	$(PYTEST) $(PARALLEL) --dist worksteal -m "slow and not spark"
-	@echo "==> slow tests on Spark"
-	$(PYTEST) $(ON_SPARK) -m "slow and spark"
+test-all: $(DEV) $(SELF)
+	@$(TESTS) core kernels bounds spark slow slow-spark
+	@$(MAKE) --no-print-directory papers
 
 # Another seed each time; set DOVETAIL_FUZZ_SEED to have one again.
 fuzz: $(DEV) $(SELF)
