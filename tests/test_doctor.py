@@ -225,18 +225,31 @@ def test_without_java(tmp_path: Path) -> None:
 
 def test_a_probe_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """With the processes that it has started; what it has told until then is kept."""
+    ready = tmp_path / "child"
     script = (
-        "import subprocess, sys, time\n"
-        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(1000)'])\n"
-        f"open({str(tmp_path / 'child')!r}, 'w').write(str(child.pid))\n"
+        "import os, subprocess, sys, time\n"
         'print(\'{"session": {"version": "4.3.0", "partitions": "4"}}\', flush=True)\n'
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(1000)'])\n"
+        f"open({f'{ready}.draft'!r}, 'w').write(str(child.pid))\n"
+        f"os.rename({f'{ready}.draft'!r}, {str(ready)!r})\n"
         "time.sleep(1000)\n"
     )
+
+    class TimeRunsOut(subprocess.Popen[bytes]):
+        """As soon as the probe hangs, and not before, however slow the machine is."""
+
+        def wait(self, timeout: float | None = None) -> int:
+            if timeout == 12.5:
+                wait_until(ready.exists, "the probe")
+                raise subprocess.TimeoutExpired(self.args, timeout)
+            return super().wait(timeout)
+
     monkeypatch.setattr(doctor, "PROBE", script)
-    told = doctor.ask_cluster("local", None, {}, 5)
+    monkeypatch.setattr(subprocess, "Popen", TimeRunsOut)
+    told = doctor.ask_cluster("local", None, {}, 12.5)
     assert (told["late"], told["session"]) == (True, {"version": "4.3.0", "partitions": "4"})
     Path(told["log"]).unlink()
-    child = int((tmp_path / "child").read_text())
+    child = int(ready.read_text())
     wait_until(lambda: not _runs(child), "the end of the child")
 
 

@@ -48,7 +48,7 @@ def place(tmp_path: Path) -> Path:
 )
 def test_commands(page: str, outputs: list[str], place: Path) -> None:
     for command in commands(page):
-        done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False, timeout=300)
+        done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
         assert done.returncode == 0, f"{shlex.join(command)}: {done.stderr}"
     for output in outputs:
         assert pq.read_table(place / output).num_rows == PAYMENTS.num_rows
@@ -97,7 +97,7 @@ def test_state(tmp_path: Path) -> None:
     for command in commands("docs/operations.md"):
         assert (tmp_path / QUERY).exists()
         words = [meant.get(word, word) for word in command]
-        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
         assert done.returncode == 0, f"{shlex.join(words)}: {done.stderr}"
         assert QUERY in done.stdout
     assert not (tmp_path / QUERY).exists()

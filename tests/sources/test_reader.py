@@ -17,7 +17,7 @@ import dovetail
 from dovetail.core.rows import Stall
 from dovetail.errors import InputError, SourceError
 from dovetail.operators.registry import REGISTRY, operator_class
-from dovetail.sources import Piece, Retry
+from dovetail.sources import Piece, Retry, reader
 from dovetail.sources.reader import Feed
 from dovetail.testing import random_table
 
@@ -156,16 +156,24 @@ def test_a_gap_between_batches_is_a_short_stall_and_then_a_long_one() -> None:
     feed.close()
 
 
-def test_gaps_are_used() -> None:
-    """Batches come one after the other, each when the last has been joined: there is no long stall."""
+def test_gaps_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch comes when pending work has been done since the last one: there are gaps and no long stall."""
     left, right = numbers(4000, keys=4000, pad=30), numbers(4000, keys=4000, pad=30).take(np.arange(4000)[::-1])
     turn = threading.Semaphore(1)
+    take = reader._Line.take
+
+    def take_after_gap(line: reader._Line, wait_s: float) -> object:
+        if line._stalls:
+            turn.release()
+        return take(line, wait_s)
 
     def batches() -> Iterator[pa.RecordBatch]:
         for batch in right.to_batches(max_chunksize=100):
-            turn.acquire(timeout=0.015)
+            turn.acquire()
             yield batch
 
+    monkeypatch.setattr(reader, "IDLE_S", PATIENCE_S)
+    monkeypatch.setattr(reader._Line, "take", take_after_gap)
     source = pa.RecordBatchReader.from_batches(right.schema, batches())
     found = Counter[str]()
     for step in dovetail.progressive(left, source, ON, memory="200KB", algorithm="pmj"):
