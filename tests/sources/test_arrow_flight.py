@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import flight
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_for_threads_to_end
 from tests.sources.proxy import Proxy
 
 import dovetail
@@ -201,7 +200,7 @@ def test_leaving_stops_a_read_under_way(line: Proxy) -> None:
     next(steps)
     assert line.ration_used.wait(PATIENCE_S)
     steps.close()  # type: ignore[attr-defined]
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("dovetail-")]
+    wait_for_threads_to_end()
 
 
 def test_a_range_of_rows_can_be_had_again(server: TableServer) -> None:

@@ -1,7 +1,6 @@
 """Joins of tables in a real PostgreSQL that stalls, breaks, dies and comes back."""
 
 import sys
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_for_threads_to_end
 from tests.sources.proxy import Proxy
 
 import dovetail
@@ -178,7 +177,7 @@ def test_leaving_stops_a_fetch_under_way(server: PostgresServer, line: Proxy) ->
     next(steps)
     assert line.ration_used.wait(PATIENCE_S)
     steps.close()  # type: ignore[attr-defined]
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("dovetail-")]
+    wait_for_threads_to_end()
 
 
 def test_without_a_key_a_break_is_final_and_what_came_stays_valid(server: PostgresServer, line: Proxy) -> None:

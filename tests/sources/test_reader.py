@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_for_threads_to_end
 from tests.sources.scripted import Gate, Scripted, ScriptedReading
 
 import dovetail
@@ -65,7 +65,7 @@ def test_whatever_gives_batches_can_be_joined(kind: Any) -> None:
     left, right = numbers(100), numbers(70)
     assert pairs(dovetail.progressive(kind(left), Scripted(right), ON)) == expected(left, right)
     assert pairs(dovetail.progressive(right, kind(left), ON)) == expected(right, left)
-    assert not threads()
+    wait_for_threads_to_end()
 
 
 @pytest.mark.parametrize("name", REGISTRY)
@@ -125,7 +125,7 @@ def test_an_ended_source_does_not_keep_the_other_from_stalling() -> None:
             break
     assert gate.opened.is_set()
     assert pairs(steps)
-    assert not threads()
+    wait_for_threads_to_end()
 
 
 def test_a_stall_ends_with_the_unit_of_work_in_which_rows_come() -> None:
@@ -198,7 +198,7 @@ def test_leaving_stops_the_threads_and_closes_the_sources() -> None:
     next(steps)
     assert gate.reached.wait(PATIENCE_S)
     steps.close()  # type: ignore[attr-defined]
-    assert not threads()
+    wait_for_threads_to_end()
     assert all(reading.closed.is_set() for reading in (*left.readings, *right.readings))
 
 
@@ -217,7 +217,7 @@ def test_leaving_closes_readers_and_what_they_read() -> None:
     next(steps)
     del steps, reader
     assert closed
-    assert not threads()
+    wait_for_threads_to_end()
 
 
 def test_a_join_that_was_never_begun_reads_nothing() -> None:
@@ -242,7 +242,7 @@ def test_a_source_that_cannot_be_interrupted_does_not_keep_the_join_from_being_l
     (thread,) = threads()
     released.set()
     thread.join(PATIENCE_S)
-    assert not threads()
+    wait_for_threads_to_end()
 
 
 def test_a_forgotten_join_can_be_closed_by_a_thread_of_its_own() -> None:
@@ -258,7 +258,7 @@ def test_a_forgotten_join_can_be_closed_by_a_thread_of_its_own() -> None:
     steps.append(feed)
     assert next(feed.events()) is not None
     feed.close()
-    assert not threads()
+    wait_for_threads_to_end()
 
 
 def test_a_source_that_breaks_goes_on_where_it_was(caplog: pytest.LogCaptureFixture) -> None:
@@ -304,7 +304,7 @@ def test_a_source_that_stays_broken_is_given_up_and_named() -> None:
     assert isinstance(caught.value.__cause__, ConnectionError)
     assert source.opened == [0, 21, 21, 21]
     assert pairs(iter(found)) == whole
-    assert not threads()
+    wait_for_threads_to_end()
 
 
 class Pages:
@@ -343,7 +343,7 @@ def test_leaving_does_not_wait_for_a_pause() -> None:
     while source.breaks:
         pass
     steps.close()  # type: ignore[attr-defined]
-    assert not threads()
+    wait_for_threads_to_end()
 
 
 def test_a_source_without_a_way_back_is_not_tried_again() -> None:

@@ -1,9 +1,8 @@
 """Workloads in real time, much faster than they are meant."""
 
-import threading
-
 import numpy as np
 import pyarrow as pa
+from tests.patience import wait_for_threads_to_end
 
 import dovetail
 from dovetail.sources.pace import exponential, steady, with_silences
@@ -34,7 +33,7 @@ def test_leaving_does_not_wait_for_rows_that_are_not_due() -> None:
     steps = dovetail.progressive(source, pa.table({"k": [1]}), "l.k = r.k")
     next(steps)
     steps.close()  # type: ignore[attr-defined]
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("dovetail-")]
+    wait_for_threads_to_end()
 
 
 def test_a_workload_is_joined_as_it_comes() -> None:
