@@ -61,6 +61,51 @@ def test_threads_change_nothing(name: str) -> None:
     assert dovetail.count(LEFT, RIGHT, on, threads=3) == dovetail.count(LEFT, RIGHT, on, threads=1)
 
 
+EMPTY = LEFT.schema.empty_table()
+NULLS = pa.table({name: pa.nulls(2 * ROWS, LEFT.schema.field(name).type) for name in LEFT.column_names})
+MANY = pa.concat_tables([LEFT, LEFT])
+NO_PARTNER = {
+    "empty left": (EMPTY, MANY),
+    "empty right": (MANY, EMPTY),
+    "both empty": (EMPTY, EMPTY),
+    "nulls": (MANY, NULLS),
+}
+VECTORS = "distance(l.v, r.v) <= 0.01"
+
+
+def with_vectors(table: pa.Table) -> pa.Table:
+    points = [None if x is None else [x, 0.0, 1.0, 2.0] for x in table["x"].to_pylist()]
+    return table.append_column("v", pa.array(points, pa.list_(pa.float64())))
+
+
+@pytest.mark.parametrize("on", [*CONDITIONS.values(), VECTORS])
+@pytest.mark.parametrize("inputs", NO_PARTNER)
+def test_threads_with_nothing_to_find(inputs: str, on: str) -> None:
+    """No candidate is no work to divide: no rows, or those of an outer join."""
+    left, right = (with_vectors(table) if on == VECTORS else table for table in NO_PARTNER[inputs])
+    expected = {
+        "inner": 0,
+        "left": len(left),
+        "right": len(right),
+        "full": len(left) + len(right),
+        "left_anti": len(left),
+    }
+    for how, rows in {**expected, "left_semi": 0}.items():
+        assert dovetail.join(left, right, on, how, threads=2).num_rows == rows
+    assert dovetail.count(left, right, on, threads=2) == 0
+
+
+def test_threads_with_nothing_to_find_among_rows_far_away() -> None:
+    away = LEFT.set_column(4, "x", pa.array(LEFT["x"].to_numpy() + 10))
+    for name in ("two bands", "distance"):
+        assert dovetail.join(LEFT, away, CONDITIONS[name], "full", threads=2).num_rows == 2 * ROWS
+
+
+def test_threads_of_several_inputs_with_nothing_to_find() -> None:
+    on = "abs(a.x - b.x) <= 0.01 AND abs(a.z - b.z) <= 0.01 AND b.k = c.k"
+    assert dovetail.multijoin({"a": MANY, "b": NULLS, "c": LEFT}, on, threads=2).num_rows == 0
+
+
 @pytest.mark.parametrize("how", HOW)
 def test_a_reader_has_the_same_rows(how: str) -> None:
     on = CONDITIONS["two inequalities"]

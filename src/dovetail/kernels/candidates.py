@@ -153,9 +153,9 @@ def pairs(join: Candidates, room: int = CHUNK) -> Iterator[tuple[Rows, Rows]]:
 
 
 def split(join: Candidates, parts: int) -> list[Candidates]:
-    """The same pairs in several joins, of about as many candidates each, one after the other."""
+    """The same pairs in several joins of about as many candidates, one after the other; none, if there are none."""
     visits = list(join.visits())
-    size = -(-len(visits) // parts)
+    size = max(1, -(-len(visits) // parts))
     return [
         Candidates(join.left, join.right, partial(iter, some), join.flag, join.left_rows, join.right_rows, join.check)
         for some in (visits[start : start + size] for start in range(0, len(visits), size))
