@@ -24,6 +24,7 @@ CONDITIONS = (
     "NOT (l.a != r.a AND l.b != r.b)",
     "(l.a = r.a OR l.b = r.b) AND (l.x < r.x OR l.y < r.y)",
     "l.a != r.a AND (l.b = r.b OR l.s = r.s) AND l.x < 3",
+    "(l.x = 0e0 AND l.a = r.a) OR (l.x = -0e0 AND l.b = r.b)",
     "l.a = r.a OR l.x + r.y = 3",  # joined by the nested loop: the second has no kernel
 )
 

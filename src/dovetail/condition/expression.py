@@ -40,10 +40,26 @@ class Column:
     type: pa.DataType | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Literal:
+    """A constant. Two are the same if nothing can tell them apart: NaN is itself, and 0.0 is not -0.0.
+
+    Python's rules are others, by which every NaN differs from every other one. What SQL calls equal is `are_equal`.
+    """
+
     value: Any
     type: pa.DataType | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Literal) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    @property
+    def _identity(self) -> tuple[Any, ...]:
+        value = self.value
+        return value.hex() if isinstance(value, float) else value, self.type
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +81,11 @@ class Opaque:
 
 
 Expression = Column | Literal | Call | Opaque
+
+
+def are_equal(one: Any, other: Any) -> bool:
+    """Whether two constants of one type are equal in SQL, where NaN equals NaN."""
+    return bool(one == other or (one != one and other != other))
 
 
 def type_of(expression: Expression) -> pa.DataType:

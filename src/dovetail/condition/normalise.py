@@ -39,6 +39,7 @@ from dovetail.condition.expression import (
     Column,
     Expression,
     Literal,
+    are_equal,
     columns_of,
     connect,
     sides_of,
@@ -374,7 +375,7 @@ def _exclude_each_other(one: Conjunction, other: Conjunction) -> bool:
                 if function in COMPARISONS - {"<=>"} and value in args:
                     return True
             case Call("=", (a, Literal(x))), Call("=", (b, Literal(y))):
-                if a == b and x != y:
+                if a == b and not are_equal(x, y):
                     return True
     return False
 
