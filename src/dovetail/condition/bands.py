@@ -23,7 +23,7 @@ from dovetail.condition import types
 from dovetail.condition.bind import Binder
 from dovetail.condition.casts import PER_SECOND, WIDE
 from dovetail.condition.expression import Call, Expression, Literal, sides_of, type_of
-from dovetail.condition.linear import DAY, FLIPPED, LEFT, RIGHT, flip, in_days, inwards, separate_sides
+from dovetail.condition.linear import DAY, FLIPPED, LEFT, RIGHT, flip, in_days, inwards, leaves_room, separate_sides
 from dovetail.condition.literals import negate, retype_literal, scalar
 from dovetail.condition.predicates import Band, Equal, Less, Predicate
 from dovetail.condition.unify import to_type, unify
@@ -260,6 +260,8 @@ def _absolute(conjunct: Expression, binder: Binder) -> list[Predicate]:
             return []
     if t.is_floating(type_of(difference)):
         return _absolute_float(conjunct, operator, difference, bound)
+    if isinstance(bound, Literal) and not leaves_room(bound):
+        return []
     difference, bound = in_days(bare(difference), bound, binder)
     if t.is_duration(type_of(difference)) and isinstance(bound, Literal):
         operator, bound = _in_whole_days(operator, difference, bound)

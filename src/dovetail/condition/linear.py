@@ -12,10 +12,12 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from dovetail.condition import types
 from dovetail.condition.bind import Binder
+from dovetail.condition.casts import PER_SECOND
 from dovetail.condition.expression import Call, Expression, Literal, connect, sides_of, type_of
 from dovetail.core.rows import Side
 from dovetail.errors import ConditionError
@@ -196,11 +198,23 @@ def _is_kept(expression: Expression) -> bool:
             return _is_exact_sum(expression) and all(_is_kept(arg) for arg in args)
         case Call("cast", (inner,)):
             return _is_kept(inner)
+        case Literal():
+            return leaves_room(expression)
+    return True
+
+
+def leaves_room(constant: Literal) -> bool:
+    """Whether a constant can be added to what it was compared with: l.i - r.i < 2**63 - 1 must not overflow."""
+    match constant.value:
+        case int(value):
+            return -EXACT_BIGINT < value < EXACT_BIGINT
+        case timedelta() as span if t.is_duration(type_of(constant)):
+            return abs(span // timedelta(microseconds=1)) < EXACT_BIGINT * 10**6 // PER_SECOND[type_of(constant).unit]
     return True
 
 
 def simplify_comparison(comparison: Call, binder: Binder) -> Expression:
-    """Integers and dates against a constant between two of them: i < 5.5 is i <= 5."""
+    """Integers, dates and float32 against a constant between two of them: i < 5.5 is i <= 5, i = 5.5 is never."""
     if comparison.function not in FLIPPED:
         return comparison
     if isinstance(comparison.args[0], Literal):
@@ -212,6 +226,8 @@ def simplify_comparison(comparison: Call, binder: Binder) -> Expression:
                 return _never_equal(function, inner)
             function, whole = inwards(function, number, 1)
             return binder.call(function, inner, Literal(whole, types.INT64))
+        case Call("cast", (inner,)), Literal(float(number)) if function in ("=", "!=") and _is_no_single(inner, number):
+            return _never_equal(function, inner)
         case Call("-", (a, _)), Literal(timedelta() as span) if t.is_date(type_of(a)):
             if span % DAY and function in ("=", "!="):
                 return _never_equal(function, value)
@@ -230,6 +246,14 @@ def _counts(value: Expression, target: pa.DataType | None, bound: float | Decima
     if t.is_decimal(target):
         return types.is_lossless(source, target) and -EXACT_BIGINT < bound < EXACT_BIGINT
     return bool(target == types.DOUBLE and -EXACT_DOUBLE < bound < EXACT_DOUBLE)
+
+
+def _is_no_single(value: Expression, number: float) -> bool:
+    """Whether the value is a float32 and the number none: 0.1 as a double, or one beyond them all."""
+    if not t.is_float32(type_of(value)) or math.isnan(number):
+        return False
+    with np.errstate(over="ignore"):
+        return float(np.float32(number)) != number
 
 
 def _never_equal(function: str, value: Expression) -> Expression:
