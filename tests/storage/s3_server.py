@@ -21,8 +21,12 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
+from dovetail.storage.object_store import ATTEMPTS
+
 BUCKET = "bucket"
 ACCESS_KEY, SECRET_KEY = "AKIALOOPBACK", "loopback/secret+key"  # not checked, and never to be seen anywhere
+NAMES = 3  # that the requests of one operation are about, at most
+ERRORS = [(500, "InternalError"), (503, "SlowDown")]
 PAGE = 100  # objects in an answer to a listing: few, so that there are several pages
 
 
@@ -35,25 +39,51 @@ class Object(NamedTuple):
         return f'"{hashlib.md5(self.data).hexdigest()}"'
 
 
-class Faults:
-    """How often a request fails, and how."""
+class Fault(NamedTuple):
+    kind: str
+    answer: tuple[int, str]  # of an error
 
-    def __init__(self, seed: int = 0, *, error: float = 0, drop: float = 0, lose: float = 0, slow: float = 0) -> None:
+
+class Faults:
+    """A schedule of requests that fail: which ones by a seed, and none that a client cannot survive.
+
+    Threads decide which request is the next one, but not how much an operation suffers: a name fails at most `at_most`
+    times, and an operation of a store is about three names (its own, that of its folder, the bucket). So an operation
+    with ATTEMPTS tries always ends well. `at_most=None` is a store that does not come back.
+    """
+
+    def __init__(
+        self,
+        seed: int = 0,
+        *,
+        error: float = 0,
+        drop: float = 0,
+        lose: float = 0,
+        slow: float = 0,
+        at_most: int | None = (ATTEMPTS - 1) // NAMES,
+    ) -> None:
         self._random = random.Random(seed)
+        self._failed: Counter[str] = Counter()  # by name
+        self._at_most = at_most
         self.error = error  # an answer 500 or 503, and nothing is done
         self.drop = drop  # the connection breaks, and nothing is done
         self.lose = lose  # everything is done, and the connection breaks before or within the answer
         self.slow = slow  # the answer takes a while
         self.slow_s = 0.2
 
-    def next(self) -> str | None:
-        chances = {name: getattr(self, name) for name in ("error", "drop", "lose", "slow")}
-        draw = self._random.random()
-        for name, chance in chances.items():
+    def next(self, name: str) -> Fault | None:
+        """What becomes of the next request about a name."""
+        draw, answer = self._random.random(), self._random.choice(ERRORS)
+        for kind in ("error", "drop", "lose", "slow"):
+            chance = getattr(self, kind)
             if draw < chance:
-                return name
+                return Fault(kind, answer) if kind == "slow" or self._may_fail(name) else None
             draw -= chance
         return None
+
+    def _may_fail(self, name: str) -> bool:
+        self._failed[name] += 1
+        return self._at_most is None or self._failed[name] <= self._at_most
 
 
 class S3Server(ThreadingHTTPServer):
@@ -106,21 +136,26 @@ class Handler(BaseHTTPRequestHandler):
         self.bucket, _, self.key = unquote(address.path).lstrip("/").partition("/")
         body = self._body()
         with server.lock:
-            fault = server.faults.next()
-            self.lost = fault == "lose"
+            fault = server.faults.next(self._name())
+            kind = fault and fault.kind
+            self.lost = kind == "lose"
             server.failed += fault is not None
             server.requests[self._kind()] += 1
-        if fault == "slow":
+        if kind == "slow":
             time.sleep(server.faults.slow_s)
-        if fault == "drop":
+        if kind == "drop":
             self.close_connection = True
             return
-        if fault == "error":
-            self._error(*random.choice([(500, "InternalError"), (503, "SlowDown")]))
+        if fault is not None and kind == "error":
+            self._error(*fault.answer)
             return
         with server.lock:
             status, headers, data = self._carry_out(body)
         self._answer(status, headers, data)
+
+    def _name(self) -> str:
+        """What a request is about: an object or a folder, or the bucket."""
+        return (self.key or self.query.get("prefix", [""])[0]).strip("/")
 
     def _kind(self) -> str:
         if self.command == "GET" and not self.key:

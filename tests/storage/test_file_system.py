@@ -172,7 +172,7 @@ def test_a_small_object_is_one_request(server: S3Server) -> None:
 def test_failures_end_with_plain_words(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(object_store, "FIRST_PAUSE_S", 0.001)
     monkeypatch.setattr(object_store, "ATTEMPTS", 2)
-    server.faults = Faults(error=1)
+    server.faults = Faults(error=1, at_most=None)
     store = of(server.uri("never"))
     rows = pa.record_batch({"a": [1]})
     for fail in (
@@ -191,6 +191,41 @@ def test_failures_end_with_plain_words(server: S3Server, monkeypatch: pytest.Mon
         elsewhere.put("x", b"")
     assert server.requests.total() == 1  # asking again would not help
     _no_secrets(failure.value)
+
+
+@pytest.mark.parametrize("fault", ["error", "drop", "lose"])
+def test_an_operation_survives_all_faults_but_one_too_many(
+    server: S3Server, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    monkeypatch.setattr(object_store, "FIRST_PAUSE_S", 0.001)
+    server.faults = Faults(at_most=object_store.ATTEMPTS - 1, **{fault: 1})
+    of(server.uri(f"survives-{fault}")).put("one", b"x")
+    assert server.objects[f"survives-{fault}/one"].data == b"x"
+    server.faults = Faults(at_most=object_store.ATTEMPTS, **{fault: 1})
+    store = of(server.uri(f"fails-{fault}"))  # has no open connection, on which a broken request is sent again unasked
+    with pytest.raises(StateError, match=f"^cannot write s3://…@bucket/fails-{fault}/one"):
+        store.put("one", b"x")
+    store.put("one", b"x")  # the schedule is over
+
+
+def test_no_operation_meets_more_faults_than_it_survives(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every request fails that may: the worst of all schedules."""
+    monkeypatch.setattr(object_store, "FIRST_PAUSE_S", 0.001)
+    server.objects.clear()
+    names = [f"n{number}" for number in range(40)]
+    for operation in (
+        lambda store: [store.put(name, b"x") for name in names],
+        lambda store: store.get("n0"),
+        lambda store: store.publish("n0", store / "below"),
+        lambda store: list(store.entries(recursive=True)),
+        lambda store: store.delete(names[:20]),
+        lambda store: store.delete_all(),
+    ):
+        server.faults = Faults(error=1)
+        before = server.failed
+        operation(of(server.uri("some/where")))
+        assert server.failed > before
+    assert server.names("some/where/") == []
 
 
 def test_the_environment_tells_where_and_who(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,7 +97,7 @@ def test_nothing_is_committed_that_is_not_stored(server: S3Server, monkeypatch: 
     join, source = store_join(server), Source(0)
     stored, found = attempt(join, None, source.next())
     rows = source.next()
-    server.faults = Faults(error=1)
+    server.faults = Faults(error=1, at_most=None)
     monkeypatch.setattr(object_store, "ATTEMPTS", 2)
     handle = Handle(stored)
     processor = JoinProcessor(join)
