@@ -19,6 +19,7 @@ from tests.sources.proxy import Proxy
 import dovetail
 from dovetail.errors import InputError, SourceError
 from dovetail.sources import Retry
+from dovetail.sources.arrow_flight import FlightEndpoint
 from dovetail.sources.flight_server import TableServer
 from dovetail.sources.pace import steady
 from dovetail.sources.reader import Reader
@@ -241,6 +242,95 @@ def test_data_that_changed_meanwhile_is_not_mixed(line: Proxy) -> None:
         line.target = other.port
         with pytest.raises(SourceError, match=r"its rows have changed: 29,990 of them instead of 30,000"):
             list(dovetail.progressive(source, CUSTOMERS, ON, retry=SOON))
+
+
+class Announcing(flight.FlightServerBase):
+    """A server of somebody else, which says how many rows it has; `streams` are the ranges that it sends, in turn."""
+
+    def __init__(self, streams: list[list[tuple[int, int]]], endpoints: int = 1) -> None:
+        super().__init__("grpc://127.0.0.1:0")
+        self.streams = streams
+        self.endpoints = endpoints
+
+    def get_flight_info(self, context: Any, descriptor: Any) -> Any:
+        endpoints = [flight.FlightEndpoint(str(number).encode(), []) for number in range(self.endpoints)]
+        return flight.FlightInfo(ORDERS.schema, descriptor, endpoints, total_records=ROWS)
+
+    def do_get(self, context: Any, ticket: Any) -> Any:
+        ranges = self.streams.pop(0) if len(self.streams) > 1 else self.streams[0]
+        batches = [batch for low, high in ranges for batch in ORDERS.slice(low, high - low).to_batches(700)]
+        return flight.RecordBatchStream(pa.RecordBatchReader.from_batches(ORDERS.schema, batches))
+
+    def source(self, **options: Any) -> Any:
+        return dovetail.sources.flight(f"grpc://127.0.0.1:{self.port}", "orders", **options)
+
+
+ALL_ROWS = [(0, ROWS)]
+EARLY, HOLE, TWICE = [(0, 20_000)], [(0, 10_000), (11_000, ROWS)], [(0, 11_000), (10_000, ROWS)]
+
+
+@pytest.mark.parametrize(
+    ("ranges", "told"),
+    [
+        (EARLY, r"failed after 20,000 rows: .*ended at row 20,000, before the last of 30,000 rows"),
+        (HOLE, r"ended at row 29,000, before the last of 30,000 rows.*It cannot be resumed"),
+        (TWICE, r"it sends more rows than the 30,000 that it has announced.*A retry cannot fix this"),
+        ([], r"ended at row 0, before the last of 30,000 rows"),
+    ],
+)
+def test_a_stream_has_the_rows_that_were_announced(ranges: list[tuple[int, int]], told: str) -> None:
+    with Announcing([ranges]) as server:
+        with pytest.raises(SourceError, match=told):
+            list(dovetail.progressive(server.source(), CUSTOMERS, ON, retry=SOON))
+
+
+def test_a_stream_that_ends_early_is_a_break() -> None:
+    """Also a second time, before the rows that had come; one that always ends there is given up."""
+    with Announcing([EARLY, [(0, 8_000)], [(0, 25_000)], ALL_ROWS]) as server:
+        check(rows_of(dovetail.progressive(server.source(same_order=True), CUSTOMERS, ON, retry=SOON)))
+        server.streams = [EARLY]
+        with pytest.raises(SourceError, match=r"after 20,000 rows: .* before the last of 30,000 rows.*after 8 tries"):
+            list(dovetail.progressive(server.source(same_order=True), CUSTOMERS, ON, retry=SOON))
+
+
+def test_rows_that_came_must_come_again_if_nothing_is_announced() -> None:
+    class Silent(Announcing):
+        def get_flight_info(self, context: Any, descriptor: Any) -> Any:
+            return flight.FlightInfo(ORDERS.schema, descriptor, [flight.FlightEndpoint(b"0", [])])
+
+    with Silent([[(0, 8_000)]]) as server, pytest.raises(SourceError, match=r"ended at row 8,000, before row 9,000"):
+        list(Reader(server.source(same_order=True), Retry(tries=1)).pieces(9_000))
+
+
+def test_an_endpoint_has_no_more_rows_than_all() -> None:
+    """How many an endpoint has is not announced; of a single one it is."""
+    with Announcing([[(0, 10)]], endpoints=2) as server:
+        halves = [FlightEndpoint(server.source(), number, 2) for number in range(2)]
+        assert [sum(piece.batch.num_rows for piece in Reader(half).pieces()) for half in halves] == [10, 10]
+        server.streams = [TWICE]
+        with pytest.raises(SourceError, match="it sends more rows"):
+            list(Reader(halves[1]).pieces())
+        server.endpoints, server.streams = 1, [EARLY]
+        with pytest.raises(SourceError, match="before the last of 30,000 rows"):
+            list(Reader(FlightEndpoint(server.source(), 0, 1)).pieces())
+
+
+class Generous(TableServer):
+    """Sends some rows twice."""
+
+    def do_get(self, context: Any, ticket: Any) -> Any:
+        wanted = json.loads(ticket.ticket)
+        first, rows = wanted["offset"], wanted.get("rows", ROWS - wanted["offset"])
+        batches = [*ORDERS.slice(first, rows).to_batches(500), *ORDERS.slice(first, 10).to_batches()]
+        return flight.RecordBatchStream(pa.RecordBatchReader.from_batches(ORDERS.schema, batches))
+
+
+@pytest.mark.parametrize("bounds", [(), (29_000,), (1_000, 2_000), (0, ROWS)])
+def test_rows_behind_the_last_one_are_not_cut_off(bounds: tuple[int, ...]) -> None:
+    with Generous({"orders": ORDERS}) as server:
+        source = dovetail.sources.flight(f"grpc://127.0.0.1:{server.port}", "orders")
+        with pytest.raises(SourceError, match="it sends more rows"):
+            list(Reader(source, SOON).pieces(*bounds))
 
 
 def test_what_will_not_work_is_said_at_once(server: TableServer) -> None:

@@ -9,6 +9,9 @@ stream lasts until they have, and only then the answer is OFFSETS. From any othe
 the start and those that came before are skipped; that is right only if it always gives the same rows in the same order,
 so the caller has to say so.
 
+How many rows a server announces is how many there must be: a stream that ends before is a break, even if it ends without
+an error, and one with more rows is an error. -1 announces nothing.
+
 A server may say that its rows are at other places. Headers, which may have a token in them, go to such a place only if
 it is encrypted, or on the host that was named.
 """
@@ -150,10 +153,16 @@ class FlightReading:
     """One pass over the rows from a position on, to the end or to another one."""
 
     def __init__(
-        self, source: FlightSource, position: int, until: int | None, endpoints: Endpoints | None = None
+        self,
+        source: FlightSource,
+        position: int,
+        until: int | None,
+        endpoints: Endpoints | None = None,
+        is_part: bool = False,
     ) -> None:
         self._source = source
         self._endpoints = endpoints
+        self._is_part = is_part  # of the rows that the server has announced
         self._stream: Any = None
         self._left = False
         self._pieces = self._read(position, until)
@@ -168,8 +177,10 @@ class FlightReading:
         self._pieces.close()
 
     def _read(self, position: int, until: int | None) -> Generator[Piece, None, None]:
-        source = self._source
+        source, first = self._source, position
         skip = 0 if source.offsets else position
+        sent = position - skip  # the row behind all that has come, skipped or not
+        most = until if source.offsets and until is not None else source.rows
         with final_errors(), source.connect() as client:
             info = source.info(client)
             if not info.schema.equals(source.schema) or (source.rows >= 0 and info.total_records != source.rows):
@@ -177,6 +188,9 @@ class FlightReading:
             chosen = source.endpoints(info, position, until) if self._endpoints is None else self._endpoints(info)
             for ticket_, places in chosen:
                 for batch in self._stream_of(client, ticket_, places):
+                    sent += batch.num_rows
+                    if 0 <= most < sent:
+                        raise _too_many(most, asked_for=most == until)
                     fresh = batch.slice(min(skip, batch.num_rows))
                     skip -= batch.num_rows - fresh.num_rows
                     if until is not None:
@@ -184,17 +198,25 @@ class FlightReading:
                     for part in slices(fresh, source.batch_rows or max(1, fresh.num_rows)):
                         position += part.num_rows
                         yield Piece(part, position)
-                    if position == until:
-                        return
-            if source.offsets and not self._check_end(client, position, until):
-                raise ConnectionError(f"the stream ended at row {position:,}, before the last row")
+                    if position == until and not source.offsets:
+                        return  # it knows no other end than its own
+            self._check_end(client, sent, first, until)
 
-    def _check_end(self, client: Any, position: int, until: int | None) -> bool:
-        """Whether this is the end, or a break that looks like it."""
-        if until is not None or self._source.rows >= 0:
-            return position == (self._source.rows if until is None else until)
-        info = self._source.info(client)
-        return bool(info.app_metadata == OFFSETS and info.total_records == position)
+    def _check_end(self, client: Any, sent: int, first: int, until: int | None) -> None:
+        """Tell the end from a break that looks like it: a server may end a stream early, without an error."""
+        source, rows = self._source, self._source.rows
+        if source.offsets and until is None and rows < 0:
+            info = source.info(client)
+            rows = info.total_records
+            if info.app_metadata == OFFSETS and rows < sent:
+                raise _too_many(rows)
+            if info.app_metadata != OFFSETS:
+                raise ConnectionError(f"the stream ended at row {sent:,}, and more rows are to come")
+        if until is None and rows >= 0 and not self._is_part:
+            if sent < rows:
+                raise ConnectionError(f"the stream ended at row {sent:,}, before the last of {rows:,} rows")
+        elif sent < (least := first if until is None else until):
+            raise ConnectionError(f"the stream ended at row {sent:,}, before row {least:,}")
 
     def _stream_of(self, client: Any, ticket_: Any, places: list[Any]) -> Iterator[pa.RecordBatch]:
         place = self._source.choose_place(places) if places else None
@@ -218,13 +240,18 @@ class FlightEndpoint:
         self._whole, self._number, self._of = whole, number, of
 
     def open(self, position: int | None = None) -> FlightReading:
-        return FlightReading(self._whole, position or 0, None, self._endpoint)
+        return FlightReading(self._whole, position or 0, None, self._endpoint, is_part=self._of > 1)
 
     def _endpoint(self, info: Any) -> Iterator[tuple[Any, list[Any]]]:
         if len(info.endpoints) != self._of:
             raise SourceError(f"its endpoints have changed: {len(info.endpoints)} of them instead of {self._of}")
         endpoint = info.endpoints[self._number]
         yield endpoint.ticket, endpoint.locations
+
+
+def _too_many(rows: int, *, asked_for: bool = False) -> SourceError:
+    wanted = f"those up to row {rows:,} that were asked for" if asked_for else f"the {rows:,} that it has announced"
+    return SourceError(f"it sends more rows than {wanted}: some came twice, or the number is wrong")
 
 
 def ticket(name: str, offset: int, until: int | None = None) -> bytes:
