@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import dovetail
-from dovetail.errors import InputError
+from dovetail.errors import InputError, SourceError
 from dovetail.sources.parquet_files import ParquetSource, parquet_source
 from dovetail.sources.protocol import TableScan, read_some
 
@@ -59,6 +59,31 @@ def test_sizes_of_texts_that_are_written_short(tmp_path: Path) -> None:
     assert source(tmp_path).total_bytes() > 500 * 5000
     pq.write_table(table.slice(0, 0), tmp_path / "a.parquet")
     assert source(tmp_path).total_bytes() == 0
+
+
+def test_a_file_has_the_rows_that_its_footer_announces(tmp_path: Path) -> None:
+    """Arrow gives those that there are."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"k": np.arange(1000)}), path, compression="none", use_dictionary=False)
+    data = path.read_bytes()
+    at = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    path.write_bytes(data[:at] + data[at:].replace(b"\xd0\x0f", b"\x98\x11"))  # 1,000 and 1,100, as Thrift writes them
+    assert pq.read_metadata(path).num_rows == source(path).rows == 1100
+    told = r"a\.parquet has 1,000 rows where 1,100 were announced: it is damaged"
+    with pytest.raises(SourceError, match=told):
+        source(path).to_table()
+    with pytest.raises(SourceError, match=told):
+        list(dovetail.progressive(path, TABLE, "l.k = r.k"))
+    with pytest.raises(SourceError, match=told):
+        dovetail.join(path, TABLE, "l.k = r.k")
+
+
+@pytest.mark.parametrize("rows", [300, 500])
+def test_a_file_that_is_replaced_meanwhile_is_noticed(directory: Path, rows: int) -> None:
+    files = source(directory)
+    pq.write_table(TABLE.slice(0, rows), directory / "part-1.parquet")
+    with pytest.raises(SourceError, match=f"part-1\\.parquet has {rows} rows where 400 were announced"):
+        list(files.open())
 
 
 def test_some_columns_in_the_order_asked_for(directory: Path) -> None:

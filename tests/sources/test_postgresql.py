@@ -1,8 +1,10 @@
 """Joins of tables in a real PostgreSQL that stalls, breaks, dies and comes back."""
 
+import socket
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
@@ -246,3 +248,51 @@ def test_fetches_are_as_large_as_the_server_is_quick(took_s: float, rows: int) -
     assert _next_fetch(64, took_s, 4096) == rows
     assert _next_fetch(1, 9.0, 4096) == 1
     assert _next_fetch(4096, 0.0, 4096) == 4096
+
+
+class Lossy(Proxy):
+    """Takes single rows out of what the server says, once."""
+
+    lose = 0  # rows
+
+    def _pump(self, source: socket.socket, sink: socket.socket, rationed: bool) -> None:
+        if not rationed:
+            return super()._pump(source, sink, rationed)
+        with suppress(OSError):
+            while True:
+                kind, size = (head := _read_exactly(source, 5))[:1], int.from_bytes(head[1:], "big") - 4
+                body = _read_exactly(source, size)
+                if kind == b"D" and self.lose and self.connections > 1:  # the first one asks for the schema
+                    self.lose -= 1
+                    continue
+                sink.sendall(head + body)
+        for line in (source, sink):
+            with suppress(OSError):
+                line.shutdown(socket.SHUT_RDWR)
+        return None
+
+
+def _read_exactly(line: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        more = line.recv(size - len(data))
+        if not more:
+            raise ConnectionError
+        data += more
+    return data
+
+
+def test_rows_that_get_lost_on_the_way_are_noticed(server: PostgresServer) -> None:
+    """The server says how many it has sent; that there are fewer is a break like any other."""
+    line = Lossy(server.port)
+    dsn = f"{server.dsn(line.port)}?sslmode=disable&gssencmode=disable"
+    for options, lost in (({"key": "id"}, 3), ({}, 1)):
+        source = dovetail.sources.postgres(dsn, table="orders", batch_rows=500, **options)
+        line.lose = lost
+        if options:
+            check(ids(dovetail.progressive(source, CUSTOMERS, ON, retry=SOON)))
+        else:
+            with pytest.raises(SourceError, match=r"63 rows have come of 64 that were sent.*It cannot be resumed"):
+                list(dovetail.progressive(source, CUSTOMERS, ON, retry=SOON))
+        assert not line.lose
+    line.close()

@@ -57,7 +57,7 @@ class ParquetSource:
         first = max(0, bisect_right(self._starts, start) - 1)
         for number in range(first, len(self._fragments)):
             for position, batch in _read_fragment(
-                self._fragments[number], schema, most_rows, start - self._starts[number]
+                self._fragments[number], schema, most_rows, start - self._starts[number], self._counts[number]
             ):
                 yield Place(self._starts[number] + position, batch)
             start = self._starts[number + 1]
@@ -92,12 +92,14 @@ def _width(field: pa.Field, leaves: list[Any]) -> int:
     return 8 + max([written, *texts])
 
 
-def _read_fragment(fragment: Any, schema: pa.Schema, most_rows: int, skip: int) -> Iterator[Place]:
-    """The rows of a file after the first `skip`."""
+def _read_fragment(fragment: Any, schema: pa.Schema, most_rows: int, skip: int, rows: int) -> Iterator[Place]:
+    """The rows of a file after the first `skip`; it has as many as when the source was made."""
     constants = ds.get_partition_keys(fragment.partition_expression)
     names = [name for name in schema.names if name not in constants]
     with pq.ParquetFile(fragment.path, filesystem=fragment.filesystem) as file:
-        for position, batch in read_rows(file, names, most_rows, skip):
+        if (found := sum(group_sizes(file.metadata))) != rows:
+            raise _other_rows(fragment.path, found, rows)
+        for position, batch in read_rows(file, fragment.path, names, most_rows, skip):
             yield Place(position, conform_schema(_complete(batch, constants, schema), schema))
 
 
@@ -142,6 +144,7 @@ def group_sizes(metadata: pq.FileMetaData) -> tuple[int, ...]:
 
 def read_rows(
     file: pq.ParquetFile,
+    name: str,
     columns: Sequence[str],
     most_rows: int,
     start: int = 0,
@@ -150,7 +153,10 @@ def read_rows(
     use_threads: bool = True,
     by_group: bool = False,
 ) -> Iterator[Place]:
-    """Rows [start, stop) of a file, in order. `by_group`: what is read ahead is one row group, and not all of them."""
+    """Rows [start, stop) of a file, in order. `by_group`: what is read ahead is one row group, and not all of them.
+
+    Arrow reads a file whose pages have fewer rows than its footer announces without an error; here that is one.
+    """
     groups: list[int] = []
     first = position = 0
     for number, rows in enumerate(group_sizes(file.metadata)):
@@ -158,6 +164,7 @@ def read_rows(
             first = first if groups else position
             groups.append(number)
         position += rows
+    announced = sum(file.metadata.row_group(number).num_rows for number in groups)
     position = first
     together = [[group] for group in groups] if by_group else [groups] if groups else []
     for batch in (b for some in together for b in file.iter_batches(most_rows, some, columns, use_threads=use_threads)):
@@ -165,6 +172,15 @@ def read_rows(
         if low < high:
             yield Place(low, batch.slice(low - position, high - low))
         position += batch.num_rows
+    if position - first != announced:
+        raise _other_rows(name, position - first, announced)
+
+
+def _other_rows(name: str, found: int, announced: int) -> SourceError:
+    return SourceError(
+        f"{name} has {found:,} rows where {announced:,} were announced: it is damaged, or it was replaced while it was "
+        "read. Write it again, and join it when it is complete."
+    )
 
 
 Stamp = tuple[int, int]
@@ -281,7 +297,7 @@ def _read_file(file: File, names: list[str], most_rows: int, start: int, stop: i
             raise SourceError(f"{file} has changed since the join was planned: join the new files again.")
         try:
             with pq.ParquetFile(parts, pre_buffer=remote) as opened:
-                yield from read_rows(opened, names, most_rows, start, stop, use_threads=False, by_group=remote)
+                yield from read_rows(opened, str(file), names, most_rows, start, stop, use_threads=False, by_group=remote)
         except StateError as error:
             raise SourceError(f"{file} cannot be read any more: {error}") from error
 

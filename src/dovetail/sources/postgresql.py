@@ -230,6 +230,7 @@ class PostgresReading:
                 while not self._left:
                     began = time.monotonic()
                     fetched = cursor.fetchmany(rows)
+                    _check_count(cursor, len(fetched))
                     if not fetched:
                         return
                     rows = _next_fetch(rows, time.monotonic() - began, source.batch_rows)
@@ -238,6 +239,13 @@ class PostgresReading:
                     yield Piece(batch, position)
             finally:
                 self._connection.close()
+
+
+def _check_count(cursor: RawServerCursor[Any], rows: int) -> None:
+    """After the rows of a fetch, the server says how many they are. What is between may have lost some: a break."""
+    told = cursor.pgresult.command_tuples if cursor.pgresult is not None else None
+    if told is not None and told != rows:
+        raise psycopg.OperationalError(f"{rows:,} rows have come of {told:,} that were sent")
 
 
 def source_of(
