@@ -279,9 +279,8 @@ EARLY, HOLE, TWICE = [(0, 20_000)], [(0, 10_000), (11_000, ROWS)], [(0, 11_000),
     ],
 )
 def test_a_stream_has_the_rows_that_were_announced(ranges: list[tuple[int, int]], told: str) -> None:
-    with Announcing([ranges]) as server:
-        with pytest.raises(SourceError, match=told):
-            list(dovetail.progressive(server.source(), CUSTOMERS, ON, retry=SOON))
+    with Announcing([ranges]) as server, pytest.raises(SourceError, match=told):
+        list(dovetail.progressive(server.source(), CUSTOMERS, ON, retry=SOON))
 
 
 def test_a_stream_that_ends_early_is_a_break() -> None:

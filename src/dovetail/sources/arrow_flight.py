@@ -9,8 +9,8 @@ stream lasts until they have, and only then the answer is OFFSETS. From any othe
 the start and those that came before are skipped; that is right only if it always gives the same rows in the same order,
 so the caller has to say so.
 
-How many rows a server announces is how many there must be: a stream that ends before is a break, even if it ends without
-an error, and one with more rows is an error. -1 announces nothing.
+How many rows a server announces is how many there must be: a stream that ends before is a break, even if it ends
+without an error, and one with more rows is an error. -1 announces nothing.
 
 A server may say that its rows are at other places. Headers, which may have a token in them, go to such a place only if
 it is encrypted, or on the host that was named.

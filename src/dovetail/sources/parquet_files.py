@@ -297,7 +297,9 @@ def _read_file(file: File, names: list[str], most_rows: int, start: int, stop: i
             raise SourceError(f"{file} has changed since the join was planned: join the new files again.")
         try:
             with pq.ParquetFile(parts, pre_buffer=remote) as opened:
-                yield from read_rows(opened, str(file), names, most_rows, start, stop, use_threads=False, by_group=remote)
+                yield from read_rows(
+                    opened, str(file), names, most_rows, start, stop, use_threads=False, by_group=remote
+                )
         except StateError as error:
             raise SourceError(f"{file} cannot be read any more: {error}") from error
 
