@@ -105,9 +105,9 @@ class BlockStore:
         with self._open_file(block, verify, mapped=True) as file:
             return MappedBlock(file.read_buffer())
 
-    def map_pages(self, block: Block) -> Iterator[pa.RecordBatch]:
-        """All pages of a block, mapped: they stay readable when it is removed."""
-        reader = self._open_reader(block)
+    def map_pages(self, block: Block, *, verify: bool = False) -> Iterator[pa.RecordBatch]:
+        """All pages of a block, mapped: they stay readable when it is removed. `verify` as in `read`."""
+        reader = self._open_reader(block, verify)
         for page in range(reader.num_record_batches):
             yield reader.get_batch(page)
 
@@ -149,9 +149,12 @@ class BlockStore:
         try:
             return place.open(block.name, block.nbytes, checksum, mapped=mapped)
         except FileNotFoundError as error:
-            raise StateError(f"{place / block.name} is missing. {RECOVERY}") from error
+            raise self._missing(block) from error
         except DamagedError as error:
             raise StateError(f"{place / block.name} is damaged: {error}. {RECOVERY}") from error
+
+    def _missing(self, block: Block) -> StateError:
+        return StateError(f"{self.place / block.name} is missing. {RECOVERY}")
 
     def remove(self, blocks: Iterable[Block]) -> None:
         """Delete blocks. Batches already mapped from them stay readable."""

@@ -33,6 +33,7 @@ from dovetail.errors import InputError, StateError
 HIDDEN = "…"
 URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 CONTAINER_SCHEMES = ("abfs", "abfss")  # container@account: a name, with a password only after a colon
+CHECKED_BYTES = 1 << 20  # at a time
 SHORTEST_SECRET = 4  # characters: a shorter value would be found in any text
 
 FileSystem = Any
@@ -137,6 +138,13 @@ class Store(ABC):
     @abstractmethod
     def find(self, name: str) -> Entry | None:
         """What a listing has of an object; None if there is none."""
+
+    def stamp(self, name: str) -> object:
+        """Another one when somebody has written to an object that was published; a missing one is a FileNotFoundError.
+
+        None where that cannot be told: objects of a store are read from copies on this machine.
+        """
+        return None
 
     def exists(self, name: str) -> bool:
         return self.find(name) is not None
@@ -302,6 +310,10 @@ class LocalStore(Store):
             return None
         return Entry(name, status.st_size, status.st_mtime)
 
+    def stamp(self, name: str) -> object:
+        status = (self._path / name).stat()
+        return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
     def entries(self, *, recursive: bool = False) -> Iterator[Entry]:
         """Links to directories are listed, and not followed."""
         try:
@@ -365,9 +377,17 @@ def open_file(path: Path, *, mapped: bool) -> pa.NativeFile:
 
 def check_file(file: pa.NativeFile, nbytes: int, checksum: int | None) -> None:
     """See that a file has the length and, if it is given, the checksum; it is then read from its start."""
-    if file.size() != nbytes or (checksum is not None and zlib.crc32(file.read_buffer()) != checksum):
+    if file.size() != nbytes or (checksum is not None and _checksum(file) != checksum):
         raise DamagedError("its checksum does not match")
     file.seek(0)
+
+
+def _checksum(file: pa.NativeFile) -> int:
+    """Of all of it, read in pieces: it may be larger than memory."""
+    checksum = 0
+    while len(piece := file.read_buffer(CHECKED_BYTES)):
+        checksum = zlib.crc32(piece, checksum)
+    return checksum
 
 
 def sync_directory(directory: Path) -> None:

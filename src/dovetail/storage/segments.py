@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from dovetail.storage.blocks import Block, BlockStore, PagedBlock
 from dovetail.storage.file_system import Place, of
-from dovetail.storage.mapped_block import MappedBlock
 
 MOST_MAPPED = 4096  # far below what Linux allows, and enough for hundreds of cells
 
@@ -28,8 +27,8 @@ SWEEPS = 8  # versions after which a store is listed, which costs a request for 
 _mapped: OrderedDict[tuple[str, str], pa.RecordBatch] = OrderedDict()
 """Segments that this process has mapped, most recently used last. A cache only: cells move between processes."""
 
-_verified: dict[str, set[str]] = {}
-"""Segments whose checksum this process has verified, by the place where they are."""
+_verified: dict[str, dict[str, object]] = {}
+"""Segments whose checksum this process has verified, by the place where they are, and their stamps then."""
 
 
 class SegmentStore(BlockStore):
@@ -37,6 +36,10 @@ class SegmentStore(BlockStore):
 
     Segments stay mapped where all of them are needed all the time. Where there are more than memory should hold, they
     must not: what is mapped and was read counts as memory in use.
+
+    The checksum of a segment is compared when a process opens it for the first time, and again when somebody has
+    written to the file: a mapped file shows what is in it now. To compare it in every micro-batch would read all there
+    is, again and again.
     """
 
     def __init__(self, directory: Place, version: int, *, stay_mapped: bool = True) -> None:
@@ -55,27 +58,39 @@ class SegmentStore(BlockStore):
         """Nothing yet: another attempt may start from a manifest that names them."""
 
     def read(self, block: Block, *, verify: bool = False) -> pa.RecordBatch:
-        place = self.place.key
-        if (place, block.name) in _mapped:
-            _mapped.move_to_end((place, block.name))
-            return _mapped[place, block.name]
-        batch = super().read(block, verify=block.name not in self._verified)
-        self._verified.add(block.name)
+        key = (self.place.key, block.name)
+        if key in _mapped and self._is_verified(block):
+            _mapped.move_to_end(key)
+            return _mapped[key]
+        batch = super().read(block)
         if self._stay_mapped:
-            _mapped[place, block.name] = batch
+            _mapped[key] = batch
             while len(_mapped) > MOST_MAPPED:
                 _mapped.popitem(last=False)
         return batch
 
-    def map(self, block: Block, *, verify: bool = False) -> MappedBlock:
-        mapped = super().map(block, verify=block.name not in self._verified)
-        self._verified.add(block.name)
-        return mapped
+    def _open_file(self, block: Block, verify: bool, *, mapped: bool) -> pa.NativeFile:
+        """All that is read of a segment goes through here, and is verified whether it was asked for or not."""
+        is_verified = self._is_verified(block)
+        stamp = self._stamp(block)  # before it is read: what is written meanwhile makes another
+        file = super()._open_file(block, not is_verified, mapped=mapped)
+        self._verified[block.name] = stamp
+        return file
+
+    def _is_verified(self, block: Block) -> bool:
+        """Whether it is as it was when its checksum was compared."""
+        return block.name in self._verified and self._verified[block.name] == self._stamp(block)
+
+    def _stamp(self, block: Block) -> object:
+        try:
+            return self.place.stamp(block.name)
+        except FileNotFoundError as error:
+            raise self._missing(block) from error
 
     @property
-    def _verified(self) -> set[str]:
+    def _verified(self) -> dict[str, object]:
         """Segments of this place."""
-        return _verified.setdefault(self.place.key, set())
+        return _verified.setdefault(self.place.key, {})
 
     def sweep(self, committed: int, named: Iterable[str]) -> int:
         """Remove segments older than the committed version that are not named; return how many."""
@@ -88,7 +103,7 @@ class SegmentStore(BlockStore):
                     unneeded.append(entry.name)
             place.delete(unneeded)
         verified = self._verified
-        for name in verified - keep:
-            verified.remove(name)
+        for name in verified.keys() - keep:
+            del verified[name]
             _mapped.pop((place.key, name), None)  # a deleted file takes up space for as long as it is mapped
         return len(unneeded)

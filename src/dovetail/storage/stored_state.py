@@ -238,15 +238,15 @@ def _map_rows(cell: StoredCell, alias: str, width: int) -> Iterator[StoredRows]:
     for segment in row_segments(cell.manifest["state"]):
         if segment.input != alias:
             continue
-        settled = None if segment.flags is None else _settled(store.read(segment.flags))
-        for page in store.map_pages(segment.block):
+        settled = None if segment.flags is None else _settled(store.read(segment.flags, verify=True))
+        for page in store.map_pages(segment.block, verify=True):
             batch, here = page.select(range(width)), np.arange(page.num_rows)
             numbers = np.asarray(page.column(OWN)) if OWN in page.schema.names else first + here
             first += page.num_rows
             rows = StoredRows(batch, numbers, np.zeros(len(here), np.bool_) if settled is None else settled)
             if segment.alive is not None:
                 if segment.alive.name not in alive:
-                    alive[segment.alive.name] = np.asarray(store.read(segment.alive).column(0))
+                    alive[segment.alive.name] = np.asarray(store.read(segment.alive, verify=True).column(0))
                 serials = np.asarray(page.column(page.num_columns - 1))
                 kept = np.flatnonzero(np.isin(serials, alive[segment.alive.name]))
                 rows = StoredRows(take_rows(batch, kept), numbers[kept], rows.settled[kept])

@@ -576,3 +576,77 @@ def test_another_join_than_before(started: tuple[Path, str], message: str) -> No
     why = fails(state_dir, stored, changed(state_dir)[message])
     assert "was made by another join" in why
     assert message in why
+
+
+def without_layout(state_dir: Path) -> None:
+    (state_dir / "query" / "join" / "layout.json").unlink()
+
+
+@pytest.mark.parametrize("message", [None, *changed(Path())])
+def test_state_without_a_layout(started: tuple[Path, str], message: str | None) -> None:
+    """Nothing says any more what the state means, not even to a cell that has none yet; so nothing is written."""
+    state_dir, stored = started
+    without_layout(state_dir)
+    join = stream_join(state_dir) if message is None else changed(state_dir)[message]
+    for known in (stored, None):
+        with pytest.raises(StateError, match=r"layout\.json is missing.* state_dir"):
+            attempt(join, known, Source(1).next())
+    assert not (state_dir / "query" / "join" / "layout.json").exists()
+
+
+@pytest.mark.parametrize("message", changed(Path()))
+def test_state_with_the_layout_of_another_join(started: tuple[Path, str], message: str) -> None:
+    """The manifest, which is in the checkpoint, says by which join it was made."""
+    state_dir, stored = started
+    without_layout(state_dir)
+    join = changed(state_dir)[message]
+    (state_dir / "query" / "join" / "layout.json").write_text(json.dumps(join.layout))
+    assert "the manifest of cell 0 in the checkpoint was made by another join" in fails(state_dir, stored, join)
+
+
+def test_a_manifest_without_its_state_directory(started: tuple[Path, str], tmp_path: Path) -> None:
+    _, stored = started
+    assert "layout.json is missing" in fails(tmp_path / "other", stored)
+
+
+def test_a_manifest_of_a_release_that_did_not_note_the_layout(started: tuple[Path, str]) -> None:
+    """It is restored if layout.json is there, and notes it from then on."""
+    state_dir, stored = started
+    document = json.loads(stored)
+    old = json.dumps({name: value for name, value in document.items() if name != "layout"})
+    again, _ = attempt(stream_join(state_dir), old, Source(1).next())
+    assert json.loads(again)["layout"] == document["layout"]
+    without_layout(state_dir)
+    assert "layout.json is missing" in fails(state_dir, old)
+
+
+@pytest.mark.parametrize("algorithm", [*PROGRESSIVE, "shj", "spo"])
+def test_a_flipped_bit_of_a_running_query(tmp_path: Path, algorithm: str) -> None:
+    """This process has written the segments, and read most of them before. What it reads again, it looks at again."""
+    memory_bytes = None if algorithm == "shj" else MEMORY_BYTES
+    join, source = stream_join(tmp_path, algorithm=algorithm, memory_bytes=memory_bytes), Source(4)
+    cell = Cell(join, Undisturbed())
+    for _ in range(6):
+        cell.run(packed(join, source.next()))
+    stored, rows = cell.stored, packed(join, source.next())
+    assert stored is not None
+    found: list[Results] = []
+    complaints: list[tuple[str | None, str]] = []
+    names = json.loads(stored)["segments"]
+    for name in [None, *names]:
+        cell.stored, cell.found = stored, Counter()
+        whole = b""
+        if name is not None:
+            path = cell_directory(tmp_path) / name
+            whole = path.read_bytes()
+            spoil(path)
+        try:
+            cell.run(rows)
+            found.append(cell.found)
+        except StateError as error:
+            complaints.append((name, str(error)))
+        if name is not None:
+            path.write_bytes(whole)
+    assert all(f"{name} is damaged" in message for name, message in complaints)
+    assert all(results == found[0] for results in found)
+    assert 2 * len(found) < len(names)  # the others are not needed in this micro-batch

@@ -4,6 +4,9 @@
 
 The manifest is committed with the micro-batch; until then nothing that the last one names is removed. If the
 micro-batch fails at any point, Spark runs it again from there.
+
+Segments mean something only to the join that wrote them. What it is, its layout, is written beside them; the manifest
+has the layout's digest, because what is in the directory may get lost, and may be of another checkpoint.
 """
 
 from __future__ import annotations
@@ -19,12 +22,14 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, TimerValues
 
+from dovetail.errors import StateError
 from dovetail.operators.protocol import JoinOperator, Manifest, Usage
 from dovetail.spark.exchange.packing import to_bytes
 from dovetail.spark.session.workers import settle
 from dovetail.spark.streaming.reports import REPORTED, Reports
-from dovetail.spark.streaming.state_dir import check_layout
+from dovetail.spark.streaming.state_dir import check_layout, layout_digest
 from dovetail.spark.streaming.stream_join import CellJoin
+from dovetail.storage.blocks import RECOVERY
 from dovetail.storage.file_system import Store, of
 from dovetail.storage.segments import SegmentStore
 from dovetail.storage.stored_state import CELL, write_copy
@@ -33,12 +38,21 @@ from dovetail.storage.stored_state import CELL, write_copy
 class CellState:
     """Made anew for each micro-batch. `value` is Spark's: a row with a column."""
 
-    def __init__(self, value: Any, join: Store, cell: int, batch: int, *, stay_mapped: bool = True) -> None:
+    def __init__(
+        self, value: Any, join: Store, layout: dict[str, Any], cell: int, batch: int, *, stay_mapped: bool = True
+    ) -> None:
         self._value = value
         self._join, self._cell, self._batch = join, cell, batch
         document = value.get()
         self._text: str | None = None if document is None else document[0]
         self._stored: dict[str, Any] | None = None if self._text is None else json.loads(self._text)
+        check_layout(join, layout, is_new=self.is_new)
+        self._layout = layout_digest(layout)
+        if self._stored is not None and self._stored.get("layout", self._layout) != self._layout:  # 0.2 has none
+            raise StateError(
+                f"the manifest of cell {cell} in the checkpoint was made by another join than the one that {join} is "
+                f"of. Start the query as before, or with a new checkpoint. {RECOVERY}"
+            )
         version = 1 + (self._stored["version"] if self._stored is not None else 0)
         self.segments = SegmentStore(join / CELL.format(cell), version, stay_mapped=stay_mapped)
 
@@ -75,19 +89,24 @@ class CellState:
             "notes": notes,
             "emitted": emitted,
         }
-        text = json.dumps(document)
         self.segments.settle()
-        self._value.update((text,))
+        text = self._update(document)
         write_copy(self._join, self._cell, text, self._text)
 
     def note(self, notes: Any) -> None:
         """Keep other notes, with the operator as it was."""
-        self._value.update((json.dumps({**(self._stored or {}), "notes": notes}),))
+        self._update({**(self._stored or {}), "notes": notes})
 
     def close(self, notes: Any, emitted: int) -> None:
         """Keep no operator: there is nothing more to join. Segments stay, because this attempt may fail."""
         last = self._stored or {"version": 0, "state": None, "segments": [], "previous": []}
-        self._value.update((json.dumps({**last, "notes": notes, "emitted": emitted}),))
+        self._update({**last, "notes": notes, "emitted": emitted})
+
+    def _update(self, document: dict[str, Any]) -> str:
+        """Let it be committed with the micro-batch; returns it as text."""
+        text = json.dumps({**document, "layout": self._layout})
+        self._value.update((text,))
+        return text
 
 
 Join = TypeVar("Join", bound=CellJoin)
@@ -120,7 +139,8 @@ class CellProcessor(ABC, Generic[Join]):
     def _state(self, cell: int) -> CellState:
         """What the last micro-batch has left of a cell."""
         join = self._join
-        return CellState(self._manifest, join_directory(join), cell, batch_id(), stay_mapped=not join.keeps_to_memory)
+        stay_mapped = not join.keeps_to_memory
+        return CellState(self._manifest, join_directory(join), join.layout, cell, batch_id(), stay_mapped=stay_mapped)
 
     def _read_reports(self) -> Reports | None:
         """Those of all cells, where they are needed."""
@@ -147,9 +167,7 @@ class CellProcessor(ABC, Generic[Join]):
 
 def join_directory(join: CellJoin) -> Store:
     """Where this query keeps what belongs to a join. The query's id stays the same when it is started again."""
-    directory = of(join.setting.state_dir) / _property("sql.streaming.queryId") / quote(join.setting.metrics, safe="")
-    check_layout(directory, join.layout)
-    return directory
+    return of(join.setting.state_dir) / _property("sql.streaming.queryId") / quote(join.setting.metrics, safe="")
 
 
 def batch_id() -> int:

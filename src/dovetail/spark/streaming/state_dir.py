@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
@@ -67,15 +68,30 @@ def beside_checkpoints(spark: SparkSession) -> str | None:
     return os.path.join(checkpoints, "dovetail-state") if checkpoints else None
 
 
-def check_layout(join: Place, layout: dict[str, Any]) -> None:
+def layout_digest(layout: dict[str, Any]) -> str:
+    """Short for a layout. Manifests have it, so that state and checkpoint are known to belong together."""
+    return hashlib.sha256(json.dumps(layout, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def check_layout(join: Place, layout: dict[str, Any], *, is_new: bool = True) -> None:
     """Write down how the state of a join is laid out, or see that it is still laid out so.
 
-    Of a store, a worker asks once: it is asked for every cell.
+    `is_new`: no manifest is known, so that there may be no layout yet. Of a store, a worker asks once: it is asked for
+    every cell.
     """
     place = of(join)
     if _known_layouts.get(place.key) == layout:
         return
     text = place.get(LAYOUT)
+    if text is None:
+        # A cell begins its directory after the layout was written: where there is one, look for the layout again.
+        has_cells = bool(place.folders())
+        text = place.get(LAYOUT) if has_cells else None
+        if text is None and (has_cells or not is_new):
+            raise StateError(
+                f"{place / LAYOUT} is missing, which says by which join the state was made. Give the state_dir= that "
+                f"the query had before. {RECOVERY}"
+            )
     if text is None:
         place.prepare()
         place.put(LAYOUT, json.dumps(layout).encode(), durable=True)  # several tasks may, all with the same content
