@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import pairwise
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,6 +29,7 @@ from dovetail.condition import Condition, parse
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side, one_batch
 from dovetail.core.tables import arrow_table
+from dovetail.errors import InputError
 from dovetail.execution import out_of_core
 from dovetail.execution.at_rest import Counting, Joining
 from dovetail.execution.output import output_schema
@@ -128,6 +130,36 @@ def test_every_pair_of_a_union_is_found_in_one_cell(on: str, monkeypatch: pytest
     found = pa.Table.from_batches(in_cells(sides, routed, condition, joining, monkeypatch), output)
     expected = dovetail.join(left, right, on)
     assert Counter(map(str, found.to_pylist())) == Counter(map(str, expected.to_pylist()))
+
+
+@pytest.mark.parametrize("on", DISJUNCTIONS)
+def test_an_operator_finds_a_pair_of_a_disjunction_in_one_cell(on: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It joins by the whole condition: cells of one alternative each would find some pairs again."""
+    rng = random.Random(on)
+    left, right = (disjunctive_rows(rng, 60), disjunctive_rows(rng, 50))
+    condition = parse(on, left.schema, right.schema)
+    sides = (partitions(rng, left), partitions(rng, right))
+    samples = sample(rng, condition, Side.LEFT, sides[0]), sample(rng, condition, Side.RIGHT, sides[1])
+    plan = with_estimate(plan_join(condition, facts=InputFacts(on_spark=True), algorithm="spo"), samples)
+    output = output_schema(left.schema, right.schema, "_right")
+    routed = route(plan, Look(samples, 4))
+    cells = operator_cells(routed.plan, routed.first, (0, 0), output)
+    found = pa.Table.from_batches(in_cells(sides, routed, condition, cells, monkeypatch), output)
+    assert Counter(map(str, found.to_pylist())) == Counter(map(str, dovetail.join(left, right, on).to_pylist()))
+
+
+def test_parameters_reach_the_operator_of_a_cell() -> None:
+    schema = pa.schema([("k", pa.int64())])
+    output, facts = output_schema(schema, schema, "_right"), InputFacts(on_spark=True)
+
+    def cells(**parameters: Any) -> Rewrite:
+        condition = parse("l.k = r.k", schema, schema)
+        plan = plan_join(condition, facts=facts, algorithm="rpj", memory_bytes=1 << 20, parameters=parameters)
+        return operator_cells(plan, Side.LEFT, (0, 0), output)
+
+    cells(n_flush=0.1)
+    with pytest.raises(InputError, match="n_flush and decay are shares"):
+        cells(n_flush=2.0)
 
 
 def partitions(rng: random.Random, table: pa.Table) -> Partitions:

@@ -13,6 +13,7 @@ from tests.effort import some
 
 import dovetail
 from dovetail.condition import parse
+from dovetail.condition.graph import Graph
 from dovetail.errors import BudgetError, InputError, PlanError
 from dovetail.operators.registry import operator_class
 from dovetail.planning.planner import InputFacts, TableSize, plan_join
@@ -35,6 +36,16 @@ CONDITIONS = {
     "text": "l.s = r.s AND l.x < r.x",
     "disjunction": "l.k = r.k + 1 OR l.x = r.y",
     "other": "l.k = r.k + 1 OR l.x + r.x = 3",
+}
+RARER = {
+    "everything": "true",
+    "nothing": "l.id = r.id AND false",
+    "one side alone": "l.x < 3",
+    "expression": "l.x + r.y < 7",
+    "not equal and band": "l.rare != r.rare AND abs(l.x - r.x) <= 0.1",
+    "not equal and inequality": "l.rare != r.rare AND l.x < r.x",
+    "two not equal": "l.rare != r.rare AND l.g != r.g",
+    "disjunction of equality and inequality": "l.k = r.k OR l.x < r.y - 98",
 }
 UNORDERED = ("not equal", "disjunction", "other")  # nothing that spills finds candidates by them
 
@@ -106,18 +117,27 @@ def test_what_auto_takes_as_rows_come(name: str) -> None:
         assert {chosen(on, how, memory) for how in HOW[1:] for memory in (SMALL, None)} == {"pmj"}
 
 
-@pytest.mark.parametrize("name", CONDITIONS)
-def test_streams_that_end_take_what_spills(name: str) -> None:
-    condition, facts = parse(CONDITIONS[name], *SCHEMAS), InputFacts("stream", on_spark=True)
-    operator = plan_join(condition, facts=facts, memory_bytes=SMALL).operator
-    equal = ("equality", "equality and inequality", "text")
-    assert operator.name == ("adaptive" if name in equal else "nested_loop" if name in UNORDERED else "pmj")
-    for how in HOW[1:]:
-        if name in UNORDERED:
-            with pytest.raises(PlanError, match=f"how='{how}'"):
-                plan_join(condition, how, facts, memory_bytes=SMALL)
-        else:
-            assert plan_join(condition, how, facts, memory_bytes=SMALL).operator.name == "pmj"
+@pytest.mark.parametrize("name", [*CONDITIONS, *RARER])
+@pytest.mark.parametrize("memory", [None, SMALL, 1 << 20, LARGE])
+def test_streams_that_end_take_what_a_progressive_join_in_process_takes(name: str, memory: int | None) -> None:
+    """Every class of condition and join type: there is an operator, and it keeps to the memory."""
+    condition, facts = parse((CONDITIONS | RARER)[name], *SCHEMAS), InputFacts("stream", on_spark=True)
+    for how in HOW:
+        operator = plan_join(condition, how, facts, memory_bytes=memory).operator
+        assert operator == plan_join(condition, how, InputFacts("progressive"), memory_bytes=memory).operator, how
+        kind = operator_class(operator.name)
+        assert how in kind.join_types
+        assert kind.refuses(Graph.of(condition)) is None
+        assert kind.spills or memory is None
+
+
+@pytest.mark.parametrize("memory", [None, SMALL, LARGE])
+def test_streams_without_an_end_leave_no_result_for_it(memory: int | None) -> None:
+    facts = InputFacts("stream", on_spark=True, ends=False)
+    for name in ("equality", "equality and inequality", "text"):
+        operator = plan_join(parse(CONDITIONS[name], *SCHEMAS), facts=facts, memory_bytes=memory).operator
+        assert operator.name == "shj"
+        assert operator_class(operator.name).emits_at_arrival
 
 
 @pytest.mark.parametrize("name", CONDITIONS)
@@ -182,16 +202,20 @@ def test_explain_tells_what_and_why() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "advice"), [("sorted_output", True, "orderBy"), ("measures", {}, "Leave it out")]
+    ("algorithm", "name", "value", "advice"),
+    [("pmj", "sorted_output", True, "orderBy"), ("pmj", "measures", {}, "Leave it out"), ("spo", "self_join", True, "")],
 )
-def test_parameters_that_streams_on_spark_refuse(name: str, value: Any, advice: str) -> None:
+@pytest.mark.parametrize(("kind", "inputs"), [("stream", "streams"), ("at_rest", "DataFrames")])
+def test_parameters_that_are_not_for_spark(
+    algorithm: str, name: str, value: Any, advice: str, kind: Any, inputs: str
+) -> None:
     schema = pa.schema([("k", pa.int64())])
-    with pytest.raises(PlanError, match=rf"{name}: not for streams on Spark, .*{advice}"):
+    with pytest.raises(PlanError, match=rf"{name}: not for {inputs} on Spark, .*{advice}"):
         plan_join(
             parse("l.k = r.k", schema, schema),
             "inner",
-            InputFacts("stream", on_spark=True, ends=True),
-            algorithm="pmj",
+            InputFacts(kind, on_spark=True, ends=True),
+            algorithm=algorithm,
             memory_bytes=1 << 20,
             parameters={name: value},
         )

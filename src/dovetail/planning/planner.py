@@ -50,6 +50,7 @@ WITH_TABLE = (JoinType.LEFT, JoinType.RIGHT, JoinType.LEFT_SEMI, JoinType.LEFT_A
 
 UNSUITED = {
     "measures": "which emit rows. Leave it out",
+    "self_join": "where one that is joined with itself is recognised. Leave it out",
     "shed": "where lost results would not be counted. Leave it out",
     "sorted_output": (
         "whose cells and micro-batches have no order between them. Leave it out, and sort what the query has written; "
@@ -167,10 +168,12 @@ def plan_join(
     elif facts.kind == "stream":
         plan = _of_streams(condition, how, facts, name, memory_bytes, given)
     elif name != "auto":
+        if facts.on_spark:
+            _refuse_unsuited(given, "DataFrames")
         also = ("auto",) if facts.diagonal is None else ("auto", DIAG)
         plan = _by_operator(condition, how, _choose_named(condition, name, also), memory_bytes, given)
     elif facts.kind == "progressive":
-        plan = _by_operator(condition, how, _as_rows_come(condition, how, memory_bytes, facts.size), memory_bytes)
+        plan = _by_operator(condition, how, _as_rows_come(condition, how, facts, memory_bytes), memory_bytes)
     elif facts.native and memory_bytes is None and _is_plain_equality(condition):
         plan = _by_spark(condition, how)
     elif facts.on_spark and how is JoinType.INNER and condition.equalities and condition.strategy.kind == "none":
@@ -318,13 +321,10 @@ def _of_streams(
             "bound. Set window=dovetail.window(rows=…) or dovetail.window(time=…, on=…), set watermarks and bound "
             "event time in the condition, add an equality, or, if the streams end, set end=… and algorithm='diner'."
         )
-    if algorithm != "auto":
-        operator = _choose_named(condition, algorithm, ("auto",))
-    elif condition.equalities and how is JoinType.INNER:
-        operator = _choose(condition, "shj" if memory_bytes is None or not facts.ends else "adaptive")
+    if algorithm == "auto":
+        operator = _as_rows_come(condition, how, facts, memory_bytes)
     else:
-        spilling = spilling_operator(Graph.of(condition), how)
-        operator = _choose(condition, *NESTED_LOOP) if spilling is None else _choose(condition, spilling)
+        operator = _choose_named(condition, algorithm, ("auto",))
     if not operator_spec(operator.name).emits_at_arrival and not facts.ends:
         raise PlanError(
             f"algorithm={operator.name!r} emits part of its output only when the inputs end, so it cannot run on "
@@ -332,11 +332,15 @@ def _of_streams(
             "(end=\"kind = 'end'\"), or end='available' if the available data is complete. Otherwise use "
             "algorithm='auto'."
         )
-    for name, why in UNSUITED.items():
-        if name in parameters:
-            raise PlanError(f"{name}: not for streams on Spark, {why}.")
+    _refuse_unsuited(parameters, "streams")
     plan = _by_operator(condition, how, operator, memory_bytes, parameters)
     return plan if facts.ends else replace(plan, advice=(*plan.advice, KEPT_FOR_EVER))
+
+
+def _refuse_unsuited(parameters: Mapping[str, Any], inputs: str) -> None:
+    for name, why in UNSUITED.items():
+        if name in parameters:
+            raise PlanError(f"{name}: not for {inputs} on Spark, {why}.")
 
 
 def _with_table(condition: Condition, how: JoinType, table: Side, algorithm: str, memory_bytes: int | None) -> JoinPlan:
@@ -494,12 +498,16 @@ def _choose_named(condition: Condition, algorithm: str, also: tuple[str, ...]) -
     return Choice(algorithm, f"asked for; {kind.approach(graph).text}")
 
 
-def _as_rows_come(condition: Condition, how: JoinType, memory_bytes: int | None, size: TableSize | None) -> Choice:
-    """For a progressive join in process: what spills, unless everything fits for sure."""
-    fits = memory_bytes is None or (size is not None and size.fits(memory_bytes))
-    if condition.equalities and how is JoinType.INNER and fits:
-        return _choose(condition, "shj", "no limit of memory" if memory_bytes is None else "both tables fit in memory")
+def _as_rows_come(condition: Condition, how: JoinType, facts: InputFacts, memory_bytes: int | None) -> Choice:
+    """Of inputs that arrive, in process or as streams on Spark: what spills, unless everything fits for sure."""
+    fits = memory_bytes is None or (facts.size is not None and facts.size.fits(memory_bytes))
     if condition.equalities and how is JoinType.INNER:
+        if memory_bytes is None:
+            return _choose(condition, "shj", "no limit of memory")
+        if fits:
+            return _choose(condition, "shj", "both tables fit in memory")
+        if not facts.ends:
+            return _choose(condition, "shj", "no result may wait for an end of the streams")
         return _choose(condition, "adaptive")
     spilling = spilling_operator(Graph.of(condition), how)
     if spilling is not None:

@@ -90,7 +90,7 @@ def plan_dataframes(
     **given: Any,
 ) -> Planned:
     """How two DataFrames are joined. Tables at rest are sampled for it."""
-    if left.isStreaming and right.isStreaming and window is None:
+    if left.isStreaming == right.isStreaming and window is None:
         options, parameters = Options.split(given, algorithm)
     else:
         options, parameters = Options.read(given), {}
@@ -100,7 +100,7 @@ def plan_dataframes(
     inputs, bound = (left, right), bind_frames(on, left, right)
     output = _output(bound, suffix, JoinType.read(how), left)
     if not left.isStreaming and not right.isStreaming:
-        return _plan_tables(inputs, bound, how, algorithm, memory_bytes, options, output, limit)
+        return _plan_tables(inputs, bound, how, algorithm, memory_bytes, parameters, options, output, limit)
     if limit == 0:
         raise PlanError("limit=0 of streams would be a query without rows. Give a limit of 1 or more.")
     if left.isStreaming != right.isStreaming:
@@ -160,6 +160,7 @@ def _plan_tables(
     how: str,
     algorithm: str,
     memory_bytes: int | None,
+    parameters: Mapping[str, Any],
     options: Options,
     output: pa.Schema,
     limit: int | None,
@@ -167,7 +168,7 @@ def _plan_tables(
     options.check_window(algorithm)
     diagonals = FrameDiagonals(inputs, bound, output, options)
     facts = InputFacts(on_spark=True, diagonal=diagonals, native=options.cells is None and options.sample)
-    plan = _plan_cell(bound, how, facts, algorithm, memory_bytes)
+    plan = _plan_cell(bound, how, facts, algorithm, memory_bytes, parameters)
     join = diagonals.join
     if join is not None:
         return Planned(plan, lambda: remember_join(join.frame(), join)).with_limit(limit)

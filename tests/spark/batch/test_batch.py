@@ -280,6 +280,18 @@ def test_nested_loop_spills(spark: SparkSession) -> None:
     assert result.count() == sum(range(2000))
 
 
+def test_parameters_of_an_algorithm(left: DataFrame, right: DataFrame) -> None:
+    """As in process: they reach the operator, and wrong ones are refused before anything runs."""
+    options: dict[str, Any] = {"algorithm": "rpj", "memory": "1MB", "cells": 2}
+    found = dovetail.join(left, right, "l.k = r.k", n_flush=0.1, **options)
+    assert found.count() == left.join(right, left["k"] == right["k"]).count()
+    assert dovetail.explain(left, right, "l.k = r.k", n_flush=0.1, **options).parameters == {"n_flush": 0.1}
+    with pytest.raises(InputError, match="n_flush and decay are shares"):
+        dovetail.join(left, right, "l.k = r.k", n_flush=2.0, **options)
+    with pytest.raises(InputError, match="regions: not a parameter of algorithm='rpj'"):
+        dovetail.join(left, right, "l.k = r.k", regions=5, **options)
+
+
 def test_hash_join_takes_as_many_cells_as_its_memory_needs(spark: SparkSession) -> None:
     """Long strings, about which the types say nothing."""
     one = spark.range(20_000).selectExpr("id AS k", "repeat('x', 300) AS pad")

@@ -99,6 +99,30 @@ def test_rows_without_a_partner(spark: SparkSession, place: Path, tmp_path: Path
     assert any(None in pair for pair in found)
 
 
+@pytest.mark.parametrize(
+    ("how", "on"),
+    [
+        ("left", "l.k != r.k + l.id"),
+        ("full", "l.k = r.k + 40 OR l.id = r.id"),
+        pytest.param("right", "l.k = r.k + 40 OR l.id = r.id", marks=pytest.mark.slow),
+        pytest.param("left_anti", "l.k != r.k + l.id", marks=pytest.mark.slow),
+        pytest.param("left_semi", "l.id = r.id OR l.k + r.k = 3", marks=pytest.mark.slow),
+    ],
+)
+def test_join_types_without_an_order(spark: SparkSession, place: Path, tmp_path: Path, how: str, on: str) -> None:
+    """What nothing but spo joins is left to it, and it keeps to its memory."""
+    columns = ["id"] if how.startswith("left_") else ["id", "id_right"]
+    options: dict[str, Any] = {"memory": "1MB", "state_dir": str(tmp_path / "state"), "cells": 2}
+    joined = dovetail.join(*streams(spark, place), on, how, end="kind = 'end'", **options).select(*columns)
+    writer = joined.writeStream.format("memory").queryName(f"unordered_{how}")
+    dovetail.finish(writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start())
+    left, right = (spark.read.schema(SCHEMA).parquet(str(place / side)).where("kind = 'row'") for side in "lr")
+    wanted = dovetail.join(left, right, on, how).select(*columns)
+    found = Counter(map(tuple, spark.table(f"unordered_{how}").collect()))
+    assert found == Counter(map(tuple, wanted.collect()))
+    assert found
+
+
 @pytest.mark.slow
 def test_what_is_available_is_all(spark: SparkSession, place: Path, tmp_path: Path) -> None:
     rows = [stream.where("kind = 'row'") for stream in streams(spark, place)]
@@ -117,7 +141,7 @@ def test_what_can_end_is_left_to_us(spark: SparkSession, place: Path) -> None:
         dovetail.explain(left, right, on, end="kind = 'end'", memory=memory).operator.name
         for on, memory in (("l.k = r.k", None), ("l.k = r.k", "1MB"), ("l.x < r.x", None), ("l.k != r.k", None))
     ]
-    assert chosen == ["shj", "adaptive", "pmj", "nested_loop"]
+    assert chosen == ["shj", "adaptive", "pmj", "spo"]
 
 
 @pytest.mark.parametrize(

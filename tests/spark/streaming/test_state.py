@@ -29,12 +29,12 @@ from dovetail.execution.output import multi_schema, output_schema
 from dovetail.operators.registry import operator_class
 from dovetail.planning.planner import InputFacts, plan_join
 from dovetail.routing.routers import HashRouter, hypercube
-from dovetail.spark.exchange.packing import from_bytes, multi_packer
+from dovetail.spark.exchange.packing import PACK_BYTES, from_bytes, multi_packer
 from dovetail.spark.streaming import cell_state
 from dovetail.spark.streaming.cell import JoinProcessor, _Notes, _Step
 from dovetail.spark.streaming.pace import Pace
 from dovetail.spark.streaming.state_dir import check_layout
-from dovetail.spark.streaming.stream_join import Setting, StreamJoin
+from dovetail.spark.streaming.stream_join import SMALLEST_PACK, Setting, StreamJoin
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.resident_snapshot import MOST_BLOCKS
 
@@ -376,6 +376,20 @@ def test_parameters_reach_the_operator_and_are_part_of_the_layout(tmp_path: Path
     for message, plan in others.items():
         with pytest.raises(StateError, match=message):
             check_layout(tmp_path, replace(join, plan=plan).layout)
+
+
+@pytest.mark.parametrize("algorithm", ["spo", *PROGRESSIVE])
+def test_what_spills_keeps_to_its_memory(tmp_path: Path, algorithm: str) -> None:
+    join = stream_join(tmp_path, algorithm=algorithm, memory_bytes=1 << 20)
+    assert join.keeps_to_memory
+    assert join.pack_bytes == SMALLEST_PACK
+    assert not stream_join(tmp_path, algorithm=algorithm).keeps_to_memory
+
+
+def test_what_does_not_spill_is_not_told_to(tmp_path: Path) -> None:
+    join = stream_join(tmp_path, algorithm="shj", memory_bytes=1 << 20)
+    assert not join.keeps_to_memory
+    assert join.pack_bytes == PACK_BYTES
 
 
 @pytest.mark.parametrize(

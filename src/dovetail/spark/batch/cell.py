@@ -7,7 +7,6 @@ from itertools import groupby
 
 import pyarrow as pa
 
-from dovetail.condition.graph import Graph
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Arrival, End, Event, Side
 from dovetail.execution.at_rest import Work
@@ -33,22 +32,27 @@ def operator_cells(plan: JoinPlan, first: Side, drop: tuple[int, int], schema: p
 
     `drop` columns at the end of each side are keys that Spark added; they are not part of the result.
     """
+    _driver(plan, BlockStore(), Counters())  # wrong parameters raise before any work is done
 
     def join(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _, rows in groupby(unpack_rows(batches), key=lambda packed: packed[0]):
             counters = Counters()
             blocks = BlockStore(counters=counters)
-            budget = Budget(plan.memory_bytes, "bytes", counters)
-            workspace = Workspace(Graph.of(plan.condition), budget, blocks, BATCH_ROWS, counters)
             try:
-                driver = Driver(operator_class(plan.operator.name)(workspace), workspace)
-                for _, pairs in driver.run(_events(rows, first)):
+                for _, pairs in _driver(plan, blocks, counters).run(_events(rows, first)):
                     yield from result_batches(pairs, schema, drop=drop)
             finally:
                 blocks.close()
         settle()
 
     return join
+
+
+def _driver(plan: JoinPlan, blocks: BlockStore, counters: Counters) -> Driver:
+    """Of the plan's operator in a cell."""
+    budget, parameters = Budget(plan.memory_bytes, "bytes", counters), dict(plan.parameters)
+    workspace = Workspace(plan.graph, budget, blocks, BATCH_ROWS, counters, parameters=parameters)
+    return Driver(operator_class(plan.operator.name)(workspace), workspace)
 
 
 def cells_at_rest(work_in: Callable[[int], Work], first: Side, memory_bytes: int | None) -> Rewrite:

@@ -111,7 +111,8 @@ def route(plan: JoinPlan, look: Look) -> Routed:
     any_pair = not plan.at_rest and not plan.driven  # the operator compares every row with every other
     if look.samples is None or any_pair:
         return _unseen(plan, look, any_pair)
-    unique, by_branch = unique_side(plan.how), plan.how is JoinType.INNER
+    # An operator joins by the whole condition: in a cell of one alternative it would find pairs of others, too.
+    unique, by_branch = unique_side(plan.how), plan.how is JoinType.INNER and plan.at_rest
     task = Task(plan.condition, look.samples, look.tasks, unique, look.listed, by_branch)
     routing = choose_router(task)
     task_of = in_tasks(routing.loads, look.tasks)

@@ -37,7 +37,7 @@ class Options:
     @classmethod
     def split(cls, given: dict[str, Any], algorithm: str) -> tuple[Options, dict[str, Any]]:
         """The options among these, and parameters of the algorithm, if one is named: they are for the planner."""
-        if algorithm == "auto":
+        if algorithm in ("auto", "diag"):  # the parameters of diag are options
             return cls.read(given), {}
         known = {name: value for name, value in given.items() if name in cls.__dataclass_fields__}
         return cls.read(known), {name: value for name, value in given.items() if name not in known}

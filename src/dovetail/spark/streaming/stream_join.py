@@ -136,7 +136,7 @@ class StreamJoin:
     @property
     def keeps_to_memory(self) -> bool:
         """Whether what does not fit is spilled."""
-        return self.memory_bytes is not None and not self.spec.emits_at_arrival
+        return self.memory_bytes is not None and self.spec.spills
 
     @property
     def keeps_reports(self) -> bool:
