@@ -22,7 +22,7 @@ from pyspark.sql.functions import broadcast, expr
 
 import dovetail
 from dovetail.monitoring.plot import format_count, nice_seconds, nice_values
-from dovetail.monitoring.spark_streams import known_figures
+from dovetail.monitoring.spark_streams import MicroBatches, known_figures
 from dovetail.sources.flight_server import TableServer
 from dovetail.sources.values import Seconds
 from dovetail.sources.workload import Paced
@@ -92,15 +92,12 @@ def measure() -> Outcome:
 def follow(query: Any, tables: Sequence[Paced]) -> Points:
     """What is found when. The servers' clocks start when Spark has taken the first rows."""
     points: Points = []
-    results, arrived, last, began = 0, 0, -1, 0.0
+    results, arrived, began, told = 0, 0, 0.0, MicroBatches(query)
     finishing = threading.Thread(target=dovetail.finish, args=(query,), daemon=True)
     finishing.start()
     while finishing.is_alive():
         finishing.join(POLL_S)
-        for progress in query.recentProgress:
-            if progress.batchId <= last:
-                continue
-            last = progress.batchId
+        for progress in told.news():
             arrived += progress.numInputRows
             results += known_figures(progress, "dovetail").get("results", 0)
             if points:

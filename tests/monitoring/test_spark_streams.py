@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 from dovetail import finish, follow
 from dovetail.errors import InputError
 from dovetail.monitoring import snapshot as figures_of
+from dovetail.monitoring import spark_streams
 from dovetail.monitoring.recording import Recording
 from dovetail.monitoring.report import report
 from dovetail.monitoring.snapshot import DONE, FAILED, RUNNING
@@ -75,12 +78,48 @@ def test_a_line_for_each_micro_batch_that_did_something() -> None:
     assert cells[3][:6] == ["4", "0", "0", "6", "1,200 ±60", "9"]
 
 
+def batches_in(out: io.StringIO) -> list[list[str]]:
+    """The number of each micro-batch, its rows and its results."""
+    return [[line.split()[column] for column in (0, 1, 3)] for line in out.getvalue().splitlines()[1:]]
+
+
 def test_what_the_query_fails_with_is_raised() -> None:
+    """After what it had done before."""
+
     def fails(timeout: float) -> bool:
         raise RuntimeError("the disk is full")
 
+    out = io.StringIO()
     with pytest.raises(RuntimeError, match="full"):
-        follow(SimpleNamespace(awaitTermination=fails, recentProgress=[]), file=io.StringIO())
+        follow(SimpleNamespace(awaitTermination=fails, recentProgress=[step(0, 1000, results=7)]), file=out)
+    assert batches_in(out) == [["0", "1,000", "7"]]
+
+
+def test_idle_reports_have_the_number_of_the_next_micro_batch() -> None:
+    query = Query(
+        step(0, 0, second=0),
+        step(0, 10, second=1, results=7),
+        step(1, 0, second=2),
+        step(1, 0, second=12),
+        step(1, 20, second=13, results=8),
+    )
+    out = io.StringIO()
+    follow(query, file=out)
+    assert batches_in(out) == [["0", "10", "7"], ["1", "20", "8"]]
+
+
+def test_micro_batches_until_the_query_has_stopped() -> None:
+    """One more was done between the report that was enough and the stop."""
+
+    class Late(Endless):
+        def stop(self) -> None:
+            super().stop()
+            self._seen += 1
+
+    query, out = Late(arriving(0), arriving(1)), io.StringIO()
+    finish(query, file=out, until=3)
+    assert query.stopped_after == 1
+    assert batches_in(out) == [["0", "5", "3"], ["1", "5", "3"]]
 
 
 class Endless(Query):
@@ -189,9 +228,17 @@ def progress(rows: tuple[int, int], run: str = "r1", took: float = 0.0, **joins:
 @pytest.fixture
 def heard(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Listening:
     """As if there were a session."""
-    spark = SimpleNamespace(add_listener=lambda spark, audience: None, remove_listener=lambda spark, listener: None)
+    return listening_to(set, monkeypatch, tmp_path)
+
+
+def listening_to(active: Callable[[], set[str]], monkeypatch: pytest.MonkeyPatch, place: Path) -> Listening:
+    spark = SimpleNamespace(
+        add_listener=lambda spark, audience: None,
+        remove_listener=lambda spark, listener: None,
+        active_runs=lambda spark: active(),
+    )
     monkeypatch.setitem(sys.modules, "dovetail.spark.streaming.listening", spark)  # type: ignore[arg-type]
-    return Listening(None, tmp_path / "runs")
+    return Listening(None, place / "runs")
 
 
 def figures(results: int, **others: int | None) -> Figures:
@@ -273,6 +320,42 @@ def test_other_queries_are_left_alone_and_joins_told_apart(heard: Listening) -> 
     assert heard.recordings[0].error == "boom … Caused by: a full disk"
     heard.close()
     assert heard.recordings[2].outcome == DONE
+
+
+def test_it_waits_for_what_spark_has_still_to_report(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The query has ended, and its last micro-batch is reported later, from another thread."""
+    reports: list[threading.Thread] = []
+
+    def last_words() -> None:
+        heard.progressed(progress((1, 1), "r1", dovetail=figures(500)))
+        heard.ended("r1", None)
+
+    def active() -> set[str]:  # asked at the start, and when it is closed
+        if not heard_of:
+            return {"r1", "r2"}
+        reports.append(threading.Thread(target=last_words))
+        reports[0].start()
+        return {"r2"}
+
+    heard_of: list[str] = []
+    heard = listening_to(active, monkeypatch, tmp_path)
+    heard_of.append("r1")
+    for run in ("r1", "r2"):
+        heard.progressed(progress((5, 7), run, dovetail=figures(3)))
+    heard.close()
+    reports[0].join()
+    assert [(recording.latest.results, recording.outcome) for recording in heard.recordings] == [(503, DONE), (3, DONE)]
+
+
+def test_it_does_not_wait_for_ever(
+    heard: Listening, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(spark_streams, "END_S", 0.0)
+    heard.started("r1")
+    heard.progressed(progress((5, 7), dovetail=figures(3)))
+    heard.close()
+    assert heard.recordings[0].outcome == DONE
+    assert "has not reported the end of run r1" in caplog.text
 
 
 def test_names_of_sources_and_errors() -> None:

@@ -25,7 +25,7 @@ from dovetail.api import join
 from dovetail.demo.scene import Fingerprint, Rival, Scene
 from dovetail.demo.screen import remark, say, screen, side_by_side, summary
 from dovetail.demo.senders import Sender, senders
-from dovetail.monitoring.spark_streams import known_figures
+from dovetail.monitoring.spark_streams import MicroBatches, known_figures
 
 ON = "r.paid_at BETWEEN l.ordered_at AND l.ordered_at + 10 AND r.paid >= l.amount"
 MEMORY = "96KB"
@@ -90,13 +90,10 @@ def _read(reader: Any, sender: Sender) -> Any:
 
 def _watch(query: Any, scene: Scene, show: Any) -> None:
     """Follow the query until both joins are complete; the clock starts when Spark's workers are warm."""
-    last = -1
+    told = MicroBatches(query)
     while not scene.is_over:
         query.awaitTermination(POLL_S)  # raises what the query has failed with
-        for progress in query.recentProgress:
-            if progress.batchId <= last:
-                continue
-            last = progress.batchId
+        for progress in told.news():
             figures = known_figures(progress, METRICS)
             if figures or progress.numInputRows:
                 scene.keeps(figures.get("resident_rows", 0), figures.get("spilled_rows", 0))

@@ -17,9 +17,11 @@ Rows held are those of the cells that had something to do in the micro-batch.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
@@ -37,7 +39,10 @@ if TYPE_CHECKING:
 
 Cell = Callable[[Mapping[str, Any]], str]
 
+log = logging.getLogger("dovetail.spark")
+
 POLL_S = 0.2
+END_S = 60.0  # how long the report of a query's end may take
 METRICS = "dovetail"  # the name of a join that was given none
 OURS = ({"results", "resident_rows"}, {"matches", "window_rows"})
 """Names among the figures of a join without a window, and of one with."""
@@ -84,24 +89,55 @@ def finish(query: Any, metrics: str = "dovetail", file: TextIO | None = None, *,
     for line in lines(query, metrics, Completion(Until.read(until).start_clock())):
         if file is not None:
             print(line, file=file, flush=True)
-    query.stop()
 
 
 def lines(query: Any, metrics: str = "dovetail", completion: Completion | None = None) -> Iterator[str]:
-    """What `follow` prints; with a completion, only until then."""
+    """What `follow` prints; with a completion, the query is stopped then. Micro-batches up to its end are told."""
     yield "".join(name.rjust(width) for name, width, _ in COLUMNS)
-    last, ended = -1, False
+    told, ended = MicroBatches(query), False
     while not ended:
-        ended = query.awaitTermination(POLL_S)  # raises what the query has failed with
+        try:
+            ended = query.awaitTermination(POLL_S)
+        except Exception:  # what the query has failed with
+            yield from _lines(told, metrics)
+            raise
         ended = ended or (completion is not None and completion.is_late)
-        for progress in query.recentProgress:
-            if progress["batchId"] <= last:
-                continue
-            last = progress["batchId"]
+        for progress in told.news():
             known = known_figures(progress, metrics)
             ended = ended or (completion is not None and completion.is_reached(progress, known))
-            if figures := _figures(progress, known):
-                yield "".join(cell(figures).rjust(width) for _, width, cell in COLUMNS)
+            yield from _line(progress, known)
+    if completion is not None:
+        query.stop()
+        yield from _lines(told, metrics)
+
+
+def _lines(told: MicroBatches, metrics: str) -> Iterator[str]:
+    for progress in told.news():
+        yield from _line(progress, known_figures(progress, metrics))
+
+
+def _line(progress: Any, known: dict[str, Any]) -> Iterator[str]:
+    if figures := _figures(progress, known):
+        yield "".join(cell(figures).rjust(width) for _, width, cell in COLUMNS)
+
+
+class MicroBatches:
+    """What Spark has reported of a query, each report once.
+
+    While no rows come there are reports, too, with the number of the micro-batch that is next.
+    """
+
+    def __init__(self, query: Any) -> None:
+        self._query = query
+        self._last: tuple[int, str] | None = None
+
+    def news(self) -> list[Any]:
+        """Reports since the last call. Spark keeps a hundred."""
+        recent = list(self._query.recentProgress)
+        names = [(progress["batchId"], progress["timestamp"]) for progress in recent]
+        new = recent[names.index(self._last) + 1 :] if self._last in names else recent
+        self._last = names[-1] if names else self._last
+        return new
 
 
 class Completion:
@@ -248,22 +284,46 @@ class Listening:
     """The recordings of a session's joins, as they come: in `recordings`."""
 
     def __init__(self, spark: Any, directory: Path | None = None) -> None:
-        from dovetail.spark.streaming.listening import add_listener
+        from dovetail.spark.streaming.listening import active_runs, add_listener
 
         self.recordings: list[Recording] = []
         self._spark = spark
         self._directory = directory
         self._joins: dict[tuple[str, str], Join] = {}
+        self._runs: set[str] = set()  # whose end Spark will report
+        self._over: set[str] = set()  # whose end it has reported
+        self._reported = threading.Condition()
         self._listener = add_listener(spark, self)
+        for run in active_runs(spark):
+            self.started(run)
 
     def close(self) -> None:
-        """Stop listening. Recordings of running queries end here."""
-        from dovetail.spark.streaming.listening import remove_listener
+        """Stop listening, once Spark has reported all of the queries that have ended. Those that run end here."""
+        from dovetail.spark.streaming.listening import active_runs, remove_listener
 
-        remove_listener(self._spark, self._listener)
-        for join in self._joins.values():
-            join.end(None)
-        self._joins.clear()
+        try:
+            self._wait_for_ends(active_runs(self._spark))
+            remove_listener(self._spark, self._listener)
+        finally:
+            for join in list(self._joins.values()):
+                join.end(None)
+            self._joins.clear()
+
+    def _wait_for_ends(self, active: set[str]) -> None:
+        """Spark tells its listeners later than the caller: the last micro-batches come before the end."""
+        with self._reported:
+            ended = self._runs - active
+            if not self._reported.wait_for(lambda: ended <= self._over, END_S):
+                log.warning(
+                    "Spark has not reported the end of %s within %.0f seconds: recordings may lack their last "
+                    "micro-batches.",
+                    ", ".join(f"run {run}" for run in sorted(ended - self._over)),
+                    END_S,
+                )
+
+    def started(self, run: str) -> None:
+        with self._reported:
+            self._runs.add(run)
 
     def progressed(self, progress: Any) -> None:
         run = str(progress["runId"])
@@ -274,6 +334,9 @@ class Listening:
     def ended(self, run: str, error: str | None) -> None:
         for key in [key for key in self._joins if key[0] == run]:
             self._joins.pop(key).end(error)
+        with self._reported:
+            self._over.add(run)
+            self._reported.notify_all()
 
     def _names(self, progress: Any) -> list[str]:
         """The joins of a query: those it has figures of now, and those it had before."""

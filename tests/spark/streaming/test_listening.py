@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryListener
 from tests.patience import wait_until
 
 import dovetail
-from dovetail.monitoring.snapshot import DONE, FAILED, RUNNING
+from dovetail.monitoring.snapshot import DONE, FAILED
+from dovetail.monitoring.spark_streams import lines
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("two_partitions")]
 
@@ -47,9 +51,55 @@ def started(joined: DataFrame, name: str, checkpoint: Path, **trigger: Any) -> A
     return writer.trigger(**trigger).start() if trigger else writer.start()
 
 
-def until_over(recording: dovetail.Recording) -> None:
-    """Listeners are told a little later."""
-    wait_until(lambda: recording.outcome != RUNNING, "the end of the run")
+class SlowListener(StreamingQueryListener):
+    """Keeps Spark from telling others, until it is allowed."""
+
+    def __init__(self) -> None:
+        self.allowed = threading.Event()
+
+    def onQueryStarted(self, event: Any) -> None: ...
+
+    def onQueryProgress(self, event: Any) -> None:
+        self.allowed.wait()
+
+    def onQueryIdle(self, event: Any) -> None: ...
+    def onQueryTerminated(self, event: Any) -> None: ...
+
+
+def test_what_spark_reports_after_the_query_has_ended(spark: SparkSession, place: Path, tmp_path: Path) -> None:
+    joined = dovetail.join(*streams(spark, place), "l.k = r.k", state_dir=str(tmp_path / "state"), cells=2)
+    slow = SlowListener()
+    spark.streams.addListener(slow)
+    try:
+        with dovetail.listen(spark) as listening:
+            started(joined, "late", tmp_path / "checkpoint", availableNow=True).awaitTermination()
+            assert listening.recordings == []
+            slow.allowed.set()
+    finally:
+        slow.allowed.set()
+        spark.streams.removeListener(slow)
+    (recording,) = listening.recordings
+    assert recording.outcome == DONE
+    assert recording.latest.results == dovetail.count(*tables(spark, place), "l.k = r.k")
+
+
+def test_lines_of_a_query_that_has_to_wait_for_rows(spark: SparkSession, place: Path, tmp_path: Path) -> None:
+    """Spark reports idleness under the number of the micro-batch that is next."""
+    for side in ("orders", "payments"):
+        (tmp_path / side).mkdir()
+    joined = dovetail.join(*streams(spark, tmp_path), "l.k = r.k", state_dir=str(tmp_path / "state"), cells=2)
+    query = started(joined, "waits", tmp_path / "checkpoint")
+    printed = lines(query)
+    next(printed)  # the heading
+    wait_until(lambda: query.recentProgress, "a report of idleness")
+    for side in ("orders", "payments"):
+        shutil.copy(place / side / "0.parquet", tmp_path / side / "0.parquet")
+    try:
+        first = next(printed)
+    finally:
+        query.stop()
+    assert first.split()[0] == "0"
+    assert int(first.split()[1]) > 0
 
 
 def test_a_recording_for_each_join(spark: SparkSession, place: Path, tmp_path: Path) -> None:
@@ -61,9 +111,7 @@ def test_a_recording_for_each_join(spark: SparkSession, place: Path, tmp_path: P
         other.awaitTermination()
         query = started(joined, "listened/to", tmp_path / "checkpoint", availableNow=True)
         dovetail.finish(query)
-        wait_until(lambda: listening.recordings, "a recording")
-        (recording,) = listening.recordings
-        until_over(recording)
+    (recording,) = listening.recordings
     assert recording.outcome == DONE
     assert recording.heading is not None
     assert recording.heading.title == "orders ⋈ payments"
@@ -103,9 +151,7 @@ def test_a_windowed_join_and_a_query_that_fails(spark: SparkSession, place: Path
         )
         with pytest.raises(Exception, match="the sink is full"):
             query.awaitTermination()
-        wait_until(lambda: listening.recordings, "a recording")  # Spark tells listeners later than the waiting caller
-        (recording,) = listening.recordings
-        until_over(recording)
+    (recording,) = listening.recordings
     assert recording.outcome == FAILED
     assert "the sink is full" in recording.error
     assert recording.latest.results > 0

@@ -29,6 +29,9 @@ def warn_of_late_rows(spark: SparkSession) -> None:
 class LateRows:
     """Reads the progress of all queries of a session."""
 
+    def started(self, run: str) -> None:
+        """Nothing to say yet."""
+
     def progressed(self, progress: Any) -> None:
         for name, row in (progress["observedMetrics"] or {}).items():
             figures = row.asDict()

@@ -11,6 +11,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 class Audience(Protocol):
     """Whom a session's queries are told to. Calls come from a thread of Spark's."""
 
+    def started(self, run: str) -> None: ...
     def progressed(self, progress: Any) -> None: ...
     def ended(self, run: str, error: str | None) -> None: ...
 
@@ -22,7 +23,7 @@ class Listener(StreamingQueryListener):
         self._audience = audience
 
     def onQueryStarted(self, event: Any) -> None:
-        """Nothing is known of the query yet."""
+        self._audience.started(str(event.runId))
 
     def onQueryProgress(self, event: Any) -> None:
         self._audience.progressed(event.progress)
@@ -38,6 +39,11 @@ def add_listener(spark: SparkSession, audience: Audience) -> Listener:
     listener = Listener(audience)
     spark.streams.addListener(listener)
     return listener
+
+
+def active_runs(spark: SparkSession) -> set[str]:
+    """The runs of queries that have not ended."""
+    return {str(query.runId) for query in spark.streams.active}
 
 
 def remove_listener(spark: SparkSession, listener: Listener) -> None:
