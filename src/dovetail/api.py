@@ -104,7 +104,8 @@ def join(
         limit: Any so many rows of the result. The join stops when it has them, on Spark in every task. Of streams, so
             many in all, also of a query that is started again.
         progress: In process: False for no bar, True for one in any case, or a function that is called with
-            `Progress`. By default a join of more than a second shows a bar on a terminal and in a notebook.
+            `Progress`. By default a join of more than a second shows a bar on a terminal and in a notebook. A reader
+            takes a function only.
         threads: In process: how many; all cores by default. Rows and their order are the same for any number.
         to: In process: "table", or "reader" for a pyarrow.RecordBatchReader, which joins as it is read: for results
             larger than memory.
@@ -191,9 +192,9 @@ def join(
         return join_tables(plan, *inputs, suffix, observer, limit, allowed, batch_bytes)
 
     if to == "reader":
-        if progress:
-            raise PlanError("progress= is for to='table'; a reader is as far as it has been read.")
-        return pa.RecordBatchReader.from_batches(schema, batches(None, MOST_BYTES))
+        if progress is True:
+            raise PlanError("progress=True is for to='table'; a reader is as far as it has been read.")
+        return pa.RecordBatchReader.from_batches(schema, batches(progress or None, MOST_BYTES))
     with watched(progress) as observer:
         return pa.Table.from_batches(batches(observer, LARGEST_BYTES), schema)
 

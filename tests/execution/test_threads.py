@@ -134,5 +134,5 @@ def test_what_is_refused() -> None:
         dovetail.join(LEFT, RIGHT, "l.k = r.k", to="pandas")
     with pytest.raises(InputError, match="threads is a number of threads"):
         dovetail.join(LEFT, RIGHT, "l.k = r.k", threads=0)
-    with pytest.raises(PlanError, match="progress= is for to='table'"):
+    with pytest.raises(PlanError, match="progress=True is for to='table'"):
         dovetail.join(LEFT, RIGHT, "l.k = r.k", to="reader", progress=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.test_cli_interrupts import interrupted
 from typer.testing import CliRunner
 
 from dovetail.cli import app
@@ -33,6 +34,18 @@ def test_the_same_lines_as_in_process(request_: list[str], format_: str) -> None
     printed = lines(*request_, "--format", format_)
     assert len(printed) == 15 + (format_ == "csv")
     assert printed == lines(*request_, "--format", format_, "--in-process")
+
+
+@pytest.mark.slow
+def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Spark publishes rows when all are written: none are kept, and the next run finds the place empty."""
+    for name in "lr":
+        pq.write_table(pa.table({"a": pa.array(range(40_000), pa.int32())}), tmp_path / f"{name}.parquet")
+    out = tmp_path / "out"
+    inputs = ["--left", str(tmp_path / "l.parquet"), "--right", str(tmp_path / "r.parquet")]
+    said = interrupted([*inputs, "--on", "l.a + r.a >= 0", "--out", str(out)], (out / "_temporary").exists)
+    assert f"interrupted: nothing was written to {out}; the join is not complete" in said
+    assert list(out.iterdir()) == []
 
 
 def test_a_table_and_files(request_: list[str], tmp_path: Path) -> None:

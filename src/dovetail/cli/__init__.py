@@ -1,7 +1,7 @@
 """Joins that answer while the data is still arriving.
 
 Exit codes: 0 it worked, 1 it failed on the way (bench: a floor is missed, papers: a verdict changed), 2 the request
-itself is wrong (nothing was done).
+itself is wrong (nothing was done), 130 it was stopped by Ctrl-C (rows found so far are written).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from dovetail.errors import DovetailError, InputError
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown")
 console = Console()
 errors = Console(stderr=True)
+INTERRUPTED = 130  # the exit code of what Ctrl-C has stopped, as of shells
 TRACEBACK = "DOVETAIL_TRACEBACK"  # a variable: errors that are not ours are shown with their traceback
 
 INPUTS, RESULT, RUN, MONITORING = "What is joined", "The result", "How it is joined", "While it runs"
@@ -191,7 +192,7 @@ def join(
     With `--live`, `--watch`, `--record` or `--report` files are joined in this process as they are read, by an
     algorithm that answers early.
     """
-    from dovetail.cli.request import MonitorOptions, Request, any_remote, run_join
+    from dovetail.cli.request import Interrupted, MonitorOptions, Request, any_remote, run_join
     from dovetail.cli.results import Target
 
     options = MonitorOptions(live, watch, port, record, report)
@@ -199,7 +200,11 @@ def join(
     in_process = in_process or as_it_comes
     request = Request(left, right, on, how, suffix, memory, algorithm, in_process, as_it_comes, limit, select)
     started = time.perf_counter()
-    outcome = run_join(request, Target.read(out, format_), options, console, overwrite=overwrite, progress=progress)
+    try:
+        outcome = run_join(request, Target.read(out, format_), options, console, overwrite=overwrite, progress=progress)
+    except Interrupted as stopped:
+        errors.print(str(stopped), highlight=False, markup=False, soft_wrap=True)
+        raise typer.Exit(INTERRUPTED) from None
     words = f"{outcome.rows:,} {'row' if outcome.rows == 1 else 'rows'} in {time.perf_counter() - started:.1f} s"
     if out is not None:
         console.print(f"{words}, written to {out}", highlight=False)
@@ -381,7 +386,7 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except KeyboardInterrupt:
-        _fail("stopped by Ctrl-C.", 130)
+        _fail("stopped by Ctrl-C.", INTERRUPTED)
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == "pyspark":
             from dovetail.cli.doctor import INSTALL_SPARK

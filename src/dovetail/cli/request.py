@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import shutil
+import signal
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import FrameType, TracebackType
+from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -151,6 +154,7 @@ class Request(NamedTuple):
             algorithm=self.algorithm,
             limit=self.limit,
             progress=progress or False,
+            to="reader" if self.in_process else "table",
         )
 
     def steps(self, recording: Recording) -> Iterator[Step]:
@@ -174,6 +178,42 @@ class Outcome(NamedTuple):
     is_cut: bool = False  # there are more than a table for people has
 
 
+class Interrupted(Exception):  # noqa: N818  not an error
+    """Ctrl-C, and what has become of the rows that were found."""
+
+
+class Interrupts:
+    """Lets Ctrl-C stop a join while rows are awaited; what was found before is written, whole rows only."""
+
+    def __init__(self) -> None:
+        self._is_awaiting = self._came = False
+
+    def await_each(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        while (batch := self._await(batches)) is not None:
+            yield batch
+
+    def _await(self, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
+        self._is_awaiting = True
+        try:
+            if self._came:
+                raise KeyboardInterrupt
+            return next(batches, None)
+        finally:
+            self._is_awaiting = False
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        self._came = True
+        if self._is_awaiting:
+            raise KeyboardInterrupt
+
+    def __enter__(self) -> Self:
+        self._before = signal.signal(signal.SIGINT, self._take)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+
 def run_join(
     request: Request,
     target: Target,
@@ -191,10 +231,16 @@ def run_join(
         request = request._replace(limit=shown + 1)
     work = Work(request, target, console, shown)
     target.check_schema(work.schema())
-    if request.as_it_comes:
-        return work.join_watched(options)
-    with watched(progress) as observer:
-        return work.join_in_process(observer) if request.in_process else work.join_on_spark(observer)
+    try:
+        if request.as_it_comes:
+            return work.join_watched(options)
+        with watched(progress) as observer:
+            return work.join_in_process(observer) if request.in_process else work.join_on_spark(observer)
+    except KeyboardInterrupt:
+        if target.path is not None:  # what Spark could not remove any more
+            shutil.rmtree(target.path / "_temporary", ignore_errors=True)
+        nothing = "" if target.path is None else f"nothing was written to {target.path}; "
+        raise Interrupted(f"interrupted: {nothing}the join is not complete") from None
 
 
 def explain_join(request: Request) -> JoinPlan:
@@ -217,24 +263,15 @@ class Work(NamedTuple):
     shown: int | None  # rows of a table for people
 
     def join_in_process(self, observer: Observer | None) -> Outcome:
-        observe = observer or _nobody
-        observe(Progress("reading"))
+        (observer or _nobody)(Progress("reading"))
         left, right = self.request.inputs()
         result = self.request.join(left, right, observer)
-        rows: int = result.num_rows
-
-        def groups() -> Iterator[pa.Table]:
-            for start in range(0, rows, GROUP_ROWS):
-                observe(Progress("writing", start, rows))
-                yield result.slice(start, GROUP_ROWS)
-            observe(Progress("writing", rows, rows))
-
-        return self._write(groups(), result.schema)
+        return self._write(iter(result), result.schema)
 
     def join_watched(self, options: MonitorOptions) -> Outcome:
         with options.recording() as recording:
             batches = (step.batch for step in self.request.steps(recording))
-            return self._write(_in_groups(batches, self._result_schema()), self._result_schema())
+            return self._write(batches, self._result_schema())
 
     def join_on_spark(self, observer: Observer | None) -> Outcome:
         """Spark writes Parquet into a directory itself; what else there is, is made of such files."""
@@ -253,7 +290,7 @@ class Work(NamedTuple):
                 joined.write.mode("overwrite").parquet(place)
                 found = ds.dataset(place, schema=plain_schema(ds.dataset(place).schema))
                 everything = Selection(list(range(len(found.schema))), found.schema.names)
-                return self._write(_in_groups(found.to_batches(), found.schema), found.schema, everything)
+                return self._write(iter(found.to_batches()), found.schema, everything)
 
     def schema(self) -> pa.Schema:
         """The columns that are written."""
@@ -266,28 +303,47 @@ class Work(NamedTuple):
     def _selection(self) -> Selection:
         return self.request.selection(self.request.schemas(), JoinType.read(self.request.how))
 
-    def _write(self, groups: Iterable[pa.Table], schema: pa.Schema, selection: Selection | None = None) -> Outcome:
-        """Results as tables, each at most a group of rows."""
+    def _write(
+        self, batches: Iterator[pa.RecordBatch], schema: pa.Schema, selection: Selection | None = None
+    ) -> Outcome:
+        """All results; after Ctrl-C those that were found, unless they would take the place of an earlier result."""
         selection = selection or self._selection()
-        rows, left = 0, self.shown
-        with open_writer(self.target, selection.of_schema(schema), self.console) as write:
-            for group in groups:
-                rows += group.num_rows
-                written = group if left is None else group.slice(0, left)
-                left = None if left is None else left - written.num_rows
-                write(selection.of_table(written))
+        rows, left, has_result, is_stopped = 0, self.shown, self.target.has_result, False
+        path = self.target.path
+        with Interrupts() as interrupts, open_writer(self.target, selection.of_schema(schema), self.console) as write:
+            try:
+                for group in _in_groups(interrupts.await_each(batches), schema):
+                    written = group if left is None else group.slice(0, left)
+                    left = None if left is None else left - written.num_rows
+                    write(selection.of_table(written))
+                    rows += group.num_rows
+            except KeyboardInterrupt:
+                if not rows:
+                    raise
+                if has_result:
+                    raise Interrupted(
+                        f"interrupted: the earlier result in {path} was kept; {rows:,} rows found so far were not"
+                    ) from None
+                is_stopped = True
+        if is_stopped:
+            where = "found so far" if path is None else f"found so far are in {path}"
+            raise Interrupted(f"interrupted: {rows:,} rows {where}; the join is not complete")
         is_cut = self.shown is not None and rows > self.shown
         return Outcome(self.shown if is_cut and self.shown is not None else rows, is_cut)
 
 
 def _in_groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
-    """The same rows in groups, of which there is at least one."""
+    """The same rows in groups, of which there is at least one; after Ctrl-C, those that have come."""
     waiting: list[pa.RecordBatch] = []
-    for batch in batches:
-        waiting.append(batch)
-        if sum(batch.num_rows for batch in waiting) >= GROUP_ROWS:
-            yield pa.Table.from_batches(waiting, schema)
-            waiting.clear()
+    try:
+        for batch in batches:
+            waiting.append(batch)
+            if sum(batch.num_rows for batch in waiting) >= GROUP_ROWS:
+                yield pa.Table.from_batches(waiting, schema)
+                waiting.clear()
+    except KeyboardInterrupt:
+        yield pa.Table.from_batches(waiting, schema)
+        raise
     yield pa.Table.from_batches(waiting, schema)
 
 

@@ -96,6 +96,14 @@ class Target(NamedTuple):
             raise InputError(f"CSV cannot hold lists and structs: {names}. --select other columns, or --format json.")
 
     @property
+    def has_result(self) -> bool:
+        """Whether there is an earlier result, which this one replaces."""
+        if self.path is None or self.is_file:
+            return self.path is not None and self.path.exists()
+        files = self.path.iterdir() if self.path.is_dir() else ()
+        return any(is_part_of_result(file) and not file.name.startswith(".") for file in files)
+
+    @property
     def rows_for_people(self) -> int | None:
         """How many rows a table has, where no limit says so."""
         return SHOWN_ROWS if self.format == TABLE else None
