@@ -107,7 +107,9 @@ def test_what_waits_for_a_whole_group_is_written(tmp_path: Path) -> None:
     """Groups are large: Ctrl-C comes before there is one."""
     for name in "lr":
         pq.write_table(pa.table({"a": [1, 2, 3]}), tmp_path / f"{name}.parquet")
-    request = Request(str(tmp_path / "l.parquet"), str(tmp_path / "r.parquet"), "l.a = r.a", "inner", "_r", None, "auto", True)
+    request = Request(
+        str(tmp_path / "l.parquet"), str(tmp_path / "r.parquet"), "l.a = r.a", "inner", "_r", None, "auto", True
+    )
     schema = pa.schema([("a", pa.int64()), ("a_r", pa.int64())])
 
     def batches():  # type: ignore[no-untyped-def]

@@ -203,7 +203,11 @@ def test_explain_tells_what_and_why() -> None:
 
 @pytest.mark.parametrize(
     ("algorithm", "name", "value", "advice"),
-    [("pmj", "sorted_output", True, "orderBy"), ("pmj", "measures", {}, "Leave it out"), ("spo", "self_join", True, "")],
+    [
+        ("pmj", "sorted_output", True, "orderBy"),
+        ("pmj", "measures", {}, "Leave it out"),
+        ("spo", "self_join", True, ""),
+    ],
 )
 @pytest.mark.parametrize(("kind", "inputs"), [("stream", "streams"), ("at_rest", "DataFrames")])
 def test_parameters_that_are_not_for_spark(

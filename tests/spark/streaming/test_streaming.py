@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 import dovetail
-from dovetail.errors import InputError, PlanError
+from dovetail.errors import InputError, PlanError, StateError
 from dovetail.spark.exchange.labels import spark_partition, spread_labels
 from dovetail.spark.streaming.state_dir import DEFAULT_PROVIDER, PROVIDER, ROCKSDB_PROVIDER
 
@@ -172,12 +172,33 @@ def test_the_memory_sink_and_our_figures_in_the_progress(first: Place, tmp_path:
 
 
 def test_another_join_on_restart(first: Place, tmp_path: Path) -> None:
+    """Refused when it starts, with new rows and without, before any task; and nothing was lost by the attempts."""
     place = first.copied(tmp_path)
-    why = place.fails("l.k = r.k AND l.a < r.b")
-    assert "StateError" in why
-    assert "condition was 'l.k = r.k' and is now 'l.k = r.k AND l.a < r.b'" in why
-    place.run()  # nothing was lost by the attempt
+    others = {
+        r"condition was 'l.k = r.k' and is now 'l.k = r.k AND l.a < r.b'": {"on": "l.k = r.k AND l.a < r.b"},
+        r"how was None and is now 'left'": {"how": "left", "end": "k < 0"},
+        r"window was None and is now \[50": {"window": dovetail.window(rows=50)},
+        r"limit was None and is now 5": {"limit": 5},
+    }
+    for rows in ("new ones", "none"):
+        for message, options in others.items():
+            with pytest.raises(StateError, match=f"was made by another join: .*({message})") as failure:
+                place.run(**options)
+            assert "java" not in str(failure.value)
+        assert not [query for query in place.spark.streams.active if query.isActive]
+        place.run()
+        assert place.results() == first.expected_new(), rows
+
+
+def test_state_is_told_apart_by_its_place_and_the_name_of_the_join(first: Place, tmp_path: Path) -> None:
+    """Another join of this process has another state, whatever its layout; so has a new checkpoint."""
+    place = first.copied(tmp_path)
+    place.joined("l.k = r.k AND l.a < r.b")  # not started
+    place.run()
     assert place.results() == first.expected_new()
+    other = Place(place.spark, first.source, tmp_path / "other")
+    joined = dovetail.join(*other.streams(20), "l.k = r.k AND l.a < r.b", state_dir=str(place.own / "state"))
+    run(other.writer(joined).format("noop"))
 
 
 def test_segments_that_are_not_there(first: Place, tmp_path: Path) -> None:

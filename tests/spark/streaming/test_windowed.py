@@ -26,7 +26,7 @@ from tests.patience import PATIENCE_S
 from tests.spark.streaming.window_oracle import Results, Source, WindowOracle
 
 import dovetail
-from dovetail.errors import InputError, PlanError
+from dovetail.errors import InputError, PlanError, StateError
 from dovetail.window import Window
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("two_partitions")]
@@ -364,10 +364,11 @@ def test_a_left_join_stays_with_its_cells(streams: Streams, spark: SparkSession,
     for side, table in zip("lr", streams.tables, strict=True):
         write_files(tmp_path / side, table, [10])
     run(short.writer(short.joined("l.x < r.x", "left", window=window, cells=2)).format("noop"))
-    for side, table in zip("lr", streams.tables, strict=True):
-        write_files(tmp_path / side, table, [10], 1)
-    with pytest.raises(StreamingQueryException, match="made by another join: cells was 2 and is now 1"):
-        run(short.writer(short.joined("l.x < r.x", "left", window=window, cells=1)).format("noop"))
+    with pytest.raises(StateError, match="made by another join: cells was 2 and is now 1"):
+        short.writer(short.joined("l.x < r.x", "left", window=window, cells=1)).format("noop").start()
+    larger = short.joined("l.x < r.x", "left", window=dovetail.window(rows=12), cells=2)
+    with pytest.raises(StateError, match=r"made by another join: window was \[10, .* and is now \[12, "):
+        short.writer(larger).format("noop").start()
 
 
 # What is refused before a query starts.

@@ -15,7 +15,6 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any, Generic, TypeVar
-from urllib.parse import quote
 
 import pandas as pd
 import pyarrow as pa
@@ -30,7 +29,7 @@ from dovetail.spark.streaming.reports import REPORTED, Reports
 from dovetail.spark.streaming.state_dir import check_layout, layout_digest
 from dovetail.spark.streaming.stream_join import CellJoin
 from dovetail.storage.blocks import RECOVERY
-from dovetail.storage.file_system import Store, of
+from dovetail.storage.file_system import Store
 from dovetail.storage.segments import SegmentStore
 from dovetail.storage.stored_state import CELL, write_copy
 
@@ -167,7 +166,7 @@ class CellProcessor(ABC, Generic[Join]):
 
 def join_directory(join: CellJoin) -> Store:
     """Where this query keeps what belongs to a join. The query's id stays the same when it is started again."""
-    return of(join.setting.state_dir) / _property("sql.streaming.queryId") / quote(join.setting.metrics, safe="")
+    return join.setting.place(_property("sql.streaming.queryId"))
 
 
 def batch_id() -> int:

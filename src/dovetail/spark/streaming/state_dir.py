@@ -96,6 +96,13 @@ def check_layout(join: Place, layout: dict[str, Any], *, is_new: bool = True) ->
         place.prepare()
         place.put(LAYOUT, json.dumps(layout).encode(), durable=True)  # several tasks may, all with the same content
         text = place.get(LAYOUT) or b""
+    compare_layouts(place, text, layout)
+    if place.path is None:
+        _known_layouts[place.key] = layout
+
+
+def compare_layouts(place: Store, text: bytes, layout: dict[str, Any]) -> None:
+    """Refuse state whose layout, which was read there, is that of another join."""
     try:
         stored = json.loads(text)
     except ValueError as error:
@@ -108,8 +115,6 @@ def check_layout(join: Place, layout: dict[str, Any], *, is_new: bool = True) ->
             f"the state in {place} was made by another join: {what}. Start the query as before, or with a new "
             "checkpoint; if one query has several joins, give each of them a metrics= name of its own."
         )
-    if place.path is None:
-        _known_layouts[place.key] = stored
 
 
 def use_rocksdb(spark: SparkSession) -> None:

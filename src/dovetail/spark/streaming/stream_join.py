@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 from typing import Literal as OneOf
+from urllib.parse import quote
 
 import pyarrow as pa
 
@@ -20,7 +21,7 @@ from dovetail.spark.exchange.packing import PACK_BYTES, Rewrite, multi_packer, p
 from dovetail.spark.session.options import LATENCY_S
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget
-from dovetail.storage.file_system import Place
+from dovetail.storage.file_system import Place, Store, of
 
 FORMAT = 4  # of the segments, with the hashes in them: to be raised when a release writes others
 BATCH_ROWS = 1 << 16
@@ -57,6 +58,10 @@ class Setting:
     latency_s: float = LATENCY_S  # about how long a row may wait to be joined with those in memory
     cores: int = 1 << 20  # that run tasks at once; by default, as many as there are tasks
     limit: int | None = None  # any so many results of all cells; then they stop
+
+    def place(self, query: str) -> Store:
+        """Where a query keeps what belongs to the join. Its id stays the same when it is started again."""
+        return of(self.state_dir) / query / quote(self.metrics, safe="")
 
 
 class CellJoin(Protocol):

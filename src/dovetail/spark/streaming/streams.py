@@ -34,6 +34,7 @@ from dovetail.spark.streaming.cell import JoinProcessor
 from dovetail.spark.streaming.cell_state import CellProcessor
 from dovetail.spark.streaming.processor import Processor
 from dovetail.spark.streaming.reports import REPORTED
+from dovetail.spark.streaming.starting import marked
 from dovetail.spark.streaming.state_dir import cap_arrow_batch_bytes
 from dovetail.spark.streaming.stream_join import LARGEST, StreamJoin
 from dovetail.spark.streaming.window_cell import WindowProcessor
@@ -80,7 +81,7 @@ def join_streams(frames: Sequence[DataFrame], join: StreamJoin | WindowJoin, sch
         raise PlanError(
             f"a query has two joins called {name!r}: give one of them another name, as in metrics='second'."
         ) from error
-    return watched.mapInArrow(_small(unpack) if join.keeps_to_memory else unpack, schema)
+    return watched.mapInArrow(marked(_unpacker(small=join.keeps_to_memory), join), schema)
 
 
 def _over_cells(figure: str) -> Column:
@@ -120,6 +121,11 @@ def _with_ends(pack: Rewrite, number: int, labels: list[int]) -> Rewrite:
             yield pa.RecordBatch.from_arrays(columns, schema=ARROW_PACKED)
 
     return pack_and_tell
+
+
+def _unpacker(*, small: bool) -> Rewrite:
+    """A function for mapInArrow that has a name of its own."""
+    return _small(unpack) if small else lambda batches: unpack(batches)
 
 
 def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
