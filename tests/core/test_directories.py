@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -117,40 +115,6 @@ def test_user_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     assert user_cache() == Path("/home/me/.cache")
     monkeypatch.setenv("HOME", "nowhere")
     assert user_cache() is None
-
-
-OWNER = """
-import sys
-from pathlib import Path
-from dovetail.core.directories import owned_directory
-print(owned_directory(Path(sys.argv[1]), "table"), flush=True)
-sys.stdin.readline()
-"""
-
-
-def test_owned_directories_end_with_their_process(tmp_path: Path) -> None:
-    tmp_path.chmod(0o770)
-
-    def start() -> tuple[subprocess.Popen[str], Path]:
-        process = subprocess.Popen(
-            [sys.executable, "-c", OWNER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        assert process.stdout is not None
-        return process, Path(process.stdout.readline().strip())
-
-    processes, places = zip(*(start() for _ in range(3)), strict=True)
-    assert set(tmp_path.iterdir()) == set(places)
-    assert {mode_of(place) for place in places} == {0o770}
-    processes[0].communicate("\n")
-    assert set(tmp_path.iterdir()) == set(places[1:])
-    processes[1].kill()
-    processes[1].communicate()
-    assert set(tmp_path.iterdir()) == set(places[1:])
-    last, place = start()  # sweeps
-    assert set(tmp_path.iterdir()) == {places[2], place}
-    for process in (processes[2], last):
-        process.communicate("\n")
-    assert not list(tmp_path.iterdir())
 
 
 def test_names_that_do_not_lead_out_of_a_directory() -> None:

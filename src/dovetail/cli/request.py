@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import signal
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -23,6 +22,7 @@ from dovetail.cli.selection import Selection
 from dovetail.condition import parse
 from dovetail.core.join_types import JoinType
 from dovetail.core.metrics import Observer, Progress
+from dovetail.core.owned_directories import remove_owned, temporary_directory
 from dovetail.core.tables import dataset_of, format_of, plain_schema
 from dovetail.errors import InputError
 from dovetail.execution.in_process import Step
@@ -286,11 +286,15 @@ class Work(NamedTuple):
             if self.target.path is not None and self.target.format == PARQUET:
                 joined.write.mode("overwrite").parquet(str(self.target.path))
                 return Outcome(spark.read.parquet(str(self.target.path)).count())
-            with tempfile.TemporaryDirectory(prefix="dovetail-") as place:
+            directory = temporary_directory()
+            try:
+                place = str(directory / "result")
                 joined.write.mode("overwrite").parquet(place)
                 found = ds.dataset(place, schema=plain_schema(ds.dataset(place).schema))
                 everything = Selection(list(range(len(found.schema))), found.schema.names)
                 return self._write(iter(found.to_batches()), found.schema, everything)
+            finally:
+                remove_owned(directory)
 
     def schema(self) -> pa.Schema:
         """The columns that are written."""

@@ -1,4 +1,4 @@
-"""Directories that no other user can write to, and directories that are removed with the process that made them.
+"""Directories that no other user can write to.
 
 What is executed when it is read again must be private: the kernels' cache holds pickles and the wrapper of Java is a
 program. Any user who can write there can run code as the user of this process. So can a user who owns a directory above
@@ -7,19 +7,13 @@ it, or may rename its entries.
 
 from __future__ import annotations
 
-import atexit
-import fcntl
 import os
-import platform
-import shutil
 import stat
-import uuid
 from contextlib import suppress
 from pathlib import Path
 
 from dovetail.errors import InputError
 
-LOCK = "lock"
 MOST_LINKS = 40  # as many as Linux follows
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
@@ -87,27 +81,6 @@ def check_contents(directory: Path) -> None:
 def is_plain_name(name: object) -> bool:
     """Whether it is the name of an entry: put behind a directory, it does not lead out of it."""
     return isinstance(name, str) and name not in ("", ".", "..") and not {"/", "\0"} & set(name)
-
-
-def owned_directory(parent: Path, stem: str) -> Path:
-    """A new directory that is removed when this process ends; whoever may write to its parent may write to it.
-
-    Those that killed processes of this machine have left behind are removed, too.
-    """
-    stem = f"{stem}-{platform.node()}"  # a file system may keep locks to one machine
-    for lock in parent.glob(f"{stem}-*/{LOCK}"):
-        with suppress(OSError), open(lock) as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # its process has ended
-            shutil.rmtree(lock.parent, ignore_errors=True)
-    path = parent / f"{stem}-{uuid.uuid4().hex}"
-    path.mkdir()
-    path.chmod(stat.S_IMODE(parent.stat().st_mode))
-    unfinished = path / f"{LOCK}.tmp"
-    with suppress(OSError):  # where files cannot be locked, nobody gets a lock
-        fcntl.flock(os.open(unfinished, os.O_CREAT | os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)  # stays open
-    unfinished.rename(path / LOCK)
-    atexit.register(shutil.rmtree, path, ignore_errors=True)
-    return path
 
 
 def _status(path: Path) -> os.stat_result:

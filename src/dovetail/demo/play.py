@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ import pyarrow as pa
 from rich.console import Console
 
 from dovetail.api import join
+from dovetail.core.owned_directories import remove_owned, temporary_directory
 from dovetail.demo.scene import Fingerprint, Rival, Scene
 from dovetail.demo.screen import remark, say, screen, side_by_side, summary
 from dovetail.demo.senders import Sender, senders
@@ -40,7 +40,7 @@ def run(console: Console, compare: bool = False) -> bool:
     from dovetail.spark.session.session import BRIEF, local_session
 
     say(console, "starting Spark …")
-    place = Path(tempfile.mkdtemp(prefix="dovetail-demo-"))
+    place = temporary_directory()
     spark = local_session("dovetail demo", conf=BRIEF | {"spark.sql.shuffle.partitions": str(CELLS)})
     try:
         scenes, right = [], True
@@ -54,7 +54,7 @@ def run(console: Console, compare: bool = False) -> bool:
         return right
     finally:
         spark.stop()
-        shutil.rmtree(place, ignore_errors=True)
+        remove_owned(place)
 
 
 def _play(spark: Any, algorithm: str, place: Path, console: Console) -> tuple[Scene, bool]:

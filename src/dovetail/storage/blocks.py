@@ -8,7 +8,6 @@ the other, read back some at a time.
 
 from __future__ import annotations
 
-import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -19,7 +18,8 @@ import pyarrow as pa
 
 from dovetail.core.directories import is_plain_name
 from dovetail.core.metrics import Counters
-from dovetail.errors import StateError
+from dovetail.core.owned_directories import remove_owned, temporary_directory
+from dovetail.errors import InputError, StateError
 from dovetail.storage.file_system import DamagedError, LocalStore, Place, Store, Upload, of
 from dovetail.storage.mapped_block import MappedBlock
 
@@ -68,7 +68,7 @@ class BlockStore:
     def place(self) -> Store:
         """Where the blocks are; made on first use."""
         if self._place is None:
-            self._place = LocalStore(Path(tempfile.mkdtemp(prefix="dovetail-")))
+            self._place = LocalStore(_spill_directory())
         self._place.prepare()
         return self._place
 
@@ -166,8 +166,8 @@ class BlockStore:
     def close(self) -> None:
         """Remove a temporary directory with everything in it; leave a given one alone."""
         self._readers.clear()
-        if self._temporary and self._place is not None:
-            self._place.delete_all()
+        if self._temporary and self._place is not None and self._place.path is not None:
+            remove_owned(self._place.path)
             self._place = None
 
     def _count_read(self, block: Block) -> None:
@@ -178,6 +178,15 @@ class BlockStore:
         else:
             self._counters.pages_read_random += 1
         self._last_read = (stem, number)
+
+
+def _spill_directory() -> Path:
+    try:
+        return temporary_directory()
+    except OSError as error:
+        raise InputError(
+            f"cannot create a directory for spilled rows: {error}. Set TMPDIR to a directory that can be written to."
+        ) from error
 
 
 class PagedBlock:

@@ -11,10 +11,8 @@ names of files, and the results that are handed out.
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -30,7 +28,7 @@ from dovetail.planning.planner import DIAG, InputFacts, plan_join
 from dovetail.sources.parquet_files import ParquetRows
 from dovetail.spark.batch.tables import parallelism
 from dovetail.spark.diag.join import DiagonalTables, FrameDiagonals, wanted_scans
-from dovetail.spark.early.files import BlockPages, WaveFiles
+from dovetail.spark.early.files import BlockPages, WaveFiles, new_directory
 from dovetail.spark.early.tasks import ARROW_GIVEN, GIVEN, Given, next_size, write_results
 from dovetail.spark.exchange.packing import Rewrite, as_planned
 from dovetail.spark.exchange.partitions import Part, in_tasks
@@ -39,7 +37,6 @@ from dovetail.spark.session.options import Options, refuse_unknown
 from dovetail.spark.session.shared_directory import SharedDirectory, runs_here
 from dovetail.spark.session.workers import settle
 from dovetail.storage.blocks import Block, BlockStore
-from dovetail.storage.owned_place import owned_place
 
 STEM = "diagonal"
 SLICES = 64  # the finer, the earlier the first results; the coarser, the fewer rows of R1 are read twice
@@ -110,7 +107,7 @@ class DiagonalWaves:
 
     def steps(self, shared: SharedDirectory) -> Iterator[Step]:
         assert self.join is not None
-        files = WaveFiles(_new_directory(shared))
+        files = WaveFiles(new_directory(shared, STEM))
         results, done, size, spent = 0, 0, parallelism(self._spark), 0.0
         rest = list(self.join.rest())
         slices = len(self.join.sliced.slices)
@@ -140,16 +137,6 @@ class DiagonalWaves:
     def _run_rest(self, files: WaveFiles, rest: DataFrame) -> list[Given]:
         work = _row_writer(files.directory, self._output)
         return [Given.from_row(row) for row in rest.mapInArrow(work, GIVEN).collect()]
-
-
-def _new_directory(shared: SharedDirectory) -> SharedDirectory:
-    """One that goes in the end."""
-    if shared.place.path is None and shared.is_seen:
-        return replace(shared, place=owned_place(shared.place, STEM))
-    place = shared.place / f"{STEM}-{uuid.uuid4().hex[:12]}"
-    if place.path is not None:
-        shared.run(partial(place.path.mkdir, mode=0o700))
-    return replace(shared, place=place)
 
 
 def _hand_out(files: WaveFiles, given: list[Given]) -> Iterator[pa.RecordBatch]:

@@ -6,7 +6,9 @@ out, blocks that are no longer needed) wait for the next task or for the end.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -16,7 +18,7 @@ from dovetail.spark.exchange.packing import from_bytes, to_bytes
 from dovetail.spark.session.shared_directory import SharedDirectory
 from dovetail.storage.blocks import Block, BlockStore
 from dovetail.storage.file_system import Store
-from dovetail.storage.owned_place import give_up
+from dovetail.storage.owned_place import give_up, owned_place
 
 FETCHED_BYTES = 1 << 24  # by a task
 
@@ -29,6 +31,16 @@ class BlockPages(NamedTuple):
     owner: int  # whoever wants them
     block: Block
     first: int
+
+
+def new_directory(shared: SharedDirectory, stem: str) -> SharedDirectory:
+    """A place below it that goes in the end. Only one that this process reaches goes if this process is killed."""
+    if shared.is_seen:
+        return replace(shared, place=owned_place(shared.place, stem, private=True))
+    place = shared.place / f"{stem}-{uuid.uuid4().hex}"
+    if place.path is not None:
+        shared.run(partial(place.path.mkdir, mode=0o700))
+    return replace(shared, place=place)
 
 
 class WaveFiles:

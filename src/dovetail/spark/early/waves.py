@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import json
 import time
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,7 +42,7 @@ from dovetail.routing.routers import Router
 from dovetail.spark.batch.tables import in_fixed_order, parallelism, shuffle_partitions
 from dovetail.spark.early.blocks import write_blocks
 from dovetail.spark.early.diagonal import DiagonalOptions, DiagonalWaves, plan_early_diagonal, progress_here
-from dovetail.spark.early.files import BlockPages, WaveFiles
+from dovetail.spark.early.files import BlockPages, WaveFiles, new_directory
 from dovetail.spark.early.first_results import FirstResults, send_scouts
 from dovetail.spark.early.log import Drawn, WaveLog
 from dovetail.spark.early.stop_rule import Until
@@ -60,7 +59,6 @@ from dovetail.spark.streaming.state_dir import beside_checkpoints
 from dovetail.spark.versions import repartition_by_id
 from dovetail.storage.blocks import Block, BlockStore
 from dovetail.storage.file_system import is_local
-from dovetail.storage.owned_place import owned_place
 
 WAVES = "waves"
 CELLS = 256  # the finer, the earlier the first results and the narrower the bounds; the coarser, the less work in all
@@ -231,7 +229,7 @@ class _Waves:
 
     def _steps(self, shared: SharedDirectory) -> Iterator[Step]:
         until = self._options.until.start_clock()
-        files = WaveFiles(self._directory(shared))
+        files = WaveFiles(shared if self._kept else new_directory(shared, WAVES))
         try:
             log = WaveLog.read(files, self._layout()) or self._run_first_results(files)
             for step in self._run(files, log):
@@ -243,17 +241,6 @@ class _Waves:
                 files.flush()
             else:
                 files.remove_all()
-
-    def _directory(self, shared: SharedDirectory) -> SharedDirectory:
-        """One that is new and goes in the end, unless work is kept in the one that was given."""
-        if self._kept:
-            return shared
-        if shared.place.path is None and shared.is_seen:
-            return replace(shared, place=owned_place(shared.place, WAVES))
-        place = shared.place / f"{WAVES}-{uuid.uuid4().hex[:12]}"
-        if place.path is not None:
-            shared.run(partial(place.path.mkdir, mode=0o700))
-        return replace(shared, place=place)
 
     def _layout(self) -> dict[str, Any]:
         condition = self._bound.condition

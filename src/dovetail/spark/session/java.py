@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import hashlib
 import os
 import re
@@ -15,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from dovetail.core.directories import check_contents, private_directory, user_cache
+from dovetail.core.owned_directories import temporary_directory
 from dovetail.errors import InputError
 
 OLDEST = 17
@@ -130,9 +130,7 @@ def _wrap(java: Path) -> Path:
         name = f"java-{hashlib.sha256(script.encode()).hexdigest()[:12]}"
         with suppress(InputError, OSError):
             return _wrapper_in(cache / "dovetail" / name, script)
-    temporary = Path(tempfile.mkdtemp(prefix="dovetail-java-"))
-    atexit.register(shutil.rmtree, temporary, ignore_errors=True)
-    return _wrapper_in(temporary, script)
+    return _wrapper_in(temporary_directory(), script)
 
 
 def _wrapper_in(path: Path, script: str) -> Path:

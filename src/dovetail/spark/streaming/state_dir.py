@@ -11,12 +11,11 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from dovetail.core.directories import owned_directory
 from dovetail.errors import StateError
 from dovetail.spark.session.shared_directory import ADVICE, SharedDirectory, is_connect, working_directory
 from dovetail.storage.blocks import RECOVERY
 from dovetail.storage.budget import parse_bytes
-from dovetail.storage.file_system import LocalStore, Place, Store, of
+from dovetail.storage.file_system import Place, Store, of
 from dovetail.storage.owned_place import owned_place
 from dovetail.storage.stored_state import LAYOUT
 
@@ -57,9 +56,7 @@ def table_directory(given: str | None, spark: SparkSession) -> Store:
     shared = _shared(given, spark)
     if is_connect(spark) or not shared.is_seen:
         return shared.place / f"{TABLE}-{uuid.uuid4().hex}"
-    if shared.place.path is None:
-        return owned_place(shared.place, TABLE)
-    return LocalStore(owned_directory(shared.place.path, TABLE))
+    return owned_place(shared.place, TABLE)
 
 
 def beside_checkpoints(spark: SparkSession) -> str | None:
