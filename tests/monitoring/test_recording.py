@@ -1,4 +1,6 @@
 import json
+import os
+import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -135,6 +137,25 @@ def test_other_files_are_left_alone(tmp_path: Path) -> None:
     recording.begin(HEADING)
     with pytest.raises(InputError, match="of one run"):
         recording.begin(HEADING)
+
+
+def test_a_fifo_or_a_link_of_somebody_else_is_no_recording(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo.jsonl")
+    signal.alarm(20)  # instead of a hang
+    try:
+        with pytest.raises(InputError, match="is not a recording"):
+            Recording(tmp_path / "fifo.jsonl").begin(HEADING)
+        with pytest.raises(InputError, match="is not a recording"):
+            Catalogue(tmp_path / "fifo.jsonl")
+    finally:
+        signal.alarm(0)
+    if os.geteuid() == 0:
+        (tmp_path / "precious").touch()
+        (tmp_path / "run.jsonl").symlink_to("precious")
+        os.chown(tmp_path / "run.jsonl", 54321, 54321, follow_symlinks=False)
+        with pytest.raises(InputError, match="is a link that belongs to user 54321"):
+            Recording(tmp_path / "run.jsonl").begin(HEADING)
+        assert (tmp_path / "precious").read_bytes() == b""
 
 
 @pytest.mark.parametrize("algorithm", ["shj", "xjoin", "hmj", "dphj", "rpj", "diner", "pmj", "nested_loop"])

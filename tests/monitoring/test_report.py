@@ -1,3 +1,4 @@
+import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -183,3 +184,20 @@ def test_many_moments_are_enough_if_they_are_some(tmp_path: Path) -> None:
     assert figures.first_result_s(glance.moments) == 2 * 1234
     assert glance.moments[-1].second == glance.seconds == 86_398
     assert report(recording, tmp_path / "run.html").stat().st_size < 150_000
+
+
+def test_a_report_is_written_through_no_link_of_somebody_else(tmp_path: Path) -> None:
+    recording = recorded()
+    mine, target = tmp_path / "mine.html", tmp_path / "target.html"
+    mine.symlink_to(target)
+    report(recording, mine)
+    assert mine.is_symlink()
+    assert target.stat().st_size
+    report(recording, os.devnull)
+    assert not Path(os.devnull).is_file()
+    if os.geteuid() == 0:
+        os.chown(mine, 54321, 54321, follow_symlinks=False)
+        target.write_text("as it was")
+        with pytest.raises(InputError, match="is a link that belongs to user 54321"):
+            report(recording, mine)
+        assert target.read_text() == "as it was"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import threading
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pytest
+from tests.full_disk import REASON, full_disk
 from tests.storage.s3_server import ACCESS_KEY, SECRET_KEY, Faults, S3Server, s3_server
 
 from dovetail.errors import InputError, StateError
@@ -104,13 +104,8 @@ def test_objects_are_files_of_this_machine(store: Store, kept: LocalCache) -> No
     assert not [path for path in kept.directory.iterdir() if path.name.startswith(local_cache.UNFINISHED)]
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs the device /dev/full")
-def test_a_full_disk_below_the_cache_is_named(
-    server: S3Server, kept: LocalCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "full").symlink_to("/dev/full")  # a real write to a device that is always full
-    monkeypatch.setattr(kept, "unfinished", lambda: tmp_path / "full")
-    with pytest.raises(StateError, match=r"cannot write to the cache .*No space left on device"):
+def test_a_full_disk_below_the_cache_is_named(server: S3Server, kept: LocalCache) -> None:
+    with pytest.raises(StateError, match=rf"cannot write to the cache .*{REASON}"), full_disk():
         BlockStore(of(server.uri("full"))).write(pa.record_batch({"a": [1]}), "l")
 
 

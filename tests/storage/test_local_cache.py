@@ -10,6 +10,7 @@ import zlib
 from pathlib import Path
 
 import pytest
+from tests.full_disk import REASON, full_disk
 
 from dovetail.errors import InputError, StateError
 from dovetail.storage.file_system import DamagedError
@@ -90,13 +91,22 @@ def test_a_missing_object_stays_missing(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs the device /dev/full")
-def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_named(tmp_path: Path) -> None:
     cache = LocalCache(tmp_path, 1 << 20)
-    (tmp_path / "full").symlink_to("/dev/full")  # a real write to a device that is always full
-    monkeypatch.setattr(cache, "unfinished", lambda: tmp_path / "full")
-    with pytest.raises(StateError, match=r"No space left on device\. Set DOVETAIL_CACHE_DIR"):
+    with pytest.raises(StateError, match=rf"{REASON}\. Set DOVETAIL_CACHE_DIR"), full_disk():
         read(cache, "a")
+
+
+def test_what_is_not_ours_stays(tmp_path: Path) -> None:
+    """A user may name a directory that has other things in it."""
+    cache = LocalCache(tmp_path, 5000)
+    for name in ("thesis.tex", f"{UNFINISHED}novel", "0" * 63):
+        (tmp_path / name).write_bytes(b"x" * 10_000)
+        os.utime(tmp_path / name, (0, 0))
+    (tmp_path / ("0" * 64)).mkdir()
+    for key in "abcdef":
+        read(cache, key)
+    assert {"thesis.tex", f"{UNFINISHED}novel", "0" * 63, "0" * 64} <= {path.name for path in tmp_path.iterdir()}
 
 
 def test_forgotten_files_of_killed_processes_go(tmp_path: Path) -> None:

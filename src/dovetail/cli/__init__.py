@@ -19,6 +19,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from dovetail.cli.stopping import stopped_in_order
 from dovetail.errors import DovetailError, InputError
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown")
@@ -379,7 +380,8 @@ def _benchmarks(module: str, command: str) -> Any:
 def main() -> None:
     """Run the command line. What goes wrong is one line: exit code 2, or 1 if it went wrong on the way."""
     try:
-        app()
+        with stopped_in_order():
+            app()
     except DovetailError as error:
         _fail(str(error), 2)
     except BrokenPipeError:  # whoever read our output has seen enough

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from datetime import date, datetime, time
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
 import pyarrow.csv
@@ -29,6 +29,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from dovetail.core.directories import check_link
+from dovetail.core.drafts import draft, is_draft
 from dovetail.core.tables import check_output, is_part_of_result
 from dovetail.errors import InputError
 
@@ -72,6 +74,7 @@ class Target(NamedTuple):
         """See that results can be written there, before any work is done."""
         if self.path is None:
             return
+        check_link(self.path)
         if not self.is_file:
             check_output(self.path, overwrite=overwrite)
         here = self.path.resolve()
@@ -123,35 +126,24 @@ def open_writer(target: Target, schema: pa.Schema, console: Console) -> Iterator
         yield _text_writer(target.format, lambda text: sys.stdout.write(text.decode()))
         sys.stdout.flush()
     elif target.is_file:
-        unfinished = target.path.with_name(f".{target.path.name}.tmp")
-        with _replace(target.path, unfinished), unfinished.open("wb") as file:
+        with draft(target.path) as file:
             yield _text_writer(target.format, file.write)
     else:
-        with _replace_directory(target.path, f"part-0{SUFFIXES[target.format]}") as unfinished:
+        with _replace_directory(target.path, f"part-0{SUFFIXES[target.format]}") as file:
             if target.format == PARQUET:
-                with pq.ParquetWriter(unfinished, schema) as groups:
+                with pq.ParquetWriter(file, schema) as groups:
                     yield lambda table: groups.write_table(table, GROUP_ROWS)
             else:
-                with unfinished.open("wb") as file:
-                    yield _text_writer(target.format, file.write)
+                yield _text_writer(target.format, file.write)
 
 
 @contextmanager
-def _replace(place: Path, unfinished: Path) -> Iterator[Path]:
-    try:
-        yield unfinished
-        unfinished.rename(place)
-    finally:
-        unfinished.unlink(missing_ok=True)
-
-
-@contextmanager
-def _replace_directory(directory: Path, name: str) -> Iterator[Path]:
+def _replace_directory(directory: Path, name: str) -> Iterator[BinaryIO]:
     """A file that takes the place of an earlier result in the directory when it is whole."""
-    with _replace(directory / name, directory / ".part-0.tmp") as unfinished:
-        yield unfinished
+    with draft(directory / name) as file:
+        yield file
         for path in directory.iterdir():
-            if path != unfinished and is_part_of_result(path):
+            if is_part_of_result(path) and not is_draft(path):  # another process may be writing one
                 path.unlink()
 
 

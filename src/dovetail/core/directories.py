@@ -78,6 +78,14 @@ def check_contents(directory: Path) -> None:
                         waiting.append(entry.path)
 
 
+def check_link(path: Path) -> None:
+    """Refuse a link that somebody else has put in the place of a file: it would decide on where we write."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        found = os.lstat(path)
+        if stat.S_ISLNK(found.st_mode) and found.st_uid not in (0, os.geteuid()):
+            raise InputError(f"{path} is a link that {_owner(found)}. Give another path.")
+
+
 def is_plain_name(name: object) -> bool:
     """Whether it is the name of an entry: put behind a directory, it does not lead out of it."""
     return isinstance(name, str) and name not in ("", ".", "..") and not {"/", "\0"} & set(name)

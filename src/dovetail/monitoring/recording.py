@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,6 +24,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
+from dovetail.core.directories import check_link
 from dovetail.core.metrics import Estimate, Moment, SourceState
 from dovetail.errors import DovetailError, InputError
 from dovetail.monitoring.snapshot import DONE, FAILED, RUNNING, STOPPED, Heading, Noted, RunSnapshot, glance_at
@@ -374,17 +376,23 @@ class StoredLines:
 
 def _open_recording(path: Path) -> int:
     """A file for a new recording, in place of an older one at most."""
+    check_link(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if path.exists() and not is_recording(path):
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK, 0o644)
+        if not stat.S_ISREG(os.fstat(handle).st_mode) or os.pread(handle, len(MARK), 0) not in (b"", MARK):
+            os.close(handle)
             raise InputError(f"{path} exists and is not a recording: give another file.")
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
+        os.ftruncate(handle, 0)
+        return handle
     except OSError as error:
         raise InputError(f"{path} cannot be written to: {error.strerror}.") from error
 
 
 def is_recording(path: Path) -> bool:
     """Whether it is one, or empty."""
+    if not path.is_file():
+        return False
     with path.open("rb") as file:
         return file.read(len(MARK)) in (b"", MARK)
 

@@ -9,6 +9,8 @@ import os
 from importlib.resources import files
 from pathlib import Path
 
+from dovetail.core.directories import check_link
+from dovetail.core.drafts import draft
 from dovetail.core.markup import Html, tag, together
 from dovetail.errors import InputError
 from dovetail.monitoring import plot
@@ -47,9 +49,15 @@ def report(recording: Recording | str | os.PathLike[str], path: str | os.PathLik
             "nothing has been recorded yet: give the recording to dovetail.progressive(…, record=…) first."
         )
     target = Path(path)
+    check_link(target)
+    text = document(recording.heading.title, body(recording), POLICY).encode()
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(document(recording.heading.title, body(recording), POLICY), encoding="utf-8")
+        if target.exists() and not target.is_file():  # /dev/stdout
+            target.write_bytes(text)
+        else:
+            with draft(target.resolve()) as file:
+                file.write(text)
     except OSError as error:
         raise InputError(f"{target} cannot be written to: {error.strerror}.") from error
     return target

@@ -14,10 +14,12 @@ printed is `redacted`, which a store does by itself.
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
 import re
 import shutil
+import stat
 import uuid
 import zlib
 from abc import ABC, abstractmethod
@@ -174,7 +176,7 @@ class CheckedFile(io.FileIO):
     """A file that knows the size and the checksum of what was written to it."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path, "wb")
+        super().__init__(path, "xb")  # new: what is there already, or a link, is somebody else's
         self.size = self.checksum = 0
 
     def write(self, data: Any) -> int:
@@ -207,12 +209,17 @@ class Upload(CheckedFile):
 
 
 class LocalStore(Store):
-    """A directory: of this machine, or one that several mount."""
+    """A directory: of this machine, or one that several mount.
 
-    __slots__ = ("_path",)
+    The one that was given may be a link. Those below it are ours: a link in the place of one of them is refused, since
+    what is written and removed there would be files of others.
+    """
 
-    def __init__(self, path: Path) -> None:
+    __slots__ = ("_below", "_path")
+
+    def __init__(self, path: Path, below: int = 0) -> None:
         self._path = path
+        self._below = below  # how many of the path's last parts are below the directory that was given
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, LocalStore) and self._path == other._path
@@ -237,10 +244,10 @@ class LocalStore(Store):
 
     @property
     def parent(self) -> LocalStore:
-        return LocalStore(self._path.parent)
+        return LocalStore(self._path.parent, max(0, self._below - 1))
 
     def __truediv__(self, name: str) -> LocalStore:
-        return LocalStore(self._path / name)
+        return LocalStore(self._path / name, self._below + len(Path(name).parts))
 
     @property
     def path(self) -> Path:
@@ -255,6 +262,32 @@ class LocalStore(Store):
                     f"cannot create the directory {self._path} for join state: {error.strerror}. "
                     "Give a directory that can be written to."
                 ) from error
+        if self._below:
+            with self._opened():
+                pass
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[int]:
+        """A handle of the directory, which stays the same whatever is put in its place."""
+        parts = self._path.parts
+        above = len(parts) - self._below
+        handle = os.open(Path(*parts[:above]), os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            for number in range(above, len(parts)):
+                try:
+                    inner = os.open(parts[number], os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=handle)
+                except OSError as error:
+                    if error.errno not in (errno.ELOOP, errno.ENOTDIR):
+                        raise
+                    raise StateError(
+                        f"{Path(*parts[: number + 1])} is a link, or no directory: no join has made it. Nothing was "
+                        "done there: look at it, and remove it."
+                    ) from error
+                os.close(handle)
+                handle = inner
+            yield handle
+        finally:
+            os.close(handle)
 
     def create(self, name: str, *, durable: bool = False, keep: bool = True) -> Upload:
         return _LocalUpload(self._path / name, durable)
@@ -277,27 +310,27 @@ class LocalStore(Store):
         return Parts(found, pa.OSFile(str(self._path / name)))
 
     def put(self, name: str, data: bytes, *, durable: bool = False) -> None:
-        path = self._path / name
         # Nothing is whole at once; and whoever lists names that say everything, as reports do, must see no other.
-        mine = path.with_name(f"{path.name}-{uuid.uuid4().hex}") if data else path
+        mine = f"{name}-{uuid.uuid4().hex}" if data else name
         try:
-            with open(mine, "wb") as file:
-                file.write(data)
-                if durable:
-                    file.flush()
-                    os.fsync(file.fileno())
-            if data:
-                os.rename(mine, path)
-            if durable:
-                sync_directory(path.parent)
+            with self._opened() as here:
+                try:
+                    _write_new(mine, data, here, durable)
+                    if data:
+                        os.rename(mine, name, src_dir_fd=here, dst_dir_fd=here)
+                    if durable:
+                        os.fsync(here)
+                except OSError:
+                    with contextlib.suppress(OSError):
+                        os.unlink(mine, dir_fd=here)
+                    raise
         except OSError as error:
-            with contextlib.suppress(OSError):
-                mine.unlink(missing_ok=True)
-            raise StateError(f"cannot write join state to {path}: {error.strerror}.") from error
+            raise StateError(f"cannot write join state to {self._path / name}: {error.strerror}.") from error
 
     def get(self, name: str) -> bytes | None:
         try:
-            return (self._path / name).read_bytes()
+            with open(self._path / name, "rb", opener=_open_regular) as file:
+                return file.read()
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -316,21 +349,22 @@ class LocalStore(Store):
 
     def entries(self, *, recursive: bool = False) -> Iterator[Entry]:
         """Links to directories are listed, and not followed."""
+        found: list[Entry] = []
+        folders: list[str] = []
         try:
-            found = list(os.scandir(self._path))
+            with self._opened() as here, os.scandir(here) as there:
+                for entry in there:
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.name)
+                        continue
+                    with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                        status = entry.stat(follow_symlinks=False)
+                        found.append(Entry(entry.name, status.st_size, status.st_mtime))
         except FileNotFoundError:
             return
-        for entry in found:
-            if entry.is_dir(follow_symlinks=False):
-                if recursive:
-                    below = LocalStore(self._path / entry.name).entries(recursive=True)
-                    yield from (one._replace(name=f"{entry.name}/{one.name}") for one in below)
-                continue
-            try:
-                status = entry.stat(follow_symlinks=False)
-            except FileNotFoundError:  # removed meanwhile
-                continue
-            yield Entry(entry.name, status.st_size, status.st_mtime)
+        yield from found
+        for folder in folders if recursive else ():
+            yield from (one._replace(name=f"{folder}/{one.name}") for one in (self / folder).entries(recursive=True))
 
     def folders(self) -> list[str]:
         try:
@@ -339,15 +373,18 @@ class LocalStore(Store):
             return []
 
     def delete(self, names: Iterable[str]) -> None:
-        for name in names:
-            (self._path / name).unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError), self._opened() as here:
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=here)
 
     def delete_all(self) -> None:
         shutil.rmtree(self._path, ignore_errors=True)
 
     def publish(self, name: str, to: Store) -> None:
         assert isinstance(to, LocalStore)
-        os.rename(self._path / name, to._path / name)
+        with self._opened() as here, to._opened() as there:
+            os.rename(name, name, src_dir_fd=here, dst_dir_fd=there)
 
 
 class _LocalUpload(Upload):
@@ -368,7 +405,36 @@ class _LocalUpload(Upload):
         self._unfinished.unlink(missing_ok=True)
 
 
+def _write_new(name: str, data: bytes, here: int, durable: bool) -> None:
+    """Write a file of that name, which is new. An empty one may be there; anything else there is replaced by one."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    try:
+        handle = os.open(name, flags, 0o666, dir_fd=here)
+    except FileExistsError:
+        found = os.stat(name, dir_fd=here, follow_symlinks=False)
+        if stat.S_ISREG(found.st_mode) and found.st_size == 0:
+            return
+        os.unlink(name, dir_fd=here)
+        handle = os.open(name, flags, 0o666, dir_fd=here)
+    with open(handle, "wb") as file:
+        file.write(data)
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _open_regular(path: str, flags: int) -> int:
+    """A FIFO would block, and may be what somebody has put there."""
+    handle = os.open(path, flags | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it is no regular file", path)
+    return handle
+
+
 def open_file(path: Path, *, mapped: bool) -> pa.NativeFile:
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise DamagedError("it is no regular file")
     try:
         return pa.memory_map(str(path)) if mapped else pa.OSFile(str(path))
     except pa.ArrowInvalid as error:  # an empty file

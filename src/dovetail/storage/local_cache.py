@@ -14,6 +14,8 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import re
+import stat
 import tempfile
 import time
 import uuid
@@ -35,6 +37,7 @@ SCANS = 16  # while as many bytes are added as there may be
 MOST_CHECKED = 1 << 16  # names of entries that a process remembers
 LOCK = "lock"
 UNFINISHED = "unfinished-"
+OURS = re.compile(rf"[0-9a-f]{{64}}|{UNFINISHED}[0-9a-f]{{32}}")
 FORGOTTEN_S = 24 * 3600.0  # an unfinished file that old is of a process that was killed
 
 Fetch = Callable[[BinaryIO], None]
@@ -107,7 +110,7 @@ class LocalCache:
 
     def _evict(self) -> None:
         """Remove what was not used for the longest time, until the rest is within the limit. One process at a time."""
-        with open(self.directory / LOCK, "w") as lock:
+        with open(self.directory / LOCK, "a") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
@@ -122,13 +125,16 @@ class LocalCache:
                 left -= nbytes
 
     def _entries(self) -> Iterator[tuple[float, int, Path]]:
-        """When each was used, its size, and where it is. Of files that are being written, only forgotten ones."""
+        """When each was used, its size, and where it is. Of files that are being written, only forgotten ones.
+
+        The directory may be one that a user has named: what else is in there is none of ours.
+        """
         now = time.time()
         for entry in os.scandir(self.directory):
             with contextlib.suppress(FileNotFoundError):
                 status = entry.stat(follow_symlinks=False)
                 is_written = entry.name.startswith(UNFINISHED) and now - status.st_mtime < FORGOTTEN_S
-                if entry.name != LOCK and not is_written:
+                if OURS.fullmatch(entry.name) and stat.S_ISREG(status.st_mode) and not is_written:
                     yield status.st_mtime, status.st_size, Path(entry.path)
 
 

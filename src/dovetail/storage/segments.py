@@ -12,6 +12,7 @@ twice in a row, a retry may still miss a segment. It then says so; results are n
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Iterable
 
@@ -21,6 +22,9 @@ from dovetail.storage.blocks import Block, BlockStore, PagedBlock
 from dovetail.storage.file_system import Place, of
 
 MOST_MAPPED = 4096  # far below what Linux allows, and enough for hundreds of cells
+
+SEGMENT = re.compile(r"([0-9]{8,})-.+-[0-9a-f]{12}\.(?:arrow|tmp)", re.DOTALL)
+"""Names of segments, and of those that an attempt has not finished."""
 
 SWEEPS = 8  # versions after which a store is listed, which costs a request for each cell; a directory always is
 
@@ -98,8 +102,8 @@ class SegmentStore(BlockStore):
         unneeded: list[str] = []
         if place.path is not None or committed % SWEEPS == 0:
             for entry in place.entries():
-                version, _, _ = entry.name.partition("-")
-                if entry.name not in keep and version.isdigit() and int(version) < committed:
+                found = SEGMENT.fullmatch(entry.name)
+                if found is not None and entry.name not in keep and int(found[1]) < committed:
                     unneeded.append(entry.name)
             place.delete(unneeded)
         verified = self._verified

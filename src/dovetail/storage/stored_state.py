@@ -28,6 +28,7 @@ from dovetail.core.rows import Side, take_rows
 from dovetail.errors import InputError, StateError
 from dovetail.storage.blocks import Block, BlockStore
 from dovetail.storage.file_system import Place, Store, of
+from dovetail.storage.segments import SEGMENT
 
 LAYOUT = "layout.json"
 CELL, COPY = "cell-{}", "manifest-{}.json"
@@ -35,10 +36,8 @@ CELL_BITS = 40  # of a row's number: its place among the rows of its cell; the c
 OWN = "__own"  # of rows in a window: the number of the row among all of its stream
 ATTEMPTS = 5  # at reading a cell whose query is running: segments are merged and swept meanwhile
 CHECKPOINT = "Give its checkpointLocation."
-OURS = re.compile(
-    r"layout\.json(-[0-9a-f]{32})?|manifest-\d+\.json(-[0-9a-f]{32})?|\d{8,}-[^/]+\.(arrow|tmp)"
-    r"|\d+\.\d+\.\d+\.(-|\d+)\.\d+"  # a report of a cell
-)
+REPORT = r"[0-9]+\.[0-9]+\.[0-9]+\.(?:-|[0-9]+)\.[0-9]+"  # of a cell: spark/streaming/reports.py
+OURS = re.compile(rf"(?:layout|manifest-[0-9]+)\.json(?:-[0-9a-f]{{32}})?|{SEGMENT.pattern}|{REPORT}", SEGMENT.flags)
 
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -177,7 +176,7 @@ class StoredJoin:
 
     def numbers(self) -> list[int]:
         """The cells that have a manifest."""
-        found = (re.fullmatch(r"manifest-(\d+)\.json", entry.name) for entry in self.directory.entries())
+        found = (re.fullmatch(r"manifest-([0-9]+)\.json", entry.name) for entry in self.directory.entries())
         return sorted(int(match[1]) for match in found if match)
 
     def cell(self, number: int, committed: int | None = None) -> StoredCell | None:
@@ -218,7 +217,7 @@ class StoredJoin:
     def check_copies(self) -> None:
         """Refuse to take cells without a copy of their manifest for empty ones."""
         copies = set(self.numbers())
-        found = (re.fullmatch(r"cell-(\d+)", name) for name in self.directory.folders())
+        found = (re.fullmatch(r"cell-([0-9]+)", name) for name in self.directory.folders())
         missing = [
             match[0]
             for match in sorted(filter(None, found), key=lambda match: match[0])

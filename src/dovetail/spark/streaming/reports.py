@@ -14,12 +14,14 @@ is used: `emitted` is never too large.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from dovetail.core.metrics import Estimate
 from dovetail.estimation.estimate import CONFIDENCE
 from dovetail.storage.file_system import Place, Store, of
+from dovetail.storage.stored_state import REPORT
 
 REPORTED = ("emitted", "estimate", "estimate_low", "estimate_high", "limit_reached")
 """Names of the figures that come from reports; they are of all cells, those without input included."""
@@ -116,7 +118,7 @@ def _listed(place: Store, batch: int) -> list[str]:
     """Names of reports. Those of earlier micro-batches are all there, and no others count: a store is listed once."""
     if place.path is None and place.key in _last_listing and _last_listing[place.key][0] == batch:
         return _last_listing[place.key][1]
-    names = [entry.name for entry in place.entries()]
+    names = [entry.name for entry in place.entries() if re.fullmatch(REPORT, entry.name)]
     if place.path is None:
         _last_listing[place.key] = batch, names
     return names
