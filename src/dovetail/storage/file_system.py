@@ -379,7 +379,11 @@ class LocalStore(Store):
                     os.unlink(name, dir_fd=here)
 
     def delete_all(self) -> None:
-        shutil.rmtree(self._path, ignore_errors=True)
+        if not self._below:
+            shutil.rmtree(self._path, ignore_errors=True)
+            return
+        with contextlib.suppress(FileNotFoundError), self.parent._opened() as above:
+            shutil.rmtree(self._path.name, ignore_errors=True, dir_fd=above)
 
     def publish(self, name: str, to: Store) -> None:
         assert isinstance(to, LocalStore)
