@@ -17,8 +17,12 @@ looked at. So the interval by blocks is Student's while most rows are to come, a
 are there. It is the default, and needs two blocks. W. Hoeffding, A class of statistics with asymptotically normal
 distribution, Annals of Mathematical Statistics 19(3), 1948.
 
-Everything rests on the random order. Blocks can tell: a histogram of their keys must look alike in all of them. Where
-a chi-squared test of homogeneity says no, there is no estimate.
+Everything rests on the random order, of each side and of the two relative to each other. Blocks can tell: a histogram
+of their keys must look alike in all of them, and rows of a block must not match each other more often than those of
+different blocks. Where a chi-squared test of homogeneity says no to the former, there is no estimate. Where the orders
+of the sides depend on each other (order.py), pairs that have met say nothing about the others, and only a sample that
+was drawn from all rows gives an estimate; without one there is none. Where there is a sample, the two estimates must
+agree; the interval holds both where they hardly do.
 """
 
 from __future__ import annotations
@@ -33,6 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.core.metrics import Estimate
+from dovetail.estimation.order import PlacedMatches
 
 Words = NDArray[np.int64]
 Interval = Literal["blocks", "printed"]
@@ -46,6 +51,14 @@ FEWEST_MATCHES = 10  # too few matches to estimate their rate
 UNASKED = "the order has not been tested"
 DOUBT_OF_BLOCKS = 0.05  # so unlikely are blocks to differ even more than they are taken to
 DOUBT = 1e-6  # so unlikely must blocks be under random order; the test is repeated with every block
+ALIKE, DIFFERENT = 2.0, 3.5  # standard errors between two estimates that agree, and that contradict each other
+TOGETHER = 5.0  # standard errors by which blocks have more or fewer matches than the pairs between them
+ELSEWHERE = 0.1  # of the pairs that are known must be outside of blocks, to be compared with them
+UNSEEN = 3.0  # rows of a kind that was not seen: with more of them among as many, one would have been (at 95 %)
+DEPENDENT = (
+    "the orders of the two inputs depend on each other: matching rows are at like places, as in tables that were filled "
+    "together. Shuffle one of the inputs to get an estimate."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +95,11 @@ class _Region(NamedTuple):
         return _Region(*(mine - theirs for mine, theirs in zip(self, other, strict=True)))
 
     @property
+    def unseen(self) -> float:
+        """By which share a total may be wrong at least: that of rows which are unlike all that are known."""
+        return UNSEEN * (self.left_squares + self.right_squares) / self.pairs**2
+
+    @property
     def variance(self) -> float:
         """Of one pair that is drawn by itself."""
         share = self.matches / self.pairs
@@ -106,6 +124,11 @@ class _Spread(NamedTuple):
         )
         return max(0.0, *shares)
 
+    @property
+    def most_error(self) -> float:
+        """What it may be at most, squared, since few blocks say little."""
+        return self.error * self.freedom / chi_squared_quantile(DOUBT_OF_BLOCKS, self.freedom)
+
     def due_to_rows(self, variance: float) -> float:
         """How much of a pair's variance is due to its rows: the least, since few blocks say little; at most half."""
         pairs = self.region.pairs
@@ -128,6 +151,8 @@ class Estimator:
         self._keys: tuple[_Histogram, _Histogram] = (_Histogram(), _Histogram())
         self._objection: str | None = UNASKED  # until blocks come, what has been computed is kept
         self._spread: _Spread | None = None
+        self._drawn: Estimator | None = None  # of a sample of all rows, whatever their order
+        self._depends = False  # whether the orders of the two sides do
 
     def add(
         self,
@@ -187,6 +212,11 @@ class Estimator:
         """Record the total number of rows that have been joined."""
         self._known = _Region.from_rows(left_rows, right_rows, matches)
 
+    def compare(self, matches: PlacedMatches, drawn: Estimator | None = None) -> None:
+        """Look at the places of some matches. `drawn`: what rows say that were drawn by chance from all of both sides."""
+        self._drawn = drawn or self._drawn
+        self._depends = self._depends or matches.depend
+
     def _forget(self) -> None:
         self._objection = UNASKED
         self._spread = None
@@ -220,6 +250,8 @@ class Estimator:
         """Why there cannot be an honest estimate, or None."""
         if self._objection == UNASKED:
             self._objection = self._test_order()
+        if self._objection is None and self._drawn is None and self._depends:
+            return DEPENDENT
         return self._objection
 
     def _test_order(self) -> str | None:
@@ -238,9 +270,31 @@ class Estimator:
         size, known = left_rows * right_rows, self._known.plus(self._growing)
         if known.pairs >= size:
             return Estimate(known.matches, known.matches, known.matches, confidence)
-        spread = self._spread_of_matches()
-        if not known.pairs or spread is None:
+        own, error = self._extrapolate(known, left_rows, right_rows, confidence, interval)
+        if self.objection is not None:
             return None
+        drawn = None if self._drawn is None else self._drawn.estimate(left_rows, right_rows, confidence)
+        if own is not None and self._drawn is not None and not self._depends:
+            apart = self._drawn.errors_from(own, error, left_rows, right_rows, confidence)
+            self._depends = apart > DIFFERENT
+            if apart > ALIKE and drawn is not None:
+                own = own._replace(low=min(own.low, drawn.low), high=max(own.high, drawn.high))
+        if self._depends:
+            own = drawn
+        if own is None or own.high <= known.matches:
+            return None
+        most = known.matches + size - known.pairs
+        low, high = max(known.matches, own.low), min(most, own.high)
+        return Estimate(min(max(own.total, low), high), low, high, confidence) if low < high else None
+
+    def _extrapolate(
+        self, known: _Region, left_rows: int, right_rows: int, confidence: float, interval: Interval
+    ) -> tuple[Estimate | None, float]:
+        """From the pairs that are known to all, and the standard error."""
+        size, spread = left_rows * right_rows, self._spread_of_matches()
+        if not known.pairs or spread is None:
+            return None, 0.0
+        self._depends = self._depends or self._match_together(known, spread)
         z = NormalDist().inv_cdf((1 + confidence) / 2)
         to_come = 1 / known.pairs - 1 / size
         if interval == "printed":
@@ -251,12 +305,35 @@ class Estimator:
             by_chance = max(0.0, to_come - share / spread.region.pairs) * variance
             by_rows = share * spread.error
             error = math.hypot(z * math.sqrt(by_chance), student_t(spread.freedom, confidence) * math.sqrt(by_rows))
-        total, margin = size * known.matches / known.pairs, size * error
-        most = known.matches + size - known.pairs
-        return Estimate(total, max(known.matches, total - margin), min(most, total + margin), confidence)
+        total = size * known.matches / known.pairs
+        margin = max(size * error, known.unseen * (total - known.matches), 1.0)
+        return Estimate(total, total - margin, total + margin, confidence), margin / z
+
+    def _match_together(self, known: _Region, spread: _Spread) -> bool:
+        """Whether rows of a block match each other more or less often than rows of different blocks."""
+        blocks = spread.region
+        elsewhere = 1 - blocks.pairs / known.pairs
+        if elsewhere < ELSEWHERE:
+            return False
+        share = known.matches / known.pairs
+        by_chance = share * (1 - share) * blocks.pairs * elsewhere
+        by_rows = spread.most_error * blocks.pairs**2
+        return abs(blocks.matches - share * blocks.pairs) > TOGETHER * math.sqrt(max(by_chance, by_rows))
+
+    def errors_from(self, other: Estimate, error: float, left_rows: int, right_rows: int, confidence: float) -> float:
+        """How far an estimate with a standard error is from what is known here, in standard errors of both."""
+        mine = self.estimate(left_rows, right_rows, confidence)
+        if mine is not None:
+            z = NormalDist().inv_cdf((1 + confidence) / 2)
+            return abs(mine.total - other.total) / math.hypot(error, (mine.high - mine.low) / 2 / z)
+        share = self._known.pairs / (left_rows * right_rows)  # too few matches for an estimate: are as few expected?
+        expected = share * max(0.0, other.total - error) if self._known.matches < share * other.total else share * (other.total + error)
+        return abs(2 * (math.sqrt(self._known.matches + 0.375) - math.sqrt(expected + 0.375)))
 
     def sum(self, name: str, left_rows: int, right_rows: int, confidence: float = CONFIDENCE) -> Estimate | None:
         """Of the sum of `name` over all results, by blocks."""
+        if self._depends:
+            return None if self._drawn is None else self._drawn.sum(name, left_rows, right_rows, confidence)
         size = left_rows * right_rows
         values = [block.sums.get(name, 0.0) for block in self.blocks]
         spread = self._spread_of(self.blocks, values)
@@ -265,6 +342,9 @@ class Estimator:
         total = size * sum(values) / spread.region.pairs
         rest = max(0.0, 1 - spread.region.pairs / size)  # of the cross product that was not looked at
         margin = size * student_t(spread.freedom, confidence) * math.sqrt(rest * spread.error)
+        margin = max(margin, rest * spread.region.unseen * abs(total))
+        if rest and not margin:
+            return None
         return Estimate(total, total - margin, total + margin, confidence)
 
     def average(self, name: str, values: str | None = None, confidence: float = CONFIDENCE) -> Estimate | None:
@@ -272,6 +352,8 @@ class Estimator:
 
         `values`: the sum that says how many values there are, if not every result has one.
         """
+        if self._depends:
+            return None if self._drawn is None else self._drawn.average(name, values, confidence)
         counts = [block.matches if values is None else block.sums.get(values, 0.0) for block in self.blocks]
         matches = sum(counts)
         if len(self.blocks) < 2 or matches < FEWEST_MATCHES or self.objection:
@@ -281,6 +363,9 @@ class Estimator:
         left_over = sum((total - average * number) ** 2 for total, number in zip(sums, counts, strict=True))
         count = len(self.blocks)
         margin = student_t(count - 1, confidence) * math.sqrt(count / (count - 1) * left_over) / matches
+        margin = max(margin, UNSEEN / min(sum(b.left_rows for b in self.blocks), sum(b.right_rows for b in self.blocks)) * abs(average))
+        if not margin:
+            return None
         return Estimate(average, average - margin, average + margin, confidence)
 
     def _spread_of_matches(self) -> _Spread | None:

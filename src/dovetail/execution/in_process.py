@@ -14,6 +14,7 @@ from dovetail.core.rows import Arrival, End, Event, Phase, Side, one_batch
 from dovetail.diag.join import DiagonalJoin
 from dovetail.errors import PlanError
 from dovetail.execution.at_rest import Joining, Watch, join_at_rest, limit_work
+from dovetail.execution.drawing import Drawing
 from dovetail.execution.driver import Driver
 from dovetail.execution.monitor import JoinMonitor
 from dovetail.execution.out_of_core import Chunked, chunk_size, join_in_cells, route_tables
@@ -139,7 +140,8 @@ def _join_events(
     if len(tables) == len(inputs):
         most_rows = _largest_arrival(plan, tables)
         events = in_turn(tables, most_rows=most_rows, build=_builds(plan))
-        return run(plan, decode(events), schema, most_rows, 0, sizes, monitor, aggregates)
+        drawn_from = (tables[0], tables[1]) if len(tables) == len(Side) else None
+        return run(plan, decode(events), schema, most_rows, 0, sizes, monitor, aggregates, drawn_from)
     room_bytes = LINE_BYTES if plan.memory_bytes is None else max(1, plan.memory_bytes // LINE_SHARE)
     sources = [as_source(rows) for rows in inputs]
     feed = Feed(sources, room_bytes=room_bytes, batch_rows=STREAM_ROWS, wait_ms=wait_ms, retry=retry)
@@ -217,10 +219,12 @@ def run(
     sizes: Sizes | None = None,
     monitor: JoinMonitor | None = None,
     aggregates: Mapping[str, str] | None = None,
+    tables: tuple[pa.Table, pa.Table] | None = None,
 ) -> ProgressiveJoin[Step]:
     """Drive the plan's operator. Wrong parameters raise at once.
 
-    `line_bytes`: the size of the input buffer, which is reserved from the budget.
+    `line_bytes`: the size of the input buffer, which is reserved from the budget. `tables`: the inputs, where all rows
+    are there.
     """
     is_expected = sizes is not None and len(sizes.rows) == len(Side)
     sizes = sizes or Sizes()
@@ -241,6 +245,9 @@ def run(
             workspace, outlook.measures, rows, owned=line_bytes > 0, all_meet=lambda: _joins_at_arrival(operator)
         )
         events = sampling.watch(events)
+    if tables is not None and plan.how == "inner" and "window" not in parameters:
+        drawing = Drawing(plan.condition, workspace.estimator, outlook.measures, tables)
+        events = drawing.watch(events)
     operator = kind(workspace)
     return ProgressiveJoin(_steps(operator, workspace, events, schema, outlook, monitor), operator)
 

@@ -179,13 +179,13 @@ class StepBuilder:
         return replace(step, estimate=estimate, aggregates=self.measures.exact(self._sums))
 
     def estimate_results(self, results: int) -> Estimate | None:
-        """What is known of the total: it is no less than what there is already."""
+        """What is known of the total: it is no less than what there is already, else it was wrong."""
         sizes = self._sizes.of_two
         estimate = None if sizes is None else self._estimator.estimate(*sizes)
-        if estimate is None:
-            return None
+        if estimate is None or estimate.low == estimate.high:
+            return estimate
         total, low, high, confidence = estimate
-        return Estimate(max(total, results), max(low, results), max(high, results), confidence)
+        return Estimate(max(total, results), max(low, results), high, confidence) if results < high else None
 
 
 def check_limit(limit: Any) -> int | None:
