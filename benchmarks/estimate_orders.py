@@ -47,7 +47,8 @@ IN_MEMORY = ("shj", "spo", "mjoin")  # do not spill
 MOMENTS = ("first", "10 %", "50 %", "90 %")
 KEYS = ("unique", "few repeats", "many repeats", "skewed")
 CONDITIONS = ("l.k = r.k", "l.k = r.k AND l.v < r.v", "l.k BETWEEN r.k - 1 AND r.k + 1")
-LEAST, MOST = 4_000, 24_000  # rows of an input
+LEAST, MOST = 4_000, 60_000  # rows of an input
+MOST_REPEATED = 16_000  # where keys have many partners
 
 
 class Workload(NamedTuple):
@@ -65,8 +66,9 @@ class Workload(NamedTuple):
         rng = np.random.default_rng(seed)
         order = order or ORDERS[seed % len(ORDERS)]
         algorithm = algorithm or OPERATORS[seed // len(ORDERS) % len(OPERATORS)]
-        rows = int(np.exp(rng.uniform(np.log(LEAST), np.log(MOST))))
         keys = KEYS[rng.integers(len(KEYS))]
+        most = MOST if keys in KEYS[:2] else MOST_REPEATED
+        rows = int(np.exp(rng.uniform(np.log(LEAST), np.log(most))))
         mine = _draw_keys(rng, keys, rows)
         theirs = mine[places(rng, order, rows)]
         if rng.random() < 0.3:  # payments: some orders have none, others several

@@ -37,6 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.core.metrics import Estimate
+from dovetail.estimation.drawn_sample import UNSEEN, DrawnSample
 from dovetail.estimation.order import PlacedMatches
 
 Words = NDArray[np.int64]
@@ -54,7 +55,6 @@ DOUBT = 1e-6  # so unlikely must blocks be under random order; the test is repea
 ALIKE, DIFFERENT = 2.0, 3.5  # standard errors between two estimates that agree, and that contradict each other
 TOGETHER = 5.0  # standard errors by which blocks have more or fewer matches than the pairs between them
 ELSEWHERE = 0.1  # of the pairs that are known must be outside of blocks, to be compared with them
-UNSEEN = 3.0  # rows of a kind that was not seen: with more of them among as many, one would have been (at 95 %)
 DEPENDENT = (
     "the orders of the two inputs depend on each other: matching rows are at like places, as in tables that were filled "
     "together. Shuffle one of the inputs to get an estimate."
@@ -151,7 +151,8 @@ class Estimator:
         self._keys: tuple[_Histogram, _Histogram] = (_Histogram(), _Histogram())
         self._objection: str | None = UNASKED  # until blocks come, what has been computed is kept
         self._spread: _Spread | None = None
-        self._drawn: Estimator | None = None  # of a sample of all rows, whatever their order
+        self._drawn: DrawnSample | None = None  # of all rows, whatever their order
+        self._drawn_sums: Estimator | None = None  # the same rows in blocks, for sums
         self._depends = False  # whether the orders of the two sides do
 
     def add(
@@ -212,10 +213,14 @@ class Estimator:
         """Record the total number of rows that have been joined."""
         self._known = _Region.from_rows(left_rows, right_rows, matches)
 
-    def compare(self, matches: PlacedMatches, drawn: Estimator | None = None) -> None:
-        """Look at the places of some matches. `drawn`: what rows say that were drawn by chance from all of both sides."""
-        self._drawn = drawn or self._drawn
-        self._depends = self._depends or matches.depend
+    def compare(self, found: PlacedMatches) -> None:
+        """Look at the places of some matches: they may show that the orders depend on each other."""
+        self._depends = self._depends or found.depend
+
+    def draw(self, sample: DrawnSample, in_blocks: Estimator) -> None:
+        """Rows were drawn by chance from all of both sides; `in_blocks`: the same ones, with sums."""
+        self._drawn, self._drawn_sums = sample, in_blocks
+        self.compare(sample.found)
 
     def _forget(self) -> None:
         self._objection = UNASKED
@@ -273,19 +278,30 @@ class Estimator:
         own, error = self._extrapolate(known, left_rows, right_rows, confidence, interval)
         if self.objection is not None:
             return None
-        drawn = None if self._drawn is None else self._drawn.estimate(left_rows, right_rows, confidence)
-        if own is not None and self._drawn is not None and not self._depends:
-            apart = self._drawn.errors_from(own, error, left_rows, right_rows, confidence)
-            self._depends = apart > DIFFERENT
-            if apart > ALIKE and drawn is not None:
-                own = own._replace(low=min(own.low, drawn.low), high=max(own.high, drawn.high))
-        if self._depends:
-            own = drawn
+        if self._drawn is not None:
+            own = self._reconcile(own, error, self._drawn, confidence)
         if own is None or own.high <= known.matches:
             return None
         most = known.matches + size - known.pairs
         low, high = max(known.matches, own.low), min(most, own.high)
         return Estimate(min(max(own.total, low), high), low, high, confidence) if low < high else None
+
+    def _reconcile(
+        self, own: Estimate | None, error: float, sample: DrawnSample, confidence: float
+    ) -> Estimate | None:
+        """The better of two estimates if they agree, both in one interval if they hardly do, else that of the sample."""
+        drawn = sample.estimate(confidence)
+        if own is None or self._depends:
+            return drawn
+        apart = sample.errors_from(own.total, error)
+        if apart > DIFFERENT:
+            self._depends = True
+            return drawn
+        if drawn is None:
+            return own
+        if apart > ALIKE:
+            return own._replace(low=min(own.low, drawn.low), high=max(own.high, drawn.high))
+        return drawn if drawn.high - drawn.low < own.high - own.low else own
 
     def _extrapolate(
         self, known: _Region, left_rows: int, right_rows: int, confidence: float, interval: Interval
@@ -320,20 +336,10 @@ class Estimator:
         by_rows = spread.most_error * blocks.pairs**2
         return abs(blocks.matches - share * blocks.pairs) > TOGETHER * math.sqrt(max(by_chance, by_rows))
 
-    def errors_from(self, other: Estimate, error: float, left_rows: int, right_rows: int, confidence: float) -> float:
-        """How far an estimate with a standard error is from what is known here, in standard errors of both."""
-        mine = self.estimate(left_rows, right_rows, confidence)
-        if mine is not None:
-            z = NormalDist().inv_cdf((1 + confidence) / 2)
-            return abs(mine.total - other.total) / math.hypot(error, (mine.high - mine.low) / 2 / z)
-        share = self._known.pairs / (left_rows * right_rows)  # too few matches for an estimate: are as few expected?
-        expected = share * max(0.0, other.total - error) if self._known.matches < share * other.total else share * (other.total + error)
-        return abs(2 * (math.sqrt(self._known.matches + 0.375) - math.sqrt(expected + 0.375)))
-
     def sum(self, name: str, left_rows: int, right_rows: int, confidence: float = CONFIDENCE) -> Estimate | None:
         """Of the sum of `name` over all results, by blocks."""
         if self._depends:
-            return None if self._drawn is None else self._drawn.sum(name, left_rows, right_rows, confidence)
+            return None if self._drawn_sums is None else self._drawn_sums.sum(name, left_rows, right_rows, confidence)
         size = left_rows * right_rows
         values = [block.sums.get(name, 0.0) for block in self.blocks]
         spread = self._spread_of(self.blocks, values)
@@ -353,7 +359,7 @@ class Estimator:
         `values`: the sum that says how many values there are, if not every result has one.
         """
         if self._depends:
-            return None if self._drawn is None else self._drawn.average(name, values, confidence)
+            return None if self._drawn_sums is None else self._drawn_sums.average(name, values, confidence)
         counts = [block.matches if values is None else block.sums.get(values, 0.0) for block in self.blocks]
         matches = sum(counts)
         if len(self.blocks) < 2 or matches < FEWEST_MATCHES or self.objection:

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from dovetail.condition import Condition
 from dovetail.core.rows import Arrival, Event, Matches, Side, one_batch
+from dovetail.estimation.drawn_sample import DrawnSample
 from dovetail.estimation.estimate import Estimator, Words
 from dovetail.estimation.measures import Measures
 from dovetail.estimation.order import PlacedMatches
@@ -31,9 +32,8 @@ ON_A_LINE = 32  # and so many that their matches would be on a line, if orders w
 SHARE = 4  # one in so many of the rows that have arrived is drawn later on,
 MOST_ROWS = 1 << 16  # at most
 FIRST_ROWS = 512  # that say how many matches to expect
-MOST_MATCHES = 1 << 18  # at first; then
-PER_RESULT = 4  # one for so many results
-GROUPS = 16
+MOST_MATCHES = 1 << 18  # of the rows that are drawn, about
+BLOCKS = 8  # into which they are divided for sums
 ROOM = 1 << 18  # pairs that are listed at once
 
 
@@ -77,7 +77,8 @@ class Drawing:
         listed = list(build_matcher(self._condition, *batches).pairs(ROOM))
         lefts, rights = (np.concatenate([np.empty(0, np.int64), *(pairs[side] for pairs in listed)]) for side in Side)
         rows = self._tables[0].num_rows, self._tables[1].num_rows
-        self._estimator.compare(PlacedMatches((places[0], places[1]), rows, lefts, rights), self._in_groups(batches, lefts, rights))
+        sample = DrawnSample(PlacedMatches((places[0], places[1]), rows, lefts, rights))
+        self._estimator.draw(sample, self._in_blocks(batches, lefts, rights))
 
     def _fitting(self) -> int | None:
         """How many rows of each side have as many matches as there is time for; None: any number."""
@@ -92,15 +93,20 @@ class Drawing:
         places = self._rng.choice(table.num_rows, max(1, min(count, table.num_rows // 2)), replace=False)
         return places, self._decode(one_batch(table.take(places), table.schema))
 
-    def _in_groups(self, batches: tuple[pa.RecordBatch, ...], lefts: Words, rights: Words) -> Estimator:
-        """As blocks of rows that came in random order, which all have met."""
+    def _in_blocks(self, batches: tuple[pa.RecordBatch, ...], lefts: Words, rights: Words) -> Estimator:
+        """As blocks of rows that came in random order, for sums; without any, there is nothing to add up."""
+        drawn = Estimator()
+        if not self._measures:
+            return drawn
         sizes = [batch.num_rows for batch in batches]
-        drawn, groups = Estimator(), min(GROUPS, *sizes)
-        mine, theirs = lefts * groups // sizes[0], rights * groups // sizes[1]
-        for group in range(groups):
-            here = np.flatnonzero((mine == group) & (theirs == group))
+        count = min(BLOCKS, *sizes)
+        starts = [[size * block // count for block in range(count + 1)] for size in sizes]
+        mine, theirs = (
+            np.searchsorted(starts[side], rows, side="right") for side, rows in ((0, lefts), (1, rights))
+        )
+        for block in range(count):
+            here = np.flatnonzero((mine == block + 1) & (theirs == block + 1))
             sums = self._measures.sum_pairs(Matches.pairs(batches[0], lefts[here], batches[1], rights[here]))
-            rows = (-(-size * (group + 1) // groups) - -(-size * group // groups) for size in sizes)
-            drawn.add(*rows, len(here), sums=sums, looked_at=False)
-        drawn.know(sizes[0], sizes[1], len(lefts))
+            left_rows, right_rows = (ends[block + 1] - ends[block] for ends in starts)
+            drawn.add(left_rows, right_rows, len(here), sums=sums)
         return drawn
