@@ -2,14 +2,14 @@
 
     python -m benchmarks.estimate_orders [workloads]
 
-prints coverage by kind of order, by operator and by moment, how often there was no estimate, and how wide intervals are.
+prints coverage by kind of order, by operator and by moment, the share without an estimate, and the width of intervals.
 """
 
 from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -69,7 +69,7 @@ class Workload(NamedTuple):
         keys = KEYS[rng.integers(len(KEYS))]
         most = MOST if keys in KEYS[:2] else MOST_REPEATED
         rows = int(np.exp(rng.uniform(np.log(LEAST), np.log(most))))
-        mine = _draw_keys(rng, keys, rows)
+        mine = draw_keys(rng, keys, rows)
         theirs = mine[places(rng, order, rows)]
         if rng.random() < 0.3:  # payments: some orders have none, others several
             times = rng.choice([0, 1, 1, 2], rows)
@@ -82,7 +82,7 @@ class Workload(NamedTuple):
         return cls(order, keys, left, right, on, algorithm, memory)
 
 
-def _draw_keys(rng: np.random.Generator, keys: str, rows: int) -> Words:
+def draw_keys(rng: np.random.Generator, keys: str, rows: int) -> Words:
     match keys:
         case "unique":
             return rng.permutation(3 * rows)[:rows] * 4  # so that a band holds equal keys only
@@ -138,12 +138,17 @@ def count_rows() -> Iterator[list[int]]:
         Sizes.watch = watch  # type: ignore[method-assign]
 
 
-def run(workload: Workload, **more: object) -> Iterator[tuple[float, Step]]:
+def run(workload: Workload, aggregate: Mapping[str, str] | None = None) -> Iterator[tuple[float, Step]]:
     """Steps, with the share of the inputs that has arrived."""
     rows = workload.left.num_rows + workload.right.num_rows
     with count_rows() as came:
         for step in dovetail.progressive(
-            workload.left, workload.right, workload.on, algorithm=workload.algorithm, memory=workload.memory, **more
+            workload.left,
+            workload.right,
+            workload.on,
+            algorithm=workload.algorithm,
+            memory=workload.memory,
+            aggregate=aggregate,
         ):
             yield came[0] / rows, step
 
@@ -189,6 +194,11 @@ class Tally:
                 missed.append(f"{moment}: {estimate.total:.0f} ({estimate.low:.0f} to {estimate.high:.0f}) of {truth}")
         return missed
 
+    @property
+    def asked(self) -> int:
+        """How many estimates there could be."""
+        return sum(self._asked["all", moment] for moment in MOMENTS)
+
     def coverage(self, group: str, moments: Sequence[str] = MOMENTS) -> tuple[int, int]:
         """How many intervals held the truth, of how many."""
         inside = [one for moment in moments for one in self._inside[group, moment]]
@@ -204,23 +214,33 @@ class Tally:
                 if not asked:
                     cells.append(f"{'':30}")
                     continue
-                holds = f"{np.mean(inside):.3f}" if inside else "–"
-                width = f"{np.median(self._widths[group, moment]):.2%}" if inside else "–"
+                holds = f"{np.mean(inside):.3f}" if inside else "-"
+                width = f"{np.median(self._widths[group, moment]):.2%}" if inside else "-"
                 cells.append(f"{holds:>10}{1 - len(inside) / asked:>8.0%}{width:>12}")
             yield f"{group:16}" + "".join(cells)
         yield f"intervals without width before the end: {self.flat}"
 
 
-def _print(workloads: int, first: int = 0, talk: bool = False) -> None:
+def _print(workloads: int) -> None:
     tally = Tally()
-    for seed in range(first, first + workloads):
+    for seed in range(workloads):
         workload = Workload.draw(seed)
         missed = tally.add(workload)
-        if missed and talk:
+        if missed:
             rows = f"{workload.left.num_rows} x {workload.right.num_rows}"
-            print(seed, workload.order, workload.keys, workload.on, workload.algorithm, workload.memory, rows, *missed, sep=", ")
+            print(
+                seed,
+                workload.order,
+                workload.keys,
+                workload.on,
+                workload.algorithm,
+                workload.memory,
+                rows,
+                *missed,
+                sep=", ",
+            )
     print(*tally.lines(), sep="\n")
 
 
 if __name__ == "__main__":
-    _print(*(int(argument) for argument in sys.argv[1:3]), talk="-v" in sys.argv)
+    _print(int(sys.argv[1]) if len(sys.argv) > 1 else 300)

@@ -21,7 +21,7 @@ import numpy as np
 from dovetail.core.metrics import Estimate
 from dovetail.estimation.order import PlacedMatches
 
-UNSEEN = 3.0  # rows of a kind that was not seen: with more of them among as many, one would have been (at 95 %)
+UNSEEN = 1.0  # row of each side, for as many as are known, that is unlike all of them: the least there is to doubt
 FEWEST_MATCHES = 30  # with fewer, their number is too far from being normally distributed
 
 
@@ -36,7 +36,9 @@ class DrawnSample:
         if not self.matches:
             return
         by_left, by_right = (
-            float(np.bincount(rows, minlength=drawn[side]).var(ddof=1)) / drawn[1 - side] ** 2 if drawn[side] > 1 else 0.0
+            float(np.bincount(rows, minlength=drawn[side]).var(ddof=1)) / drawn[1 - side] ** 2
+            if drawn[side] > 1
+            else 0.0
             for side, rows in ((0, found.lefts), (1, found.rights))
         )
         rest = share * (1 - share)

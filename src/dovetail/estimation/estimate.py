@@ -18,11 +18,11 @@ are there. It is the default, and needs two blocks. W. Hoeffding, A class of sta
 distribution, Annals of Mathematical Statistics 19(3), 1948.
 
 Everything rests on the random order, of each side and of the two relative to each other. Blocks can tell: a histogram
-of their keys must look alike in all of them, and rows of a block must not match each other more often than those of
-different blocks. Where a chi-squared test of homogeneity says no to the former, there is no estimate. Where the orders
-of the sides depend on each other (order.py), pairs that have met say nothing about the others, and only a sample that
-was drawn from all rows gives an estimate; without one there is none. Where there is a sample, the two estimates must
-agree; the interval holds both where they hardly do.
+of their keys must look alike in all of them (a chi-squared test of homogeneity), and rows of a block must not match
+each other more or less often than those of different blocks. The places of matches can tell, too (order.py). Where the
+order is not random, pairs that have met say nothing about the others, and only rows that were drawn by chance from all
+(drawn_sample.py) give an estimate; without them there is none. Where there are both, they must agree, and the interval
+holds both where they hardly do.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ ALIKE, DIFFERENT = 2.0, 3.5  # standard errors between two estimates that agree,
 TOGETHER = 5.0  # standard errors by which blocks have more or fewer matches than the pairs between them
 ELSEWHERE = 0.1  # of the pairs that are known must be outside of blocks, to be compared with them
 DEPENDENT = (
-    "the orders of the two inputs depend on each other: matching rows are at like places, as in tables that were filled "
-    "together. Shuffle one of the inputs to get an estimate."
+    "the orders of the two inputs depend on each other: matching rows are at like places, as in tables that were "
+    "filled together. Shuffle one of the inputs to get an estimate."
 )
 
 
@@ -232,6 +232,7 @@ class Estimator:
             "parts": [[b.left_rows, b.right_rows, b.matches] for b in self._parts],
             "known": list(self._known),
             "keys": [histogram.to_json() for histogram in self._keys],
+            "depends": self._depends,
         }
 
     def restore(self, fields: Mapping[str, Any]) -> None:
@@ -239,6 +240,7 @@ class Estimator:
         self.blocks = [SampleBlock(*block) for block in fields["blocks"]]
         self._parts = [SampleBlock(*block) for block in fields["parts"]]
         self._known = _Region(*fields["known"]) if "found" not in fields else self._read_first_release(fields)
+        self._depends = fields.get("depends", False)
         self._forget()
         for histogram, state in zip(self._keys, fields["keys"], strict=True):
             histogram.restore(state)
@@ -252,12 +254,10 @@ class Estimator:
 
     @property
     def objection(self) -> str | None:
-        """Why there cannot be an honest estimate, or None."""
+        """Why rows that have met cannot give an honest estimate, or None."""
         if self._objection == UNASKED:
             self._objection = self._test_order()
-        if self._objection is None and self._drawn is None and self._depends:
-            return DEPENDENT
-        return self._objection
+        return DEPENDENT if self._objection is None and self._depends else self._objection
 
     def _test_order(self) -> str | None:
         for name, histogram in zip(("left", "right"), self._keys, strict=True):
@@ -276,8 +276,6 @@ class Estimator:
         if known.pairs >= size:
             return Estimate(known.matches, known.matches, known.matches, confidence)
         own, error = self._extrapolate(known, left_rows, right_rows, confidence, interval)
-        if self.objection is not None:
-            return None
         if self._drawn is not None:
             own = self._reconcile(own, error, self._drawn, confidence)
         if own is None or own.high <= known.matches:
@@ -286,12 +284,10 @@ class Estimator:
         low, high = max(known.matches, own.low), min(most, own.high)
         return Estimate(min(max(own.total, low), high), low, high, confidence) if low < high else None
 
-    def _reconcile(
-        self, own: Estimate | None, error: float, sample: DrawnSample, confidence: float
-    ) -> Estimate | None:
-        """The better of two estimates if they agree, both in one interval if they hardly do, else that of the sample."""
+    def _reconcile(self, own: Estimate | None, error: float, sample: DrawnSample, confidence: float) -> Estimate | None:
+        """The better of two estimates that agree, an interval for both if they hardly do, else that of the sample."""
         drawn = sample.estimate(confidence)
-        if own is None or self._depends:
+        if own is None:
             return drawn
         apart = sample.errors_from(own.total, error)
         if apart > DIFFERENT:
@@ -308,9 +304,11 @@ class Estimator:
     ) -> tuple[Estimate | None, float]:
         """From the pairs that are known to all, and the standard error."""
         size, spread = left_rows * right_rows, self._spread_of_matches()
-        if not known.pairs or spread is None:
+        if not known.pairs or spread is None or self.objection is not None:
             return None, 0.0
-        self._depends = self._depends or self._match_together(known, spread)
+        if self._match_together(known, spread):
+            self._depends = True
+            return None, 0.0
         z = NormalDist().inv_cdf((1 + confidence) / 2)
         to_come = 1 / known.pairs - 1 / size
         if interval == "printed":
@@ -338,7 +336,7 @@ class Estimator:
 
     def sum(self, name: str, left_rows: int, right_rows: int, confidence: float = CONFIDENCE) -> Estimate | None:
         """Of the sum of `name` over all results, by blocks."""
-        if self._depends:
+        if self.objection is not None:
             return None if self._drawn_sums is None else self._drawn_sums.sum(name, left_rows, right_rows, confidence)
         size = left_rows * right_rows
         values = [block.sums.get(name, 0.0) for block in self.blocks]
@@ -358,7 +356,7 @@ class Estimator:
 
         `values`: the sum that says how many values there are, if not every result has one.
         """
-        if self._depends:
+        if self.objection is not None:
             return None if self._drawn_sums is None else self._drawn_sums.average(name, values, confidence)
         counts = [block.matches if values is None else block.sums.get(values, 0.0) for block in self.blocks]
         matches = sum(counts)
@@ -369,7 +367,10 @@ class Estimator:
         left_over = sum((total - average * number) ** 2 for total, number in zip(sums, counts, strict=True))
         count = len(self.blocks)
         margin = student_t(count - 1, confidence) * math.sqrt(count / (count - 1) * left_over) / matches
-        margin = max(margin, UNSEEN / min(sum(b.left_rows for b in self.blocks), sum(b.right_rows for b in self.blocks)) * abs(average))
+        margin = max(
+            margin,
+            UNSEEN / min(sum(b.left_rows for b in self.blocks), sum(b.right_rows for b in self.blocks)) * abs(average),
+        )
         if not margin:
             return None
         return Estimate(average, average - margin, average + margin, confidence)

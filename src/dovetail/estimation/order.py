@@ -24,11 +24,18 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
+
+from dovetail.condition import Condition
+from dovetail.matching import build_matcher
 
 Words = NDArray[np.int64]
 Numbers = NDArray[np.float64]
 
+FIRST_ROWS = 4096  # of those that arrive, by which orders are compared
+FEW_ROWS = 512  # that say how many matches to expect
+ROOM = 1 << 16  # matches that are enough
 FEWEST = 8  # matches that say anything
 PARTS = (16, 64, 256)  # of each side
 LEAST = 1.0  # matches in a band, on average
@@ -38,6 +45,13 @@ OVERDISPERSED = 4.0  # times the variance by chance: even with one dominating ke
 SHUFFLES = 200
 
 
+def fitting_rows(condition: Condition, left: pa.RecordBatch, right: pa.RecordBatch, matches: int) -> int:
+    """How many rows of each side have about so many matches, to judge by these."""
+    left, right = left.slice(0, FEW_ROWS), right.slice(0, FEW_ROWS)
+    found = build_matcher(condition, left, right).count()
+    return math.isqrt(matches * max(1, left.num_rows * right.num_rows) // max(1, found))
+
+
 class PlacedMatches(NamedTuple):
     """Matches of a sample of left rows and a sample of right rows, by their places in the order of arrival."""
 
@@ -45,6 +59,27 @@ class PlacedMatches(NamedTuple):
     rows: tuple[int, int]  # among which they are
     lefts: Words  # of each match, which row of the sample it is
     rights: Words
+
+    @classmethod
+    def between(
+        cls,
+        condition: Condition,
+        batches: tuple[pa.RecordBatch, pa.RecordBatch],
+        places: tuple[Words, Words],
+        rows: tuple[int, int],
+    ) -> PlacedMatches:
+        """Those of two batches whose rows have these places."""
+        listed = list(build_matcher(condition, *batches).pairs(ROOM))
+        lefts, rights = (np.concatenate([np.empty(0, np.int64), *(pairs[side] for pairs in listed)]) for side in (0, 1))
+        return cls(places, rows, lefts, rights)
+
+    @classmethod
+    def of_first_rows(cls, condition: Condition, left: pa.RecordBatch, right: pa.RecordBatch) -> PlacedMatches:
+        """Those of rows that arrived one after the other, on both sides at the same time."""
+        most = min(FIRST_ROWS, fitting_rows(condition, left, right, ROOM))
+        batches = left.slice(0, most), right.slice(0, most)
+        rows = batches[0].num_rows, batches[1].num_rows
+        return cls.between(condition, batches, (np.arange(rows[0]), np.arange(rows[1])), rows)
 
     @property
     def depend(self) -> bool:
@@ -60,7 +95,10 @@ class PlacedMatches(NamedTuple):
             most = int(np.argmax(counts))
             others = lines[most] - sign * self.places[1]
             expected = density * len(np.intersect1d(self.places[0], others))
-            if counts[most] >= FEWEST and _log_tail(int(counts[most]), 2 * expected) + math.log(possible) < -ERRORS**2 / 2:
+            if (
+                counts[most] >= FEWEST
+                and _log_tail(int(counts[most]), 2 * expected) + math.log(possible) < -(ERRORS**2) / 2
+            ):
                 return True
         return False
 
@@ -82,10 +120,8 @@ class PlacedMatches(NamedTuple):
         if (rest**2).sum() > OVERDISPERSED * (CELLS - 1) ** 2:
             return True
         rng = np.random.default_rng(0)
-        by_chance = [
-            _likeness(rest[rng.permutation(CELLS)][:, rng.permutation(CELLS)]) for _ in range(SHUFFLES)
-        ]
-        return _likeness(rest) - np.mean(by_chance) > ERRORS * np.std(by_chance)
+        by_chance = [_likeness(rest[rng.permutation(CELLS)][:, rng.permutation(CELLS)]) for _ in range(SHUFFLES)]
+        return bool(_likeness(rest) - np.mean(by_chance) > ERRORS * np.std(by_chance))
 
     def _grid(self, parts: int) -> tuple[Numbers, Numbers]:
         """Matches by the part of each side, and what to expect by how many each part has."""

@@ -60,7 +60,7 @@ class WeightedSample:
         estimates = known + self._estimates(values)
         mean = float(estimates.mean())
         below, above = _margins(estimates, mean, confidence)
-        return Estimate(mean, mean - below, mean + above, confidence)
+        return Estimate(mean, mean - below, mean + above, confidence) if below + above else None
 
     def count(
         self, given: Sequence[float] | Numbers, confidence: float = CONFIDENCE, known: float = 0.0
@@ -89,6 +89,8 @@ class WeightedSample:
         if len(rest) == len(self):
             return Estimate(ratio, ratio, ratio, confidence)
         less, more = _margins(self._estimates(rest), above.total, confidence)
+        if not less + more:
+            return None
         return Estimate(ratio, ratio - less / below.total, ratio + more / below.total, confidence)
 
     def _estimates(self, values: Numbers) -> Numbers:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from dovetail.core.metrics import Counters, Observer, Progress
 from dovetail.core.rows import Arrival, End, Event, Phase, Side, one_batch
 from dovetail.diag.join import DiagonalJoin
 from dovetail.errors import PlanError
+from dovetail.estimation.measures import Measures
 from dovetail.execution.at_rest import Joining, Watch, join_at_rest, limit_work
 from dovetail.execution.drawing import Drawing
 from dovetail.execution.driver import Driver
@@ -26,6 +28,7 @@ from dovetail.execution.steps import (
     Sizes,
     Step,
     StepBuilder,
+    decode_batch,
     decode_events,
     decode_plan,
     encode_steps,
@@ -140,8 +143,12 @@ def _join_events(
     if len(tables) == len(inputs):
         most_rows = _largest_arrival(plan, tables)
         events = in_turn(tables, most_rows=most_rows, build=_builds(plan))
-        drawn_from = (tables[0], tables[1]) if len(tables) == len(Side) else None
-        return run(plan, decode(events), schema, most_rows, 0, sizes, monitor, aggregates, drawn_from)
+        drawing = (
+            partial(Drawing, tables=tables, decode=decode_batch if decoded else None)
+            if len(tables) == len(Side)
+            else None
+        )
+        return run(plan, decode(events), schema, most_rows, 0, sizes, monitor, aggregates, drawing)
     room_bytes = LINE_BYTES if plan.memory_bytes is None else max(1, plan.memory_bytes // LINE_SHARE)
     sources = [as_source(rows) for rows in inputs]
     feed = Feed(sources, room_bytes=room_bytes, batch_rows=STREAM_ROWS, wait_ms=wait_ms, retry=retry)
@@ -189,7 +196,7 @@ def in_parallel(
     """The same by several threads."""
     plan, cells = plan_workers(plan, tables, workers)
     most_rows = _largest_arrival(plan, tables)
-    join = ParallelJoin(plan, cells, schema, most_rows, sizes, aggregates or {})
+    join = ParallelJoin(plan, cells, tables, schema, most_rows, sizes, aggregates or {})
     events = in_turn(tables, STREAM_ROWS * plan.cells, most_rows * plan.cells)
     return ProgressiveJoin(join.steps(sizes.watch(events)), join)
 
@@ -219,12 +226,12 @@ def run(
     sizes: Sizes | None = None,
     monitor: JoinMonitor | None = None,
     aggregates: Mapping[str, str] | None = None,
-    tables: tuple[pa.Table, pa.Table] | None = None,
+    drawing: Callable[[Workspace, Measures], Drawing] | None = None,
 ) -> ProgressiveJoin[Step]:
     """Drive the plan's operator. Wrong parameters raise at once.
 
-    `line_bytes`: the size of the input buffer, which is reserved from the budget. `tables`: the inputs, where all rows
-    are there.
+    `line_bytes`: the size of the input buffer, which is reserved from the budget. `drawing`: draws rows from all of
+    both inputs, where they are there.
     """
     is_expected = sizes is not None and len(sizes.rows) == len(Side)
     sizes = sizes or Sizes()
@@ -245,9 +252,8 @@ def run(
             workspace, outlook.measures, rows, owned=line_bytes > 0, all_meet=lambda: _joins_at_arrival(operator)
         )
         events = sampling.watch(events)
-    if tables is not None and plan.how == "inner" and "window" not in parameters:
-        drawing = Drawing(plan.condition, workspace.estimator, outlook.measures, tables)
-        events = drawing.watch(events)
+    if drawing is not None and plan.how == "inner" and "window" not in parameters:
+        events = drawing(workspace, outlook.measures).watch(events)
     operator = kind(workspace)
     return ProgressiveJoin(_steps(operator, workspace, events, schema, outlook, monitor), operator)
 

@@ -7,7 +7,7 @@
 The router is chosen by samples so that the busiest worker has the least load, counted in rows and pairs:
 ranges of keys, hashes with heavy keys split, pairs of blocks. Any two matching rows share one cell, so every pair is
 found once. Kernels run outside of the interpreter's lock, so workers run side by side; each cell has its part of the
-memory. Estimates are of the whole join, by blocks of rows as they come from the tables.
+memory. Estimates are of the whole join, by blocks of rows as they come from the tables, and by rows drawn from them.
 
 After PMJ (VLDB 2002), section 5, which names parallel joins with balanced results as an extension.
 """
@@ -30,6 +30,7 @@ from dovetail.core.rows import Arrival, End, Event, Matches, Phase, Side, empty_
 from dovetail.core.threads import BoundedQueue, QueueClosedError
 from dovetail.errors import PlanError
 from dovetail.estimation.measures import Measures
+from dovetail.execution.drawing import Drawing
 from dovetail.execution.driver import Driver
 from dovetail.execution.output import result_batches
 from dovetail.execution.sampling import Sampling
@@ -110,6 +111,7 @@ class ParallelJoin:
         self,
         plan: JoinPlan,
         cells: CellAssignment,
+        tables: tuple[pa.Table, pa.Table],
         schema: pa.Schema,
         batch_rows: int,
         sizes: Sizes,
@@ -127,6 +129,7 @@ class ParallelJoin:
         self._outlook = StepBuilder(workspace, sizes, aggregates, pairs_only=True)
         rows = (sizes.rows[0], sizes.rows[1])
         self._sampling = Sampling(workspace, self._outlook.measures, rows, owned=False, all_meet=lambda: False)
+        self._drawing = Drawing(workspace, self._outlook.measures, tables)
         workers = 1 + max(cells.workers)
         self._lines: list[BoundedQueue[tuple[int, Event]]] = [BoundedQueue(AHEAD) for _ in range(workers)]
         self._found: BoundedQueue[Item] = BoundedQueue(AHEAD * workers)
@@ -166,6 +169,7 @@ class ParallelJoin:
                     last = self._outlook.step(batch, phase, results)
                 case event:
                     self._sampling.note(event)
+                    self._drawing.note(event)
         if last is not None or self._outlook.measures:
             yield self._outlook.last(last, self._schema, results)
 

@@ -22,6 +22,7 @@ from dovetail.condition.sort_keys import sort_keys
 from dovetail.core.codes import is_fixed, rough_codes
 from dovetail.core.rows import Arrival, Event, Matches, Side
 from dovetail.estimation.measures import Measures
+from dovetail.estimation.order import PlacedMatches
 from dovetail.matching import build_matcher
 from dovetail.matching.equal_keys import hash_column
 from dovetail.operators.pmj.runs import Words
@@ -69,6 +70,7 @@ class Sampling:
         self._arrived = [0, 0]
         self._met = False  # whether rows of both sides came before anything was spilled
         self._all_meet = all_meet
+        self._places = owned  # rows of tables are drawn, which says more
         self._spilled = False
 
     def watch(self, events: Iterable[Event]) -> Iterator[Event]:
@@ -132,6 +134,8 @@ class Sampling:
                     sums[name] = sums.get(name, 0.0) + value
         else:
             matches = matcher.count()
+        if self._places:
+            self._estimator.compare(PlacedMatches.of_first_rows(self._condition, left, right))
         keys = self._codes.codes_of(left, right)
         self._estimator.add(left.num_rows, right.num_rows, matches, sums=sums, keys=keys, looked_at=self._spilled)
 

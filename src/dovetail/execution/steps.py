@@ -264,10 +264,10 @@ def _decode_schema(schema: pa.Schema) -> pa.Schema:
 
 def decode_events(events: Iterable[Event]) -> Iterator[Event]:
     for event in events:
-        yield Arrival(event.input, _decode(event.batch)) if isinstance(event, Arrival) else event
+        yield Arrival(event.input, decode_batch(event.batch)) if isinstance(event, Arrival) else event
 
 
-def _decode(batch: pa.RecordBatch) -> pa.RecordBatch:
+def decode_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     columns = [column.dictionary_decode() if _is_decoded(column.type) else column for column in batch.columns]
     return pa.RecordBatch.from_arrays(columns, schema=_decode_schema(batch.schema))
 

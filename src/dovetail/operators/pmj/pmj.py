@@ -37,6 +37,7 @@ from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Matches, Side, slices, take_rows
 from dovetail.errors import InputError
 from dovetail.estimation.measures import Measures
+from dovetail.estimation.order import PlacedMatches
 from dovetail.matching import build_matcher
 from dovetail.operators.pmj.pairs import CHUNK, EarlyPairCounts, JoinTypeEmitter, MergedPairs
 from dovetail.operators.pmj.runs import NO_WORDS, Pages, RunGroup, Words, arriving_room
@@ -324,8 +325,15 @@ class Pmj:
         left, right = self._met
         self._learn()
         keys = [self._order.lines(side, self._rows[side].view().slice(self._before[side])).codes for side in Side]
+        if self._before == [0, 0]:
+            self._compare_places()
         diagonal = self._tally.complete(min(left, right))
         self._estimator.grow(left, right, self._tally.matches, diagonal=diagonal, chunk=CHUNK, keys=(keys[0], keys[1]))
+
+    def _compare_places(self) -> None:
+        left, right = (rows.view() for rows in self._rows)
+        if left.num_rows and right.num_rows:
+            self._estimator.compare(PlacedMatches.of_first_rows(self._condition, left, right))
 
     def _close_run(self) -> None:
         """Write the resident rows, which have been joined, as a run pair."""
@@ -355,6 +363,7 @@ class Pmj:
                 build_matcher(self._condition, *(rows.view() for rows in self._rows)).count(), NO_WORDS
             )
         if self._giving.pairs_only and (self._sorts or self._strictness == "progressive"):
+            self._compare_places()
             keys = None if self._next_meeting is not None else (left.codes, right.codes)
             self._estimator.add(*arrived, self._tally.matches, sums=self._tally.sums, keys=keys)
         self._rows = tuple(RowStore(self._condition.schema(side)) for side in Side)
