@@ -152,7 +152,6 @@ class Estimator:
         self._objection: str | None = UNASKED  # until blocks come, what has been computed is kept
         self._spread: _Spread | None = None
         self._drawn: DrawnSample | None = None  # of all rows, whatever their order
-        self._drawn_sums: Estimator | None = None  # the same rows in blocks, for sums
         self._depends = False  # whether the orders of the two sides do
 
     def add(
@@ -217,9 +216,9 @@ class Estimator:
         """Look at the places of some matches: they may show that the orders depend on each other."""
         self._depends = self._depends or found.depend
 
-    def draw(self, sample: DrawnSample, in_blocks: Estimator) -> None:
-        """Rows were drawn by chance from all of both sides; `in_blocks`: the same ones, with sums."""
-        self._drawn, self._drawn_sums = sample, in_blocks
+    def draw(self, sample: DrawnSample) -> None:
+        """Rows were drawn by chance from all of both sides."""
+        self._drawn = sample
         self.compare(sample.found)
 
     def _forget(self) -> None:
@@ -297,7 +296,7 @@ class Estimator:
             return own
         if apart > ALIKE:
             return own._replace(low=min(own.low, drawn.low), high=max(own.high, drawn.high))
-        return drawn if drawn.high - drawn.low < own.high - own.low else own
+        return _narrower(own, drawn)
 
     def _extrapolate(
         self, known: _Region, left_rows: int, right_rows: int, confidence: float, interval: Interval
@@ -335,9 +334,19 @@ class Estimator:
         return abs(blocks.matches - share * blocks.pairs) > TOGETHER * math.sqrt(max(by_chance, by_rows))
 
     def sum(self, name: str, left_rows: int, right_rows: int, confidence: float = CONFIDENCE) -> Estimate | None:
-        """Of the sum of `name` over all results, by blocks."""
-        if self.objection is not None:
-            return None if self._drawn_sums is None else self._drawn_sums.sum(name, left_rows, right_rows, confidence)
+        """Of the sum of `name` over all results."""
+        drawn = None if self._drawn is None else self._drawn.sum(name, confidence)
+        return _narrower(self._sum_by_blocks(name, left_rows, right_rows, confidence), drawn)
+
+    def average(self, name: str, values: str | None = None, confidence: float = CONFIDENCE) -> Estimate | None:
+        """Of the average of `name` over all results.
+
+        `values`: the sum that says how many values there are, if not every result has one.
+        """
+        drawn = None if self._drawn is None else self._drawn.average(name, values, confidence)
+        return _narrower(self._average_by_blocks(name, values, confidence), drawn)
+
+    def _sum_by_blocks(self, name: str, left_rows: int, right_rows: int, confidence: float) -> Estimate | None:
         size = left_rows * right_rows
         values = [block.sums.get(name, 0.0) for block in self.blocks]
         spread = self._spread_of(self.blocks, values)
@@ -347,33 +356,21 @@ class Estimator:
         rest = max(0.0, 1 - spread.region.pairs / size)  # of the cross product that was not looked at
         margin = size * student_t(spread.freedom, confidence) * math.sqrt(rest * spread.error)
         margin = max(margin, rest * spread.region.unseen * abs(total))
-        if rest and not margin:
-            return None
-        return Estimate(total, total - margin, total + margin, confidence)
+        return Estimate(total, total - margin, total + margin, confidence) if margin or not rest else None
 
-    def average(self, name: str, values: str | None = None, confidence: float = CONFIDENCE) -> Estimate | None:
-        """Of the average of `name` over all results: a ratio, with the error of what it leaves over in each block.
-
-        `values`: the sum that says how many values there are, if not every result has one.
-        """
-        if self.objection is not None:
-            return None if self._drawn_sums is None else self._drawn_sums.average(name, values, confidence)
+    def _average_by_blocks(self, name: str, values: str | None, confidence: float) -> Estimate | None:
+        """A ratio, with the error of what it leaves over in each block."""
         counts = [block.matches if values is None else block.sums.get(values, 0.0) for block in self.blocks]
-        matches = sum(counts)
-        if len(self.blocks) < 2 or matches < FEWEST_MATCHES or self.objection:
-            return None
         sums = [block.sums.get(name, 0.0) for block in self.blocks]
+        matches = sum(counts)
+        if matches < FEWEST_MATCHES or (spread := self._spread_of(self.blocks, sums)) is None:
+            return None
         average = sum(sums) / matches
         left_over = sum((total - average * number) ** 2 for total, number in zip(sums, counts, strict=True))
         count = len(self.blocks)
         margin = student_t(count - 1, confidence) * math.sqrt(count / (count - 1) * left_over) / matches
-        margin = max(
-            margin,
-            UNSEEN / min(sum(b.left_rows for b in self.blocks), sum(b.right_rows for b in self.blocks)) * abs(average),
-        )
-        if not margin:
-            return None
-        return Estimate(average, average - margin, average + margin, confidence)
+        margin = max(margin, spread.region.unseen * abs(average))
+        return Estimate(average, average - margin, average + margin, confidence) if margin else None
 
     def _spread_of_matches(self) -> _Spread | None:
         if self._spread is None:
@@ -391,6 +388,11 @@ class Estimator:
         mean = sum(values) / region.pairs
         squares = sum((value - mean * block.pairs) ** 2 for value, block in zip(values, blocks, strict=True))
         return _Spread(count / (count - 1) * squares / region.pairs**2, count - 1, region)
+
+
+def _narrower(one: Estimate | None, other: Estimate | None) -> Estimate | None:
+    """The better of two, or the one there is."""
+    return min((e for e in (one, other) if e is not None), key=lambda e: e.high - e.low, default=None)
 
 
 class _Histogram:

@@ -37,18 +37,21 @@ class Measures:
         return [aggregate.name for aggregate in self._aggregates]
 
     def sum_pairs(self, pairs: Matches) -> dict[str, float]:
-        """The sums over these pairs; of an average also how many values there are. Nulls count as nothing."""
-        sums: dict[str, float] = {}
+        """The sums over these pairs; of an average also how many values there are."""
+        return {name: float(values.sum()) for name, values in self.values_of(pairs).items()}
+
+    def values_of(self, pairs: Matches) -> dict[str, Numbers]:
+        """What each of these pairs adds. Nulls count as nothing."""
+        found: dict[str, Numbers] = {}
         for aggregate in self._aggregates:
             if aggregate.value is None:
-                sums[aggregate.name] = float(pairs.size)
+                found[aggregate.name] = np.ones(pairs.size)
                 continue
             values, there, rows = self._values(aggregate, pairs)
-            counted = aggregate.function == "count"
-            sums[aggregate.name] = float((there if counted else values)[rows].sum())
+            found[aggregate.name] = (there if aggregate.function == "count" else values)[rows]
             if aggregate.function == "avg":
-                sums[_count_of(aggregate)] = float(there[rows].sum())
-        return sums
+                found[_count_of(aggregate)] = there[rows]
+        return found
 
     def estimate_aggregates(self, estimator: Estimator, left_rows: int, right_rows: int) -> dict[str, Estimate | None]:
         """What the aggregates will be, by the blocks that the estimator has."""

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from dovetail.core.rows import Arrival, Event, Matches, Side, one_batch
 from dovetail.estimation.drawn_sample import DrawnSample
-from dovetail.estimation.estimate import Estimator, Words
+from dovetail.estimation.estimate import Words
 from dovetail.estimation.measures import Measures
 from dovetail.estimation.order import FEW_ROWS, PlacedMatches, fitting_rows
 from dovetail.operators.protocol import Workspace
@@ -32,7 +32,6 @@ SHARE = 4  # one in so many of the rows that have arrived is drawn later on,
 GROWTH = 2  # times as many each time,
 MOST_ROWS = 1 << 16  # at most
 MOST_MATCHES = 1 << 18  # of the rows that are drawn, about
-BLOCKS = 8  # into which they are divided for sums
 
 
 class Drawing:
@@ -84,7 +83,8 @@ class Drawing:
         self._drawn = wanted
         places, batches = self._take(wanted)
         found = PlacedMatches.between(self._condition, batches, places, rows)
-        self._estimator.draw(DrawnSample(found), self._in_blocks(batches, found))
+        pairs = Matches.pairs(batches[0], found.lefts, batches[1], found.rights)
+        self._estimator.draw(DrawnSample(found, self._measures.values_of(pairs)))
 
     def _take(self, count: int) -> tuple[tuple[Words, Words], tuple[pa.RecordBatch, pa.RecordBatch]]:
         """Places and rows of both sides, in random order; at most half of all, so that there are others."""
@@ -94,20 +94,3 @@ class Drawing:
             batch = one_batch(table.take(places[-1]), table.schema)
             batches.append(batch if self._decode is None else self._decode(batch))
         return (places[0], places[1]), (batches[0], batches[1])
-
-    def _in_blocks(self, batches: tuple[pa.RecordBatch, pa.RecordBatch], found: PlacedMatches) -> Estimator:
-        """As blocks of rows that came in random order, for sums; without any, there is nothing to add up."""
-        drawn = Estimator()
-        if not self._measures:
-            return drawn
-        sizes = [batch.num_rows for batch in batches]
-        count = min(BLOCKS, *sizes)
-        starts = [[size * block // count for block in range(count + 1)] for size in sizes]
-        lefts, rights = found.lefts, found.rights
-        mine, theirs = (np.searchsorted(starts[side], rows, side="right") for side, rows in ((0, lefts), (1, rights)))
-        for block in range(count):
-            here = np.flatnonzero((mine == block + 1) & (theirs == block + 1))
-            sums = self._measures.sum_pairs(Matches.pairs(batches[0], lefts[here], batches[1], rights[here]))
-            left_rows, right_rows = (ends[block + 1] - ends[block] for ends in starts)
-            drawn.add(left_rows, right_rows, len(here), sums=sums)
-        return drawn
