@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
@@ -232,3 +234,117 @@ def test_unsigned_integers_do_not_wrap_around(algorithm: str) -> None:
     found = dovetail.multijoin({"x": table, "y": table, "z": table}, on, algorithm=algorithm)
     rows = sorted(zip(*(found[f"{alias}_i"].to_pylist() for alias in "xyz"), strict=True))
     assert rows == sorted((x, y, z) for x, z in near for y in range(9) if (x, y) in same)
+
+
+# Good data that is stored in an unusual way.
+
+
+class Labelled(pa.ExtensionType):
+    """A type that is defined in Python: it has no hash. It is not registered, so that files have what it stores."""
+
+    def __init__(self, storage: pa.DataType) -> None:
+        super().__init__(storage, "tests.labelled")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage: pa.DataType, serialized: bytes) -> Labelled:
+        return cls(storage)
+
+
+def many_joins(table: pa.Table, on: str) -> Iterator[pa.Table]:
+    """Inner joins of the table with itself by all paths."""
+    yield dovetail.join(table, table, on)
+    yield dovetail.join(table, table, on, to="reader").read_all()
+    for algorithm in ("shj", "pmj", "xjoin", "diner", "nested_loop"):
+        yield dovetail.join(table, table, on, algorithm=algorithm)
+    for memory in (None, "2MB"):
+        for rows in (lambda: table, table.to_reader):
+            steps = dovetail.progressive(rows(), rows(), on, memory=memory)
+            yield pa.Table.from_batches(step.batch for step in steps)
+    yield pa.Table.from_batches(step.batch for step in dovetail.progressive(table, table, on, workers=2))
+    yield pa.Table.from_batches(step.batch for step in dovetail.progressive(table, table, on, order_by="l.i"))
+
+
+@pytest.mark.parametrize("storage", [pa.int64(), pa.string(), pa.list_(pa.int32())], ids=str)
+def test_extension_types_of_python(storage: pa.DataType) -> None:
+    values: list[Any] = [None if i % 11 == 5 else i % 1500 for i in range(3000)]
+    if storage == pa.string():
+        values = [v if v is None else str(v) for v in values]
+    elif storage != pa.int64():
+        values = [v if v is None else [v] for v in values]
+    column = pa.ExtensionArray.from_storage(Labelled(storage), pa.array(values, storage))
+    table = pa.table({"i": range(3000), "a": column})
+    expected = {(i, j) for i, v in enumerate(values) for j in range(i % 1500, 3000, 1500) if v == values[j] != None}  # noqa: E711
+    for found in many_joins(table, "l.a = r.a"):
+        assert found.schema.field("a").type == table.schema.field("a").type == found.schema.field("a_right").type
+        assert set(rows_of(found)) == expected
+        assert found.num_rows == len(expected)
+        assert found["a"].combine_chunks().storage.to_pylist() == [values[i] for i in found["i"].to_pylist()]
+    assert dovetail.count(table, table, ["a"]) == len(expected)
+    several = dovetail.multijoin({"x": table, "y": table, "z": table}, "x.a = y.a AND y.a = z.a AND x.i = z.i")
+    assert several.num_rows == len(expected)
+    groups = dovetail.aggregate(table, table, ["a"], {"n": "count(*)"}, by="l.a")
+    assert sum(groups["n"].to_pylist()) == len(expected)
+
+
+@pytest.mark.parametrize("how", ["inner", "full"])
+def test_columns_of_nulls_on_both_sides(how: str) -> None:
+    table = pa.table({"n": pa.nulls(3), "i": [1, 2, 3]})
+    alone = 0 if how == "inner" else 6
+    for on in ("l.n = r.n", "l.n < r.n", "l.n != r.n", "l.n IN (r.n, r.n)", "greatest(l.n, r.n) = 1"):
+        for extra in ("", " AND l.i = r.i"):
+            assert dovetail.join(table, table, on + extra, how).num_rows == alone
+    assert dovetail.join(table, table, "l.n <=> r.n", how).num_rows == 9
+    assert dovetail.join(table, table, "l.n = r.n OR l.i = r.i", how).num_rows == 3
+    assert dovetail.join(table, table, ["n"], how).schema.field("n").type == pa.null()
+    assert dovetail.count(table, table, "l.n = r.n") == 0
+    several = {"x": table, "y": table, "z": table}
+    assert dovetail.multijoin(several, "x.n = y.n AND y.i = z.i").num_rows == 0
+    assert not any(step.batch.num_rows for step in dovetail.progressive(table, table, "l.n = r.n"))
+
+
+def dictionary(indices: list[int | None], values: list[str | None], index: pa.DataType | None = None) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array(indices, index or pa.int32()), pa.array(values, pa.string()))
+
+
+@pytest.mark.parametrize("inside", ["column", "struct", "list"])
+def test_dictionaries_with_a_null_among_their_values(inside: str) -> None:
+    chunks = [dictionary([0, 1, 2], ["a", None, "b"]), dictionary([0, 1, None], [None, "c"])]
+    if inside == "struct":
+        chunks = [pa.StructArray.from_arrays([chunk], ["x"]) for chunk in chunks]
+    elif inside == "list":
+        chunks = [pa.ListArray.from_arrays([0, 1, 2, 3], chunk) for chunk in chunks]
+    table = pa.table({"i": range(6), "a": pa.chunked_array(chunks)})
+    values = table["a"].to_pylist()
+    expected = {(i, j) for i in range(6) for j in range(6) if values[i] == values[j] != None}  # noqa: E711
+    for found in many_joins(table, "l.a = r.a"):
+        assert set(rows_of(found)) == expected
+        assert found["a"].to_pylist() == [values[i] for i in found["i"].to_pylist()]
+    if inside == "column":
+        nulls = dovetail.join(table, table, "l.a IS NULL AND l.i = r.i")
+        assert nulls["i"].to_pylist() == [1, 3, 5]
+        assert nulls["a"].null_count == 3
+
+
+@pytest.mark.parametrize("index", [pa.int8(), pa.uint8()], ids=str)
+def test_dictionaries_of_chunks_that_are_too_large_together(index: pa.DataType) -> None:
+    chunks = [dictionary(list(range(100)), [f"v{i}" for i in range(s, s + 100)], index) for s in (0, 90, 150, 200)]
+    table = pa.table({"i": range(400), "a": pa.chunked_array(chunks)})
+    values = table["a"].to_pylist()
+    for on in ("l.i = r.i", "l.a = r.a AND l.i = r.i"):
+        for algorithm in ("auto", "shj", "pmj", "xjoin", "diner"):
+            found = dovetail.join(table, table, on, algorithm=algorithm)
+            assert found.num_rows == 400
+            assert found["a_right"].to_pylist() == [values[i] for i in found["i"].to_pylist()]
+        for memory in (None, "2MB"):
+            assert sum(step.batch.num_rows for step in dovetail.progressive(table, table, on, memory=memory)) == 400
+
+
+def test_not_a_time_under_an_interval() -> None:
+    frame = pd.DataFrame({"i": [0, 1, 2], "t": pd.to_datetime(["2020-01-01", None, "2020-03-01"])})
+    for zone in (None, "Europe/Berlin"):
+        frame["t"] = frame["t"].dt.tz_localize(zone)
+        assert rows_of(dovetail.join(frame, frame, "l.t - INTERVAL 1 DAY > r.t")) == [(2, 0)]
+        assert rows_of(dovetail.join(frame, frame, "l.t + INTERVAL 1 DAY < r.t")) == [(0, 2)]

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from dovetail.condition import Call, Column, Literal, Opaque, bind, evaluate, matching, parse, passing, read_sql
+from dovetail.condition.functions import TRUNCATIONS
 from dovetail.core.rows import Side
 from dovetail.errors import ConditionError
 
@@ -289,6 +290,100 @@ def test_transitions_of_a_zone_by_every_path(zone: str, clock: dt.datetime) -> N
     assert value_of(f"a = '{text}'", zone, a=pa.array([instant], pa.timestamp("us", "UTC"))) == [True]
     if clock.time() == dt.time():
         assert value_of(to_seconds, zone, a=pa.array([clock.date()])) == [seconds]
+
+
+def floor_clock(clock: dt.datetime, unit: str) -> dt.datetime:
+    day = clock.replace(hour=0, minute=0, second=0, microsecond=0)
+    match unit:
+        case "year":
+            return day.replace(month=1, day=1)
+        case "quarter":
+            return day.replace(month=(clock.month - 1) // 3 * 3 + 1, day=1)
+        case "month":
+            return day.replace(day=1)
+        case "week":
+            return day - dt.timedelta(days=clock.weekday())
+        case "day":
+            return day
+        case "hour":
+            return clock.replace(minute=0, second=0, microsecond=0)
+        case "minute":
+            return clock.replace(second=0, microsecond=0)
+        case "second":
+            return clock.replace(microsecond=0)
+    return clock.replace(microsecond=clock.microsecond // 1000 * 1000) if unit == "millisecond" else clock
+
+
+def on_clock(clock: dt.datetime, zone: ZoneInfo, offset: dt.timedelta | None) -> dt.datetime:
+    """The instant, with this offset if the clock ever shows it so. Without an offset a gap is left at its end."""
+    if offset is not None:
+        kept = (clock - offset).replace(tzinfo=dt.UTC)
+        if kept.astimezone(zone).replace(tzinfo=None, fold=0) == clock:
+            return kept
+    instant = clock.replace(tzinfo=zone, fold=0).astimezone(dt.UTC)
+    if offset is None:
+        while instant.astimezone(zone).replace(tzinfo=None, fold=0) > clock:  # in a gap
+            before = instant - dt.timedelta(minutes=1)
+            if before.astimezone(zone).utcoffset() != instant.astimezone(zone).utcoffset():
+                break
+            instant = before
+    return instant
+
+
+@pytest.mark.parametrize(("zone", "clock"), [*TRANSITIONS, ("America/Havana", dt.datetime(2024, 11, 3))], ids=str)
+def test_truncation_and_months_where_clocks_change(zone: str, clock: dt.datetime) -> None:
+    """As in Java, and so in Spark: the hour that comes twice is the one that it was."""
+    there = ZoneInfo(zone)
+    middle = clock.replace(tzinfo=there).astimezone(dt.UTC)
+    instants = [middle + dt.timedelta(minutes=step, microseconds=1_234) for step in range(-26 * 60, 26 * 60, 13)]
+    expected: list[dt.datetime | None]
+    for unit in TRUNCATIONS:
+        expected = []
+        for instant in instants:
+            local = instant.astimezone(there)
+            offset = None if unit in ("year", "quarter", "month", "week") else local.utcoffset()
+            expected.append(on_clock(floor_clock(local.replace(tzinfo=None, fold=0), unit), there, offset))
+        for precision in ("us", "ns"):
+            column = pa.array([*instants, None], pa.timestamp(precision, zone))
+            found = value_of(f"date_trunc('{unit}', a)", a=column)
+            assert [None if v is None else v.astimezone(dt.UTC) for v in found] == [*expected, None]
+    for months, back in ((-1, 1), (1, -1)):
+        column = pa.array([*instants, None], pa.timestamp("us", zone))
+        shifted = [v for v in value_of(f"a + INTERVAL {months} MONTH", a=column) if v is not None]
+        clocks = [v.astimezone(there).replace(tzinfo=None, fold=0) for v in shifted]
+        offsets = [v.astimezone(there).utcoffset() for v in shifted]
+        again = value_of(f"a + INTERVAL {back} MONTH", a=pa.array(shifted, pa.timestamp("us", zone)))
+        for before, moved, offset in zip(again, clocks, offsets, strict=True):
+            month = (moved.month - 1 + back) % 12 + 1
+            year = moved.year + (moved.month - 1 + back) // 12
+            last = (dt.datetime(year + month // 12, month % 12 + 1, 1) - dt.timedelta(days=1)).day
+            target = moved.replace(year=year, month=month, day=min(moved.day, last))
+            assert before.astimezone(dt.UTC) == on_clock(target, there, offset)
+
+
+LARGEST = 2**63 - 1
+
+
+@pytest.mark.parametrize("stored", [-LARGEST - 1, -LARGEST + 5, LARGEST, LARGEST - 5])
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
+def test_what_is_stored_under_a_null_does_not_matter(zone: str | None, unit: str, stored: int) -> None:
+    """pandas has the smallest number there: NaT."""
+
+    def column(type_: pa.DataType) -> pa.Array:
+        buffers = [pa.py_buffer(b"\2"), pa.py_buffer(np.array([stored, 10**9, stored]))]
+        return pa.Array.from_buffers(type_, 3, buffers)
+
+    columns = {"a": column(pa.timestamp(unit, zone)), "d": column(pa.duration(unit)), "n": column(pa.int64())}
+    for text in (
+        *("a - INTERVAL 1 DAY", "a + INTERVAL 1 DAY", "a - INTERVAL 1 MONTH", "a - a", "a - d", "a + d"),
+        *("d + d", "d - d", "d - INTERVAL 1 DAY", "-d", "abs(d)", "d * 2", "n * 2", "n + 1", "n - 2", "-n", "abs(n)"),
+        *("date_trunc('hour', a)", "date_trunc('year', a)", "year(a)", "CAST(a AS DATE)", "CAST(a AS STRING)"),
+        *("CAST(n AS INT)", "CAST(a AS TIMESTAMP_NTZ)", "datediff(a, a)", "CAST(n AS DECIMAL(12,0))", "n % 3", "n / 3"),
+    ):
+        values = value_of(text, **columns)
+        assert values[0] is None is values[2], text
+        assert values[1] is not None, text
 
 
 def test_nanoseconds_survive() -> None:

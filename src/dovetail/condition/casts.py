@@ -329,6 +329,15 @@ def _in_zone(array: pa.Array, zone: str) -> pa.Array:
     return moved.view(late.type)
 
 
+def keep_offset(local: pa.Array, origin: pa.Array) -> pa.Array:
+    """Wall-clock times made from these instants, as instants of their zone. A time that comes twice has the offset
+    that the instant has, if it can, as in Java."""
+    moved = _in_zone(local, origin.type.tz)
+    ticks = [array.view("int64") for array in (local, origin, pc.local_timestamp(origin))]
+    kept = pc.subtract(ticks[0], pc.subtract(ticks[2], ticks[1])).view(moved.type)
+    return pc.if_else(pc.equal(pc.local_timestamp(kept), local), kept, moved)
+
+
 def _local(array: pa.Array) -> pa.Array:
     """Wall-clock time in the array's own zone."""
     return pc.local_timestamp(array) if t.is_timestamp(array.type) and array.type.tz else array

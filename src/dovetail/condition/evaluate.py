@@ -59,7 +59,8 @@ def _value(expression: Expression, batches: tuple[pa.RecordBatch | None, pa.Reco
         case Column(side, name):
             batch = batches[side]
             assert batch is not None, f"no batch for {side.alias}.{name}"
-            return batch.column(name)
+            column = batch.column(name)
+            return column.storage if isinstance(column.type, pa.BaseExtensionType) else column
         case Literal():
             return pa.repeat(literals.scalar(expression), rows)
         case Opaque(sql):
@@ -165,6 +166,8 @@ def compare(function: str, left: pa.Array, right: pa.Array) -> pa.Array:
     """One comparison; NaN through order codes, because Arrow says that it equals nothing; structs and lists by keys."""
     if pa.types.is_nested(left.type):
         left, right = sort_keys(left), sort_keys(right)
+    if pa.types.is_null(left.type):
+        return pa.nulls(len(left), types.BOOLEAN)
     if not pa.types.is_floating(left.type) or not (_has_nan(left) or _has_nan(right)):
         return ARROW_COMPARISONS[function](left, right)
     a, b = order_codes(left), order_codes(right)

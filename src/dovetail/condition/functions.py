@@ -36,6 +36,7 @@ PARTS: dict[str, Callable[..., pa.Array]] = {
     "minute": pc.minute,
     "second": pc.second,
 }
+CLOCKLESS = ("second", "millisecond", "microsecond")  # no zone is off by less than a second
 TRUNCATIONS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond", "microsecond")
 
 
@@ -48,6 +49,10 @@ def _arithmetic(call: Call, args: list[pa.Array]) -> pa.Array:
     if t.is_duration(call.type) and t.is_date(left.type):
         days = pc.subtract_checked(_days(left), _days(right))
         return pc.multiply_checked(days, 86_400).view(call.type)
+    if t.is_temporal(call.type):
+        # As numbers: Arrow's arithmetic of timestamps and durations also checks what is stored under a null, which in
+        # pandas is the smallest number.
+        return CHECKED[call.function](left.view("int64"), right.view("int64")).view(call.type)
     return CHECKED[call.function](left, right)
 
 
@@ -268,7 +273,17 @@ def _part(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def _date_trunc(call: Call, args: list[pa.Array]) -> pa.Array:
-    return pc.floor_temporal(args[1], unit=str(_constant(call, 0)))
+    """As Spark does it where clocks change: the hour that comes twice stays the one it is, a day that has no midnight
+    begins after the gap."""
+    array, unit = args[1], str(_constant(call, 0))
+    if array.type.tz is None:
+        return pc.floor_temporal(array, unit=unit)
+    if unit in CLOCKLESS:
+        return pc.floor_temporal(array.view(pa.timestamp(array.type.unit)), unit=unit).view(array.type)
+    local = pc.floor_temporal(pc.local_timestamp(array), unit=unit)
+    if unit in ("day", "hour", "minute"):
+        return casts.keep_offset(local, array)
+    return pc.assume_timezone(local, array.type.tz, ambiguous="earliest", nonexistent="latest")
 
 
 def _datediff(call: Call, args: list[pa.Array]) -> pa.Array:
@@ -281,7 +296,7 @@ def _add_months(call: Call, args: list[pa.Array]) -> pa.Array:
     array, months = args[0], int(str(_constant(call, 1)))
     type_ = array.type
     if pa.types.is_timestamp(type_) and type_.tz:
-        return casts.cast(_shift_months(pc.local_timestamp(array), months), type_)
+        return casts.keep_offset(_shift_months(pc.local_timestamp(array), months), array)
     return _shift_months(array, months)
 
 

@@ -38,7 +38,9 @@ def resolve(side: Side, name: str, schemas: Schemas) -> Column:
             f"{side.alias}.{name} is ambiguous: the {SIDE_NAMES[side]} input has {_list_names(found)}. "
             "Rename one of them, or spell the name exactly."
         )
-    return Column(side, found[0], schema.field(found[0]).type)
+    type_ = schema.field(found[0]).type
+    # An extension type is compared by what it stores. One that is defined in Python cannot even be hashed.
+    return Column(side, found[0], type_.storage_type if isinstance(type_, pa.BaseExtensionType) else type_)
 
 
 def resolve_unqualified(name: str, schemas: Schemas) -> Column:

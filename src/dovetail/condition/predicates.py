@@ -199,7 +199,7 @@ class Condition:
     predicates: tuple[Predicate, ...]
     filters: tuple[tuple[Expression, ...], tuple[Expression, ...]]
     residual: tuple[Expression, ...]
-    schemas: tuple[pa.Schema, pa.Schema]
+    schemas: tuple[pa.Schema, pa.Schema] = field(hash=False)  # types that are defined in Python have no hash
     text: str = field(compare=False, default="")
     alternatives: tuple[Condition, ...] = field(compare=False, default=(), repr=False)
     """Of a disjunction: conditions that find candidates by themselves. A pair satisfies at most one of them; whatever

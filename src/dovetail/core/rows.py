@@ -19,8 +19,13 @@ Rows = NDArray[Any]
 
 
 INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64())
-PLAIN = frozenset([*INTEGERS, pa.float32(), pa.float64()])
-"""Types whose Arrow buffers are NumPy arrays."""
+PLAIN = frozenset(type_.id for type_ in (*INTEGERS, pa.float32(), pa.float64()))
+"""Types whose Arrow buffers are NumPy arrays, by number: types that are defined in Python have no hash."""
+OFFSETS = {
+    **dict.fromkeys((pa.string().id, pa.binary().id), np.int32),
+    **dict.fromkeys((pa.large_string().id, pa.large_binary().id), np.int64),
+}
+"""How strings of a type, by number, are told where they begin."""
 
 
 class Side(IntEnum):
@@ -179,7 +184,7 @@ def take_columns(batch: pa.RecordBatch, rows: Rows) -> list[pa.Array]:
     positions = None
     columns = []
     for column in batch.columns:
-        if column.null_count == 0 and column.type in PLAIN:
+        if column.null_count == 0 and column.type.id in PLAIN:
             taken = np.asarray(column).take(rows)  # indexing would make wide copies of narrow rows
             columns.append(pa.Array.from_buffers(column.type, len(rows), [None, pa.py_buffer(taken)]))
         else:

@@ -88,10 +88,49 @@ def arrow_table(table: Any) -> pa.Table:
     schema = plain_schema(found.schema)
     for i, field in enumerate(schema):
         column = found.column(i)
-        if field.type != column.type:
+        if field.type != column.type or any(map(_hides_nulls, column.chunks)):
             chunks = [_convert_array(chunk, field.type) for chunk in column.chunks]
-            found = found.set_column(i, field, pa.chunked_array(chunks, field.type))
+            column = pa.chunked_array(chunks, field.type)
+            found = found.set_column(i, field, column)
+        if pa.types.is_dictionary(field.type) and _outgrows_indices(column):
+            wide = pa.dictionary(pa.int32(), field.type.value_type, field.type.ordered)
+            found = found.set_column(i, field.with_type(wide), column.cast(wide))
     return found
+
+
+def _outgrows_indices(column: pa.ChunkedArray) -> bool:
+    """Whether the values of all chunks are more than the dictionaries' indices can number: one is made of them."""
+    values = [chunk.dictionary for chunk in column.chunks]
+    index = column.type.index_type
+    most = 1 << (index.bit_width - pa.types.is_signed_integer(index))
+    return sum(map(len, values)) > most and len(pa.chunked_array(values).unique()) > most
+
+
+def uses_dictionaries(type_: pa.DataType) -> bool:
+    """Whether values of this type, or parts of them, are in dictionaries."""
+    if isinstance(type_, pa.BaseExtensionType):
+        return uses_dictionaries(type_.storage_type)
+    return bool(pa.types.is_dictionary(type_) or any(uses_dictionaries(field.type) for field in _fields(type_)))
+
+
+def _hides_nulls(array: pa.Array) -> bool:
+    """Whether a dictionary has a null among its values. Arrow cannot make one of two such dictionaries, and does not
+    count the rows that refer to it as null."""
+    if not uses_dictionaries(array.type):
+        return False
+    if isinstance(array.type, pa.BaseExtensionType):
+        return _hides_nulls(array.storage)
+    if pa.types.is_dictionary(array.type):
+        return bool(array.dictionary.null_count)
+    return any(map(_hides_nulls, _parts(array)))
+
+
+def _parts(array: pa.Array) -> list[pa.Array]:
+    """What a nested array is made of."""
+    type_ = array.type
+    if pa.types.is_struct(type_) or pa.types.is_union(type_):
+        return [array.field(i) for i in range(type_.num_fields)]
+    return [array.values]
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
@@ -178,10 +217,11 @@ def _convert_array(array: pa.Array, target: pa.DataType) -> pa.Array:
     """The array in its plain type. Arrow casts neither unions nor list views, so that it is put together by hand."""
     t = pa.types
     type_ = array.type
-    if type_ == target:
+    if type_ == target and not _hides_nulls(array):
         return array
     if isinstance(type_, pa.BaseExtensionType):
-        return _convert_array(array.storage, target)
+        storage = _convert_array(array.storage, target.storage_type if type_ == target else target)
+        return pa.ExtensionArray.from_storage(target, storage) if type_ == target else storage
     if t.is_string_view(type_) or t.is_binary_view(type_):
         return array.cast(target)
     if t.is_run_end_encoded(type_):
@@ -189,16 +229,17 @@ def _convert_array(array: pa.Array, target: pa.DataType) -> pa.Array:
     if t.is_dictionary(type_) and not t.is_dictionary(target):
         return _convert_array(array.dictionary, target).take(array.indices)
     if t.is_dictionary(type_):
-        values = _convert_array(array.dictionary, target.value_type)
-        return pa.DictionaryArray.from_arrays(array.indices, values, ordered=type_.ordered)
+        values, indices = _convert_array(array.dictionary, target.value_type), array.indices
+        if values.null_count:
+            valid = np.asarray(values.is_valid())
+            places = pa.array(np.cumsum(valid) - 1, mask=~valid).cast(target.index_type)
+            indices, values = places.take(indices), values.drop_null()
+        return pa.DictionaryArray.from_arrays(indices, values, ordered=type_.ordered)
     if t.is_list_view(type_) or t.is_large_list_view(type_):
         return _lists(array, target)
     whole = pa.concat_arrays([array])  # without an offset, which children would have to follow
-    if t.is_struct(type_) or t.is_union(type_):
-        parts = [whole.field(i) for i in range(type_.num_fields)]
-    else:
-        parts = [whole.values]
-    children = [_convert_array(part, field.type) for part, field in zip(parts, _fields(target), strict=True)]
+    fields = _fields(target)
+    children = [_convert_array(part, field.type) for part, field in zip(_parts(whole), fields, strict=True)]
     return pa.Array.from_buffers(target, len(whole), whole.buffers()[: _own_buffers(type_)], children=children)
 
 

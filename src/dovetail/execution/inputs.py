@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from dovetail.condition import On, parse
 from dovetail.condition.graph import parse_graph
-from dovetail.core.tables import arrow_table
+from dovetail.core.tables import arrow_table, uses_dictionaries
 from dovetail.diag.choice import ScanDiagonals
 from dovetail.errors import InputError, PlanError
 from dovetail.planning.plan import JoinPlan
@@ -138,16 +138,11 @@ def both_scans(inputs: tuple[Any, Any]) -> tuple[Scan, Scan] | None:
 
 
 def _size(inputs: tuple[Any, Any]) -> TableSize | None:
-    """What both tables take in memory; None, if rows are still to come, or copies of them may take more."""
-    if not all(isinstance(rows, pa.Table) and not any(map(_is_encoded, rows.schema.types)) for rows in inputs):
+    """What both tables take in memory; None, if rows are still to come, or copies of them may take more: every batch
+    of rows has a dictionary for itself."""
+    if not all(isinstance(rows, pa.Table) and not any(map(uses_dictionaries, rows.schema.types)) for rows in inputs):
         return None
     return TableSize(sum(rows.num_rows for rows in inputs), sum(rows.nbytes for rows in inputs))
-
-
-def _is_encoded(type_: pa.DataType) -> bool:
-    """Whether values are in a dictionary, which every batch of rows has for itself."""
-    inner = (type_.field(number).type for number in range(type_.num_fields))
-    return pa.types.is_dictionary(type_) or any(map(_is_encoded, inner))
 
 
 def bytes_of(memory: str | int | None) -> int | None:

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dovetail.core.join_types import JoinType
-from dovetail.core.rows import Matches, Rows, Side
+from dovetail.core.rows import OFFSETS, Matches, Rows, Side
 from dovetail.errors import InputError
 from dovetail.kernels.taking import is_run, take_bits, take_lengths, take_strings, take_values
 
@@ -37,10 +37,6 @@ FEW_ROWS = 2048  # for which a kernel for each column costs more than one call o
 UNCHECKED = pc.TakeOptions(boundscheck=False)
 WORDS = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}  # by bits
 WORD = 64
-OFFSETS = {  # of strings
-    **dict.fromkeys((pa.string(), pa.binary()), np.int32),
-    **dict.fromkeys((pa.large_string(), pa.large_binary()), np.int64),
-}
 
 
 def output_schema(left: pa.Schema, right: pa.Schema, suffix: str, how: JoinType = JoinType.INNER) -> pa.Schema:
@@ -224,9 +220,11 @@ class _Column(Protocol):
 
 
 def _column(column: pa.Array) -> _Column:
+    if isinstance(column.type, pa.BaseExtensionType):
+        return _Other(column)
     if _bits(column.type) is not None:
         return _FixedWidth(column)
-    return _Strings(column) if column.type in OFFSETS else _Other(column)
+    return _Strings(column) if column.type.id in OFFSETS else _Other(column)
 
 
 class _Other:
@@ -268,7 +266,7 @@ class _Strings:
         _, offsets, data = column.buffers()
         self._column = column
         self._validity = _Validity(column)
-        self._offsets = _array(offsets).view(OFFSETS[column.type])[column.offset :]
+        self._offsets = _array(offsets).view(OFFSETS[column.type.id])[column.offset :]
         self._data = _array(data)
 
     def room(self, rows: int) -> int:
@@ -337,7 +335,7 @@ def _bits(type_: pa.DataType) -> int | None:
     t = pa.types
     if t.is_dictionary(type_):
         return _bits(type_.index_type)
-    if isinstance(type_, pa.BaseExtensionType) or t.is_null(type_) or t.is_nested(type_):
+    if t.is_null(type_) or t.is_nested(type_):
         return None
     try:
         bits = int(type_.bit_width)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import pyarrow as pa
 
 from dovetail.core.rows import one_batch
-from dovetail.core.tables import arrow_table, plain_schema
+from dovetail.core.tables import arrow_table, uses_dictionaries, plain_schema
 from dovetail.errors import InputError
 
 NOISE = re.compile(r"\.? (Detail: Python exception|gRPC client debug context|Client context):.*")
@@ -143,7 +143,7 @@ def joined_schema(source: pa.Table | Source) -> pa.Schema:
 
 def conform_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The batch with exactly this schema, which may differ from its own in what does not change values."""
-    if batch.schema.equals(schema, check_metadata=True):
+    if batch.schema.equals(schema, check_metadata=True) and not any(map(uses_dictionaries, schema.types)):
         return batch
     if batch.schema.names == schema.names:
         columns = arrow_table(pa.Table.from_batches([batch]))

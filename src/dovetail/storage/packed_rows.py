@@ -15,14 +15,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dovetail.core.rows import PLAIN, Rows, empty_batch, slices, take_rows
+from dovetail.core.rows import OFFSETS, PLAIN, Rows, empty_batch, slices, take_rows
 from dovetail.kernels.taking import copy_strings, note_lengths
 from dovetail.storage.row_store import MOST_BYTES, RowStore
 
 FEW_PARTS = 1 << 16
 WORTH_A_PART = 1024  # rows that are worth being handed on by themselves
 MANY = 4  # times fewer positions than rows: some of them may well be the same
-OFFSETS = {pa.string(): np.int32, pa.binary(): np.int32, pa.large_string(): np.int64, pa.large_binary(): np.int64}
 
 Flags = NDArray[np.bool_]
 
@@ -181,11 +180,11 @@ class _Place(NamedTuple):
 def _view(column: pa.Array) -> Any:
     if column.null_count:
         return None
-    if column.type in PLAIN:
+    if column.type.id in PLAIN:
         return np.asarray(column)
-    if column.type in OFFSETS and len(column):
+    if column.type.id in OFFSETS and len(column):
         _, offsets, data = column.buffers()
-        ends = np.frombuffer(offsets, OFFSETS[column.type])[column.offset : column.offset + len(column) + 1]
+        ends = np.frombuffer(offsets, OFFSETS[column.type.id])[column.offset : column.offset + len(column) + 1]
         return ends, np.frombuffer(data if data is not None else b"", np.uint8)
     return None
 
@@ -198,7 +197,7 @@ def _column(number: int, type_: pa.DataType, places: Sequence[_Place], rows: int
         order[np.concatenate([np.arange(rows)[place.chosen] for place in places])] = np.arange(rows)
         taken = [place.part.batch.column(number).take(pa.array(place.rows)) for place in places]
         return taken[0] if len(taken) == 1 else pa.concat_arrays(taken).take(pa.array(order))
-    if type_ in OFFSETS:
+    if type_.id in OFFSETS:
         return _strings(type_, places, views, rows)
     values = np.empty(rows, views[0].dtype)
     for place, view in zip(places, views, strict=True):
@@ -207,12 +206,12 @@ def _column(number: int, type_: pa.DataType, places: Sequence[_Place], rows: int
 
 
 def _strings(type_: pa.DataType, places: Sequence[_Place], views: Sequence[Any], rows: int) -> pa.Array:
-    starts = np.zeros(rows + 1, OFFSETS[type_])
+    starts = np.zeros(rows + 1, OFFSETS[type_.id])
     chosen = [np.arange(rows) if isinstance(place.chosen, slice) else place.chosen for place in places]
     for place, (offsets, _), to in zip(places, views, chosen, strict=True):
         note_lengths(offsets, place.rows, to, starts)
     ends = np.cumsum(starts, dtype=np.int64)
-    if int(ends[-1]) > MOST_BYTES and OFFSETS[type_] is np.int32:
+    if int(ends[-1]) > MOST_BYTES and OFFSETS[type_.id] is np.int32:
         raise pa.ArrowCapacityError(f"strings of {int(ends[-1]):,} bytes do not fit in one column of {type_}.")
     starts[:] = ends
     copy = np.empty(int(starts[-1]), np.uint8)
