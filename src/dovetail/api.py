@@ -270,8 +270,9 @@ def progressive(
 
     Returns:
         An iterator of steps: `batch`, `phase`, `results`, `estimate` (how many results there will be, with bounds, if
-        both sizes are known and rows come in random order; `objection` says if they do not), `aggregates`. In
-        process it is also a handle: `close()`, and `memory("50MB")` for algorithms that can do with more and less.
+        both sizes are known; of sources, rows must come in random order, and `objection` says if they do not),
+        `aggregates`. In process it is also a handle: `close()`, and `memory("50MB")` for algorithms that can do with
+        more and less.
 
     Raises:
         ConditionError, InputError, ArgumentError, PlanError, BudgetError: As of `join`.

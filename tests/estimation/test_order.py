@@ -72,22 +72,21 @@ def test_the_stopping_rule_of_the_readme_is_safe() -> None:
     assert total.low <= 200_000 <= total.high
 
 
-@pytest.mark.parametrize("order", ORDERS[1:])
-def test_aggregates_in_any_order(order: str) -> None:
-    inside, told = 0, 0
-    for seed in range(8):
-        workload = Workload.draw(seed, order, "shj")
-        wanted = {"n": "count(*)", "total": "sum(r.v)", "mean": "avg(l.v)"}
+def test_aggregates_in_any_order() -> None:
+    wanted = {"n": "count(*)", "total": "sum(r.v)", "mean": "avg(l.v)"}
+    inside: dict[str, list[float]] = {name: [] for name in wanted}
+    for seed in range(repeat(WORKLOADS // 2)):
+        workload = Workload.draw(seed, algorithm=OPERATORS[seed % len(OPERATORS)])
         truth = dovetail.aggregate(workload.left, workload.right, workload.on, wanted).to_pylist()[0]
         steps = [step.aggregates for read, step in run(workload, wanted) if read < 1]
-        for aggregates in steps[:: max(1, len(steps) // 4)]:
-            for name, estimate in aggregates.items():
-                if estimate is not None:
-                    told += 1
-                    assert estimate.low < estimate.high
-                    inside += estimate.low <= truth[name] <= estimate.high
-    assert told
-    assert inside >= 0.9 * told
+        for name, value in truth.items():
+            told = [found[name] for found in steps if found is not None and found[name] is not None]
+            assert all(estimate.low < estimate.high for estimate in told)
+            if told:  # bounds stay for many steps, right or wrong
+                inside[name].append(np.mean([estimate.low <= value <= estimate.high for estimate in told]))
+    for name, shares in inside.items():
+        assert len(shares) >= 0.9 * repeat(WORKLOADS // 2), name
+        assert np.mean(shares) >= 0.93, name
 
 
 @pytest.mark.parametrize("order", ["same", "near"])

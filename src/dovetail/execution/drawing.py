@@ -27,7 +27,7 @@ from dovetail.planning.statistics import read_columns
 
 FEWEST_ROWS = 4096  # drawn from each side at first,
 ON_A_LINE = 32  # and so many that their matches would be on a line, if orders were the same
-BUDGET_SHARE = 16  # one in so many bytes of the budget is for more than these
+BUDGET_SHARE = 8  # one in so many bytes of the budget is for more than these
 SHARE = 4  # one in so many of the rows that have arrived is drawn later on,
 GROWTH = 2  # times as many each time,
 MOST_ROWS = 1 << 16  # at most
