@@ -171,9 +171,14 @@ Event = Arrival | Stall | Watermark | End
 
 def take_rows(batch: pa.RecordBatch, rows: Rows) -> pa.RecordBatch:
     """The rows at these positions."""
-    if batch.num_columns == 0:  # such a batch still has a number of rows
-        return batch.take(pa.array(rows))
-    return pa.RecordBatch.from_arrays(take_columns(batch, rows), schema=batch.schema)
+    return put_together(take_columns(batch, rows), batch.schema, len(rows))
+
+
+def put_together(columns: Sequence[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
+    """The columns as a batch. Without columns it still has a number of rows, which Arrow takes from the columns."""
+    if columns:
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+    return pa.record_batch([pa.nulls(rows)], [""]).select([]).replace_schema_metadata(schema.metadata)
 
 
 def take_columns(batch: pa.RecordBatch, rows: Rows) -> list[pa.Array]:
@@ -198,6 +203,16 @@ def slices(batch: pa.RecordBatch, most_rows: int) -> Iterator[pa.RecordBatch]:
     """The batch in pieces of at most `most_rows` rows, without copying."""
     for start in range(0, batch.num_rows, most_rows):
         yield batch.slice(start, most_rows)
+
+
+def table_batches(
+    table: pa.Table, start: int = 0, size: int | None = None, most_rows: int | None = None
+) -> list[pa.RecordBatch]:
+    """The rows of a table from one on, without copying. Arrow's slice of a table without columns has all its rows."""
+    if table.num_columns:
+        return list(table.slice(start, size).to_batches(max_chunksize=most_rows))
+    rows = min(table.num_rows - start, table.num_rows if size is None else size)
+    return list(slices(put_together([], table.schema, rows), most_rows or max(1, rows)))
 
 
 def empty_batch(schema: pa.Schema) -> pa.RecordBatch:

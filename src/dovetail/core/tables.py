@@ -103,7 +103,7 @@ def _outgrows_indices(column: pa.ChunkedArray) -> bool:
     values = [chunk.dictionary for chunk in column.chunks]
     index = column.type.index_type
     most = 1 << (index.bit_width - pa.types.is_signed_integer(index))
-    return sum(map(len, values)) > most and len(pa.chunked_array(values).unique()) > most
+    return sum(map(len, values)) > most and bool(len(pa.chunked_array(values).unique()) > most)
 
 
 def uses_dictionaries(type_: pa.DataType) -> bool:

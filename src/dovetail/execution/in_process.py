@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 import pyarrow as pa
 
 from dovetail.core.metrics import Counters, Observer, Progress
-from dovetail.core.rows import Arrival, End, Event, Phase, Side, one_batch
+from dovetail.core.rows import Arrival, End, Event, Phase, Side, one_batch, table_batches
 from dovetail.diag.join import DiagonalJoin
 from dovetail.errors import PlanError
 from dovetail.estimation.measures import Measures
@@ -337,12 +337,12 @@ def in_turn(
                 yield End(number)
                 continue
             size = max(1, table.num_rows * rows // longest)
-            for batch in table.slice(position, size).to_batches():
+            for batch in table_batches(table, position, size):
                 yield Arrival(number, batch)
             positions[number] = position + size
         rows = min(2 * rows, max(rows, most_rows))
     for number in sorted(positions, key=lambda number: tables[number].nbytes):
-        for batch in tables[number].slice(positions[number]).to_batches(max_chunksize=most_rows):
+        for batch in table_batches(tables[number], positions[number], most_rows=most_rows):
             yield Arrival(number, batch)
         yield End(number)
 

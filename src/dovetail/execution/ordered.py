@@ -25,7 +25,7 @@ from dovetail.condition import Condition, evaluate
 from dovetail.condition.select import OrderKey
 from dovetail.core.codes import is_fixed, order_codes
 from dovetail.core.join_types import JoinType
-from dovetail.core.rows import Matches, Phase, Rows, Side, one_batch, take_rows
+from dovetail.core.rows import Matches, Phase, Rows, Side, one_batch, put_together, take_rows
 from dovetail.errors import InputError
 from dovetail.execution.at_rest import FEWEST_PAIRS, FIRST_BLOCK, GROWTH
 from dovetail.execution.output import MOST_ROWS, fitting_rows, output_schema, result_batches, row_batches
@@ -210,7 +210,7 @@ class OrderedJoin:
                 part = block.only(slice(start, start + most))
                 positions = [pa.array(rows, mask=rows == NO_ROW) for rows in part.rows]
                 columns = [c.take(positions[side]) for side in Side for c in self._batches[side].columns]
-                yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
+                yield put_together(columns, self._schema, part.size)
 
 
 class Ranks(NamedTuple):

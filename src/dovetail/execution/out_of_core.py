@@ -30,7 +30,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dovetail.core.rows import Rows, Side, one_batch
+from dovetail.core.rows import Rows, Side, one_batch, put_together
 from dovetail.core.threads import allow_threads, in_threads
 from dovetail.execution.at_rest import Batches, Flags, Joining, Meeting
 from dovetail.execution.output import Gatherer, gather
@@ -180,9 +180,7 @@ def join_in_cells(
 
 def _gather(work: Joining, visitors: list[tuple[_Page, Rows]]) -> list[pa.RecordBatch]:
     def take(page: _Page, rows: Rows) -> pa.RecordBatch:
-        if page.batch.num_columns == 0:  # such a batch still has a number of rows
-            return page.batch.slice(0, len(rows))
-        return pa.RecordBatch.from_arrays(gather([(Gatherer(page.batch), rows)]), schema=page.batch.schema)
+        return put_together(gather([(Gatherer(page.batch), rows)]), page.batch.schema, len(rows))
 
     with allow_threads(work.threads):
         return in_threads([partial(take, page, rows) for page, rows in visitors])

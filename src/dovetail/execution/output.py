@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dovetail.core.join_types import JoinType
-from dovetail.core.rows import OFFSETS, Matches, Rows, Side
+from dovetail.core.rows import OFFSETS, Matches, Rows, Side, put_together
 from dovetail.errors import InputError
 from dovetail.kernels.taking import is_run, take_bits, take_lengths, take_strings, take_values
 
@@ -121,8 +121,8 @@ def result_batches(
         if rows is not None
     ]
     for start in range(0, results.size, most_rows):
-        for columns, _ in _gathered([(batch, rows[start : start + most_rows]) for batch, rows in inputs]):
-            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+        for columns, size in _gathered([(batch, rows[start : start + most_rows]) for batch, rows in inputs]):
+            yield put_together(columns, schema, size)
 
 
 def _gathered(taken: list[tuple[Gatherer, Rows]]) -> Iterator[tuple[list[pa.Array], int]]:
@@ -156,7 +156,7 @@ def row_batches(
             missing = schema.types[len(columns) :] if side is Side.LEFT else schema.types[: len(schema) - len(columns)]
             nulls = [pa.nulls(size, type_) for type_ in missing]
             both = columns + nulls if side is Side.LEFT else nulls + columns
-            yield pa.RecordBatch.from_arrays(both, schema=schema)
+            yield put_together(both, schema, size)
 
 
 def drop_last_columns(rows: pa.RecordBatch, extra: int) -> pa.RecordBatch:

@@ -19,7 +19,7 @@ from dovetail.condition import Condition
 from dovetail.condition.graph import Graph
 from dovetail.core.markup import table_of, tag, together
 from dovetail.core.metrics import Estimate
-from dovetail.core.rows import Arrival, End, Event, Matches, Phase, Side, empty_batch
+from dovetail.core.rows import Arrival, End, Event, Matches, Phase, Side, empty_batch, put_together
 from dovetail.errors import InputError
 from dovetail.estimation.estimate import CONFIDENCE
 from dovetail.estimation.measures import Measures
@@ -269,7 +269,7 @@ def decode_events(events: Iterable[Event]) -> Iterator[Event]:
 
 def decode_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     columns = [column.dictionary_decode() if _is_decoded(column.type) else column for column in batch.columns]
-    return pa.RecordBatch.from_arrays(columns, schema=_decode_schema(batch.schema))
+    return put_together(columns, _decode_schema(batch.schema), batch.num_rows)
 
 
 def encode_steps(steps: Iterable[Step], schema: pa.Schema) -> Iterator[Step]:
@@ -295,7 +295,7 @@ def _encode(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch
         yield from _encode(batch.slice(0, half), schema)
         yield from _encode(batch.slice(half), schema)
         return
-    yield pa.RecordBatch.from_arrays(columns, schema=schema)
+    yield put_together(columns, schema, batch.num_rows)
 
 
 def _encode_column(column: pa.Array, type_: pa.DictionaryType) -> pa.DictionaryArray:

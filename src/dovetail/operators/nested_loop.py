@@ -31,7 +31,7 @@ from dovetail.condition import Condition, Equal, Expression, Less, NotEqual, eva
 from dovetail.condition.graph import Graph
 from dovetail.core.codes import is_fixed, order_codes
 from dovetail.core.metrics import Counters
-from dovetail.core.rows import Matches, Rows, Side
+from dovetail.core.rows import Matches, Rows, Side, put_together
 from dovetail.kernels import cross as kernels
 from dovetail.operators.blockwise.block_join import BlockWork
 from dovetail.operators.protocol import INNER, TWO, Approach, Manifest, Parameters, Usage, Workspace
@@ -142,8 +142,8 @@ class _Comparing:
     # As `Joining` of the block work.
 
     def prepare(self, side: Side, whole: pa.RecordBatch) -> Comparable:
-        rows = whole.columns[: whole.num_columns - 1]
-        return self.comparable(side, pa.RecordBatch.from_arrays(rows, schema=self._condition.schema(side)))
+        columns = whole.columns[: whole.num_columns - 1]
+        return self.comparable(side, put_together(columns, self._condition.schema(side), whole.num_rows))
 
     def batch_of(self, rows: Comparable) -> pa.RecordBatch:
         return rows.batch

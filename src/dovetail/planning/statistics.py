@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dovetail.condition import Condition, Strategy, columns_of, keyed_rows
 from dovetail.core.codes import Words, is_fixed, numbers, rough_codes
-from dovetail.core.rows import Side, empty_batch, take_rows
+from dovetail.core.rows import Side, one_batch, put_together, take_rows
 from dovetail.kernels import boxes
 from dovetail.matching import build_matcher
 
@@ -72,10 +72,11 @@ def sample_table(condition: Condition, side: Side, table: pa.Table) -> Sample:
     rows = np.arange(table.num_rows)
     if len(rows) > SAMPLE:  # seeds differ: two samples of one table must not be the same rows
         rows = np.sort(np.random.default_rng(side).choice(len(rows), SAMPLE, replace=False))
-    chosen = table.select(sampled_columns(condition, side)).take(pa.array(rows)).combine_chunks()
-    batches = chosen.to_batches()
-    batch = batches[0] if batches else empty_batch(chosen.schema)
-    return Sample(table.num_rows, batch)
+    read = table.select(sampled_columns(condition, side))
+    if not read.num_columns:
+        return Sample(table.num_rows, put_together([], read.schema, len(rows)))
+    chosen = read.take(pa.array(rows)).combine_chunks()
+    return Sample(table.num_rows, one_batch(chosen, chosen.schema))
 
 
 def measure(condition: Condition, side: Side, batch: pa.RecordBatch) -> Reach | None:

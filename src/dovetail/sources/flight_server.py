@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import flight
 
-from dovetail.core.rows import slices
+from dovetail.core.rows import slices, table_batches
 from dovetail.core.tables import dataset_of
 from dovetail.sources.arrow_flight import GROWING, OFFSETS, ticket
 from dovetail.sources.pace import steady
@@ -58,7 +58,7 @@ class TableServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow shi
             raise pa.ArrowInvalid(f"{wanted['name']} has {total:,} rows; {offset + max(0, rows):,} is out of range")
         if isinstance(table, Paced):
             return flight.GeneratorStream(table.schema, self._as_due(table, offset, rows))
-        batches = table.slice(offset, rows).to_batches(max_chunksize=self._batch_rows)
+        batches = table_batches(table, offset, rows, self._batch_rows)
         return flight.RecordBatchStream(pa.RecordBatchReader.from_batches(table.schema, batches))
 
     def shutdown(self) -> None:

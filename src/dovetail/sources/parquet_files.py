@@ -24,7 +24,7 @@ from dovetail.sources.protocol import Piece, Place, conform_schema
 from dovetail.storage.file_system import Entry, Store
 
 BATCH_ROWS = 1 << 15
-VARIABLE = frozenset([pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.null()])
+VARIABLE = frozenset(type_.id for type_ in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.null()))
 FAR = 1 << 62
 LOOKED_UP = 8  # files of a store
 
@@ -84,8 +84,9 @@ def row_bytes(files: Iterable[pq.FileMetaData], schema: pa.Schema) -> int:
 
 def _width(field: pa.Field, leaves: list[Any]) -> int:
     """About the bytes of a value: texts may be encoded in less, but are as long as the least and the greatest."""
-    if not pa.types.is_nested(field.type) and field.type not in VARIABLE:
-        return 1 + int(field.type.bit_width) // 8
+    type_ = field.type.storage_type if isinstance(field.type, pa.BaseExtensionType) else field.type
+    if not pa.types.is_nested(type_) and type_.id not in VARIABLE:
+        return 1 + int(type_.bit_width) // 8
     ends = [end for leaf in leaves if leaf.statistics is not None for end in (leaf.statistics.min, leaf.statistics.max)]
     texts = [len(end) for end in ends if isinstance(end, str | bytes)]
     written: int = sum(leaf.total_uncompressed_size // max(1, leaf.num_values) for leaf in leaves)

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from dovetail.core.rows import one_batch
-from dovetail.core.tables import arrow_table, uses_dictionaries, plain_schema
+from dovetail.core.rows import one_batch, table_batches
+from dovetail.core.tables import arrow_table, plain_schema, uses_dictionaries
 from dovetail.errors import InputError
 
 NOISE = re.compile(r"\.? (Detail: Python exception|gRPC client debug context|Client context):.*")
@@ -197,7 +197,7 @@ class TableScan:
         return int(self._table.nbytes)
 
     def places(self, most_rows: int, columns: Sequence[str] | None = None, start: int = 0) -> Iterator[Place]:
-        for batch in self.to_table(columns).slice(start).to_batches(max_chunksize=most_rows):
+        for batch in table_batches(self.to_table(columns), start, most_rows=most_rows):
             yield Place(start, batch)
             start += batch.num_rows
 

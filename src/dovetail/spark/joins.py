@@ -35,6 +35,7 @@ from dovetail.spark.batch.tables import (
 from dovetail.spark.diag.join import FrameDiagonals
 from dovetail.spark.exchange.sink import remember_join
 from dovetail.spark.frames.binding import Bound, after_join, bind_frames, by_position, position_name
+from dovetail.spark.frames.columnless import with_columns, without_marks
 from dovetail.spark.frames.sampling import sample_side
 from dovetail.spark.frames.schemas import carried_schema, result_fields
 from dovetail.spark.session.options import AVAILABLE, SOURCE, Options, check_told
@@ -68,7 +69,7 @@ class Planned:
 
 def join_dataframes(left: DataFrame, right: DataFrame, on: Any, how: str, **setting: Any) -> DataFrame:
     """The join as a DataFrame; a streaming one if the inputs stream. Arguments as of `plan_dataframes`."""
-    return plan_dataframes(left, right, on, how, **setting).frame()
+    return without_marks(plan_dataframes(left, right, on, how, **setting).frame())
 
 
 def explain_dataframes(left: DataFrame, right: DataFrame, on: Any, how: str, **setting: Any) -> JoinPlan:
@@ -97,6 +98,7 @@ def plan_dataframes(
     prepare_workers(left.sparkSession)
     if window is not None:
         window = checked_window(window, left, right)
+    left, right = with_columns(left, right)
     inputs, bound = (left, right), bind_frames(on, left, right)
     output = _output(bound, suffix, JoinType.read(how), left)
     if not left.isStreaming and not right.isStreaming:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dovetail.core.rows import OFFSETS, PLAIN, Rows, empty_batch, slices, take_rows
+from dovetail.core.rows import OFFSETS, PLAIN, Rows, empty_batch, put_together, slices
 from dovetail.kernels.taking import copy_strings, note_lengths
 from dovetail.storage.row_store import MOST_BYTES, RowStore
 
@@ -129,11 +129,9 @@ class PackedRows:
 
     def _copied(self, places: Sequence[_Place], rows: int, names: Sequence[str] | None = None) -> pa.RecordBatch:
         schema = self.schema if names is None else pa.schema([self.schema.field(name) for name in names])
-        if not len(schema):
-            return take_rows(places[0].part.batch.select([]), np.zeros(rows, np.int64))  # it has a number of rows
         numbers = [self.schema.get_field_index(field.name) for field in schema] if names else range(len(schema))
         columns = [_column(number, self.schema.field(number).type, places, rows) for number in numbers]
-        return pa.RecordBatch.from_arrays(columns, schema=schema)
+        return put_together(columns, schema, rows)
 
 
 class _Part:

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dovetail.core.rows import put_together
 from dovetail.storage.blocks import Block, BlockStore
 
 SERIAL, MARKS = "__serial", "__marks"
@@ -117,7 +118,7 @@ class ResidentSnapshot:
         for block in self._blocks:
             for number in range(self._store.pages(block)):
                 (page,) = self._store.read_pages(block, number, number + 1)
-                rows = pa.RecordBatch.from_arrays(page.columns[:-1], schema=self._schema)
+                rows = put_together(page.columns[:-1], self._schema, page.num_rows)
                 mine = np.asarray(page.columns[-1])
                 places = np.searchsorted(serials, mine).clip(max=len(serials) - 1)
                 alive = np.flatnonzero(serials[places] == mine)

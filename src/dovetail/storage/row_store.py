@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dovetail.core.rows import Rows, take_rows
+from dovetail.core.rows import Rows, put_together, take_rows
 
 Bytes = NDArray[np.uint8]
 
@@ -337,7 +337,7 @@ class RowStore:
     def view(self) -> pa.RecordBatch:
         """All rows, without a copy. Stays valid when more rows are appended."""
         if self._view is None:
-            self._view = pa.RecordBatch.from_arrays([c.view() for c in self._columns], schema=self.schema)
+            self._view = put_together([c.view() for c in self._columns], self.schema, self._rows)
         return self._view
 
     def take(self, rows: Rows) -> pa.RecordBatch:

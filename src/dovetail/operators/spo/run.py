@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dovetail.core.rows import put_together
 from dovetail.operators.spo.positions import COLUMNS, Extent, Flags, WindowPositions
 from dovetail.operators.spo.sorted_part import PartBuilder, SortedPart, Zone
 from dovetail.storage.blocks import Block, BlockStore
@@ -89,7 +90,7 @@ class Run:
         columns = stored["rows"].columns
         width = len(columns) - len(COLUMNS)
         places = WindowPositions(*(np.asarray(column) for column in columns[width:]))
-        batch = pa.RecordBatch.from_arrays(columns[:width], schema=schema)
+        batch = put_together(columns[:width], schema, stored["rows"].num_rows)
         kept = builder.again(batch, stored.get("orders"), way)
         nothing = np.zeros(batch.num_rows, np.bool_)
         return cls(kept, places, extent or places.extent(), nothing, nothing.copy(), blocks)

@@ -43,6 +43,7 @@ from dovetail.spark.batch.cell import cells_at_rest
 from dovetail.spark.batch.tables import in_cells, look_at, route
 from dovetail.spark.exchange.packing import Rewrite, as_planned
 from dovetail.spark.frames.binding import Bound, after_join, bind_frames, by_position, position_name
+from dovetail.spark.frames.columnless import with_columns, without_marks
 from dovetail.spark.frames.schemas import arrow_schema, carried_schema, session_zone
 from dovetail.spark.joins import checked_window, join_bound, join_dataframes, window_join
 from dovetail.spark.session.options import Options
@@ -56,6 +57,7 @@ Wanted = tuple[tuple[Aggregate, ...], tuple[GroupColumn, ...]]
 
 def count_dataframes(left: DataFrame, right: DataFrame, on: Any, **given: Any) -> int:
     """How many pairs an inner join has; none of them is enumerated where no check needs it."""
+    left, right = with_columns(left, right)
     bound, options = _bind_inputs(left, right, on, given)
     if bound.after:
         joined: int = join_bound((left, right), bound, options).count()
@@ -77,7 +79,8 @@ def aggregate_dataframes(
 ) -> DataFrame:
     """Aggregates over the pairs of an inner join, as a DataFrame; of streams, for each left row at its arrival."""
     if window is not None or (left.isStreaming and right.isStreaming):
-        return _aggregate_windowed(left, right, on, aggregates, by, window, given)
+        return without_marks(_aggregate_windowed(*with_columns(left, right), on, aggregates, by, window, given))
+    left, right = with_columns(left, right)
     bound, options = _bind_inputs(left, right, on, given)
     schemas, zone = (bound.visible(Side.LEFT), bound.visible(Side.RIGHT)), session_zone(left)
     wanted, groups = parse_aggregates(aggregates, *schemas, zone), parse_by(by, *schemas, zone)

@@ -49,6 +49,7 @@ from dovetail.spark.early.stop_rule import Until
 from dovetail.spark.early.tasks import ARROW_GIVEN, GIVEN, Given, WaveWork, next_size
 from dovetail.spark.exchange.packing import Rewrite
 from dovetail.spark.frames.binding import Bound, bind_frames
+from dovetail.spark.frames.columnless import steps_without_marks, with_columns
 from dovetail.spark.frames.sampling import sample_sides
 from dovetail.spark.frames.schemas import session_zone
 from dovetail.spark.session.options import refuse_unknown
@@ -105,7 +106,8 @@ def progressive_dataframes(
     prepare_workers(left.sparkSession)
     if algorithm == DIAG:
         return _along_diagonal(left, right, on, how, suffix, memory_bytes, given)
-    return _waves(left, right, on, how, suffix, memory_bytes, algorithm, given).steps()
+    left, right = with_columns(left, right)
+    return steps_without_marks(_waves(left, right, on, how, suffix, memory_bytes, algorithm, given).steps())
 
 
 def explain_waves(
@@ -126,6 +128,7 @@ def explain_waves(
         return plan_early_diagonal(left, right, on, how, memory_bytes, given)[0]
     if algorithm == DIAG:
         return DiagonalWaves(left, right, on, how, suffix, memory_bytes, given).plan
+    left, right = with_columns(left, right)
     return _waves(left, right, on, how, suffix, memory_bytes, algorithm, given).explain_plan()
 
 

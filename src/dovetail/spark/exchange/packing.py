@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dovetail.core.rows import Side, chunk_ranges, take_rows
+from dovetail.core.rows import Side, chunk_ranges, put_together, take_rows
 from dovetail.execution.output import fitting_rows
 from dovetail.routing.routers import Hypercube, Router, Spread, Visits
 from dovetail.spark.session.workers import settle
@@ -171,4 +171,4 @@ def as_planned(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         column if column.type == field.type else column.cast(field.type)
         for column, field in zip(batch.columns, schema, strict=True)
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    return put_together(columns, schema, batch.num_rows)

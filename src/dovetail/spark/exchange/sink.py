@@ -96,6 +96,10 @@ def write_dataframe(frame: DataFrame, path: str | os.PathLike[str], mode: str) -
 
 
 def _check_types(schema: StructType) -> None:
+    if not schema.fields:
+        raise InputError(
+            "the DataFrame has no columns, and a Parquet file without columns has no rows: select a column."
+        )
     for field in schema.fields:
         if any(isinstance(part, UNSTORED) for part in parts_of(field.dataType)):
             raise InputError(
