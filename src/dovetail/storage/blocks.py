@@ -24,6 +24,8 @@ from dovetail.storage.file_system import DamagedError, LocalStore, Place, Store,
 from dovetail.storage.mapped_block import MappedBlock
 
 SUFFIX = ".arrow"
+NEEDED, ZONE = frozenset({"name", "rows", "nbytes", "checksum"}), frozenset({"low", "high"})
+"""What a manifest says of each block, and of those that are sorted."""
 MOST_OPEN = 64  # blocks whose pages are being read
 
 
@@ -44,10 +46,30 @@ class Block:
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Block:
         """What a manifest says of a block. A name that leads out of the store's place is refused."""
-        block = cls(**fields)
-        if not is_plain_name(block.name):
-            raise StateError(f"state is damaged: {block.name!r} is not the name of a block. {RECOVERY}")
-        return block
+        try:
+            check_block(fields)
+        except DamagedError as error:
+            raise StateError(f"state is damaged: {error}. {RECOVERY}") from error
+        return cls(**fields)
+
+
+def check_block(fields: Any) -> None:
+    """See that this is what `to_json` gives; else that is a DamagedError."""
+    if not isinstance(fields, Mapping) or not NEEDED <= fields.keys() <= NEEDED | ZONE:
+        raise DamagedError(f"{fields!r} does not describe a block")
+    if not is_plain_name(fields["name"]):
+        raise DamagedError(f"{fields['name']!r} is not the name of a block")
+    for name in ("rows", "nbytes", "checksum"):
+        if not is_count(fields[name]):
+            raise DamagedError(f"{name} of {fields['name']} is {fields[name]!r}")
+    for name in ZONE & fields.keys():
+        if fields[name] is not None and type(fields[name]) is not int:
+            raise DamagedError(f"{name} of {fields['name']} is {fields[name]!r}")
+
+
+def is_count(value: object) -> bool:
+    """Whether it is a number of rows, bytes or the like."""
+    return type(value) is int and 0 <= value < 1 << 63
 
 
 class BlockStore:

@@ -24,10 +24,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dovetail.core.directories import is_plain_name
 from dovetail.core.rows import Side, take_rows
 from dovetail.errors import InputError, StateError
-from dovetail.storage.blocks import Block, BlockStore
-from dovetail.storage.file_system import Place, Store, of
+from dovetail.storage.blocks import RECOVERY, Block, BlockStore, check_block, is_count
+from dovetail.storage.file_system import DamagedError, Place, Store, of
 from dovetail.storage.segments import SEGMENT
 
 LAYOUT = "layout.json"
@@ -58,7 +59,7 @@ class RowSegment(NamedTuple):
 def row_segments(state: Any) -> Iterator[RowSegment]:
     """Those with rows of the inputs. Operators also keep orders, flags and statistics."""
     if isinstance(state, dict):
-        if _is_block(state):
+        if is_block(state):
             block = Block.from_json(state)
             stem = [part for part in block.name.split("-")[:-1] if not part.isdigit()]
             if len(stem) == 1 or stem[1:] == ["kept"]:
@@ -98,12 +99,64 @@ def count_rows(state: Any) -> dict[str, int]:
 def count_bytes(state: Any) -> int:
     """Of the segments that an operator's manifest names. Called for each cell and micro-batch."""
     if isinstance(state, dict):
-        return int(state["nbytes"]) if _is_block(state) else sum(map(count_bytes, state.values()))
+        return int(state["nbytes"]) if is_block(state) else sum(map(count_bytes, state.values()))
     return sum(map(count_bytes, state)) if isinstance(state, list | tuple) else 0
 
 
-def _is_block(fields: dict[str, Any]) -> bool:
-    return "checksum" in fields and "nbytes" in fields and "name" in fields
+def is_block(fields: dict[str, Any]) -> bool:
+    """By either: what has lost one of them is a block that is damaged."""
+    return "checksum" in fields or "nbytes" in fields
+
+
+def parse_manifest(text: str) -> dict[str, Any]:
+    """A manifest of Spark's state store."""
+    try:
+        return check_manifest(parse_json(text))
+    except DamagedError as error:
+        raise StateError(f"state is damaged: the manifest of a cell: {error}. {RECOVERY}") from error
+
+
+def parse_json(text: str | bytes) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DamagedError(str(error)) from error
+
+
+def check_manifest(document: Any) -> dict[str, Any]:
+    """The same document, which has all that is read of it, as it is read; else that is a DamagedError."""
+    if not isinstance(document, dict):
+        raise DamagedError(f"{document!r} is no manifest")
+    for name in ("version", "batch", "emitted"):  # earlier releases do not have all of them
+        if name in document and not is_count(document[name]):
+            raise DamagedError(f"{name} is {document[name]!r}")
+    for name in ("segments", "previous"):
+        if name in document and not (isinstance(document[name], list) and all(map(is_plain_name, document[name]))):
+            raise DamagedError(f"{name} is {document[name]!r}")
+    missing = {"version", "state", "segments"} - document.keys()
+    if missing:
+        raise DamagedError(f"it has no {', '.join(sorted(missing))}")
+    if not isinstance(document["state"], dict | None):
+        raise DamagedError(f"state is {document['state']!r}")
+    _check_blocks(document["state"])
+    return document
+
+
+def _check_blocks(state: Any) -> None:
+    """Those that an operator's manifest names, and the forms in which `row_segments` expects some of them."""
+    if isinstance(state, dict):
+        if is_block(state):
+            return check_block(state)
+        if state.keys() >= {"blocks", "flags", "next"}:
+            check_block(state["flags"])
+        elif state.keys() >= {"blocks", "way"}:
+            if not isinstance(state["blocks"], dict) or "rows" not in state["blocks"]:
+                raise DamagedError(f"blocks of a run are {state['blocks']!r}")
+            for block in state["blocks"].values():
+                check_block(block)
+    for part in state.values() if isinstance(state, dict) else state if isinstance(state, list | tuple) else ():
+        _check_blocks(part)
+    return None
 
 
 def write_copy(directory: Place, cell: int, made: str, before: str | None) -> None:
@@ -186,13 +239,17 @@ class StoredJoin:
         if found is None or text is None:
             return None
         try:
-            manifests, written = json.loads(text), found.written
-        except ValueError as error:
+            manifests = parse_json(text)
+            if not isinstance(manifests, list) or not manifests:
+                raise DamagedError("it has no manifest")
+            manifests = [check_manifest(manifest) for manifest in manifests]
+        except DamagedError as error:
             raise StateError(
                 f"{self.directory / name} is damaged: {error}. The next micro-batch of the query replaces it."
             ) from error
+        inputs, directory = tuple(self.columns), self.directory / CELL.format(number)
         for manifest in manifests:
-            cell = StoredCell(number, tuple(self.columns), self.directory / CELL.format(number), manifest, written)
+            cell = StoredCell(number, inputs, directory, manifest, found.written)
             if committed is None or cell.batch <= committed:
                 return cell
         return None
@@ -279,11 +336,38 @@ def stored_joins(state_dir: Place, query: str | None = None) -> list[StoredJoin]
 
 def _read_layout(directory: Store, text: bytes) -> Mapping[str, Any]:
     try:
-        layout: Mapping[str, Any] = json.loads(text)
-        layout["columns"], layout["format"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise StateError(f"{directory / LAYOUT} is not the layout of a join, or is damaged: {error!r}.") from error
+        layout: Mapping[str, Any] = parse_json(text)
+        _check_layout(layout)
+    except DamagedError as error:
+        raise StateError(f"{directory / LAYOUT} is not the layout of a join, or is damaged: {error}.") from error
     return layout
+
+
+def _check_layout(layout: Any) -> None:
+    """What is read of it here. The join itself compares all of it with its own."""
+    if not isinstance(layout, dict):
+        raise DamagedError(f"{layout!r} is no layout")
+    missing = {"format", "condition", "columns"} - layout.keys()
+    if missing:
+        raise DamagedError(f"it has no {', '.join(sorted(missing))}")
+    for name in {"condition", "algorithm", "how"} & layout.keys():
+        if not isinstance(layout[name], str):
+            raise DamagedError(f"{name} is {layout[name]!r}")
+    inputs = layout["columns"]
+    named = isinstance(inputs, list) and len(inputs) > len(Side)
+    if named:
+        pairs = all(isinstance(one, list) and len(one) == 2 and isinstance(one[0], str) for one in inputs)
+        inputs = [one[1] for one in inputs] if pairs and len({one[0] for one in inputs}) == len(inputs) else None
+    if not isinstance(inputs, list) or len(inputs) < len(Side) or not all(map(_are_columns, inputs)):
+        raise DamagedError(f"columns are {layout['columns']!r}")
+
+
+def _are_columns(given: Any) -> bool:
+    """Names and types."""
+    return isinstance(given, list) and all(
+        isinstance(column, list) and len(column) == 2 and all(isinstance(part, str) for part in column)
+        for column in given
+    )
 
 
 def last_commit(checkpoint: Place) -> tuple[str, int]:

@@ -31,7 +31,7 @@ from dovetail.spark.streaming.stream_join import CellJoin
 from dovetail.storage.blocks import RECOVERY
 from dovetail.storage.file_system import Store
 from dovetail.storage.segments import SegmentStore
-from dovetail.storage.stored_state import CELL, write_copy
+from dovetail.storage.stored_state import CELL, parse_manifest, write_copy
 
 
 class CellState:
@@ -44,7 +44,7 @@ class CellState:
         self._join, self._cell, self._batch = join, cell, batch
         document = value.get()
         self._text: str | None = None if document is None else document[0]
-        self._stored: dict[str, Any] | None = None if self._text is None else json.loads(self._text)
+        self._stored: dict[str, Any] | None = None if self._text is None else parse_manifest(self._text)
         check_layout(join, layout, is_new=self.is_new)
         self._layout = layout_digest(layout)
         if self._stored is not None and self._stored.get("layout", self._layout) != self._layout:  # 0.2 has none
