@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import stat
+import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,7 +13,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from dovetail.spark.session.session import SETTINGS, _chatter_to_a_file, local_session
+from dovetail.spark.session.session import SETTINGS, local_session
 
 pytestmark = pytest.mark.spark
 
@@ -35,16 +34,50 @@ def test_session_is_found_from_another_thread(spark: SparkSession) -> None:
         assert pool.submit(local_session).result().sparkContext is spark.sparkContext
 
 
-def test_log_is_a_file_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody who knows the number of the process must not be able to say where its log goes."""
-    (tmp_path / "precious").write_text("as it was")
-    (tmp_path / f"dovetail-spark-{os.getpid()}.log").symlink_to("precious")
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+CHATTER = """
+import os
+from dovetail.spark.session.session import _chatter_to_a_file
+for _ in range(3):
     with _chatter_to_a_file():
         os.write(2, b"chatter")
-    assert (tmp_path / "precious").read_text() == "as it was"
-    (log,) = (path for path in tmp_path.iterdir() if path.is_file() and path.read_bytes() == b"chatter")
-    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+(log,) = __import__("pathlib").Path(os.environ["TMPDIR"]).rglob("*.log")
+assert log.read_bytes() == 3 * b"chatter"
+assert (log.stat().st_mode & 0o777, log.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+"""
+REFUSED = """
+from dovetail.spark.session.session import local_session
+try:
+    local_session()
+except Exception as error:
+    print("".join(error.__notes__))
+"""
+BROKEN_JAVA = """#!/bin/sh
+case "$*" in *-version*) echo '    java.version = 21.0.1' >&2; exit 0;; esac
+echo 'Cannot allocate memory for the heap' >&2
+exit 1
+"""
+
+
+def run(program: str, place: Path, **variables: str) -> str:
+    environment = os.environ | {"TMPDIR": str(place)} | variables
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+
+
+def test_log_is_a_file_of_its_own_and_ends_with_the_process(tmp_path: Path) -> None:
+    """Somebody who knows the number of the process must not be able to say where its log goes."""
+    run(CHATTER, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_java_says_when_it_does_not_start(tmp_path: Path) -> None:
+    java, place = tmp_path / "jdk" / "bin" / "java", tmp_path / "place"
+    java.parent.mkdir(parents=True)
+    java.write_text(BROKEN_JAVA)
+    java.chmod(0o755)
+    place.mkdir()
+    assert "Java wrote:\nCannot allocate memory for the heap" in run(REFUSED, place, JAVA_HOME=str(tmp_path / "jdk"))
+    assert not [path for path in place.iterdir() if path.name.startswith("dovetail")]
 
 
 def test_workers_run_the_same_python(spark: SparkSession) -> None:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
+from dovetail.core.owned_directories import temporary_directory
 from dovetail.spark.session.java import ensure_java
 from dovetail.spark.sources import register
 
 LOOPBACK = "127.0.0.1"
 DAEMON = "dovetail.spark.session.daemon"  # workers are forked from it
+LINES = 20  # of what Java wrote, if it did not start
 LOGGING = Path(__file__).with_name("log4j2.properties")
 
 SETTINGS = {
@@ -76,16 +78,29 @@ def session_for_now(app: str = "dovetail") -> Iterator[SparkSession]:
 
 @contextmanager
 def _chatter_to_a_file() -> Iterator[None]:
-    """Let a JVM that is started in here write its standard error to a temporary file.
+    """Let a JVM that is started in here write its standard error to a file, which is removed with this process.
 
-    Spark's streaming workers print there at every start; errors that matter come back as exceptions.
+    Spark's streaming workers print there at every start; errors that matter come back as exceptions. If Java does not
+    start, what it wrote is added to the exception.
     """
-    log, _ = tempfile.mkstemp(prefix=f"dovetail-spark-{os.getpid()}-", suffix=".log")
+    path = _log_file()
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
     own = os.dup(2)
     try:
         os.dup2(log, 2)
         yield
+    except Exception as error:
+        written = path.read_text(errors="replace").strip().splitlines()[-LINES:]
+        if written:
+            error.add_note("\n".join(["Java wrote:", *written]))
+        raise
     finally:
         os.dup2(own, 2)
         os.close(own)
         os.close(log)
+
+
+@cache
+def _log_file() -> Path:
+    """One for all sessions of this process: they have one JVM."""
+    return temporary_directory() / "spark.log"
