@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import multiprocessing
 import os
 import signal
@@ -13,12 +14,15 @@ from typing import Any
 import pytest
 from tests.storage.s3_server import SECRET_KEY, Faults, S3Server, s3_server
 
-from dovetail.errors import InputError
+from dovetail.errors import InputError, StateError
 from dovetail.spark.exchange import publishing
 from dovetail.spark.exchange.publishing import STAGE, commit, finish_others, stage_for, written_files
 from dovetail.storage import object_store
 from dovetail.storage.file_system import LocalStore, Store, of
 from dovetail.storage.owned_place import own
+
+
+OWN = "f" * 32
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +137,7 @@ def test_what_is_left_without_a_commit_goes(target: Store, monkeypatch: pytest.M
 
 
 def _leave(place: str) -> None:
-    own(stage_for(of(place), "append", f"{STAGE}own")).put("b", b"")
+    own(stage_for(of(place), "append", f"{STAGE}{OWN}")).put("b", b"")
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -142,7 +146,56 @@ def test_what_a_killed_writer_of_this_machine_has_left_goes_at_once(target: Stor
     writer = multiprocessing.get_context("spawn").Process(target=_leave, args=(target.uri,))
     writer.start()
     writer.join()
-    assert (target / f"{STAGE}own").exists("b")
+    assert (target / f"{STAGE}{OWN}").exists("b")
     finish_others(target)
-    assert not (target / f"{STAGE}own").exists("b")
+    assert not (target / f"{STAGE}{OWN}").exists("b")
     assert visible(target) == {"a"}
+
+
+def planted(parent: Path, decided: dict[str, Any]) -> Path:
+    """A stage that looks like one of a writer who has died after its commit."""
+    stage = parent / f"{STAGE}{'0' * 32}"
+    stage.mkdir()
+    (stage / "part-1").write_text("part-1")
+    (stage / "commit.json").write_text(json.dumps(decided))
+    return stage
+
+
+DECIDED = {"target": "table", "files": ["part-1"], "replaces": ["part-0"], "as_directory": False}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+def test_a_stage_that_anybody_could_make_is_passed_over(tmp_path: Path) -> None:
+    target = of(tmp_path / "table")
+    write(target, "error", ["part-0"], "1" * 32)
+    stage = planted(tmp_path, DECIDED)
+    os.chown(stage, 54321, 54321)
+    tmp_path.chmod(0o1777)
+    finish_others(target)
+    assert known(target) == visible(target) == {"part-0"}
+    tmp_path.chmod(0o755)  # here, whoever could make it could also change the table
+    assert known(target) == {"part-1"}
+    finish_others(target)
+    assert visible(target) == {"part-1"}
+
+
+def test_a_link_is_no_stage(tmp_path: Path) -> None:
+    target = of(tmp_path / "table")
+    write(target, "error", ["part-0"], "1" * 32)
+    stage = planted(tmp_path, DECIDED)
+    stage.rename(tmp_path / "elsewhere")
+    stage.symlink_to(tmp_path / "elsewhere")
+    finish_others(target)
+    assert known(target) == visible(target) == {"part-0"}
+    assert (tmp_path / "elsewhere" / "part-1").exists()
+
+
+@pytest.mark.parametrize("names", [{"files": ["../part-1"]}, {"replaces": ["../thesis"]}, {"files": [7]}])
+def test_a_commit_does_not_lead_out_of_the_table(names: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "thesis").touch()
+    target = of(tmp_path / "table")
+    write(target, "error", ["part-0"], "1" * 32)
+    planted(tmp_path, {**DECIDED, **names})
+    with pytest.raises(StateError, match=r"commit\.json is damaged: a name leads out of the table"):
+        finish_others(target)
+    assert (tmp_path / "thesis").exists()

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +23,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
+from dovetail.core.directories import is_plain_name
 from dovetail.errors import InputError, StateError
 from dovetail.storage.file_system import LocalStore, Place, Store, of
 from dovetail.storage.object_store import AT_ONCE
@@ -47,7 +49,10 @@ class Commit(NamedTuple):
     def read(cls, stage: Store) -> Commit | None:
         found = stage.get(COMMIT)
         try:
-            return None if found is None else cls(**json.loads(found))
+            decided = None if found is None else cls(**json.loads(found))
+            if decided is not None and not all(map(_stays_inside, [*decided.files, *(decided.replaces or ())])):
+                raise ValueError("a name leads out of the table")
+            return decided
         except (ValueError, TypeError) as error:
             raise StateError(f"{stage / COMMIT} is damaged: {error}. Remove {stage}, and write anew.") from error
 
@@ -175,8 +180,24 @@ def _stages(target: Store) -> Iterator[Store]:
     """Those in which a commit for the target may be."""
     for place in (target, target.parent) if target.path is not None else (target,):
         for name in place.folders():
-            if name.startswith(STAGE):
+            if name.startswith(STAGE) and _is_of_a_writer(place / name, target):
                 yield place / name
+
+
+def _is_of_a_writer(stage: Store, target: Store) -> bool:
+    """Where everybody may make directories, as in /tmp, only those of this user and of the table's owner count."""
+    if stage.path is None or target.path is None:
+        return True
+    with suppress(OSError):  # removed meanwhile
+        found = os.lstat(stage.path)
+        writers = {os.geteuid()} | ({os.stat(target.path).st_uid} if target.path.exists() else set())
+        is_open = os.stat(stage.path.parent).st_mode & stat.S_ISVTX
+        return stat.S_ISDIR(found.st_mode) and (not is_open or found.st_uid in writers)
+    return False
+
+
+def _stays_inside(name: object) -> bool:
+    return isinstance(name, str) and all(map(is_plain_name, name.split("/")))
 
 
 def _is_forgotten(stage: Store) -> bool:
