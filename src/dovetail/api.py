@@ -85,6 +85,7 @@ def join(
     share: float | None = None,
     one: str | None = None,
     tables: int | None = None,
+    trusted: bool = False,
     **parameters: Any,
 ) -> Any:
     """Join two inputs on any condition.
@@ -119,6 +120,8 @@ def join(
         share: algorithm="diag": the window, as a share of the side with the unique key.
         one: algorithm="diag": the side with the unique key, "left" or "right".
         tables: algorithm="diag": into how many tables the window is divided.
+        trusted: On Spark: text (`on`, `end`) may call every function, also those with side effects such as
+            `java_method`, and functions of your own. Give it for text of your own only.
         **parameters: Parameters of the named algorithm, such as algorithm="rpj", n_flush=0.1.
 
     Returns:
@@ -153,6 +156,7 @@ def join(
         share=share,
         one=one,
         tables=tables,
+        trusted=trusted,
     )
     limit = check_limit(limit)
     if to not in RESULTS:
@@ -224,6 +228,7 @@ def progressive(
     share: float | None = None,
     one: str | None = None,
     tables: int | None = None,
+    trusted: bool = False,
     **parameters: Any,
 ) -> Iterator[Step]:
     """Results as they are found: an iterator of steps with new rows, the phase and the number of results so far.
@@ -266,6 +271,8 @@ def progressive(
         share: algorithm="diag": the window, as a share of the side with the unique key.
         one: algorithm="diag": the side with the unique key, "left" or "right".
         tables: algorithm="diag": into how many tables the window is divided.
+        trusted: DataFrames: text (`on`, `order_by`) may call every function, also those with side effects such as
+            `java_method`, and functions of your own. Give it for text of your own only.
         **parameters: Parameters of the named algorithm, such as algorithm="pmj", fan_in=8.
 
     Returns:
@@ -297,6 +304,7 @@ def progressive(
         share=share,
         one=one,
         tables=tables,
+        trusted=trusted,
     )
     recording = record if record is None or isinstance(record, Recording) else Recording(record)
     is_shown = wants_screen(progress)
@@ -435,6 +443,7 @@ def count(
     algorithm: str = "auto",
     cells: int | None = None,
     sample: bool = True,
+    trusted: bool = False,
     **parameters: Any,
 ) -> int:
     """How many pairs an inner join has. No pair is enumerated unless a residual has to be checked.
@@ -449,6 +458,7 @@ def count(
         algorithm: Three and more DataFrames: as of `multijoin`.
         cells: On Spark: into how many cells the join is divided; by default a sample decides.
         sample: On Spark: whether the inputs are sampled first.
+        trusted: On Spark: as of `join`.
         **parameters: Three and more DataFrames: parameters of the named algorithm. Further options of `join` on Spark
             change nothing here.
 
@@ -464,7 +474,7 @@ def count(
     _check_parameters(count, parameters, argument_names(join))
     on = _condition(left, right, on)
     several_only = parameters | _given(memory=memory, algorithm=algorithm)
-    options = _given(cells=cells, sample=sample)
+    options = _given(cells=cells, sample=sample, trusted=trusted)
     if isinstance(left, Mapping):
         if _on_spark(*named_inputs(left).values()):
             return int(multijoin(left, on, threads=threads, **several_only, **options).count())
@@ -497,6 +507,7 @@ def aggregate(
     sample: bool = True,
     state_dir: str | None = None,
     metrics: str = METRICS,
+    trusted: bool = False,
     **others: Any,
 ) -> Any:
     """Aggregates over the pairs of an inner join. No pair is enumerated unless a residual has to be checked.
@@ -514,6 +525,7 @@ def aggregate(
         sample: On Spark: whether the inputs are sampled first.
         state_dir: Streams: where state is kept.
         metrics: Streams: the name of the join in the query's progress.
+        trusted: On Spark: as of `join`.
         **others: Further options of `join` on Spark, which change nothing here.
 
     Returns:
@@ -535,6 +547,7 @@ def aggregate(
         sample=sample,
         state_dir=state_dir,
         metrics=metrics,
+        trusted=trusted,
     )
     if _on_spark(left, right):
         from dovetail.spark import aggregate_dataframes
@@ -579,6 +592,7 @@ def explain(
     share: float | None = None,
     one: str | None = None,
     tables: int | None = None,
+    trusted: bool = False,
     **parameters: Any,
 ) -> JoinPlan:
     """What `join` would do with the same arguments, or `progressive`, and why. Nothing is joined.
@@ -611,6 +625,7 @@ def explain(
         share: As of `join`.
         one: As of `join`.
         tables: As of `join`.
+        trusted: As of `join`.
         **parameters: Parameters of the named algorithm.
 
     Returns:
@@ -644,6 +659,7 @@ def explain(
         share=share,
         one=one,
         tables=tables,
+        trusted=trusted,
     )
     plan = _explain(left, right, on, how, suffix, window, memory, algorithm, progressive, options)
     return plan if limit is None else replace(plan, limit=check_limit(limit))
@@ -735,6 +751,7 @@ def multijoin(
     metrics: str = METRICS,
     end: str | Sequence[str] | None = None,
     latency: str | timedelta | None = None,
+    trusted: bool = False,
     **parameters: Any,
 ) -> Any:
     """The inner join of three and more inputs on any condition that connects them.
@@ -752,6 +769,7 @@ def multijoin(
         metrics: Streams: the name of the join in the query's progress.
         end: Streams that end: what is true of the last row of an input, or "source", as of `join`.
         latency: Streams that end: how long rows may wait for background work to pause.
+        trusted: Streams that end: `end` may call every function of Spark, as of `join`.
         **parameters: Parameters of the named algorithm.
 
     Returns:
@@ -776,6 +794,7 @@ def multijoin(
         metrics=metrics,
         end=end,
         latency=latency,
+        trusted=trusted,
     )
     if _on_spark(*named_inputs(inputs).values()):
         if threads is not None:
@@ -830,7 +849,7 @@ def _on_spark(*inputs: Any) -> bool:
     return all(spark)
 
 
-DEFAULTS = {"algorithm": "auto", "metrics": METRICS, "sample": True, "seed": 0, "workers": 1}
+DEFAULTS = {"algorithm": "auto", "metrics": METRICS, "sample": True, "seed": 0, "trusted": False, "workers": 1}
 """Of options that are not None by default."""
 
 

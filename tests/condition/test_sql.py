@@ -168,7 +168,7 @@ def test_intervals_with_months() -> None:
     ("text", "sql", "columns"),
     [
         ("soundex(l.S)", "soundex(l.`s`)", (left("s"),)),
-        ("my_udf(l.x, r.x, l.x)", "my_udf(l.`x`, r.`x`, l.`x`)", (left("x"), right("x"))),
+        ("hash(l.x, r.x, l.x)", "hash(l.`x`, r.`x`, l.`x`)", (left("x"), right("x"))),
         ("l.v[0]", "l.`v`[0]", (left("v"),)),
         ("try_cast(l.s AS INT)", "TRY_CAST(l.`s` AS INT)", (left("s"),)),
         ("CAST(l.v AS STRING)", "CAST(l.`v` AS STRING)", (left("v"),)),

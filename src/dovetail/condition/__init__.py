@@ -39,7 +39,7 @@ from dovetail.condition.predicates import (
     Strategy,
 )
 from dovetail.condition.render import condition_text, describe, spark_sql, text_of
-from dovetail.condition.sql import read_sql, too_deep
+from dovetail.condition.sql import read_predicate, read_sql, too_deep
 from dovetail.core.rows import Side, empty_batch
 from dovetail.errors import ConditionError
 
@@ -98,10 +98,10 @@ def _parse(on: On, schemas: tuple[pa.Schema, pa.Schema], zone: str | None, in_pr
     return replace(condition, text=" ".join(on.split()) if isinstance(on, str) else condition_text(condition))
 
 
-def conjuncts_of(on: On, schemas: tuple[pa.Schema, pa.Schema]) -> list[Expression]:
+def conjuncts_of(on: On, schemas: tuple[pa.Schema, pa.Schema], trusted: bool = False) -> list[Expression]:
     """What was given as `on`, read but not bound: its parts must all hold."""
     if isinstance(on, str):
-        return [read_sql(on, schemas)]
+        return [read_sql(on, schemas, trusted)]
     if isinstance(on, Column | Literal | Call | Opaque):
         return [on]
     if not isinstance(on, Sequence):
@@ -111,17 +111,17 @@ def conjuncts_of(on: On, schemas: tuple[pa.Schema, pa.Schema]) -> list[Expressio
         )
     if not on:
         raise ConditionError("the condition is an empty list. Name at least one column, or write 'TRUE' for all pairs.")
-    return [_item(item, schemas) for item in on]
+    return [_item(item, schemas, trusted) for item in on]
 
 
-def _item(item: str | Expression, schemas: tuple[pa.Schema, pa.Schema]) -> Expression:
+def _item(item: str | Expression, schemas: tuple[pa.Schema, pa.Schema], trusted: bool) -> Expression:
     """In a list, a plain name means equality of that column on both sides."""
     if isinstance(item, Column | Literal | Call | Opaque):
         return item
     if not isinstance(item, str):
         raise ConditionError(f"a list of conditions holds names, SQL text and expressions; got {type(item).__name__}.")
     if _is_text(item, schemas):
-        return read_sql(item, schemas)
+        return read_sql(item, schemas, trusted)
     return expression_of_names([item], schemas)
 
 
@@ -178,6 +178,7 @@ __all__ = [
     "parse",
     "passing",
     "quote_name",
+    "read_predicate",
     "read_sql",
     "sides_of",
     "spark_sql",

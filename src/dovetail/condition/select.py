@@ -204,23 +204,31 @@ class OrderKey(NamedTuple):
 
 
 def parse_order(
-    order_by: OrderBy, left_schema: pa.Schema, right_schema: pa.Schema, zone: str | None = None, in_process: bool = True
+    order_by: OrderBy,
+    left_schema: pa.Schema,
+    right_schema: pa.Schema,
+    zone: str | None = None,
+    in_process: bool = True,
+    trusted: bool = False,
 ) -> tuple[OrderKey, ...]:
-    """The keys, bound to the two schemas. As in Spark, nulls come first in ascending order and last in descending."""
+    """The keys, bound to the two schemas. As in Spark, nulls come first in ascending order and last in descending.
+
+    Text that is trusted may call every function of Spark.
+    """
     texts: Any = [order_by] if isinstance(order_by, str) else order_by
     if not isinstance(texts, Sequence) or not texts or not all(isinstance(text, str) for text in texts):
         raise InputError(
             f"order_by is SQL text such as 'l.x' or 'r.y DESC NULLS LAST', or a list of these; got {order_by!r}."
         )
     binder = Binder((left_schema, right_schema), zone)
-    return tuple(_order_key(text, binder, in_process) for text in texts)
+    return tuple(_order_key(text, binder, in_process, trusted) for text in texts)
 
 
-def _order_key(text: str, binder: Binder, in_process: bool) -> OrderKey:
+def _order_key(text: str, binder: Binder, in_process: bool, trusted: bool) -> OrderKey:
     found = DIRECTION.match(text)
     assert found is not None  # it matches any text
     expression, direction, nulls = found.groups()
-    value = binder.bind(Translator(binder.schemas).expression(parse_text(expression, "order")))
+    value = binder.bind(Translator(binder.schemas, trusted).condition(parse_text(expression, "order")))
     sides = sides_of(value)
     if len(sides) != 1:
         raise ConditionError(f"order_by={text!r} reads {len(sides)} sides: order by an expression over one of them.")

@@ -19,8 +19,9 @@ from sqlglot import Token, TokenType, exp
 from sqlglot.errors import ParseError, TokenError
 
 from dovetail.condition import names
-from dovetail.condition.dialect import DIALECT
+from dovetail.condition.dialect import DIALECT, refuse
 from dovetail.condition.expression import Column, Expression, Opaque
+from dovetail.condition.spark_functions import refuse_calls
 from dovetail.condition.translate import Translator, side_of
 from dovetail.errors import ConditionError
 
@@ -31,9 +32,21 @@ CONNECTIVES = frozenset({TokenType.AND, TokenType.OR})
 ParseClause = Callable[[Sequence[Token]], exp.Expr]
 
 
-def read_sql(text: str, schemas: names.Schemas) -> Expression:
-    """The condition as an expression; columns are resolved against the two schemas."""
-    return Translator(schemas).condition(parse_text(text))
+def read_sql(text: str, schemas: names.Schemas, trusted: bool = False) -> Expression:
+    """The condition as an expression; columns are resolved against the two schemas.
+
+    Text that is trusted may call every function of Spark.
+    """
+    return Translator(schemas, trusted).condition(parse_text(text))
+
+
+def read_predicate(text: str, kind: str) -> str:
+    """A predicate for Spark over the columns of one input, in which nothing is called that does more than compute."""
+    tree = parse_text(text, kind)
+    refuse(tree)
+    sql = tree.sql(dialect=DIALECT, normalize_functions="lower", comments=False)
+    refuse_calls(sql)
+    return sql
 
 
 def parse_text(text: str, kind: str = "condition") -> exp.Expr:

@@ -12,6 +12,7 @@ from dovetail.condition.casts import can_cast
 from dovetail.condition.dialect import DIALECT, refuse
 from dovetail.condition.expression import Call, Column, Expression, Literal, Opaque, connect
 from dovetail.condition.functions import TRUNCATIONS
+from dovetail.condition.spark_functions import refuse_calls
 from dovetail.core.rows import Side
 from dovetail.errors import ConditionError
 
@@ -113,8 +114,11 @@ def side_of(alias: str) -> Side | None:
 
 
 class Translator:
-    def __init__(self, schemas: names.Schemas) -> None:
+    """With `trusted`, what becomes opaque may call any function; else only those that do nothing but compute."""
+
+    def __init__(self, schemas: names.Schemas, trusted: bool = False) -> None:
         self.schemas = schemas
+        self.trusted = trusted
 
     def condition(self, tree: exp.Expr) -> Expression:
         refuse(tree)
@@ -150,7 +154,10 @@ class Translator:
                 node = spelled
             else:
                 part.replace(spelled)
-        return Opaque(_spark(node), tuple(dict.fromkeys(columns)))
+        sql = _spark(node)
+        if not self.trusted:
+            refuse_calls(sql)
+        return Opaque(sql, tuple(dict.fromkeys(columns)))
 
     # Names
 

@@ -38,7 +38,7 @@ from dovetail.spark.frames.binding import Bound, after_join, bind_frames, by_pos
 from dovetail.spark.frames.columnless import with_columns, without_marks
 from dovetail.spark.frames.sampling import sample_side
 from dovetail.spark.frames.schemas import carried_schema, result_fields
-from dovetail.spark.session.options import AVAILABLE, SOURCE, Options, check_told
+from dovetail.spark.session.options import AVAILABLE, SOURCE, Options, check_told, end_sql
 from dovetail.spark.session.worker_python import prepare_workers
 from dovetail.spark.sources.columns import END
 from dovetail.spark.streaming.late_rows import warn_of_late_rows
@@ -99,7 +99,7 @@ def plan_dataframes(
     if window is not None:
         window = checked_window(window, left, right)
     left, right = with_columns(left, right)
-    inputs, bound = (left, right), bind_frames(on, left, right)
+    inputs, bound = (left, right), bind_frames(on, left, right, options.trusted)
     output = _output(bound, suffix, JoinType.read(how), left)
     if not left.isStreaming and not right.isStreaming:
         return _plan_tables(inputs, bound, how, algorithm, memory_bytes, parameters, options, output, limit)
@@ -273,21 +273,21 @@ def _join_streams(
     frames = bound.frames
     if options.ends is not None:
         frames = (
-            _add_end_column(bound, Side.LEFT, options.ends[0]),
-            _add_end_column(bound, Side.RIGHT, options.ends[1]),
+            _add_end_column(bound, Side.LEFT, options.ends[0], options.trusted),
+            _add_end_column(bound, Side.RIGHT, options.ends[1], options.trusted),
         )
     joined = after_join(join_streams(frames, join, carried_schema(fields)), bound, fields)
     return joined.drop(END, END + suffix) if options.end == SOURCE else joined
 
 
-def _add_end_column(bound: Bound, side: Side, ends: str) -> DataFrame:
+def _add_end_column(bound: Bound, side: Side, ends: str, trusted: bool) -> DataFrame:
     """The frame of a side, with one more column: whether the row says that there are no more."""
     frame = bound.frames[side]
     names = bound.visible(side).names
     check_told(ends, names, f"the {side.name.lower()} one")
     readable = frame.toDF(*names, *(f"{MARK}{i}" for i in range(len(frame.columns) - len(names))))
     try:
-        return readable.withColumn(MARK, F.expr(ends)).toDF(*frame.columns, MARK)
+        return readable.withColumn(MARK, F.expr(end_sql(ends, trusted))).toDF(*frame.columns, MARK)
     except AnalysisException as error:
         raise InputError(
             f"end={ends!r} cannot be evaluated on {', '.join(names)}: {str(error).splitlines()[0]}"

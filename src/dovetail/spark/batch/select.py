@@ -116,7 +116,7 @@ def _aggregate_windowed(
     window = checked_window(window, left, right)
     if by is not None:
         raise PlanError("aggregates of streams are per left row: remove by=, and group in the query.")
-    bound = bind_frames(on, left, right)
+    bound = bind_frames(on, left, right, options.trusted)
     if bound.after:
         raise PlanError(
             f"only Spark can evaluate {text_of(bound.after[0])}, which needs pairs; join the streams instead."
@@ -140,7 +140,7 @@ def _bind_inputs(left: DataFrame, right: DataFrame, on: Any, given: dict[str, An
     if left.isStreaming or right.isStreaming:
         raise PlanError("a stream has no final result; join it, then count or aggregate in the query.")
     prepare_workers(left.sparkSession)
-    return bind_frames(on, left, right), options
+    return bind_frames(on, left, right, options.trusted), options
 
 
 def _work(bound: Bound, work: Work, options: Options, schema: Any) -> DataFrame:
@@ -206,7 +206,9 @@ def order_dataframes(
             "query has written."
         )
     only = JoinType.read(how).only
-    keys = parse_order(order_by, arrow_schema(left), arrow_schema(right), session_zone(left), in_process=False)
+    trusted = Options.read(options).trusted
+    schemas = (arrow_schema(left), arrow_schema(right))
+    keys = parse_order(order_by, *schemas, session_zone(left), in_process=False, trusted=trusted)
     if only is not None and any(key.side is not only for key in keys):
         raise InputError(f"how={how!r} has rows of {only.alias} only: order by columns of that side.")
     joined = join_dataframes(

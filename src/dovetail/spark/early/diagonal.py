@@ -33,7 +33,7 @@ from dovetail.spark.early.tasks import ARROW_GIVEN, GIVEN, Given, next_size, wri
 from dovetail.spark.exchange.packing import Rewrite, as_planned
 from dovetail.spark.exchange.partitions import Part, in_tasks
 from dovetail.spark.frames.binding import Bound, bind_frames
-from dovetail.spark.session.options import Options, refuse_unknown
+from dovetail.spark.session.options import Options, check_trusted, refuse_unknown
 from dovetail.spark.session.shared_directory import SharedDirectory, runs_here
 from dovetail.spark.session.workers import settle
 from dovetail.storage.blocks import Block, BlockStore
@@ -53,11 +53,14 @@ class DiagonalOptions:
     tables: int | None = None
     cells: int | None = None
     work_dir: str | None = None
+    trusted: bool = False
 
     @classmethod
     def read(cls, given: dict[str, Any]) -> DiagonalOptions:
         refuse_unknown(given, cls, "a progressive join along the diagonal")
-        return cls(**given)
+        options = cls(**given)
+        check_trusted(options.trusted)
+        return options
 
     @property
     def wish(self) -> dict[str, Any]:
@@ -74,7 +77,7 @@ def plan_early_diagonal(
 ) -> tuple[JoinPlan, tuple[ParquetRows, ParquetRows]]:
     """The plan in this process, and the rows to be read."""
     options = DiagonalOptions.read(given)
-    bound, scans = wanted_scans(bind_frames(on, left, right), (left, right), JoinType.INNER)
+    bound, scans = wanted_scans(bind_frames(on, left, right, options.trusted), (left, right), JoinType.INNER)
     facts = InputFacts("progressive", on_spark=True, diagonal=ScanDiagonals(scans))
     plan = plan_join(bound.condition, how, facts, algorithm=DIAG, memory_bytes=memory_bytes, parameters=options.wish)
     return plan, scans
@@ -95,7 +98,7 @@ class DiagonalWaves:
         self, left: DataFrame, right: DataFrame, on: Any, how: str, suffix: str, memory_bytes: int | None, given: Any
     ) -> None:
         options = DiagonalOptions.read(given)
-        bound: Bound = bind_frames(on, left, right)
+        bound: Bound = bind_frames(on, left, right, options.trusted)
         self._spark = left.sparkSession
         self._output = output_schema(bound.visible(Side.LEFT), bound.visible(Side.RIGHT), suffix)
         cells = options.cells or max(SLICES, 2 * parallelism(self._spark))

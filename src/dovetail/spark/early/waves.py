@@ -52,7 +52,7 @@ from dovetail.spark.frames.binding import Bound, bind_frames
 from dovetail.spark.frames.columnless import steps_without_marks, with_columns
 from dovetail.spark.frames.sampling import sample_sides
 from dovetail.spark.frames.schemas import session_zone
-from dovetail.spark.session.options import refuse_unknown
+from dovetail.spark.session.options import check_trusted, refuse_unknown
 from dovetail.spark.session.shared_directory import ADVICE, SharedDirectory, runs_here, working_directory
 from dovetail.spark.session.worker_python import prepare_workers
 from dovetail.spark.session.workers import settle
@@ -80,6 +80,7 @@ class WaveOptions:
     work_dir: str | None = None
     cells: int = CELLS
     seed: int = 0
+    trusted: bool = False
 
     @classmethod
     def read(cls, given: dict[str, Any]) -> WaveOptions:
@@ -87,6 +88,7 @@ class WaveOptions:
         options = cls(**given)
         if not (type(options.cells) is int and options.cells > 0):
             raise InputError(f"cells must be a positive number; got {options.cells!r}.")
+        check_trusted(options.trusted)
         return replace(options, until=Until.read(options.until))
 
 
@@ -143,8 +145,8 @@ def _along_diagonal(
     waves = DiagonalWaves(left, right, on, how, suffix, memory_bytes, given)
     if waves.join is not None:
         return waves.steps(shared)
-    work_dir = {} if options.work_dir is None else {"work_dir": options.work_dir}
-    return _waves(left, right, on, how, suffix, memory_bytes, "auto", work_dir).steps()
+    kept = {name: value for name, value in given.items() if name in ("work_dir", "trusted")}
+    return _waves(left, right, on, how, suffix, memory_bytes, "auto", kept).steps()
 
 
 def _check_at_rest(left: DataFrame, right: DataFrame) -> None:
@@ -165,7 +167,7 @@ def _waves(
     given: dict[str, Any],
 ) -> _Waves:
     options = WaveOptions.read(given)
-    bound = bind_frames(on, left, right)
+    bound = bind_frames(on, left, right, options.trusted)
     facts = InputFacts("progressive", on_spark=True)
     plan = plan_join(bound.condition, how, facts, algorithm=algorithm, memory_bytes=memory_bytes)
     if bound.after:

@@ -49,8 +49,8 @@ from dovetail.spark.frames.schemas import (
 
 
 def expression_of(on: SparkColumn, left: DataFrame, right: DataFrame) -> Expression:
-    """The condition that a Column states about two DataFrames."""
-    return read_sql(_text(on, Names(left, right)), (arrow_schema(left), arrow_schema(right)))
+    """The condition that a Column states about two DataFrames. It was made by code, which may call what it likes."""
+    return read_sql(_text(on, Names(left, right)), (arrow_schema(left), arrow_schema(right)), trusted=True)
 
 
 def _text(on: Any, names: Names) -> str:
@@ -101,12 +101,12 @@ class Bound:
         return sum(_width(field.type) for field in self.condition.schema(side))
 
 
-def bind_frames(on: Any, left: DataFrame, right: DataFrame) -> Bound:
-    """Read the condition against two DataFrames. Runs no Spark job."""
+def bind_frames(on: Any, left: DataFrame, right: DataFrame, trusted: bool = False) -> Bound:
+    """Read the condition against two DataFrames. Runs no Spark job; `trusted` text may call any function."""
     schemas = (arrow_schema(left), arrow_schema(right))
     windows = (_event_window(left), _event_window(right))
     lifted = _Lifted((left, right), schemas, windows)
-    written = tuple(_split(_expressions(on, left, right, schemas)))
+    written = tuple(_split(_expressions(on, left, right, schemas, trusted)))
     inside: list[Expression] = []
     after: list[Expression] = []
     for conjunct in written:
@@ -164,13 +164,15 @@ def _width(type_: pa.DataType) -> int:
     return type_.bit_width // 8 + 1 if pa.types.is_primitive(type_) else GUESSED_WIDTH
 
 
-def _expressions(on: Any, left: DataFrame, right: DataFrame, schemas: tuple[pa.Schema, pa.Schema]) -> list[Expression]:
+def _expressions(
+    on: Any, left: DataFrame, right: DataFrame, schemas: tuple[pa.Schema, pa.Schema], trusted: bool
+) -> list[Expression]:
     """The condition's parts, with Columns translated."""
     if isinstance(on, SparkColumn):
         return [expression_of(on, left, right)]
     if isinstance(on, list | tuple):
         on = [expression_of(part, left, right) if isinstance(part, SparkColumn) else part for part in on]
-    return conjuncts_of(on, schemas)
+    return conjuncts_of(on, schemas, trusted)
 
 
 def _split(expressions: Sequence[Expression]) -> Iterator[Expression]:

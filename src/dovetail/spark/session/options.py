@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any
 
+from dovetail.condition import read_predicate
 from dovetail.core.rows import Side
 from dovetail.errors import InputError
 from dovetail.spark.sources.columns import END
@@ -34,6 +35,8 @@ class Options:
     one: str | None = None  # diag: the side with the key, "left" or "right"
     tables: int | None = None  # diag: into which the window is divided
 
+    trusted: bool = False  # whether text may call every function, also those with side effects
+
     @classmethod
     def split(cls, given: dict[str, Any], algorithm: str) -> tuple[Options, dict[str, Any]]:
         """The options among these, and parameters of the algorithm, if one is named: they are for the planner."""
@@ -47,6 +50,7 @@ class Options:
         refuse_unknown(given, cls, "a join")
         options = cls(**given)
         options.latency_s  # noqa: B018  refuses what is no duration
+        check_trusted(options.trusted)
         if options.cells is not None and not (type(options.cells) is int and options.cells > 0):
             raise InputError(f"cells must be a positive number; got {options.cells!r}.")
         if options.end is not None and not _tells_an_end(options.end):
@@ -70,7 +74,11 @@ class Options:
 
     def check_table(self) -> None:
         """Refuse options that mean nothing where a stream is joined with a table at rest."""
-        given = [f.name for f in fields(self) if f.name != "state_dir" and getattr(self, f.name) != f.default]
+        given = [
+            f.name
+            for f in fields(self)
+            if f.name not in ("state_dir", "trusted") and getattr(self, f.name) != f.default
+        ]
         if given:
             raise InputError(f"{', '.join(given)}: no option of a join of a stream with a table at rest.")
 
@@ -82,6 +90,16 @@ class Options:
         if self.end == SOURCE:
             return (END, END)
         return (self.end, self.end) if isinstance(self.end, str) else self.end
+
+
+def end_sql(ends: str, trusted: bool) -> str:
+    """A predicate of `end=` as it is given to Spark."""
+    return ends if trusted or ends == END else read_predicate(ends, "end= predicate")
+
+
+def check_trusted(given: Any) -> None:
+    if type(given) is not bool:
+        raise InputError(f"trusted is True or False; got {given!r}.")
 
 
 def check_told(ends: str, columns: Sequence[str], which: str) -> None:

@@ -19,7 +19,7 @@ from dovetail.errors import InputError, PlanError
 from dovetail.planning.plan import JoinPlan
 from dovetail.routing.routers import hypercube
 from dovetail.spark.batch.tables import parallelism, shuffle_partitions
-from dovetail.spark.session.options import AVAILABLE, SOURCE, Options, check_told
+from dovetail.spark.session.options import AVAILABLE, SOURCE, Options, check_told, end_sql
 from dovetail.spark.sources.columns import END
 from dovetail.spark.streaming.state_dir import state_directory, use_rocksdb
 from dovetail.spark.streaming.stream_join import Setting, StreamJoin
@@ -53,7 +53,7 @@ def join_several_streams(
     told = ends is not None, ends is None
     setting = Setting(partitions, directory, options.metrics, *told, options.latency_s, parallelism(spark))
     marked = [
-        frame if ends is None else _add_end_column(alias, inputs[alias], frame, ends[alias])
+        frame if ends is None else _add_end_column(alias, inputs[alias], frame, ends[alias], options.trusted)
         for alias, frame in frames.items()
     ]
     return join_streams(marked, StreamJoin(plan, router, (), output, setting), schema)
@@ -75,11 +75,11 @@ def _ends(graph: Graph, end: Ends) -> Mapping[str, str] | None:
     )
 
 
-def _add_end_column(alias: str, given: DataFrame, frame: DataFrame, ends: str) -> DataFrame:
+def _add_end_column(alias: str, given: DataFrame, frame: DataFrame, ends: str, trusted: bool) -> DataFrame:
     """The frame, with one more column: whether the row says that there are no more."""
     check_told(ends, given.columns, alias)
     try:
-        return frame.toDF(*given.columns).withColumn(MARK, F.expr(ends)).toDF(*frame.columns, MARK)
+        return frame.toDF(*given.columns).withColumn(MARK, F.expr(end_sql(ends, trusted))).toDF(*frame.columns, MARK)
     except AnalysisException as error:
         raise InputError(
             f"end={ends!r} cannot be evaluated on {alias} ({', '.join(given.columns)}): {str(error).splitlines()[0]}"
