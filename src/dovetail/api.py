@@ -192,8 +192,7 @@ def join(
         if plan.diagonal is not None:
             steps = join_along_diagonal(plan, scans, suffix, observer, allowed)
             return (step.batch for step in limit_steps(steps, limit))
-        inputs = (scans[0].to_table(), scans[1].to_table())
-        return join_tables(plan, *inputs, suffix, observer, limit, allowed, batch_bytes)
+        return join_tables(plan, *scans, suffix, observer, limit, allowed, batch_bytes)
 
     if to == "reader":
         if progress is True:

@@ -14,12 +14,13 @@ from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side, one_batch
 from dovetail.errors import StateError
 from dovetail.execution.at_rest import Counting, Joining, join_at_rest
-from dovetail.execution.out_of_core import AT_REST, Chunked, join_in_cells, route_tables
+from dovetail.execution.out_of_core import AT_REST, Chunked, join_in_cells, load, route_inputs
 from dovetail.execution.output import output_schema
 from dovetail.matching import build_matcher
 from dovetail.planning.statistics import sample_table
 from dovetail.routing import Task
 from dovetail.routing.candidates import candidates
+from dovetail.sources.protocol import TableScan
 from dovetail.storage.blocks import BlockStore
 from dovetail.testing import random_table
 
@@ -62,7 +63,7 @@ def test_chunks_give_the_same_rows(how: str, on: str, first: Side) -> None:
         counts = list(Chunked(Counting(condition), first, store, chunk_bytes).run(arrivals))
         store.close()
         sides = [one_batch(table, table.schema) for table in tables]
-        expected = list(join_at_rest(condition, JoinType(how), sides[0], sides[1], schema))
+        expected = list(join_at_rest(Joining(condition, JoinType(how), schema), (sides[0], sides[1])))
         pairs = matched(condition, sides)
         assert sum(batch["pairs"][0].as_py() for batch in counts) == pairs
         assert rows_of(pa.Table.from_batches(found, schema)) == rows_of(pa.Table.from_batches(expected, schema))
@@ -78,11 +79,12 @@ def test_cells_give_the_same_rows(how: str, on: str) -> None:
         work = Joining(parse(on, left.schema, right.schema), JoinType(how), schema, threads=rng.choice([1, 2]))
         expected = rows_of(dovetail.join(left, right, on, how))
         samples = sample_table(work.condition, Side.LEFT, left), sample_table(work.condition, Side.RIGHT, right)
+        inputs = load(TableScan(left), None), load(TableScan(right), None)
         routers = list(candidates(Task(work.condition, samples, 3)))
         for router, _ in rng.sample(routers, min(3, len(routers))):
             memory = rng.choice([AT_REST * 100, AT_REST * 1000])
             first = rng.choice(list(Side))
-            found = pa.Table.from_batches(join_in_cells(work, (left, right), router, first, memory), schema)
+            found = pa.Table.from_batches(join_in_cells(work, inputs, router, first, memory), schema)
             assert rows_of(found) == expected
 
 
@@ -120,7 +122,8 @@ def test_rows_of_correlated_keys_are_hardly_copied() -> None:
     left, right = diagonal(0), diagonal(1)
     schema = output_schema(left.schema, right.schema, "_right", JoinType.INNER)
     work = Joining(parse("l.x < r.x AND l.y > r.y", left.schema, right.schema), JoinType.INNER, schema)
-    routing = route_tables(work, (left, right), (left.nbytes + right.nbytes) // 2)
+    inputs = load(TableScan(left), None), load(TableScan(right), None)
+    routing = route_inputs(work, inputs, (left.nbytes + right.nbytes) // 2)
     assert routing is not None
     tables = zip(Side, (left, right), strict=True)
     visits = [

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
@@ -26,7 +26,7 @@ from dovetail.core.join_types import JoinType
 from dovetail.core.metrics import Observer, Progress
 from dovetail.core.rows import Matches, Rows, Side
 from dovetail.core.threads import allow_threads, in_order
-from dovetail.execution.output import LARGEST_BYTES, MOST_BYTES, drop_last_columns, result_batches, row_batches
+from dovetail.execution.output import MOST_BYTES, drop_last_columns, result_batches, row_batches
 from dovetail.execution.steps import limit_rows
 from dovetail.kernels.taking import mark
 from dovetail.matching import Matcher, build_matcher
@@ -95,25 +95,12 @@ def count_at_rest(condition: Condition, left: pa.RecordBatch, right: pa.RecordBa
 
 
 def join_at_rest(
-    condition: Condition,
-    how: JoinType,
-    left: pa.RecordBatch,
-    right: pa.RecordBatch,
-    schema: pa.Schema,
-    observer: Observer | None = None,
-    limit: int | None = None,
-    threads: int = 1,
-    batch_bytes: int = LARGEST_BYTES,
-    share: bool = False,
+    work: Joining, batches: Batches, observer: Observer | None = None, limit: int | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The results, in batches of bounded size; with a limit, so many of them. The same for any number of threads.
-
-    `share`: columns of results may be slices of the inputs.
-    """
+    """The results, in batches of bounded size; with a limit, so many of them. The same for any number of threads."""
     watch = Watch(observer)
-    batches = (left, right)
-    partnered = (np.zeros(left.num_rows, np.bool_), np.zeros(right.num_rows, np.bool_))
-    work = Joining(condition, how, schema, room=ROOM, batch_bytes=batch_bytes, share=share, threads=threads)
+    how = work.how
+    partnered = (np.zeros(batches[0].num_rows, np.bool_), np.zeros(batches[1].num_rows, np.bool_))
     work = limit_work(work, limit)
     if limit is not None and how.tracked:
         yield from limit_rows(watch.count_batches(_join_in_blocks(work, batches, partnered)), limit)
@@ -180,8 +167,9 @@ class Joining:
     rows: int | None = None  # None: as many as make a batch of a good size
     batch_bytes: int = MOST_BYTES
     share: bool = False
-    room: int = 1 << 20  # pairs found at a time
+    room: int = field(default_factory=lambda: ROOM)  # pairs found at a time
     threads: int = 1
+    bounded: bool = False  # whether results that wait to be taken are few
 
     def with_condition(self, condition: Condition) -> Joining:
         return replace(self, condition=condition)
@@ -203,6 +191,8 @@ class Joining:
     ) -> Iterator[pa.RecordBatch]:
         """What each part emits, one after the other: the same for any number of threads."""
         tasks = [partial(self.emit_pairs, part, batches, partnered) for part in parts]
+        if self.bounded:  # of an iterator, only few tasks are begun before they are needed
+            return in_order(iter(tasks), min(self.threads, len(tasks)), 1)
         return in_order(tasks, self.threads, AHEAD)
 
     def emit_pairs(

@@ -19,7 +19,7 @@ from dovetail.execution.at_rest import Joining, Watch, join_at_rest, limit_work
 from dovetail.execution.drawing import Drawing
 from dovetail.execution.driver import Driver
 from dovetail.execution.monitor import JoinMonitor
-from dovetail.execution.out_of_core import Chunked, chunk_size, join_in_cells, route_tables
+from dovetail.execution.out_of_core import chunk_size, join_in_cells, join_in_chunks, keep_within, load, route_inputs
 from dovetail.execution.output import LARGEST_BYTES, multi_schema, output_schema
 from dovetail.execution.parallel import ParallelJoin, plan_workers
 from dovetail.execution.sampling import Sampling
@@ -59,43 +59,45 @@ LINE_BYTES = 1 << 24  # the same where there is no budget
 
 def join_tables(
     plan: JoinPlan,
-    left: pa.Table,
-    right: pa.Table,
+    left: Scan,
+    right: Scan,
     suffix: str,
     observer: Observer | None = None,
     limit: int | None = None,
     threads: int = 1,
     batch_bytes: int = LARGEST_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """The whole join of two tables, or so many rows of it, batch by batch.
+    """The whole join of two inputs at rest, or so many rows of it, batch by batch.
 
     By a kernel over both complete sides, or by an operator: the smaller side then arrives first, so that only it has to
-    be kept.
+    be kept. Files are loaded, unless there is a budget that they exceed.
     """
     schema = output_schema(left.schema, right.schema, suffix, plan.how)
-    tables = (left, right)
-    first = Side.LEFT if left.nbytes <= right.nbytes else Side.RIGHT
     chunk_bytes = chunk_size(plan.memory_bytes)
-    threads = threads if left.num_rows + right.num_rows >= FEW_ROWS else 1
-    if plan.at_rest and max(left.nbytes, right.nbytes) <= chunk_bytes:
-        sides = (one_batch(left, left.schema), one_batch(right, right.schema))
+    loaded_bytes = None if plan.memory_bytes is None else chunk_bytes
+    inputs = (load(left, loaded_bytes), load(right, loaded_bytes))
+    first = Side.LEFT if inputs[0].nbytes <= inputs[1].nbytes else Side.RIGHT
+    threads = threads if sum(rows.scan.rows for rows in inputs) >= FEW_ROWS else 1
+    if plan.at_rest and max(rows.nbytes for rows in inputs) <= chunk_bytes:
+        tables = [rows.scan.to_table() for rows in inputs]
+        sides = [one_batch(table, table.schema) for table in tables]
         share = max(len(table.to_batches()) for table in tables) == 1  # else the sides are copies
-        yield from join_at_rest(
-            plan.condition, plan.how, *sides, schema, observer, limit, threads, batch_bytes, share=share
-        )
+        work = Joining(plan.condition, plan.how, schema, batch_bytes=batch_bytes, share=share, threads=threads)
+        work = keep_within(work, plan.memory_bytes)
+        yield from join_at_rest(work, (sides[0], sides[1]), observer, limit)
     elif plan.at_rest:
-        work = limit_work(Joining(plan.condition, plan.how, schema, threads=threads), limit)
-        routing = route_tables(work, tables, plan.memory_bytes) if limit is None else None
+        work = Joining(plan.condition, plan.how, schema, threads=threads)
+        work = keep_within(limit_work(work, limit), plan.memory_bytes)
+        routing = route_inputs(work, inputs, plan.memory_bytes) if limit is None else None
         if routing is not None:
-            results = join_in_cells(work, tables, routing.router, first, plan.memory_bytes)
+            results = join_in_cells(work, inputs, routing.router, first, plan.memory_bytes)
         else:
-            chunks = Chunked(work, first, None, chunk_bytes)
-            results = chunks.run(
-                (side, batch) for side in (first, first.other) for batch in small_batches(tables[side], chunk_bytes)
-            )
+            results = join_in_chunks(work, inputs, first, plan.memory_bytes)
         yield from limit_rows(Watch(observer).count_batches(results), limit)
     else:
-        for step in limit_steps(run(plan, one_after_the_other(tables), schema, BATCH_ROWS), limit):
+        most_bytes = LINE_BYTES if plan.memory_bytes is None else plan.memory_bytes // ARRIVAL_SHARE
+        arrivals = one_after_the_other({side: inputs[side].batches(most_bytes) for side in (first, first.other)})
+        for step in limit_steps(run(plan, arrivals, schema, BATCH_ROWS), limit):
             yield step.batch
             if observer is not None:
                 observer(Progress("joining", step.results))
@@ -305,17 +307,12 @@ def _steps(
         workspace.blocks.close()
 
 
-def small_batches(table: pa.Table, most_bytes: int) -> list[pa.RecordBatch]:
-    """The rows of a table in batches of about the given number of bytes."""
-    rows = max(1, most_bytes * table.num_rows // max(1, table.nbytes))
-    return list(table.to_batches(max_chunksize=rows))
-
-
-def one_after_the_other(tables: Sequence[pa.Table]) -> Iterator[Event]:
-    """Smaller inputs arrive first, so that only they have to be kept."""
-    for number in sorted(range(len(tables)), key=lambda n: tables[n].nbytes):
-        for batch in tables[number].to_batches():
+def one_after_the_other(inputs: Mapping[int, Iterable[pa.RecordBatch]]) -> Iterator[Event]:
+    """All rows of an input before those of the next. Smaller ones come first, so that only they have to be kept."""
+    for number, batches in inputs.items():
+        for batch in batches:
             yield Arrival(number, batch)
+            del batch
         yield End(number)
 
 

@@ -282,10 +282,12 @@ def _run_operator(plan: JoinPlan, tables: Mapping[str, pa.Table]) -> Iterator[Ma
     budget = Budget(plan.memory_bytes, "bytes", counters)
     workspace = Workspace(plan.graph, budget, blocks, BATCH_ROWS, counters, parameters=dict(plan.parameters))
     kind = operator_class(plan.operator.name, len(tables))
-    events = in_turn if kind.takes_turns else one_after_the_other
+    inputs = [tables[alias] for alias in plan.graph.aliases]
+    smallest_first = sorted(range(len(inputs)), key=lambda number: int(inputs[number].nbytes))
+    one_by_one = one_after_the_other({number: inputs[number].to_batches() for number in smallest_first})
     try:
         driver = Driver(kind(workspace), workspace)
-        for _, results in driver.run(events([tables[alias] for alias in plan.graph.aliases])):
+        for _, results in driver.run(in_turn(inputs) if kind.takes_turns else one_by_one):
             if results.size:
                 yield results
     finally:

@@ -14,9 +14,11 @@ In cells, tables that exceed the budget are routed, and one cell after the other
              -- router --->   | rows of cell 1 |  --> each by kernel, within the budget --> results
     right  /                 \\ …              /
 
-The routers are those of joins on Spark: any two matching rows share exactly one cell. Row numbers are on disk, by cell;
-the rows of a cell are gathered when it is joined. Which rows have found a partner is remembered for whole tables, so a
-row may visit many cells whatever the join type. A cell that is too large is joined in chunks.
+The routers are those of joins on Spark: any two matching rows share exactly one cell. What visits a cell is on disk
+(routed_rows.py), and gathered when the cell is joined. Which rows have found a partner is remembered for whole tables,
+so a row may visit many cells whatever the join type. A cell that is too large is joined in chunks.
+
+Tables are in memory, and their caller's. Files are read piece by piece, however large their row groups are.
 """
 
 from __future__ import annotations
@@ -24,32 +26,32 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from dovetail.core.rows import Rows, Side, one_batch, put_together
+from dovetail.core.rows import Side, one_batch
 from dovetail.core.threads import allow_threads, in_threads
 from dovetail.execution.at_rest import Batches, Flags, Joining, Meeting
-from dovetail.execution.output import Gatherer, gather
-from dovetail.planning.statistics import Sample, measure, sample_table
+from dovetail.execution.routed_rows import RoutedRows, route_files, route_table
+from dovetail.planning.statistics import Sample, measure, sample_batches, sample_table, sampled_columns
 from dovetail.routing import Routing, Task, choose_router
 from dovetail.routing.routers import Router
+from dovetail.sources.protocol import Scan, TableScan
 from dovetail.storage.blocks import Block, BlockStore
 from dovetail.storage.row_numbers import RowNumbers
-
-Tables = tuple[pa.Table, pa.Table]
 
 AT_REST = 3  # times the size of its rows is what a join at rest takes: rows, codes, orders
 MOST_BYTES = 1 << 30  # of a chunk, budget or not: offsets of strings have 32 bits
 SLACK = 1.25  # times as many cells as would do if all were of one size
 ROUTED_BYTES = 256  # for each row that is routed at once: keys, codes, cells, sort orders
 ROUTED_ROWS = 1 << 18, 1 << 12  # at most and at least
+READ_SHARE = 8  # 1 / this of the budget for the rows of files that are routed at once
+PIECES, LOADED_ROWS = 8, 1 << 16  # of a chunk, as it is read from files, and the most rows of a piece
 IN_FLIGHT = 16  # 1 / this of the budget for the pairs that a thread finds at once, and for each batch of results
 PAIR_BYTES = 16
 FEWEST_PAIRS = 1 << 12
+SMALLEST_BATCH = 1 << 18  # bytes of results, however small the budget
 
 
 @dataclass(slots=True)
@@ -77,11 +79,13 @@ class Chunked:
                 alone = is_last and not kept
                 held = batches if alone or self.store is None else self.store.write(batches[0], "kept")
                 kept.append(_KeptChunk(held, flags))
+                del batches, held  # before the next chunk is collected
                 continue
             (chunk,) = batches
             for mine in kept:
                 yield from self._meet((self._rows(mine), mine.partnered), (chunk, flags))
             yield from self.work.leave(side, chunk, flags)
+            del batches, chunk
         for mine in kept:
             yield from self.work.leave(self.first, self._rows(mine), mine.partnered)
 
@@ -105,13 +109,16 @@ class Chunked:
         size, side = 0, self.first
         for of, batch in arrivals:
             if waiting and (of is not side or size + batch.nbytes > self.chunk_bytes):
-                yield side, self._together(side, waiting), of is not side
-                waiting, size = [], 0
+                chunk, waiting, size = self._together(side, waiting), [], 0  # the pieces of a copy are let go
+                yield side, chunk, of is not side
+                del chunk
             side = of
             waiting.append(batch)
             size += batch.nbytes
+            del batch
         if waiting:
-            yield side, self._together(side, waiting), True
+            chunk, waiting = self._together(side, waiting), []
+            yield side, chunk, True
 
     def _together(self, side: Side, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
         """One batch, except for rows kept in memory that the caller holds anyway: one batch of them would be a copy."""
@@ -123,76 +130,153 @@ def chunk_size(memory_bytes: int | None) -> int:
     return MOST_BYTES if memory_bytes is None else max(1, min(MOST_BYTES, memory_bytes // (2 * AT_REST)))
 
 
-def route_tables(work: Joining, tables: Tables, memory_bytes: int | None) -> Routing | None:
+@dataclass(frozen=True, slots=True)
+class InputAtRest:
+    """A table, or files of which so much has been read that it is known what a row takes in memory."""
+
+    scan: Scan
+    nbytes: int  # of all rows, in memory
+
+    @property
+    def in_memory(self) -> bool:
+        return isinstance(self.scan, TableScan)
+
+    def fitting_rows(self, nbytes: int) -> int:
+        """How many rows take about so many bytes."""
+        return max(1, nbytes * self.scan.rows // max(1, self.nbytes))
+
+    def batches(self, most_bytes: int) -> Iterator[pa.RecordBatch]:
+        """All rows, in batches of about so many bytes."""
+        for place in self.scan.places(self.fitting_rows(most_bytes)):
+            yield place.batch
+            del place  # before the next is read
+
+
+Inputs = tuple[InputAtRest, InputAtRest]
+
+
+def load(scan: Scan, most_bytes: int | None) -> InputAtRest:
+    """Files as a table, unless they take more than so many bytes in memory."""
+    if isinstance(scan, TableScan) or most_bytes is None:
+        table = scan.to_table()
+        return InputAtRest(TableScan(table), int(table.nbytes))
+    width = max(1, scan.total_bytes() // max(1, scan.rows))  # by the files' statistics: texts may be longer
+    found: list[pa.RecordBatch] = []
+    rows = nbytes = 0
+    for _, batch in scan.places(max(1, min(LOADED_ROWS, most_bytes // PIECES // width))):
+        found.append(batch)
+        rows, nbytes = rows + batch.num_rows, nbytes + batch.nbytes
+        if nbytes > most_bytes:
+            return InputAtRest(scan, nbytes * scan.rows // rows)
+    return InputAtRest(TableScan(pa.Table.from_batches(found, scan.schema)), nbytes)
+
+
+def route_inputs(work: Joining, inputs: Inputs, memory_bytes: int | None) -> Routing | None:
     """A router to cells that fit in the budget; None if every row would have to meet every other."""
     fits = 2 * MOST_BYTES if memory_bytes is None else max(1, memory_bytes // AT_REST)
-    wanted = int(SLACK * sum(table.nbytes for table in tables) / fits) + 1
-    samples = [_sample(work, side, tables[side], memory_bytes) for side in Side]
+    wanted = int(SLACK * sum(rows.nbytes for rows in inputs) / fits) + 1
+    samples = [_sample(work, side, inputs[side], memory_bytes) for side in Side]
     routing = choose_router(Task(work.condition, (samples[0], samples[1]), wanted, listed=work.how.emits_pairs))
     return None if routing.choice.name == "one_bucket" else routing
 
 
-def _sample(work: Joining, side: Side, table: pa.Table, memory_bytes: int | None) -> Sample:
-    """Some rows of a table, and how far the keys of all of them reach."""
-    sample = sample_table(work.condition, side, table)
+def _sample(work: Joining, side: Side, rows: InputAtRest, memory_bytes: int | None) -> Sample:
+    """Some rows of an input, and how far the keys of all of them reach."""
+    pieces = (
+        place.batch
+        for place in rows.scan.places(_routed_at_once(rows, work, memory_bytes), sampled_columns(work.condition, side))
+    )
+    if not isinstance(rows.scan, TableScan):
+        return sample_batches(work.condition, side, rows.scan.rows, pieces)
+    sample = sample_table(work.condition, side, rows.scan.to_table())
     with allow_threads(work.threads):
-        tasks = [partial(measure, work.condition, side, batch) for batch in _routed_at_once(table, work, memory_bytes)]
-        reaches = [reach for reach in in_threads(tasks) if reach is not None]
-    return replace(sample, reach=sum(reaches[1:], reaches[0])) if reaches else sample
+        reaches = in_threads([partial(measure, work.condition, side, batch) for batch in pieces])
+    known = [reach for reach in reaches if reach is not None]
+    return replace(sample, reach=sum(known[1:], known[0])) if known else sample
 
 
-def _routed_at_once(table: pa.Table, work: Joining, memory_bytes: int | None) -> list[pa.RecordBatch]:
+def _routed_at_once(rows: InputAtRest, work: Joining, memory_bytes: int | None) -> int:
+    """How many rows. Those of files are read, and written in another order."""
     most, least = ROUTED_ROWS
-    fits = most if memory_bytes is None else memory_bytes // ROUTED_BYTES // work.threads
-    return list(table.to_batches(max_chunksize=max(least, min(most, fits))))
+    if memory_bytes is None:
+        return most
+    if rows.in_memory:
+        return max(least, min(most, memory_bytes // ROUTED_BYTES // work.threads))
+    width = 2 * rows.nbytes // max(1, rows.scan.rows) + ROUTED_BYTES
+    return max(1, min(most, memory_bytes // READ_SHARE // width))
 
 
 def join_in_cells(
-    work: Joining, tables: Tables, router: Router, first: Side, memory_bytes: int | None
+    work: Joining, inputs: Inputs, router: Router, first: Side, memory_bytes: int | None
 ) -> Iterator[pa.RecordBatch]:
     """The whole join. Of each cell the rows of side `first` are kept, if it has to be joined in chunks."""
-    if memory_bytes is not None:
-        work = _within(work, memory_bytes)
     store, numbers = BlockStore(), RowNumbers()
     try:
-        routed = [
-            _route(work, router, side, _routed_at_once(tables[side], work, memory_bytes), numbers) for side in Side
-        ]
-        partnered = [np.zeros(tables[side].num_rows if side in work.how.tracked else 0, np.bool_) for side in Side]
+        routed = [_route(work, router, side, inputs[side], memory_bytes, numbers, store) for side in Side]
+        partnered = [np.zeros(inputs[side].scan.rows if side in work.how.tracked else 0, np.bool_) for side in Side]
+        chunk_bytes = chunk_size(memory_bytes)
         for number in range(router.cells):
-            visitors = [side.visitors(number) for side in routed]
-            if not all(visitors):
+            if not all(side.count(number) for side in routed):
                 continue
             cell = _Cell(work)
-            arrivals = ((side, batch) for side in (first, first.other) for batch in _gather(work, visitors[side]))
-            yield from Chunked(cell, first, store, chunk_size(memory_bytes)).run(arrivals)
+            arrivals = (
+                (side, batch)
+                for side in (first, first.other)
+                for batch in routed[side].gather(number, work.threads, inputs[side].fitting_rows(chunk_bytes))
+            )
+            yield from Chunked(cell, first, store, chunk_bytes).run(arrivals)
             for side in work.how.tracked:
-                rows = np.concatenate([page.first + rows.astype(np.int64) for page, rows in visitors[side]])
-                partnered[side][rows[np.concatenate(cell.partnered[side])]] = True
+                partnered[side][routed[side].rows_of(number)[np.concatenate(cell.partnered[side])]] = True
         for side in work.how.tracked:
-            for page in routed[side].pages:
-                flags = partnered[side][page.first : page.first + page.batch.num_rows]
-                yield from work.leave(side, page.batch, flags)
+            for start, batch in routed[side].in_order():
+                yield from work.leave(side, batch, partnered[side][start : start + batch.num_rows])
     finally:
         numbers.close()
         store.close()
 
 
-def _gather(work: Joining, visitors: list[tuple[_Page, Rows]]) -> list[pa.RecordBatch]:
-    def take(page: _Page, rows: Rows) -> pa.RecordBatch:
-        return put_together(gather([(Gatherer(page.batch), rows)]), page.batch.schema, len(rows))
+def _route(
+    work: Joining,
+    router: Router,
+    side: Side,
+    rows: InputAtRest,
+    memory_bytes: int | None,
+    numbers: RowNumbers,
+    store: BlockStore,
+) -> RoutedRows:
+    places = rows.scan.places(_routed_at_once(rows, work, memory_bytes))
+    if rows.in_memory:
+        return route_table(router, side, list(places), numbers, work.threads)
+    keep_all = side in work.how.tracked
+    return route_files(router, side, places, rows.scan.schema, numbers, store, keep_all=keep_all)
 
-    with allow_threads(work.threads):
-        return in_threads([partial(take, page, rows) for page, rows in visitors])
+
+def join_in_chunks(work: Joining, inputs: Inputs, first: Side, memory_bytes: int | None) -> Iterator[pa.RecordBatch]:
+    """The whole join, every chunk of a side with every chunk of the other. Rows of files are kept on disk."""
+    chunk_bytes = chunk_size(memory_bytes)
+    store = None if inputs[first].in_memory else BlockStore()
+    try:
+        arrivals = (
+            (side, batch)
+            for side in (first, first.other)
+            for batch in inputs[side].batches(chunk_bytes if inputs[side].in_memory else chunk_bytes // PIECES)
+        )
+        yield from Chunked(work, first, store, chunk_bytes).run(arrivals)
+    finally:
+        if store is not None:
+            store.close()
 
 
-def _within(work: Joining, memory_bytes: int) -> Joining:
+def keep_within(work: Joining, memory_bytes: int | None) -> Joining:
     """The same work with no more pairs and results in flight than the budget allows for."""
+    if memory_bytes is None:
+        return work
     share = memory_bytes // IN_FLIGHT // work.threads
     return replace(
         work,
         room=min(work.room, max(FEWEST_PAIRS, share // PAIR_BYTES)),
-        batch_bytes=max(1, min(work.batch_bytes, share)),
+        batch_bytes=min(work.batch_bytes, max(SMALLEST_BATCH, share)),
+        bounded=True,
     )
 
 
@@ -209,37 +293,3 @@ class _Cell:
     def leave(self, side: Side, batch: pa.RecordBatch, partnered: Flags) -> Iterator[pa.RecordBatch]:
         self.partnered[side].append(partnered)
         return iter(())
-
-
-class _Page(NamedTuple):
-    """Some rows of a table, and where it is written which of them visit which cell."""
-
-    batch: pa.RecordBatch
-    first: int  # the number of its first row in the table
-    places: NDArray[np.int64]  # where the rows of each cell begin, and the end
-
-
-@dataclass(frozen=True, slots=True)
-class _Routed:
-    """A table whose rows have been routed."""
-
-    pages: list[_Page]
-    visits: RowNumbers  # page by page, and within a page cell by cell
-
-    def visitors(self, cell: int) -> list[tuple[_Page, Rows]]:
-        """The rows of a cell: of each page, as numbers within it."""
-        found = ((page, self.visits.read(*page.places[cell : cell + 2].tolist())) for page in self.pages)
-        return [(page, rows) for page, rows in found if len(rows)]
-
-
-def _route(work: Joining, router: Router, side: Side, batches: list[pa.RecordBatch], numbers: RowNumbers) -> _Routed:
-    def route(batch: pa.RecordBatch, first: int) -> _Page:
-        visits = router.route(side, batch, np.arange(first, first + batch.num_rows))
-        start = numbers.append(visits.rows[visits.by_cell()].astype(np.int32))
-        ends = np.cumsum(np.bincount(visits.cells, minlength=router.cells))
-        return _Page(batch, first, start + np.append(0, ends))
-
-    firsts = np.cumsum([0, *(batch.num_rows for batch in batches)]).tolist()
-    with allow_threads(work.threads):
-        pages = in_threads([partial(route, batch, first) for batch, first in zip(batches, firsts, strict=False)])
-    return _Routed(pages, numbers)

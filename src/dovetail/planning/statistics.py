@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -69,14 +70,36 @@ def sampled_columns(condition: Condition, side: Side) -> list[str]:
 
 def sample_table(condition: Condition, side: Side, table: pa.Table) -> Sample:
     """A sample of a table in memory."""
-    rows = np.arange(table.num_rows)
-    if len(rows) > SAMPLE:  # seeds differ: two samples of one table must not be the same rows
-        rows = np.sort(np.random.default_rng(side).choice(len(rows), SAMPLE, replace=False))
+    rows = _sampled_rows(side, table.num_rows)
     read = table.select(sampled_columns(condition, side))
     if not read.num_columns:
         return Sample(table.num_rows, put_together([], read.schema, len(rows)))
     chosen = read.take(pa.array(rows)).combine_chunks()
     return Sample(table.num_rows, one_batch(chosen, chosen.schema))
+
+
+def sample_batches(condition: Condition, side: Side, rows: int, batches: Iterable[pa.RecordBatch]) -> Sample:
+    """A sample of so many rows that come batch by batch, with how far the keys of all of them reach."""
+    wanted = _sampled_rows(side, rows)
+    found: list[pa.RecordBatch] = []
+    reach: Reach | None = None
+    position = 0
+    for batch in batches:
+        low, high = np.searchsorted(wanted, [position, position + batch.num_rows])
+        found.append(take_rows(batch, wanted[low:high] - position))
+        position += batch.num_rows
+        more = measure(condition, side, batch)
+        reach = more if reach is None else reach if more is None else reach + more
+    names = sampled_columns(condition, side)
+    schema = found[0].schema if found else pa.schema([condition.schema(side).field(name) for name in names])
+    return Sample(rows, one_batch(found, schema), reach)
+
+
+def _sampled_rows(side: Side, rows: int) -> NDArray[np.int64]:
+    if rows <= SAMPLE:
+        return np.arange(rows)
+    # Seeds differ: two samples of one table must not be the same rows.
+    return np.sort(np.random.default_rng(side).choice(rows, SAMPLE, replace=False))
 
 
 def measure(condition: Condition, side: Side, batch: pa.RecordBatch) -> Reach | None:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
+from pyarrow.fs import LocalFileSystem
 
 from dovetail.core.tables import dataset_of, format_of, plain_schema
 from dovetail.errors import DovetailError, InputError, SourceError, StateError
@@ -26,6 +27,7 @@ from dovetail.storage.file_system import Entry, Store
 BATCH_ROWS = 1 << 15
 VARIABLE = frozenset(type_.id for type_ in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.null()))
 FAR = 1 << 62
+BUFFER_BYTES = 1 << 20  # of a column that is read from a local file
 LOOKED_UP = 8  # files of a store
 
 
@@ -97,11 +99,20 @@ def _read_fragment(fragment: Any, schema: pa.Schema, most_rows: int, skip: int, 
     """The rows of a file after the first `skip`; it has as many as when the source was made."""
     constants = ds.get_partition_keys(fragment.partition_expression)
     names = [name for name in schema.names if name not in constants]
-    with pq.ParquetFile(fragment.path, filesystem=fragment.filesystem) as file:
+    remote = not isinstance(fragment.filesystem, LocalFileSystem)
+    with pq.ParquetFile(fragment.path, filesystem=fragment.filesystem, **_reading(remote=remote)) as file:
         if (found := sum(group_sizes(file.metadata))) != rows:
             raise _other_rows(fragment.path, found, rows)
-        for position, batch in read_rows(file, fragment.path, names, most_rows, skip):
+        for position, batch in read_rows(file, fragment.path, names, most_rows, skip, by_group=remote):
             yield Place(position, conform_schema(_complete(batch, constants, schema), schema))
+
+
+def _reading(*, remote: bool) -> dict[str, Any]:
+    """How a file is opened: Arrow would read all its row groups ahead, and each column of them as a whole.
+
+    Where every read is a request, a row group is read ahead.
+    """
+    return {"pre_buffer": True} if remote else {"pre_buffer": False, "buffer_size": BUFFER_BYTES}
 
 
 def _complete(batch: pa.RecordBatch, constants: dict[str, Any], schema: pa.Schema) -> pa.RecordBatch:
@@ -297,7 +308,7 @@ def _read_file(file: File, names: list[str], most_rows: int, start: int, stop: i
         if stamp_of(entry) != file.stamp:
             raise SourceError(f"{file} has changed since the join was planned: join the new files again.")
         try:
-            with pq.ParquetFile(parts, pre_buffer=remote) as opened:
+            with pq.ParquetFile(parts, **_reading(remote=remote)) as opened:
                 yield from read_rows(
                     opened, str(file), names, most_rows, start, stop, use_threads=False, by_group=remote
                 )
