@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import duckdb
 import numpy as np
@@ -117,6 +117,22 @@ def test_a_length_of_time_that_has_no_room_beside_a_timestamp() -> None:
             defined(times, times, on)  # 500 years are no difference in nanoseconds
     near = times.slice(0, 1)
     assert joined(near, near, "l.x - r.x < INTERVAL 100000 DAYS") == Counter([(0, 0)])
+
+
+@pytest.mark.parametrize(
+    "on",
+    [
+        "l.x - TIMESTAMP_NTZ '2020-01-01 00:00:00' < r.d",
+        "TIMESTAMP_NTZ '2020-01-01 00:00:00' + l.d <= r.x",
+        "TIMESTAMP_NTZ '2020-01-01 00:00:00' + l.d BETWEEN r.x AND r.x + INTERVAL 1 DAY",
+        "abs(l.x - TIMESTAMP_NTZ '2020-01-01 00:00:00') <= r.d",
+    ],
+)
+def test_a_point_in_time_is_no_amount(on: str) -> None:
+    times = [datetime(2020, 1, 1), datetime(2020, 1, 3), None]
+    spans = [timedelta(days=1), timedelta(0), timedelta(days=4)]
+    same = pa.table({"row": [0, 1, 2], "x": pa.array(times, pa.timestamp("us")), "d": spans})
+    assert joined(same, same, on) == defined(same, same, on) != Counter()
 
 
 def test_nan_in_a_disjunction_finds_a_pair_once() -> None:

@@ -31,6 +31,23 @@ CASES: list[tuple[str, str, Callable[[], Any]]] = [
     ),
     ("ConditionError", "has no time zone and r.t", lambda: dovetail.join(LEFT, RIGHT, "l.t = r.t")),
     ("ConditionError", "can be evaluated by Spark only", lambda: dovetail.join(LEFT, RIGHT, "soundex(l.s) = r.s")),
+    (
+        "ConditionError",
+        "text may call functions of Spark that compute a value and do nothing else",
+        lambda: dovetail.join(LEFT, RIGHT, "java_method('a', 'b') = r.s"),
+    ),
+    ("ConditionError", "'id' is the name of a column, not a condition", lambda: dovetail.join(LEFT, RIGHT, "id")),
+    ("ConditionError", "comparisons do not chain", lambda: dovetail.join(LEFT, RIGHT, "l.id < r.id < l.x")),
+    (
+        "ConditionError",
+        "are for numbers and texts",
+        lambda: dovetail.join(LEFT, RIGHT, "(l.id = r.id) & (l.x = r.x)"),
+    ),
+    (
+        "ConditionError",
+        "A number is no point in time before it is known what it counts",
+        lambda: dovetail.join(LEFT, RIGHT, "l.id = r.t"),
+    ),
     ("ConditionError", "is not a condition: it is int64", lambda: dovetail.join(LEFT, RIGHT, "l.id + r.id")),
     (
         "ConditionError",

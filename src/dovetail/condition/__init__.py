@@ -23,7 +23,15 @@ from dovetail.condition.expression import (
     is_opaque,
     sides_of,
 )
-from dovetail.condition.names import quote_name, resolve
+from dovetail.condition.names import (
+    SIDE_NAMES,
+    candidates,
+    close_name,
+    list_names,
+    quote_name,
+    quoted_if_needed,
+    resolve,
+)
 from dovetail.condition.normalise import normalise
 from dovetail.condition.predicates import (
     Band,
@@ -92,7 +100,9 @@ def _parse(on: On, schemas: tuple[pa.Schema, pa.Schema], zone: str | None, in_pr
     binder = Binder(schemas, zone)
     bound = binder.bind(connect("and", conjuncts_of(on, schemas)))
     if bound.type is not None and not pa.types.is_boolean(bound.type) and not pa.types.is_null(bound.type):
-        raise ConditionError(f"{text_of(bound)} is not a condition: it is {bound.type}, not true or false.")
+        raise ConditionError(
+            f"{text_of(bound)} is not a condition: it is {bound.type}, not true or false.{_completion(bound, schemas)}"
+        )
     condition = normalise(bound, binder)
     _check(condition, in_process)
     return replace(condition, text=" ".join(on.split()) if isinstance(on, str) else condition_text(condition))
@@ -101,6 +111,12 @@ def _parse(on: On, schemas: tuple[pa.Schema, pa.Schema], zone: str | None, in_pr
 def conjuncts_of(on: On, schemas: tuple[pa.Schema, pa.Schema], trusted: bool = False) -> list[Expression]:
     """What was given as `on`, read but not bound: its parts must all hold."""
     if isinstance(on, str):
+        if all(on in schema.names for schema in schemas):
+            name = quoted_if_needed(on)
+            raise ConditionError(
+                f"{on!r} is the name of a column, not a condition. Write l.{name} = r.{name}, or give a list of names: "
+                f"[{on!r}]."
+            )
         return [read_sql(on, schemas, trusted)]
     if isinstance(on, Column | Literal | Call | Opaque):
         return [on]
@@ -125,8 +141,28 @@ def _item(item: str | Expression, schemas: tuple[pa.Schema, pa.Schema], trusted:
     return expression_of_names([item], schemas)
 
 
+def _completion(bound: Expression, schemas: tuple[pa.Schema, pa.Schema]) -> str:
+    """For an error message: a column made a condition."""
+    match bound:
+        case Column(side, name) if names := schemas[side.other].names:
+            other = name if name in names else close_name(name, names) or names[0]
+            here, there = (f"{s.alias}.{quoted_if_needed(n)}" for s, n in ((side, name), (side.other, other)))
+            return f" Compare it with the other input, for example {here} = {there}."
+    return ""
+
+
 def expression_of_names(columns: Sequence[str], schemas: tuple[pa.Schema, pa.Schema]) -> Expression:
     """Equality of columns that have the same name on both sides."""
+    for name in columns:
+        having = [side for side in Side if candidates(schemas[side], name)]
+        if len(having) == 1 and (others := schemas[having[0].other].names):
+            (side,) = having
+            here, there = quoted_if_needed(name), quoted_if_needed(close_name(name, others) or others[0])
+            raise ConditionError(
+                f"{side.other.alias}.{name}: no such column. A name in a list is that of a column of both inputs; "
+                f"if they differ, write it as text, for example '{side.alias}.{here} = {side.other.alias}.{there}'. "
+                f"The {SIDE_NAMES[side.other]} input has: {list_names(others)}."
+            )
     equalities = [Call("=", tuple(resolve(side, name, schemas) for side in Side)) for name in columns]
     return connect("and", equalities)
 

@@ -238,6 +238,8 @@ def offset(expression: Expression) -> tuple[Expression, Literal | None]:
     if type_ is None or t.is_float32(type_) or (t.is_decimal(type_) and type_.precision >= types.MOST_DIGITS):
         return inner, None
     match inner:
+        case Call("+" | "-", (a, b)) if any(isinstance(c, Literal) and types.is_instant(type_of(c)) for c in (a, b)):
+            return inner, None  # a point in time is no amount: it has no opposite
         case Call("+", (x, Literal() as c)) | Call("+", (Literal() as c, x)):
             return bare(x), c
         case Call("-", (x, Literal() as c)) if c.value is not None:

@@ -10,11 +10,12 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from dovetail.condition import names, types
-from dovetail.condition.casts import python_value
+from dovetail.condition.casts import can_cast, python_value
 from dovetail.condition.evaluate import evaluate
 from dovetail.condition.expression import COMPARISONS, FUNCTIONS, Call, Column, Expression, Literal, Opaque, type_of
 from dovetail.condition.functions import PARTS, TRUNCATIONS
 from dovetail.condition.literals import natural_type, scalar
+from dovetail.condition.render import text_of
 from dovetail.condition.unify import arithmetic, comparable, describe, sort_key, to_type, unify
 from dovetail.errors import ConditionError
 
@@ -68,6 +69,7 @@ class Binder:
 
     def _apply_typer(self, function: str, args: Args, type_: pa.DataType | None) -> Expression:
         if function in COMPARISONS:
+            _refuse_chain(function, args)
             return Call(function, tuple(comparable(args, self.zone)), types.BOOLEAN)
         if function in ARITHMETIC:
             return arithmetic(function, args[0], args[1], self.zone)
@@ -241,6 +243,17 @@ def _count(fewest: int, most: int | None) -> str:
     return f"{fewest} to {most} arguments" if fewest < most else f"{fewest} argument{'s' * (fewest != 1)}"
 
 
+def _refuse_chain(function: str, args: Args) -> None:
+    """a < b < c compares true or false with c."""
+    match args:
+        case (Call(first, (_, middle)), last) if first in COMPARISONS and last.type is not None:
+            if not t.is_boolean(last.type) and not t.is_null(last.type):
+                comparison, rest = text_of(args[0]), f"{function} {text_of(last)}"
+                raise ConditionError(
+                    f"{comparison} {rest}: comparisons do not chain. Write {comparison} AND {text_of(middle)} {rest}."
+                )
+
+
 def _boolean(arg: Expression, function: str) -> Expression:
     if arg.type is None or t.is_boolean(arg.type):
         return arg
@@ -252,14 +265,16 @@ def _boolean(arg: Expression, function: str) -> Expression:
 def _number(arg: Expression, function: str, target: pa.DataType | None = None) -> Expression:
     type_ = type_of(arg)
     if not (types.is_number(type_) or t.is_null(type_)):
-        raise ConditionError(f"{function} needs a number; {describe(arg)} is not one. Cast it.")
+        cast = f" Cast it: CAST({text_of(arg)} AS DOUBLE)." if can_cast(type_, types.DOUBLE) else ""
+        raise ConditionError(f"{function} needs a number; {describe(arg)} is not one.{cast}")
     return arg if target is None else to_type(arg, target)
 
 
 def _text(arg: Expression, function: str) -> Expression:
     type_ = type_of(arg)
     if not (types.is_text(type_) or t.is_null(type_)):
-        raise ConditionError(f"{function} needs text; {describe(arg)} is not. Cast it.")
+        cast = f" Cast it: CAST({text_of(arg)} AS STRING)." if can_cast(type_, types.STRING) else ""
+        raise ConditionError(f"{function} needs text; {describe(arg)} is not.{cast}")
     return to_type(arg, types.STRING)
 
 
@@ -268,7 +283,8 @@ def _instant(arg: Expression, function: str) -> Expression:
     if isinstance(arg, Literal) and types.is_text(type_):
         return to_type(arg, pa.timestamp("us"))
     if not types.is_instant(type_):
-        raise ConditionError(f"{function} needs a date or a timestamp; {describe(arg)} is neither. Cast it.")
+        cast = f" Cast it: CAST({text_of(arg)} AS TIMESTAMP)." if types.is_text(type_) else ""
+        raise ConditionError(f"{function} needs a date or a timestamp; {describe(arg)} is neither.{cast}")
     return arg
 
 

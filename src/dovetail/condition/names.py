@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from difflib import get_close_matches
 
 import pyarrow as pa
@@ -21,6 +22,11 @@ def quote_name(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def quoted_if_needed(name: str) -> str:
+    """A name as people would write it."""
+    return name if re.fullmatch(r"[A-Za-z_]\w*", name) else quote_name(name)
+
+
 def candidates(schema: pa.Schema, name: str) -> list[str]:
     """The columns that `name` could mean."""
     exact = [n for n in schema.names if n == name]
@@ -35,7 +41,7 @@ def resolve(side: Side, name: str, schemas: Schemas) -> Column:
         raise ConditionError(_unknown(side, name, schema))
     if len(found) > 1:
         raise ConditionError(
-            f"{side.alias}.{name} is ambiguous: the {SIDE_NAMES[side]} input has {_list_names(found)}. "
+            f"{side.alias}.{name} is ambiguous: the {SIDE_NAMES[side]} input has {list_names(found)}. "
             "Rename one of them, or spell the name exactly."
         )
     type_ = schema.field(found[0]).type
@@ -49,29 +55,29 @@ def resolve_unqualified(name: str, schemas: Schemas) -> Column:
     if len(sides) == 2:
         raise ConditionError(f"{name} is on both sides: write l.{name} or r.{name}.")
     if not sides:
-        close = _close(name, [*schemas[Side.LEFT].names, *schemas[Side.RIGHT].names])
+        close = close_name(name, [*schemas[Side.LEFT].names, *schemas[Side.RIGHT].names])
         hint = f"; did you mean {close}?" if close else "."
         raise ConditionError(
             f"{name}: no such column on either side{hint} "
-            f"The left input has: {_list_names(schemas[Side.LEFT].names)}. "
-            f"The right input has: {_list_names(schemas[Side.RIGHT].names)}."
+            f"The left input has: {list_names(schemas[Side.LEFT].names)}. "
+            f"The right input has: {list_names(schemas[Side.RIGHT].names)}."
         )
     return resolve(sides[0], name, schemas)
 
 
 def _unknown(side: Side, name: str, schema: pa.Schema) -> str:
-    close = _close(name, schema.names)
+    close = close_name(name, schema.names)
     hint = f"; did you mean {side.alias}.{close}?" if close else "."
-    return f"{side.alias}.{name}: no such column{hint} The {SIDE_NAMES[side]} input has: {_list_names(schema.names)}."
+    return f"{side.alias}.{name}: no such column{hint} The {SIDE_NAMES[side]} input has: {list_names(schema.names)}."
 
 
-def _close(name: str, names: list[str]) -> str | None:
+def close_name(name: str, names: list[str]) -> str | None:
     by_lower = {n.casefold(): n for n in names}
     close = get_close_matches(name.casefold(), list(by_lower), n=1)
     return by_lower[close[0]] if close else None
 
 
-def _list_names(names: list[str]) -> str:
+def list_names(names: list[str]) -> str:
     if not names:
         return "no columns"
     more = f", … ({len(names)} columns)" if len(names) > SHOWN_COLUMNS else ""

@@ -29,6 +29,8 @@ OPENING = {TokenType.L_PAREN: TokenType.R_PAREN, TokenType.L_BRACKET: TokenType.
 CLOSING = frozenset(OPENING.values())
 CONNECTIVES = frozenset({TokenType.AND, TokenType.OR})
 
+SYMBOLS = {"&&": ": write AND", "=>": ": write >="}
+
 ParseClause = Callable[[Sequence[Token]], exp.Expr]
 
 
@@ -123,7 +125,7 @@ def _parse_message(text: str, error: ParseError, kind: str) -> str:
     if description.startswith("Required keyword"):
         what = f"something is missing at {highlight!r}" if highlight else "something is missing"
     elif description.startswith("Invalid expression"):
-        what = f"unexpected {highlight!r}"
+        what = f"unexpected {highlight!r}{SYMBOLS.get(highlight, '')}"
     else:
         what = f"{description} at {highlight!r}"
     source = (text.splitlines() or [""])[line - 1]

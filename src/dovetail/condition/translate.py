@@ -216,6 +216,8 @@ class Translator:
         function = BINARY[type(node)]
         if isinstance(node, exp.And | exp.Or):
             return self._logic(function, node)
+        if isinstance(node, exp.Predicate):
+            _refuse_symbols(node)
         if isinstance(left, exp.Tuple) and isinstance(right, exp.Tuple):
             return self._tuples(function, left, right)
         if function in "+-":
@@ -273,6 +275,11 @@ class Translator:
             case "<" | "<=" | ">" | ">=":
                 return _lexicographic(function, pairs)
         raise ConditionError(f"{function} does not apply to tuples: {_spark(left)}.")
+
+    def _bits(self, node: exp.Expr) -> Expression:
+        """& | ~ on whole numbers, for Spark."""
+        _refuse_symbols(node)
+        return self._opaque(node)
 
     def _tuple(self, node: exp.Expr) -> Expression:
         raise ConditionError(f"{_spark(node)} can only be compared with another tuple of that length.")
@@ -354,6 +361,7 @@ class Translator:
         return self._call(type(node).__name__.lower(), *first, *node.expressions)
 
     def _pipes(self, node: exp.Expr) -> Expression:
+        _refuse_symbols(node)
         return self._call("concat", node.this, node.expression)
 
     def _whole(self, node: exp.Expr) -> Expression:
@@ -423,6 +431,39 @@ def _spark(node: exp.Expr) -> str:
     return node.sql(dialect=DIALECT, normalize_functions="lower", comments=False)
 
 
+def _refuse_symbols(node: exp.Expr) -> None:
+    """& | ~ || between comparisons, as other languages have them: here they compute with numbers and texts."""
+    if (written := _in_words(node)) != (given := _spark(node)):
+        raise ConditionError(f"{given}: & | ~ and || are for numbers and texts. Write {written}.")
+
+
+def _in_words(node: exp.Expr) -> str:
+    """The text with AND, OR and NOT where comparisons are connected by symbols."""
+    if isinstance(node, exp.BitwiseNot) and _is_condition(node.this):
+        return f"NOT {_in_words(node.this)}"
+    if isinstance(node, exp.Paren):
+        return f"({_in_words(node.this)})"
+    if type(node) in WORDS and (_is_condition(node.this) or _is_condition(node.expression)):
+        return f"{_in_words(node.this)} {WORDS[type(node)]} {_in_words(node.expression)}"
+    first = node.this
+    if isinstance(first, exp.Binary) and isinstance(first, exp.Predicate) and type(first.expression) in WORDS:
+        # l.a = r.a & l.b = r.b, where & binds tighter than =.
+        between = first.expression
+        begin, end = first.copy(), node.copy()
+        begin.set("expression", between.this.copy())
+        end.set("this", between.expression.copy())
+        if not isinstance(node.expression, exp.Boolean):
+            return f"{_in_words(begin)} {WORDS[type(between)]} {_in_words(end)}"
+    return _spark(node)
+
+
+def _is_condition(node: exp.Expr) -> bool:
+    return isinstance(node.unnest(), exp.Predicate | exp.Connector | exp.Not | exp.BitwiseNot)
+
+
+WORDS: dict[type[exp.Expr], str] = {exp.BitwiseAnd: "AND", exp.BitwiseOr: "OR", exp.DPipe: "OR"}
+
+
 def _strip_cast(node: exp.Expr) -> exp.Expr:
     """sqlglot wraps the argument of year() and its like in a cast to date that the text does not have."""
     return node.this if isinstance(node, exp.TsOrDsToDate) and not node.args.get("safe") else node
@@ -467,6 +508,7 @@ HANDLERS: dict[type[exp.Expr], Callable[[Translator, exp.Expr], Expression]] = {
     exp.Nullif: Translator._nullif,
     **dict.fromkeys((exp.Coalesce, exp.Greatest, exp.Least, exp.Concat), Translator._many),
     exp.DPipe: Translator._pipes,
+    **dict.fromkeys((exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseNot), Translator._bits),
     exp.Floor: Translator._whole,
     exp.Ceil: Translator._whole,
     exp.Round: Translator._round,

@@ -5,6 +5,7 @@ With it, the types of + - * / %: which casts the operands need and what comes ou
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import reduce
@@ -96,15 +97,41 @@ def _advice(left: Expression, right: Expression, zone: str | None) -> str:
     pair = {type_of(left), type_of(right)}
     if any(t.is_nested(type_) for type_ in pair):
         return _nested_advice(type_of(left), type_of(right))
-    if any(t.is_duration(type_) for type_ in pair) and any(t.is_integer(type_) for type_ in pair):
-        return "Write the number as an interval, for example INTERVAL 5 DAYS."
+    number = next((arg for arg in (left, right) if t.is_integer(type_of(arg))), None)
+    if number is not None and any(t.is_duration(type_) for type_ in pair):
+        return f"Say what the number counts, for example {_as_interval(number, 'DAYS')}."
+    if number is not None and any(t.is_timestamp(type_) for type_ in pair):
+        zoned = any(t.is_timestamp(type_) and type_.tz for type_ in pair)
+        epoch = "TIMESTAMP '1970-01-01 00:00:00Z'" if zoned else "TIMESTAMP_NTZ '1970-01-01 00:00:00'"
+        return (
+            "A number is no point in time before it is known what it counts. If it is milliseconds since 1970, write "
+            f"{epoch} + {text_of(number)} * INTERVAL 1 MILLISECOND."
+        )
+    text = next((arg for arg in (left, right) if _is_text_constant(arg)), None)
+    if text is not None and any(types.is_number(type_) for type_ in pair):
+        assert isinstance(text, Literal)
+        other = right if text is left else left
+        if _spells_number(text.value):
+            return f"Write the number without quotes: {text.value.strip()}."
+        return f"It spells no number: compare it with CAST({text_of(other)} AS STRING)."
     return _show_cast(left, right, zone)
 
 
+def _as_interval(number: Expression, unit: str) -> str:
+    """A number as a length of time."""
+    if isinstance(number, Literal):
+        return f"INTERVAL {number.value} {unit}"
+    return f"{text_of(number)} * INTERVAL 1 {unit.removesuffix('S')}"
+
+
+def _spells_number(text: str) -> bool:
+    return re.fullmatch(r"\s*-?\d+(\.\d*)?\s*", text) is not None
+
+
 def _show_cast(left: Expression, right: Expression, zone: str | None) -> str:
-    """How the one is made what the other is: text what it spells, a date a timestamp, before all else."""
+    """How one is made what the other is: text what it spells, a date a timestamp, true a number, before all else."""
     ways = [(left, type_of(right)), (right, type_of(left))]
-    ways.sort(key=lambda way: (not types.is_text(type_of(way[0])), not t.is_date(type_of(way[0]))))
+    ways.sort(key=lambda way: [not is_kind(type_of(way[0])) for is_kind in (types.is_text, t.is_date, t.is_boolean)])
     for arg, target in ways:
         if t.is_timestamp(target) and target.tz and zone is None and can_cast(type_of(arg), target):
             other = right if arg is left else left  # text has no zone
@@ -223,15 +250,23 @@ def _typed_null(arg: Expression, other: Expression) -> Expression:
 
 def _impossible(function: str, left: Expression, right: Expression) -> ConditionError:
     first, second = (right, left) if function in "+-" else (left, right)
-    cast = next((arg for arg in (left, right) if _could_be_number(type_of(arg))), None)
-    advice = f" Cast it: CAST({text_of(cast)} AS DOUBLE)." if cast is not None else ""
     return ConditionError(
-        f"{describe(first)} cannot be {VERBS.get(function, 'divided by')} {describe(second)}.{advice}"
+        f"{describe(first)} cannot be {VERBS.get(function, 'divided by')} {describe(second)}."
+        f"{_arithmetic_advice(function, left, right)}"
     )
 
 
-def _could_be_number(type_: pa.DataType) -> bool:
-    return not types.is_number(type_) and not t.is_nested(type_) and can_cast(type_, types.DOUBLE)
+def _arithmetic_advice(function: str, left: Expression, right: Expression) -> str:
+    if any(types.is_instant(type_of(arg)) or t.is_duration(type_of(arg)) for arg in (left, right)):
+        text = next((arg for arg in (left, right) if _is_text_constant(arg)), None)
+        return "" if text is None else f" Write a length of time as an interval: INTERVAL {text_of(text)}."
+    kinds = [type_of(arg) for arg in (left, right)]
+    if not all(types.is_number(type_) or types.is_text(type_) or t.is_boolean(type_) for type_ in kinds):
+        return ""
+    first, second = (
+        text_of(arg) if types.is_number(type_of(arg)) else f"CAST({text_of(arg)} AS DOUBLE)" for arg in (left, right)
+    )
+    return f" To compute with numbers, write {first} {function} {second}."
 
 
 def _numbers(function: str, left: Expression, right: Expression) -> Expression:
@@ -299,7 +334,8 @@ def _timestamp_and_duration(function: str, left: Expression, right: Expression) 
 def _date_and_days(function: str, left: Expression, right: Expression) -> Expression:
     if not t.is_date(type_of(left)):
         raise ConditionError(
-            f"{describe(right)} cannot be {VERBS[function]} {describe(left)}. Write an interval: INTERVAL 5 MINUTES."
+            f"{describe(right)} cannot be {VERBS[function]} {describe(left)}. Say what the number counts, for example "
+            f"{_as_interval(right, 'MINUTES')}."
         )
     if isinstance(right, Literal):
         days = None if right.value is None else right.value * DAY

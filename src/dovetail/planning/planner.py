@@ -17,7 +17,15 @@ from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
 from dovetail.errors import InputError, PlanError
 from dovetail.matching import PLANE_AND_SPACE
-from dovetail.operators.registry import check_join_type, check_parameters, operator_class, operator_for, operator_spec
+from dovetail.operators.registry import (
+    TWO,
+    check_join_type,
+    check_parameters,
+    operator_class,
+    operator_for,
+    operator_names,
+    operator_spec,
+)
 from dovetail.planning.plan import Choice, JoinPlan
 from dovetail.planning.statistics import Samples, estimated_pairs
 from dovetail.storage.budget import Budget, Shares
@@ -37,6 +45,7 @@ KERNELS = {
 }
 
 DIAG, WAVES, SPARK = "diag", "waves", "spark"  # algorithms that are no operators
+DIAG_OPTIONS = ("share", "one", "tables")
 KERNELS_BY_TWOS = "kernels"
 KEPT_FOR_EVER = (
     "all rows of both streams are kept for ever: a window, or watermarks and a bound of event time in the condition, "
@@ -155,10 +164,7 @@ def plan_join(
         _check_outer(how, facts, algorithm)
     Shares(Budget(memory_bytes), block_rows=1)  # refuses a budget that is too small, before any work
     if given and algorithm == "auto":
-        raise InputError(
-            f"{', '.join(given)}: not an option of a join of tables in process. Algorithms have parameters: say "
-            "which is meant by algorithm='pmj' or another."
-        )
+        raise InputError(_no_option(given))
     plan, advice = _along_diagonal(condition, how, facts, algorithm, memory_bytes, given)
     if plan is not None:
         return plan
@@ -200,7 +206,7 @@ def _of_several(
     checked = ("what reads three and more inputs",) if graph.residual else ()
     if algorithm == "auto" and facts.kind == "at_rest":
         if parameters:
-            raise InputError(f"{', '.join(parameters)}: not an option of a join of tables in process.")
+            raise InputError(_no_option(parameters, inputs))
         kernels = Choice(KERNELS_BY_TWOS, "two inputs at a time, those with the fewest partial results first")
         return JoinPlan(graph, how, kernels, driven, checked, at_rest=True, memory_bytes=memory_bytes)
     asked = algorithm != "auto"
@@ -216,6 +222,21 @@ def _of_several(
     check_parameters(kind, parameters)
     operator = Choice(algorithm, ("asked for; " if asked else "") + kind.approach(graph).text)
     return JoinPlan(graph, how, operator, driven, checked, memory_bytes=memory_bytes, parameters=dict(parameters))
+
+
+def _no_option(given: Mapping[str, Any], inputs: int = TWO) -> str:
+    """An option that means nothing without an algorithm, or nothing in process."""
+    name = next(iter(given))
+    owners = [owner for owner in operator_names(inputs) if name in operator_class(owner, inputs).parameters]
+    if name in DIAG_OPTIONS and inputs == TWO:
+        owners.append(DIAG)
+    if owners:
+        others = f" or {', '.join(owners[1:])}" if len(owners) > 1 else ""
+        return (
+            f"{name} is a parameter of an algorithm: say which, algorithm={owners[0]!r}{others}; or leave {name} out."
+        )
+    instead = " To stop early, leave the loop over the steps, or give limit=." if name == "until" else ""
+    return f"{name}: an option of joins of Spark DataFrames, not of joins in process. Leave it out.{instead}"
 
 
 def _check_outer(how: JoinType, facts: InputFacts, algorithm: str) -> None:
