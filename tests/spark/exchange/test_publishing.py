@@ -21,7 +21,6 @@ from dovetail.storage import object_store
 from dovetail.storage.file_system import LocalStore, Store, of
 from dovetail.storage.owned_place import own
 
-
 OWN = "f" * 32
 
 
