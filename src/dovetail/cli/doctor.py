@@ -26,6 +26,7 @@ from typing import IO, Any
 from rich.console import Console
 from rich.text import Text
 
+from dovetail.core.addresses import redacted, without_secrets
 from dovetail.errors import InputError
 
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 13)
@@ -39,6 +40,7 @@ MANY_PARTITIONS = 10  # for each core
 ENDING_S = 10.0  # for a process to end when it is asked to
 COLORS = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 PROBE = "from dovetail.spark.session.probe import main; main()"
+SECRET = re.compile("key|password|secret|token", re.IGNORECASE)  # in names of settings
 GIVEN_UP = "stopped SparkContext"  # how Spark says that the master is out of reach
 SAME_PYTHON = (
     "Install the same Python and packages on all machines (docs/clusters.md), and set PYSPARK_PYTHON to that Python."
@@ -83,7 +85,7 @@ def parse_settings(given: Iterable[str]) -> dict[str, str]:
     for text in given:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise InputError(f"--conf takes NAME=VALUE; got {text!r}.")
+            raise InputError("--conf takes NAME=VALUE; one that was given has no name, or no =.")
         settings[name] = value
     return settings
 
@@ -111,7 +113,8 @@ def _findings(
     yield pyspark
     if _pyspark_version() is None or pyspark.status == "problem":
         if state_dir is not None:
-            yield Finding("state place", "problem", f"{state_dir} was not tried, for want of Spark", pyspark.fix)
+            text = f"{redacted(state_dir)} was not tried, for want of Spark"
+            yield Finding("state place", "problem", text, pyspark.fix)
         return
     master = master or "local[*]"
     if not master.startswith("sc://"):  # the server of Spark Connect has its own
@@ -119,7 +122,8 @@ def _findings(
         yield java
         if java.status == "problem":
             return
-    yield from check_cluster(ask_cluster(master, state_dir, conf, timeout_s), here, master, state_dir, timeout_s)
+    told = ask_cluster(master, state_dir, conf, timeout_s)
+    yield from check_cluster(told, here, redacted(master), state_dir, timeout_s)
 
 
 def describe_here() -> dict[str, Any]:
@@ -239,7 +243,7 @@ def check_cluster(told: Facts, here: Facts, master: str, state_dir: str | None, 
     if "shared" in told:
         yield from check_shared(told["shared"])
     elif state_dir is not None:
-        yield Finding("state place", "problem", f"{state_dir} was not tried", "Mend what is above first.")
+        yield Finding("state place", "problem", f"{redacted(state_dir)} was not tried", "Mend what is above first.")
     if "tasks" in told:
         yield check_partitions(told["tasks"], told["session"]["partitions"])
     yield from check_end(told, master, timeout_s)
@@ -354,6 +358,8 @@ def ask_cluster(master: str, state_dir: str | None, conf: Mapping[str, str], tim
             errors.seek(0)
             lines = errors.read().strip().splitlines()
             told["error"] = lines[-1] if lines else f"the process that asks Spark ended with {process.returncode}"
+    if "error" in told:
+        told["error"] = without_secrets(told["error"], master, [conf[name] for name in conf if SECRET.search(name)])
     if told.keys() & {"error", "late"}:
         told["log"] = log
     else:

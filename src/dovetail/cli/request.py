@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple, Self
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -20,10 +21,11 @@ from dovetail import api
 from dovetail.cli.results import GROUP_ROWS, PARQUET, Target, open_writer
 from dovetail.cli.selection import Selection
 from dovetail.condition import parse
+from dovetail.core.addresses import parse_address, redacted
 from dovetail.core.join_types import JoinType
 from dovetail.core.metrics import Observer, Progress
 from dovetail.core.owned_directories import remove_owned, temporary_directory
-from dovetail.core.tables import dataset_of, format_of, plain_schema
+from dovetail.core.tables import dataset_of, format_of, input_path, plain_schema
 from dovetail.errors import InputError
 from dovetail.execution.in_process import Step
 from dovetail.execution.output import output_schema
@@ -37,7 +39,7 @@ from dovetail.planning.planner import InputFacts, Unseen, plan_join
 from dovetail.sources import Source, flight
 from dovetail.storage.budget import parse_bytes
 
-REMOTE = re.compile(r"(grpc(?:\+\w+)?://[^/]+)/(.+)")
+REMOTE = re.compile(r"grpc(\+\w+)?:", re.IGNORECASE)
 
 
 class MonitorOptions(NamedTuple):
@@ -92,7 +94,7 @@ class Request(NamedTuple):
         schemas = self.schemas()
         if not self.in_process and not self.as_it_comes:
             for place in (self.left, self.right):
-                _check_for_spark(Path(place))
+                _check_for_spark(input_path(place))
         condition = parse(self.on, schemas[0], schemas[1], in_process=self.in_process)
         facts = InputFacts(
             "progressive" if self.as_it_comes else "at_rest",
@@ -109,7 +111,7 @@ class Request(NamedTuple):
 
     def schemas(self) -> list[pa.Schema]:
         return [
-            source.schema if (source := _remote(place)) is not None else dataset_of(Path(place)).schema
+            source.schema if (source := _remote(place)) is not None else dataset_of(input_path(place)).schema
             for place in (self.left, self.right)
         ]
 
@@ -117,17 +119,17 @@ class Request(NamedTuple):
         """Whether rows can be read by position: of tables in process, of Parquet files on Spark."""
         if any_remote(self.left, self.right):
             return False
-        return self.in_process or all(format_of(Path(place)) == "parquet" for place in (self.left, self.right))
+        return self.in_process or all(format_of(input_path(place)) == "parquet" for place in (self.left, self.right))
 
     def inputs(self) -> list[Any]:
         """What is joined in process: remote sources and Parquet files are read as it goes, other files before."""
-        return [_remote(place) or _file(Path(place)) for place in (self.left, self.right)]
+        return [_remote(place) or _file(input_path(place)) for place in (self.left, self.right)]
 
     def frames(self, spark: Any) -> list[Any]:
         """What is joined on Spark."""
         return [
             spark.read.format(format_of(path)).options(**_options(path)).load(str(path))
-            for path in (Path(self.left), Path(self.right))
+            for path in map(input_path, (self.left, self.right))
         ]
 
     def explain(self, left: Any, right: Any) -> JoinPlan:
@@ -358,8 +360,19 @@ def any_remote(*places: str) -> bool:
 
 def _remote(place: str) -> Source | None:
     """A dataset of a Flight server, where the place is one."""
-    found = REMOTE.fullmatch(place)
-    return None if found is None else flight(found[1], found[2])
+    if not any_remote(place):
+        return None
+    found = parse_address(place)
+    if (
+        found is None
+        or found.query is not None
+        or found.fragment is not None
+        or found.has_doubtful_path
+        or not (found.host and found.path.strip("/"))
+    ):
+        raise InputError(f"{redacted(place)}: a dataset of a Flight server is grpc://host:port/name.")
+    user = "" if found.user is None else f"{found.user}@"
+    return flight(f"{found.scheme}://{user}{found.host}", unquote(found.path[1:]))
 
 
 def _file(path: Path) -> Any:

@@ -29,6 +29,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from dovetail.core.addresses import local_path
 from dovetail.core.directories import check_link
 from dovetail.core.drafts import draft, is_draft
 from dovetail.core.tables import check_output, is_part_of_result
@@ -60,6 +61,7 @@ class Target(NamedTuple):
             if format_ == PARQUET:
                 raise InputError("--format parquet needs --out, a directory; csv and json can go to standard output.")
             return cls(None, format_ or TABLE)
+        local_path(out, "--out is a path of this machine")
         named = None if out.is_dir() else FILES.get(out.suffix)
         if named is not None and format_ not in (None, named):
             raise InputError(f"--out {out} is a file of {named}, --format says {format_}: leave one of them out.")

@@ -10,9 +10,9 @@ from datetime import timedelta
 from rich.console import Console
 from rich.table import Table
 
+from dovetail.core.addresses import redacted
 from dovetail.errors import InputError
 from dovetail.monitoring.snapshot import size
-from dovetail.storage.file_system import redacted
 from dovetail.storage.stored_state import StoredCell, removable_query, stored_joins
 
 YOUNG_S = 3600  # a query that wrote its state within this time may be running

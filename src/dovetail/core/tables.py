@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import tempfile
@@ -14,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyarrow import csv
 
+from dovetail.core.addresses import local_path
 from dovetail.errors import InputError
 
 FORMATS = {
@@ -33,6 +35,10 @@ CSV = ds.CsvFileFormat(
 PART_OF_RESULT = re.compile(r"part-.*\.parquet|part-0\.(csv|json)|_SUCCESS|\.part-.*\.(crc|tmp)|\._SUCCESS\.crc")
 """Files of results: ours, and Spark's."""
 NAMED = 5  # foreign files in a message
+
+
+def input_path(given: str | os.PathLike[str]) -> Path:
+    return local_path(given, "an input is a path of this machine, or a pyarrow.dataset.dataset with a filesystem")
 
 
 def format_of(path: Path) -> str:

@@ -24,6 +24,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
+from dovetail.core.addresses import scheme_of
 from dovetail.core.directories import check_link
 from dovetail.core.metrics import Estimate, Moment, SourceState
 from dovetail.errors import DovetailError, InputError
@@ -330,7 +331,7 @@ class Followed(Recording):
 
 
 def _is_object(path: str | os.PathLike[str]) -> bool:
-    return "://" in os.fspath(path)
+    return scheme_of(path) != ""
 
 
 class StoredLines:

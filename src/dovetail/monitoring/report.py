@@ -9,6 +9,7 @@ import os
 from importlib.resources import files
 from pathlib import Path
 
+from dovetail.core.addresses import local_path
 from dovetail.core.directories import check_link
 from dovetail.core.drafts import draft
 from dovetail.core.markup import Html, tag, together
@@ -48,7 +49,7 @@ def report(recording: Recording | str | os.PathLike[str], path: str | os.PathLik
         raise InputError(
             "nothing has been recorded yet: give the recording to dovetail.progressive(…, record=…) first."
         )
-    target = Path(path)
+    target = local_path(path, "a report is written to a path of this machine")
     check_link(target)
     text = document(recording.heading.title, body(recording), POLICY).encode()
     try:

@@ -29,6 +29,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
+from dovetail.core.addresses import local_path
 from dovetail.core.metrics import HEARTBEAT_S, Estimate, Moment, SourceState
 from dovetail.estimation.estimate import CONFIDENCE
 from dovetail.monitoring.recording import SUFFIX, Recording
@@ -277,7 +278,7 @@ def listen(spark: Any, record: str | os.PathLike[str] | None = None) -> Listenin
     Returns:
         The recordings as they come, in `recordings`, until `close()`.
     """
-    return Listening(spark, None if record is None else Path(record))
+    return Listening(spark, None if record is None else local_path(record, "record= is a directory of this machine"))
 
 
 class Listening:

@@ -19,15 +19,14 @@ it is encrypted, or on the host that was named.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyarrow import flight
 
+from dovetail.core.addresses import HIDDEN, UNQUOTED, parse_address, redacted, scheme_of, without_secrets
 from dovetail.core.rows import slices
 from dovetail.errors import SourceError
 from dovetail.sources.protocol import Piece, cause_of
@@ -42,7 +41,6 @@ FINAL = (
     pa.ArrowNotImplementedError,
 )
 """Errors that a retry cannot fix."""
-CREDENTIALS = re.compile(r"//[^/@]*@")
 TLS = "grpc+tls"
 SAME_CONNECTION = "arrow-flight-reuse-connection"
 ANSWER_S = 30.0  # to say what a dataset is
@@ -52,6 +50,8 @@ CHANNEL = [
     ("grpc.keepalive_timeout_ms", 20_000),
 ]
 
+
+T = TypeVar("T")
 
 Endpoints = Callable[[Any], Iterator[tuple[Any, list[Any]]]]
 """From what a server says of a dataset to tickets and where to hand them in."""
@@ -74,17 +74,19 @@ class FlightSource:
         batch_rows: int | None = None,
         **connection: Any,
     ) -> None:
-        self.name = f"{CREDENTIALS.sub('//', location)}, {dataset!r}"  # it appears in errors and reports
+        place = redacted(location) if scheme_of(location) else HIDDEN  # not a path, whatever it is
+        self.name = f"{place}, {dataset!r}"  # it appears in errors and reports
         self.batch_rows = batch_rows
         self._location = location
         self._dataset = dataset
         self._headers = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
         self._connection = {"generic_options": CHANNEL, **connection}
+        if parse_address(location) is None:
+            raise SourceError(f"cannot read {self.name}: this address cannot be read. {UNQUOTED}")
         try:
-            with self.connect() as client:
-                info = self.info(client)
-        except (flight.FlightError, pa.ArrowException) as error:
-            raise SourceError(f"cannot read {self.name}: {cause_of(error)}.") from error
+            info = self.ask(self.info)
+        except (SourceError, ConnectionError) as error:
+            raise SourceError(f"cannot read {self.name}: {error}.") from None
         self.schema: pa.Schema = info.schema
         self.rows: int = -1 if info.app_metadata == GROWING else info.total_records  # -1: not known
         self.offsets = isinstance(dataset, str) and info.app_metadata in (OFFSETS, GROWING)
@@ -95,21 +97,45 @@ class FlightSource:
 
     def available(self) -> int | None:
         """How many rows there are now, if the server knows."""
-        with final_errors(), self.connect() as client:
-            rows = int(self.info(client).total_records)
+        rows = int(self.ask(self.info).total_records)
         return None if rows < 0 else rows
 
     def available_rows(self) -> Available:
         """The same where the server takes offsets, and whether that is all."""
-        with final_errors(), self.connect() as client:
-            info = self.info(client)
+        info = self.ask(self.info)
         if not info.schema.equals(self.schema):
             raise SourceError("its columns have changed")
         return Available(int(info.total_records), info.app_metadata == OFFSETS)
 
     def endpoint_count(self) -> int:
-        with final_errors(), self.connect() as client:
-            return len(self.info(client).endpoints)
+        return len(self.ask(self.info).endpoints)
+
+    def ask(self, question: Callable[[Any], T]) -> T:
+        """What the server answers on a connection of its own; its errors in our words."""
+
+        def answer() -> T:
+            with self.connect() as client:
+                return question(client)
+
+        return self.in_our_words(answer)
+
+    def in_our_words(self, action: Callable[[], T]) -> T:
+        """What an action gives. Of an error of Flight only the message is kept, without what may be secret.
+
+        An answer that will not change is a SourceError, which ends the trying. Neither is raised while Flight's own
+        error is handled: that would be shown with it.
+        """
+        try:
+            return action()
+        except FINAL as error:
+            failure: Exception = SourceError(self._clean(error))
+        except (flight.FlightError, pa.ArrowException, OSError) as error:
+            failure = ConnectionError(self._clean(error))
+        raise failure
+
+    def _clean(self, error: BaseException) -> str:
+        tokens = [word for _, value in self._headers for word in (value.decode(), *value.decode().split())]
+        return cause_of(error, lambda text: without_secrets(text, self._location, tokens))
 
     def connect(self, location: Any = None) -> Any:
         return flight.connect(location or self._location, **self._connection)
@@ -126,7 +152,7 @@ class FlightSource:
                 return place
             if not self._headers and asked.scheme != TLS:
                 return place
-        told = ", ".join(sorted({CREDENTIALS.sub("//", place.uri.decode()) for place in places}))
+        told = ", ".join(sorted({redacted(place.uri.decode()) for place in places}))
         raise SourceError(
             f"it says that its rows are at {told}, where nothing is encrypted: no token is sent there. "
             "Let the server name places with grpc+tls://"
@@ -168,7 +194,10 @@ class FlightReading:
         self._pieces = self._read(position, until)
 
     def __next__(self) -> Piece:
-        return next(self._pieces)
+        piece = self._source.in_our_words(lambda: next(self._pieces, None))
+        if piece is None:
+            raise StopIteration
+        return piece
 
     def close(self) -> None:
         self._left = True
@@ -181,7 +210,7 @@ class FlightReading:
         skip = 0 if source.offsets else position
         sent = position - skip  # the row behind all that has come, skipped or not
         most = until if source.offsets and until is not None else source.rows
-        with final_errors(), source.connect() as client:
+        with source.connect() as client:
             info = source.info(client)
             if not info.schema.equals(source.schema) or (source.rows >= 0 and info.total_records != source.rows):
                 raise SourceError(f"its rows have changed: {info.total_records:,} of them instead of {source.rows:,}")
@@ -258,12 +287,3 @@ def ticket(name: str, offset: int, until: int | None = None) -> bytes:
     """The rows of a dataset from this one on, all or up to another."""
     wanted = {"name": name, "offset": offset} | ({} if until is None else {"rows": until - offset})
     return json.dumps(wanted).encode()
-
-
-@contextmanager
-def final_errors() -> Iterator[None]:
-    """Let answers that will not change end the trying."""
-    try:
-        yield
-    except FINAL as error:
-        raise SourceError(cause_of(error)) from error

@@ -11,7 +11,6 @@ from bisect import bisect_right
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -19,7 +18,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 
-from dovetail.core.tables import dataset_of, format_of, plain_schema
+from dovetail.core.tables import dataset_of, format_of, input_path, plain_schema
 from dovetail.errors import DovetailError, InputError, SourceError, StateError
 from dovetail.sources.protocol import Piece, Place, conform_schema
 from dovetail.storage.file_system import Entry, Store
@@ -141,7 +140,7 @@ def parquet_source(rows: Any, columns: Sequence[str] | None = None) -> ParquetSo
         return ParquetSource(rows, "dataset", columns)
     if not isinstance(rows, str | os.PathLike):
         return None
-    path = Path(rows)
+    path = input_path(rows)
     if format_of(path) != "parquet":
         raise InputError(
             f"{path}: only Parquet files can be joined while they are read. Read other formats into a table first."

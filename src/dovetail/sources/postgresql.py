@@ -16,6 +16,7 @@ psycopg 3 because it speaks to every PostgreSQL, hands over control while it wai
 from __future__ import annotations
 
 import os
+import re
 import socket
 import time
 from collections.abc import Generator, Iterator, Sequence
@@ -29,6 +30,7 @@ import pyarrow.compute as pc
 from psycopg import RawServerCursor, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from dovetail.core.addresses import UNQUOTED, scheme_of, without_secrets
 from dovetail.errors import SourceError
 from dovetail.sources.protocol import Piece, cause_of
 
@@ -43,9 +45,14 @@ class KeyRange(NamedTuple):
     rows: int
 
 
+CONNECTION = {"connect_timeout": "10", "keepalives_idle": "15", "keepalives_interval": "5", "keepalives_count": "3"}
+SHOWN = ("host", "hostaddr", "port", "service", *CONNECTION, "sslmode", "gssencmode")
+"""Settings of which messages may tell."""
+PLACE = re.compile(r"[\w.:/%~\[\]-]*(,[\w.:/%~\[\]-]*)*")
+PORT = re.compile(r"[\d,]*")
+MALFORMED = "PostgreSQL: the dsn cannot be read, and is not shown, since it may have a password in it."
 FIRST_FETCH = 64  # rows; the first results should not wait for a full batch
 QUICK_S, SLOW_S = 0.25, 0.5  # a fetch that is quicker is followed by one for more rows, a slower one by one for fewer
-CONNECTION = {"connect_timeout": "10", "keepalives_idle": "15", "keepalives_interval": "5", "keepalives_count": "3"}
 TYPES = {
     "bool": pa.bool_(),
     "int2": pa.int16(),
@@ -70,8 +77,9 @@ class PostgresSource:
     """The rows of a table or query, in the order of its key if it has one."""
 
     def __init__(self, dsn: str, rows: sql.Composable, name: str, key: Sequence[str], batch_rows: int) -> None:
-        given = conninfo_to_dict(dsn)
-        self._dsn = make_conninfo(dsn, **{setting: CONNECTION[setting] for setting in CONNECTION.keys() - given.keys()})
+        given = _settings(dsn)
+        self._dsn = make_conninfo(**(CONNECTION | given))
+        self._secrets = [value for setting, value in given.items() if setting not in SHOWN]
         place = given.get("host") or given.get("hostaddr") or given.get("service") or "local"
         self.name = f"PostgreSQL at {place}, {name}"
         self.key = tuple(key)
@@ -93,7 +101,12 @@ class PostgresSource:
         return PostgresReading(self, position, until)
 
     def connect(self) -> psycopg.Connection[Any]:
-        return psycopg.connect(self._dsn)
+        """Errors are new ones without secrets, and are not raised while psycopg's own is handled."""
+        try:
+            return psycopg.connect(self._dsn)
+        except psycopg.Error as error:
+            text = without_secrets(str(error), self._dsn, self._secrets)
+        raise psycopg.OperationalError(text)
 
     def seen_in(self, snapshot: str | None) -> PostgresSource:
         """The same source, as it is in a snapshot that another connection keeps; as it is now, if that has ended."""
@@ -239,6 +252,23 @@ class PostgresReading:
                     yield Piece(batch, position)
             finally:
                 self._connection.close()
+
+
+def _settings(dsn: str) -> dict[str, str]:
+    """What a dsn says, if it is certain: a password that was not quoted looks like a host, a port or a database."""
+    given: dict[str, Any] = {}
+    with suppress(psycopg.Error):
+        given = conninfo_to_dict(dsn)
+    is_uri = scheme_of(dsn) != ""
+    found = {setting: str(value) for setting, value in given.items() if value is not None}
+    if (
+        (dsn.strip() and not found)
+        or not all(PLACE.fullmatch(found.get(setting, "")) for setting in ("host", "hostaddr", "service"))
+        or not PORT.fullmatch(found.get("port", ""))
+        or (is_uri and "@" in found.get("dbname", "") and "%40" not in dsn)
+    ):
+        raise SourceError(f"{MALFORMED} Write key=value pairs, or a URI. {UNQUOTED}")
+    return found
 
 
 def _check_count(cursor: RawServerCursor[Any], rows: int) -> None:

@@ -7,7 +7,7 @@ there are is known, and they can be read again, always in the same order (`Scan`
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -20,9 +20,12 @@ NOISE = re.compile(r"\.? (Detail: Python exception|gRPC client debug context|Cli
 """Suffixes that gRPC appends to a server's message."""
 
 
-def cause_of(error: BaseException) -> str:
-    """The first line of an error's message, without a full stop; its kind where it says nothing."""
-    first, *_ = [*str(error).strip().splitlines(), ""]
+def cause_of(error: BaseException, clean: Callable[[str], str] = str) -> str:
+    """The first line of an error's message, without a full stop; its kind where it says nothing.
+
+    `clean` takes out what is secret, before anything is cut.
+    """
+    first, *_ = [*clean(str(error)).strip().splitlines(), ""]
     return NOISE.sub("", first).rstrip(". ") or type(error).__name__
 
 

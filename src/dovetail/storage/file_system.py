@@ -17,7 +17,6 @@ import contextlib
 import errno
 import io
 import os
-import re
 import shutil
 import stat
 import uuid
@@ -26,17 +25,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 
+from dovetail.core.addresses import UNQUOTED, parse_address, redacted, scheme_of
 from dovetail.errors import InputError, StateError
 
-HIDDEN = "…"
-URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
-CONTAINER_SCHEMES = ("abfs", "abfss")  # container@account: a name, with a password only after a colon
 CHECKED_BYTES = 1 << 20  # at a time
-SHORTEST_SECRET = 4  # characters: a shorter value would be found in any text
 
 FileSystem = Any
 """Of pyarrow.fs, which has no types."""
@@ -481,6 +477,8 @@ def of(place: Place) -> Store:
     scheme = scheme_of(location)
     if scheme in ("", "file"):
         return LocalStore(Path(urlsplit(location).path if scheme else location).absolute())
+    if scheme not in _openers and parse_address(location) is None:
+        raise InputError(f"{redacted(location)}: this address cannot be read. {UNQUOTED}")
     from dovetail.storage.object_store import ObjectStore, opener  # pyarrow.fs takes a while to load
 
     return ObjectStore(location, _openers.get(scheme) or opener(scheme, location))
@@ -499,47 +497,3 @@ def register_file_system(scheme: str, open_uri: Opener) -> None:
 def opener_of(location: str) -> Opener | None:
     """What was registered for the scheme of a URI."""
     return _openers.get(scheme_of(location))
-
-
-def scheme_of(location: str | os.PathLike[str]) -> str:
-    """Of a URI; none of a path."""
-    found = URI.match(os.fspath(location))
-    return found[1].lower() if found else ""
-
-
-def redacted(location: str | os.PathLike[str]) -> str:
-    """A path as it is; a URI without user names, passwords and the values of its query."""
-    text = os.fspath(location)
-    scheme = scheme_of(text)
-    if scheme in ("", "file"):
-        return text
-    before, _, fragment = text.partition("#")
-    address, _, query = before.partition("?")
-    head, _, rest = address.partition(":")
-    slashes = "//" if rest.startswith("//") else ""
-    rest = rest[len(slashes) :]
-    server, _, path = rest.partition("/")
-    user, at, host = server.rpartition("@")
-    if at:
-        name, colon, _ = user.partition(":")
-        kept = f"{name}{colon and ':' + HIDDEN}" if scheme in CONTAINER_SCHEMES else HIDDEN
-        rest = f"{kept}@{host}/{path}" if "/" in rest else f"{kept}@{host}"
-    elif "@" in path and not re.fullmatch(r"[^:]*(:\d*)?", server):  # a slash in a password that was not quoted
-        rest = f"{HIDDEN}@{rest.rpartition('@')[2]}"
-    values = [f"{part.partition('=')[0]}={HIDDEN}" for part in query.split("&")] if query else []
-    return f"{head}:{slashes}{rest}" + ("?" + "&".join(values) if values else "") + (f"#{HIDDEN}" if fragment else "")
-
-
-def without_secrets(text: str, uri: str, others: Iterable[str] = ()) -> str:
-    """An error message of a file system, without what `redacted` would hide of a URI, and without secrets of AWS."""
-    text = text.replace(uri, redacted(uri))
-    parts = urlsplit(uri)
-    user, at, _ = parts.netloc.rpartition("@")
-    values = user.split(":") if at and parts.scheme not in CONTAINER_SCHEMES else user.split(":")[1:]
-    values += [value for _, value in parse_qsl(parts.query)]
-    values += [os.environ.get(name, "") for name in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")]
-    values += others
-    for secret in {form for value in values for form in (value, unquote(value))}:
-        if len(secret) >= SHORTEST_SECRET:
-            text = text.replace(secret, HIDDEN)
-    return text

@@ -24,8 +24,9 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from dovetail.core.addresses import redacted, without_secrets
 from dovetail.errors import InputError, StateError
-from dovetail.storage.file_system import Entry, FileSystem, Opener, Parts, Store, Upload, redacted, without_secrets
+from dovetail.storage.file_system import Entry, FileSystem, Opener, Parts, Store, Upload
 from dovetail.storage.local_cache import LocalCache, worker_cache
 
 ATTEMPTS = 8
@@ -235,23 +236,21 @@ class ObjectStore(Store):
 
     def _attempt(self, verb: str, name: str, action: Callable[[], T]) -> T:
         """Ask again while there is hope. What is missing stays a FileNotFoundError."""
+        place = self / name if name else self
         for attempt in range(ATTEMPTS):
             try:
                 return action()
-            except FileNotFoundError as error:
-                if not any(word in str(error) for word in REFUSED):
-                    raise FileNotFoundError(f"{self / name if name else self} is missing") from None
-                text = str(error)
             except (OSError, pa.ArrowException) as error:
-                text = str(error)
+                text, missing = str(error), isinstance(error, FileNotFoundError)
+            # Raised here and not above: an error that has led to another one is shown with it, and may have secrets.
+            if missing and not any(word in text for word in REFUSED):
+                raise FileNotFoundError(f"{place} is missing")
             if attempt + 1 == ATTEMPTS or any(word in text for word in REFUSED):
                 break
             time.sleep(pause(attempt))
-        # Not from the error: its text may have secrets in it.
-        raise StateError(f"cannot {verb} {self / name if name else self}: {self._clean(text)}. {ADVICE}")
-
-    def _clean(self, text: str) -> str:
-        return without_secrets(text, self._uri, _secrets(self._open_uri))
+        raise StateError(
+            f"cannot {verb} {place}: {without_secrets(text, place.uri, _secrets(self._open_uri))}. {ADVICE}"
+        )
 
 
 def _secrets(open_uri: Opener) -> list[str]:

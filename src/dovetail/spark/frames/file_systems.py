@@ -19,7 +19,8 @@ from urllib.parse import unquote, urlsplit
 import pyarrow.fs as pafs
 from pyspark.sql import SparkSession
 
-from dovetail.storage.file_system import FileSystem, LocalStore, Store, of, opener_of, scheme_of
+from dovetail.core.addresses import scheme_of
+from dovetail.storage.file_system import FileSystem, LocalStore, Store, of, opener_of
 from dovetail.storage.object_store import KNOWN, ObjectStore, make_s3
 
 Get = Callable[[str], str | None]

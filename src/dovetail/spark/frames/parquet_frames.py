@@ -20,12 +20,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from dovetail.condition import Call, Column, Expression, Literal, columns_of, evaluate, parse
+from dovetail.core.addresses import redacted
 from dovetail.errors import ConditionError, DovetailError
 from dovetail.sources.parquet_files import File, Footer, ParquetRows, Stamp, group_sizes, read_footer, row_bytes
 from dovetail.spark.frames.file_systems import stored_file
 from dovetail.spark.frames.schemas import arrow_schema, session_zone
 from dovetail.spark.versions import arrow_type
-from dovetail.storage.file_system import Store, redacted
+from dovetail.storage.file_system import Store
 
 PARQUET = "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat"
 PASSED = ("SubqueryAlias", "View")
