@@ -38,7 +38,7 @@ class Joins:
         """`dovetail.join` of this DataFrame and another; `options` are its other arguments."""
         from dovetail import api
 
-        return self._same(api.join(self._frame, right, on, how, **options))
+        return self._joined(api.join(self._frame, right, on, how, **options), right)
 
     def progressive(self, right: Any, on: Any, how: str = "inner", **options: Any) -> Iterator[Any]:
         """`dovetail.progressive` of this DataFrame and another; `options` are its other arguments."""
@@ -64,7 +64,7 @@ class Joins:
         """`dovetail.aggregate` of this DataFrame and another; `options` are its other arguments."""
         from dovetail import api
 
-        return self._same(api.aggregate(self._frame, right, on, aggregates, by=by, **options))
+        return self._aggregated(api.aggregate(self._frame, right, on, aggregates, by=by, **options), right, by)
 
     def explain(self, right: Any, on: Any, how: str = "inner", **options: Any) -> Any:
         """`dovetail.explain` of this DataFrame and another; `options` are its other arguments."""
@@ -78,14 +78,57 @@ class Joins:
 
         return api.write(self._frame, path, mode)
 
-    def _same(self, result: Any) -> Any:
-        """A table in the form that this DataFrame has; readers and Spark's DataFrames as they are."""
-        library = type(self._frame).__module__.partition(".")[0]
-        if type(result).__module__ != "pyarrow.lib" or type(result).__name__ != "Table":
+    def _joined(self, result: Any, right: Any) -> Any:
+        """The result of a join: the columns of this DataFrame, and those of the other."""
+        if not _is_table(result):
             return result
-        if library == "polars":
-            return sys.modules["polars"].from_arrow(result)
-        return result.to_pandas() if library == "pandas" else result
+        looks = [look for _, look in (*self._looks(self._frame), *self._looks(right))][: result.num_columns]
+        return self._same(result, looks + [None] * (result.num_columns - len(looks)))
+
+    def _aggregated(self, result: Any, right: Any, by: str | Sequence[str] | None) -> Any:
+        """Aggregates: the columns that group them, and new ones."""
+        if not _is_table(result):
+            return result
+        looks: list[Any] = [None] * result.num_columns
+        sides = {"l.": self._looks(self._frame), "r.": self._looks(right)}
+        for number, text in enumerate([by] if isinstance(by, str) else by or ()):
+            columns = sides.get(text.strip()[:2].lower(), [*sides["l."], *sides["r."]])
+            looks[number] = next((look for name, look in columns if name == result.column_names[number]), None)
+        return self._same(result, looks)
+
+    def _looks(self, frame: Any) -> list[tuple[str, Any]]:
+        """The names of a DataFrame's columns in the table that is joined, and what they are in its library."""
+        if type(frame) is not type(self._frame):
+            return []
+        if _is_of("polars", frame):
+            return list(frame.schema.items())
+        if not _is_of("pandas", frame):
+            return []
+        from dovetail.core.pandas_frames import forms_of
+
+        return [(str(form.label), form) for form in forms_of(frame)]
+
+    def _same(self, result: Any, looks: list[Any]) -> Any:
+        """A table as a DataFrame of the same library as this one, its columns as they were there."""
+        if _is_of("polars", self._frame):
+            made = sys.modules["polars"].from_arrow(result)
+            types = zip(made.columns, made.dtypes, looks, strict=True)
+            return made.cast({name: look for name, dtype, look in types if look is not None and look != dtype})
+        if _is_of("pandas", self._frame):
+            from dovetail.core.pandas_frames import frame_of
+
+            return frame_of(result, looks, sys.modules["pandas"])
+        return result
+
+
+def _is_table(result: Any) -> bool:
+    """Readers and Spark's DataFrames are no tables of ours. Arrow may not be imported."""
+    return type(result).__module__ == "pyarrow.lib" and type(result).__name__ == "Table"
+
+
+def _is_of(library: str, frame: Any) -> bool:
+    module = sys.modules.get(library)
+    return module is not None and isinstance(frame, module.DataFrame)
 
 
 def _extend_pyspark(module: Any) -> None:

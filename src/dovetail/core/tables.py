@@ -16,6 +16,7 @@ import pyarrow.dataset as ds
 from pyarrow import csv
 
 from dovetail.core.addresses import local_path
+from dovetail.core.pandas_frames import table_of
 from dovetail.errors import InputError
 
 FORMATS = {
@@ -151,7 +152,10 @@ def _as_table(table: Any) -> pa.Table:
         return pa.Table.from_batches([table])
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(table, pandas.DataFrame):
-        return pa.Table.from_pandas(table, preserve_index=False)
+        return table_of(table)
+    polars = sys.modules.get("polars")
+    if polars is not None and isinstance(table, polars.DataFrame):
+        return _from_polars(table)
     if hasattr(table, "__arrow_c_stream__"):
         try:
             reader = pa.RecordBatchReader.from_stream(table)
@@ -159,6 +163,13 @@ def _as_table(table: Any) -> pa.Table:
             raise _no_table(table) from None
         return reader.read_all()
     raise _no_table(table)
+
+
+def _from_polars(frame: Any) -> pa.Table:
+    for name, type_ in frame.schema.items():
+        if str(type_) in ("Object", "Int128", "UInt128"):  # of objects, Polars hands out addresses
+            raise InputError(f"column {name!r} is {type_}, which Arrow does not have: cast it, or leave it out.")
+    return pa.RecordBatchReader.from_stream(frame).read_all()
 
 
 def _no_table(given: Any) -> InputError:

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dovetail.core.join_types import JoinType
+from dovetail.core.pandas_frames import NOTES, joined_notes
 from dovetail.core.rows import OFFSETS, Matches, Rows, Side, put_together
 from dovetail.errors import InputError
 from dovetail.kernels.taking import is_run, take_bits, take_lengths, take_strings, take_values
@@ -42,7 +43,11 @@ WORD = 64
 def output_schema(left: pa.Schema, right: pa.Schema, suffix: str, how: JoinType = JoinType.INNER) -> pa.Schema:
     """The schema of a join's result; a right name that clashes gets the suffix."""
     if how.only is Side.LEFT:
-        return left
+        return (
+            left
+            if NOTES not in (left.metadata or {})
+            else left.with_metadata(joined_notes([(left, left.names, False)]))
+        )
     nullable = {side.other for side in how.padded}
     taken = set(left.names)
     fields = [field.with_nullable(field.nullable or Side.LEFT in nullable) for field in left]
@@ -55,7 +60,9 @@ def output_schema(left: pa.Schema, right: pa.Schema, suffix: str, how: JoinType 
             )
         taken.add(name)
         fields.append(field.with_name(name).with_nullable(field.nullable or Side.RIGHT in nullable))
-    return pa.schema(fields)
+    names = [field.name for field in fields]
+    sides = [(left, names[: len(left)], Side.LEFT in nullable), (right, names[len(left) :], Side.RIGHT in nullable)]
+    return pa.schema(fields, joined_notes(sides))
 
 
 def multi_schema(schemas: Mapping[str, pa.Schema], fold_case: bool = False) -> pa.Schema:
@@ -73,7 +80,9 @@ def multi_schema(schemas: Mapping[str, pa.Schema], fold_case: bool = False) -> p
     again = [name for name, count in Counter(fold(field.name) for field in fields).items() if count > 1]
     if again:
         raise InputError(f"the result would have several columns called {', '.join(again)}: rename one of them.")
-    return pa.schema(fields)
+    names = iter([field.name for field in fields])
+    sides = [(schema, [next(names) for _ in schema], False) for schema in schemas.values()]
+    return pa.schema(fields, joined_notes(sides))
 
 
 def fitting_rows(*batches: pa.RecordBatch, most_bytes: int = MOST_BYTES) -> int:
