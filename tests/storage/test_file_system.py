@@ -233,6 +233,35 @@ def test_the_environment_tells_where_and_who(server: S3Server, monkeypatch: pyte
     assert server.names("by/environment") == ["by/environment/x"]
 
 
+def test_a_store_that_takes_its_time(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Longer than the three seconds after which AWS's library gives up; how long is for the URI or the environment."""
+    monkeypatch.setattr(object_store, "ATTEMPTS", 1)
+    server.faults = Faults(slow=1)
+    server.faults.slow_s = 3.5
+    of(server.uri("slow")).put("one", b"x")
+    found = of(server.uri("slow")).find("one")
+    assert found is not None
+    assert found.nbytes == 1
+    hasty = of(server.uri("slow") + "&request_timeout=1")
+    with pytest.raises(StateError, match=r"cannot look up .* the last 1 seconds"):
+        hasty.find("one")
+    monkeypatch.setenv("DOVETAIL_S3_REQUEST_TIMEOUT", "1")
+    with pytest.raises(StateError, match=r"cannot look up .* the last 1 seconds"):
+        of(server.uri("slow/by/environment")).find("one")
+    server.faults = Faults()
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "soon", "nan", "inf"])
+@pytest.mark.parametrize("name", ["connect_timeout", "request_timeout"])
+def test_timeouts_are_positive_seconds(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = f"{name} .* is a positive number of seconds"
+    with pytest.raises(InputError, match=told):
+        of(f"s3://bucket/a?region=x&{name}={value}")
+    monkeypatch.setenv(f"DOVETAIL_S3_{name.upper()}", value)
+    with pytest.raises(InputError, match=told):
+        of(f"s3://bucket/a?region={name}-{value}")
+
+
 def _no_secrets(error: BaseException | None) -> None:
     while error is not None:
         for secret in (ACCESS_KEY, SECRET_KEY, "loopback%2Fsecret"):
