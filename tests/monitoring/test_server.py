@@ -11,7 +11,7 @@ from tests.monitoring.test_report import checked
 from tests.patience import PATIENCE_S
 
 from dovetail.errors import InputError
-from dovetail.monitoring.server import HOST, Server, watch
+from dovetail.monitoring.server import HOST, MOST_CONNECTIONS, Server, watch
 from dovetail.monitoring.snapshot import RUNNING
 
 
@@ -187,3 +187,41 @@ def test_closing_lets_readers_go() -> None:
     server.close()
     reader.join(PATIENCE_S)
     assert not reader.is_alive()
+
+
+def say(server: Server, *lines: str) -> str:
+    """The first line of what the server says to these."""
+    with socket.create_connection((HOST, urlsplit(server.url).port or 0), timeout=PATIENCE_S) as line:
+        line.sendall("".join(f"{text}\r\n" for text in (*lines, "")).encode())
+        return line.makefile("rb").readline().decode().strip()
+
+
+def test_requests_that_are_not_certain_are_refused() -> None:
+    """Of two names of the host, or one in the request line, programs do not all believe the same."""
+    with watch(recorded()) as server:
+        address = urlsplit(server.url)
+        here, path = address.netloc, address.path
+        assert say(server, f"GET {path} HTTP/1.1", f"Host: {here}").endswith("200 OK")
+        for name in ("evil.example", here):
+            assert "400" in say(server, f"GET {path} HTTP/1.1", f"Host: {here}", f"Host: {name}")
+            assert "400" in say(server, f"GET {path} HTTP/1.1", f"Host: {name}", f"Host: {here}")
+            assert "400" in say(server, f"GET http://{name}{path} HTTP/1.1", f"Host: {here}")
+        assert "403" in say(server, f"GET {path} HTTP/1.1", "Host: evil.example")
+        assert "403" in say(server, f"GET {path} HTTP/1.1", f"Host: {HOST}:evil")
+        assert "403" in say(server, f"GET {path} HTTP/1.1")
+
+
+def test_connections_without_a_request_take_no_more_threads_than_allowed() -> None:
+    recording = recorded(outcome=RUNNING)
+    with watch(recording) as server:
+        told = events(get(server, "/events"))
+        next(told)
+        before = threading.active_count()
+        address = (HOST, urlsplit(server.url).port or 0)
+        idle = [socket.create_connection(address, timeout=PATIENCE_S) for _ in range(600)]
+        assert read(server, "/")[0] == 200  # there is room for those who ask
+        assert threading.active_count() - before <= MOST_CONNECTIONS
+        recording.finish()
+        assert [name for name, _ in told][-1] == "over"  # who was there is not sent away
+        for line in idle:
+            line.close()

@@ -13,18 +13,21 @@ can be changed through it, and names are looked up, never opened.
 from __future__ import annotations
 
 import os
+import re
 import secrets
+import socket
 import sys
 import threading
 import time
 import webbrowser
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from types import TracebackType
-from typing import Self
-from urllib.parse import quote, unquote, urlsplit
+from typing import Any, Self
+from urllib.parse import quote, unquote
 
 from dovetail.core.markup import Html, tag, together
 from dovetail.errors import InputError
@@ -90,7 +93,9 @@ def _script(base: str) -> Html:
 
 
 HOST = "127.0.0.1"
-NAMES = (HOST, "localhost")
+HOST_HEADER = re.compile(r"(127\.0\.0\.1|localhost)(:\d+)?")  # any port: it may have come through a tunnel
+MOST_CONNECTIONS = 64
+LEAVING_S = 1.0  # for the thread of a connection that was cut
 TOKEN_BYTES = 16
 POLL_S = 0.5
 CLOSING_S = 0.05  # it takes to notice that it is closed
@@ -163,7 +168,10 @@ def announce(url: str) -> None:
 
 
 class _HttpServer(ThreadingHTTPServer):
+    """A thread for each connection, and a limit: one more takes the place of the oldest that waits for a request."""
+
     daemon_threads = True
+    request_queue_size = MOST_CONNECTIONS
     gallery: Catalogue
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
@@ -171,6 +179,44 @@ class _HttpServer(ThreadingHTTPServer):
         self.base = f"/{secrets.token_urlsafe(TOKEN_BYTES)}"  # of every path
         self.closed = threading.Event()
         self.told = threading.Event()  # a client has seen the end
+        self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self._lock = threading.Lock()
+        self._waiting: dict[Any, None] = {}  # connections without a request that was accepted, the oldest first
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._free.acquire(blocking=False):
+            with self._lock:
+                oldest = next(iter(self._waiting), None)
+            if oldest is not None:
+                self._cut(oldest)
+            if oldest is None or not self._free.acquire(timeout=LEAVING_S):
+                self.shutdown_request(request)
+                return
+        self.await_request(request)
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.accept_request(request)
+            self._free.release()
+
+    def await_request(self, connection: Any) -> None:
+        with self._lock:
+            self._waiting[connection] = None
+
+    def accept_request(self, connection: Any) -> None:
+        with self._lock:
+            self._waiting.pop(connection, None)
+
+    def _cut(self, connection: Any) -> None:
+        self.accept_request(connection)
+        with suppress(OSError):  # it may have ended by itself
+            connection.shutdown(socket.SHUT_RDWR)  # wakes its thread, which closes it
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Clients come and go; what they did is nobody's business."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -180,11 +226,19 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 30
 
     def do_GET(self) -> None:
-        base, path = self.server.base, urlsplit(self.path).path
+        base, path = self.server.base, self.path.partition("?")[0]
         knows_token = secrets.compare_digest(path[: len(base) + 1].encode(), f"{base}/".encode())
-        if self._asked_for() not in NAMES or not knows_token:
+        hosts = self.headers.get_all("Host", [])
+        if len(hosts) > 1 or not path.startswith("/"):  # programs differ in which name they believe
+            self._refuse(HTTPStatus.BAD_REQUEST)
+        elif not hosts or not HOST_HEADER.fullmatch(hosts[0]) or not knows_token:
             self._refuse(HTTPStatus.FORBIDDEN)
-            return
+        else:
+            self.server.accept_request(self.connection)
+            self._answer(path, base)
+            self.server.await_request(self.connection)
+
+    def _answer(self, path: str, base: str) -> None:
         gallery = self.server.gallery
         runs = gallery.runs()
         kind, _, quoted = path[len(base) + 1 :].partition("/")
@@ -204,10 +258,6 @@ class _Handler(BaseHTTPRequestHandler):
             self._tell(lambda: list_content(gallery.runs(), base), lambda: False)
         else:
             self._refuse(HTTPStatus.NOT_FOUND)
-
-    def _asked_for(self) -> str:
-        """The name by which the server was called, without the port."""
-        return self.headers.get("Host", "").rpartition(":")[0] or self.headers.get("Host", "")
 
     def _follow(self, name: str, run: Recording) -> None:
         def content() -> str:
@@ -261,7 +311,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _refuse(self, status: HTTPStatus) -> None:
         payload = f"{status.value} {status.phrase}\n".encode()
+        self.close_connection = True
         self.send_response(status)
+        self.send_header("Connection", "close")
         self.send_header("Content-Type", "text/plain; charset=utf-8")
         self.send_header("Content-Length", str(len(payload)))
         self.end_headers()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import os
 import posixpath
 import random
@@ -43,7 +44,10 @@ KNOWN = {
     "abfss": "abfss",
     "hdfs": "hdfs",
 }
-S3_OPTIONS = {"region", "scheme", "endpoint_override", "tls_ca_file_path"}
+TIMEOUTS_S = {"connect_timeout": 5.0, "request_timeout": 15.0}
+"""Of S3: without a connection, and without a byte of an answer. By a URI, by the environment, or these."""
+VARIABLE = "DOVETAIL_S3_{}"  # of the environment, in upper case
+S3_OPTIONS = {"region", "scheme", "endpoint_override", "tls_ca_file_path", *TIMEOUTS_S}
 REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 REFUSED = (  # in messages of file systems: what asking again will not change
     "ACCESS_DENIED",
@@ -393,9 +397,19 @@ def open_s3(uri: str) -> tuple[FileSystem, str]:
     return make_s3(bucket, given), path
 
 
+def _timeout(name: str, given: Mapping[str, str]) -> float:
+    """Seconds."""
+    variable = VARIABLE.format(name.upper())
+    text = given.get(name) or os.environ.get(variable)
+    with contextlib.suppress(ValueError):
+        if not text or 0 < float(text) < math.inf:
+            return float(text or TIMEOUTS_S[name])
+    raise InputError(f"{name} (or {variable}) is a positive number of seconds; got {text!r}.")
+
+
 def make_s3(bucket: str, given: Mapping[str, str]) -> FileSystem:
     """A small object is one request, which is repeated here and not by AWS's library."""
-    settings: dict[str, Any] = dict(given)
+    settings: dict[str, Any] = dict(given) | {name: _timeout(name, given) for name in TIMEOUTS_S}
     if not given.keys() & {"region", "endpoint_override"} and not any(map(os.environ.get, REGION_VARIABLES)):
         with contextlib.suppress(OSError):
             settings["region"] = pafs.resolve_s3_region(bucket)
