@@ -2,7 +2,7 @@
 
 By default they try a part of their cases, with DOVETAIL_TEST_EFFORT=all (`make test-all`) all of them, and with
 DOVETAIL_FUZZ_CASES (`make fuzz`) as many as it says. In a part, combinations (condition x join type x algorithm) are
-tried in turns, not all.
+tried in turns, not all. DOVETAIL_TEST_KILLS says how often a test that kills a stream again and again does so.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ def repeat(cases: int) -> int:
 
 CASES = int(os.environ.get("DOVETAIL_FUZZ_CASES", repeat(2000)))
 SEED = int(os.environ.get("DOVETAIL_FUZZ_SEED", "0"))
+KILLS = int(os.environ.get("DOVETAIL_TEST_KILLS", "10"))
+"""Of each kind of streaming join, where a test kills it again and again."""
 EXAMPLES = repeat(100)
 """Of Hypothesis, for each test."""
 

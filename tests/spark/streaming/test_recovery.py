@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from tests.effort import KILLS
 from tests.spark.streaming import recovery_job, window_queries
 from tests.spark.streaming.killing import Job
 from tests.spark.streaming.micro_batches import micro_batches
@@ -44,11 +45,11 @@ class Work(NamedTuple):
     expected: Callable[[MicroBatches], Results]
 
 
-def equality() -> Work:
+def equality(**options: str) -> Work:
     left, right = clustered()
     pairs = left.select(["k", "left"]).join(right.select(["k", "right"]), "k", join_type="inner")
     expected = Counter(zip(pairs["left"].to_pylist(), pairs["right"].to_pylist(), strict=True))
-    return Work(left, right, {"on": "l.k = r.k"}, ("left", "right"), lambda batches: expected)
+    return Work(left, right, {"on": "l.k = r.k", **options}, ("left", "right"), lambda batches: expected)
 
 
 def window(how: str = "inner") -> Work:
@@ -100,6 +101,7 @@ def query(name: str) -> Work:
 
 WORK: dict[str, Callable[[], Work]] = {
     "equality": equality,
+    "spilling": partial(equality, algorithm="spo", memory="1MB"),
     "window": window,
     "window, left": partial(window, "left"),
     "bounded, inner": partial(bounded, "inner"),
@@ -203,11 +205,12 @@ def test_a_killed_driver_and_killed_workers(kind: str, job: Job, spark: SparkSes
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", WORK)
 def test_many_kills(kind: str, job: Job, spark: SparkSession) -> None:
+    """As often as DOVETAIL_TEST_KILLS says, the driver and the workers in turn."""
     rng = random.Random(2)
     work = WORK[kind]()
-    write(job.place, work, files=40)
-    for kills in range(5):
-        job.kill_jvm(batches=rng.choice([1, 2, 3]), pause=rng.random() if kills % 2 else None)
+    write(job.place, work, files=4 * KILLS)
+    for kills in range(0, KILLS, 2):
+        job.kill_jvm(batches=rng.choice([1, 2, 3]), pause=rng.random() if kills % 4 else None)
         done = job.kill_workers(batches=rng.choice([1, 2]), master="local[2]")
         assert not done  # without retries a failed task ends the query
     assert job.run_to_the_end()

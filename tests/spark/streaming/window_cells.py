@@ -6,6 +6,7 @@ import random
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -88,6 +89,7 @@ class Query:
     batch_id: int = 0
     partition: int = 0
     manifests: dict[int, str] = field(default_factory=dict)
+    timers: dict[int, list[int]] = field(default_factory=dict)  # by cell, where they go by the watermark
 
     def getLocalProperty(self, name: str) -> str:
         return str(self.batch_id) if name == "streaming.sql.batchId" else "query"
@@ -107,29 +109,30 @@ class Query:
         rng.shuffle(packed)  # a shuffle keeps no order
         found: Results = Counter()
         figures = dict.fromkeys(FIGURES, 0)
-        manifests = dict(self.manifests)
-        timed = set(self.manifests) if self.join.window.by_watermark else set()
-        for label in sorted({row["cell"] for row in packed} | timed):
-            handle = Handle(self.manifests.get(label))
+        handles = {label: Handle(text, list(self.timers.get(label, ()))) for label, text in self.manifests.items()}
+        clock: Any = Clock(0, watermark_ms)
+        fed = {row["cell"] for row in packed}
+        for label in [*sorted(fed), *sorted(self.manifests)]:  # those that timers call come last
+            handle = handles.setdefault(label, Handle())
             processor = WindowProcessor(self.join)
             processor.start(handle, handle)  # type: ignore[arg-type]
-            mine = [row for row in packed if row["cell"] == label]
-            frames = iter([pd.DataFrame(mine[:2]), pd.DataFrame(mine[2:])] if mine[2:] else [pd.DataFrame(mine)])
-            clock: Any = Clock(0, watermark_ms)
-            given = (
-                processor.handleInputRows((label,), frames, clock)
-                if mine
-                else processor.handleExpiredTimer((label,), clock, None)
-            )
-            for frame in given:
+            if label in fed:
+                fed.remove(label)
+                mine = [row for row in packed if row["cell"] == label]
+                frames = iter([pd.DataFrame(mine[:2]), pd.DataFrame(mine[2:])] if mine[2:] else [pd.DataFrame(mine)])
+                given = [processor.handleInputRows((label,), frames, clock)]
+            else:
+                expired = [at for at in handle.timers if at <= watermark_ms] if self.join.window.by_watermark else []
+                given = [processor.handleExpiredTimer((label,), clock, None) for _ in expired]
+                handle.timers = [at for at in handle.timers if at not in expired]
+            for frame in chain.from_iterable(given):
                 for name in FIGURES:
                     together = max if name == LARGEST else sum
                     figures[name] = together((figures[name], int(frame[name][0])))
                 if frame["payload"][0] is not None:
                     found.update(_pairs(from_bytes(frame["payload"][0])))
-            assert handle.stored is not None
-            manifests[label] = handle.stored
-        self.manifests = manifests
+        self.manifests = {label: handle.stored for label, handle in handles.items() if handle.stored is not None}
+        self.timers = {label: handle.timers for label, handle in handles.items()}
         self.batch_id += 1
         return found, figures
 
@@ -143,11 +146,20 @@ def _pairs(batch: pa.RecordBatch) -> Iterator[tuple[int | None, int | None]]:
 
 
 def query(
-    tables: Tables, on: str, how: str, bounds: Window, state_dir: Path | str, *, cells: int, partitions: int = 3
+    tables: Tables,
+    on: str,
+    how: str,
+    bounds: Window,
+    state_dir: Path | str,
+    *,
+    cells: int,
+    partitions: int = 3,
+    memory_bytes: int | None = None,
 ) -> Query:
     schemas = (tables[0].schema, tables[1].schema)
     condition = parse(on, *schemas)
-    plan = plan_join(condition, how, InputFacts("stream", on_spark=True, window=bounds))
+    facts = InputFacts("stream", on_spark=True, window=bounds)
+    plan = plan_join(condition, how, facts, memory_bytes=memory_bytes)
     output = output_schema(*schemas, "_r", JoinType(how))
     cells = window_cells(condition, JoinType(how), cells)
     router, _ = window_router(condition, JoinType(how), cells)

@@ -4,7 +4,9 @@ Sources (partitions of the left stream, then of the right one) take turns, one r
 later row arrives, if both rows are in the window then. Rows without a partner are known when their window has closed;
 in windows of time, late rows are not used, and a row without a time has no window to wait for. A row is late if it is
 behind the horizon of the micro-batches before its own. Where both inputs have watermarks, that is Spark's: rows of the
-micro-batches before give one its watermark, and rows are late by the watermark of the last one.
+micro-batches before give one its watermark, and rows are late by the watermark of the last one. Where the condition
+bounds event time, it is the window: rows wait for as long as its limits say, and only inputs with a watermark have late
+rows.
 """
 
 from __future__ import annotations
@@ -74,7 +76,7 @@ class WindowOracle:
             if time is None:
                 self.timeless[side].append(row)
                 return []
-            if self.horizon is not None and time < self.horizon:
+            if self.horizon is not None and time < self.horizon and self._can_be_late(side):
                 self.late_rows += 1
                 return []
         self.seen[side].append(row)
@@ -88,7 +90,9 @@ class WindowOracle:
     def _in_window(self, side: int, row: int) -> NDArray[np.int64]:
         """The rows of the other side that are in the window when this row arrives."""
         other = 1 - side
-        if self.times is not None:
+        if self.window.limits is not None:
+            rows = self.seen[other]
+        elif self.times is not None:
             now, times = self.times[side][row], self.times[other]
             rows = [o for o in self.seen[other] if abs(times[o] - now) < self.window.size]  # type: ignore[operator]
         elif self.window.scope == "combined":
@@ -98,13 +102,17 @@ class WindowOracle:
             rows = self.seen[other][-self.window.size :]
         return np.array(rows, np.int64)
 
+    def _can_be_late(self, side: int) -> bool:
+        return self.window.limits is None or self.window.limits.late[side] is not None
+
     def _advance(self, sources: Sequence[Source]) -> None:
         if self.times is None:
             return
         if self.window.by_watermark:
             ends = [
-                0 if newest is None or delay is None else newest // 1000 - delay // 1000
+                0 if newest is None else newest // 1000 - delay // 1000
                 for newest, delay in zip(self.newest, self.window.watermarks, strict=True)
+                if delay is not None
             ]
             self.watermark_ms = max(self.watermark_ms, min(ends))
             self.horizon = 1000 * self.watermark_ms + 1 if self.watermark_ms else None
@@ -131,6 +139,9 @@ class WindowOracle:
         """Whether this row is in no window with a row to come."""
         if self.times is not None:
             time = self.times[side][row]
+            if self.window.limits is not None:
+                left_at = self.window.limits.expiry[side]
+                return time is None or (self.horizon is not None and time < self.horizon + left_at)
             return time is None or (self.horizon is not None and self.horizon - time >= self.window.size)
         if self.window.scope == "combined":
             return self.places[side, row] <= self.arrived - self.window.size
