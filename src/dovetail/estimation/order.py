@@ -20,7 +20,7 @@ The last of these is compared with the grid after its rows and columns were shuf
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -36,13 +36,14 @@ Numbers = NDArray[np.float64]
 FIRST_ROWS = 4096  # of those that arrive, by which orders are compared
 FEW_ROWS = 512  # that say how many matches to expect
 ROOM = 1 << 16  # matches that are enough
+ENOUGH = 1 << 14  # of them that are looked at
 FEWEST = 8  # matches that say anything
 PARTS = (16, 64, 256)  # of each side
 LEAST = 1.0  # matches in a band, on average
 ERRORS = 6.0  # standard errors: there are some hundred bands, and the test is repeated
 CELLS = 16  # of each side of the grid
 OVERDISPERSED = 4.0  # times the variance by chance: even with one dominating key, it varies by half only
-SHUFFLES = 200
+SHUFFLES = 64
 
 
 def fitting_rows(condition: Condition, left: pa.RecordBatch, right: pa.RecordBatch, matches: int) -> int:
@@ -84,21 +85,29 @@ class PlacedMatches(NamedTuple):
     @property
     def depend(self) -> bool:
         """Whether the orders do, so certainly that chance is out of the question."""
-        return len(self.lefts) >= FEWEST and (self._has_line() or self._has_band() or self._has_patches())
+        if len(self.lefts) < FEWEST:
+            return False
+        some = self._thin(ENOUGH)
+        return some._has_line() or some._has_band() or some._has_patches()
+
+    def _thin(self, most: int) -> PlacedMatches:
+        """About so many matches: those of fewer left rows, with all right rows."""
+        if len(self.lefts) <= most:
+            return self
+        rows = max(1, len(self.places[0]) * most // len(self.lefts))
+        kept = np.flatnonzero(self.lefts < rows)
+        return self._replace(
+            places=(self.places[0][:rows], self.places[1]), lefts=self.lefts[kept], rights=self.rights[kept]
+        )
 
     def _has_line(self) -> bool:
         lefts, rights = self.places[0][self.lefts], self.places[1][self.rights]
-        density = len(lefts) / (len(self.places[0]) * len(self.places[1]))
-        possible = sum(self.rows)
-        for sign in (-1, 1):
-            lines, counts = np.unique(lefts + sign * rights, return_counts=True)
-            most = int(np.argmax(counts))
-            others = lines[most] - sign * self.places[1]
-            expected = density * len(np.intersect1d(self.places[0], others))
-            if (
-                counts[most] >= FEWEST
-                and _log_tail(int(counts[most]), 2 * expected) + math.log(possible) < -(ERRORS**2) / 2
-            ):
+        likely = len(lefts) / max(map(len, self.places))  # at most: a line has a row of the shorter sample once
+        for lines in (lefts - rights, lefts + rights):
+            lines = np.sort(lines)
+            starts = np.flatnonzero(np.diff(lines, prepend=lines[0] - 1))
+            most = int(np.diff(starts, append=len(lines)).max())
+            if most >= FEWEST and _log_tail(most, 2 * likely) + math.log(sum(self.rows)) < -(ERRORS**2) / 2:
                 return True
         return False
 
@@ -106,53 +115,53 @@ class PlacedMatches(NamedTuple):
         for parts in PARTS:
             if len(self.lefts) < LEAST * parts:
                 return False
-            observed, expected = self._grid(parts)
-            errors = np.array(list(_bands(observed, expected)))
-            if np.abs(errors).max() > ERRORS * max(1.0, float(np.median(np.abs(errors))) / 0.6745):
-                return True
+            lefts, rights = self._parts(parts)
+            mine, theirs = (np.bincount(part, minlength=parts) / math.sqrt(len(lefts)) for part in (lefts, rights))
+            one, other = np.fft.rfft(mine), np.fft.rfft(theirs)
+            for distances, product in ((rights - lefts, one.conj() * other), (rights + lefts, one * other)):
+                observed = np.bincount(distances % parts, minlength=parts)
+                expected = np.maximum(0.0, np.fft.irfft(product, parts))  # for each distance, by what each part has
+                errors = np.abs(2 * (np.sqrt(observed + 0.375) - np.sqrt(expected + 0.375)))  # Anscombe's, for few
+                if errors.max() > ERRORS * max(1.0, float(np.median(errors)) / 0.6745):
+                    return True
         return False
 
     def _has_patches(self) -> bool:
-        observed, expected = self._grid(CELLS)
         if len(self.lefts) < LEAST * CELLS**2:
             return False
+        lefts, rights = self._parts(CELLS)
+        observed = np.bincount(lefts * CELLS + rights, minlength=CELLS**2).reshape(CELLS, CELLS).astype(np.float64)
+        expected = observed.sum(axis=1, keepdims=True) * observed.sum(axis=0) / observed.sum()
         rest: Numbers = (observed - expected) / np.sqrt(np.maximum(expected, 1e-9))
         if (rest**2).sum() > OVERDISPERSED * (CELLS - 1) ** 2:
             return True
-        rng = np.random.default_rng(0)
-        by_chance = [_likeness(rest[rng.permutation(CELLS)][:, rng.permutation(CELLS)]) for _ in range(SHUFFLES)]
-        return bool(_likeness(rest) - np.mean(by_chance) > ERRORS * np.std(by_chance))
+        rows, columns = _shuffles()
+        by_chance = _likeness(rest[rows[:, :, None], columns[:, None, :]])
+        return bool(_likeness(rest) - by_chance.mean() > ERRORS * by_chance.std())
 
-    def _grid(self, parts: int) -> tuple[Numbers, Numbers]:
-        """Matches by the part of each side, and what to expect by how many each part has."""
-        lefts, rights = (
-            self.places[side][matched] * parts // self.rows[side]
-            for side, matched in ((0, self.lefts), (1, self.rights))
-        )
-        observed = np.bincount(lefts * parts + rights, minlength=parts**2).reshape(parts, parts).astype(np.float64)
-        expected: Numbers = observed.sum(axis=1, keepdims=True) * observed.sum(axis=0) / observed.sum()
-        return observed, expected
+    def _parts(self, parts: int) -> tuple[Words, Words]:
+        """In which part of its side each match has its left row, and its right row."""
+        lefts, rights = self.places[0][self.lefts], self.places[1][self.rights]
+        return lefts * parts // self.rows[0], rights * parts // self.rows[1]
 
 
-def _bands(observed: Numbers, expected: Numbers) -> Iterator[float]:
-    """How many standard errors each band has too many; each has all parts of both sides once."""
-    parts = len(observed)
-    here = np.arange(parts)
-    for flipped in (False, True):
-        for lag in range(parts):
-            there = (lag - here) % parts if flipped else (here + lag) % parts
-            found, likely = observed[here, there].sum(), expected[here, there].sum()
-            yield 2 * (math.sqrt(found + 0.375) - math.sqrt(likely + 0.375))  # Anscombe's, for few of them
+@cache
+def _shuffles() -> tuple[Words, Words]:
+    """Orders of the rows and columns of the grid."""
+    orders = np.tile(np.arange(CELLS), (2, SHUFFLES, 1))
+    rows, columns = np.random.default_rng(0).permuted(orders, axis=2)
+    return rows, columns
 
 
-def _likeness(rest: Numbers) -> float:
-    """Of neighbours in the grid."""
-    return float(
-        (rest[1:] * rest[:-1]).sum()
-        + (rest[:, 1:] * rest[:, :-1]).sum()
-        + (rest[1:, 1:] * rest[:-1, :-1]).sum()
-        + (rest[1:, :-1] * rest[:-1, 1:]).sum()
+def _likeness(rest: Numbers) -> Numbers:
+    """Of neighbours in the grid, or in each of several."""
+    pairs = (
+        rest[..., 1:, :] * rest[..., :-1, :],
+        rest[..., 1:] * rest[..., :-1],
+        rest[..., 1:, 1:] * rest[..., :-1, :-1],
+        rest[..., 1:, :-1] * rest[..., :-1, 1:],
     )
+    return np.asarray(sum(each.sum(axis=(-2, -1)) for each in pairs))
 
 
 def _log_tail(count: int, expected: float) -> float:

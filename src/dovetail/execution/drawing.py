@@ -28,7 +28,7 @@ from dovetail.planning.statistics import read_columns
 FEWEST_ROWS = 4096  # drawn from each side at first,
 ON_A_LINE = 32  # and so many that their matches would be on a line, if orders were the same
 BUDGET_SHARE = 8  # one in so many bytes of the budget is for more than these
-SHARE = 4  # one in so many of the rows that have arrived is drawn later on,
+SHARE = 32  # as many of each side as one in so many of all rows that have arrived, later on,
 GROWTH = 2  # times as many each time,
 MOST_ROWS = 1 << 16  # at most
 MOST_MATCHES = 1 << 18  # of the rows that are drawn, about
@@ -54,8 +54,9 @@ class Drawing:
         self._decode = decode
         self._rng = np.random.default_rng(0)
         self._arrived = 0
-        self._next = 0  # how many rows must have arrived before the next draw
+        self._rows = self._tables[0].num_rows, self._tables[1].num_rows
         self._drawn = 0  # rows of each side, the last time
+        self._most = MOST_ROWS
 
     def watch(self, events: Iterable[Event]) -> Iterator[Event]:
         for event in events:
@@ -63,26 +64,24 @@ class Drawing:
             self.note(event)
 
     def note(self, event: Event) -> None:
-        """Draw rows, if it is time to."""
-        if isinstance(event, Arrival) and all(table.num_rows for table in self._tables):
-            self._arrived += event.batch.num_rows
-            if self._arrived >= self._next:
-                self._next = GROWTH * self._arrived
-                self._draw()
-
-    def _draw(self) -> None:
-        rows = self._tables[0].num_rows, self._tables[1].num_rows
-        _, few = self._take(FEW_ROWS)
-        wanted = max(FEWEST_ROWS, math.isqrt(ON_A_LINE * max(rows)), self._arrived // (2 * SHARE))
-        wanted = min(wanted, MOST_ROWS, fitting_rows(self._condition, *few, MOST_MATCHES))
-        if (limit := self._budget.limit) is not None and self._budget.unit == "bytes":
-            width = max(1, *(batch.nbytes // batch.num_rows for batch in few))
-            wanted = min(wanted, max(FEWEST_ROWS, limit // BUDGET_SHARE // width))
-        if wanted < GROWTH * self._drawn:  # no more to learn than from the last ones
+        """Draw rows, if there are twice as many to draw as the last time."""
+        if not isinstance(event, Arrival) or min(self._rows) < FEW_ROWS:
             return
-        self._drawn = wanted
-        places, batches = self._take(wanted)
-        found = PlacedMatches.between(self._condition, batches, places, rows)
+        self._arrived += event.batch.num_rows
+        wanted = max(FEWEST_ROWS, math.isqrt(ON_A_LINE * max(self._rows)), self._arrived // SHARE)
+        if min(wanted, self._most) >= GROWTH * self._drawn:
+            self._draw(wanted)
+
+    def _draw(self, wanted: int) -> None:
+        if not self._drawn:
+            _, few = self._take(FEW_ROWS)
+            self._most = min(MOST_ROWS, fitting_rows(self._condition, *few, MOST_MATCHES))
+            if (limit := self._budget.limit) is not None and self._budget.unit == "bytes":
+                width = max(1, *(batch.nbytes // batch.num_rows for batch in few))
+                self._most = min(self._most, max(FEWEST_ROWS, limit // BUDGET_SHARE // width))
+        self._drawn = min(wanted, self._most)
+        places, batches = self._take(self._drawn)
+        found = PlacedMatches.between(self._condition, batches, places, self._rows)
         pairs = Matches.pairs(batches[0], found.lefts, batches[1], found.rights)
         self._estimator.draw(DrawnSample(found, self._measures.values_of(pairs)))
 
