@@ -110,11 +110,7 @@ def test_leaving_a_progressive_join_frees_its_files(tmp_path: Path, monkeypatch:
             "window: not an option of joins in process. Windows are for streams: .*algorithm='spo'",
         ),
         (lambda lf, r: dovetail.join(lf, r, "l.k < r.k", algorithm="shj"), PlanError, "needs at least one equality"),
-        (
-            lambda lf, r: dovetail.join(lf, r, ["k"], cells=4),
-            InputError,
-            "cells: an option of joins of Spark DataFrames",
-        ),
+        (lambda lf, r: dovetail.join(lf, r, ["k"], cells=4), InputError, "cells: an option of joins of Spark"),
         (lambda lf, r: dovetail.join(lf, 7, ["k"]), InputError, "cannot join a value of type int"),
     ],
 )

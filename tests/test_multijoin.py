@@ -112,7 +112,7 @@ def test_what_is_wrong_is_said() -> None:
         dovetail.multijoin({**INPUTS, "O": NATIONS}, ON)
     with pytest.raises(InputError, match="dictionary"):
         dovetail.multijoin([ORDERS, CUSTOMERS, NATIONS], ON)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="not an option"):
+    with pytest.raises(InputError, match="an option of joins of Spark DataFrames"):
         dovetail.multijoin(INPUTS, ON, cells=3)
     with pytest.raises(PlanError, match="mjoin"):
         dovetail.multijoin(INPUTS, ON, algorithm="mjoin")
