@@ -13,7 +13,7 @@ import pyarrow as pa
 from dovetail.aggregates import finish, partial_aggregates
 from dovetail.arguments import argument_names, check_names, refuse_unknown
 from dovetail.condition import parse
-from dovetail.condition.select import OrderBy, parse_aggregates, parse_by, parse_order
+from dovetail.condition.select import GroupColumn, OrderBy, parse_aggregates, parse_by, parse_order
 from dovetail.condition.select import check_names as check_aggregate_names
 from dovetail.core.join_types import JoinType
 from dovetail.core.metrics import Observer
@@ -562,7 +562,18 @@ def aggregate(
     batches = [one_batch(table, table.schema) for table in inputs]
     with allow_threads(allowed if sum(batch.num_rows for batch in batches) >= FEW_ROWS else 1):
         partials = partial_aggregates(condition, wanted, groups, batches[0], batches[1])
-    return pa.Table.from_batches([finish(wanted, groups, partials)])
+    return _with_group_types(pa.Table.from_batches([finish(wanted, groups, partials)]), groups, schemas)
+
+
+def _with_group_types(table: pa.Table, groups: Sequence[GroupColumn], schemas: Sequence[pa.Schema]) -> pa.Table:
+    """Aggregates whose groups are of an extension type as they were: stored values do not say what they mean."""
+    for number, group in enumerate(groups):
+        type_ = schemas[group.side].field(group.name).type
+        if isinstance(type_, pa.BaseExtensionType):
+            stored = table.column(number).combine_chunks().cast(type_.storage_type)
+            values = pa.ExtensionArray.from_storage(type_, stored)
+            table = table.set_column(number, pa.field(group.name, type_), values)
+    return table
 
 
 def explain(

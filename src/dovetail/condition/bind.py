@@ -15,6 +15,7 @@ from dovetail.condition.evaluate import evaluate
 from dovetail.condition.expression import COMPARISONS, FUNCTIONS, Call, Column, Expression, Literal, Opaque, type_of
 from dovetail.condition.functions import PARTS, TRUNCATIONS
 from dovetail.condition.literals import natural_type, scalar
+from dovetail.condition.meanings import as_stored, with_meaning
 from dovetail.condition.render import text_of
 from dovetail.condition.unify import arithmetic, comparable, describe, sort_key, to_type, unify
 from dovetail.errors import ConditionError
@@ -55,6 +56,7 @@ class Binder:
         """A function of bound arguments, bound; constant if they all are."""
         if function not in FUNCTIONS:
             raise ConditionError(f"unknown function {function!r} in the condition.")
+        args = with_meaning(function, args, self.schemas)
         fewest, most = ARITY.get(function, (1, None))
         if len(args) < fewest or (most is not None and len(args) > most):
             raise ConditionError(f"{function} takes {_count(fewest, most)}, not {len(args)}.")
@@ -87,7 +89,7 @@ class Binder:
         target = types.plain(target)
         if t.is_timestamp(target):
             target = self._timestamp(arg, target)
-        return to_type(self._clock(arg), target)
+        return to_type(self._clock(as_stored(arg)), target)
 
     def _timestamp(self, arg: Expression, target: pa.DataType) -> pa.DataType:
         """Without a session zone, TIMESTAMP keeps the zone of what is cast, and nothing is cut off."""
@@ -215,6 +217,9 @@ class Binder:
         field = type_.field(found[0])
         return to_type(Call("field", (struct, Literal(found[0], types.STRING)), field.type), types.plain(field.type))
 
+    def _place(self, function: str, args: Args) -> Expression:
+        return Call(function, args, pa.int32())
+
     def _sort_key(self, function: str, args: Args) -> Expression:
         return sort_key(args[0])
 
@@ -327,6 +332,7 @@ TYPERS: dict[str, Callable[[Binder, str, Args], Expression]] = {
     "datediff": Binder._datediff,
     "field": Binder._field,
     "sort_key": Binder._sort_key,
+    "place": Binder._place,
     "overlaps": Binder._overlaps,
     "distance": Binder._distance,
 }

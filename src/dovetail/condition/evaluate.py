@@ -69,7 +69,7 @@ def _value(expression: Expression, batches: tuple[pa.RecordBatch | None, pa.Reco
             )
         case Call(function, args):
             try:
-                values = [_value(arg, batches, rows) for arg in args]
+                values = [_value(arg, batches, rows) for arg in (args[:1] if function == "place" else args)]
                 return FUNCTION_TABLE[function](expression, values)
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
                 raise ConditionError(_failure(expression, error)) from error
@@ -283,6 +283,11 @@ def _sort_key(call: Call, args: list[pa.Array]) -> pa.Array:
     return sort_keys(args[0])
 
 
+def _place(call: Call, args: list[pa.Array]) -> pa.Array:
+    order = [literal.value for literal in call.args[1:] if isinstance(literal, Literal)]
+    return pc.index_in(args[0], pa.array(order, args[0].type))
+
+
 def _overlaps(call: Call, args: list[pa.Array]) -> pa.Array:
     start, end, other_start, other_end = args
     return pc.and_kleene(compare("<", start, other_end), compare(">", end, other_start))
@@ -305,6 +310,7 @@ FUNCTION_TABLE: dict[str, functions.Function] = {
     "cast": _cast,
     "field": _field,
     "sort_key": _sort_key,
+    "place": _place,
     "overlaps": _overlaps,
     **functions.TABLE,
 }

@@ -22,13 +22,14 @@ FUNCTIONS = COMPARISONS | frozenset(
         *("+", "-", "*", "/", "div", "%", "neg", "abs", "sqrt", "pow", "floor", "ceil", "round", "greatest", "least"),
         *("cast", "lower", "upper", "length", "trim", "concat", "substring"),
         *("year", "month", "day", "hour", "minute", "second", "date_trunc", "add_months", "datediff"),
-        *("field", "isnan", "overlaps", "distance", "sort_key"),
+        *("field", "isnan", "overlaps", "distance", "sort_key", "place"),
     }
 )
 """What can be evaluated in process. `case` takes condition, value, condition, value, …, default.
 `distance` takes the coordinates of the left point, then those of the right one, or one array column of each.
 `field` takes a struct and the name of a field, `datediff` two dates (days from the second to the first),
-`overlaps` the start and end of one interval, then those of another. `sort_key` is a struct or a list as bytes."""
+`overlaps` the start and end of one interval, then those of another. `sort_key` is a struct or a list as bytes,
+`place` where the first argument is among the others, which are constants."""
 
 
 @dataclass(frozen=True, slots=True)

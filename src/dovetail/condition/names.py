@@ -7,6 +7,7 @@ from difflib import get_close_matches
 
 import pyarrow as pa
 
+from dovetail.condition import types
 from dovetail.condition.expression import Column
 from dovetail.core.rows import Side
 from dovetail.errors import ConditionError
@@ -45,8 +46,9 @@ def resolve(side: Side, name: str, schemas: Schemas) -> Column:
             "Rename one of them, or spell the name exactly."
         )
     type_ = schema.field(found[0]).type
-    # An extension type is compared by what it stores. One that is defined in Python cannot even be hashed.
-    return Column(side, found[0], type_.storage_type if isinstance(type_, pa.BaseExtensionType) else type_)
+    if isinstance(type_, pa.BaseExtensionType) and not types.is_period(type_):
+        type_ = type_.storage_type  # which is compared. A type that is defined in Python cannot even be hashed
+    return Column(side, found[0], type_)
 
 
 def resolve_unqualified(name: str, schemas: Schemas) -> Column:

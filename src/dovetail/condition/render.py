@@ -122,6 +122,8 @@ class _Spark:
                 return self._case(args)
             case "cast":
                 return f"CAST({self.render(args[0])} AS {types.spark_name(type_of(call))})"
+            case "place":
+                return self.render(args[0], TIGHTEST)
             case "field":
                 return f"{self.render(args[0], TIGHTEST)}.{self.name(_constant(args[1]))}"
             case "add_months":
@@ -228,7 +230,7 @@ class _Human(_Spark):
 
 
 TESTS = frozenset({"is_null", "like", "in"})
-PLAIN = frozenset({*LEVELS, "case", "cast", "field", "add_months"})
+PLAIN = frozenset({*LEVELS, "case", "cast", "field", "place", "add_months"})
 INTEGER_SUFFIXES = {"TINYINT": "Y", "SMALLINT": "S", "INT": "", "BIGINT": "L"}
 
 

@@ -22,6 +22,7 @@ from dovetail.condition import names, types
 from dovetail.condition.bind import Binder
 from dovetail.condition.evaluate import evaluate
 from dovetail.condition.expression import Column, Expression, is_opaque, sides_of, type_of
+from dovetail.condition.meanings import ordered_key, refuse_order, refuse_period
 from dovetail.condition.render import text_of
 from dovetail.condition.sql import parse_text
 from dovetail.condition.translate import Translator
@@ -131,7 +132,9 @@ def _result_type(text: str, function: Function, value: Expression) -> pa.DataTyp
     type_ = type_of(value)
     if function == "count":
         return types.INT64
+    refuse_period(text, value)
     if function in ("min", "max"):
+        refuse_order(text, value)
         if t.is_nested(type_) or t.is_null(type_):
             raise ConditionError(f"{text}: {type_} has no smallest and largest value. Cast it, or take a field of it.")
         return type_
@@ -232,6 +235,7 @@ def _order_key(text: str, binder: Binder, in_process: bool, trusted: bool) -> Or
     sides = sides_of(value)
     if len(sides) != 1:
         raise ConditionError(f"order_by={text!r} reads {len(sides)} sides: order by an expression over one of them.")
+    value = ordered_key(value, binder.schemas)
     if pa.types.is_nested(type_of(value)):
         value = sort_key(value)
     if in_process or not is_opaque(value):

@@ -72,6 +72,11 @@ def is_instant(type_: pa.DataType) -> bool:
     return bool(t.is_date(type_) or t.is_timestamp(type_))
 
 
+def is_period(type_: pa.DataType | None) -> bool:
+    """Whether values are pandas' periods: numbers that mean something together with a frequency only."""
+    return isinstance(type_, pa.BaseExtensionType) and type_.extension_name == "pandas.period"
+
+
 def has_spark_mark(type_: pa.DataType) -> bool:
     """Whether a struct stands for a VARIANT or a place on earth, of which the bytes say nothing about equality."""
     return bool(t.is_struct(type_) and any(SPARK_MARKS & set(field.metadata or ()) for field in type_))

@@ -16,6 +16,7 @@ import pyarrow.dataset as ds
 from pyarrow import csv
 
 from dovetail.core.addresses import local_path
+from dovetail.core.categories import is_ordered, with_order
 from dovetail.core.pandas_frames import table_of
 from dovetail.errors import InputError
 
@@ -102,6 +103,8 @@ def arrow_table(table: Any) -> pa.Table:
         if pa.types.is_dictionary(field.type) and _outgrows_indices(column):
             wide = pa.dictionary(pa.int32(), field.type.value_type, field.type.ordered)
             found = found.set_column(i, field.with_type(wide), column.cast(wide))
+        if is_ordered(field.type):
+            found = found.set_column(i, with_order(found.schema.field(i), found.column(i)), found.column(i))
     return found
 
 

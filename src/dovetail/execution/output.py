@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dovetail.core.categories import without_order
 from dovetail.core.join_types import JoinType
 from dovetail.core.pandas_frames import NOTES, joined_notes
 from dovetail.core.rows import OFFSETS, Matches, Rows, Side, put_together
@@ -43,11 +44,9 @@ WORD = 64
 def output_schema(left: pa.Schema, right: pa.Schema, suffix: str, how: JoinType = JoinType.INNER) -> pa.Schema:
     """The schema of a join's result; a right name that clashes gets the suffix."""
     if how.only is Side.LEFT:
-        return (
-            left
-            if NOTES not in (left.metadata or {})
-            else left.with_metadata(joined_notes([(left, left.names, False)]))
-        )
+        notes = joined_notes([(left, left.names, False)]) if NOTES in (left.metadata or {}) else left.metadata
+        return pa.schema(map(without_order, left), notes)
+    left, right = (pa.schema(map(without_order, side), side.metadata) for side in (left, right))
     nullable = {side.other for side in how.padded}
     taken = set(left.names)
     fields = [field.with_nullable(field.nullable or Side.LEFT in nullable) for field in left]
@@ -73,7 +72,7 @@ def multi_schema(schemas: Mapping[str, pa.Schema], fold_case: bool = False) -> p
     fold = str.casefold if fold_case else str
     times = Counter(fold(name) for schema in schemas.values() for name in schema.names)
     fields = [
-        field.with_name(f"{alias}_{field.name}" if times[fold(field.name)] > 1 else field.name)
+        without_order(field).with_name(f"{alias}_{field.name}" if times[fold(field.name)] > 1 else field.name)
         for alias, schema in schemas.items()
         for field in schema
     ]

@@ -238,9 +238,10 @@ def has_dictionaries(plan: JoinPlan) -> bool:
 
 
 def _is_decoded(type_: pa.DataType) -> bool:
-    """Whether Arrow can decode the type and encode it again: not views, lists and structs, which stay as they are."""
+    """Whether Arrow can decode the type and encode it again: not views, lists and structs, which stay as they are, and
+    not ordered ones, whose order is that of the dictionary."""
     t = pa.types
-    if not t.is_dictionary(type_):
+    if not t.is_dictionary(type_) or type_.ordered:
         return False
     value = type_.value_type
     return not (t.is_nested(value) or t.is_string_view(value) or t.is_binary_view(value))
