@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dovetail.visible import visible
+
 
 class DovetailError(Exception):
-    """The base class: catch this to catch them all.
+    """The base class: catch this to catch them all. Escape sequences in names and values are written out.
 
     Example:
         >>> import dovetail, pyarrow as pa
@@ -14,6 +16,9 @@ class DovetailError(Exception):
         ...     print(type(error).__name__)
         ConditionError
     """
+
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*(visible(one) if isinstance(one, str) else one for one in arguments))
 
 
 class ConditionError(DovetailError):

@@ -21,6 +21,7 @@ from rich.text import Text
 
 from dovetail.cli.stopping import stopped_in_order
 from dovetail.errors import DovetailError, InputError
+from dovetail.visible import visible
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown")
 console = Console()
@@ -208,7 +209,7 @@ def join(
         raise typer.Exit(INTERRUPTED) from None
     words = f"{outcome.rows:,} {'row' if outcome.rows == 1 else 'rows'} in {time.perf_counter() - started:.1f} s"
     if out is not None:
-        console.print(f"{words}, written to {out}", highlight=False)
+        console.print(f"{words}, written to {visible(str(out))}", highlight=False, markup=False)
     else:
         more = "; there are more: --limit shows as many as it says, --out writes all" if outcome.is_cut else ""
         errors.print(f"{words}{more}", highlight=False, soft_wrap=True)
@@ -400,7 +401,7 @@ def main() -> None:
 
 
 def _fail(words: str, code: int) -> None:
-    errors.print(Text.assemble(("error: ", "bold red"), words), soft_wrap=True)
+    errors.print(Text.assemble(("error: ", "bold red"), visible(words)), soft_wrap=True)
     sys.exit(code)
 
 

@@ -28,6 +28,7 @@ from rich.text import Text
 
 from dovetail.core.addresses import redacted, without_secrets
 from dovetail.errors import InputError
+from dovetail.visible import visible
 
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 13)
 OLDEST_SPARK, TESTED_SPARK = (4, 0), (4, 3)
@@ -92,9 +93,8 @@ def parse_settings(given: Iterable[str]) -> dict[str, str]:
 
 def _line(finding: Finding) -> Text:
     fix = f" {finding.fix}" if finding.fix else ""
-    return Text.assemble(
-        (f"{finding.status:<8}", COLORS[finding.status]), f" {finding.check:<15} {_sentence(finding.found)}{fix}"
-    )
+    words = visible(f" {finding.check:<15} {_sentence(finding.found)}{fix}")
+    return Text.assemble((f"{finding.status:<8}", COLORS[finding.status]), words)
 
 
 def _sentence(text: str) -> str:

@@ -34,6 +34,7 @@ from dovetail.core.directories import check_link
 from dovetail.core.drafts import draft, is_draft
 from dovetail.core.tables import check_output, is_part_of_result
 from dovetail.errors import InputError
+from dovetail.visible import visible
 
 PARQUET, CSV, JSON, TABLE = "parquet", "csv", "json", "table"
 FORMATS = (PARQUET, CSV, JSON)
@@ -117,6 +118,12 @@ class Target(NamedTuple):
 Write = Callable[[pa.Table], None]
 
 
+def _print(data: bytes) -> None:
+    """As it is for other programs; on a terminal so that people see what it is."""
+    text = data.decode()
+    sys.stdout.write(visible(text) if sys.stdout.isatty() else text)
+
+
 @contextmanager
 def open_writer(target: Target, schema: pa.Schema, console: Console) -> Iterator[Write]:
     """Called with tables of the schema. Files and tables appear when all is written."""
@@ -125,7 +132,7 @@ def open_writer(target: Target, schema: pa.Schema, console: Console) -> Iterator
         yield shown.append
         console.print(draw_table(pa.concat_tables(shown) if shown else schema.empty_table(), console))
     elif target.path is None:
-        yield _text_writer(target.format, lambda text: sys.stdout.write(text.decode()))
+        yield _text_writer(target.format, _print)
         sys.stdout.flush()
     elif target.is_file:
         with draft(target.path) as file:
@@ -199,7 +206,11 @@ def draw_table(rows: pa.Table, console: Console) -> Table:
     for field in rows.schema:
         is_number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
         is_number = is_number or pa.types.is_decimal(field.type)
-        table.add_column(Text(field.name), justify="right" if is_number else "left", no_wrap=console.is_terminal)
+        table.add_column(
+            Text(visible(field.name, one_line=True)),
+            justify="right" if is_number else "left",
+            no_wrap=console.is_terminal,
+        )
     for row in zip(*(column.to_pylist() for column in rows.columns), strict=True):
         table.add_row(*map(_cell, row))
     if not console.is_terminal:  # nothing is cut off where no one can make the window wider
@@ -210,5 +221,5 @@ def draw_table(rows: pa.Table, console: Console) -> Table:
 def _cell(value: Any) -> Text:
     if value is None:
         return Text("null", "dim")
-    words = str(value).replace("\n", "⏎")
+    words = visible(str(value).replace("\n", "⏎"), one_line=True)
     return Text(words if len(words) <= WIDEST else words[: WIDEST - 1] + "…")

@@ -9,11 +9,13 @@ from datetime import timedelta
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from dovetail.core.addresses import redacted
 from dovetail.errors import InputError
 from dovetail.monitoring.snapshot import size
 from dovetail.storage.stored_state import StoredCell, removable_query, stored_joins
+from dovetail.visible import visible
 
 YOUNG_S = 3600  # a query that wrote its state within this time may be running
 WIDE = 200  # columns, where nothing is cut off
@@ -32,9 +34,10 @@ def show_state(state_dir: str, query: str | None, by_cell: bool, console: Consol
     for join in joins:
         cells = join.cells()
         for line in map(_cell_line, cells) if by_cell else [_join_line(cells)]:
-            table.add_row(join.query, join.name, join.algorithm, *line)
+            names = (Text(visible(name, one_line=True)) for name in (join.query, join.name, join.algorithm))
+            table.add_row(*names, *line)
     if not joins:
-        console.print(f"{redacted(state_dir)}: no join of streams keeps state here.", highlight=False, soft_wrap=True)
+        _say(console, f"{redacted(state_dir)}: no join of streams keeps state here.")
         return
     wide = console if console.is_terminal else Console(file=console.file, width=WIDE)
     wide.print(table, highlight=False)
@@ -67,8 +70,13 @@ def clean_state(state_dir: str, query: str, yes: bool, console: Console) -> None
             raise InputError(f"{what}: the query may be running. Stop it; to remove its state then, add --yes.")
         if not sys.stdin.isatty():
             raise InputError(f"{what}. To remove it without being asked, add --yes.")
-        if console.input(f"{what}. Its query cannot be started again without it. Remove it? [y/N] ").lower() != "y":
-            console.print("nothing was removed", highlight=False)
+        question = f"{what}. Its query cannot be started again without it. Remove it? [y/N] "
+        if console.input(visible(question), markup=False).lower() != "y":
+            _say(console, "nothing was removed")
             return
     found.remove()
-    console.print(f"removed {what}", highlight=False, soft_wrap=True)
+    _say(console, f"removed {what}")
+
+
+def _say(console: Console, words: str) -> None:
+    console.print(visible(words), highlight=False, markup=False, soft_wrap=True)

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any
 
+from dovetail.visible import visible
+
 
 class Html(str):
     """Text that is markup."""
@@ -19,7 +21,7 @@ Content = str | None
 def tag(element: str, /, *content: Content, **attributes: str | float | None) -> Html:
     """An element. The attribute class is `class_`, aria-label is `aria_label`; what is None is left out."""
     said = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"'
+        f' {key.rstrip("_").replace("_", "-")}="{escape(visible(str(value)))}"'
         for key, value in attributes.items()
         if value is not None
     )
@@ -31,7 +33,8 @@ def tag(element: str, /, *content: Content, **attributes: str | float | None) ->
 
 def together(*content: Content) -> Html:
     """One after the other."""
-    return Html("".join(part if isinstance(part, Html) else escape(part) for part in content if part is not None))
+    parts = (part if isinstance(part, Html) else escape(visible(part)) for part in content if part is not None)
+    return Html("".join(parts))
 
 
 def table_of(names: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> Html:

@@ -29,6 +29,7 @@ from dovetail.core.directories import check_link
 from dovetail.core.metrics import Estimate, Moment, SourceState
 from dovetail.errors import DovetailError, InputError
 from dovetail.monitoring.snapshot import DONE, FAILED, RUNNING, STOPPED, Heading, Noted, RunSnapshot, glance_at
+from dovetail.visible import visible
 
 
 def to_line(second: float, moment: Moment) -> dict[str, Any]:
@@ -124,7 +125,7 @@ class Recording:
         if self.heading is None:
             return "<Recording: not yet begun>"
         done = f"{self._latest.results:,} results in {self.seconds:.1f} s"
-        return f"<Recording {self.heading.title}: {self.outcome}, {done}>"
+        return f"<Recording {visible(self.heading.title, one_line=True)}: {self.outcome}, {done}>"
 
     def _repr_html_(self) -> str:
         from dovetail.monitoring.notebook import recording_html

@@ -34,6 +34,7 @@ from dovetail.core.metrics import HEARTBEAT_S, Estimate, Moment, SourceState
 from dovetail.estimation.estimate import CONFIDENCE
 from dovetail.monitoring.recording import SUFFIX, Recording
 from dovetail.monitoring.snapshot import DONE, FAILED, Heading, size
+from dovetail.visible import visible
 
 if TYPE_CHECKING:
     from dovetail.spark.early.stop_rule import Until
@@ -65,7 +66,7 @@ def follow(query: Any, metrics: str = "dovetail", file: TextIO | None = None) ->
     """
     out = sys.stderr if file is None else file
     for line in lines(query, metrics):
-        print(line, file=out, flush=True)
+        print(visible(line), file=out, flush=True)
 
 
 def finish(query: Any, metrics: str = "dovetail", file: TextIO | None = None, *, until: Any = None) -> None:
@@ -89,7 +90,7 @@ def finish(query: Any, metrics: str = "dovetail", file: TextIO | None = None, *,
 
     for line in lines(query, metrics, Completion(Until.read(until).start_clock())):
         if file is not None:
-            print(line, file=file, flush=True)
+            print(visible(line), file=file, flush=True)
 
 
 def lines(query: Any, metrics: str = "dovetail", completion: Completion | None = None) -> Iterator[str]:

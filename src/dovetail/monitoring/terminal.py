@@ -19,6 +19,7 @@ from dovetail.monitoring.notebook import draw_in_place
 from dovetail.monitoring.progress_bar import LINE_S, REDRAW_S, clock_time, in_notebook, short
 from dovetail.monitoring.recording import Recording
 from dovetail.monitoring.snapshot import FAILED, Heading, Noted, RunSnapshot
+from dovetail.visible import visible
 
 BARS = "▁▂▃▄▅▆▇█"
 STRIP = "━"
@@ -53,7 +54,7 @@ class Panel:
 
 def _rows(glance: RunSnapshot, width: int) -> Iterator[RenderableType]:
     yield _title(glance.heading, width)
-    yield Text(glance.heading.on, "cyan", no_wrap=True, overflow="ellipsis")
+    yield Text(visible(glance.heading.on, one_line=True), "cyan", no_wrap=True, overflow="ellipsis")
     yield Text()
     yield _state(glance)
     yield _results(glance)
@@ -66,7 +67,7 @@ def _rows(glance: RunSnapshot, width: int) -> Iterator[RenderableType]:
         yield _row((state, COLOURS.get(source.state, "")), (f"{source.rows:,} rows", ""), label=source.name)
     if note := figures.missing(glance):
         yield Text()
-        yield Text(note, "bold red" if glance.outcome == FAILED else "yellow")
+        yield Text(visible(note), "bold red" if glance.outcome == FAILED else "yellow")
 
 
 def _title(heading: Heading, width: int) -> Table:
@@ -77,7 +78,7 @@ def _title(heading: Heading, width: int) -> Table:
     top.width = width
     top.add_column(ratio=1, overflow="ellipsis", no_wrap=True)
     top.add_column(justify="right", no_wrap=True)
-    top.add_row(Text(heading.title, "bold"), Text(how, "bright_black"))
+    top.add_row(Text(visible(heading.title, one_line=True), "bold"), Text(visible(how, one_line=True), "bright_black"))
     return top
 
 
@@ -110,11 +111,12 @@ def _render_held(glance: RunSnapshot) -> Iterator[Text]:
 
 
 def _row(*parts: tuple[str, str], label: str = "") -> Text:
+    label = visible(label, one_line=True)
     name = label if len(label) < LABELS else label[: LABELS - 2] + "…"
     text = Text(no_wrap=True, overflow="ellipsis")
     text.append(name.ljust(LABELS) if label else "", "bright_black")
     for number, (words, style) in enumerate(parts):
-        text.append(("   " if number else "") + words, style)
+        text.append(("   " if number else "") + visible(words, one_line=True), style)
     return text
 
 
@@ -263,4 +265,4 @@ def line(recording: Recording) -> str:
     if last.state_bytes is not None:
         words.append(f"{figures.size(last.state_bytes)} of state")
     words += [f"{source.name} {source.state} {source.rows:,}" for source in figures.sources(glance)]
-    return "  ".join(words)
+    return visible("  ".join(words), one_line=True)

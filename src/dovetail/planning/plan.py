@@ -10,6 +10,7 @@ from dovetail.condition import Condition
 from dovetail.condition.graph import Graph
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
+from dovetail.visible import visible
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +109,14 @@ class JoinPlan:
 
     def explain(self) -> str:
         """The plan as text, a line for each decision."""
-        return "\n".join(f"{name:<10} {text}" for name, text in self.decisions)
+        return "\n".join(f"{name:<10} {visible(text, one_line=True)}" for name, text in self.decisions)
 
     def __str__(self) -> str:
         return self.explain()
 
     def __repr__(self) -> str:
-        return f"<JoinPlan {self.how} join by {self.operator.name} on {self.graph.text}; print it for the reasons>"
+        on = visible(self.graph.text, one_line=True)
+        return f"<JoinPlan {self.how} join by {self.operator.name} on {on}; print it for the reasons>"
 
     def _repr_html_(self) -> str:
         from dovetail.planning.picture import plan_html

@@ -15,6 +15,7 @@ import pyarrow as pa
 from dovetail.core.rows import one_batch, table_batches
 from dovetail.core.tables import arrow_table, plain_schema, uses_dictionaries
 from dovetail.errors import InputError
+from dovetail.visible import visible
 
 NOISE = re.compile(r"\.? (Detail: Python exception|gRPC client debug context|Client context):.*")
 """Suffixes that gRPC appends to a server's message."""
@@ -26,7 +27,7 @@ def cause_of(error: BaseException, clean: Callable[[str], str] = str) -> str:
     `clean` takes out what is secret, before anything is cut.
     """
     first, *_ = [*clean(str(error)).strip().splitlines(), ""]
-    return NOISE.sub("", first).rstrip(". ") or type(error).__name__
+    return visible(NOISE.sub("", first).rstrip(". ") or type(error).__name__)
 
 
 Position = Any

@@ -27,6 +27,7 @@ import pyarrow as pa
 from dovetail.core.rows import Arrival, End, Event, Side, Stall, slices
 from dovetail.errors import DovetailError, SourceError
 from dovetail.sources.protocol import Piece, Position, Reading, Source, cause_of, conform_schema, joined_schema
+from dovetail.visible import visible
 
 log = logging.getLogger("dovetail.sources")
 WAIT_MS = 0.0  # gaps between batches are used, too; DINER and RPJ wait for 25 ms
@@ -90,7 +91,7 @@ class Reader:
                     raise self._source_error(failures, error) from error
                 pause_s = self._retry.pause_s(failures)
                 if not self._closed.is_set():
-                    told = (self._who, self._source.name, self.rows, pause_s, cause_of(error))
+                    told = (self._who, visible(self._source.name, one_line=True), self.rows, pause_s, cause_of(error))
                     log.warning("%s (%s) failed after %d rows, retrying in %.1f s: %s", *told)
                 self._closed.wait(pause_s)
 

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from dovetail.spark.streaming.listening import add_listener
 from dovetail.spark.streaming.window_join import FIGURES
+from dovetail.visible import visible
 
 log = logging.getLogger("dovetail.spark")
 
@@ -39,8 +40,8 @@ class LateRows:
                 log.warning(
                     "query %s, join %s, micro-batch %s: %s late rows were dropped. Allow for more lateness by "
                     "withWatermark on the inputs or by delay= of the window; dovetail.explain says how much it is now.",
-                    progress["name"] or progress["id"],
-                    name,
+                    visible(progress["name"] or progress["id"], one_line=True),
+                    visible(name, one_line=True),
                     progress["batchId"],
                     f"{figures['late_rows']:,}",
                 )

@@ -1,0 +1,168 @@
+"""Escape sequences and markup in names and values are shown as text, wherever people look."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import pickle
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import flight
+from rich.console import Console
+from tests.monitoring.runs import recorded
+from tests.monitoring.test_terminal import drawn
+from tests.storage.test_stored_state import QUERY, two_batches
+
+import dovetail
+from dovetail.cli.doctor import Finding, _line
+from dovetail.cli.results import draw_table
+from dovetail.cli.stored_state import show_state
+from dovetail.core.markup import tag
+from dovetail.errors import DovetailError, SourceError
+from dovetail.monitoring.report import body
+from dovetail.monitoring.snapshot import FAILED
+from dovetail.monitoring.terminal import line
+from dovetail.planning.picture import plan_html
+from dovetail.sources import Retry
+from dovetail.sources.flight_server import TableServer
+from dovetail.visible import visible
+
+TITLE = "\x1b]0;owned\x07"  # what a terminal takes as the title of its window
+NAME = f"k{TITLE}[/]"
+VALUE = f"[red]\x9b2J\u202e{TITLE}\r"
+TABLE = pa.table({NAME: [1, 2], "v": [VALUE, "plain"]})
+ON = f"l.`{NAME}` = r.`{NAME}`"
+
+
+def harmless(text: str) -> bool:
+    return not any(sign in text for sign in ("\x1b]", "\x07", "\x9b", "\u202e", "\r\r"))
+
+
+def test_what_is_written_out() -> None:
+    assert visible("plain, ä, 漢, ⋈, \t and \n") == "plain, ä, 漢, ⋈, \t and \n"
+    assert visible("\x1b[31m\x07\r\x7f\x9b\u202e\u2028\ud800") == r"\x1b[31m\x07\x0d\x7f\x9b\u202e\u2028\ud800"
+    assert visible("a\tb\nc", one_line=True) == r"a\tb\nc"
+    assert visible(visible("\x1b")) == visible("\x1b")
+
+
+def test_errors() -> None:
+    with pytest.raises(DovetailError) as raised:
+        dovetail.join(TABLE, TABLE, "l.missing = r.v")
+    assert r"k\x1b]0;owned\x07[/]" in str(raised.value)
+    assert harmless(f"{raised.value} {raised.value!r}")
+    again = pickle.loads(pickle.dumps(raised.value))
+    assert str(again) == str(raised.value)
+    assert type(again) is type(raised.value)
+
+
+def test_plans() -> None:
+    plan = dovetail.explain(TABLE, TABLE, ON)
+    assert r"\x1b]0;owned\x07" in str(plan)
+    assert harmless(f"{plan} {plan!r} {plan_html(plan)}")
+
+
+def test_a_table_for_people() -> None:
+    for terminal in (True, False):
+        console = Console(file=io.StringIO(), force_terminal=terminal, width=200)
+        console.print(draw_table(TABLE, console))
+        assert isinstance(console.file, io.StringIO)
+        shown = console.file.getvalue()
+        assert harmless(shown)
+        assert r"k\x1b]0;owned\x07[/]" in shown
+        assert r"[red]\x9b2J\u202e\x1b]0;owned\x07\x0d" in shown
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    pq.write_table(TABLE, tmp_path / "a.parquet")
+    return ["--left", str(tmp_path / "a.parquet"), "--right", str(tmp_path / "a.parquet"), "--in-process"]
+
+
+def on_a_terminal(*arguments: str) -> str:
+    """What the command writes to a real one, of a width that breaks no line."""
+    here, there = pty.openpty()
+    environment = {**os.environ, "COLUMNS": "400", "TERM": "xterm"}
+    command = [sys.executable, "-m", "dovetail.cli", *arguments]
+    process = subprocess.Popen(command, stdin=there, stdout=there, stderr=there, env=environment)
+    os.close(there)
+    seen = b""
+    while True:
+        try:
+            data = os.read(here, 1 << 16)
+        except OSError:  # all have left it
+            break
+        if not data:
+            break
+        seen += data
+    os.close(here)
+    process.wait()
+    return seen.decode().replace("\r\n", "\n")
+
+
+def test_commands_on_a_terminal(files: list[str], tmp_path: Path) -> None:
+    for arguments, told in (
+        (["join", *files, "--on", ON], r"\x1b]0;owned\x07"),
+        (["join", *files, "--on", ON, "--format", "csv"], r"\x1b]0;owned\x07"),
+        (["join", *files, "--on", ON, "--format", "json"], r"\u202e"),
+        (["explain", *files, "--on", ON], r"\x1b]0;owned\x07"),
+        (["join", *files, "--on", "l.missing = r.v"], r"\x1b]0;owned\x07"),
+        (["join", *files, "--on", ON, "--out", str(tmp_path / f"[red]{TITLE}")], r"[red]\x1b]0;owned\x07"),
+        (["state", str(tmp_path / f"none[/]{TITLE}")], r"none[/]\x1b]0;owned\x07"),
+    ):
+        seen = on_a_terminal(*arguments)
+        assert harmless(seen), arguments
+        assert told in seen, arguments
+
+
+def test_other_programs_get_values_as_they_are(files: list[str]) -> None:
+    command = [sys.executable, "-m", "dovetail.cli", "join", *files, "--on", ON, "--format", "csv"]
+    done = subprocess.run(command, capture_output=True, check=True)
+    assert VALUE.encode() in done.stdout
+
+
+def test_a_run_on_the_screen_and_its_report() -> None:
+    recording = recorded(names=(NAME, VALUE), on=ON, outcome=FAILED, error=f"it broke{TITLE}[/]")
+    assert recording.heading is not None
+    for shown in (drawn(recording, 200), line(recording), repr(recording), body(recording), recording._repr_html_()):
+        assert harmless(shown)
+        assert r"\x1b]0;owned\x07" in shown
+    assert tag("b", "<x>", title=TITLE) == r'<b title="\x1b]0;owned\x07">&lt;x&gt;</b>'
+
+
+def test_stored_state(tmp_path: Path) -> None:
+    two_batches(tmp_path)
+    (tmp_path / QUERY).rename(tmp_path / f"[red]{TITLE}")
+    console = Console(file=io.StringIO(), force_terminal=True, width=200)
+    show_state(str(tmp_path), None, False, console)
+    assert isinstance(console.file, io.StringIO)
+    shown = console.file.getvalue()
+    assert harmless(shown)
+    assert r"[red]\x1b]0;owned\x07" in shown
+
+
+def test_the_doctor() -> None:
+    shown = _line(Finding("workers", "problem", f"[red]{TITLE}", "See[/]")).plain
+    assert shown == r"problem  workers         [red]\x1b]0;owned\x07. See[/]"
+    assert harmless(json.dumps({"found": TITLE}))
+
+
+def test_words_of_a_server(caplog: pytest.LogCaptureFixture) -> None:
+    class Rude(TableServer):
+        def do_get(self, context: Any, ticket: Any) -> Any:
+            raise flight.FlightUnavailableError(f"go away{TITLE}")
+
+    caplog.set_level(logging.WARNING)
+    with Rude({"orders": pa.table({"k": [1]})}) as server:
+        source = dovetail.sources.flight(f"grpc://127.0.0.1:{server.port}", "orders")
+        with pytest.raises(SourceError, match=r"go away\\x1b\]0;owned\\x07") as raised:
+            list(dovetail.progressive(source, source, ["k"], retry=Retry(tries=2, first_pause_ms=1)))
+    assert harmless(str(raised.value) + caplog.text)
