@@ -110,7 +110,7 @@ def _levels(frame: Any) -> Any:
         elif name not in frame.columns or not values.equals(type(values)(frame[name])):
             raise InputError(
                 f"a level of the index and a column are both called {str(name)!r}, and differ: rename one of them, or "
-                "drop the index with reset_index(drop=True)."
+                "drop the index."
             )
     return index.to_frame(index=False).iloc[:, kept] if kept else None
 
