@@ -17,8 +17,8 @@ class DovetailError(Exception):
         ConditionError
     """
 
-    def __init__(self, *arguments: object) -> None:
-        super().__init__(*(visible(one) if isinstance(one, str) else one for one in arguments))
+    def __str__(self) -> str:
+        return visible(super().__str__())
 
 
 class ConditionError(DovetailError):
