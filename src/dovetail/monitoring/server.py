@@ -193,7 +193,12 @@ class _HttpServer(ThreadingHTTPServer):
                 self.shutdown_request(request)
                 return
         self.await_request(request)
-        super().process_request(request, client_address)
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # there was no thread for it
+            self.accept_request(request)
+            self._free.release()
+            raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:

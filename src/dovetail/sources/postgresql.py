@@ -267,7 +267,7 @@ def _settings(dsn: str) -> dict[str, str]:
         or not PORT.fullmatch(found.get("port", ""))
         or (is_uri and "@" in found.get("dbname", "") and "%40" not in dsn)
     ):
-        raise SourceError(f"{MALFORMED} Write key=value pairs, or a URI. {UNQUOTED}")
+        raise SourceError(f"{MALFORMED} Write pairs of names and values, or a URI. {UNQUOTED}")
     return found
 
 
