@@ -51,6 +51,7 @@ from dovetail.storage.row_store import RowStore
 FIRST_ROWS = 1 << 12  # joined before memory is full; then twice as many, and so on, while the first run is built
 
 
+COMPARED = 8  # runs in which places are compared
 MOST_BLOCKS = 32  # of the rows of a run that is being made
 
 
@@ -331,8 +332,9 @@ class Pmj:
         self._estimator.grow(left, right, self._tally.matches, diagonal=diagonal, chunk=CHUNK, keys=(keys[0], keys[1]))
 
     def _compare_places(self) -> None:
+        """Whether partners are at like places of a run; the first runs are enough to know."""
         left, right = (rows.view() for rows in self._rows)
-        if left.num_rows and right.num_rows:
+        if left.num_rows and right.num_rows and len(self._estimator.blocks) < COMPARED:
             self._estimator.compare(PlacedMatches.of_first_rows(self._condition, left, right))
 
     def _close_run(self) -> None:
