@@ -60,7 +60,8 @@ def test_progressive_results_arrive_in_steps() -> None:
     assert [step.results for step in steps] == np.cumsum([step.batch.num_rows for step in steps]).tolist()
     assert steps[-1].results == 20_000
     assert {step.phase for step in steps} == {"arriving"}
-    assert steps[0].estimate is None
+    first = steps[0].estimate
+    assert first is None or first.low <= 20_000 <= first.high
 
 
 def test_a_reader_is_read_as_the_join_goes_on() -> None:

@@ -147,7 +147,7 @@ def test_parts_that_expire_are_removed_without_being_read(how: str, monkeypatch:
     monkeypatch.setattr(SpilledPart, "load", fail)
     assert not list(spo.expire(10**6, (10**6, 10**6)))
     assert before
-    assert not files(store)
+    assert files(store).keys() <= {"lock"}
     assert spo.usage.spilled_rows == spo.usage.resident_rows == 0
 
 
