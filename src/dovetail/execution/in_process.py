@@ -20,7 +20,7 @@ from dovetail.execution.drawing import Drawing
 from dovetail.execution.driver import Driver
 from dovetail.execution.monitor import JoinMonitor
 from dovetail.execution.out_of_core import chunk_size, join_in_cells, join_in_chunks, keep_within, load, route_inputs
-from dovetail.execution.output import LARGEST_BYTES, multi_schema, output_schema
+from dovetail.execution.output import LARGEST_BYTES, multi_schema, output_schema, results_share
 from dovetail.execution.parallel import ParallelJoin, plan_workers
 from dovetail.execution.sampling import Sampling
 from dovetail.execution.steps import (
@@ -42,6 +42,7 @@ from dovetail.operators.registry import operator_class, operator_spec
 from dovetail.planning.plan import JoinPlan
 from dovetail.sources.protocol import Scan, as_source
 from dovetail.sources.reader import WAIT_MS, Feed, Retry
+from dovetail.storage.allocator import GrowthWatch
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget, parse_bytes
 
@@ -239,13 +240,16 @@ def run(
     sizes = sizes or Sizes()
     events = sizes.watch(events)
     counters = Counters()
-    budget = Budget(plan.memory_bytes, "bytes", counters)
+    growth = None if plan.memory_bytes is None else GrowthWatch(plan.memory_bytes)
+    kind = operator_class(plan.operator.name, len(plan.graph.aliases))
+    results_bytes, aside = results_share(plan.memory_bytes, spills=kind.spills)
+    limit = None if plan.memory_bytes is None else plan.memory_bytes - aside
+    budget = Budget(limit, "bytes", counters, None if growth is None else growth.look)
     budget.hold("line of arrivals", 0, line_bytes)
     blocks = BlockStore(counters=counters)
     parameters = {**plan.parameters} if plan.how == "inner" else {**plan.parameters, "how": plan.how}
     workspace = Workspace(plan.graph, budget, blocks, batch_rows, counters, parameters=parameters)
-    kind = operator_class(plan.operator.name, len(plan.graph.aliases))
-    outlook = StepBuilder(workspace, sizes, aggregates or {}, pairs_only=plan.how == "inner")
+    outlook = StepBuilder(workspace, sizes, aggregates or {}, results_bytes, pairs_only=plan.how == "inner")
     if "measures" in kind.parameters:  # it reports its own blocks to the estimator
         parameters["measures"] = aggregates or {}
     elif is_expected and plan.how == "inner" and "window" not in parameters:
@@ -363,7 +367,7 @@ class ProgressiveJoin(Iterator[S], Generic[S]):
         resize: Callable[[int | None], None] | None = getattr(self._operator, "resize", None)
         if resize is None:
             raise PlanError(f"the memory of {self._operator.name} is fixed; only pmj in one worker can be resized.")
-        resize(None if memory is None else parse_bytes(memory))
+        resize(None if memory is None else (nbytes := parse_bytes(memory)) - results_share(nbytes, spills=True)[1])
 
     def wrapped(self, wrap: Callable[[Iterator[S]], Iterator[S]]) -> ProgressiveJoin[S]:
         """The same join, with its steps passed through something."""

@@ -38,6 +38,7 @@ from dovetail.operators.protocol import Workspace
 from dovetail.operators.registry import operator_class
 from dovetail.planning.plan import JoinPlan
 from dovetail.planning.statistics import estimated_pairs, sample_table
+from dovetail.storage.allocator import GrowthWatch
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget
 
@@ -279,7 +280,8 @@ def _emit_results(plan: JoinPlan, tables: Mapping[str, pa.Table], emit: Emit[T],
 def _run_operator(plan: JoinPlan, tables: Mapping[str, pa.Table]) -> Iterator[Matches]:
     counters = Counters()
     blocks = BlockStore(counters=counters)
-    budget = Budget(plan.memory_bytes, "bytes", counters)
+    growth = None if plan.memory_bytes is None else GrowthWatch(plan.memory_bytes)
+    budget = Budget(plan.memory_bytes, "bytes", counters, None if growth is None else growth.look)
     workspace = Workspace(plan.graph, budget, blocks, BATCH_ROWS, counters, parameters=dict(plan.parameters))
     kind = operator_class(plan.operator.name, len(tables))
     inputs = [tables[alias] for alias in plan.graph.aliases]

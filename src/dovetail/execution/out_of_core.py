@@ -33,11 +33,13 @@ import pyarrow as pa
 from dovetail.core.rows import Side, one_batch
 from dovetail.core.threads import allow_threads, in_threads
 from dovetail.execution.at_rest import Batches, Flags, Joining, Meeting
+from dovetail.execution.output import SMALLEST_BATCH
 from dovetail.execution.routed_rows import RoutedRows, route_files, route_table
 from dovetail.planning.statistics import Sample, measure, sample_batches, sample_table, sampled_columns
 from dovetail.routing import Routing, Task, choose_router
 from dovetail.routing.routers import Router
 from dovetail.sources.protocol import Scan, TableScan
+from dovetail.storage.allocator import GrowthWatch
 from dovetail.storage.blocks import Block, BlockStore
 from dovetail.storage.row_numbers import RowNumbers
 
@@ -51,7 +53,6 @@ PIECES, LOADED_ROWS = 8, 1 << 16  # of a chunk, as it is read from files, and th
 IN_FLIGHT = 16  # 1 / this of the budget for the pairs that a thread finds at once, and for each batch of results
 PAIR_BYTES = 16
 FEWEST_PAIRS = 1 << 12
-SMALLEST_BATCH = 1 << 18  # bytes of results, however small the budget
 
 
 @dataclass(slots=True)
@@ -211,6 +212,7 @@ def join_in_cells(
 ) -> Iterator[pa.RecordBatch]:
     """The whole join. Of each cell the rows of side `first` are kept, if it has to be joined in chunks."""
     store, numbers = BlockStore(), RowNumbers()
+    growth = None if memory_bytes is None else GrowthWatch(memory_bytes)
     try:
         routed = [_route(work, router, side, inputs[side], memory_bytes, numbers, store) for side in Side]
         partnered = [np.zeros(inputs[side].scan.rows if side in work.how.tracked else 0, np.bool_) for side in Side]
@@ -225,6 +227,8 @@ def join_in_cells(
                 for batch in routed[side].gather(number, work.threads, inputs[side].fitting_rows(chunk_bytes))
             )
             yield from Chunked(cell, first, store, chunk_bytes).run(arrivals)
+            if growth is not None:
+                growth.look()
             for side in work.how.tracked:
                 partnered[side][routed[side].rows_of(number)[np.concatenate(cell.partnered[side])]] = True
         for side in work.how.tracked:

@@ -32,6 +32,8 @@ Bytes = NDArray[np.uint8]
 
 MOST_ROWS = 1 << 16  # in one batch
 MOST_BYTES = 1 << 24
+SMALLEST_BATCH = 1 << 18  # bytes, however small a budget is
+RESULTS_SHARE = 32  # of a budget, for a batch of results; two are under way
 LARGEST_ROWS = 1 << 20  # where all results are kept anyway: larger batches cost less
 LARGEST_BYTES = 1 << 26
 ALIGNED = 64  # bytes, as Arrow wants its buffers
@@ -91,13 +93,24 @@ def fitting_rows(*batches: pa.RecordBatch, most_bytes: int = MOST_BYTES) -> int:
     return max(1, min(most_rows, most_bytes // max(1, width)))
 
 
-def fixed_rows(schema: pa.Schema) -> int | None:
+def fixed_rows(schema: pa.Schema, most_bytes: int = MOST_BYTES) -> int | None:
     """The same for all results of a schema whose columns have a fixed width; None if some have not."""
     try:
         bits = sum(int(type_.bit_width) for type_ in schema.types)
     except ValueError:
         return None
-    return max(1, min(MOST_ROWS, MOST_BYTES // max(1, bits // 8)))
+    return max(1, min(MOST_ROWS, most_bytes // max(1, bits // 8)))
+
+
+def results_share(memory_bytes: int | None, *, spills: bool) -> tuple[int, int]:
+    """The bytes of a batch of results, and what is set aside for those under way: one here, one with the caller.
+
+    Nothing is set aside of a small budget, beside which two small batches do not count, nor where rows have to fit.
+    """
+    if memory_bytes is None:
+        return MOST_BYTES, 0
+    batch = max(SMALLEST_BATCH, min(MOST_BYTES, memory_bytes // RESULTS_SHARE))
+    return batch, 2 * batch if spills and batch * RESULTS_SHARE <= memory_bytes else 0
 
 
 def result_batches(

@@ -32,7 +32,7 @@ from dovetail.errors import PlanError
 from dovetail.estimation.measures import Measures
 from dovetail.execution.drawing import Drawing
 from dovetail.execution.driver import Driver
-from dovetail.execution.output import result_batches
+from dovetail.execution.output import MOST_BYTES, RESULTS_SHARE, SMALLEST_BATCH, result_batches
 from dovetail.execution.sampling import Sampling
 from dovetail.execution.steps import Sizes, Step, StepBuilder
 from dovetail.operators.protocol import Workspace
@@ -41,6 +41,7 @@ from dovetail.planning.plan import JoinPlan
 from dovetail.planning.statistics import Samples, sample_table
 from dovetail.routing import Routing, Task, choose_router, in_tasks
 from dovetail.routing.routers import Router
+from dovetail.storage.allocator import GrowthWatch
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget, Shares
 
@@ -118,12 +119,15 @@ class ParallelJoin:
         aggregates: Mapping[str, str],
     ) -> None:
         self._plan = plan
+        self._growth = None if plan.memory_bytes is None else GrowthWatch(plan.memory_bytes * plan.cells)
         self._cells = cells
         self._schema = schema
         self._batch_rows = batch_rows
         self._aggregates = aggregates
         self.name = f"{plan.operator.name} in several workers"
         self._nothing = empty_batch(schema)
+        share = MOST_BYTES if plan.memory_bytes is None else plan.memory_bytes // RESULTS_SHARE // AHEAD
+        self._results_bytes = max(SMALLEST_BATCH, min(MOST_BYTES, share))
         workspace = self._workspace(BlockStore())
         operator_class(plan.operator.name)(workspace)  # wrong parameters raise at once
         self._outlook = StepBuilder(workspace, sizes, aggregates, pairs_only=True)
@@ -222,7 +226,7 @@ class ParallelJoin:
 
     def _emit_results(self, phase: Phase, results: Matches, measures: Measures) -> Iterator[_Given]:
         if not measures:
-            for batch in result_batches(results, self._schema):
+            for batch in result_batches(results, self._schema, most_bytes=self._results_bytes):
                 yield _Given(phase, batch.num_rows, batch, {})
         elif results.size and results.is_complete:
             yield _Given(phase, results.size, self._nothing, measures.sum_pairs(results))
@@ -233,7 +237,8 @@ class ParallelJoin:
 
     def _workspace(self, blocks: BlockStore) -> Workspace:
         counters = Counters()
-        budget = Budget(self._plan.memory_bytes, "bytes", counters)
+        look = None if self._growth is None else self._growth.look
+        budget = Budget(self._plan.memory_bytes, "bytes", counters, look)
         parameters = dict(self._plan.parameters)
         return Workspace(
             Graph.of(self._plan.condition), budget, blocks, self._batch_rows, counters, parameters=parameters

@@ -23,7 +23,7 @@ from dovetail.core.rows import Arrival, End, Event, Matches, Phase, Side, empty_
 from dovetail.errors import InputError
 from dovetail.estimation.estimate import CONFIDENCE
 from dovetail.estimation.measures import Measures
-from dovetail.execution.output import fixed_rows, result_batches
+from dovetail.execution.output import MOST_BYTES, fixed_rows, result_batches
 from dovetail.operators.protocol import Workspace
 from dovetail.planning.plan import JoinPlan
 from dovetail.sources.protocol import Source
@@ -131,8 +131,18 @@ def _row_count(rows: Rows) -> int | None:
 class StepBuilder:
     """Results as steps, each with an estimate of the total."""
 
-    def __init__(self, workspace: Workspace, sizes: Sizes, aggregates: Mapping[str, str], *, pairs_only: bool) -> None:
+    def __init__(
+        self,
+        workspace: Workspace,
+        sizes: Sizes,
+        aggregates: Mapping[str, str],
+        most_bytes: int = MOST_BYTES,
+        *,
+        pairs_only: bool,
+    ) -> None:
+        """`most_bytes`: of a batch of results, about."""
         self._pairs_only = pairs_only
+        self._most_bytes = most_bytes
         self._estimator = workspace.estimator
         self._sizes = sizes
         self.measures = Measures(aggregates, tuple(workspace.graph.schemas.values()))
@@ -148,8 +158,8 @@ class StepBuilder:
         """The rows of results; where aggregates are asked for, none, and the results are added up."""
         if not self.measures:
             if self._most_rows is None:
-                self._most_rows = fixed_rows(schema) or 0
-            yield from result_batches(results, schema, self._most_rows or None)
+                self._most_rows = fixed_rows(schema, self._most_bytes) or 0
+            yield from result_batches(results, schema, self._most_rows or None, most_bytes=self._most_bytes)
         elif results.size and results.is_complete:
             self.add(self.measures.sum_pairs(results))
             yield empty_batch(schema)

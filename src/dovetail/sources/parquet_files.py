@@ -23,7 +23,7 @@ from dovetail.errors import DovetailError, InputError, SourceError, StateError
 from dovetail.sources.protocol import Piece, Place, conform_schema
 from dovetail.storage.file_system import Entry, Store
 
-BATCH_ROWS = 1 << 15
+BATCH_ROWS, BATCH_BYTES = 1 << 15, 1 << 22  # of a source, at most; bytes by the files' statistics
 VARIABLE = frozenset(type_.id for type_ in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.null()))
 FAR = 1 << 62
 BUFFER_BYTES = 1 << 20  # of a column that is read from a local file
@@ -61,6 +61,7 @@ class ParquetSource:
                 self._fragments[number], schema, most_rows, start - self._starts[number], self._counts[number]
             ):
                 yield Place(self._starts[number] + position, batch)
+                del batch  # before the next is read
             start = self._starts[number + 1]
 
     def to_table(self, columns: Sequence[str] | None = None) -> pa.Table:
@@ -68,8 +69,10 @@ class ParquetSource:
         return pa.Table.from_batches((place.batch for place in self.places(1 << 20, columns)), schema)
 
     def open(self, position: int | None = None) -> Generator[Piece, None, None]:
-        for place in self.places(BATCH_ROWS, start=position or 0):
+        rows = max(1, min(BATCH_ROWS, BATCH_BYTES * self.rows // max(1, self.total_bytes())))
+        for place in self.places(rows, start=position or 0):
             yield Piece(place.batch, place.position + place.batch.num_rows)
+            del place
 
 
 def row_bytes(files: Iterable[pq.FileMetaData], schema: pa.Schema) -> int:
@@ -104,6 +107,7 @@ def _read_fragment(fragment: Any, schema: pa.Schema, most_rows: int, skip: int, 
             raise _other_rows(fragment.path, found, rows)
         for position, batch in read_rows(file, fragment.path, names, most_rows, skip, by_group=remote):
             yield Place(position, conform_schema(_complete(batch, constants, schema), schema))
+            del batch
 
 
 def _reading(*, remote: bool) -> dict[str, Any]:
@@ -183,6 +187,7 @@ def read_rows(
         if low < high:
             yield Place(low, batch.slice(low - position, high - low))
         position += batch.num_rows
+        del batch
     if position - first != announced:
         raise _other_rows(name, position - first, announced)
 

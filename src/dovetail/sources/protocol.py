@@ -93,6 +93,7 @@ class Local:
         try:
             for batch in self._batches:
                 yield Piece(batch, None)
+                del batch  # before the next is made
         finally:
             close = getattr(self._batches, "close", None)
             if close is not None:

@@ -22,9 +22,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
-from dovetail.core.rows import Arrival, End, Event, Side, Stall, slices
+from dovetail.core.rows import Arrival, End, Event, Side, Stall, slices, take_rows
 from dovetail.errors import DovetailError, SourceError
 from dovetail.sources.protocol import Piece, Position, Reading, Source, cause_of, conform_schema, joined_schema
 from dovetail.visible import visible
@@ -33,6 +34,7 @@ log = logging.getLogger("dovetail.sources")
 WAIT_MS = 0.0  # gaps between batches are used, too; DINER and RPJ wait for 25 ms
 IDLE_S = 0.025  # without rows: more than a gap between batches
 ADVICE = "The results so far are valid; results of rows that did not arrive are missing."
+LARGE = 4  # times the room of a queue: larger batches are cut into copies
 LEAVING_S = 0.5  # how long to wait for threads when a join is left; one stuck in a source ends when that lets it go
 
 
@@ -81,6 +83,7 @@ class Reader:
                     failures, position = 0, piece.position
                     self.rows += piece.batch.num_rows
                     yield piece
+                    del piece  # before the next is read
                 return
             except GeneratorExit:
                 raise
@@ -107,7 +110,9 @@ class Reader:
         self._reading = reading = self._source.open(position, *ends)
         try:
             while not self._closed.is_set() and (piece := next(reading, None)) is not None:
-                yield Piece(self._check_batch(piece.batch), piece.position)
+                piece = Piece(self._check_batch(piece.batch), piece.position)
+                yield piece
+                del piece
         finally:
             _close(reading)
 
@@ -183,6 +188,7 @@ class Feed:
             try:
                 for piece in self._readers[number].pieces():
                     self._put(number, piece.batch)
+                    del piece
             except SourceError as broken:
                 self._line.put(broken)
             else:
@@ -190,9 +196,16 @@ class Feed:
 
     def _put(self, number: int, batch: pa.RecordBatch) -> None:
         if batch.num_rows:
-            rows = max(1, self._line.room_bytes * batch.num_rows // max(1, batch.nbytes))
+            nbytes = max(1, int(batch.nbytes))
+            rows = max(1, self._line.room_bytes * batch.num_rows // nbytes)
+            # Slices of a large batch would keep all of it in memory, long after the source has let go of it.
+            is_large = nbytes > LARGE * self._line.room_bytes
             for piece in slices(batch, min(rows, self._batch_rows)):
-                self._line.put(Arrival(number, piece))
+                self._line.put(Arrival(number, _copy(piece) if is_large else piece))
+
+
+def _copy(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return take_rows(batch, np.arange(batch.num_rows))
 
 
 def _names(inputs: int) -> list[str]:

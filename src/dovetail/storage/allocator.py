@@ -14,6 +14,8 @@ import pyarrow as pa
 
 M_MMAP_THRESHOLD = -3  # as glibc's malloc.h has it
 LARGE = 1 << 17  # bytes
+PARTS = 8  # of a limit: after so much growth, freed memory is returned again
+LEAST_GROWTH = 1 << 22  # bytes
 MADV_DONTNEED = 4  # as sys/mman.h has it
 
 
@@ -23,6 +25,36 @@ def trim_heap() -> None:
     trim = _function("malloc_trim")
     if trim is not None:
         trim(0)
+
+
+class GrowthWatch:
+    """Returns freed memory as soon as the process has grown by what a join may take; `look` is called now and then.
+
+    Allocators keep what is freed, for pieces of the same size and thread: a join that holds 100 MB at a time may have
+    made the process grow by 200. Where the process grows for another reason, little is lost: after each time it may
+    grow by a part of the limit before the next.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._part = max(LEAST_GROWTH, limit // PARTS)
+        self._least = limit - limit // 4
+        self._before = anonymous_bytes()
+        self._next = self._least
+
+    def look(self) -> None:
+        if anonymous_bytes() - self._before > self._next:
+            trim_heap()
+            self._next = max(self._least, anonymous_bytes() - self._before + self._part)
+
+
+def anonymous_bytes() -> int:
+    """Memory of this process that is in no file, as Linux counts it; 0 on other systems."""
+    try:
+        with open("/proc/self/status", "rb", buffering=0) as file:
+            _, _, after = file.read(4096).partition(b"RssAnon:")
+    except OSError:
+        return 0
+    return 1024 * int(after.split(None, 1)[0]) if after else 0
 
 
 @cache

@@ -7,6 +7,7 @@ register their memory under a name; exceeding the limit raises at once, and noth
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Literal
 
 from dovetail.core.metrics import Counters
@@ -18,6 +19,7 @@ BUFFER = "input buffer"
 """The holder of an arriving batch. The operator releases it when it stores the rows."""
 
 Unit = Literal["bytes", "rows"]
+LOOKS = 32  # while as many bytes are taken or let go as the limit allows for
 
 
 def parse_bytes(memory: str | int) -> int:
@@ -39,8 +41,17 @@ def parse_bytes(memory: str | int) -> int:
 class Budget:
     """Counts what is held under each name against one limit. `limit=None` only counts."""
 
-    def __init__(self, limit: int | None, unit: Unit = "bytes", counters: Counters | None = None) -> None:
+    def __init__(
+        self,
+        limit: int | None,
+        unit: Unit = "bytes",
+        counters: Counters | None = None,
+        look: Callable[[], None] | None = None,
+    ) -> None:
+        """`look` is called whenever a part of the limit has been taken or let go since the last time."""
         self.limit = limit
+        self._look = look
+        self._moved = 0
         self.unit: Unit = unit
         self._counters = counters or Counters()
         self._held: dict[str, tuple[int, int]] = {}
@@ -61,6 +72,11 @@ class Budget:
         self._rows += rows - old_rows
         self._bytes += nbytes - old_bytes
         self._held[name] = (rows, nbytes)
+        if self._look is not None and self.limit is not None:
+            self._moved += abs(nbytes - old_bytes)
+            if LOOKS * self._moved > self.limit:
+                self._moved = 0
+                self._look()
         if self.limit is not None and self.used > self.limit:
             raise BudgetError(self._complaint())
         seen = self._counters
