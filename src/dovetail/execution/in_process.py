@@ -303,6 +303,8 @@ def _steps(
                 last = step if phase is Phase.CLEANUP or outlook.all_came else None
                 if last is None:
                     yield step
+                del batch, step
+            del results  # before more work is done: they may be the last to refer to rows that have been let go
         if last is not None or outlook.measures:
             yield outlook.last(last, schema, counters.results)
         if monitor is not None:

@@ -270,11 +270,17 @@ def count_several(plan: JoinPlan, tables: Mapping[str, pa.Table], threads: int =
 
 def _emit_results(plan: JoinPlan, tables: Mapping[str, pa.Table], emit: Emit[T], threads: int) -> Iterator[T]:
     if not plan.at_rest:
-        return (item for results in _run_operator(plan, tables) for item in emit(results))
+        return _emit_each(_run_operator(plan, tables), emit)
     most = PIECE
     if plan.memory_bytes is not None:
         most = min(PIECE, max(FEWEST, plan.memory_bytes // (ENTRY_BYTES * len(tables))))
     return join_all_at_rest(plan.graph, filter_inputs(plan.graph, tables), emit, most, threads)
+
+
+def _emit_each(found: Iterator[Matches], emit: Emit[T]) -> Iterator[T]:
+    for results in found:
+        yield from emit(results)
+        del results  # before more work is done
 
 
 def _run_operator(plan: JoinPlan, tables: Mapping[str, pa.Table]) -> Iterator[Matches]:
@@ -292,5 +298,6 @@ def _run_operator(plan: JoinPlan, tables: Mapping[str, pa.Table]) -> Iterator[Ma
         for _, results in driver.run(in_turn(inputs) if kind.takes_turns else one_by_one):
             if results.size:
                 yield results
+            del results
     finally:
         blocks.close()

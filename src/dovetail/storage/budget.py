@@ -75,13 +75,18 @@ class Budget:
         if self._look is not None and self.limit is not None:
             self._moved += abs(nbytes - old_bytes)
             if LOOKS * self._moved > self.limit:
-                self._moved = 0
-                self._look()
+                self.look()
         if self.limit is not None and self.used > self.limit:
             raise BudgetError(self._complaint())
         seen = self._counters
         seen.peak_rows_in_memory = max(seen.peak_rows_in_memory, self._rows)
         seen.peak_bytes_in_memory = max(seen.peak_bytes_in_memory, self._bytes)
+
+    def look(self) -> None:
+        """Much has been let go, though as much is held as before: a copy took its place."""
+        self._moved = 0
+        if self._look is not None:
+            self._look()
 
     def release(self, name: str) -> None:
         self.hold(name, 0, 0)

@@ -222,6 +222,7 @@ class Merge:
         self._place = self._entries[self._loaded].zone.start if self._loaded < len(self._entries) else MOST
         self._cuts = [int(np.searchsorted(w.items.starts, self._place, side="right")) for w in self._waiting]
         self._new = tuple(self._new_rows(number) for number in self._inputs)
+        self._budget.look()
         return self._new
 
     def end_step(self) -> None:

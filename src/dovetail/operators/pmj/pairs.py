@@ -223,6 +223,7 @@ class MergedPairs:
                     in_order.add(results, left.starts, right.starts)
                 else:
                     yield results
+                del results
         yield from in_order.emit_sorted()
 
     def _check(self, left: Items, right: Items) -> Check:
