@@ -322,6 +322,17 @@ def one_after_the_other(inputs: Mapping[int, Iterable[pa.RecordBatch]]) -> Itera
         yield End(number)
 
 
+def by_turns(inputs: Mapping[int, Iterable[pa.RecordBatch]]) -> Iterator[Event]:
+    """A batch of each input in turn."""
+    waiting = {number: iter(batches) for number, batches in inputs.items()}
+    while waiting:
+        for number, batches in list(waiting.items()):
+            batch = next(batches, None)
+            if batch is None:
+                del waiting[number]
+            yield End(number) if batch is None else Arrival(number, batch)
+
+
 def in_turn(
     tables: Sequence[pa.Table], rows: int = STREAM_ROWS, most_rows: int = STREAM_ROWS, *, build: bool = False
 ) -> Iterator[Event]:

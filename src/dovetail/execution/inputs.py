@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -98,10 +99,10 @@ def plan_several(
     memory: str | int | None,
     algorithm: str,
     options: Mapping[str, Any],
-) -> tuple[JoinPlan, dict[str, Any]]:
-    """The plan of a join of several inputs, and the inputs: tables, or sources where rows are still to come."""
+) -> tuple[JoinPlan, Mapping[str, Any]]:
+    """The plan of a join of several inputs, and the inputs: sources where rows are still to come, tables and files."""
     if facts.kind == "progressive":
-        found = {alias: parquet_source(rows) or as_input(rows) for alias, rows in inputs.items()}
+        found: Mapping[str, Any] = {alias: parquet_source(rows) or as_input(rows) for alias, rows in inputs.items()}
         readers = [id(inputs[alias]) for alias, rows in found.items() if isinstance(rows, Local)]
         if len(set(readers)) < len(readers):
             raise InputError(
@@ -109,8 +110,10 @@ def plan_several(
             )
         schemas = {alias: joined_schema(rows) for alias, rows in found.items()}
     else:
-        found = {alias: scan(rows).to_table() for alias, rows in inputs.items()}
-        schemas = {alias: table.schema for alias, table in found.items()}
+        scans = {alias: scan(rows) for alias, rows in inputs.items()}
+        schemas = {alias: rows.schema for alias, rows in scans.items()}
+        size = [(rows.rows, rows.total_bytes()) for rows in scans.values()]
+        found, facts = scans, replace(facts, size=TableSize(*map(sum, zip(*size, strict=True))))
     graph = parse_graph(on, schemas)
     return plan_join(graph, how, facts, algorithm=algorithm, memory_bytes=bytes_of(memory), parameters=options), found
 

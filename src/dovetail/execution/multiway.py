@@ -27,8 +27,9 @@ from dovetail.core.rows import (
 )
 from dovetail.core.threads import allow_threads, in_order
 from dovetail.execution.driver import Driver
-from dovetail.execution.in_process import BATCH_ROWS, in_turn, one_after_the_other
-from dovetail.execution.output import MOST_BYTES, Gatherer, gather, result_batches
+from dovetail.execution.in_process import ARRIVAL_SHARE, BATCH_ROWS, LINE_BYTES, by_turns, one_after_the_other
+from dovetail.execution.out_of_core import InputAtRest
+from dovetail.execution.output import MOST_BYTES, Gatherer, gather, result_batches, results_share
 from dovetail.kernels import equality
 from dovetail.kernels.equality import Equality
 from dovetail.kernels.sorting import expand, row_type
@@ -38,6 +39,7 @@ from dovetail.operators.protocol import Workspace
 from dovetail.operators.registry import operator_class
 from dovetail.planning.plan import JoinPlan
 from dovetail.planning.statistics import estimated_pairs, sample_table
+from dovetail.sources.protocol import Scan
 from dovetail.storage.allocator import GrowthWatch
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget
@@ -255,22 +257,30 @@ def _check_edge(edge: Edge, inputs: Inputs, partial: Partial) -> Partial:
 
 
 def join_several(
-    plan: JoinPlan, tables: Mapping[str, pa.Table], schema: pa.Schema, threads: int = 1, batch_bytes: int = MOST_BYTES
+    plan: JoinPlan, inputs: Mapping[str, Scan], schema: pa.Schema, threads: int = 1, batch_bytes: int = MOST_BYTES
 ) -> Iterator[pa.RecordBatch]:
     """The whole join: by kernels that see all inputs complete, or by an operator of several inputs."""
+    if not plan.at_rest:
+        most_bytes, _ = results_share(plan.memory_bytes, spills=True)
+        return _emit_each(_run_operator(plan, inputs), partial(result_batches, schema=schema, most_bytes=most_bytes))
+    tables = {alias: rows.to_table() for alias, rows in inputs.items()}
     is_copied = any(plan.graph.filters.values()) or max(table.column(0).num_chunks for table in tables.values()) > 1
     emit = partial(result_batches, schema=schema, most_bytes=batch_bytes, share=not is_copied)
-    return _emit_results(plan, tables, emit, threads)
+    return _join_tables(plan, tables, emit, threads)
 
 
-def count_several(plan: JoinPlan, tables: Mapping[str, pa.Table], threads: int = 1) -> int:
+def count_several(plan: JoinPlan, inputs: Mapping[str, Scan], threads: int = 1) -> int:
     """How many results there are; no row is put together."""
-    return sum(_emit_results(plan, tables, lambda results: iter((results.size,)), threads))
 
+    def count(results: Matches) -> Iterator[int]:
+        yield results.size
 
-def _emit_results(plan: JoinPlan, tables: Mapping[str, pa.Table], emit: Emit[T], threads: int) -> Iterator[T]:
     if not plan.at_rest:
-        return _emit_each(_run_operator(plan, tables), emit)
+        return sum(_emit_each(_run_operator(plan, inputs), count))
+    return sum(_join_tables(plan, {alias: rows.to_table() for alias, rows in inputs.items()}, count, threads))
+
+
+def _join_tables(plan: JoinPlan, tables: Mapping[str, pa.Table], emit: Emit[T], threads: int) -> Iterator[T]:
     most = PIECE
     if plan.memory_bytes is not None:
         most = min(PIECE, max(FEWEST, plan.memory_bytes // (ENTRY_BYTES * len(tables))))
@@ -283,19 +293,21 @@ def _emit_each(found: Iterator[Matches], emit: Emit[T]) -> Iterator[T]:
         del results  # before more work is done
 
 
-def _run_operator(plan: JoinPlan, tables: Mapping[str, pa.Table]) -> Iterator[Matches]:
+def _run_operator(plan: JoinPlan, inputs: Mapping[str, Scan]) -> Iterator[Matches]:
     counters = Counters()
     blocks = BlockStore(counters=counters)
     growth = None if plan.memory_bytes is None else GrowthWatch(plan.memory_bytes)
     budget = Budget(plan.memory_bytes, "bytes", counters, None if growth is None else growth.look)
     workspace = Workspace(plan.graph, budget, blocks, BATCH_ROWS, counters, parameters=dict(plan.parameters))
-    kind = operator_class(plan.operator.name, len(tables))
-    inputs = [tables[alias] for alias in plan.graph.aliases]
-    smallest_first = sorted(range(len(inputs)), key=lambda number: int(inputs[number].nbytes))
-    one_by_one = one_after_the_other({number: inputs[number].to_batches() for number in smallest_first})
+    kind = operator_class(plan.operator.name, len(inputs))
+    most_bytes = LINE_BYTES if plan.memory_bytes is None else plan.memory_bytes // ARRIVAL_SHARE
+    scans = [inputs[alias] for alias in plan.graph.aliases]
+    sizes = [InputAtRest(rows, rows.total_bytes()) for rows in scans]
+    smallest_first = sorted(range(len(scans)), key=lambda number: sizes[number].nbytes)
+    arrivals = {number: sizes[number].batches(most_bytes) for number in smallest_first}
     try:
         driver = Driver(kind(workspace), workspace)
-        for _, results in driver.run(in_turn(inputs) if kind.takes_turns else one_by_one):
+        for _, results in driver.run(by_turns(arrivals) if kind.takes_turns else one_after_the_other(arrivals)):
             if results.size:
                 yield results
             del results

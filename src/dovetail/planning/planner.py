@@ -204,7 +204,8 @@ def _of_several(
     Shares(Budget(memory_bytes), 1, inputs)  # refuses a budget that is too small, before any work
     driven = tuple(edge.text for edge in graph.edges)
     checked = ("what reads three and more inputs",) if graph.residual else ()
-    if algorithm == "auto" and facts.kind == "at_rest":
+    exceeds = memory_bytes is not None and facts.size is not None and not facts.size.fits(memory_bytes)
+    if algorithm == "auto" and facts.kind == "at_rest" and not (exceeds and spilling_operator(graph, how)):
         if parameters:
             raise InputError(_no_option(parameters, inputs))
         kernels = Choice(KERNELS_BY_TWOS, "two inputs at a time, those with the fewest partial results first")

@@ -26,6 +26,7 @@ from dovetail.execution.output import multi_schema
 from dovetail.planning.plan import Choice, JoinPlan
 from dovetail.planning.planner import InputFacts, plan_join
 from dovetail.routing.routers import Hypercube, hypercube
+from dovetail.sources.protocol import TableScan
 from dovetail.spark.batch.tables import FEWEST_TASKS, ROWS_PER_TASK, in_fixed_order, shuffle_partitions
 from dovetail.spark.exchange.packing import PACKED, Rewrite, from_bytes, multi_packer
 from dovetail.spark.frames.binding import by_position, decoded, encoded
@@ -148,7 +149,7 @@ def joined_cells(plan: JoinPlan, output: pa.Schema) -> Rewrite:
             for _, number, batch in rows:
                 found[graph.aliases[number]].append(batch)
             if all(found.values()):
-                tables = {a: pa.Table.from_batches(mine, graph.schemas[a]) for a, mine in found.items()}
+                tables = {a: TableScan(pa.Table.from_batches(mine, graph.schemas[a])) for a, mine in found.items()}
                 yield from join_several(plan, tables, output)
         settle()
 
