@@ -1,21 +1,23 @@
-"""What `memory=` promises of the process: how much anonymous memory a join takes on top of what was there before.
+"""What `memory=` promises of the process: by how much a join makes its anonymous memory grow.
 
     python -m benchmarks.memory_promise [--json FILE] [words of a case's name …]
 
-Each case runs in a process of its own, once small so that kernels are compiled and libraries loaded, then in full, while
-this process reads the other's RssAnon every few milliseconds. Tables are the caller's, made before; of paths and sources
-everything counts. Results are taken batch by batch and dropped. Allowed are 1.1 times the budget and a constant.
+Each case runs in a process of its own, twice small, so that kernels are compiled and libraries loaded, then in full,
+while this process reads the other's RssAnon every few milliseconds. Tables are the caller's and there before; of files
+and sources everything counts, except for the batch that a source makes. Results are taken batch by batch and dropped.
+Allowed are 1.1 times the budget and a constant.
 """
 
 from __future__ import annotations
 
 import json
+import select
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,226 +26,232 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import dovetail
+from dovetail.errors import DovetailError
 
 MB = 1_000_000
-OVER, CONSTANT = 1.1, 64 * MB
+OVER, CONSTANT = 1.1, 64  # times the budget, and MB
 EVERY_S = 0.004
 CHUNK_ROWS = 1 << 16
 LARGE_BATCHES = 4  # that an input consists of
+WIDTH = 60  # bytes of a row
+WARM = 4, 2  # MB of each input, and of the budget
+FITS = 20  # MB, for an operator that does not spill
 
 EQUALITY = "l.k = r.k"
 BAND = "abs(l.k - r.k) <= 1"
 TWO = "l.a < r.a AND l.b > r.b"
 UNEQUAL = "l.k != r.k"
+KINDS = {EQUALITY: "equality", BAND: "band", TWO: "two inequalities", UNEQUAL: "not equal"}
+SEVERAL = ("multijoin", "progressive of three")
 
 
 @dataclass(frozen=True)
 class Case:
-    """A join of two inputs (three for multijoin), each of `mb` megabytes."""
+    """A join of two inputs, or of three, each of `mb` megabytes."""
 
-    call: str  # progressive, join, multijoin
+    call: str  # progressive, join, multijoin, progressive of three
     budget: int  # MB
     mb: int
-    form: str = "tables"  # tables, tiny, normal, one batch, large batches, parquet, one row group
+    form: str = "tables"  # tables, one batch, parquet, one row group; sources: tiny, normal, large batches
     on: str = EQUALITY
     how: str = "inner"
     algorithm: str = "auto"
-    width: int = 60  # bytes of a row
+    width: int = WIDTH
     repeat: int = 1  # how often a key is there
     limit: int | None = None
+    workers: int = 1
 
     @property
     def name(self) -> str:
-        on = {EQUALITY: "equality", BAND: "band", TWO: "two inequalities", UNEQUAL: "not equal"}.get(self.on, self.on)
-        words = [self.call, f"{self.budget} MB", on, self.how, self.algorithm, self.form]
-        extra = [f"{self.width} bytes" if self.width != 60 else "", f"x {self.repeat}" if self.repeat > 1 else "", "limit" if self.limit else ""]
-        return ", ".join(words + [word for word in extra if word])
+        words = [self.call, f"{self.budget} MB", KINDS[self.on], self.how, self.algorithm, self.form]
+        words += [f"{self.width} bytes"] * (self.width != WIDTH) + [f"x {self.repeat}"] * (self.repeat > 1)
+        words += [f"limit {self.limit}"] * (self.limit is not None) + ["2 workers"] * (self.workers > 1)
+        return ", ".join(words)
 
     @property
     def rows(self) -> int:
         return self.mb * MB // self.width
 
     @property
-    def own(self) -> float:
-        """MB of the batches that the sources make, one of each."""
-        return 2 * self.mb / LARGE_BATCHES if self.form == "large batches" else 0.0
+    def inputs(self) -> int:
+        return 3 if self.call in SEVERAL else 2
+
+    @property
+    def allowed(self) -> float:
+        """MB; with a batch of each source, where these are large."""
+        own = self.inputs * self.mb / LARGE_BATCHES if self.form == "large batches" else 0.0
+        return OVER * self.budget + CONSTANT + own
+
+
+def progressive_cases(budget: int) -> Iterator[Case]:
+    call, mb = "progressive", 2 * budget
+    for algorithm in ("auto", "pmj", "xjoin", "hmj", "rpj", "dphj"):
+        yield Case(call, budget, mb, algorithm=algorithm)
+    for algorithm in ("diner", "diner_merge"):
+        yield Case(call, budget, budget, algorithm=algorithm)
+    for algorithm in ("pmj", "xjoin", "rpj"):
+        yield Case(call, budget, mb, "normal", algorithm=algorithm)
+    for form in ("normal", "one batch", "large batches", "parquet", "one row group"):
+        yield Case(call, budget, mb, form)
+    yield Case(call, budget, budget // 4, "tiny", algorithm="shj")
+    yield Case(call, budget, budget // 2, "tiny")
+    yield Case(call, budget, mb, on=BAND)
+    yield Case(call, budget, budget // 5, on=TWO)
+    yield Case(call, budget, budget // 20, on=UNEQUAL, width=500)
+    for algorithm in ("auto", "pmj"):
+        yield Case(call, budget, mb, how="full", algorithm=algorithm)
+    for algorithm in ("auto", "pmj", "rpj"):
+        yield Case(call, budget, budget, repeat=30, algorithm=algorithm)
+    yield Case(call, budget, 8, repeat=1000, width=500)
+    yield Case(call, budget, mb, "normal", width=2000)
+    yield Case(call, budget, mb, algorithm="rpj", width=2000)
+    yield Case(call, budget, mb, workers=2)
+    for form in ("tables", "normal"):
+        yield Case("progressive of three", budget, budget // 2, form)
+
+
+def at_rest_cases(budget: int) -> Iterator[Case]:
+    call, mb = "join", 4 * budget
+    for form in ("tables", "one batch", "parquet", "one row group"):
+        for on in (EQUALITY, BAND):
+            yield Case(call, budget, mb, form, on)
+    for form in ("tables", "parquet"):
+        yield Case(call, budget, mb // 2, form, TWO)
+        yield Case(call, budget, budget // 4, form, UNEQUAL, width=2000)
+        yield Case(call, budget, mb, form, how="full")
+        yield Case(call, budget, mb, form, BAND, how="left")
+        yield Case(call, budget, mb, form, how="left_anti")
+        yield Case(call, budget, mb, form, repeat=30)
+        yield Case(call, budget, mb, form, width=2000)
+        yield Case(call, budget, mb, form, limit=1000)
+        yield Case(call, budget, mb // 2, form, algorithm="rpj")
+        yield Case("multijoin", budget, budget // 2, form, width=1000)  # its result is a table
 
 
 def cases() -> Iterator[Case]:
     for budget in (25, 100):
-        mb = 2 * budget
-        for algorithm in ("auto", "pmj", "xjoin", "hmj", "rpj", "dphj", "diner", "diner_merge"):
-            yield Case("progressive", budget, mb if algorithm[:5] != "diner" else budget, algorithm=algorithm)
-        for algorithm in ("pmj", "xjoin", "rpj"):
-            yield Case("progressive", budget, mb, "normal", algorithm=algorithm)
-        for form in ("normal", "one batch", "large batches", "parquet", "one row group"):
-            yield Case("progressive", budget, mb, form)
-        yield Case("progressive", budget, budget // 4, "tiny", algorithm="shj")
-        yield Case("progressive", budget, budget, "tiny")
-        yield Case("progressive", budget, mb, on=BAND)
-        yield Case("progressive", budget, budget // 5, on=TWO)
-        yield Case("progressive", budget, budget // 10, on=UNEQUAL, width=500)
-        yield Case("progressive", budget, mb, how="full")
-        yield Case("progressive", budget, mb, how="full", algorithm="pmj")
-        for algorithm in ("auto", "pmj", "rpj"):
-            yield Case("progressive", budget, budget, repeat=30, algorithm=algorithm)
-        yield Case("progressive", budget, mb, "normal", width=2000)
-        yield Case("progressive", budget, mb, width=2000, algorithm="rpj")
-        yield Case("progressive", budget, 8, repeat=1000, width=500)
-        yield Case("progressive of three", budget, budget // 2)
-        yield Case("progressive of three", budget, budget // 2, "normal")
-    for budget in (25, 100):
-        mb = 4 * budget
-        for form in ("tables", "one batch", "parquet", "one row group"):
-            for on in (EQUALITY, BAND):
-                yield Case("join", budget, mb, form, on)
-        for form in ("tables", "parquet"):
-            yield Case("join", budget, mb // 2, form, TWO)
-            yield Case("join", budget, budget // 4, form, UNEQUAL, width=2000)
-            yield Case("join", budget, mb, form, how="full")
-            yield Case("join", budget, mb, form, BAND, how="left")
-            yield Case("join", budget, mb, form, how="left_anti")
-            yield Case("join", budget, mb, form, repeat=30)
-            yield Case("join", budget, mb, form, width=2000)
-            yield Case("join", budget, mb, form, limit=1000)
-            yield Case("join", budget, mb // 2, form, algorithm="rpj")
-            yield Case("multijoin", budget, budget, form)
-            yield Case("multijoin", budget, budget // 2, form, algorithm="miner")
+        yield from progressive_cases(budget)
+        yield from at_rest_cases(budget)
 
 
 def make_batches(rows: int, case: Case, seed: int) -> Iterator[pa.RecordBatch]:
-    """Every key `repeat` times, in random order; a text makes up the width."""
+    """Every key `repeat` times, in random order; a and b nearly agree; a text makes up the width."""
     rng = np.random.default_rng(seed)
     keys = rng.permutation(rows).astype(np.int64) // case.repeat
-    text = case.width - 28
-    # For two inequalities: few pairs, since a and b nearly agree.
     near = rng.permutation(rows).astype(np.int64)
+    length = case.width - 28
     for start in range(0, rows, CHUNK_ROWS):
         k, a = keys[start : start + CHUNK_ROWS].copy(), near[start : start + CHUNK_ROWS].copy()
-        letters = rng.integers(97, 123, (len(k), text), dtype=np.uint8)
-        offsets = np.arange(len(k) + 1, dtype=np.int32) * text
-        words = pa.Array.from_buffers(pa.string(), len(k), [None, pa.py_buffer(offsets), pa.py_buffer(letters.ravel())])
-        columns = {"k": pa.array(k), "a": pa.array(a), "b": pa.array(a + rng.integers(0, 4, len(k))), "s": words}
-        yield pa.RecordBatch.from_pydict(columns)
+        letters = rng.integers(97, 123, (len(k), length), dtype=np.uint8)
+        ends = np.arange(len(k) + 1, dtype=np.int32) * length
+        texts = pa.Array.from_buffers(pa.string(), len(k), [None, pa.py_buffer(ends), pa.py_buffer(letters.ravel())])
+        yield pa.RecordBatch.from_pydict({"k": k, "a": a, "b": a + rng.integers(0, 4, len(k)), "s": texts})
 
 
-def copied(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Batches as a source makes them: new memory that is nobody else's."""
+def copy_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """As a source makes them: new memory that is nobody else's."""
     for batch in batches:
         yield batch.take(pa.array(np.arange(batch.num_rows)))
-        del batch
 
 
 def make_input(case: Case, rows: int, seed: int, place: Path) -> Callable[[], Any]:
     """What makes the input that the call is given."""
     if case.form in ("parquet", "one row group"):
         path = place / f"{case.form}-{rows}-{seed}.parquet"
-        batches = make_batches(rows, case, seed)
-        first = next(batches)
-        if case.form == "parquet":
-            with pq.ParquetWriter(path, first.schema) as writer:
-                for batch in (first, *batches):
-                    writer.write_batch(batch)
-        else:
-            pq.write_table(pa.Table.from_batches([first, *batches]), path, row_group_size=rows)
+        table = pa.Table.from_batches(make_batches(rows, case, seed))
+        pq.write_table(table, path, row_group_size=rows if case.form == "one row group" else CHUNK_ROWS)
         return lambda: str(path)
     table = pa.Table.from_batches(make_batches(rows, case, seed))
     if case.form == "tables":
         return lambda: table
+    table = table.combine_chunks()
     if case.form == "one batch":
-        table = table.combine_chunks()
-        assert len(table.to_batches()) == 1
-        return (lambda: table) if "join" in case.call else (lambda: pa.RecordBatchReader.from_batches(table.schema, table.to_batches()))
-    size = {"tiny": 100, "normal": 1 << 15, "large batches": max(1, rows // LARGE_BATCHES)}[case.form]
-    return lambda: pa.RecordBatchReader.from_batches(table.schema, copied(table.combine_chunks().slice(0).to_batches(size)))
+        if case.call == "join":
+            return lambda: table
+        return lambda: pa.RecordBatchReader.from_batches(table.schema, table.to_batches())
+    size = {"tiny": 100, "normal": 1 << 15, "large batches": -(-rows // LARGE_BATCHES)}[case.form]
+    return lambda: pa.RecordBatchReader.from_batches(table.schema, copy_batches(table.to_batches(size)))
 
 
-def results(case: Case, inputs: list[Any], memory: int) -> Iterator[int]:
-    """The number of rows of each batch of results, which is dropped."""
+def count_results(case: Case, inputs: list[Any], memory: int) -> int:
+    """Take all results, and drop them."""
     options: dict[str, Any] = {"memory": memory, "algorithm": case.algorithm}
-    if case.call in ("multijoin", "progressive of three"):
+    if case.call in SEVERAL:
         named, on = dict(zip("abc", inputs, strict=True)), "a.k = b.k AND b.k = c.k"
         if case.call == "multijoin":
-            yield dovetail.multijoin(named, on, **options).num_rows
-            return
+            return int(dovetail.multijoin(named, on, **options).num_rows)
         steps = dovetail.progressive(named, on=on, progress=False, **options)
     elif case.call == "join":
-        reader = dovetail.join(*inputs, case.on, case.how, to="reader", limit=case.limit, **options)
-        for batch in reader:
-            yield batch.num_rows
-            del batch
-        return
+        left, right = inputs
+        reader = dovetail.join(left, right, case.on, case.how, to="reader", limit=case.limit, **options)
+        return sum(batch.num_rows for batch in reader)
     else:
-        steps = dovetail.progressive(*inputs, case.on, case.how, progress=False, **options)
-    for step in steps:
-        yield step.batch.num_rows
-        del step
+        left, right = inputs
+        steps = dovetail.progressive(left, right, case.on, case.how, progress=False, workers=case.workers, **options)
+    return sum(step.batch.num_rows for step in steps)
 
 
-def main_of_case(case: Case) -> None:
-    """In the other process: wait for a line before and after the join."""
-    count = 3 if case.call in ("multijoin", "progressive of three") else 2
+def run_case(case: Case) -> None:
+    """In the other process: a line says that it is ready, one that it is done, and it waits after each."""
     with tempfile.TemporaryDirectory() as directory:
         place = Path(directory)
-        warm = [make_input(case, max(1, 4 * MB // case.width), seed, place) for seed in range(count)]
+        rows, memory = WARM[0] * MB // case.width, WARM[1] if case.algorithm != "shj" else FITS
+        warm = [make_input(case, rows, seed, place) for seed in range(case.inputs)]
         for _ in range(2):
-            sum(results(case, [one() for one in warm], 2 * MB if case.algorithm != "shj" else 20 * MB))
-        makers = [make_input(case, case.rows, seed, place) for seed in range(count)]
-        inputs = [one() for one in makers]
-        del warm
+            count_results(case, [make() for make in warm], memory * MB)
+        makers = [make_input(case, case.rows, seed, place) for seed in range(case.inputs)]
+        inputs = [make() for make in makers]
         pa.default_memory_pool().release_unused()
         print("ready", flush=True)
         sys.stdin.readline()
-        before, cpu = time.perf_counter(), time.process_time()
+        began = time.process_time()
         try:
-            found: Any = sum(results(case, inputs, case.budget * MB))
-        except dovetail.DovetailError as error:
+            found: int | str = count_results(case, inputs, case.budget * MB)
+        except DovetailError as error:
             found = f"{type(error).__name__}: {error}"
-        told = {"results": found, "seconds": time.perf_counter() - before, "cpu": time.process_time() - cpu}
-        print(json.dumps(told), flush=True)
+        print(json.dumps({"results": found, "cpu_s": time.process_time() - began}), flush=True)
         sys.stdin.readline()
 
 
-@dataclass
+@dataclass(frozen=True)
 class Measured:
     name: str
-    budget: int  # MB
-    peak: float  # MB
-    own: float  # MB of batches that are the sources'
-    results: Any
-    seconds: float
-    cpu: float
+    allowed: float  # MB
+    grown: float  # MB
+    results: int | str
+    cpu_s: float
 
     @property
-    def allowed(self) -> float:
-        return OVER * self.budget + CONSTANT / MB + self.own
+    def is_kept(self) -> bool:
+        return isinstance(self.results, int) and self.grown <= self.allowed
 
     def __str__(self) -> str:
-        verdict = "kept" if self.peak <= self.allowed else "EXCEEDED"
         found = f"{self.results:,}" if isinstance(self.results, int) else self.results
-        return f"{self.name:78} {self.peak:6.0f} of {self.allowed:4.0f} MB  {self.cpu:5.1f} s CPU  {found:>12} {verdict}"
+        verdict = "kept" if self.is_kept else "EXCEEDED"
+        return (
+            f"{self.name:76} {self.grown:5.0f} of {self.allowed:4.0f} MB {self.cpu_s:6.1f} s CPU {found:>12} {verdict}"
+        )
 
 
 def measure(case: Case) -> Measured:
-    command = [sys.executable, "-m", "benchmarks.memory_promise", "--case", json.dumps(case.__dict__)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdin is not None and child.stdout is not None
-        if child.stdout.readline() != "ready\n":
+    command = [sys.executable, "-m", "benchmarks.memory_promise", "--case", json.dumps(asdict(case))]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as child:
+        told, tell = child.stdout, child.stdin
+        assert told is not None
+        assert tell is not None
+        if told.readline() != "ready\n":
             raise RuntimeError(f"{case.name} did not start")
         status = Path(f"/proc/{child.pid}/status")
-        before = peak = anonymous(status)
-        child.stdin.write("\n")
-        child.stdin.flush()
-        import select
-
-        while not select.select([child.stdout], [], [], EVERY_S)[0]:
-            peak = max(peak, anonymous(status))
-        told = json.loads(child.stdout.readline())
-        child.stdin.write("\n")
-    return Measured(case.name, case.budget, (peak - before) / MB, case.own, told["results"], told["seconds"], told["cpu"])
+        before = most = anonymous_bytes(status)
+        tell.write("\n")
+        while not select.select([told], [], [], EVERY_S)[0]:
+            most = max(most, anonymous_bytes(status))
+        done = json.loads(told.readline())
+        tell.write("\n")
+    return Measured(case.name, case.allowed, (most - before) / MB, done["results"], done["cpu_s"])
 
 
-def anonymous(status: Path) -> int:
+def anonymous_bytes(status: Path) -> int:
     (line,) = [line for line in status.read_text().splitlines() if line.startswith("RssAnon")]
     return 1024 * int(line.split()[1])
 
@@ -258,11 +266,11 @@ def main(words: list[str]) -> None:
             print(measured, flush=True)
             if kept is not None:
                 with kept.open("a") as file:
-                    file.write(json.dumps(measured.__dict__) + "\n")
+                    file.write(json.dumps(asdict(measured)) + "\n")
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--case"]:
-        main_of_case(Case(**json.loads(sys.argv[2])))
+        run_case(Case(**json.loads(sys.argv[2])))
     else:
         main(sys.argv[1:])

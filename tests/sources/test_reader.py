@@ -2,6 +2,7 @@
 
 import random
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -14,10 +15,11 @@ from tests.patience import PATIENCE_S, wait_for_threads_to_end
 from tests.sources.scripted import Gate, Scripted, ScriptedReading
 
 import dovetail
-from dovetail.core.rows import Stall
+from dovetail.core.rows import Arrival, Stall
 from dovetail.errors import InputError, SourceError
 from dovetail.operators.registry import REGISTRY, operator_class
 from dovetail.sources import Piece, Retry, reader
+from dovetail.sources.protocol import as_input, as_source
 from dovetail.sources.reader import Feed
 from dovetail.testing import random_table
 
@@ -404,3 +406,37 @@ def test_all_kinds_of_columns_come_through() -> None:
     found = pa.Table.from_batches([step.batch for step in steps])
     whole = dovetail.join(left, right, "l.s = r.s")
     assert Counter(map(str, found.to_pylist())) == Counter(map(str, whole.to_pylist()))
+
+
+def test_a_large_batch_is_let_go_before_the_next_is_made() -> None:
+    """It is cut into copies: a slice that waits somewhere would keep all of it in memory."""
+    made: list[weakref.ref[np.ndarray]] = []
+    alive: list[int] = []
+    schema = pa.schema({"k": pa.int64()})
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for number in range(4):
+            alive.append(sum(one() is not None for one in made))
+            values = np.arange(number * 100_000, (number + 1) * 100_000)
+            made.append(weakref.ref(values))
+            batch = pa.RecordBatch.from_arrays([pa.array(values)], schema=schema)
+            del values
+            yield batch
+            del batch
+
+    sources = [as_source(as_input(pa.RecordBatchReader.from_batches(schema, rows))) for rows in (batches(), iter(()))]
+    feed = Feed(sources, room_bytes=10_000, batch_rows=4096)
+    waiting = [event.batch for event in feed.events() if isinstance(event, Arrival)]
+    feed.close()
+    assert alive == [0] * 4
+    assert max(batch.get_total_buffer_size() for batch in waiting) <= 10_000
+    assert pa.Table.from_batches(waiting)["k"].to_pylist() == list(range(400_000))
+
+
+def test_batches_that_are_not_large_are_not_copied() -> None:
+    table = pa.table({"k": np.arange(1000)})
+    sources = [as_source(table), as_source(table.slice(0, 0))]
+    feed = Feed(sources, room_bytes=10_000, batch_rows=4096)
+    arrived = [event.batch for event in feed.events() if isinstance(event, Arrival)]
+    feed.close()
+    assert [batch.column(0).buffers()[1].address for batch in arrived] == [table["k"].chunk(0).buffers()[1].address]

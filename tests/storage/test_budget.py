@@ -44,3 +44,15 @@ def test_the_shares_of_a_budget_fit_in_it(limit: int) -> None:
 def test_fewer_than_four_blocks_are_refused() -> None:
     with pytest.raises(BudgetError, match="Give 65,536 bytes or more"):
         Shares(Budget(65_535), block_rows=1)
+
+
+def test_it_is_looked_at_the_process_while_memory_moves() -> None:
+    looks: list[int] = []
+    budget = Budget(1000, look=lambda: looks.append(budget.used))
+    budget.hold("rows", 1, 10)
+    assert not looks
+    for size in (100, 10, 100):
+        budget.hold("rows", 1, size)
+    assert looks == [100, 10, 100]
+    budget.look()
+    assert len(looks) == 4
