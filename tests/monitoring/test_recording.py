@@ -234,12 +234,13 @@ def test_sources_that_say_how_many_rows_they_have(tmp_path: Path) -> None:
     assert seen == [[50, 30], [50, None], [40, None]]  # what came counts
 
 
-def test_why_there_is_no_estimate(tmp_path: Path) -> None:
+def test_why_there_is_no_estimate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dovetail.execution.monitor.EVERY_S", 0.0)
     path = tmp_path / "in_order.parquet"  # rows of a table could be drawn by chance
     pq.write_table(pa.table({"k": np.arange(60_000)}), path)
     recording = Recording()
     objections = set()
-    for step in dovetail.progressive(path, path, ["k"], memory="2MB", algorithm="pmj", record=recording):
+    for step in dovetail.progressive(path, path, ["k"], memory="500kB", algorithm="pmj", record=recording):
         if step.estimate is None and recording.latest.objection is not None:
             objections.add(recording.latest.objection)
     assert objections
