@@ -49,7 +49,7 @@ def test_freed_memory_goes_back_when_the_process_has_grown(monkeypatch: pytest.M
     monkeypatch.setattr(allocator, "anonymous_bytes", lambda: size[0])
     monkeypatch.setattr(allocator, "trim_heap", lambda: trimmed.append(size[0] >> 20))
     watch = allocator.GrowthWatch(80 << 20)
-    for grown in (0, 50, 60, 61, 70, 71, 72, 81, 82, 20, 61):
+    for grown in (0, 50, 60, 61, 70, 71, 72, 81, 82, 83):
         size[0] = (50 + grown) << 20
         watch.look()
     assert trimmed == [111, 122, 133]

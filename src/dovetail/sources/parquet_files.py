@@ -10,6 +10,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ from dovetail.storage.file_system import Entry, Store
 BATCH_ROWS, BATCH_BYTES = 1 << 15, 1 << 22  # of a source, at most; bytes by the files' statistics
 VARIABLE = frozenset(type_.id for type_ in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.null()))
 FAR = 1 << 62
+FIRST_ROWS = 64  # that tell how long texts are
 BUFFER_BYTES = 1 << 20  # of a column that is read from a local file
 LOOKED_UP = 8  # files of a store
 
@@ -46,9 +48,18 @@ class ParquetSource:
         schema = dataset.schema if columns is None else pa.schema([_field(dataset.schema, c, name) for c in columns])
         self.schema: pa.Schema = plain_schema(schema)
 
+    @cached_property
+    def _row_bytes(self) -> int:
+        """By the statistics of the first row group; long texts have none, and some of them are read."""
+        files = [fragment.metadata for fragment in self._fragments]
+        known = row_bytes(files, self.schema)
+        if not self.rows or _has_statistics(files, self.schema):
+            return known
+        first = next(self.places(FIRST_ROWS)).batch
+        return max(known, int(first.nbytes) // first.num_rows)
+
     def total_bytes(self) -> int:
-        """By the statistics of the first row group: nothing is read."""
-        return self.rows * row_bytes((fragment.metadata for fragment in self._fragments), self.schema)
+        return self.rows * self._row_bytes
 
     def select(self, columns: Sequence[str]) -> pa.Schema:
         return pa.schema([field for field in self.schema if field.name in columns])
@@ -69,7 +80,7 @@ class ParquetSource:
         return pa.Table.from_batches((place.batch for place in self.places(1 << 20, columns)), schema)
 
     def open(self, position: int | None = None) -> Generator[Piece, None, None]:
-        rows = max(1, min(BATCH_ROWS, BATCH_BYTES * self.rows // max(1, self.total_bytes())))
+        rows = max(1, min(BATCH_ROWS, BATCH_BYTES // max(1, self._row_bytes)))
         for place in self.places(rows, start=position or 0):
             yield Piece(place.batch, place.position + place.batch.num_rows)
             del place
@@ -95,6 +106,16 @@ def _width(field: pa.Field, leaves: list[Any]) -> int:
     texts = [len(end) for end in ends if isinstance(end, str | bytes)]
     written: int = sum(leaf.total_uncompressed_size // max(1, leaf.num_values) for leaf in leaves)
     return 8 + max([written, *texts])
+
+
+def _has_statistics(files: Iterable[pq.FileMetaData], schema: pa.Schema) -> bool:
+    """Whether they tell how long the texts are: Arrow writes none of long ones, which a dictionary may hold once."""
+    group = next(file.row_group(0) for file in files if file.num_rows)
+    return all(
+        leaf.statistics is not None and leaf.statistics.has_min_max
+        for leaf in map(group.column, range(group.num_columns))
+        if leaf.physical_type == "BYTE_ARRAY" and leaf.path_in_schema.split(".")[0] in schema.names
+    )
 
 
 def _read_fragment(fragment: Any, schema: pa.Schema, most_rows: int, skip: int, rows: int) -> Iterator[Place]:
