@@ -56,7 +56,7 @@ class ParquetSource:
         if not self.rows or _has_statistics(files, self.schema):
             return known
         first = next(self.places(FIRST_ROWS)).batch
-        return max(known, int(first.nbytes) // first.num_rows)
+        return max(known, int(first.nbytes // first.num_rows))
 
     def total_bytes(self) -> int:
         return self.rows * self._row_bytes
