@@ -2,6 +2,7 @@
 
     python -m benchmarks.memory_promise [--json FILE] [words of a case's name …]
 
+Measured cases are added to FILE, and not measured again.
 Each case runs in a process of its own, twice small, so that kernels are compiled and libraries loaded, then in full,
 while this process reads the other's RssAnon every few milliseconds. Tables are the caller's and there before; of files
 and sources everything counts, except for the batch that a source makes. Results are taken batch by batch and dropped.
@@ -195,7 +196,8 @@ def run_case(case: Case) -> None:
     """In the other process: a line says that it is ready, one that it is done, and it waits after each."""
     with tempfile.TemporaryDirectory() as directory:
         place = Path(directory)
-        rows, memory = WARM[0] * MB // case.width, WARM[1] if case.algorithm != "shj" else FITS
+        rows = min(WARM[0] * MB // case.width, case.rows // 2)
+        memory = WARM[1] if case.algorithm != "shj" else FITS
         warm = [make_input(case, rows, seed, place) for seed in range(case.inputs)]
         for _ in range(2):
             count_results(case, [make() for make in warm], memory * MB)
@@ -260,8 +262,10 @@ def main(words: list[str]) -> None:
     kept: Path | None = None
     if words[:1] == ["--json"]:
         kept, words = Path(words[1]), words[2:]
+    lines = kept.read_text().splitlines() if kept is not None and kept.exists() else []
+    done = {json.loads(line)["name"] for line in lines}
     for case in cases():
-        if case.name in words or all(word in case.name for word in words):
+        if case.name not in done and (case.name in words or all(word in case.name for word in words)):
             measured = measure(case)
             print(measured, flush=True)
             if kept is not None:
