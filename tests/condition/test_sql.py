@@ -229,6 +229,7 @@ def test_opaque_text_is_respelled() -> None:
         ("l.x r", r"an alias \(is an operator missing\?\)"),
         ("DROP TABLE t", "this is not a condition"),
         ("l.x IN ()", "empty list"),
+        ("l.x IN r.x", r"write l.x IN \(r.x\)"),
         ("(l.x, l.y) = (r.x)", "can only be compared with another tuple"),
         ("(l.x, l.y) = (r.x, r.y, r.id)", "differ in length"),
         ("l.start OVERLAPS r.start", "OVERLAPS takes two pairs"),

@@ -298,6 +298,9 @@ class Translator:
         return _all([self._call(">=", node.this, low), self._call("<=", node.this, high)])
 
     def _in(self, node: exp.Expr) -> Expression:
+        if (alone := node.args.get("field")) is not None:
+            wanted = f"{_spark(node.this)} IN ({_spark(alone)})"
+            raise ConditionError(f"IN takes a list in parentheses: write {wanted}.")
         if not node.expressions:
             raise ConditionError(f"{_spark(node.this)} IN () has an empty list.")
         if isinstance(node.this, exp.Tuple):
