@@ -34,6 +34,7 @@ OVER, CONSTANT = 1.1, 64  # times the budget, and MB
 EVERY_S = 0.004
 CHUNK_ROWS = 1 << 16
 LARGE_BATCHES = 4  # that an input consists of
+BATCH_BYTES = 2 * MB  # of a normal one
 WIDTH = 60  # bytes of a row
 WARM = 4, 2  # MB of each input, and of the budget
 FITS = 20  # MB, for an operator that does not spill
@@ -170,7 +171,7 @@ def make_input(case: Case, rows: int, seed: int, place: Path) -> Callable[[], An
         if case.call == "join":
             return lambda: table
         return lambda: pa.RecordBatchReader.from_batches(table.schema, table.to_batches())
-    size = {"tiny": 100, "normal": 1 << 15, "large batches": -(-rows // LARGE_BATCHES)}[case.form]
+    size = {"tiny": 100, "normal": BATCH_BYTES // case.width, "large batches": -(-rows // LARGE_BATCHES)}[case.form]
     return lambda: pa.RecordBatchReader.from_batches(table.schema, copy_batches(table.to_batches(size)))
 
 
