@@ -20,9 +20,9 @@ from pyspark.sql import SparkSession
 import dovetail
 from dovetail.errors import InputError
 from dovetail.spark.early.files import FETCHED_BYTES, BlockPages, WaveFiles
-from dovetail.spark.exchange.partitions import call_in_each_task, call_in_task
 from dovetail.spark.session import shared_directory
 from dovetail.spark.session.shared_directory import SharedDirectory, working_directory
+from dovetail.spark.session.task_calls import call_in_each_task, call_in_task
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.file_system import of
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from dovetail.spark.batch.select import aggregate_dataframes, count_dataframes, order_dataframes
     from dovetail.spark.early.waves import explain_waves, progressive_dataframes
     from dovetail.spark.exchange.publishing import written_files
-    from dovetail.spark.exchange.sink import Written, write_dataframe
+    from dovetail.spark.frames.sink import Written, write_dataframe
     from dovetail.spark.joins import explain_dataframes, join_dataframes
     from dovetail.spark.session.shared_directory import register_file_system
 
@@ -38,7 +38,7 @@ __getattr__ = lazy_attributes(
         **dict.fromkeys(("explain_several_dataframes", "multijoin_dataframes"), "batch.multi"),
         **dict.fromkeys(("explain_waves", "progressive_dataframes"), "early.waves"),
         "written_files": "exchange.publishing",
-        **dict.fromkeys(("Written", "write_dataframe"), "exchange.sink"),
+        **dict.fromkeys(("Written", "write_dataframe"), "frames.sink"),
         **dict.fromkeys(("explain_dataframes", "join_dataframes"), "joins"),
         "register_file_system": "session.shared_directory",
     },

@@ -23,23 +23,15 @@ from dovetail.planning.planner import SPARK, InputFacts, plan_join
 from dovetail.planning.statistics import Sample
 from dovetail.routing import one_bucket, window_cells, window_router
 from dovetail.routing.routers import HashRouter, Router
-from dovetail.spark.batch.tables import (
-    is_both_unique,
-    joined_tables,
-    look_at,
-    parallelism,
-    route,
-    shuffle_partitions,
-    unique_side,
-)
+from dovetail.spark.batch.tables import is_both_unique, joined_tables, look_at, route, unique_side
 from dovetail.spark.diag.join import FrameDiagonals
-from dovetail.spark.exchange.sink import remember_join
 from dovetail.spark.frames.binding import Bound, after_join, bind_frames, by_position, position_name
 from dovetail.spark.frames.columnless import with_columns, without_marks
 from dovetail.spark.frames.sampling import sample_side
 from dovetail.spark.frames.schemas import carried_schema, result_fields
+from dovetail.spark.frames.sink import remember_join
 from dovetail.spark.session.options import AVAILABLE, SOURCE, Options, check_told, end_sql
-from dovetail.spark.session.worker_python import prepare_workers
+from dovetail.spark.session.settings import parallelism, shuffle_partitions
 from dovetail.spark.sources.columns import END
 from dovetail.spark.streaming.late_rows import warn_of_late_rows
 from dovetail.spark.streaming.state_dir import state_directory, table_directory, use_rocksdb
@@ -48,6 +40,7 @@ from dovetail.spark.streaming.stream_join import Setting, StreamJoin
 from dovetail.spark.streaming.streams import join_streams
 from dovetail.spark.streaming.watermarks import bounded_window, event_time_fields, other_watermarks, with_delays
 from dovetail.spark.streaming.window_join import WindowJoin, window_inputs
+from dovetail.spark.worker_python import prepare_workers
 from dovetail.window import Window
 
 MARK = "__dovetail_end"

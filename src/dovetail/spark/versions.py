@@ -1,6 +1,6 @@
 """What PySpark 4.0 and 4.1 do not have yet, and what stands for it there.
 
-repartitionById             since 4.1     repartition by labels whose hashes give the partitions
+repartitionById             since 4.1     repartition by labels whose hashes give the partitions (exchange/labels.py)
 geographic types, times     since 4.1     there are no such columns
 Arrow types in a time zone  since 4.2     UTC is replaced
 offsets and limits that
@@ -14,12 +14,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyspark
-from pyspark.sql import Column, DataFrame, types
-from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
+from pyspark.sql import types
 from pyspark.sql.pandas.types import to_arrow_type
 
 from dovetail.errors import InputError
-from dovetail.spark.exchange.labels import label_of_partition
 
 try:
     from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
@@ -38,7 +36,6 @@ __all__ = [
     "SupportsTriggerAvailableNow",
     "arrow_type",
     "check_stream_offsets",
-    "repartition_by_id",
     "types_named",
     "utc_schema",
 ]
@@ -73,15 +70,6 @@ def _in_zone(type_: pa.DataType, zone: str) -> pa.DataType:
     if pa.types.is_struct(type_):
         return pa.struct([field.with_type(_in_zone(field.type, zone)) for field in type_])
     return type_
-
-
-def repartition_by_id(frame: DataFrame, partitions: int, number: Column | str) -> DataFrame:
-    """A row goes to the partition of this number."""
-    if hasattr(frame, "repartitionById"):
-        return frame.repartitionById(partitions, number)
-    column = F.col(number) if isinstance(number, str) else number
-    labels = F.array(*(F.lit(label_of_partition(partition, partitions)) for partition in range(partitions)))
-    return frame.repartition(partitions, F.element_at(labels, (column + 1).cast("int")))
 
 
 def check_stream_offsets() -> None:

@@ -27,17 +27,19 @@ from dovetail.planning.plan import Choice, JoinPlan
 from dovetail.planning.planner import InputFacts, plan_join
 from dovetail.routing.routers import Hypercube, hypercube
 from dovetail.sources.protocol import TableScan
-from dovetail.spark.batch.tables import FEWEST_TASKS, ROWS_PER_TASK, in_fixed_order, shuffle_partitions
+from dovetail.spark.batch.tables import FEWEST_TASKS, ROWS_PER_TASK, in_fixed_order
+from dovetail.spark.exchange.arrow_tasks import map_in_arrow
+from dovetail.spark.exchange.labels import repartition_by_id
 from dovetail.spark.exchange.packing import PACKED, Rewrite, from_bytes, multi_packer
 from dovetail.spark.frames.binding import by_position, decoded, encoded
-from dovetail.spark.frames.schemas import arrow_schema, carried_schema, map_in_arrow, only_spark_compares, session_zone
+from dovetail.spark.frames.schemas import arrow_schema, carried_schema, only_spark_compares, session_zone
 from dovetail.spark.session.options import SOURCE, Options
-from dovetail.spark.session.worker_python import prepare_workers
+from dovetail.spark.session.settings import shuffle_partitions
 from dovetail.spark.session.workers import settle
 from dovetail.spark.sources.columns import END
 from dovetail.spark.streaming.multi_streams import join_several_streams
 from dovetail.spark.streaming.watermarks import without_watermark
-from dovetail.spark.versions import repartition_by_id
+from dovetail.spark.worker_python import prepare_workers
 
 
 def multijoin_dataframes(

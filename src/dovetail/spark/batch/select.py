@@ -47,10 +47,10 @@ from dovetail.spark.frames.columnless import with_columns, without_marks
 from dovetail.spark.frames.schemas import arrow_schema, carried_schema, session_zone
 from dovetail.spark.joins import checked_window, join_bound, join_dataframes, window_join
 from dovetail.spark.session.options import Options
-from dovetail.spark.session.worker_python import prepare_workers
 from dovetail.spark.session.workers import settle
 from dovetail.spark.streaming.streams import join_streams
 from dovetail.spark.streaming.window_join import window_inputs
+from dovetail.spark.worker_python import prepare_workers
 
 Wanted = tuple[tuple[Aggregate, ...], tuple[GroupColumn, ...]]
 

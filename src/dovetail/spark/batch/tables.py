@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 from pyspark.sql.types import MapType, StructField, StructType, VariantType
 
@@ -28,12 +27,15 @@ from dovetail.planning.statistics import Samples
 from dovetail.routing import Task, choose_router, in_tasks, one_bucket
 from dovetail.routing.routers import HashRouter, Router, UnionRouter
 from dovetail.spark.batch.cell import cells_at_rest, limit_task, operator_cells
+from dovetail.spark.exchange.arrow_tasks import map_in_arrow
+from dovetail.spark.exchange.labels import repartition_by_id
 from dovetail.spark.exchange.packing import PACKED, Rewrite, packer
 from dovetail.spark.frames.binding import Bound, after_join
 from dovetail.spark.frames.sampling import measured_row_bytes, sample_sides
-from dovetail.spark.frames.schemas import carried_schema, map_in_arrow, parts_of, result_fields
+from dovetail.spark.frames.schemas import carried_schema, parts_of, result_fields
 from dovetail.spark.session.options import Options
-from dovetail.spark.versions import repartition_by_id, types_named
+from dovetail.spark.session.settings import shuffle_partitions
+from dovetail.spark.versions import types_named
 
 ROWS_PER_TASK = 250_000  # of both sides together, where the number of tasks is ours to choose
 PAIRS_PER_TASK = 10_000_000
@@ -41,7 +43,6 @@ FEWEST_TASKS = 4
 MOST_TASKS = 1024
 TABLE_BYTES = 48  # most that a hash table takes for a row, besides the row itself
 EMPTY_TABLE_BYTES = 20 * 1024
-MANY_CORES = 1 << 10  # where their number is not known
 UNEVEN = 1.5  # how much fuller than the average a cell may be
 
 GEO = types_named("GeographyType", "GeometryType")
@@ -198,15 +199,3 @@ def _content(field: StructField) -> Column | None:
     if any(isinstance(part, MapType | VariantType) for part in parts):
         return F.to_json(F.struct(field.name), {"ignoreNullFields": "false"})
     return F.col(field.name)
-
-
-def parallelism(spark: SparkSession) -> int:
-    """How many tasks run at once; a Connect session does not know."""
-    try:
-        return int(spark.sparkContext.defaultParallelism)
-    except PySparkException:
-        return MANY_CORES
-
-
-def shuffle_partitions(frame: DataFrame) -> int:
-    return int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 200)

@@ -26,7 +26,7 @@ from dovetail.diag.slices import Range, cut_slices
 from dovetail.planning.statistics import read_columns
 from dovetail.sources.parquet_files import ParquetRows
 from dovetail.sources.protocol import Scan
-from dovetail.spark.exchange.partitions import Part, in_tasks
+from dovetail.spark.exchange.arrow_tasks import Part, in_tasks
 from dovetail.spark.session.shared_directory import runs_here
 
 HERE = 1 << 23  # rows of R1 whose keys the driver reads by itself, in about a second, where tasks run on its machine

@@ -34,16 +34,18 @@ from dovetail.errors import PlanError
 from dovetail.planning.plan import Choice, JoinPlan
 from dovetail.planning.planner import InputFacts, plan_join
 from dovetail.sources.parquet_files import ParquetRows
-from dovetail.spark.batch.tables import Look, joined_tables, route, shuffle_partitions, tasks_for
+from dovetail.spark.batch.tables import Look, joined_tables, route, tasks_for
 from dovetail.spark.diag.clusteredness import measured_by
-from dovetail.spark.exchange.partitions import Part, call_in_each_task, in_tasks
+from dovetail.spark.exchange.arrow_tasks import Part, in_tasks
+from dovetail.spark.exchange.labels import repartition_by_id
 from dovetail.spark.frames.binding import Bound
 from dovetail.spark.frames.parquet_frames import NotPlainError, plain_read
 from dovetail.spark.frames.schemas import carried_schema, result_fields
 from dovetail.spark.session.options import Options
+from dovetail.spark.session.settings import shuffle_partitions
 from dovetail.spark.session.shared_directory import runs_here
+from dovetail.spark.session.task_calls import call_in_each_task
 from dovetail.spark.session.workers import settle
-from dovetail.spark.versions import repartition_by_id
 from dovetail.storage.hash_table import Hashes
 
 MOST_FILES = 1 << 10  # of a side, in a store: more are not looked at unasked
@@ -237,11 +239,16 @@ class DiagonalTables:
         return 2 * int(self.left_over.sum()) <= self.sliced.scans[self.sliced.many].rows
 
     @property
+    def parts(self) -> int:
+        """The tasks that `hits` is for."""
+        return len(self.sliced.slices)
+
+    @property
     def schema(self) -> StructType:
         return carried_schema(self._fields)
 
     def frame(self) -> DataFrame:
-        found = in_tasks(self._spark, len(self.sliced.slices), self.hits(), self.schema)
+        found = in_tasks(self._spark, self.parts, self.hits(), self.schema)
         for more in self.rest():
             found = found.unionAll(more)
         return found

@@ -26,14 +26,14 @@ from dovetail.execution.output import output_schema
 from dovetail.planning.plan import JoinPlan
 from dovetail.planning.planner import DIAG, InputFacts, plan_join
 from dovetail.sources.parquet_files import ParquetRows
-from dovetail.spark.batch.tables import parallelism
 from dovetail.spark.diag.join import DiagonalTables, FrameDiagonals, wanted_scans
 from dovetail.spark.early.files import BlockPages, WaveFiles, new_directory
 from dovetail.spark.early.tasks import ARROW_GIVEN, GIVEN, Given, next_size, write_results
+from dovetail.spark.exchange.arrow_tasks import Part, in_tasks
 from dovetail.spark.exchange.packing import Rewrite, as_planned
-from dovetail.spark.exchange.partitions import Part, in_tasks
 from dovetail.spark.frames.binding import Bound, bind_frames
 from dovetail.spark.session.options import Options, check_trusted, refuse_unknown
+from dovetail.spark.session.settings import parallelism
 from dovetail.spark.session.shared_directory import SharedDirectory, runs_here
 from dovetail.spark.session.workers import settle
 from dovetail.storage.blocks import Block, BlockStore

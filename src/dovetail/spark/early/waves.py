@@ -39,7 +39,7 @@ from dovetail.planning.planner import DIAG, InputFacts, plan_join, with_estimate
 from dovetail.planning.statistics import SAMPLE, Samples, estimated_pairs
 from dovetail.routing import Task, choose_router, expected_pairs
 from dovetail.routing.routers import Router
-from dovetail.spark.batch.tables import in_fixed_order, parallelism, shuffle_partitions
+from dovetail.spark.batch.tables import in_fixed_order
 from dovetail.spark.early.blocks import write_blocks
 from dovetail.spark.early.diagonal import DiagonalOptions, DiagonalWaves, plan_early_diagonal, progress_here
 from dovetail.spark.early.files import BlockPages, WaveFiles, new_directory
@@ -47,17 +47,17 @@ from dovetail.spark.early.first_results import FirstResults, send_scouts
 from dovetail.spark.early.log import Drawn, WaveLog
 from dovetail.spark.early.stop_rule import Until
 from dovetail.spark.early.tasks import ARROW_GIVEN, GIVEN, Given, WaveWork, next_size
+from dovetail.spark.exchange.labels import repartition_by_id
 from dovetail.spark.exchange.packing import Rewrite
 from dovetail.spark.frames.binding import Bound, bind_frames
 from dovetail.spark.frames.columnless import steps_without_marks, with_columns
 from dovetail.spark.frames.sampling import sample_sides
 from dovetail.spark.frames.schemas import session_zone
 from dovetail.spark.session.options import check_trusted, refuse_unknown
+from dovetail.spark.session.settings import beside_checkpoints, parallelism, shuffle_partitions
 from dovetail.spark.session.shared_directory import ADVICE, SharedDirectory, runs_here, working_directory
-from dovetail.spark.session.worker_python import prepare_workers
 from dovetail.spark.session.workers import settle
-from dovetail.spark.streaming.state_dir import beside_checkpoints
-from dovetail.spark.versions import repartition_by_id
+from dovetail.spark.worker_python import prepare_workers
 from dovetail.storage.blocks import Block, BlockStore
 from dovetail.storage.file_system import is_local
 

@@ -1,9 +1,12 @@
-"""Numbers that Spark's hash partitioning sends to a given partition."""
+"""Numbers that Spark's hash partitioning sends to a given partition, and rows that go to the partition of a number."""
 
 from __future__ import annotations
 
 from functools import cache
 from itertools import count
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 
 MASK = 0xFFFFFFFF
 
@@ -44,3 +47,12 @@ def spread_labels(cells: int, partitions: int) -> list[int]:
 def label_of_partition(partition: int, partitions: int) -> int:
     """The least label that falls on a partition."""
     return next(label for label in count() if spark_partition(label, partitions) == partition)
+
+
+def repartition_by_id(frame: DataFrame, partitions: int, number: Column | str) -> DataFrame:
+    """A row goes to the partition of this number."""
+    if hasattr(frame, "repartitionById"):
+        return frame.repartitionById(partitions, number)
+    column = F.col(number) if isinstance(number, str) else number
+    labels = F.array(*(F.lit(label_of_partition(partition, partitions)) for partition in range(partitions)))
+    return frame.repartition(partitions, F.element_at(labels, (column + 1).cast("int")))

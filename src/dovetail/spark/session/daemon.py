@@ -10,9 +10,17 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from importlib import import_module
 from pathlib import Path
 
 JEMALLOC = "jemalloc_bg_thd"  # Arrow's allocator on x86: its locks are taken and given back around a fork
+PRELOADED = (
+    "dovetail.spark.batch.cell",
+    "dovetail.spark.streaming.cell",
+    "dovetail.spark.streaming.static_join",
+    "dovetail.spark.streaming.window_cell",
+)
+"""What tasks run, by name: a session knows nothing of the joins above it, and Spark finds this daemon by name, too."""
 TASKS = "pyspark.worker"  # workers of other kinds (sources, drivers of stateful operators) run little of ours
 
 
@@ -22,13 +30,11 @@ def preload() -> None:
     import pyarrow as pa
     import pyspark.worker  # noqa: F401
 
-    import dovetail.spark.batch.cell
-    import dovetail.spark.streaming.cell
-    import dovetail.spark.streaming.static_join
-    import dovetail.spark.streaming.window_cell  # noqa: F401
     from dovetail.condition import parse
     from dovetail.execution.at_rest import count_at_rest
 
+    for name in PRELOADED:
+        import_module(name)
     rows = pa.record_batch({"k": [1, 2]})
     count_at_rest(parse("l.k = r.k", rows.schema, rows.schema), rows, rows)
     gc.collect()

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.errors import DovetailError, WorkerError
-from dovetail.spark.session.worker_python import ask_workers, check_worker, prepare_workers
+from dovetail.spark.worker_python import ask_workers, check_worker, prepare_workers
 
 MOST_TASKS = 1000  # are asked
 LOCAL = re.compile(r"local(\[.*\])?")
@@ -41,7 +41,7 @@ def probe(master: str, state_dir: str | None, conf: Mapping[str, str]) -> Iterat
     """Facts about a cluster, one after the other."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    from dovetail.spark.exchange.partitions import CORES
+    from dovetail.spark.session.task_calls import CORES
 
     spark = _start(master, conf)
     try:

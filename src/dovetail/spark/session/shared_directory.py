@@ -24,7 +24,8 @@ from pyspark.sql import SparkSession
 
 from dovetail.core.directories import private_directory
 from dovetail.errors import DovetailError, InputError, StateError
-from dovetail.spark.exchange.partitions import call_in_each_task, call_in_task
+from dovetail.spark.session.task_calls import call_in_each_task, call_in_task
+from dovetail.spark.worker_python import is_connect
 from dovetail.storage.file_system import LocalStore, Place, Store, of
 from dovetail.storage.file_system import register_file_system as register_file_system  # for dovetail.spark
 
@@ -88,11 +89,6 @@ def shared_directory(
 def runs_here(spark: SparkSession) -> bool:
     """Whether tasks run on the machine of this process, for sure."""
     return _is_one_machine(spark) and not is_connect(spark)
-
-
-def is_connect(spark: SparkSession) -> bool:
-    """Whether this process is the client of a Spark Connect server."""
-    return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
 def _is_one_machine(spark: SparkSession) -> bool:

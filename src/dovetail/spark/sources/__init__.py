@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from dovetail.spark.session.worker_python import prepare_workers
 from dovetail.spark.sources.remote import FlightFormat, PostgresFormat
 from dovetail.spark.sources.stored_state import StateFormat
+from dovetail.spark.worker_python import prepare_workers
 
 __all__ = ["register"]
 

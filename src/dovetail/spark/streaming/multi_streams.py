@@ -18,8 +18,8 @@ from dovetail.condition.graph import Graph
 from dovetail.errors import InputError, PlanError
 from dovetail.planning.plan import JoinPlan
 from dovetail.routing.routers import hypercube
-from dovetail.spark.batch.tables import parallelism, shuffle_partitions
 from dovetail.spark.session.options import AVAILABLE, SOURCE, Options, check_told, end_sql
+from dovetail.spark.session.settings import parallelism, shuffle_partitions
 from dovetail.spark.sources.columns import END
 from dovetail.spark.streaming.state_dir import state_directory, use_rocksdb
 from dovetail.spark.streaming.stream_join import Setting, StreamJoin

@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import uuid
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from dovetail.errors import StateError
-from dovetail.spark.session.shared_directory import ADVICE, SharedDirectory, is_connect, working_directory
+from dovetail.spark.session.settings import beside_checkpoints
+from dovetail.spark.session.shared_directory import ADVICE, SharedDirectory, working_directory
+from dovetail.spark.worker_python import is_connect
 from dovetail.storage.blocks import RECOVERY
 from dovetail.storage.budget import parse_bytes
 from dovetail.storage.file_system import Place, Store, of
@@ -57,12 +58,6 @@ def table_directory(given: str | None, spark: SparkSession) -> Store:
     if is_connect(spark) or not shared.is_seen:
         return shared.place / f"{TABLE}-{uuid.uuid4().hex}"
     return owned_place(shared.place, TABLE)
-
-
-def beside_checkpoints(spark: SparkSession) -> str | None:
-    """The default place, as a path or URI; None if the session has no place for checkpoints."""
-    checkpoints = spark.conf.get("spark.sql.streaming.checkpointLocation", None)
-    return os.path.join(checkpoints, "dovetail-state") if checkpoints else None
 
 
 def layout_digest(layout: dict[str, Any]) -> str:

@@ -36,11 +36,11 @@ from dovetail.planning.statistics import Sample
 from dovetail.routing.routers import Spread, Visits
 from dovetail.spark.batch.cell import unpack_rows
 from dovetail.spark.batch.tables import MOST_TASKS, in_fixed_order
+from dovetail.spark.exchange.arrow_tasks import map_in_arrow
+from dovetail.spark.exchange.labels import repartition_by_id
 from dovetail.spark.exchange.packing import PACK_BYTES, PACKED, Rewrite, as_planned, collected, packer
 from dovetail.spark.frames.binding import Bound
-from dovetail.spark.frames.schemas import map_in_arrow
 from dovetail.spark.session.workers import settle
-from dovetail.spark.versions import repartition_by_id
 from dovetail.storage.blocks import RECOVERY, Block, BlockStore
 from dovetail.storage.file_system import Place
 from dovetail.storage.segments import SegmentStore

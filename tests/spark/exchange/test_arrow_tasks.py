@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import dovetail
-from dovetail.spark.frames.schemas import unscaled_integers
+from dovetail.spark.exchange.arrow_tasks import unscaled_integers
 
 
 def test_whole_numbers_of_decimals() -> None:

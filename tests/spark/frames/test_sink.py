@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 import dovetail
 from dovetail.errors import InputError
 from dovetail.spark.exchange.publishing import commit
-from dovetail.spark.exchange.sink import _write_part
+from dovetail.spark.frames.sink import _write_part
 from dovetail.storage.file_system import of
 
 pytestmark = pytest.mark.spark

@@ -17,7 +17,7 @@ import pytest
 
 import dovetail
 from dovetail.errors import WorkerError
-from dovetail.spark.session.worker_python import NEEDED, check_worker
+from dovetail.spark.worker_python import NEEDED, check_worker
 
 JOB = str(Path(__file__).with_name("worker_python_job.py"))
 

@@ -1,4 +1,4 @@
-"""Parts that tasks compute by their numbers, and functions that are called in tasks."""
+"""Functions that are called in tasks, for what only the workers can see or do."""
 
 from __future__ import annotations
 
@@ -9,35 +9,13 @@ from typing import TypeVar
 import pyarrow as pa
 from pyspark import TaskContext, cloudpickle
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
 
 from dovetail.errors import DovetailError
-from dovetail.spark.exchange.packing import Rewrite
-from dovetail.spark.frames.schemas import map_in_arrow
 from dovetail.spark.session.workers import settle
-
-Part = Callable[[int], Iterator[pa.RecordBatch]]
-"""From the number of a partition to its batches."""
 
 CORES = 1 << 12  # more than there are: by itself Spark cuts a range into as many parts as it has cores
 
 T = TypeVar("T")
-
-
-def in_tasks(spark: SparkSession, tasks: int, part: Part, schema: StructType | str) -> DataFrame:
-    """A task for each part, without a shuffle."""
-    numbers = spark.range(0, tasks, 1, tasks)
-    return map_in_arrow(numbers, _parts(part), schema)
-
-
-def _parts(part: Part) -> Rewrite:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from part(number)
-        settle()
-
-    return run
 
 
 def call_in_task(spark: SparkSession, function: Callable[[], T]) -> T:

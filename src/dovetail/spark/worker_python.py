@@ -23,7 +23,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 
 from dovetail.errors import WorkerError
-from dovetail.spark.session.shared_directory import is_connect
 
 log = logging.getLogger("dovetail.spark")
 
@@ -80,6 +79,11 @@ def _is_here(spark: SparkSession) -> bool:
     if is_connect(spark):
         return False
     return re.fullmatch(r"local(\[.*\])?", spark.sparkContext.master or "") is not None
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Whether this process is the client of a Spark Connect server."""
+    return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
 def _configured_python(spark: SparkSession) -> str | None:

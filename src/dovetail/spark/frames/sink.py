@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
@@ -30,16 +30,15 @@ from pyspark.sql.types import (
 )
 
 from dovetail.errors import InputError
-from dovetail.spark.diag.join import DiagonalTables
+from dovetail.spark.exchange.arrow_tasks import Part, in_tasks
 from dovetail.spark.exchange.packing import Rewrite
-from dovetail.spark.exchange.partitions import Part, in_tasks
 from dovetail.spark.exchange.publishing import STAGE, commit, exists, is_committed, remove_stage, stage_for
 from dovetail.spark.frames.schemas import arrow_schema, parts_of
 from dovetail.spark.session.shared_directory import ADVICE as SHARED
 from dovetail.spark.session.shared_directory import shared_directory
-from dovetail.spark.session.worker_python import prepare_workers
 from dovetail.spark.session.workers import settle
 from dovetail.spark.versions import types_named
+from dovetail.spark.worker_python import prepare_workers
 from dovetail.storage.file_system import Store, of
 from dovetail.storage.owned_place import give_up, own
 
@@ -59,7 +58,17 @@ UNSTORED: tuple[type[Any], ...] = (
     YearMonthIntervalType,
 )
 
-_joins: WeakKeyDictionary[DataFrame, DiagonalTables] = WeakKeyDictionary()
+
+class PartedJoin(Protocol):
+    """A join of which most results come from tasks that go by number, and the rest from DataFrames."""
+
+    @property
+    def parts(self) -> int: ...
+    def hits(self) -> Part: ...
+    def rest(self) -> Iterable[DataFrame]: ...
+
+
+_joins: WeakKeyDictionary[DataFrame, PartedJoin] = WeakKeyDictionary()
 
 
 class Written(NamedTuple):
@@ -69,7 +78,7 @@ class Written(NamedTuple):
     rows: int
 
 
-def remember_join(frame: DataFrame, join: DiagonalTables) -> DataFrame:
+def remember_join(frame: DataFrame, join: PartedJoin) -> DataFrame:
     """The frame; if it is written as it is, the tasks of the join write."""
     _joins[frame] = join
     return frame
@@ -113,10 +122,9 @@ def _manifest(frame: DataFrame, stage: Store) -> DataFrame:
     join = _joins.get(frame)
     if join is None:
         return frame.mapInArrow(_writer(stage, frame.schema), MANIFEST)
-    slices = len(join.sliced.slices)
-    manifest = in_tasks(frame.sparkSession, slices, _part_writer(stage, join.hits(), frame.schema), MANIFEST)
+    manifest = in_tasks(frame.sparkSession, join.parts, _part_writer(stage, join.hits(), frame.schema), MANIFEST)
     for rest in join.rest():
-        manifest = manifest.unionAll(rest.mapInArrow(_writer(stage, frame.schema, slices), MANIFEST))
+        manifest = manifest.unionAll(rest.mapInArrow(_writer(stage, frame.schema, join.parts), MANIFEST))
     return manifest
 
 
