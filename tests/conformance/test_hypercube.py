@@ -13,14 +13,14 @@ from dovetail.core.rows import one_batch
 from dovetail.execution.output import multi_schema
 from dovetail.planning.planner import plan_join
 from dovetail.routing.routers import hypercube
-from dovetail.spark.batch.multi import joined_cells
 from dovetail.spark.exchange.packing import ARROW_PACKED, multi_packer
+from dovetail.spark.multiway.multi_tables import joined_cells
 from dovetail.testing import definition, random_condition, random_table
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_every_result_is_in_exactly_one_cell(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dovetail.spark.batch.multi.settle", lambda: None)
+    monkeypatch.setattr("dovetail.spark.multiway.multi_tables.settle", lambda: None)
     rng = random.Random(seed)
     for _ in range(8):
         aliases = tuple("abcdef")[: rng.choice([3, 3, 4, 5])]

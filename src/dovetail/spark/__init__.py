@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 from dovetail.core.lazy import lazy_attributes
 
 if TYPE_CHECKING:
-    from dovetail.spark.batch.multi import explain_several_dataframes, multijoin_dataframes
-    from dovetail.spark.batch.select import aggregate_dataframes, count_dataframes, order_dataframes
+    from dovetail.spark.batch.aggregates import count_dataframes
     from dovetail.spark.early.waves import explain_waves, progressive_dataframes
     from dovetail.spark.exchange.publishing import written_files
     from dovetail.spark.frames.sink import Written, write_dataframe
-    from dovetail.spark.joins import explain_dataframes, join_dataframes
+    from dovetail.spark.joins import aggregate_dataframes, explain_dataframes, join_dataframes, order_dataframes
+    from dovetail.spark.multiway.multijoin import explain_several_dataframes, multijoin_dataframes
     from dovetail.spark.session.shared_directory import register_file_system
 
 __all__ = [
@@ -34,12 +34,12 @@ __getattr__ = lazy_attributes(
     __name__,
     modules=("session", "sources"),
     names={
-        **dict.fromkeys(("aggregate_dataframes", "count_dataframes", "order_dataframes"), "batch.select"),
-        **dict.fromkeys(("explain_several_dataframes", "multijoin_dataframes"), "batch.multi"),
+        "count_dataframes": "batch.aggregates",
         **dict.fromkeys(("explain_waves", "progressive_dataframes"), "early.waves"),
         "written_files": "exchange.publishing",
         **dict.fromkeys(("Written", "write_dataframe"), "frames.sink"),
-        **dict.fromkeys(("explain_dataframes", "join_dataframes"), "joins"),
+        **dict.fromkeys(("aggregate_dataframes", "explain_dataframes", "join_dataframes", "order_dataframes"), "joins"),
+        **dict.fromkeys(("explain_several_dataframes", "multijoin_dataframes"), "multiway.multijoin"),
         "register_file_system": "session.shared_directory",
     },
 )

@@ -258,7 +258,7 @@ def test_a_stream_is_refused_by_an_older_pyspark(spark: SparkSession, server: Ta
 
 def test_an_end_that_nobody_tells(spark: SparkSession, server: TableServer) -> None:
     stream = flight(spark.readStream, server.port, "orders")
-    with pytest.raises(InputError, match=r"option\('end', 'true'\); the left one has no column _end"):
+    with pytest.raises(InputError, match=r"option\('end', 'true'\); the left stream has no column _end"):
         dovetail.join(stream, stream, "l.k = r.k", algorithm="diner", end="source")
     told = flight(spark.readStream, server.port, "orders", end="true")
     inputs = {"a": told, "b": stream, "c": told}

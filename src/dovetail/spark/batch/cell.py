@@ -17,14 +17,12 @@ from dovetail.execution.steps import limit_rows
 from dovetail.operators.protocol import Workspace
 from dovetail.operators.registry import operator_class
 from dovetail.planning.plan import JoinPlan
-from dovetail.spark.exchange.packing import Rewrite, from_bytes
+from dovetail.spark.exchange.packing import Rewrite, unpack_rows
 from dovetail.spark.session.workers import settle
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget
 
 BATCH_ROWS = 1 << 16
-
-Packed = Iterator[tuple[int, Side, pa.RecordBatch]]
 
 
 def operator_cells(plan: JoinPlan, first: Side, drop: tuple[int, int], schema: pa.Schema) -> Rewrite:
@@ -63,7 +61,7 @@ def cells_at_rest(work_in: Callable[[int], Work], first: Side, memory_bytes: int
             blocks = BlockStore()
             try:
                 cell = Chunked(work_in(label), first, blocks, chunk_size(memory_bytes))
-                yield from cell.run((side, batch) for _, side, batch in rows)
+                yield from cell.run((Side(number), batch) for _, number, batch in rows)
             finally:
                 blocks.close()
         settle()
@@ -84,17 +82,10 @@ def limit_task(work: Rewrite, limit: int | None) -> Rewrite:
     return join
 
 
-def unpack_rows(batches: Iterator[pa.RecordBatch]) -> Packed:
-    """Packed rows, sorted by cell and side, as batches with their cell and side."""
-    for batch in batches:
-        cells, sides = batch.column("cell").to_pylist(), batch.column("side").to_pylist()
-        for cell, side, payload in zip(cells, sides, batch.column("payload"), strict=True):
-            yield cell, Side(side), from_bytes(payload.as_buffer())
-
-
-def _events(rows: Packed, first: Side) -> Iterator[Event]:
+def _events(rows: Iterator[tuple[int, int, pa.RecordBatch]], first: Side) -> Iterator[Event]:
     ended = False
-    for _, side, batch in rows:
+    for _, number, batch in rows:
+        side = Side(number)
         if side is not first and not ended:
             ended = True
             yield End(first)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -22,15 +23,17 @@ from dovetail.core.rows import Side
 from dovetail.execution.at_rest import Joining, Work, limit_work
 from dovetail.operators.registry import operator_class
 from dovetail.planning.plan import Choice, JoinPlan
-from dovetail.planning.planner import with_estimate
+from dovetail.planning.planner import SPARK, with_estimate
 from dovetail.planning.statistics import Samples
 from dovetail.routing import Task, choose_router, in_tasks, one_bucket
 from dovetail.routing.routers import HashRouter, Router, UnionRouter
 from dovetail.spark.batch.cell import cells_at_rest, limit_task, operator_cells
+from dovetail.spark.batch.spark_join import by_spark, join_by_spark
 from dovetail.spark.exchange.arrow_tasks import map_in_arrow
 from dovetail.spark.exchange.labels import repartition_by_id
 from dovetail.spark.exchange.packing import PACKED, Rewrite, packer
 from dovetail.spark.frames.binding import Bound, after_join
+from dovetail.spark.frames.planned import FrameJoin, Inputs, Planned
 from dovetail.spark.frames.sampling import measured_row_bytes, sample_sides
 from dovetail.spark.frames.schemas import carried_schema, parts_of, result_fields
 from dovetail.spark.session.options import Options
@@ -43,6 +46,7 @@ FEWEST_TASKS = 4
 MOST_TASKS = 1024
 TABLE_BYTES = 48  # most that a hash table takes for a row, besides the row itself
 EMPTY_TABLE_BYTES = 20 * 1024
+TWO_PASSES = "a full join is a left join, and the right rows without a partner by a second pass over both sides"
 UNEVEN = 1.5  # how much fuller than the average a cell may be
 
 GEO = types_named("GeographyType", "GeometryType")
@@ -156,8 +160,31 @@ def in_cells(bound: Bound, routed: Routed, work: Rewrite, schema: StructType | s
     return map_in_arrow(gathered.sortWithinPartitions("cell", side_order, "seq"), work, schema)
 
 
+def plan_cells(asked: FrameJoin, plan: JoinPlan) -> Planned:
+    """The join in cells that Python workers join, or by Spark itself."""
+    if asked.needs_spark(plan):
+        plan = by_spark(asked, plan)
+    if plan.operator.name == SPARK:
+        return Planned(plan, lambda: join_by_spark(asked, plan))
+    plan, look = look_at(asked.bound, plan, asked.options)
+    routed = route(plan, look)
+
+    def joined(one: Routed) -> DataFrame:
+        return joined_tables(asked.inputs, asked.bound, one, asked.output, asked.limit)
+
+    if plan.how is not JoinType.FULL or is_both_unique(routed):
+        return Planned(routed.plan, lambda: joined(routed))
+    # Rows of both sides are copied, so that no cell alone can tell which have no partner at all.
+    passes = [route(replace(plan, how=how), look) for how in (JoinType.LEFT, JoinType.RIGHT_ANTI)]
+    first = passes[0].plan
+    return Planned(
+        replace(first, how=JoinType.FULL, advice=(*first.advice, TWO_PASSES)),
+        lambda: reduce(DataFrame.unionAll, map(joined, passes)),
+    )
+
+
 def joined_tables(
-    inputs: tuple[DataFrame, DataFrame], bound: Bound, routed: Routed, output: pa.Schema, limit: int | None = None
+    inputs: Inputs, bound: Bound, routed: Routed, output: pa.Schema, limit: int | None = None
 ) -> DataFrame:
     """The result of a join of some type, by the router that was chosen; with a limit, so many rows of each task."""
     fields = result_fields(inputs, output)

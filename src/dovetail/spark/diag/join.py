@@ -40,6 +40,7 @@ from dovetail.spark.exchange.arrow_tasks import Part, in_tasks
 from dovetail.spark.exchange.labels import repartition_by_id
 from dovetail.spark.frames.binding import Bound
 from dovetail.spark.frames.parquet_frames import NotPlainError, plain_read
+from dovetail.spark.frames.planned import Inputs
 from dovetail.spark.frames.schemas import carried_schema, result_fields
 from dovetail.spark.session.options import Options
 from dovetail.spark.session.settings import shuffle_partitions
@@ -69,7 +70,6 @@ ARROW_SURVEYED = pa.schema(
     ]
 )
 
-Inputs = tuple[DataFrame, DataFrame]
 Scans = tuple[ParquetRows, ParquetRows]
 Flags = NDArray[np.bool_]
 

@@ -135,6 +135,14 @@ def packed_rows(cells: NDArray[np.int32], side: int, seq: Sequence[int], payload
     return pa.RecordBatch.from_arrays(columns, schema=ARROW_PACKED)
 
 
+def unpack_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, pa.RecordBatch]]:
+    """Packed rows as batches, each with its cell and the number of its input."""
+    for batch in batches:
+        cells, numbers = batch.column("cell").to_pylist(), batch.column("side").to_pylist()
+        for cell, number, payload in zip(cells, numbers, batch.column("payload"), strict=True):
+            yield cell, number, from_bytes(payload.as_buffer())
+
+
 def collected(
     batches: Iterator[pa.RecordBatch], most_bytes: int = PACK_BYTES, most_rows: int = PACK_ROWS
 ) -> Iterator[pa.RecordBatch]:

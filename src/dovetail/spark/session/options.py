@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any
 
-from dovetail.condition import read_predicate
 from dovetail.core.rows import Side
 from dovetail.errors import InputError
 from dovetail.spark.sources.columns import END
@@ -92,23 +90,9 @@ class Options:
         return (self.end, self.end) if isinstance(self.end, str) else self.end
 
 
-def end_sql(ends: str, trusted: bool) -> str:
-    """A predicate of `end=` as it is given to Spark."""
-    return ends if trusted or ends == END else read_predicate(ends, "end= predicate")
-
-
 def check_trusted(given: Any) -> None:
     if type(given) is not bool:
         raise InputError(f"trusted is True or False; got {given!r}.")
-
-
-def check_told(ends: str, columns: Sequence[str], which: str) -> None:
-    """Check that the sources mark their end of stream."""
-    if ends == END and END not in columns:
-        raise InputError(
-            f"end={SOURCE!r} needs streams of dovetail-flight or dovetail-postgresql that were read with "
-            f".option('end', 'true'); {which} has no column {END}."
-        )
 
 
 def refuse_unknown(given: dict[str, Any], known: type[Any], what: str) -> None:

@@ -13,13 +13,12 @@ from __future__ import annotations
 import math
 import pickle
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
-from pyspark.sql.types import StructType
 
 from dovetail.condition import Condition, keyed_rows
 from dovetail.condition.expression import Expression, type_of
@@ -32,15 +31,21 @@ from dovetail.execution.out_of_core import chunk_size
 from dovetail.execution.output import fitting_rows, result_batches
 from dovetail.kernels.taking import mark
 from dovetail.operators.spo.sorted_part import PartBuilder, SortedPart, Zone, ZoneMaps, can_match
+from dovetail.planning.plan import JoinPlan
+from dovetail.planning.planner import SPARK, InputFacts
 from dovetail.planning.statistics import Sample
 from dovetail.routing.routers import Spread, Visits
-from dovetail.spark.batch.cell import unpack_rows
+from dovetail.spark.batch.spark_join import by_spark, join_by_spark
 from dovetail.spark.batch.tables import MOST_TASKS, in_fixed_order
 from dovetail.spark.exchange.arrow_tasks import map_in_arrow
 from dovetail.spark.exchange.labels import repartition_by_id
-from dovetail.spark.exchange.packing import PACK_BYTES, PACKED, Rewrite, as_planned, collected, packer
-from dovetail.spark.frames.binding import Bound
+from dovetail.spark.exchange.packing import PACK_BYTES, PACKED, Rewrite, as_planned, collected, packer, unpack_rows
+from dovetail.spark.frames.binding import Bound, after_join
+from dovetail.spark.frames.planned import FrameJoin, Planned
+from dovetail.spark.frames.sampling import sample_side
+from dovetail.spark.frames.schemas import carried_schema, result_fields
 from dovetail.spark.session.workers import settle
+from dovetail.spark.streaming.state_dir import table_directory
 from dovetail.storage.blocks import RECOVERY, Block, BlockStore
 from dovetail.storage.file_system import Place
 from dovetail.storage.segments import SegmentStore
@@ -84,6 +89,32 @@ class StaticJoin:
         if self.memory_bytes is None:
             return MOST_PAIRS
         return min(MOST_PAIRS, max(FEWEST_PAIRS, self.memory_bytes // PAIRS_SHARE))
+
+
+def plan_with_table(asked: FrameJoin) -> Planned:
+    """How a stream and a table at rest are joined; the table is sampled for it."""
+    asked.options.check_table()
+    table = Side.RIGHT if asked.inputs[0].isStreaming else Side.LEFT
+    plan = asked.plan(InputFacts("stream", on_spark=True, table=table))
+    bound = asked.bound
+    if asked.needs_spark(plan) or (bound.after and not bound.condition.finds_candidates):
+        plan = by_spark(asked, plan)
+    if plan.operator.name == SPARK:
+        return Planned(plan, lambda: join_by_spark(asked, plan))
+    sample = sample_side(bound.frames[table], bound.condition, table)
+    kept = f"{table.alias}, {sample.rows:,} rows: read and sorted once, when the join is made; micro-batches probe it"
+    return Planned(replace(plan, table=kept), lambda: _join_with_table(asked, plan, sample))
+
+
+def _join_with_table(asked: FrameJoin, plan: JoinPlan, sample: Sample) -> DataFrame:
+    bound, inputs, output = asked.bound, asked.inputs, asked.output
+    stream = Side.LEFT if inputs[0].isStreaming else Side.RIGHT
+    directory = table_directory(asked.options.state_dir, inputs[0].sparkSession)
+    join = StaticJoin(Joining(bound.condition, plan.how, output, bound.extra), stream, directory, plan.memory_bytes)
+    join = replace(join, parts=prepare_table(bound, join, sample))
+    fields = result_fields(inputs, output)
+    joined = map_in_arrow(bound.frames[stream], table_prober(join), carried_schema(fields))
+    return after_join(joined, bound, fields)
 
 
 # The table, once.
@@ -163,11 +194,6 @@ def _write_part(batch: pa.RecordBatch, store: BlockStore, builder: PartBuilder, 
 
 
 # The stream, in every micro-batch.
-
-
-def join_with_table(frame: DataFrame, join: StaticJoin, schema: StructType) -> DataFrame:
-    """Rows of the stream with their partners in the table, as a streaming DataFrame."""
-    return map_in_arrow(frame, table_prober(join), schema)
 
 
 def table_prober(join: StaticJoin) -> Rewrite:

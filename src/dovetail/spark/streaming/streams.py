@@ -19,7 +19,6 @@ from collections.abc import Iterator, Sequence
 from functools import reduce
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
@@ -28,10 +27,11 @@ from pyspark.sql.types import StructType
 
 from dovetail.core.metrics import Counters
 from dovetail.errors import PlanError
-from dovetail.spark.exchange.packing import ARROW_PACKED, PACKED, Rewrite, from_bytes
+from dovetail.spark.exchange.packing import PACKED, Rewrite, from_bytes
 from dovetail.spark.session.workers import settle
 from dovetail.spark.streaming.cell import JoinProcessor
 from dovetail.spark.streaming.cell_state import CellProcessor
+from dovetail.spark.streaming.end_of_stream import tell_ends
 from dovetail.spark.streaming.processor import Processor
 from dovetail.spark.streaming.reports import REPORTED
 from dovetail.spark.streaming.starting import marked
@@ -57,7 +57,7 @@ def join_streams(frames: Sequence[DataFrame], join: StreamJoin | WindowJoin, sch
     for number, frame in enumerate(frames):
         pack = join.packer(number)
         if join.setting.has_ends:
-            pack = _with_ends(pack, number, join.labels)
+            pack = tell_ends(pack, number, join.labels)
         packed.append(frame.mapInArrow(_small(pack) if join.keeps_to_memory else pack, PACKED))
     reported = REPORTED if join.keeps_reports else ()
     joined = (
@@ -98,29 +98,6 @@ def _small(rewrite: Rewrite) -> Rewrite:
         trim_heap()
 
     return rewritten
-
-
-def _with_ends(pack: Rewrite, number: int, labels: list[int]) -> Rewrite:
-    """Rows whose last column is true are not packed; they become a word to all cells."""
-
-    def pack_and_tell(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        ended = False
-
-        def rows() -> Iterator[pa.RecordBatch]:
-            nonlocal ended
-            for batch in batches:
-                marks = np.asarray(batch.column(batch.num_columns - 1).fill_null(False))
-                ended = ended or bool(marks.any())
-                yield batch.select(range(batch.num_columns - 1)).filter(pa.array(~marks))
-
-        yield from pack(rows())
-        if ended:
-            size = len(labels)
-            columns = [pa.array(labels, pa.int32()), pa.array([number] * size, pa.int8())]
-            columns += [pa.array([2**62] * size, pa.int64()), pa.nulls(size, pa.binary())]
-            yield pa.RecordBatch.from_arrays(columns, schema=ARROW_PACKED)
-
-    return pack_and_tell
 
 
 def _unpacker(*, small: bool) -> Rewrite:

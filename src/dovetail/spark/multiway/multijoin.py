@@ -1,43 +1,31 @@
-"""Joins of several DataFrames: streams, or tables at rest through one shuffle of packed batches.
-
-every input --route, pack--> one task for some cells each, join, unpack --> DataFrame
+"""Which way several DataFrames are joined: tables at rest, or streams.
 
 Rows visit the cells of a hypercube (routing/routers.py): each result is found in exactly one of them.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from itertools import groupby
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 from pyspark.sql.types import StructField
 
 from dovetail.condition import columns_of
 from dovetail.condition.graph import Graph, parse_graph
 from dovetail.errors import InputError, PlanError
-from dovetail.execution.multiway import join_several
 from dovetail.execution.output import multi_schema
 from dovetail.planning.plan import Choice, JoinPlan
 from dovetail.planning.planner import InputFacts, plan_join
-from dovetail.routing.routers import Hypercube, hypercube
-from dovetail.sources.protocol import TableScan
-from dovetail.spark.batch.tables import FEWEST_TASKS, ROWS_PER_TASK, in_fixed_order
-from dovetail.spark.exchange.arrow_tasks import map_in_arrow
-from dovetail.spark.exchange.labels import repartition_by_id
-from dovetail.spark.exchange.packing import PACKED, Rewrite, from_bytes, multi_packer
+from dovetail.routing.routers import hypercube
 from dovetail.spark.frames.binding import by_position, decoded, encoded
 from dovetail.spark.frames.schemas import arrow_schema, carried_schema, only_spark_compares, session_zone
+from dovetail.spark.multiway.multi_streams import join_several_streams
+from dovetail.spark.multiway.multi_tables import counted_hypercube, join_several_tables
 from dovetail.spark.session.options import SOURCE, Options
-from dovetail.spark.session.settings import shuffle_partitions
-from dovetail.spark.session.workers import settle
-from dovetail.spark.sources.columns import END
-from dovetail.spark.streaming.multi_streams import join_several_streams
+from dovetail.spark.session.settings import ignores_case, shuffle_partitions
+from dovetail.spark.streaming.end_of_stream import without_ends
 from dovetail.spark.streaming.watermarks import without_watermark
 from dovetail.spark.worker_python import prepare_workers
 
@@ -52,7 +40,7 @@ def multijoin_dataframes(
     prepare_workers(first.sparkSession)
     plan = _plan(inputs, on, memory_bytes, algorithm, parameters)
     schemas = plan.graph.schemas
-    output = multi_schema(schemas, fold_case=first.sparkSession.conf.get("spark.sql.caseSensitive") != "true")
+    output = multi_schema(schemas, fold_case=ignores_case(first.sparkSession))
     fields = [
         StructField(out.name, field.dataType, field.nullable, field.metadata)
         for out, field in zip(output, (f for frame in inputs.values() for f in frame.schema.fields), strict=True)
@@ -64,13 +52,10 @@ def multijoin_dataframes(
     else:
         if end is not None:
             raise InputError("end= is for streams only.")
-        router = _router(plan.graph, frames, options)
-        joined = map_in_arrow(_in_cells(frames, router), joined_cells(plan, output), carried_schema(fields))
+        joined = join_several_tables(frames, plan, options, output, carried_schema(fields))
     result = decoded(joined, fields).toDF(*output.names)
-    if end != SOURCE:
-        return result
-    ends = [name == END for schema in schemas.values() for name in schema.names]  # the marks of the sources
-    return result.drop(*(name for name, is_end in zip(output.names, ends, strict=True) if is_end))
+    sources = [name for schema in schemas.values() for name in schema.names]
+    return without_ends(result, sources) if end == SOURCE else result
 
 
 def explain_several_dataframes(
@@ -84,7 +69,7 @@ def explain_several_dataframes(
         cells = options.cells or shuffle_partitions(next(iter(inputs.values())))
         router = hypercube(plan.graph, dict.fromkeys(inputs, 1), cells)
     else:
-        router = _router(plan.graph, inputs, options)
+        router = counted_hypercube(plan.graph, inputs, options)
     choice = Choice("hypercube", "rows that match share exactly one cell of a grid of many dimensions")
     return replace(plan, router=choice, cells=router.cells, tasks=router.cells)
 
@@ -119,47 +104,3 @@ def _check_compared(graph: Graph, inputs: Mapping[str, DataFrame]) -> None:
                 f"{alias}.{name} is compared by rules that only Spark has (collation, char(n), interval of months). "
                 "Cast it before the join."
             )
-
-
-def _router(graph: Graph, frames: Mapping[str, DataFrame], options: Options) -> Hypercube:
-    rows = {alias: frame.count() if options.sample else 1 for alias, frame in frames.items()}
-    if options.cells is not None:
-        return hypercube(graph, rows, options.cells)
-    most = max(shuffle_partitions(next(iter(frames.values()))), FEWEST_TASKS)
-    return hypercube(graph, rows, min(most, max(FEWEST_TASKS, math.ceil(sum(rows.values()) / ROWS_PER_TASK))))
-
-
-def _in_cells(frames: Mapping[str, DataFrame], router: Hypercube) -> DataFrame:
-    """Rows of all inputs, brought together by cell."""
-    packed = None
-    for number, (alias, frame) in enumerate(frames.items()):
-        frame = in_fixed_order(frame) if router.needs_spread(alias) else frame
-        rows = frame.mapInArrow(multi_packer(router, number), PACKED)
-        packed = rows if packed is None else packed.unionAll(rows)
-    if packed is None:
-        raise InputError("there is nothing to join.")
-    return repartition_by_id(packed, router.cells, F.col("cell")).sortWithinPartitions("cell", "side", "seq")
-
-
-def joined_cells(plan: JoinPlan, output: pa.Schema) -> Rewrite:
-    """A function for mapInArrow that joins one cell after the other."""
-    graph = plan.graph
-
-    def join(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for _, rows in groupby(_unpack_rows(batches), key=lambda packed: packed[0]):
-            found: dict[str, list[pa.RecordBatch]] = {alias: [] for alias in graph.aliases}
-            for _, number, batch in rows:
-                found[graph.aliases[number]].append(batch)
-            if all(found.values()):
-                tables = {a: TableScan(pa.Table.from_batches(mine, graph.schemas[a])) for a, mine in found.items()}
-                yield from join_several(plan, tables, output)
-        settle()
-
-    return join
-
-
-def _unpack_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, pa.RecordBatch]]:
-    for batch in batches:
-        cells, numbers = batch.column("cell").to_pylist(), batch.column("side").to_pylist()
-        for cell, number, payload in zip(cells, numbers, batch.column("payload"), strict=True):
-            yield cell, number, from_bytes(payload.as_buffer())

@@ -1,7 +1,7 @@
 """Joins of several streams that end: rows visit the cells of a hypercube, each of which runs an operator of its own.
 
-As joins of two streams (streams.py, cell.py): arriving rows give results at once, spilling keeps the budget,
-spilled rows are joined while the inputs are idle, and the rest when all inputs have ended.
+As joins of two streams (streaming/streams.py, streaming/cell.py): arriving rows give results at once, spilling keeps
+the budget, spilled rows are joined while the inputs are idle, and the rest when all inputs have ended.
 """
 
 from __future__ import annotations
@@ -9,23 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 from pyspark.sql.types import StructType
 
 from dovetail.condition.graph import Graph
-from dovetail.errors import InputError, PlanError
+from dovetail.errors import PlanError
 from dovetail.planning.plan import JoinPlan
 from dovetail.routing.routers import hypercube
-from dovetail.spark.session.options import AVAILABLE, SOURCE, Options, check_told, end_sql
+from dovetail.spark.session.options import AVAILABLE, SOURCE, Options
 from dovetail.spark.session.settings import parallelism, shuffle_partitions
 from dovetail.spark.sources.columns import END
+from dovetail.spark.streaming.end_of_stream import add_end_column
 from dovetail.spark.streaming.state_dir import state_directory, use_rocksdb
 from dovetail.spark.streaming.stream_join import Setting, StreamJoin
 from dovetail.spark.streaming.streams import join_streams
-
-MARK = "__end"
 
 Ends = str | Mapping[str, str] | None
 """As `end=` takes it: SQL that is true of the row that ends an input, one for all or one for each; or as in Options."""
@@ -53,7 +50,9 @@ def join_several_streams(
     told = ends is not None, ends is None
     setting = Setting(partitions, directory, options.metrics, *told, options.latency_s, parallelism(spark))
     marked = [
-        frame if ends is None else _add_end_column(alias, inputs[alias], frame, ends[alias], options.trusted)
+        frame
+        if ends is None
+        else add_end_column(frame, inputs[alias].columns, ends[alias], alias, trusted=options.trusted)
         for alias, frame in frames.items()
     ]
     return join_streams(marked, StreamJoin(plan, router, (), output, setting), schema)
@@ -73,14 +72,3 @@ def _ends(graph: Graph, end: Ends) -> Mapping[str, str] | None:
         "for each input, to 'source' for sources of Dovetail, or to 'available' if the available data is complete; "
         f"got {end!r}."
     )
-
-
-def _add_end_column(alias: str, given: DataFrame, frame: DataFrame, ends: str, trusted: bool) -> DataFrame:
-    """The frame, with one more column: whether the row says that there are no more."""
-    check_told(ends, given.columns, alias)
-    try:
-        return frame.toDF(*given.columns).withColumn(MARK, F.expr(end_sql(ends, trusted))).toDF(*frame.columns, MARK)
-    except AnalysisException as error:
-        raise InputError(
-            f"end={ends!r} cannot be evaluated on {alias} ({', '.join(given.columns)}): {str(error).splitlines()[0]}"
-        ) from error

@@ -1,0 +1,136 @@
+"""Counts and aggregates over the pairs of tables at rest: partial in the cells, and merged by Spark.
+
+rows, by cell --> partial aggregates, one row per cell and group --> Spark: sum, min, max by group --> finished
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from dovetail.aggregates import finish, partial_columns, partial_schema, result_schema
+from dovetail.condition import Column, columns_of, spark_sql
+from dovetail.condition.select import (
+    Aggregate,
+    GroupColumn,
+    check_names,
+    parse_aggregates,
+    parse_by,
+)
+from dovetail.core.rows import Side
+from dovetail.errors import PlanError
+from dovetail.execution.at_rest import Aggregating, Counting, Work
+from dovetail.planning.planner import InputFacts, plan_join
+from dovetail.planning.statistics import read_columns
+from dovetail.spark.batch.cell import cells_at_rest
+from dovetail.spark.batch.tables import in_cells, look_at, plan_cells, route
+from dovetail.spark.exchange.packing import Rewrite, as_planned
+from dovetail.spark.frames.binding import Bound, bind_frames, by_position, position_name
+from dovetail.spark.frames.columnless import with_columns
+from dovetail.spark.frames.planned import FrameJoin, Inputs, joined_schema
+from dovetail.spark.frames.schemas import session_zone
+from dovetail.spark.session.options import Options
+from dovetail.spark.session.workers import settle
+from dovetail.spark.worker_python import prepare_workers
+
+Wanted = tuple[tuple[Aggregate, ...], tuple[GroupColumn, ...]]
+
+
+def count_dataframes(left: DataFrame, right: DataFrame, on: Any, **given: Any) -> int:
+    """How many pairs an inner join has; none of them is enumerated where no check needs it."""
+    inputs, options = with_columns(left, right), Options.read(given)
+    bound = _bind_tables(inputs, on, options)
+    if bound.after:
+        joined: int = _joined(inputs, bound, options).count()
+        return joined
+    read = (read_columns(bound.condition, Side.LEFT), read_columns(bound.condition, Side.RIGHT))
+    bound = bound.with_columns(read)
+    counted = _work(bound, Counting(bound.condition), options, "pairs bigint").agg(F.sum("pairs")).collect()
+    return int(counted[0][0] or 0)
+
+
+def aggregate_tables(
+    inputs: Inputs, on: Any, aggregates: Mapping[str, str], by: str | Sequence[str] | None, options: Options
+) -> DataFrame:
+    """Aggregates over the pairs of an inner join, as a DataFrame."""
+    bound = _bind_tables(inputs, on, options)
+    schemas, zone = (bound.visible(Side.LEFT), bound.visible(Side.RIGHT)), session_zone(inputs[0])
+    wanted, groups = parse_aggregates(aggregates, *schemas, zone), parse_by(by, *schemas, zone)
+    check_names(groups, wanted)
+    if bound.after:
+        return _aggregated_by_spark(_joined(inputs, bound, options), bound, (wanted, groups))
+    bound = bound.with_columns(_columns(bound, (wanted, groups)))
+    schema = from_arrow_schema(partial_schema(wanted, groups), prefer_timestamp_ntz=True)
+    partial = _work(bound, Aggregating(bound.condition, wanted, groups), options, schema)
+    keys = schema.names[: len(groups)]
+    merged = partial.groupBy(*keys).agg(
+        *(
+            getattr(F, column.merge)(name).alias(name)
+            for name, column in zip(schema.names[len(keys) :], partial_columns(wanted), strict=True)
+        )
+    )
+    results = from_arrow_schema(result_schema(wanted, groups), prefer_timestamp_ntz=True)
+    return merged.mapInArrow(_finisher(wanted, groups), results)
+
+
+def _bind_tables(inputs: Inputs, on: Any, options: Options) -> Bound:
+    if any(frame.isStreaming for frame in inputs):
+        raise PlanError("a stream has no final result; join it, then count or aggregate in the query.")
+    prepare_workers(inputs[0].sparkSession)
+    return bind_frames(on, *inputs, options.trusted)
+
+
+def _joined(inputs: Inputs, bound: Bound, options: Options) -> DataFrame:
+    """The pairs themselves, where Spark has to filter them."""
+    asked = FrameJoin(inputs, bound, options, joined_schema(bound))
+    return plan_cells(asked, asked.plan(InputFacts(on_spark=True, native=True))).frame()
+
+
+def _work(bound: Bound, work: Work, options: Options, schema: Any) -> DataFrame:
+    plan, look = look_at(bound, plan_join(bound.condition), options, listed=False)
+    routed = route(plan, look)
+    return in_cells(bound, routed, cells_at_rest(routed.work_in(work), routed.first, None), schema)
+
+
+def _columns(bound: Bound, wanted: Wanted) -> tuple[set[str], set[str]]:
+    """All columns that are read."""
+    values = [a.value for a in wanted[0] if a.value is not None] + [group.value for group in wanted[1]]
+    read = [column for value in values for column in columns_of(value)]
+    left, right = (
+        {column.name for column in read if column.side is side} | set(read_columns(bound.condition, side))
+        for side in Side
+    )
+    return left, right
+
+
+def _finisher(aggregates: tuple[Aggregate, ...], by: tuple[GroupColumn, ...]) -> Rewrite:
+    schema = partial_schema(aggregates, by)
+
+    def finished(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield finish(aggregates, by, as_planned(batch, schema))
+        settle()
+
+    return finished
+
+
+def _aggregated_by_spark(joined: DataFrame, bound: Bound, wanted: Wanted) -> DataFrame:
+    """Where Spark has to filter the pairs, it has to aggregate them, too."""
+    names = (bound.visible(Side.LEFT).names, bound.visible(Side.RIGHT).names)
+
+    def spelled(column: Column) -> str:
+        position = names[column.side].index(column.name)
+        return position_name(position + (len(names[0]) if column.side is Side.RIGHT else 0))
+
+    def expression(aggregate: Aggregate) -> SparkColumn:
+        inside = "*" if aggregate.value is None else spark_sql(aggregate.value, spelled)
+        return F.expr(f"{aggregate.function}({inside})").alias(aggregate.name)
+
+    keys = [F.expr(spark_sql(group.value, spelled)).alias(group.name) for group in wanted[1]]
+    return by_position(joined).groupBy(*keys).agg(*(expression(aggregate) for aggregate in wanted[0]))

@@ -1,0 +1,56 @@
+"""Results in order: sorted by Spark after the join."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
+
+from dovetail.condition import Column, spark_sql
+from dovetail.condition.select import OrderBy, OrderKey, parse_order
+from dovetail.core.join_types import JoinType
+from dovetail.core.rows import Phase, Side
+from dovetail.errors import InputError
+from dovetail.execution.output import MOST_ROWS
+from dovetail.execution.steps import Step
+from dovetail.spark.frames.binding import by_position, position_name
+from dovetail.spark.frames.schemas import arrow_schema, session_zone
+
+
+def order_keys(
+    left: DataFrame, right: DataFrame, order_by: OrderBy, how: JoinType, trusted: bool
+) -> Sequence[OrderKey]:
+    """What results are sorted by: columns that the join type has."""
+    schemas = (arrow_schema(left), arrow_schema(right))
+    keys = parse_order(order_by, *schemas, session_zone(left), in_process=False, trusted=trusted)
+    if how.only is not None and any(key.side is not how.only for key in keys):
+        raise InputError(f"how={str(how)!r} has rows of {how.only.alias} only: order by columns of that side.")
+    return keys
+
+
+def ordered_steps(
+    joined: DataFrame, keys: Sequence[OrderKey], names: tuple[list[str], list[str]], limit: int | None
+) -> Iterator[Step]:
+    """Steps with the joined rows in order. `names` are the columns of both inputs."""
+    ordered = by_position(joined).orderBy(*(_order_column(key, names) for key in keys)).toDF(*joined.columns)
+    return _steps(ordered if limit is None else ordered.limit(limit))
+
+
+def _order_column(key: OrderKey, names: tuple[list[str], list[str]]) -> SparkColumn:
+    def spelled(column: Column) -> str:
+        position = names[column.side].index(column.name)
+        return position_name(position + (len(names[0]) if column.side is Side.RIGHT else 0))
+
+    column = F.expr(spark_sql(key.value, spelled))
+    if key.descending:
+        return column.desc_nulls_first() if key.nulls_first else column.desc_nulls_last()
+    return column.asc_nulls_first() if key.nulls_first else column.asc_nulls_last()
+
+
+def _steps(ordered: DataFrame) -> Iterator[Step]:
+    results = 0
+    for batch in ordered.toArrow().to_batches(max_chunksize=MOST_ROWS):
+        results += batch.num_rows
+        yield Step(batch, Phase.CLEANUP, results, None)

@@ -1,0 +1,36 @@
+"""Spark's own join, where only Spark can tell which rows have a partner."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
+
+from dovetail.condition import Column, spark_sql
+from dovetail.core.rows import Side
+from dovetail.planning.plan import Choice, JoinPlan
+from dovetail.planning.planner import SPARK
+from dovetail.spark.frames.binding import by_position, position_name
+from dovetail.spark.frames.planned import FrameJoin
+
+
+def by_spark(asked: FrameJoin, plan: JoinPlan) -> JoinPlan:
+    """The plan, to be run by Spark."""
+    choice = Choice(SPARK, f"Spark's own join, because only Spark can evaluate {asked.text_after}")
+    return replace(plan, operator=choice, at_rest=False)
+
+
+def join_by_spark(asked: FrameJoin, plan: JoinPlan) -> DataFrame:
+    """Spark's own join, on the same condition."""
+    left, right = (by_position(frame) for frame in asked.inputs)
+    width = len(left.columns)
+    right = right.toDF(*(position_name(width + i) for i in range(len(right.columns))))
+    names = [frame.columns for frame in asked.inputs]
+
+    def position_of(column: Column) -> str:
+        position = names[column.side].index(column.name)
+        return position_name(position + (width if column.side is Side.RIGHT else 0))
+
+    conjuncts = [F.expr(spark_sql(conjunct, position_of)) for conjunct in asked.bound.written]
+    return left.join(right, conjuncts, plan.how).toDF(*asked.output.names)

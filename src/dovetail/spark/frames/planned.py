@@ -1,0 +1,81 @@
+"""A join of two DataFrames before it runs: as it was asked for, and as it was planned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from dovetail.condition import text_of
+from dovetail.core.join_types import JoinType
+from dovetail.core.rows import Side
+from dovetail.execution.output import output_schema
+from dovetail.planning.plan import JoinPlan
+from dovetail.planning.planner import InputFacts, plan_join
+from dovetail.spark.frames.binding import Bound
+from dovetail.spark.session.options import Options
+from dovetail.spark.session.settings import ignores_case
+
+Inputs = tuple[DataFrame, DataFrame]
+
+
+@dataclass(frozen=True, slots=True)
+class FrameJoin:
+    """A join as it was asked for, its condition bound to the DataFrames."""
+
+    inputs: Inputs
+    bound: Bound
+    options: Options
+    output: pa.Schema  # of the result
+    how: str = JoinType.INNER
+    algorithm: str = "auto"
+    memory_bytes: int | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)  # of the algorithm
+    limit: int | None = None
+
+    def plan(self, facts: InputFacts) -> JoinPlan:
+        """The plan of one cell."""
+        plan = plan_join(
+            self.bound.condition,
+            self.how,
+            facts,
+            algorithm=self.algorithm,
+            memory_bytes=self.memory_bytes,
+            parameters=self.parameters,
+        )
+        after = tuple(f"{text_of(part)} can be checked by Spark only, on every joined row" for part in self.bound.after)
+        return replace(plan, advice=(*plan.advice, *after))
+
+    @property
+    def text_after(self) -> str:
+        """The part of the condition that only Spark can evaluate."""
+        return " AND ".join(text_of(part) for part in self.bound.after)
+
+    def needs_spark(self, plan: JoinPlan) -> bool:
+        """Whether rows have a partner is for Spark alone to say."""
+        return bool(self.bound.after) and plan.how is not JoinType.INNER
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A join before it runs: what `explain` shows is what `frame` does."""
+
+    plan: JoinPlan
+    frame: Callable[[], DataFrame]
+
+    def with_limit(self, limit: int | None) -> Planned:
+        """The same join, of which any so many rows are wanted. Of streams, Spark's state has how many came before."""
+        return self if limit is None else Planned(self.plan, lambda: self.frame().limit(limit))
+
+
+def joined_schema(bound: Bound, how: JoinType = JoinType.INNER, suffix: str = "_right") -> pa.Schema:
+    """The schema of the result. Where Spark ignores case, a name that differs in case only clashes, too."""
+    left, right = bound.visible(Side.LEFT), bound.visible(Side.RIGHT)
+    if ignores_case(bound.frames[0].sparkSession):
+        taken = {name.lower() for name in left.names}
+        clashing = [f.name not in left.names and f.name.lower() in taken for f in right]
+        right = pa.schema([f.with_name(f.name + suffix) if c else f for f, c in zip(right, clashing, strict=True)])
+    return output_schema(left, right, suffix, how)

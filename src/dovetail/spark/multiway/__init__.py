@@ -1,0 +1,1 @@
+"""Joins of several DataFrames: streams, or tables at rest."""

@@ -1,0 +1,69 @@
+"""The end-of-stream column: the last one of an input, true in the row that says that there are no more.
+
+    frame  --SQL of end=--> add_end_column  --marker rows are not packed--> tell_ends: a word to all cells
+
+With end="source", the column comes from a source of Dovetail, under a name of its own; results are without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
+
+from dovetail.condition import read_predicate
+from dovetail.errors import InputError
+from dovetail.spark.exchange.packing import ARROW_PACKED, Rewrite
+from dovetail.spark.session.options import SOURCE
+from dovetail.spark.sources.columns import END
+
+MARK = "__dovetail_end"
+LAST = 2**62  # the number of the word among packed rows: it comes after all of them
+
+
+def add_end_column(frame: DataFrame, names: Sequence[str], ends: str, which: str, *, trusted: bool) -> DataFrame:
+    """The frame of an input, with one more column. `ends` reads its first columns by these names."""
+    if ends == END and END not in names:
+        raise InputError(
+            f"end={SOURCE!r} needs streams of dovetail-flight or dovetail-postgresql that were read with "
+            f".option('end', 'true'); {which} has no column {END}."
+        )
+    predicate = ends if trusted or ends == END else read_predicate(ends, "end= predicate")
+    readable = frame.toDF(*names, *(f"{MARK}{i}" for i in range(len(frame.columns) - len(names))))
+    try:
+        return readable.withColumn(MARK, F.expr(predicate)).toDF(*frame.columns, MARK)
+    except AnalysisException as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"end={ends!r} cannot be evaluated on {which} ({', '.join(names)}): {reason}") from error
+
+
+def tell_ends(pack: Rewrite, number: int, labels: list[int]) -> Rewrite:
+    """Rows whose last column is true are not packed; they become a word to all cells."""
+
+    def pack_and_tell(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        ended = False
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            nonlocal ended
+            for batch in batches:
+                marks = np.asarray(batch.column(batch.num_columns - 1).fill_null(False))
+                ended = ended or bool(marks.any())
+                yield batch.select(range(batch.num_columns - 1)).filter(pa.array(~marks))
+
+        yield from pack(rows())
+        if ended:
+            size = len(labels)
+            columns = [pa.array(labels, pa.int32()), pa.array([number] * size, pa.int8())]
+            columns += [pa.array([LAST] * size, pa.int64()), pa.nulls(size, pa.binary())]
+            yield pa.RecordBatch.from_arrays(columns, schema=ARROW_PACKED)
+
+    return pack_and_tell
+
+
+def without_ends(joined: DataFrame, sources: Sequence[str]) -> DataFrame:
+    """The result without the columns of sources that tell their end. `sources`: what its columns are called there."""
+    return joined.drop(*(name for name, source in zip(joined.columns, sources, strict=False) if source == END))

@@ -1,0 +1,131 @@
+"""How a join of two streams is planned: within a window, which may follow from watermarks, or without one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from dovetail.core.join_types import JoinType
+from dovetail.core.rows import Side
+from dovetail.errors import InputError, PlanError
+from dovetail.planning.plan import Choice, JoinPlan
+from dovetail.planning.planner import InputFacts
+from dovetail.routing import one_bucket, window_cells, window_router
+from dovetail.routing.routers import HashRouter, Router
+from dovetail.spark.batch.tables import unique_side
+from dovetail.spark.frames.binding import after_join
+from dovetail.spark.frames.planned import FrameJoin, Planned
+from dovetail.spark.frames.schemas import carried_schema, result_fields
+from dovetail.spark.session.options import AVAILABLE, SOURCE
+from dovetail.spark.session.settings import parallelism, shuffle_partitions
+from dovetail.spark.streaming.end_of_stream import add_end_column, without_ends
+from dovetail.spark.streaming.late_rows import warn_of_late_rows
+from dovetail.spark.streaming.state_dir import state_directory, use_rocksdb
+from dovetail.spark.streaming.stream_join import Setting, StreamJoin
+from dovetail.spark.streaming.streams import join_streams
+from dovetail.spark.streaming.watermarks import bounded_window, event_time_fields, other_watermarks, with_delays
+from dovetail.spark.streaming.window_join import WindowJoin, window_inputs
+from dovetail.window import Window
+
+
+def plan_streams(asked: FrameJoin, window: Window | None) -> Planned:
+    """How two streams are joined."""
+    inputs, bound, options = asked.inputs, asked.bound, asked.options
+    if asked.limit is not None and bound.after:
+        raise PlanError(
+            f"limit= on streams does not support {asked.text_after}: only Spark can evaluate it, after the join. "
+            f"Leave limit= out, and limit the result: dovetail.join(…).limit({asked.limit})."
+        )
+    if window is None and options.end is None and asked.algorithm in ("auto", "spo"):
+        window = bounded_window(bound.condition, inputs, bound.window_ends)
+    facts = InputFacts("stream", on_spark=True, ends=options.end is not None, window=window)
+    plan = asked.plan(facts)
+    if asked.needs_spark(plan):
+        raise PlanError(
+            f"how={plan.how!r} on streams does not support {asked.text_after}: only Spark can evaluate it, after the "
+            "join."
+        )
+    return _plan_unbounded(asked, plan) if window is None else _plan_windowed(asked, plan, window)
+
+
+def checked_window(window: Any, left: DataFrame, right: DataFrame) -> Window:
+    """The window, if it is one and there are streams to use it on; it takes its delay from their watermarks."""
+    if window is None:
+        raise InputError("streams need a window here: dovetail.window(rows=…) or dovetail.window(time=…, on=…).")
+    if not isinstance(window, Window):
+        raise InputError(f"a window is made by dovetail.window(rows=…) or (time=…, on=…); got {window!r}.")
+    if not (left.isStreaming and right.isStreaming):
+        raise PlanError("windows are for streams; tables at rest are joined as a whole. Put time into the condition.")
+    return with_delays(window, (left, right))
+
+
+# Without a window.
+
+
+def _plan_unbounded(asked: FrameJoin, plan: JoinPlan) -> Planned:
+    condition, cells = plan.condition, asked.options.cells or shuffle_partitions(asked.inputs[0])
+    router: Router
+    if condition.equalities:
+        router = HashRouter(condition, cells)
+        choice = Choice("hash", "equal keys share a cell, one per state partition")
+    else:
+        # No row of a full join may be copied: whether it has a partner at all is for one cell to say.
+        router, choice = one_bucket(condition, 1 if plan.how is JoinType.FULL else cells, (1, 1), unique_side(plan.how))
+    plan = replace(plan, router=choice, cells=router.cells, tasks=router.cells)
+    return Planned(plan, lambda: _join_unbounded(asked, plan, router))
+
+
+def _join_unbounded(asked: FrameJoin, plan: JoinPlan, router: Router) -> DataFrame:
+    inputs, bound, options, output = asked.inputs, asked.bound, asked.options, asked.output
+    spark = inputs[0].sparkSession
+    use_rocksdb(spark)
+    directory = state_directory(options.state_dir, spark)
+    partitions = shuffle_partitions(inputs[0])
+    ends = options.ends is not None, options.end == AVAILABLE
+    setting = Setting(partitions, directory, options.metrics, *ends, options.latency_s, parallelism(spark), asked.limit)
+    join = StreamJoin(plan, router, bound.extra, output, setting)
+    fields = event_time_fields(result_fields(inputs, output), inputs, bound.window_ends, None, plan.how)
+    names = [bound.visible(side).names for side in Side]
+    frames = list(bound.frames)
+    if options.ends is not None:
+        frames = [
+            add_end_column(frame, names[side], end, f"the {side.name.lower()} stream", trusted=options.trusted)
+            for side, frame, end in zip(Side, frames, options.ends, strict=True)
+        ]
+    joined = after_join(join_streams(frames, join, carried_schema(fields)), bound, fields)
+    return without_ends(joined, names[0] + names[1]) if options.end == SOURCE else joined
+
+
+# Within a window.
+
+
+def _plan_windowed(asked: FrameJoin, plan: JoinPlan, window: Window) -> Planned:
+    inputs, bound = asked.inputs, asked.bound
+
+    def joined() -> DataFrame:
+        join = window_join(asked, plan, window)
+        fields = event_time_fields(result_fields(inputs, asked.output), inputs, bound.window_ends, window, plan.how)
+        return after_join(join_streams(window_inputs(bound.frames, join), join, carried_schema(fields)), bound, fields)
+
+    cells = window_cells(bound.condition, plan.how, asked.options.cells or shuffle_partitions(inputs[0]))
+    _, choice = window_router(bound.condition, plan.how, cells)
+    advice = (*plan.advice, *other_watermarks(window, inputs))
+    return Planned(replace(plan, router=choice, cells=cells, tasks=cells, advice=advice), joined)
+
+
+def window_join(asked: FrameJoin, plan: JoinPlan, window: Window) -> WindowJoin:
+    """What the workers of a windowed join need to know. A stream that is joined with itself is read once."""
+    inputs, bound, options = asked.inputs, asked.bound, asked.options
+    spark = inputs[0].sparkSession
+    use_rocksdb(spark)
+    partitions = shuffle_partitions(inputs[0])
+    cells = window_cells(bound.condition, plan.how, options.cells or partitions)
+    directory = state_directory(options.state_dir, spark)
+    self_join = inputs[0] is inputs[1] and window.limits is None
+    router, _ = window_router(bound.condition, plan.how, cells)
+    if window.by_time:
+        warn_of_late_rows(spark)
+    setting = Setting(partitions, directory, options.metrics, limit=asked.limit)
+    return WindowJoin(plan, window, cells, bound.extra, asked.output, setting, self_join, router)
