@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from dovetail.aggregates import finish, partial_columns, partial_schema, result_schema
-from dovetail.condition import Column, columns_of, spark_sql
+from dovetail.condition import columns_of, spark_sql
 from dovetail.condition.select import (
     Aggregate,
     GroupColumn,
@@ -31,7 +31,7 @@ from dovetail.planning.statistics import read_columns
 from dovetail.spark.batch.cell import cells_at_rest
 from dovetail.spark.batch.tables import in_cells, look_at, plan_cells, route
 from dovetail.spark.exchange.packing import Rewrite, as_planned
-from dovetail.spark.frames.binding import Bound, bind_frames, by_position, position_name
+from dovetail.spark.frames.binding import Bound, bind_frames, by_position, joined_names
 from dovetail.spark.frames.columnless import with_columns
 from dovetail.spark.frames.planned import FrameJoin, Inputs, joined_schema
 from dovetail.spark.frames.schemas import session_zone
@@ -122,15 +122,11 @@ def _finisher(aggregates: tuple[Aggregate, ...], by: tuple[GroupColumn, ...]) ->
 
 def _aggregated_by_spark(joined: DataFrame, bound: Bound, wanted: Wanted) -> DataFrame:
     """Where Spark has to filter the pairs, it has to aggregate them, too."""
-    names = (bound.visible(Side.LEFT).names, bound.visible(Side.RIGHT).names)
-
-    def spelled(column: Column) -> str:
-        position = names[column.side].index(column.name)
-        return position_name(position + (len(names[0]) if column.side is Side.RIGHT else 0))
+    names = joined_names(bound.visible(Side.LEFT).names, bound.visible(Side.RIGHT).names)
 
     def expression(aggregate: Aggregate) -> SparkColumn:
-        inside = "*" if aggregate.value is None else spark_sql(aggregate.value, spelled)
+        inside = "*" if aggregate.value is None else spark_sql(aggregate.value, names)
         return F.expr(f"{aggregate.function}({inside})").alias(aggregate.name)
 
-    keys = [F.expr(spark_sql(group.value, spelled)).alias(group.name) for group in wanted[1]]
+    keys = [F.expr(spark_sql(group.value, names)).alias(group.name) for group in wanted[1]]
     return by_position(joined).groupBy(*keys).agg(*(expression(aggregate) for aggregate in wanted[0]))

@@ -8,14 +8,14 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 
-from dovetail.condition import Column, spark_sql
+from dovetail.condition import spark_sql
 from dovetail.condition.select import OrderBy, OrderKey, parse_order
 from dovetail.core.join_types import JoinType
-from dovetail.core.rows import Phase, Side
+from dovetail.core.rows import Phase
 from dovetail.errors import InputError
 from dovetail.execution.output import MOST_ROWS
 from dovetail.execution.steps import Step
-from dovetail.spark.frames.binding import by_position, position_name
+from dovetail.spark.frames.binding import by_position, joined_names
 from dovetail.spark.frames.schemas import arrow_schema, session_zone
 
 
@@ -39,11 +39,7 @@ def ordered_steps(
 
 
 def _order_column(key: OrderKey, names: tuple[list[str], list[str]]) -> SparkColumn:
-    def spelled(column: Column) -> str:
-        position = names[column.side].index(column.name)
-        return position_name(position + (len(names[0]) if column.side is Side.RIGHT else 0))
-
-    column = F.expr(spark_sql(key.value, spelled))
+    column = F.expr(spark_sql(key.value, joined_names(*names)))
     if key.descending:
         return column.desc_nulls_first() if key.nulls_first else column.desc_nulls_last()
     return column.asc_nulls_first() if key.nulls_first else column.asc_nulls_last()

@@ -7,11 +7,10 @@ from dataclasses import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 
-from dovetail.condition import Column, spark_sql
-from dovetail.core.rows import Side
+from dovetail.condition import spark_sql
 from dovetail.planning.plan import Choice, JoinPlan
 from dovetail.planning.planner import SPARK
-from dovetail.spark.frames.binding import by_position, position_name
+from dovetail.spark.frames.binding import by_position, joined_names, position_name
 from dovetail.spark.frames.planned import FrameJoin
 
 
@@ -26,11 +25,6 @@ def join_by_spark(asked: FrameJoin, plan: JoinPlan) -> DataFrame:
     left, right = (by_position(frame) for frame in asked.inputs)
     width = len(left.columns)
     right = right.toDF(*(position_name(width + i) for i in range(len(right.columns))))
-    names = [frame.columns for frame in asked.inputs]
-
-    def position_of(column: Column) -> str:
-        position = names[column.side].index(column.name)
-        return position_name(position + (width if column.side is Side.RIGHT else 0))
-
-    conjuncts = [F.expr(spark_sql(conjunct, position_of)) for conjunct in asked.bound.written]
+    names = joined_names(*(frame.columns for frame in asked.inputs))
+    conjuncts = [F.expr(spark_sql(conjunct, names)) for conjunct in asked.bound.written]
     return left.join(right, conjuncts, plan.how).toDF(*asked.output.names)

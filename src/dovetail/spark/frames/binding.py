@@ -9,7 +9,7 @@ l.window = r.window            of streams, windows of event time: Spark computes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -130,14 +130,9 @@ def after_join(result: DataFrame, bound: Bound, fields: list[StructField]) -> Da
     if not bound.after and not any(encoding(type_) for type_ in types):
         return result
     flat = decoded(result, fields)
-    sides = (bound.visible(Side.LEFT).names, bound.visible(Side.RIGHT).names)
-
-    def position_of(column: Column) -> str:
-        position = sides[column.side].index(column.name)
-        return position_name(position + (len(sides[0]) if column.side is Side.RIGHT else 0))
-
+    names = joined_names(bound.visible(Side.LEFT).names, bound.visible(Side.RIGHT).names)
     for conjunct in bound.after:
-        flat = flat.where(F.expr(spark_sql(conjunct, position_of)))
+        flat = flat.where(F.expr(spark_sql(conjunct, names)))
     return flat.toDF(*result.columns)
 
 
@@ -158,6 +153,12 @@ def by_position(frame: DataFrame) -> DataFrame:
 
 def position_name(position: int) -> str:
     return f"c{position}"
+
+
+def joined_names(left: Sequence[str], right: Sequence[str]) -> Callable[[Column], str]:
+    """How Spark addresses a column of either input in joined rows: those of the right one come last."""
+    names, first = (list(left), list(right)), (0, len(left))
+    return lambda column: position_name(first[column.side] + names[column.side].index(column.name))
 
 
 def _width(type_: pa.DataType) -> int:

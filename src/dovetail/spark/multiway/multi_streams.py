@@ -17,11 +17,10 @@ from dovetail.errors import PlanError
 from dovetail.planning.plan import JoinPlan
 from dovetail.routing.routers import hypercube
 from dovetail.spark.session.options import AVAILABLE, SOURCE, Options
-from dovetail.spark.session.settings import parallelism, shuffle_partitions
 from dovetail.spark.sources.columns import END
 from dovetail.spark.streaming.end_of_stream import add_end_column
-from dovetail.spark.streaming.state_dir import state_directory, use_rocksdb
-from dovetail.spark.streaming.stream_join import Setting, StreamJoin
+from dovetail.spark.streaming.stream_join import StreamJoin
+from dovetail.spark.streaming.stream_plans import stream_setting
 from dovetail.spark.streaming.streams import join_streams
 
 Ends = str | Mapping[str, str] | None
@@ -42,13 +41,8 @@ def join_several_streams(
     if still:
         raise PlanError(f"{', '.join(still)}: at rest, while others are streams. Join them two at a time.")
     ends = _ends(plan.graph, end)
-    spark = next(iter(inputs.values())).sparkSession
-    use_rocksdb(spark)
-    partitions = shuffle_partitions(next(iter(inputs.values())))
-    router = hypercube(plan.graph, dict.fromkeys(plan.graph.aliases, 1), options.cells or partitions)
-    directory = state_directory(options.state_dir, spark)
-    told = ends is not None, ends is None
-    setting = Setting(partitions, directory, options.metrics, *told, options.latency_s, parallelism(spark))
+    setting = stream_setting(next(iter(inputs.values())), options, ends is not None, ends is None)
+    router = hypercube(plan.graph, dict.fromkeys(plan.graph.aliases, 1), options.cells or setting.partitions)
     marked = [
         frame
         if ends is None

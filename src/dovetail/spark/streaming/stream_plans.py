@@ -18,7 +18,7 @@ from dovetail.spark.batch.tables import unique_side
 from dovetail.spark.frames.binding import after_join
 from dovetail.spark.frames.planned import FrameJoin, Planned
 from dovetail.spark.frames.schemas import carried_schema, result_fields
-from dovetail.spark.session.options import AVAILABLE, SOURCE
+from dovetail.spark.session.options import AVAILABLE, SOURCE, Options
 from dovetail.spark.session.settings import parallelism, shuffle_partitions
 from dovetail.spark.streaming.end_of_stream import add_end_column, without_ends
 from dovetail.spark.streaming.late_rows import warn_of_late_rows
@@ -61,6 +61,16 @@ def checked_window(window: Any, left: DataFrame, right: DataFrame) -> Window:
     return with_delays(window, (left, right))
 
 
+def stream_setting(
+    frame: DataFrame, options: Options, has_ends: bool = False, ends_when_idle: bool = False, limit: int | None = None
+) -> Setting:
+    """Where and how a join of streams runs. Its session is prepared for the state."""
+    spark = frame.sparkSession
+    use_rocksdb(spark)
+    where = (shuffle_partitions(frame), state_directory(options.state_dir, spark), options.metrics)
+    return Setting(*where, has_ends, ends_when_idle, options.latency_s, parallelism(spark), limit)
+
+
 # Without a window.
 
 
@@ -79,12 +89,8 @@ def _plan_unbounded(asked: FrameJoin, plan: JoinPlan) -> Planned:
 
 def _join_unbounded(asked: FrameJoin, plan: JoinPlan, router: Router) -> DataFrame:
     inputs, bound, options, output = asked.inputs, asked.bound, asked.options, asked.output
-    spark = inputs[0].sparkSession
-    use_rocksdb(spark)
-    directory = state_directory(options.state_dir, spark)
-    partitions = shuffle_partitions(inputs[0])
     ends = options.ends is not None, options.end == AVAILABLE
-    setting = Setting(partitions, directory, options.metrics, *ends, options.latency_s, parallelism(spark), asked.limit)
+    setting = stream_setting(inputs[0], options, *ends, limit=asked.limit)
     join = StreamJoin(plan, router, bound.extra, output, setting)
     fields = event_time_fields(result_fields(inputs, output), inputs, bound.window_ends, None, plan.how)
     names = [bound.visible(side).names for side in Side]
@@ -118,14 +124,10 @@ def _plan_windowed(asked: FrameJoin, plan: JoinPlan, window: Window) -> Planned:
 def window_join(asked: FrameJoin, plan: JoinPlan, window: Window) -> WindowJoin:
     """What the workers of a windowed join need to know. A stream that is joined with itself is read once."""
     inputs, bound, options = asked.inputs, asked.bound, asked.options
-    spark = inputs[0].sparkSession
-    use_rocksdb(spark)
-    partitions = shuffle_partitions(inputs[0])
-    cells = window_cells(bound.condition, plan.how, options.cells or partitions)
-    directory = state_directory(options.state_dir, spark)
+    setting = stream_setting(inputs[0], options, limit=asked.limit)
+    cells = window_cells(bound.condition, plan.how, options.cells or setting.partitions)
     self_join = inputs[0] is inputs[1] and window.limits is None
     router, _ = window_router(bound.condition, plan.how, cells)
     if window.by_time:
-        warn_of_late_rows(spark)
-    setting = Setting(partitions, directory, options.metrics, limit=asked.limit)
+        warn_of_late_rows(inputs[0].sparkSession)
     return WindowJoin(plan, window, cells, bound.extra, asked.output, setting, self_join, router)
