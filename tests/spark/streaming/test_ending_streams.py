@@ -173,5 +173,8 @@ def test_what_cannot_end_is_refused(spark: SparkSession, place: Path) -> None:
         dovetail.join(left, right, "l.k = r.k", algorithm="hmj", handover="never", end="kind = 'end'")
     with pytest.raises(InputError, match="duration"):
         dovetail.join(left, right, "l.k = r.k", end="kind = 'end'", latency="soon")
-    with pytest.raises(InputError, match="cannot be evaluated"):
+    with pytest.raises(InputError, match=r"cannot be evaluated on the left stream \(id, k, x, kind\): "):
         dovetail.join(left, right, "l.k = r.k", end="nothing = 1")
+    ends = {"a": "k < 0", "b": "nothing = 1", "c": "k < 0"}
+    with pytest.raises(InputError, match=r"cannot be evaluated on b \(id, k, x, kind\): "):
+        dovetail.multijoin({"a": left, "b": right, "c": left}, "a.k = b.k AND b.k = c.k", end=ends)
