@@ -29,12 +29,12 @@ from dovetail.spark.worker_python import prepare_workers
 
 
 def join_dataframes(left: DataFrame, right: DataFrame, on: Any, how: str, **setting: Any) -> DataFrame:
-    """The join as a DataFrame; a streaming one if the inputs stream. Arguments as of `plan_dataframes`."""
+    """The join as a DataFrame; a streaming one if the inputs stream. Takes the arguments of `plan_dataframes`."""
     return without_marks(plan_dataframes(left, right, on, how, **setting).frame())
 
 
 def explain_dataframes(left: DataFrame, right: DataFrame, on: Any, how: str, **setting: Any) -> JoinPlan:
-    """The plan of a join; samples the inputs as the join itself would. Arguments as of `plan_dataframes`."""
+    """The plan of a join; samples the inputs as the join itself would. Takes the arguments of `plan_dataframes`."""
     return plan_dataframes(left, right, on, how, **setting).plan
 
 
@@ -93,7 +93,7 @@ def aggregate_dataframes(
     window: Any = None,
     **given: Any,
 ) -> DataFrame:
-    """Aggregates over the pairs of an inner join, as a DataFrame; of streams, for each left row at its arrival."""
+    """Aggregates over the pairs of an inner join, as a DataFrame; for streams, of each left row at its arrival."""
     inputs, options = with_columns(left, right), Options.read(given)
     if window is not None or (left.isStreaming and right.isStreaming):
         return without_marks(aggregate_streams(inputs, on, aggregates, by, window, options))
@@ -115,7 +115,7 @@ def order_dataframes(
     """Steps with results in order. Nothing comes before everything is joined; what is wrong is said at once."""
     if left.isStreaming or right.isStreaming:
         raise PlanError(
-            "order_by needs tables at rest: of a stream, the first rows may come last. Join it, and sort what the "
+            "order_by needs tables at rest: the first rows of a stream may come last. Join it, and sort what the "
             "query has written."
         )
     keys = order_keys(left, right, order_by, JoinType.read(how), Options.read(options).trusted)

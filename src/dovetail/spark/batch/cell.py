@@ -70,7 +70,7 @@ def cells_at_rest(work_in: Callable[[int], Work], first: Side, memory_bytes: int
 
 
 def limit_task(work: Rewrite, limit: int | None) -> Rewrite:
-    """The same work, until a task has so many rows."""
+    """The same work, until a task has that many rows."""
     if limit is None:
         return work
 

@@ -186,7 +186,7 @@ def plan_cells(asked: FrameJoin, plan: JoinPlan) -> Planned:
 def joined_tables(
     inputs: Inputs, bound: Bound, routed: Routed, output: pa.Schema, limit: int | None = None
 ) -> DataFrame:
-    """The result of a join of some type, by the router that was chosen; with a limit, so many rows of each task."""
+    """The result of a join of some type, by the router that was chosen; a limit is that of each task."""
     fields = result_fields(inputs, output)
     per_task = None if bound.after else limit  # Spark filters the joined rows, so that it may need more
     work = limit_work(Joining(bound.condition, routed.plan.how, output, bound.extra), per_task)

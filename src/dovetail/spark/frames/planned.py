@@ -67,7 +67,7 @@ class Planned:
     frame: Callable[[], DataFrame]
 
     def with_limit(self, limit: int | None) -> Planned:
-        """The same join, of which any so many rows are wanted. Of streams, Spark's state has how many came before."""
+        """The same join, up to a number of rows, whichever come. Spark's state counts those of a stream."""
         return self if limit is None else Planned(self.plan, lambda: self.frame().limit(limit))
 
 
