@@ -37,8 +37,6 @@ OPERATORS = (
     "nested_loop",
     "pmj",
     "rpj",
-    "rpj_dd",
-    "rpj_md",
     "shj",
     "spo",
     "xjoin",

@@ -75,8 +75,6 @@ RACES = {
     "nested_loop": _race("nested_loop", "pmj", "diner", on=BAND),
     "pmj": _race("pmj", "diner", "hmj"),
     "rpj": _race("rpj", "hmj", "xjoin"),
-    "rpj_dd": _race("rpj_dd", "rpj_md", "rpj"),
-    "rpj_md": _race("rpj_md", "rpj_dd", "rpj"),
     "shj": Race((Line("shj", "shj, all rows in memory", None), Line("adaptive", "adaptive, memory for 10 %"))),
     "spo": Race(tuple(Line(name, "", None, BUDGET_BYTES) for name in ("spo", "pmj", "diner")), on=BAND),
     "xjoin": _race("xjoin", "dphj", "rpj"),

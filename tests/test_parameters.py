@@ -37,7 +37,7 @@ def test_every_join_type_as_rows_come(how: str) -> None:
     assert rows(dovetail.join(LEFT, RIGHT, ON, how, algorithm="pmj", memory="70KB")) == expected
     assert rows(given(dovetail.progressive(LEFT, RIGHT, ON, how, algorithm="pmj", memory="70KB", fan_in=4))) == expected
     assert rows(given(dovetail.progressive(LEFT, RIGHT, ON, how))) == expected  # auto finds one that can
-    if how in operator_class("spo").join_types:
+    if how in operator_class("spo").spec.join_types:
         assert rows(given(dovetail.progressive(LEFT, RIGHT, ON, how, algorithm="spo"))) == expected
 
 
@@ -158,7 +158,7 @@ def test_memory_does_not_shrink_below_what_is_on_disk() -> None:
 @pytest.mark.parametrize(
     ("algorithm", "leave"),
     [
-        *((name, "forget") for name in REGISTRY if operator_class(name).spills),
+        *((name, "forget") for name in REGISTRY if operator_class(name).spec.spills),
         *(("pmj", leave) for leave in ("close", "with", "error")),
     ],
 )

@@ -24,7 +24,8 @@ from dovetail.core.rows import Matches, Side
 from dovetail.errors import StateError
 from dovetail.monitoring import recording
 from dovetail.operators.protocol import JoinOperator, Manifest, Workspace
-from dovetail.operators.registry import operator_class, operator_names
+from dovetail.operators.registry import RENAMED, operator_names, operator_spec, present_name
+from dovetail.planning.planner import plan_operator
 from dovetail.spark.early import log
 from dovetail.spark.streaming import stream_join, window_join
 from dovetail.spark.streaming.state_dir import check_layout
@@ -58,10 +59,13 @@ def made(name: str, inputs: int, store: BlockStore) -> JoinOperator:
     """An operator of that name with little memory, if it can do with that."""
     schema = tables(2)[0].schema
     graph = Graph.of(parse(ON[2], schema, schema)) if inputs == 2 else parse_graph(ON[3], dict.fromkeys("abc", schema))
-    kind = operator_class(name, inputs)
-    budget = Budget(MEMORY_ROWS if kind.spills else None, "rows")
-    parameters = {"window": dovetail.window(rows=10 * ROWS)} if "window" in kind.parameters else {}
-    return kind(Workspace(graph, budget, store, BLOCK_ROWS, Counters(), parameters=dict(parameters)))
+    name, parameters = present_name(name, {})
+    spec = operator_spec(name, inputs)
+    budget = Budget(MEMORY_ROWS if spec.spills else None, "rows")
+    if spec.windows:
+        parameters["window"] = dovetail.window(rows=10 * ROWS)
+    plan = plan_operator(name, graph, parameters=parameters)
+    return plan.make_operator(Workspace.of(plan, budget, store, BLOCK_ROWS, Counters()))
 
 
 def rows_of(results: Matches) -> Iterator[tuple[int, ...]]:
@@ -94,7 +98,7 @@ CASES = [(name, inputs) for inputs in (2, 3) for name in operator_names(inputs)]
 
 
 @pytest.mark.parametrize("release", sorted(path.name for path in GOLDEN.iterdir() if path.is_dir()))
-@pytest.mark.parametrize(("name", "inputs"), CASES)
+@pytest.mark.parametrize(("name", "inputs"), [*CASES, *((former, 2) for former in RENAMED)])
 def test_state_of_an_earlier_release_is_restored(release: str, name: str, inputs: int, tmp_path: Path) -> None:
     stored = GOLDEN / release / f"{name}-{inputs}"
     if not stored.is_dir():
@@ -131,6 +135,15 @@ def test_state_of_another_format_is_refused_and_stays(tmp_path: Path) -> None:
     with pytest.raises(StateError, match=rf"format was {stream_join.FORMAT - 1} and is now {stream_join.FORMAT}\."):
         check_layout(tmp_path, layout)
     assert (tmp_path / "layout.json").read_bytes() == stored
+
+
+@pytest.mark.parametrize("tasks", ["md", "dd"])
+def test_streams_by_a_former_name_go_on_by_the_present_one(tasks: str, tmp_path: Path) -> None:
+    layout = {"format": stream_join.FORMAT, "algorithm": f"rpj_{tasks}", "cells": 4}
+    (tmp_path / "layout.json").write_text(json.dumps(layout))
+    check_layout(tmp_path, {**layout, "algorithm": "rpj", "parameters": {"tasks": tasks}})
+    with pytest.raises(StateError, match=r"parameters was .* and is now None"):
+        check_layout(tmp_path, {**layout, "algorithm": "rpj"})
 
 
 def write_state(root: Path) -> None:

@@ -25,9 +25,8 @@ from dovetail.condition.graph import Graph
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Arrival, Side, one_batch
 from dovetail.execution.driver import Driver
-from dovetail.kernels.hashing import hash_codes
+from dovetail.kernels.hashing import hash_codes, partitions_of
 from dovetail.operators.diner.diner import Diner
-from dovetail.operators.hashing.partitions import partitions_of
 from dovetail.operators.protocol import Workspace
 from dovetail.simulation.clock import ClockedRun, play
 from dovetail.sources import pace

@@ -17,7 +17,7 @@ from benchmarks.papers.miner_runs import BLOCK_ROWS, Setting, chain_of, in_bytes
 from benchmarks.papers.registry import experiment
 from benchmarks.papers.scale import Scale
 from benchmarks.papers.verdicts import Finding, Plot, Shares, Spread, figures
-from dovetail.operators.multiway.expansion import MOST
+from dovetail.matching.expansion import MOST
 from dovetail.simulation.clock import Costs
 from dovetail.sources.values import zipf_shares
 

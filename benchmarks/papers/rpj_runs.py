@@ -17,8 +17,7 @@ from dovetail.condition.graph import Graph
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Arrival, End, Matches, Side, Stall
 from dovetail.execution.driver import Driver
-from dovetail.kernels.hashing import hash_codes
-from dovetail.operators.hashing.partitions import partitions_of
+from dovetail.kernels.hashing import hash_codes, partitions_of
 from dovetail.operators.hashing.spilling import SpillingHash, Task
 from dovetail.operators.hashing.spilling_joins import Promise, Rpj
 from dovetail.operators.protocol import Workspace
@@ -29,7 +28,7 @@ from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget
 
 PARTITIONS = 20
-HASHED = ("rpj", "rpj_dd", "rpj_md", "hmj", "xjoin")
+HASHED = ("rpj", "hmj", "xjoin")
 VALUES = 50  # of a partition
 MEMORY_SHARE = 20  # residents are one row in so many of the input
 BATCHES = 25  # that residents consist of

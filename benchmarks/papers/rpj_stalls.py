@@ -22,8 +22,8 @@ N_FLUSH = 0.5  # of memory, so that pieces that are spilled have about a page, a
 PRINTED: dict[str, Any] = {"n_flush": N_FLUSH, "handover": "bucket", "passes": "pages"}
 CONTENDERS: dict[str, tuple[str, dict[str, Any]]] = {
     "rpj": ("rpj", PRINTED),
-    "rpj_dd": ("rpj_dd", PRINTED),
-    "rpj_md": ("rpj_md", PRINTED),
+    "rpj_dd": ("rpj", {**PRINTED, "tasks": "dd"}),
+    "rpj_md": ("rpj", {**PRINTED, "tasks": "md"}),
     "hmj": ("hmj", {"handover": "all"}),
     "xjoin": ("xjoin", {"handover": "bucket"}),
     "rpj, ours": ("rpj", {**PRINTED, "passes": "runs"}),

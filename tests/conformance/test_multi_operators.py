@@ -8,8 +8,7 @@ import pytest
 
 from dovetail.condition.graph import parse_graph
 from dovetail.errors import BudgetError, PlanError
-from dovetail.matching import links
-from dovetail.operators.multiway import expansion
+from dovetail.matching import expansion, links
 from dovetail.operators.registry import operator_class, operator_names
 from dovetail.simulation.laboratory import simulate
 from dovetail.storage.ordered_index import OrderedIndex
@@ -70,7 +69,7 @@ def test_bands_at_the_ends_of_the_range_of_codes() -> None:
         assert sorted(zip(mine.tolist(), theirs.tolist(), strict=True)) == near, (known, other)
 
 
-@pytest.mark.parametrize("name", [name for name in operator_names(3) if operator_class(name, 3).spills])
+@pytest.mark.parametrize("name", [name for name in operator_names(3) if operator_class(name, 3).spec.spills])
 def test_a_budget_that_is_too_small_is_refused(name: str) -> None:
     tables = {alias: pa.table({"k": [1, 2]}) for alias in "abc"}
     with pytest.raises(BudgetError, match="at least 5 are needed"):

@@ -15,7 +15,7 @@ from dovetail.simulation.laboratory import simulate
 ROWS, STEP = 480, 40
 BUDGET = {"memory_rows": 120, "block_rows": 8}
 LARGER = {"memory_rows": 240, "block_rows": 40}
-WITHOUT = ("nested_loop", "rpj_dd", "rpj_md", "spo")  # spills all at a snapshot, are as rpj, evicts by age
+WITHOUT = ("nested_loop", "spo")  # spills all at a snapshot, evicts by age
 SPILLING = [name for name in operator_names() if operator_spec(name).spills and name not in WITHOUT]
 EQUAL, BAND = "l.k = r.k", "abs(l.k - r.k) <= 1"
 CASES: list[tuple[str, str, dict[str, Any]]] = [(name, EQUAL, {}) for name in SPILLING]

@@ -27,7 +27,7 @@ def workload(left: list[float], right: list[float], keys: int = 1) -> Workload:
 )
 def test_every_operator_finds_the_whole_result(name: str, batch_rows: int) -> None:
     busy = workloads.fragments(silence=0.5, rows=200, seed=4)
-    memory_rows = 80 if operator_class(name).spills else None
+    memory_rows = 80 if operator_class(name).spec.spills else None
     run = play(name, busy, "l.k = r.k", memory_rows=memory_rows, block_rows=8, batch_rows=batch_rows)
     assert run.total == dovetail.count(*busy.tables, "l.k = r.k") == run.results[-1]
     assert 0 < run.online <= run.total

@@ -82,7 +82,7 @@ def test_a_wrong_schedule_is_refused(schedule: list[tuple[object, ...]], message
 
 
 def test_an_operator_that_cannot_run_the_condition_says_why() -> None:
-    with pytest.raises(PlanError, match=r"shj cannot run l\.k < r\.k: a hash join needs at least one equality"):
+    with pytest.raises(PlanError, match=r"'shj' cannot run l\.k < r\.k: a hash join needs at least one equality"):
         dovetail.simulate("shj", LEFT, RIGHT, "l.k < r.k")
     with pytest.raises(InputError, match="no algorithm is called 'sjh'"):
         dovetail.simulate("sjh", LEFT, RIGHT, "l.k = r.k")

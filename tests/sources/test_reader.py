@@ -78,7 +78,7 @@ def test_every_operator_keeps_to_its_budget_with_sources(name: str) -> None:
         Scripted(left, gates=gates, batch_rows=200),
         Scripted(right, batch_rows=500),
         ON,
-        memory="70KB" if operator_class(name).spills else "4MB",
+        memory="70KB" if operator_class(name).spec.spills else "4MB",
         algorithm=name,
         wait_ms=1,
     )

@@ -9,10 +9,11 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Matches, Side
 from dovetail.operators.multiway.miner import Miner
 from dovetail.operators.pmj.pmj import Pmj
-from dovetail.operators.protocol import INNER, Manifest
+from dovetail.operators.protocol import INNER, Manifest, OperatorSpec
 
 
 class LosesARow(Miner):
@@ -56,7 +57,7 @@ class LosesRowsAtRestore(Miner):
 class PadsTheWrongSide(Pmj):
     """Of a full join, the left rows without a partner are missing."""
 
-    join_types: ClassVar[tuple[str, ...]] = (*INNER, "full")
+    spec: ClassVar[OperatorSpec] = replace(Pmj.spec, join_types=(*INNER, JoinType.FULL))
 
     def clean_up(self) -> Iterator[Matches]:
         return (found for found in super().clean_up() if found.is_complete or found.rows[Side.LEFT] is None)

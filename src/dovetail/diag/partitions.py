@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from dovetail.core.rows import take_rows
 from dovetail.diag.ring import Positions
-from dovetail.operators.hashing.partitions import partitions_of
+from dovetail.kernels.hashing import partitions_of
 from dovetail.storage.blocks import Block, BlockStore, PagedBlock
 from dovetail.storage.hash_table import Hashes
 

@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from dovetail.core.rows import Arrival, End, Event, Matches, Phase, Side, Stall, Watermark, slices
 from dovetail.errors import BudgetError, InputError
-from dovetail.operators.protocol import JoinOperator, PlacedOperator, Workspace
-from dovetail.planning.planner import spilling_operator
+from dovetail.operators.protocol import JoinOperator, WindowedOperator, Workspace
+from dovetail.planning.operator_choice import Arrivals, choose_operator
 from dovetail.storage.budget import BUFFER, Budget
 
 
@@ -67,14 +67,14 @@ class Driver:
             case Arrival(number, batch, None):
                 return self._arrive(self._inputs[number], batch)
             case Arrival(number, batch, placement):
-                placed = cast(PlacedOperator, self.operator).arrive(self._inputs[number], batch, placement)
+                placed = cast(WindowedOperator, self.operator).arrive(self._inputs[number], batch, placement)
                 return self._take_results(Phase.ARRIVING, placed)
             case Stall(steps, over):
                 return self._react(steps, over)
             case Watermark(value, None):
                 return self._take_results(Phase.ARRIVING, self.operator.expire(value))
             case Watermark(value, arrived):
-                return self._take_results(Phase.ARRIVING, cast(PlacedOperator, self.operator).expire(value, arrived))
+                return self._take_results(Phase.ARRIVING, cast(WindowedOperator, self.operator).expire(value, arrived))
             case End(number):
                 return self._end(number)
 
@@ -121,13 +121,13 @@ class Driver:
         return Found(phase, results)
 
     def _explain_budget(self, error: BudgetError) -> BudgetError:
-        if self.operator.spills:
+        if self.operator.spec.spills:
             return error
-        other = spilling_operator(self._workspace.graph, self._workspace.parameters.get("how", "inner"))
-        instead = "" if other is None else f", or choose an algorithm that spills, such as algorithm={other!r}"
+        other = choose_operator(Arrivals(self._workspace.graph, self._workspace.how))
+        instead = "" if other is None else f", or choose an algorithm that spills, such as algorithm={other.name!r}"
         return BudgetError(
-            f"{error} {self.operator.name} does not spill: it keeps all inputs in memory until only one has rows to "
-            f"come. Give it more memory{instead}."
+            f"{error} {self.operator.spec.name} does not spill: it keeps all inputs in memory until only one has rows "
+            f"to come. Give it more memory{instead}."
         )
 
 

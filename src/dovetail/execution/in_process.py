@@ -38,7 +38,6 @@ from dovetail.execution.steps import (
 )
 from dovetail.matching.matcher import FEW_ROWS
 from dovetail.operators.protocol import JoinOperator, Workspace
-from dovetail.operators.registry import operator_class, operator_spec
 from dovetail.planning.plan import JoinPlan
 from dovetail.sources.protocol import Scan, as_source
 from dovetail.sources.reader import WAIT_MS, Feed, Retry
@@ -164,7 +163,7 @@ def _largest_arrival(plan: JoinPlan, tables: Sequence[pa.Table]) -> int:
     """Rows that arrive at once, once the first results are out. In a window of rows, their order says who meets."""
     if "window" in plan.parameters:
         return STREAM_ROWS
-    if plan.memory_bytes is None or not operator_class(plan.operator.name, len(tables)).spills:
+    if plan.memory_bytes is None or not plan.spec.spills:
         return LARGEST_STREAM_ROWS
     width = max(1, *(int(table.nbytes) // max(1, int(table.num_rows)) for table in tables))
     return min(LARGEST_STREAM_ROWS, max(STREAM_ROWS, plan.memory_bytes // ARRIVAL_SHARE // width))
@@ -172,11 +171,10 @@ def _largest_arrival(plan: JoinPlan, tables: Sequence[pa.Table]) -> int:
 
 def _builds(plan: JoinPlan) -> bool:
     """Whether both inputs are kept in memory and joined at arrival, so that it does not matter in which order."""
-    kind = operator_class(plan.operator.name, len(plan.graph.aliases))
     return (
         len(plan.graph.aliases) == len(Side)
-        and kind.emits_at_arrival
-        and not kind.spills
+        and plan.spec.emits_at_arrival
+        and not plan.spec.spills
         and "window" not in plan.parameters
     )
 
@@ -201,7 +199,7 @@ def in_parallel(
     most_rows = _largest_arrival(plan, tables)
     join = ParallelJoin(plan, cells, tables, schema, most_rows, sizes, aggregates or {})
     events = in_turn(tables, STREAM_ROWS * plan.cells, most_rows * plan.cells)
-    return ProgressiveJoin(join.steps(sizes.watch(events)), join)
+    return ProgressiveJoin(join.steps(sizes.watch(events)), join.name)
 
 
 def join_along_diagonal(
@@ -241,33 +239,25 @@ def run(
     events = sizes.watch(events)
     counters = Counters()
     growth = None if plan.memory_bytes is None else GrowthWatch(plan.memory_bytes)
-    kind = operator_class(plan.operator.name, len(plan.graph.aliases))
-    results_bytes, aside = results_share(plan.memory_bytes, spills=kind.spills)
+    results_bytes, aside = results_share(plan.memory_bytes, spills=plan.spec.spills)
     limit = None if plan.memory_bytes is None else plan.memory_bytes - aside
     budget = Budget(limit, "bytes", counters, None if growth is None else growth.look)
     budget.hold("line of arrivals", 0, line_bytes)
     blocks = BlockStore(counters=counters)
-    parameters = {**plan.parameters} if plan.how == "inner" else {**plan.parameters, "how": plan.how}
-    workspace = Workspace(plan.graph, budget, blocks, batch_rows, counters, parameters=parameters)
+    given = {"measures": aggregates or {}} if plan.spec.reports_blocks else {}
+    workspace = Workspace.of(plan, budget, blocks, batch_rows, counters, parameters=given)
     outlook = StepBuilder(workspace, sizes, aggregates or {}, results_bytes, pairs_only=plan.how == "inner")
-    if "measures" in kind.parameters:  # it reports its own blocks to the estimator
-        parameters["measures"] = aggregates or {}
-    elif is_expected and plan.how == "inner" and "window" not in parameters:
+    if not plan.spec.reports_blocks and is_expected and plan.how == "inner" and "window" not in plan.parameters:
         rows = (sizes.rows[0], sizes.rows[1])
         sampling = Sampling(
-            workspace, outlook.measures, rows, owned=line_bytes > 0, all_meet=lambda: _joins_at_arrival(operator)
+            workspace, outlook.measures, rows, owned=line_bytes > 0, all_meet=lambda: operator.joins_at_arrival
         )
         events = sampling.watch(events)
-    if drawing is not None and plan.how == "inner" and "window" not in parameters:
+    if drawing is not None and plan.how == "inner" and "window" not in plan.parameters:
         events = drawing(workspace, outlook.measures).watch(events)
-    operator = kind(workspace)
-    return ProgressiveJoin(_steps(operator, workspace, events, schema, outlook, monitor), operator)
-
-
-def _joins_at_arrival(operator: JoinOperator) -> bool:
-    """Whether each row meets those in memory when it arrives. One that has changed to another may let rows wait."""
-    running = getattr(operator, "running", None)
-    return running is None or operator_spec(running.operator).emits_at_arrival
+    operator = plan.make_operator(workspace)
+    steps = _steps(operator, workspace, events, schema, outlook, monitor)
+    return ProgressiveJoin(steps, plan.operator.name, operator.resize if plan.spec.resizable else None)
 
 
 def _steps(
@@ -296,8 +286,8 @@ def _steps(
             for batch in outlook.batches(results, schema):
                 done += batch.num_rows
                 step = outlook.step(batch, phase, counters.results if outlook.measures else done)
-                if (running := getattr(operator, "running", None)) is not None:
-                    step = replace(step, operator=running.operator, reason=running.reason)
+                if operator.spec.adapts:
+                    step = replace(step, operator=operator.running.operator, reason=operator.running.reason)
                 if last is not None:
                     yield last
                 last = step if phase is Phase.CLEANUP or outlook.all_came else None
@@ -364,27 +354,30 @@ def in_turn(
 class ProgressiveJoin(Iterator[S], Generic[S]):
     """Steps as they are found. Breaking out of the loop, `close` and the end of a `with` free memory and files."""
 
-    def __init__(self, steps: Generator[S, None, None], operator: JoinOperator | ParallelJoin) -> None:
+    def __init__(
+        self, steps: Generator[S, None, None], name: str, resize: Callable[[int | None], None] | None = None
+    ) -> None:
         self._steps = steps
-        self._operator = operator
+        self._name = name  # of the operator
+        self._resize = resize  # None: its memory is fixed
 
     def __next__(self) -> S:
         return next(self._steps)
 
     def __repr__(self) -> str:
-        return f"<ProgressiveJoin by {self._operator.name}: iterate over it for steps>"
+        return f"<ProgressiveJoin by {self._name}: iterate over it for steps>"
 
     def memory(self, memory: str | int | None) -> None:
         """Resize the memory budget: an increase takes effect at once, a decrease when memory is freed. None: no
         limit."""
-        resize: Callable[[int | None], None] | None = getattr(self._operator, "resize", None)
-        if resize is None:
-            raise PlanError(f"the memory of {self._operator.name} is fixed; only pmj in one worker can be resized.")
-        resize(None if memory is None else (nbytes := parse_bytes(memory)) - results_share(nbytes, spills=True)[1])
+        if self._resize is None:
+            raise PlanError(f"the memory of {self._name} is fixed; only pmj in one worker can be resized.")
+        nbytes = None if memory is None else parse_bytes(memory)
+        self._resize(None if nbytes is None else nbytes - results_share(nbytes, spills=True)[1])
 
     def wrapped(self, wrap: Callable[[Iterator[S]], Iterator[S]]) -> ProgressiveJoin[S]:
         """The same join, with its steps passed through something."""
-        return ProgressiveJoin(_all_of(wrap, self), self._operator)
+        return ProgressiveJoin(_all_of(wrap, self), self._name, self._resize)
 
     def close(self) -> None:
         self._steps.close()

@@ -36,7 +36,6 @@ from dovetail.kernels.sorting import expand, row_type
 from dovetail.kernels.taking import is_run, mark, take_numbers
 from dovetail.matching import Matcher, build_matcher
 from dovetail.operators.protocol import Workspace
-from dovetail.operators.registry import operator_class
 from dovetail.planning.plan import JoinPlan
 from dovetail.planning.statistics import estimated_pairs, sample_table
 from dovetail.sources.protocol import Scan
@@ -298,16 +297,15 @@ def _run_operator(plan: JoinPlan, inputs: Mapping[str, Scan]) -> Iterator[Matche
     blocks = BlockStore(counters=counters)
     growth = None if plan.memory_bytes is None else GrowthWatch(plan.memory_bytes)
     budget = Budget(plan.memory_bytes, "bytes", counters, None if growth is None else growth.look)
-    workspace = Workspace(plan.graph, budget, blocks, BATCH_ROWS, counters, parameters=dict(plan.parameters))
-    kind = operator_class(plan.operator.name, len(inputs))
+    workspace = Workspace.of(plan, budget, blocks, BATCH_ROWS, counters)
     most_bytes = LINE_BYTES if plan.memory_bytes is None else plan.memory_bytes // ARRIVAL_SHARE
     scans = [inputs[alias] for alias in plan.graph.aliases]
     sizes = [InputAtRest(rows, rows.total_bytes()) for rows in scans]
     smallest_first = sorted(range(len(scans)), key=lambda number: sizes[number].nbytes)
     arrivals = {number: sizes[number].batches(most_bytes) for number in smallest_first}
     try:
-        driver = Driver(kind(workspace), workspace)
-        for _, results in driver.run(by_turns(arrivals) if kind.takes_turns else one_after_the_other(arrivals)):
+        driver = Driver(plan.make_operator(workspace), workspace)
+        for _, results in driver.run(by_turns(arrivals) if plan.spec.takes_turns else one_after_the_other(arrivals)):
             if results.size:
                 yield results
             del results

@@ -24,7 +24,6 @@ import numpy as np
 import pyarrow as pa
 
 from dovetail.condition import Condition
-from dovetail.condition.graph import Graph
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Arrival, End, Event, Matches, Phase, Side, empty_batch, take_rows
 from dovetail.core.threads import BoundedQueue, QueueClosedError
@@ -36,7 +35,6 @@ from dovetail.execution.output import MOST_BYTES, RESULTS_SHARE, SMALLEST_BATCH,
 from dovetail.execution.sampling import Sampling
 from dovetail.execution.steps import Sizes, Step, StepBuilder
 from dovetail.operators.protocol import Workspace
-from dovetail.operators.registry import operator_class
 from dovetail.planning.plan import JoinPlan
 from dovetail.planning.statistics import Samples, sample_table
 from dovetail.routing import Routing, Task, choose_router, in_tasks
@@ -129,7 +127,7 @@ class ParallelJoin:
         share = MOST_BYTES if plan.memory_bytes is None else plan.memory_bytes // RESULTS_SHARE // AHEAD
         self._results_bytes = max(SMALLEST_BATCH, min(MOST_BYTES, share))
         workspace = self._workspace(BlockStore())
-        operator_class(plan.operator.name)(workspace)  # wrong parameters raise at once
+        plan.make_operator(workspace)  # wrong parameters raise at once
         self._outlook = StepBuilder(workspace, sizes, aggregates, pairs_only=True)
         rows = (sizes.rows[0], sizes.rows[1])
         self._sampling = Sampling(workspace, self._outlook.measures, rows, owned=False, all_meet=lambda: False)
@@ -233,13 +231,10 @@ class ParallelJoin:
 
     def _driver(self, blocks: BlockStore) -> Driver:
         workspace = self._workspace(blocks)
-        return Driver(operator_class(self._plan.operator.name)(workspace), workspace)
+        return Driver(self._plan.make_operator(workspace), workspace)
 
     def _workspace(self, blocks: BlockStore) -> Workspace:
         counters = Counters()
         look = None if self._growth is None else self._growth.look
         budget = Budget(self._plan.memory_bytes, "bytes", counters, look)
-        parameters = dict(self._plan.parameters)
-        return Workspace(
-            Graph.of(self._plan.condition), budget, blocks, self._batch_rows, counters, parameters=parameters
-        )
+        return Workspace.of(self._plan, budget, blocks, self._batch_rows, counters)

@@ -25,8 +25,7 @@ from dovetail.estimation.measures import Measures
 from dovetail.estimation.order import PlacedMatches
 from dovetail.matching import build_matcher
 from dovetail.matching.equal_keys import hash_column
-from dovetail.operators.pmj.runs import Words
-from dovetail.operators.pmj.sweep_order import SweepOrder
+from dovetail.matching.sweep_order import SweepOrder, Words
 from dovetail.operators.protocol import Workspace
 from dovetail.planning.statistics import read_columns
 

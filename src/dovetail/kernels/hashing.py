@@ -67,3 +67,9 @@ def combine(hashes: Hashes, more: Hashes) -> None:
     """Fold the hashes of one more key into `hashes`, in place."""
     for i in range(len(hashes)):
         hashes[i] = np.int64(mix(np.uint64(hashes[i]) * ODD + np.uint64(more[i])))
+
+
+def partitions_of(hashes: Hashes, partitions: int) -> NDArray[np.int64]:
+    """The partition of each hash: its place in as many equal ranges."""
+    high = hashes.view(np.uint64) >> np.uint64(32)
+    return ((high * np.uint64(partitions)) >> np.uint64(32)).view(np.int64)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +27,7 @@ from dovetail.estimation.estimate import Estimator
 from dovetail.operators.diner_merge import DinerMerge
 from dovetail.operators.hashing.shj import Shj
 from dovetail.operators.pmj.pmj import Pmj
-from dovetail.operators.protocol import INNER, TWO, Approach, JoinOperator, Manifest, Parameters, Usage, Workspace
+from dovetail.operators.protocol import Approach, JoinOperator, Manifest, OperatorSpec, Running, Usage, Workspace
 
 Hashes = NDArray[np.int64]
 
@@ -46,25 +46,14 @@ class Spilling(JoinOperator, Protocol):
 TARGETS: dict[str, type[Spilling]] = {"diner_merge": DinerMerge, "pmj": Pmj}
 
 
-class Chosen(NamedTuple):
-    operator: str
-    reason: str
-
-
-def choose_spilling(clustered: bool) -> Chosen:
+def choose_spilling(clustered: bool) -> Running:
     if clustered:
-        return Chosen("diner_merge", "partners arrive at about the same time, so that old rows leave first")
-    return Chosen("pmj", "partners arrive at any time, so that rows are merged in large runs")
+        return Running("diner_merge", "partners arrive at about the same time, so that old rows leave first")
+    return Running("pmj", "partners arrive at any time, so that rows are merged in large runs")
 
 
-class Adaptive:
-    name: ClassVar[str] = "adaptive"
-    inputs: ClassVar[range] = TWO
-    spills: ClassVar[bool] = True
-    emits_at_arrival: ClassVar[bool] = False
-    takes_turns: ClassVar[bool] = False
-    join_types: ClassVar[tuple[str, ...]] = INNER
-    parameters: ClassVar[Parameters] = {}
+class Adaptive(JoinOperator):
+    spec: ClassVar[OperatorSpec] = OperatorSpec(name="adaptive", adapts=True)
 
     def __init__(self, workspace: Workspace) -> None:
         workspace.shares  # noqa: B018  refuses too small a budget
@@ -76,7 +65,6 @@ class Adaptive:
         self._reason = "all rows fit in memory"
         self._found = 0  # results of the rows that are handed over
         self._version = 0  # of the snapshots of all operators
-        self.estimator: Estimator | None = None  # of the operator that spills
 
     @staticmethod
     def refuses(graph: Graph) -> str | None:
@@ -92,9 +80,13 @@ class Adaptive:
         return Approach(text, equal)
 
     @property
-    def running(self) -> Chosen:
+    def running(self) -> Running:
         """The operator that joins right now, and why."""
-        return Chosen(self._operator.name, self._reason)
+        return Running(self._operator.spec.name, self._reason)
+
+    @property
+    def joins_at_arrival(self) -> bool:
+        return self._operator.spec.emits_at_arrival
 
     def arrive(self, side: Side, batch: pa.RecordBatch) -> Iterator[Matches]:
         if self._in_memory is not None and not self._fits(side, batch):
@@ -116,13 +108,10 @@ class Adaptive:
     def clean_up(self) -> Iterator[Matches]:
         return self._operator.clean_up()
 
-    def expire(self, watermark: int) -> Iterator[Matches]:
-        return iter(())
-
     def snapshot(self) -> Manifest:
         manifest = self._operator.snapshot()
         state = {
-            "running": self._operator.name,
+            "running": self._operator.spec.name,
             "reason": self._reason,
             "ended": list(self._ended),
             "found": self._found,
@@ -134,7 +123,7 @@ class Adaptive:
     def restore(self, manifest: Manifest) -> None:
         state, self._version = manifest.state, manifest.version
         self._ended, self._reason, self._found = list(state["ended"]), state["reason"], state["found"]
-        if state["running"] != self._operator.name:
+        if state["running"] != self._operator.spec.name:
             self._change_to(state["running"])
         self._operator.restore(Manifest(manifest.version, state["state"], manifest.segments))
 

@@ -24,16 +24,16 @@ from dovetail.condition.graph import Graph
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Matches, Rows, Side
 from dovetail.kernels.windows import apart
+from dovetail.matching.sweep_order import NO_WORDS, Items, SweepOrder
 from dovetail.operators.diner.diner import Diner
 from dovetail.operators.diner.keys import Keyed
 from dovetail.operators.diner.sides import MakeRoom, SpilledRows
 from dovetail.operators.pmj.merge import Merge, meetings
 from dovetail.operators.pmj.pairs import JoinTypeEmitter
 from dovetail.operators.pmj.pmj import Pmj
-from dovetail.operators.pmj.runs import NO_WORDS, Items, Pages, RunGroup, SweepRun
+from dovetail.operators.pmj.runs import Pages, RunGroup, SweepRun, write_run
 from dovetail.operators.pmj.scheduler import MergeScheduler
-from dovetail.operators.pmj.sweep_order import SweepOrder, write_run
-from dovetail.operators.protocol import Approach, Parameters, Workspace
+from dovetail.operators.protocol import Approach, OperatorSpec, Workspace
 from dovetail.storage.residence import met_in_memory
 
 Words = NDArray[np.int64]
@@ -43,15 +43,17 @@ EXTRA_ROW_BYTES = 32  # of a row in a run: its ticks and its interval
 
 
 class DinerMerge(Diner):
-    name: ClassVar[str] = "diner_merge"
-    parameters: ClassVar[Parameters] = {
-        "regions": int,
-        "middle": str,
-        "ties": str,
-        "counted": bool,
-        "ageing": bool,
-        "fan_in": int,
-    }
+    spec: ClassVar[OperatorSpec] = OperatorSpec(
+        name="diner_merge",
+        parameters={
+            "regions": int,
+            "middle": str,
+            "ties": str,
+            "counted": bool,
+            "ageing": bool,
+            "fan_in": int,
+        },
+    )
 
     @staticmethod
     def refuses(graph: Graph) -> str | None:

@@ -34,7 +34,7 @@ from dovetail.core.metrics import Counters
 from dovetail.core.rows import Matches, Rows, Side, put_together
 from dovetail.kernels import cross as kernels
 from dovetail.operators.blockwise.block_join import BlockWork
-from dovetail.operators.protocol import INNER, TWO, Approach, Manifest, Parameters, Usage, Workspace
+from dovetail.operators.protocol import Approach, JoinOperator, Manifest, OperatorSpec, Usage, Workspace
 from dovetail.storage.blocks import Block
 from dovetail.storage.budget import BUFFER
 from dovetail.storage.residence import Clock
@@ -158,14 +158,8 @@ class _Comparing:
         return True
 
 
-class NestedLoop:
-    name: ClassVar[str] = "nested_loop"
-    inputs: ClassVar[range] = TWO
-    spills: ClassVar[bool] = True
-    emits_at_arrival: ClassVar[bool] = False
-    takes_turns: ClassVar[bool] = False
-    join_types: ClassVar[tuple[str, ...]] = INNER
-    parameters: ClassVar[Parameters] = {}
+class NestedLoop(JoinOperator):
+    spec: ClassVar[OperatorSpec] = OperatorSpec(name="nested_loop")
 
     def __init__(self, workspace: Workspace) -> None:
         self._comparing = _Comparing(workspace.condition, workspace.counters)
@@ -213,9 +207,6 @@ class NestedLoop:
         while self._flush():
             pass
         return self._work.run(self._shares.outer_blocks_at_end)
-
-    def expire(self, watermark: int) -> Iterator[Matches]:
-        return iter(())
 
     def snapshot(self) -> Manifest:
         while self._flush():

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import pyarrow as pa
 
 from dovetail.condition.graph import Graph
 from dovetail.condition.predicates import Condition, Predicate
+from dovetail.condition.select import Aggregate
+from dovetail.core.join_types import JoinType
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Matches
+from dovetail.errors import PlanError
 from dovetail.estimation.estimate import Estimator
+from dovetail.matching.window_positions import Placement, WindowPositions
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget, Shares
 
@@ -46,9 +50,53 @@ class Approach(NamedTuple):
 Parameters = Mapping[str, Any]
 """The parameters of an operator: the name and the type of each, as `isinstance` takes it."""
 
-INNER = ("inner",)
+INNER = (JoinType.INNER,)
+EVERY = tuple(how for how in JoinType if how is not JoinType.RIGHT_ANTI)  # that users can ask for
 TWO = range(2, 3)
 TWO_AND_MORE = range(2, 1 << 10)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorSpec:
+    """What an operator can do: all that planners and runtimes need to know of it before it runs."""
+
+    name: str
+    inputs: range = TWO
+    """How many inputs it can join."""
+    join_types: tuple[JoinType, ...] = INNER
+    parameters: Parameters = field(default_factory=dict)
+    spills: bool = True
+    """Whether it spills to keep within its budget; an operator that does not raises BudgetError instead."""
+    emits_at_arrival: bool = False
+    """Whether every result is emitted when its last row arrives, so that there is never pending work."""
+    takes_turns: bool = False
+    """Whether tables are joined faster when their batches are interleaved than one table after the other."""
+    reports_blocks: bool = False
+    """Whether it reports blocks to the workspace's estimator, and takes the parameter `measures` for it."""
+    adapts: bool = False
+    """Whether it changes from one operator to another while it runs."""
+    resizable: bool = False
+    """Whether its budget can change while it runs."""
+    windows: bool = False
+    """Whether it keeps to a window: it takes the parameter `window`, and is a `WindowedOperator`."""
+
+
+class Running(NamedTuple):
+    """Which operator joins right now, and why."""
+
+    operator: str
+    reason: str
+
+
+class Planned(Protocol):
+    """What an operator gets to know of a plan."""
+
+    @property
+    def graph(self) -> Graph: ...
+    @property
+    def how(self) -> JoinType: ...
+    @property
+    def parameters(self) -> Mapping[str, Any]: ...
 
 
 @dataclass(slots=True)
@@ -63,6 +111,22 @@ class Workspace:
     seed: int = 0
     parameters: dict[str, Any] = field(default_factory=dict)
     estimator: Estimator = field(default_factory=Estimator)  # receives blocks of rows that have been joined completely
+    how: JoinType = JoinType.INNER
+
+    @classmethod
+    def of(
+        cls,
+        plan: Planned,
+        budget: Budget,
+        blocks: BlockStore,
+        block_rows: int,
+        counters: Counters,
+        seed: int = 0,
+        parameters: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """What the operator of a plan works with. `parameters`: those that only the runtime knows."""
+        known = {**plan.parameters, **(parameters or {})}
+        return cls(plan.graph, budget, blocks, block_rows, counters, seed, known, how=plan.how)
 
     @property
     def condition(self) -> Condition:
@@ -81,22 +145,13 @@ class JoinOperator(Protocol):
     Inputs are identified by position; an operator of two gets them as `Side`. Work is recorded as done before its
     results are yielded; a yield after each unit of work returns control to the driver. A generator returned by `arrive`
     or `clean_up` is always run to its end; one from `react` may be dropped at any yield. Yielded matches may be empty;
-    matches in which an input has no row are rows that the join type emits by themselves.
+    matches in which an input has no row are rows that the join type emits by themselves. What has a body here is
+    optional.
     """
 
-    name: ClassVar[str]
-    inputs: ClassVar[range]
-    """How many inputs it can join."""
-    spills: ClassVar[bool]
-    """Whether it spills to keep within its budget; an operator that does not raises BudgetError instead."""
-    emits_at_arrival: ClassVar[bool]
-    """Whether every result is emitted when its last row arrives, so that there is never pending work."""
-    takes_turns: ClassVar[bool]
-    """Whether tables are joined faster when their batches are interleaved than one table after the other."""
-    join_types: ClassVar[tuple[str, ...]]
-    """Supported join types, passed as the parameter `how`."""
-    parameters: ClassVar[Parameters]
-    """Further parameters."""
+    spec: ClassVar[OperatorSpec]
+    estimator: Estimator | None = None
+    """Its own, if it keeps one that is not to be mixed with the workspace's."""
 
     def __init__(self, workspace: Workspace) -> None: ...
 
@@ -113,15 +168,32 @@ class JoinOperator(Protocol):
 
     def end(self, number: Any, /) -> None:
         """The input has no more rows: what only they could match need not be kept."""
+        return
 
     def react(self) -> Iterator[Matches]:
         """Sources stall: do left-over work, one unit per yield."""
+        return iter(())
 
     def clean_up(self) -> Iterator[Matches]:
         """All inputs ended: yield every match still missing."""
 
     def expire(self, watermark: int) -> Iterator[Matches]:
         """Windows: evict the rows that can no longer match."""
+        return iter(())
+
+    def resize(self, limit: int | None, /) -> None:
+        """The budget grows or shrinks; None is no limit."""
+        raise PlanError(f"the memory of {self.spec.name} is fixed.")
+
+    @property
+    def running(self) -> Running:
+        """Which operator joins right now: another one, if it adapts and has changed."""
+        return Running(self.spec.name, "")
+
+    @property
+    def joins_at_arrival(self) -> bool:
+        """Whether each row meets those in memory when it arrives. One that has changed to another may let rows wait."""
+        return True
 
     def snapshot(self) -> Manifest:
         """Freeze bulk state into segments and describe the whole state."""
@@ -134,11 +206,35 @@ class JoinOperator(Protocol):
         """What it holds right now."""
 
 
-class PlacedOperator(JoinOperator, Protocol):
-    """An operator that can also run on a part of all arrivals, and is told where its rows are among them."""
+class WindowCosts(Protocol):
+    """What an operator has spent on its window."""
 
-    def arrive(self, number: Any, batch: pa.RecordBatch, placement: Any = None, /) -> Iterator[Matches]:
+    probe_seconds: float
+    merge_seconds: float
+
+
+class WindowedOperator(JoinOperator, Protocol):
+    """An operator that keeps to a window, on all arrivals or on some: then it is told where its rows are among them."""
+
+    def arrive(self, number: Any, batch: pa.RecordBatch, placement: Placement | None = None, /) -> Iterator[Matches]:
         """As `JoinOperator.arrive`, with the places of the batch's rows among all arrivals."""
 
     def expire(self, watermark: int, arrived: tuple[int, int] | None = None) -> Iterator[Matches]:
         """As `JoinOperator.expire`, with the numbers of rows that have arrived anywhere."""
+
+    def aggregate(
+        self, aggregates: Sequence[Aggregate], schema: pa.Schema, batch: pa.RecordBatch, places: WindowPositions
+    ) -> pa.RecordBatch:
+        """Left rows with aggregates over their partners among the right rows that came before them; none is kept."""
+
+    @property
+    def window_rows(self) -> int:
+        """Rows of both sides that may still match."""
+
+    @property
+    def horizon(self) -> int:
+        """Rows to come are not before it, or they are late."""
+
+    @property
+    def costs(self) -> WindowCosts:
+        """What probing and merging have taken."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, cast
 
 from dovetail.arguments import nearest
 from dovetail.condition.graph import Graph
 from dovetail.errors import ArgumentError, InputError, PlanError
-from dovetail.operators.protocol import JoinOperator, Parameters
+from dovetail.operators.protocol import JoinOperator, OperatorSpec
 
 REGISTRY = {
     "adaptive": ("dovetail.operators.adaptive:Adaptive",),
@@ -23,8 +23,6 @@ REGISTRY = {
     "nested_loop": ("dovetail.operators.nested_loop:NestedLoop",),
     "pmj": ("dovetail.operators.pmj.pmj:Pmj", "dovetail.operators.pmj.multiway:MultiPmj"),
     "rpj": ("dovetail.operators.hashing.spilling_joins:Rpj",),
-    "rpj_dd": ("dovetail.operators.hashing.spilling_joins:RpjDd",),
-    "rpj_md": ("dovetail.operators.hashing.spilling_joins:RpjMd",),
     "shj": ("dovetail.operators.hashing.shj:Shj",),
     "spo": ("dovetail.operators.spo.spo:Spo",),
     "xjoin": ("dovetail.operators.hashing.spilling_joins:XJoin",),
@@ -34,17 +32,19 @@ REGISTRY = {
 TWO = 2
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorSpec:
-    """The capabilities of an operator, for the planner."""
+RENAMED = {"rpj_dd": ("rpj", {"tasks": "dd"}), "rpj_md": ("rpj", {"tasks": "md"})}
+"""Former names: what they are called now, with which parameters."""
 
-    name: str
-    inputs: range  # how many it can join
-    join_types: tuple[str, ...]
-    parameters: Parameters  # by name, with the type of each
-    spills: bool  # keeps to any budget by writing to disk
-    emits_at_arrival: bool  # emits every result at arrival
-    resizable: bool  # its budget can change while it runs
+
+def present_name(name: str, parameters: Mapping[str, Any], *, warn: bool = False) -> tuple[str, dict[str, Any]]:
+    """The name and the parameters of today, of an algorithm that may have a former name."""
+    if name not in RENAMED:
+        return name, dict(parameters)
+    now, also = RENAMED[name]
+    if warn:
+        said = ", ".join([f"algorithm={now!r}", *(f"{parameter}={value!r}" for parameter, value in also.items())])
+        warnings.warn(f"algorithm={name!r} is a former name: write {said}.", FutureWarning, stacklevel=3)
+    return now, {**also, **parameters}
 
 
 def operator_class(name: str, inputs: int = TWO, also: tuple[str, ...] = ()) -> type[JoinOperator]:
@@ -52,7 +52,7 @@ def operator_class(name: str, inputs: int = TWO, also: tuple[str, ...] = ()) -> 
     if name == "diag":
         raise InputError("diag joins tables and Parquet files in process: it pulls its inputs and has no operator.")
     for kind in _classes(name) if name in REGISTRY else ():
-        if inputs in kind.inputs:
+        if inputs in kind.spec.inputs:
             return kind
     several = "" if inputs == TWO else f" for {inputs} inputs"
     names = [*also, *operator_names(inputs)]
@@ -63,34 +63,25 @@ def operator_class(name: str, inputs: int = TWO, also: tuple[str, ...] = ()) -> 
 
 def operator_names(inputs: int = TWO) -> list[str]:
     """The algorithms for a number of inputs."""
-    meant = [name for name in REGISTRY if any(inputs in kind.inputs for kind in _classes(name))]
+    meant = [name for name in REGISTRY if any(inputs in kind.spec.inputs for kind in _classes(name))]
     return sorted(meant)
 
 
 def operator_spec(name: str, inputs: int = TWO) -> OperatorSpec:
     """The capabilities of the operator of that name for a number of inputs."""
-    kind = operator_class(name, inputs)
-    return OperatorSpec(
-        name,
-        kind.inputs,
-        kind.join_types,
-        kind.parameters,
-        kind.spills,
-        kind.emits_at_arrival,
-        resizable=hasattr(kind, "resize"),
-    )
+    return operator_class(name, inputs).spec
 
 
 def parameter_names() -> set[str]:
     """The parameters of all algorithms."""
-    return {parameter for name in REGISTRY for kind in _classes(name) for parameter in kind.parameters}
+    return {parameter for name in REGISTRY for kind in _classes(name) for parameter in kind.spec.parameters}
 
 
 def operator_for(name: str, graph: Graph, also: tuple[str, ...] = ()) -> type[JoinOperator]:
     """The operator of that name, unless it cannot run the condition."""
     kind = operator_class(name, len(graph.aliases), also)
     if (reason := kind.refuses(graph)) is not None:
-        raise PlanError(f"{name} cannot run {graph.text}: {reason}.")
+        raise PlanError(f"algorithm={name!r} cannot run {graph.text}: {reason}.")
     return kind
 
 
@@ -104,9 +95,9 @@ def _classes(name: str) -> list[type[JoinOperator]]:
 
 def check_join_type(name: str, how: str, inputs: int = TWO) -> None:
     """Refuse a join type that the operator does not have."""
-    known = operator_class(name, inputs).join_types
+    known = operator_spec(name, inputs).join_types
     if how not in known:
-        others = [other for other in operator_names(inputs) if how in operator_class(other, inputs).join_types]
+        others = [other for other in operator_names(inputs) if how in operator_spec(other, inputs).join_types]
         instead = f"; {' and '.join(others)} support it, for arriving inputs" if others else ""
         raise PlanError(
             f"how={how!r}: algorithm={name!r} supports {', '.join(known)} joins only{instead}. For tables "
@@ -114,15 +105,15 @@ def check_join_type(name: str, how: str, inputs: int = TWO) -> None:
         )
 
 
-def check_parameters(kind: type[JoinOperator], given: Mapping[str, Any]) -> None:
+def check_parameters(spec: OperatorSpec, given: Mapping[str, Any]) -> None:
     """Refuse parameters that the operator does not have, and values of another type."""
-    known = kind.parameters
+    known = spec.parameters
     for name in given:
         if name not in known:
             meant = nearest(name, known)
             hint = f"Did you mean {meant!r}? " if meant else ""
             there = f"There are {', '.join(known)}." if known else "There are none."
-            raise ArgumentError(f"{name}: not a parameter of algorithm={kind.name!r}. {hint}{there}")
+            raise ArgumentError(f"{name}: not a parameter of algorithm={spec.name!r}. {hint}{there}")
     for name, value in given.items():
         wanted = known[name]
         is_whole = isinstance(value, int) and not isinstance(value, bool)

@@ -10,6 +10,8 @@ from dovetail.condition import Condition
 from dovetail.condition.graph import Graph
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
+from dovetail.operators.protocol import JoinOperator, OperatorSpec, Workspace
+from dovetail.operators.registry import operator_class, operator_spec
 from dovetail.visible import visible
 
 
@@ -77,6 +79,15 @@ class JoinPlan:
     def condition(self) -> Condition:
         """The condition of a join of two inputs."""
         return self.graph.condition
+
+    @property
+    def spec(self) -> OperatorSpec:
+        """What the operator can do, where one runs."""
+        return operator_spec(self.operator.name, len(self.graph.aliases))
+
+    def make_operator(self, workspace: Workspace) -> JoinOperator:
+        """The operator, ready to run; wrong values of parameters raise here."""
+        return operator_class(self.operator.name, len(self.graph.aliases))(workspace)
 
     @property
     def decisions(self) -> list[tuple[str, str]]:

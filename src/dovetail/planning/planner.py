@@ -25,6 +25,14 @@ from dovetail.operators.registry import (
     operator_for,
     operator_names,
     operator_spec,
+    present_name,
+)
+from dovetail.planning.operator_choice import (
+    Arrivals,
+    Memory,
+    choose_operator,
+    describe_choice,
+    operators_within_windows,
 )
 from dovetail.planning.plan import Choice, JoinPlan
 from dovetail.planning.statistics import Samples, estimated_pairs
@@ -51,7 +59,6 @@ KEPT_FOR_EVER = (
     "all rows of both streams are kept for ever: a window, or watermarks and a bound of event time in the condition, "
     "would let them go"
 )
-NESTED_LOOP = ("nested_loop", "nothing to hash on or to order by")
 SPARE = 4  # times what tables and their indexes should take: nothing is known of what else will be held
 INDEX_BYTES = 48  # most that an index takes for a row
 
@@ -150,7 +157,8 @@ def plan_join(
 
     On Spark it is the plan of one cell; a look at the data then adds a router to it.
     """
-    how, given = JoinType.read(how), dict(parameters or {})
+    how = JoinType.read(how)
+    algorithm, given = present_name(algorithm, parameters or {}, warn=True)
     if isinstance(joined, Graph):
         return _of_several(joined, how, facts, algorithm, memory_bytes, given)
     condition = joined
@@ -177,13 +185,14 @@ def plan_join(
         if facts.on_spark:
             _refuse_unsuited(given, "DataFrames")
         also = ("auto",) if facts.diagonal is None else ("auto", DIAG)
-        plan = _by_operator(condition, how, _choose_named(condition, name, also), memory_bytes, given)
+        plan = _by_operator(condition, how, _choose_named(Graph.of(condition), name, also), memory_bytes, given)
     elif facts.kind == "progressive":
         plan = _by_operator(condition, how, _as_rows_come(condition, how, facts, memory_bytes), memory_bytes)
     elif facts.native and memory_bytes is None and _is_plain_equality(condition):
         plan = _by_spark(condition, how)
     elif facts.on_spark and how is JoinType.INNER and condition.equalities and condition.strategy.kind == "none":
-        plan = _by_operator(condition, how, _choose(condition, "shj"), memory_bytes)  # no row waits for the others
+        shj = describe_choice("shj", Graph.of(condition))  # no row waits for the others
+        plan = _by_operator(condition, how, shj, memory_bytes)
     else:
         plan = _by_kernel(condition, how, memory_bytes)
     return replace(plan, advice=(*plan.advice, *advice))
@@ -205,30 +214,28 @@ def _of_several(
     driven = tuple(edge.text for edge in graph.edges)
     checked = ("what reads three and more inputs",) if graph.residual else ()
     exceeds = memory_bytes is not None and facts.size is not None and not facts.size.fits(memory_bytes)
-    if algorithm == "auto" and facts.kind == "at_rest" and not (exceeds and spilling_operator(graph, how)):
+    if algorithm == "auto" and facts.kind == "at_rest" and not (exceeds and choose_operator(Arrivals(graph))):
         if parameters:
             raise InputError(_no_option(parameters, inputs))
         kernels = Choice(KERNELS_BY_TWOS, "two inputs at a time, those with the fewest partial results first")
         return JoinPlan(graph, how, kernels, driven, checked, at_rest=True, memory_bytes=memory_bytes)
-    asked = algorithm != "auto"
-    if not asked:
-        found = spilling_operator(graph, how)
+    if algorithm == "auto":
+        found = choose_operator(Arrivals(graph))
         if found is None:
             raise PlanError(
                 f"no algorithm joins {graph.text} as rows arrive: every input needs an equality, a band or an "
                 "inequality with another. Tables at rest are joined on any condition by dovetail.multijoin."
             )
-        algorithm = found
-    kind = operator_for(algorithm, graph, ("auto",))
-    check_parameters(kind, parameters)
-    operator = Choice(algorithm, ("asked for; " if asked else "") + kind.approach(graph).text)
-    return JoinPlan(graph, how, operator, driven, checked, memory_bytes=memory_bytes, parameters=dict(parameters))
+    else:
+        found = _choose_named(graph, algorithm, ("auto",))
+    check_parameters(operator_spec(found.name, inputs), parameters)
+    return JoinPlan(graph, how, found, driven, checked, memory_bytes=memory_bytes, parameters=dict(parameters))
 
 
 def _no_option(given: Mapping[str, Any], inputs: int = TWO) -> str:
     """An option that means nothing without an algorithm, or nothing in process."""
     name = next(iter(given))
-    owners = [owner for owner in operator_names(inputs) if name in operator_class(owner, inputs).parameters]
+    owners = [owner for owner in operator_names(inputs) if name in operator_spec(owner, inputs).parameters]
     if name in DIAG_OPTIONS and inputs == TWO:
         owners.append(DIAG)
     if owners:
@@ -341,12 +348,12 @@ def _of_streams(
         raise PlanError(
             f"{condition.text} has no equality between the two streams: without a window, state and work grow without "
             "bound. Set window=dovetail.window(rows=…) or dovetail.window(time=…, on=…), set watermarks and bound "
-            "event time in the condition, add an equality, or, if the streams end, set end=… and algorithm='diner'."
+            "event time in the condition, add an equality, or, if the streams end, set end=…."
         )
     if algorithm == "auto":
         operator = _as_rows_come(condition, how, facts, memory_bytes)
     else:
-        operator = _choose_named(condition, algorithm, ("auto",))
+        operator = _choose_named(Graph.of(condition), algorithm, ("auto",))
     if not operator_spec(operator.name).emits_at_arrival and not facts.ends:
         raise PlanError(
             f"algorithm={operator.name!r} emits part of its output only when the inputs end, so it cannot run on "
@@ -357,6 +364,17 @@ def _of_streams(
     _refuse_unsuited(parameters, "streams")
     plan = _by_operator(condition, how, operator, memory_bytes, parameters)
     return plan if facts.ends else replace(plan, advice=(*plan.advice, KEPT_FOR_EVER))
+
+
+def plan_operator(
+    algorithm: str, graph: Graph, how: str = JoinType.INNER, parameters: Mapping[str, Any] | None = None
+) -> JoinPlan:
+    """The plan of an operator that is asked for by name, whatever it runs on: what it cannot do is refused."""
+    name, given = present_name(algorithm, parameters or {}, warn=True)
+    kind = operator_for(name, graph)
+    check_join_type(name, how, len(graph.aliases))
+    check_parameters(kind.spec, given)
+    return JoinPlan(graph, JoinType.read(how), Choice(name, "asked for"), parameters=given)
 
 
 def _refuse_unsuited(parameters: Mapping[str, Any], inputs: str) -> None:
@@ -399,8 +417,9 @@ def _within_window(
     condition: Condition, how: JoinType, window: Window, algorithm: str, memory_bytes: int | None
 ) -> JoinPlan:
     """By sorted runs of what the window holds."""
-    if algorithm not in ("auto", "spo"):
-        raise PlanError(f"algorithm={algorithm!r} does not join within windows; spo does.")
+    windowed = operators_within_windows()
+    if algorithm not in ("auto", *windowed):
+        raise PlanError(f"algorithm={algorithm!r} does not join within windows; {' and '.join(windowed)} does.")
     _check_closing(how, window)
     for side, name in enumerate(window.on or ()):
         _check_event_time(name, Side(side), condition.schemas[side])
@@ -408,7 +427,7 @@ def _within_window(
     return JoinPlan(
         Graph.of(condition),
         how,
-        Choice("spo", f"sorted runs of both streams, within {window.text}"),
+        Choice(windowed[0], f"sorted runs of both streams, within {window.text}"),
         driven=_describe_strategy(strategy),
         checked=checked_beside(condition, (*strategy.equal, *strategy.predicates)),
         memory_bytes=memory_bytes,
@@ -457,7 +476,7 @@ def _by_operator(
     """By an operator that takes rows as they come."""
     check_join_type(operator.name, how)
     graph, kind = Graph.of(condition), operator_class(operator.name)
-    check_parameters(kind, parameters or {})
+    check_parameters(kind.spec, parameters or {})
     driving = kind.approach(graph).driving
     return JoinPlan(
         graph,
@@ -493,54 +512,16 @@ def _advice(condition: Condition, driving: Sequence[Predicate]) -> tuple[str, ..
     return (NESTED_LOOP_ADVICE, *(f"{text_of(part)}: {OR_ADVICE}" for part in alternatives))
 
 
-# Which operator.
-
-
-def spilling_operator(graph: Graph, how: str) -> str | None:
-    """The operator that finds candidates by the condition and keeps to any budget; None where there is none.
-
-    diner finds equal keys by hash and gives results at once. pmj runs the kernel of the whole condition.
-    """
-    inputs = len(graph.aliases)
-    names: tuple[str, ...] = ("miner", "pmj")
-    if inputs == len(Side):
-        names = ("diner", "pmj") if graph.condition.equalities else ("pmj",)
-    for name in names:
-        operator = operator_class(name, inputs)
-        if how in operator.join_types and operator.refuses(graph) is None:
-            return name
-    return None
-
-
-def _choose_named(condition: Condition, algorithm: str, also: tuple[str, ...]) -> Choice:
+def _choose_named(graph: Graph, algorithm: str, also: tuple[str, ...]) -> Choice:
     """The operator of that name, unless it cannot run the condition."""
-    kind, graph = operator_class(algorithm, also=also), Graph.of(condition)
-    if (refusal := kind.refuses(graph)) is not None:
-        raise PlanError(f"algorithm={algorithm!r} cannot run {condition.text}: {refusal}.")
-    return Choice(algorithm, f"asked for; {kind.approach(graph).text}")
+    return Choice(algorithm, f"asked for; {operator_for(algorithm, graph, also).approach(graph).text}")
 
 
 def _as_rows_come(condition: Condition, how: JoinType, facts: InputFacts, memory_bytes: int | None) -> Choice:
-    """Of inputs that arrive, in process or as streams on Spark: what spills, unless everything fits for sure."""
-    fits = memory_bytes is None or (facts.size is not None and facts.size.fits(memory_bytes))
-    if condition.equalities and how is JoinType.INNER:
-        if memory_bytes is None:
-            return _choose(condition, "shj", "no limit of memory")
-        if fits:
-            return _choose(condition, "shj", "both tables fit in memory")
-        if not facts.ends:
-            return _choose(condition, "shj", "no result may wait for an end of the streams")
-        return _choose(condition, "adaptive")
-    spilling = spilling_operator(Graph.of(condition), how)
-    if spilling is not None:
-        return _choose(condition, spilling)
-    # Of two inequal keys nearly all pairs match: once rows are on disk, a nested loop reads them less often.
-    by_kernels = bool(condition.alternatives) or (fits and condition.finds_candidates)
-    if how in operator_class("spo").join_types and (how is not JoinType.INNER or by_kernels):
-        return _choose(condition, "spo")
-    return _choose(condition, *NESTED_LOOP)
-
-
-def _choose(condition: Condition, algorithm: str, why: str = "") -> Choice:
-    """An operator that was left to us, and why it is this one."""
-    return Choice(algorithm, operator_class(algorithm).approach(Graph.of(condition)).text + (why and f"; {why}"))
+    """Of inputs that arrive, in process or as streams on Spark."""
+    memory: Memory = "unlimited"
+    if memory_bytes is not None:
+        memory = "enough" if facts.size is not None and facts.size.fits(memory_bytes) else "scarce"
+    chosen = choose_operator(Arrivals(Graph.of(condition), how, memory, facts.ends))
+    assert chosen is not None  # a nested loop joins any two inputs, spo by any join type
+    return chosen

@@ -29,7 +29,7 @@ from dovetail.errors import InputError
 from dovetail.execution.at_rest import count_at_rest
 from dovetail.execution.driver import Driver
 from dovetail.operators.protocol import Workspace
-from dovetail.operators.registry import check_parameters, operator_for
+from dovetail.planning.planner import plan_operator
 from dovetail.sources.workload import Workload
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget
@@ -122,14 +122,13 @@ def play(
     left, right = (one_batch(table.combine_chunks(), table.schema) for table in workload.tables)
     condition = parse(on, left.schema, right.schema, in_process=True)
     graph = Graph.of(condition)
-    kind = operator_for(operator, graph)
-    check_parameters(kind, parameters)
+    plan = plan_operator(operator, graph, parameters=parameters)
     run = ClockedRun(last_arrival_s=workload.end_s)
     blocks = BlockStore(counters=run.counters)
     in_bytes = memory_bytes is not None
     budget = Budget(memory_bytes if in_bytes else memory_rows, "bytes" if in_bytes else "rows", run.counters)
-    workspace = Workspace(graph, budget, blocks, block_rows, run.counters, seed, dict(parameters))
-    player = _Player(run, Driver(kind(workspace), workspace), workload, costs or Costs(), wait_ms / 1000)
+    workspace = Workspace.of(plan, budget, blocks, block_rows, run.counters, seed=seed)
+    player = _Player(run, Driver(plan.make_operator(workspace), workspace), workload, costs or Costs(), wait_ms / 1000)
     try:
         player.end_what_is_empty()
         for chunk in player.chunks(min(batch_rows, block_rows)):

@@ -13,13 +13,15 @@ import pyarrow as pa
 
 from dovetail.condition import Condition, parse
 from dovetail.condition.graph import Graph, parse_graph
+from dovetail.core.join_types import JoinType
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Arrival, End, Event, Matches, Phase, Side, Stall, Watermark, one_batch
 from dovetail.core.tables import arrow_table
 from dovetail.errors import InputError, StateError
 from dovetail.execution.driver import Driver, Found
 from dovetail.operators.protocol import JoinOperator, Manifest, Workspace
-from dovetail.operators.registry import check_join_type, check_parameters, operator_for
+from dovetail.planning.plan import JoinPlan
+from dovetail.planning.planner import plan_operator
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget
 
@@ -114,26 +116,24 @@ def simulate(
     tables = {alias: _number_rows(table) for alias, table in name_inputs(left, right).items()}
     graph = bind_condition(on, {alias: table.schema for alias, table in tables.items()})
     names = SIDES if _are_two_sides(tables) else {alias: number for number, alias in enumerate(tables)}
-    kind = operator_for(operator, graph)
-    check_join_type(operator, parameters.get("how", "inner"), len(tables))
-    check_parameters(kind, {name: value for name, value in parameters.items() if name != "how"})
+    plan = plan_operator(operator, graph, parameters.pop("how", JoinType.INNER), parameters)
     run = Run()
 
     def workspace() -> Workspace:
         budget, blocks = Budget(memory_rows, "rows", run.counters), BlockStore(counters=run.counters)
-        return Workspace(graph, budget, blocks, block_rows, run.counters, seed, dict(parameters))
+        return Workspace.of(plan, budget, blocks, block_rows, run.counters, seed=seed)
 
     space = workspace()
     try:
         events = list(_events(schedule, list(tables.values()), names))
         last_arrival = max((i for i, e in enumerate(events) if isinstance(e, Arrival)), default=-1)
-        driver, version = Driver(kind(space), space), 0
+        driver, version = Driver(plan.make_operator(space), space), 0
         for i, event in enumerate(events):
             if isinstance(event, Restart):
                 manifest = driver.operator.snapshot()
                 _check_manifest(driver.operator, manifest, version)
                 space, before, version = workspace(), space, manifest.version
-                driver = driver.restart(_restore(kind, manifest, space, before), space)
+                driver = driver.restart(_restore(plan, manifest, space, before), space)
                 before.blocks.close()
             else:
                 for found in driver.handle(event):
@@ -215,14 +215,15 @@ def _events(
 def _check_manifest(operator: JoinOperator, manifest: Manifest, version: int) -> None:
     """What a runtime relies on and results do not show."""
     if manifest.version <= version:
-        raise StateError(f"{operator.name} counts its snapshots wrongly: {manifest.version} comes after {version}.")
+        name = operator.spec.name
+        raise StateError(f"{name} counts its snapshots wrongly: {manifest.version} comes after {version}.")
 
 
-def _restore(kind: type[JoinOperator], manifest: Manifest, workspace: Workspace, before: Workspace) -> JoinOperator:
+def _restore(plan: JoinPlan, manifest: Manifest, workspace: Workspace, before: Workspace) -> JoinOperator:
     """A new operator, with only what another process would see of the snapshot: JSON and the segments that it names."""
     for name in manifest.segments:
         os.link(before.blocks.directory / name, workspace.blocks.directory / name)
-    operator = kind(workspace)
+    operator = plan.make_operator(workspace)
     operator.restore(Manifest(manifest.version, json.loads(json.dumps(manifest.state)), manifest.segments))
     return operator
 

@@ -108,7 +108,7 @@ def check_operator(
         # The smallest budget that an operator must accept is two blocks and one of each input.
         memory_rows = (count + rng.choice([2, 3, 6, 14])) * block_rows if rng.random() < 0.8 else None
         setting: dict[str, Any] = {"memory_rows": memory_rows, "block_rows": block_rows, "seed": case}
-        others = [how for how in kind.join_types if how != JoinType.INNER]
+        others = [how for how in kind.spec.join_types if how != JoinType.INNER]
         if count == len(Side) and others and rng.random() < 0.5:
             setting["how"] = str(rng.choice(others))
         check_run(name, tables, on=condition, schedule=schedule, oracle=oracle, **setting)
@@ -133,7 +133,7 @@ def check_run(
     schemas = {alias: table.schema for alias, table in tables.items()}
     shown = {key: value for key, value in setting.items() if key != "watch"}
     repeated = f"simulate({name!r}, tables, on={on!r}, schedule={schedule}, **{shown})"
-    spills = operator_class(name, len(tables)).spills
+    spills = operator_class(name, len(tables)).spec.spills
     try:
         run = simulate(name, tables, None, on, schedule, **setting)
     except Exception as error:
@@ -186,7 +186,7 @@ def _conditions(
             yield text
         else:
             refused += 1
-            assert refused < MOST_REFUSED, f"{kind.name} refuses every condition for {inputs} inputs"
+            assert refused < MOST_REFUSED, f"{kind.spec.name} refuses every condition for {inputs} inputs"
 
 
 def _aliases(inputs: int) -> tuple[str, ...]:

@@ -22,8 +22,7 @@ import pyarrow as pa
 from dovetail.condition import Condition, matching, parse
 from dovetail.core.rows import Side, one_batch
 from dovetail.core.tables import arrow_table
-from dovetail.operators.pmj.runs import Items
-from dovetail.operators.pmj.sweep_order import SweepOrder
+from dovetail.matching.sweep_order import Items, SweepOrder
 
 Order = Callable[[Any], Any]
 Predicate = Callable[[Any, Any], bool]

@@ -22,15 +22,16 @@ from dovetail.core.rows import Arrival, End, Event, Side, Stall
 from dovetail.errors import InputError
 from dovetail.execution.driver import Driver
 from dovetail.operators.hashing.spilling import SpillingHash
-from dovetail.operators.hashing.spilling_joins import RpjDd
+from dovetail.operators.hashing.spilling_joins import Rpj
 from dovetail.operators.protocol import Manifest, Workspace
 from dovetail.operators.registry import operator_class
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget
 from dovetail.testing import check_run, definition
 
-OPERATORS = ("xjoin", "hmj", "dphj", "rpj", "rpj_md", "rpj_dd")
-REACTIVE = ("xjoin", "hmj", "rpj", "rpj_md", "rpj_dd")
+OPERATORS = ("xjoin", "hmj", "dphj", "rpj")
+ONE_TASK: tuple[tuple[str, dict[str, Any]], ...] = (("rpj", {"tasks": "md"}), ("rpj", {"tasks": "dd"}))
+REACTIVE: tuple[tuple[str, dict[str, Any]], ...] = (("xjoin", {}), ("hmj", {}), ("rpj", {}), *ONE_TASK)
 
 
 def keyed(rows: int, keys: int, seed: int) -> pa.Table:
@@ -65,25 +66,25 @@ def test_more_than_memory_holds(name: str, keys: int) -> None:
         check_run(name, left, right, "l.k = r.k", schedule, **setting)
 
 
-@pytest.mark.parametrize("name", REACTIVE)
-def test_interrupted_at_every_single_yield(name: str) -> None:
+@pytest.mark.parametrize(("name", "also"), REACTIVE)
+def test_interrupted_at_every_single_yield(name: str, also: dict[str, Any]) -> None:
     left, right = keyed(40, 8, 3), keyed(40, 8, 4)
     for step in range(1, 11):
         stall = [("stall", step), ("restart",)] if step % 2 else [("stall", step)]
         schedule = [("l", 14), ("r", 16), ("l", 10), *stall, ("r", 8), ("stall", step), ("l", 16)]
-        setting = {"memory_rows": 32, "block_rows": 2, "partitions": 2, "fan_in": 2}
+        setting = {"memory_rows": 32, "block_rows": 2, "partitions": 2, "fan_in": 2, **also}
         check_run(name, left, right, "l.k = r.k", schedule, handover=["merge", "bucket", "all"][step % 3], **setting)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", REACTIVE)
+@pytest.mark.parametrize(("name", "also"), REACTIVE)
 @pytest.mark.parametrize("handover", ["merge", "bucket", "all"])
-def test_interrupted_and_restarted_at_every_single_yield(name: str, handover: str) -> None:
+def test_interrupted_and_restarted_at_every_single_yield(name: str, also: dict[str, Any], handover: str) -> None:
     left, right = keyed(60, 12, 3), keyed(60, 12, 4)
     for step in range(1, 20):
         for more in ([], [("restart",)]):
             schedule = [("l", 20), ("r", 25), ("l", 15), ("stall", step), *more, ("r", 15), ("stall", step), ("l", 25)]
-            setting = {"memory_rows": 32, "block_rows": 2, "partitions": 2, "fan_in": 2, "handover": handover}
+            setting = {"memory_rows": 32, "block_rows": 2, "partitions": 2, "fan_in": 2, "handover": handover, **also}
             check_run(name, left, right, "l.k = r.k", schedule, **setting)
 
 
@@ -100,15 +101,15 @@ def test_any_policy_in_any_operator_that_can_carry_it(name: str, flush: str) -> 
         check_run(name, left, right, "l.k = r.k", schedule, **setting)
 
 
-@pytest.mark.parametrize("name", OPERATORS)
-def test_invariants_after_every_event(name: str) -> None:
+@pytest.mark.parametrize(("name", "also"), [*((name, {}) for name in OPERATORS), *ONE_TASK])
+def test_invariants_after_every_event(name: str, also: dict[str, Any]) -> None:
     for seed in range(2):
-        rng = random.Random(f"{name}{seed}")
+        rng = random.Random(f"{name}{seed}{also}")
         tables = keyed(80, 25, seed), keyed(70, 25, seed + 50)
         condition = parse("l.k = r.k", tables[0].schema, tables[1].schema)
         counters = Counters()
         store = BlockStore(counters=counters)
-        parameters = {"partitions": 4, "handover": rng.choice(["merge", "bucket"]), "unit_rows": 10}
+        parameters = {"partitions": 4, "handover": rng.choice(["merge", "bucket"]), "unit_rows": 10, **also}
         workspace = Workspace(
             Graph.of(condition), Budget(60, "rows", counters), store, 3, counters, parameters=parameters
         )
@@ -324,13 +325,13 @@ def rows_of(path: Path) -> int:
         return int(reader.read_all().num_rows)
 
 
-@pytest.mark.parametrize("name", ["hmj", "rpj_dd"])
-def test_arrivals_wait_for_one_merge_at_most(name: str) -> None:
+@pytest.mark.parametrize(("name", "also"), [("hmj", {}), ("rpj", {"tasks": "dd"})])
+def test_arrivals_wait_for_one_merge_at_most(name: str, also: dict[str, Any]) -> None:
     tables = keyed(300, 300, 13), keyed(300, 300, 14)
     condition = parse("l.k = r.k", tables[0].schema, tables[1].schema)
     counters = Counters()
     store = BlockStore(counters=counters)
-    parameters = {"partitions": 3, "fan_in": 2, "handover": "merge"}
+    parameters = {"partitions": 3, "fan_in": 2, "handover": "merge", **also}
     workspace = Workspace(Graph.of(condition), Budget(200, "rows", counters), store, 5, counters, parameters=parameters)
     driver = Driver(operator_class(name)(workspace), workspace)
     waited = []
@@ -357,9 +358,9 @@ def test_rpj_expects_of_a_merge_what_it_reads_and_writes(passes: str) -> None:
     condition = parse("l.k = r.k", tables[0].schema, tables[1].schema)
     counters = Counters()
     store = BlockStore(counters=counters)
-    parameters = {"partitions": 1, "fan_in": 10, "n_flush": 0.5, "passes": passes}
+    parameters = {"partitions": 1, "fan_in": 10, "n_flush": 0.5, "passes": passes, "tasks": "dd"}
     workspace = Workspace(Graph.of(condition), Budget(100, "rows", counters), store, 5, counters, parameters=parameters)
-    operator = RpjDd(workspace)
+    operator = Rpj(workspace)
     driver = Driver(operator, workspace)
     try:
         for start in range(0, 300, 5):
@@ -375,3 +376,17 @@ def test_rpj_expects_of_a_merge_what_it_reads_and_writes(passes: str) -> None:
     assert pages >= 2 * sum(map(len, runs))
     reading = 10 * sum(map(len, runs)) + pages - sum(map(len, runs))
     assert promise.cost == ((reading + pages) * 1 if passes == "runs" else 2 * 10 * pages * 2)
+
+
+@pytest.mark.parametrize("tasks", ["md", "dd"])
+def test_former_names_are_accepted_with_a_warning(tasks: str) -> None:
+    left, right = keyed(60, 12, 3), keyed(60, 12, 4)
+    schedule = [("l", 20), ("r", 25), ("l", 15), ("stall", 5)]
+    setting: dict[str, Any] = {"memory_rows": 32, "block_rows": 2, "partitions": 2, "fan_in": 2}
+    with pytest.warns(FutureWarning, match=f"algorithm='rpj_{tasks}' is a former name: write algorithm='rpj', tasks="):
+        former = dovetail.simulate(f"rpj_{tasks}", left, right, "l.k = r.k", schedule, **setting)
+    present = dovetail.simulate("rpj", left, right, "l.k = r.k", schedule, tasks=tasks, **setting)
+    assert (former.pairs, former.phases, former.counters) == (present.pairs, present.phases, present.counters)
+    with pytest.warns(FutureWarning, match="write algorithm='rpj'"):
+        plan = dovetail.explain(left, right, "l.k = r.k", progressive=True, algorithm=f"rpj_{tasks}", fan_in=3)
+    assert (plan.operator.name, plan.parameters) == ("rpj", {"tasks": tasks, "fan_in": 3})

@@ -5,10 +5,10 @@ import pyarrow as pa
 import pytest
 
 from dovetail.condition.graph import parse_graph
+from dovetail.matching.expansion import FEWEST_PROBES, Hop, Paths, Selectivities
 from dovetail.matching.links import Coded
-from dovetail.operators.multiway.expansion import FEWEST_PROBES, Hop, Paths, Selectivities
+from dovetail.matching.residents import Batch
 from dovetail.operators.multiway.expected_results import FULL, ArrivalSketch, KeyCounts
-from dovetail.operators.multiway.residents import Batch
 
 SCHEMAS = {alias: pa.schema([("k", pa.int64()), ("x", pa.int64())]) for alias in "abc"}
 PATHS = Paths(parse_graph("a.k = b.k AND b.x = c.x", SCHEMAS))

@@ -17,8 +17,8 @@ from dovetail.condition.graph import parse_graph
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Rows
 from dovetail.errors import InputError
+from dovetail.matching.expansion import Paths
 from dovetail.matching.links import Attribute, Bounds
-from dovetail.operators.multiway.expansion import Paths
 from dovetail.operators.multiway.expected_results import ExpectedResultsPolicy
 from dovetail.operators.multiway.miner import BenefitPolicy, Miner
 from dovetail.operators.protocol import Manifest, Usage, Workspace

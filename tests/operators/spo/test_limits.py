@@ -61,8 +61,8 @@ class Run:
         on, how, window, store, memory = self._made
         graph = Graph.of(parse(on, SCHEMA, SCHEMA))
         budget = Budget(memory, "rows", self.counters)
-        parameters = {"window": window, "how": JoinType.read(how)}
-        return Spo(Workspace(graph, budget, store, 2, self.counters, parameters=parameters))
+        parameters = {"window": window}
+        return Spo(Workspace(graph, budget, store, 2, self.counters, parameters=parameters, how=JoinType.read(how)))
 
     def restart(self) -> None:
         manifest = self.operator.snapshot()

@@ -24,6 +24,7 @@ from dovetail.errors import BudgetError, StateError
 from dovetail.operators.protocol import Manifest, Workspace
 from dovetail.operators.spo.run import Run, SpilledPart
 from dovetail.operators.spo.spo import Spo
+from dovetail.planning.planner import plan_operator
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget
 from dovetail.testing import random_table
@@ -53,10 +54,10 @@ def table(seed: int, rows: int) -> pa.Table:
 
 
 def operator(on: str, schema: pa.Schema, store: BlockStore, memory: int | None, bounds: Window, **more: Any) -> Spo:
-    counters = Counters()
-    budget = Budget(memory, "bytes", counters)
-    parameters = {"window": bounds, **more}
-    return Spo(Workspace(Graph.of(parse(on, schema, schema)), budget, store, 4096, counters, parameters=parameters))
+    budget = Budget(memory, "bytes", counters := Counters())
+    how, parameters = more.pop("how", "inner"), {"window": bounds, **more}
+    plan = plan_operator("spo", Graph.of(parse(on, schema, schema)), how, parameters)
+    return Spo(Workspace.of(plan, budget, store, 4096, counters))
 
 
 def feed(spo: Spo, rows: pa.Table, first: int, last: int, step: int = 50) -> Iterator[Any]:

@@ -16,8 +16,8 @@ from dovetail.condition import parse
 from dovetail.condition.graph import Graph
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Side
+from dovetail.matching.sorted_part import PartBuilder
 from dovetail.operators.protocol import Workspace
-from dovetail.operators.spo.sorted_part import PartBuilder
 from dovetail.operators.spo.spo import Spo
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget

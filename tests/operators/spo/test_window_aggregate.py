@@ -14,9 +14,9 @@ from dovetail.condition.graph import Graph
 from dovetail.condition.select import parse_aggregates
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Side
+from dovetail.matching.window_positions import Placement, WindowPositions
 from dovetail.operators.protocol import Workspace
 from dovetail.operators.spo import window_aggregate
-from dovetail.operators.spo.positions import Placement, WindowPositions
 from dovetail.operators.spo.spo import Spo
 from dovetail.operators.spo.window_aggregate import WindowAggregate
 from dovetail.storage.blocks import BlockStore

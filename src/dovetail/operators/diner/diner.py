@@ -37,7 +37,7 @@ from dovetail.operators.blockwise.regions import Policy, Regions
 from dovetail.operators.diner.eviction_trial import EvictionTrial
 from dovetail.operators.diner.keys import Keyed, OrderKeys, ordering_predicate
 from dovetail.operators.diner.sides import OrderedSide, Reloaded, SpilledBlocks, SpilledRows, with_arrival
-from dovetail.operators.protocol import INNER, TWO, Approach, Manifest, Parameters, Usage, Workspace
+from dovetail.operators.protocol import Approach, JoinOperator, Manifest, OperatorSpec, Usage, Workspace
 from dovetail.storage.budget import BUFFER
 from dovetail.storage.residence import Clock
 from dovetail.storage.resident_snapshot import ResidentSnapshot
@@ -48,22 +48,19 @@ MOST_PAIRS = 1 << 18  # in one yield
 Words = NDArray[np.int64]
 
 
-class Diner:
-    name: ClassVar[str] = "diner"
-    inputs: ClassVar[range] = TWO
-    spills: ClassVar[bool] = True
-    emits_at_arrival: ClassVar[bool] = False
-    takes_turns: ClassVar[bool] = False
-    join_types: ClassVar[tuple[str, ...]] = INNER
-    parameters: ClassVar[Parameters] = {
-        "regions": int,
-        "middle": str,
-        "ties": str,
-        "counted": bool,
-        "outer_blocks": int,
-        "ageing": bool,
-        "reload": bool,
-    }
+class Diner(JoinOperator):
+    spec: ClassVar[OperatorSpec] = OperatorSpec(
+        name="diner",
+        parameters={
+            "regions": int,
+            "middle": str,
+            "ties": str,
+            "counted": bool,
+            "outer_blocks": int,
+            "ageing": bool,
+            "reload": bool,
+        },
+    )
 
     def __init__(self, workspace: Workspace) -> None:
         parameters = workspace.parameters
@@ -179,9 +176,6 @@ class Diner:
             else:
                 self._forget(side)
         return self._spilled.finish()
-
-    def expire(self, watermark: int) -> Iterator[Matches]:
-        return iter(())
 
     def snapshot(self) -> Manifest:
         if self._reloaded is not None:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dovetail.core.rows import Rows, take_rows
+from dovetail.kernels.hashing import partitions_of
 from dovetail.kernels.sorting import sort_codes
 from dovetail.storage.hash_table import CompactTable
 from dovetail.storage.packed_rows import PackedRows
@@ -52,12 +53,6 @@ def concat_rows(parts: list[Stayed]) -> Stayed:
         return parts[0]
     columns = (np.concatenate(column) for column in zip(*(part[1:] for part in parts), strict=True))
     return Stayed(pa.concat_batches([part.batch for part in parts]), *columns)
-
-
-def partitions_of(hashes: Hashes, partitions: int) -> NDArray[np.int64]:
-    """The partition of each hash: its place in as many equal ranges."""
-    high = hashes.view(np.uint64) >> np.uint64(32)
-    return ((high * np.uint64(partitions)) >> np.uint64(32)).view(np.int64)
 
 
 @dataclass(frozen=True, slots=True)

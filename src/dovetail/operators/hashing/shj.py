@@ -31,7 +31,7 @@ from dovetail.condition.render import conjunction
 from dovetail.core.rows import Matches, Rows, Side, chunk_ranges, take_rows
 from dovetail.kernels.sorting import expand, find_hashes
 from dovetail.matching.equal_keys import HashKeys
-from dovetail.operators.protocol import INNER, TWO, Approach, Manifest, Parameters, Usage, Workspace
+from dovetail.operators.protocol import Approach, JoinOperator, Manifest, OperatorSpec, Usage, Workspace
 from dovetail.storage.blocks import Block, BlockStore
 from dovetail.storage.budget import BUFFER
 from dovetail.storage.hash_table import HashTable
@@ -153,14 +153,8 @@ def _runs_to_merge(runs: list[Block]) -> list[Block] | None:
 MOST_PAIRS = 1 << 20  # pairs in one yield
 
 
-class Shj:
-    name: ClassVar[str] = "shj"
-    inputs: ClassVar[range] = TWO
-    spills: ClassVar[bool] = False
-    emits_at_arrival: ClassVar[bool] = True
-    takes_turns: ClassVar[bool] = False
-    join_types: ClassVar[tuple[str, ...]] = INNER
-    parameters: ClassVar[Parameters] = {}
+class Shj(JoinOperator):
+    spec: ClassVar[OperatorSpec] = OperatorSpec(name="shj", spills=False, emits_at_arrival=True)
 
     def __init__(self, workspace: Workspace) -> None:
         self._condition = workspace.condition
@@ -202,13 +196,7 @@ class Shj:
         self._sides[side.other].forget()  # they waited for rows of this side only
         self._hold(side.other)
 
-    def react(self) -> Iterator[Matches]:
-        return iter(())
-
     def clean_up(self) -> Iterator[Matches]:
-        return iter(())
-
-    def expire(self, watermark: int) -> Iterator[Matches]:
         return iter(())
 
     def snapshot(self) -> Manifest:

@@ -25,6 +25,7 @@ from dovetail.condition import matching
 from dovetail.condition.graph import Graph
 from dovetail.condition.render import conjunction
 from dovetail.core.rows import Matches, Side, take_rows
+from dovetail.kernels.hashing import partitions_of
 from dovetail.operators.hashing.cell_keys import axes_of, predicates_with_axes, spilling_keys
 from dovetail.operators.hashing.flushing import (
     ArrivalRates,
@@ -38,9 +39,9 @@ from dovetail.operators.hashing.flushing import (
 )
 from dovetail.operators.hashing.merge import LoadedRows, PartitionMerge
 from dovetail.operators.hashing.parameters import HashMemory, HashParameters
-from dovetail.operators.hashing.partitions import Hashes, HashPartitions, Stayed, concat_rows, partitions_of
+from dovetail.operators.hashing.partitions import Hashes, HashPartitions, Stayed, concat_rows
 from dovetail.operators.hashing.runs import HashRun, HashRunWriter, Match, PartitionSnapshot, ReportedPairs, read_run
-from dovetail.operators.protocol import Approach, Manifest, Usage, Workspace
+from dovetail.operators.protocol import Approach, JoinOperator, Manifest, Usage, Workspace
 from dovetail.storage.allocator import trim_heap
 from dovetail.storage.blocks import Block
 from dovetail.storage.budget import BUFFER
@@ -53,7 +54,7 @@ LOADED = "loaded pages"
 Task = Iterator[Matches]
 
 
-class SpillingHash:
+class SpillingHash(JoinOperator):
     """All of an operator but its name and `react`."""
 
     paired: ClassVar[bool] = False  # whether both sides of a partition are always flushed together
@@ -244,9 +245,6 @@ class SpillingHash:
         self._flush_everything()
         for partition in range(self._partitions):
             yield from self._finish(partition)
-
-    def expire(self, watermark: int) -> Iterator[Matches]:
-        return iter(())
 
     # Tasks
 

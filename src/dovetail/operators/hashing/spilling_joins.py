@@ -16,7 +16,7 @@ from dovetail.core.rows import Matches, Side
 from dovetail.operators.hashing.parameters import HASH_PARAMETERS
 from dovetail.operators.hashing.runs import HashRun
 from dovetail.operators.hashing.spilling import SpillingHash, Task
-from dovetail.operators.protocol import INNER, TWO, Parameters
+from dovetail.operators.protocol import OperatorSpec
 
 
 class XJoin(SpillingHash):
@@ -39,13 +39,7 @@ class XJoin(SpillingHash):
     match.
     """
 
-    name: ClassVar[str] = "xjoin"
-    inputs: ClassVar[range] = TWO
-    spills: ClassVar[bool] = True
-    emits_at_arrival: ClassVar[bool] = False
-    takes_turns: ClassVar[bool] = False
-    join_types: ClassVar[tuple[str, ...]] = INNER
-    parameters: ClassVar[Parameters] = HASH_PARAMETERS
+    spec: ClassVar[OperatorSpec] = OperatorSpec(name="xjoin", parameters=HASH_PARAMETERS)
     defaults: ClassVar[dict[str, Any]] = {"flush": "largest"}
 
     def react(self) -> Iterator[Matches]:
@@ -79,13 +73,7 @@ class Hmj(SpillingHash):
     configures it.
     """
 
-    name: ClassVar[str] = "hmj"
-    inputs: ClassVar[range] = TWO
-    spills: ClassVar[bool] = True
-    emits_at_arrival: ClassVar[bool] = False
-    takes_turns: ClassVar[bool] = False
-    join_types: ClassVar[tuple[str, ...]] = INNER
-    parameters: ClassVar[Parameters] = HASH_PARAMETERS
+    spec: ClassVar[OperatorSpec] = OperatorSpec(name="hmj", parameters=HASH_PARAMETERS)
     defaults: ClassVar[dict[str, Any]] = {"flush": "adaptive"}
     paired: ClassVar[bool] = True
 
@@ -115,13 +103,7 @@ class Dphj(SpillingHash):
     next time, instead of being written at once: until then they are joined with each other.
     """
 
-    name: ClassVar[str] = "dphj"
-    inputs: ClassVar[range] = TWO
-    spills: ClassVar[bool] = True
-    emits_at_arrival: ClassVar[bool] = False
-    takes_turns: ClassVar[bool] = False
-    join_types: ClassVar[tuple[str, ...]] = INNER
-    parameters: ClassVar[Parameters] = HASH_PARAMETERS
+    spec: ClassVar[OperatorSpec] = OperatorSpec(name="dphj", parameters=HASH_PARAMETERS)
     paired: ClassVar[bool] = True
     defaults: ClassVar[dict[str, Any]] = {"flush": "symmetric"}
 
@@ -167,16 +149,11 @@ class Rpj(SpillingHash):
     to cost what it does here, where a merge reads many pages of a run at once; in print every page is charged at
     random, so that RPJ prefers md-tasks that yield less (`passes="pages"` is as printed). A dd-task can yield to
     arrivals between two merges (`handover`). The last merge of the cleanup writes nothing. Beyond the paper: bands and
-    distances (operators/hashing/cell_keys.py), and load shedding that counts what it costs (`shed`).
+    distances (operators/hashing/cell_keys.py), and load shedding that counts what it costs (`shed`). The paper's
+    variants with one kind of task each (section 6.2) are `tasks="md"` and `tasks="dd"`.
     """
 
-    name: ClassVar[str] = "rpj"
-    inputs: ClassVar[range] = TWO
-    spills: ClassVar[bool] = True
-    emits_at_arrival: ClassVar[bool] = False
-    takes_turns: ClassVar[bool] = False
-    join_types: ClassVar[tuple[str, ...]] = INNER
-    parameters: ClassVar[Parameters] = HASH_PARAMETERS
+    spec: ClassVar[OperatorSpec] = OperatorSpec(name="rpj", parameters=HASH_PARAMETERS)
     defaults: ClassVar[dict[str, Any]] = {"flush": "optimal", "n_flush": None, "tasks": "md dd"}
 
     def react(self) -> Iterator[Matches]:
@@ -233,17 +210,3 @@ class Rpj(SpillingHash):
 
     def _passes(self, many: int) -> int:
         return max(1, math.ceil(math.log(max(1, many), self._parameters.fan_in)))
-
-
-class RpjMd(Rpj):
-    """Reactive work with memory-disk tasks only (section 6.2)."""
-
-    name: ClassVar[str] = "rpj_md"
-    defaults: ClassVar[dict[str, Any]] = {**Rpj.defaults, "tasks": "md"}
-
-
-class RpjDd(Rpj):
-    """Reactive work with disk-disk tasks only (section 6.2)."""
-
-    name: ClassVar[str] = "rpj_dd"
-    defaults: ClassVar[dict[str, Any]] = {**Rpj.defaults, "tasks": "dd"}

@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 
 from dovetail.core.rows import Rows
 from dovetail.kernels.hashing import hash_codes
+from dovetail.matching.expansion import Partial, ProbeTable
 from dovetail.matching.links import Attribute, Codes, Link
-from dovetail.operators.multiway.expansion import Partial, ProbeTable
+from dovetail.matching.residents import Batch
 from dovetail.operators.multiway.multiway import Multiway
-from dovetail.operators.multiway.residents import Batch
 from dovetail.storage.blocks import Block, BlockStore
 
 LINES = 2

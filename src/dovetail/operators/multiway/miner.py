@@ -32,13 +32,13 @@ import pyarrow as pa
 from dovetail.condition.graph import Graph
 from dovetail.core.rows import Matches, Rows
 from dovetail.errors import InputError
+from dovetail.matching.expansion import Partial, Paths, ProbeTable, Selectivities
 from dovetail.matching.links import Attribute
+from dovetail.matching.residents import Batch, Residents
 from dovetail.operators.blockwise.regions import Policy, Regions
-from dovetail.operators.multiway.expansion import Partial, Paths, ProbeTable, Selectivities
 from dovetail.operators.multiway.expected_results import ExpectedResultsPolicy
 from dovetail.operators.multiway.multiway import Multiway, MultiwayOperator
-from dovetail.operators.multiway.residents import Batch, Residents
-from dovetail.operators.protocol import Approach, Manifest, Parameters, Workspace
+from dovetail.operators.protocol import TWO_AND_MORE, Approach, Manifest, OperatorSpec, Workspace
 from dovetail.storage.blocks import BlockStore
 
 
@@ -141,8 +141,9 @@ PER = ("resident", "candidate")
 
 
 class Miner(MultiwayOperator):
-    name: ClassVar[str] = "miner"
-    parameters: ClassVar[Parameters] = {"policy": str, "selectivity": str}
+    spec: ClassVar[OperatorSpec] = OperatorSpec(
+        name="miner", inputs=TWO_AND_MORE, parameters={"policy": str, "selectivity": str}
+    )
 
     def __init__(self, workspace: Workspace) -> None:
         super().__init__(workspace)

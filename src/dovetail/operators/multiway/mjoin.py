@@ -27,17 +27,16 @@ from numpy.typing import NDArray
 from dovetail.condition.graph import Graph
 from dovetail.core.rows import Matches
 from dovetail.kernels.hashing import hash_codes
+from dovetail.matching.expansion import Selectivities
 from dovetail.matching.links import links_of, shared_attribute
-from dovetail.operators.multiway.expansion import Selectivities
 from dovetail.operators.multiway.multiway import MultiwayOperator
-from dovetail.operators.protocol import Approach, Parameters, Workspace
+from dovetail.operators.protocol import TWO_AND_MORE, Approach, OperatorSpec, Workspace
 
 BUCKETS = 20
 
 
 class Mjoin(MultiwayOperator):
-    name: ClassVar[str] = "mjoin"
-    parameters: ClassVar[Parameters] = {"buckets": int}
+    spec: ClassVar[OperatorSpec] = OperatorSpec(name="mjoin", inputs=TWO_AND_MORE, parameters={"buckets": int})
 
     def __init__(self, workspace: Workspace) -> None:
         super().__init__(workspace)

@@ -10,14 +10,13 @@ by its own arrival; so a result was found online if and only if all stays of its
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from dovetail.core.rows import Matches, Rows
-from dovetail.matching.links import encode_keys
-from dovetail.operators.multiway.expansion import (
+from dovetail.matching.expansion import (
     Hop,
     Partial,
     Paths,
@@ -28,9 +27,10 @@ from dovetail.operators.multiway.expansion import (
     expand,
     results,
 )
-from dovetail.operators.multiway.residents import Batch, Flags, Residents, extra_bytes, resident_schema
+from dovetail.matching.links import encode_keys
+from dovetail.matching.residents import Batch, Flags, Residents, extra_bytes, resident_schema
 from dovetail.operators.multiway.spilled_blocks import SpilledBlocks
-from dovetail.operators.protocol import INNER, TWO_AND_MORE, Manifest, Usage, Workspace
+from dovetail.operators.protocol import JoinOperator, Manifest, Usage, Workspace
 from dovetail.storage.allocator import trim_heap
 from dovetail.storage.blocks import Block
 from dovetail.storage.budget import BUFFER
@@ -235,14 +235,9 @@ class Multiway:
         self._budget.hold("residents", sum(map(len, residents)), sum(found.nbytes for found in residents))
 
 
-class MultiwayOperator:
+class MultiwayOperator(JoinOperator):
     """What the operators on this state share: all but which rows are probed first, and which are evicted."""
 
-    inputs: ClassVar[range] = TWO_AND_MORE
-    spills: ClassVar[bool] = True
-    emits_at_arrival: ClassVar[bool] = False
-    takes_turns: ClassVar[bool] = False
-    join_types: ClassVar[tuple[str, ...]] = INNER
     _selectivities: Selectivities
 
     def __init__(self, workspace: Workspace) -> None:
@@ -258,9 +253,6 @@ class MultiwayOperator:
     def clean_up(self) -> Iterator[Matches]:
         self._flush_all()
         return self._state.left_over(at_end=True)
-
-    def expire(self, watermark: int) -> Iterator[Matches]:
-        return iter(())  # there are no windows
 
     def snapshot(self) -> Manifest:
         self._version += 1

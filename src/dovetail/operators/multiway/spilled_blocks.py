@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 
 from dovetail.core.rows import Matches, Rows
+from dovetail.matching.expansion import Hop, Partial, Paths, checked, expand, results
 from dovetail.matching.links import Attribute
-from dovetail.operators.multiway.expansion import Hop, Partial, Paths, checked, expand, results
-from dovetail.operators.multiway.residents import Batch, extra_bytes
+from dovetail.matching.residents import Batch, extra_bytes
 from dovetail.storage.blocks import Block, BlockStore
 from dovetail.storage.budget import Budget, Shares
 from dovetail.storage.residence import Ticks

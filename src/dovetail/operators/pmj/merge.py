@@ -21,17 +21,8 @@ import numpy as np
 
 from dovetail.core.rows import Side
 from dovetail.kernels.sorting import sort_codes
-from dovetail.operators.pmj.runs import (
-    Items,
-    MergeMemory,
-    Pages,
-    RunGroup,
-    RunWriter,
-    SweepRun,
-    Zone,
-    concat_items,
-    nothing,
-)
+from dovetail.matching.sweep_order import Items, concat_items, nothing
+from dovetail.operators.pmj.runs import MergeMemory, Pages, RunGroup, RunWriter, SweepRun, Zone
 from dovetail.storage.blocks import Block
 from dovetail.storage.budget import Budget
 

@@ -35,13 +35,14 @@ from dovetail.core.codes import float_codes
 from dovetail.core.rows import Matches
 from dovetail.kernels.band import SINGLE_STEP, code_floats
 from dovetail.kernels.sorting import sort_codes
+from dovetail.matching.expansion import Hop, Paths, ProbeTable, checked, expand, results
 from dovetail.matching.links import MOST, Attribute, Codes, Link, encode_keys, links_of
-from dovetail.operators.multiway.expansion import Hop, Paths, ProbeTable, checked, expand, results
-from dovetail.operators.multiway.residents import Batch, Residents, resident_schema
+from dovetail.matching.residents import Batch, Residents, resident_schema
+from dovetail.matching.sweep_order import Items
 from dovetail.operators.pmj.merge import Merge
-from dovetail.operators.pmj.runs import Items, Pages, RunGroup, RunWriter, SweepRun, arriving_room
+from dovetail.operators.pmj.runs import Pages, RunGroup, RunWriter, SweepRun, arriving_room
 from dovetail.operators.pmj.scheduler import MergeScheduler
-from dovetail.operators.protocol import INNER, TWO_AND_MORE, Approach, Manifest, Parameters, Usage, Workspace
+from dovetail.operators.protocol import TWO_AND_MORE, Approach, JoinOperator, Manifest, OperatorSpec, Usage, Workspace
 from dovetail.storage.blocks import Block
 from dovetail.storage.budget import BUFFER
 
@@ -109,14 +110,10 @@ def _reaches(attributes: Mapping[str, Attribute], links: Sequence[Link]) -> dict
 SORT_BYTES = 20  # of a row whose run is sorted: its interval and its place
 
 
-class MultiPmj:
-    name: ClassVar[str] = "pmj"
-    inputs: ClassVar[range] = TWO_AND_MORE
-    spills: ClassVar[bool] = True
-    emits_at_arrival: ClassVar[bool] = False
-    takes_turns: ClassVar[bool] = True
-    join_types: ClassVar[tuple[str, ...]] = INNER
-    parameters: ClassVar[Parameters] = {"fan_in": int}
+class MultiPmj(JoinOperator):
+    spec: ClassVar[OperatorSpec] = OperatorSpec(
+        name="pmj", inputs=TWO_AND_MORE, parameters={"fan_in": int}, takes_turns=True
+    )
 
     def __init__(self, workspace: Workspace) -> None:
         self._graph = workspace.graph
@@ -168,9 +165,6 @@ class MultiPmj:
         self._budget.release(BUFFER)
         self._hold()
 
-    def end(self, number: int) -> None:
-        pass
-
     def react(self) -> Iterator[Matches]:
         while self._can_merge():
             yield from self._merging.react()
@@ -179,9 +173,6 @@ class MultiPmj:
         if not self._merging.is_done:
             self._close_run()
             yield from self._merging.finish()
-
-    def expire(self, watermark: int) -> Iterator[Matches]:
-        return iter(())  # there are no windows
 
     def snapshot(self) -> Manifest:
         self._version += 1

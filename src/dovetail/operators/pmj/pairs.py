@@ -16,9 +16,9 @@ from dovetail.core.rows import Matches, Rows, Side, take_rows
 from dovetail.estimation.estimate import Estimator
 from dovetail.kernels.windows import apart
 from dovetail.matching.matcher import build_matcher
+from dovetail.matching.sweep_order import NO_WORDS, Items, SweepOrder, Words
 from dovetail.operators.pmj.merge import Merge, meetings
-from dovetail.operators.pmj.runs import NO_WORDS, Items, Pages, RunGroup, Words
-from dovetail.operators.pmj.sweep_order import SweepOrder
+from dovetail.operators.pmj.runs import Pages, RunGroup
 from dovetail.storage.budget import Budget
 
 Flags = NDArray[np.bool_]

@@ -11,7 +11,7 @@
                  (not written: the last)        the rest
 
 Guarantee: every matching pair exactly once, at the lowest node of the merge tree that has both rows; no results are
-recorded. The sweep order (operators/pmj/sweep_order.py) covers equalities, bands, overlaps, rectangles, distances and
+recorded. The sweep order (matching/sweep_order.py) covers equalities, bands, overlaps, rectangles, distances and
 inequalities. Merges stream (operators/pmj/merge.py); sweep areas that exceed memory are spilled (merge.py). A merge
 yields to arrivals between two steps: it is spilled when they need its memory.
 
@@ -33,17 +33,16 @@ import numpy as np
 import pyarrow as pa
 
 from dovetail.condition.graph import Graph
-from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Matches, Side, slices, take_rows
 from dovetail.errors import InputError
 from dovetail.estimation.measures import Measures
 from dovetail.estimation.order import PlacedMatches
 from dovetail.matching import build_matcher
+from dovetail.matching.sweep_order import COPIES, NO_WORDS, SweepOrder, Words
 from dovetail.operators.pmj.pairs import CHUNK, EarlyPairCounts, JoinTypeEmitter, MergedPairs
-from dovetail.operators.pmj.runs import NO_WORDS, Pages, RunGroup, Words, arriving_room
+from dovetail.operators.pmj.runs import Pages, RunGroup, arriving_room, write_run
 from dovetail.operators.pmj.scheduler import STRICTNESS, MergeScheduler
-from dovetail.operators.pmj.sweep_order import COPIES, SweepOrder, write_run
-from dovetail.operators.protocol import TWO, Approach, Manifest, Parameters, Usage, Workspace
+from dovetail.operators.protocol import EVERY, Approach, JoinOperator, Manifest, OperatorSpec, Usage, Workspace
 from dovetail.storage.blocks import Block
 from dovetail.storage.budget import BUFFER, Budget, Shares
 from dovetail.storage.row_store import RowStore
@@ -55,21 +54,21 @@ COMPARED = 8  # runs in which places are compared
 MOST_BLOCKS = 32  # of the rows of a run that is being made
 
 
-class Pmj:
-    name: ClassVar[str] = "pmj"
-    inputs: ClassVar[range] = TWO
-    spills: ClassVar[bool] = True
-    emits_at_arrival: ClassVar[bool] = False
-    takes_turns: ClassVar[bool] = False
-    join_types: ClassVar[tuple[str, ...]] = tuple(how for how in JoinType if how is not JoinType.RIGHT_ANTI)
-    parameters: ClassVar[Parameters] = {
-        "fan_in": int,
-        "first_rows": int | None,
-        "copies": int,
-        "strictness": str,
-        "sorted_output": bool,
-        "measures": Mapping,
-    }
+class Pmj(JoinOperator):
+    spec: ClassVar[OperatorSpec] = OperatorSpec(
+        name="pmj",
+        join_types=EVERY,
+        parameters={
+            "fan_in": int,
+            "first_rows": int | None,
+            "copies": int,
+            "strictness": str,
+            "sorted_output": bool,
+            "measures": Mapping,
+        },
+        reports_blocks=True,
+        resizable=True,
+    )
 
     def __init__(self, workspace: Workspace) -> None:
         self._condition = workspace.condition
@@ -79,9 +78,7 @@ class Pmj:
         self._block_rows = workspace.block_rows
         self._limit = workspace.budget.limit  # from the next run or merge on
         self._order = SweepOrder(workspace.condition, workspace.parameters.get("copies", COPIES))
-        self._giving = JoinTypeEmitter(
-            workspace.condition, JoinType.read(workspace.parameters.get("how", "inner")), workspace.counters
-        )
+        self._giving = JoinTypeEmitter(workspace.condition, workspace.how, workspace.counters)
         self._measures = Measures(workspace.parameters.get("measures", {}), workspace.condition.schemas)
         schemas = dict(zip("lr", workspace.condition.schemas, strict=True))
         self._pages = Pages(workspace.blocks, workspace.budget, schemas)
@@ -171,9 +168,6 @@ class Pmj:
         self._merging.resize(limit)
         self._limit = limit
 
-    def end(self, side: Side) -> None:
-        pass
-
     def react(self) -> Iterator[Matches]:
         """Joins the rows that have arrived since the last join of the run; then merges run pairs."""
         # Not `yield from`: when this generator is dropped, what it takes from must stay open for the next call.
@@ -200,9 +194,6 @@ class Pmj:
         self._close_run()
         yield from self._alone()
         yield from self._merging.finish()
-
-    def expire(self, watermark: int) -> Iterator[Matches]:
-        return iter(())
 
     def snapshot(self) -> Manifest:
         self._version += 1

@@ -10,85 +10,26 @@ needs it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from dovetail.core.rows import Rows, empty_batch, take_rows
+from dovetail.core.rows import Rows, Side, take_rows
 from dovetail.errors import BudgetError
+from dovetail.kernels.sorting import sort_codes
+from dovetail.matching.sweep_order import NO_SOURCES, NO_WORDS, Items, SweepOrder, Words, concat_items
 from dovetail.storage.blocks import Block, BlockStore, PagedBlock
 from dovetail.storage.budget import SMALLEST_BLOCK, Budget
 
-Words = NDArray[np.int64]
-Column = NDArray[Any]
-
-NO_WORDS, NO_SOURCES = np.empty(0, np.int64), np.empty(0, np.int16)
 START, END, NUMBER, SOURCE = "__start", "__end", "__number", "__source"
 PLENTY = 2**62
 ASIDE = 20  # one in so many bytes is for rows that arrive, a thirty-second, and for the page that is being written
+INTERVAL_BYTES = 16  # of each row in a run
 MOST_PAGE = 1 << 18  # bytes: larger ones hardly save time, and memory could not shrink much
-
-
-@dataclass(slots=True, eq=False)
-class Items:
-    """Rows of one side with their sweep intervals."""
-
-    batch: pa.RecordBatch
-    starts: Words
-    ends: Words
-    numbers: Words = field(default_factory=lambda: NO_WORDS)  # among all rows of their side, if the join type needs it
-    sources: Column = field(default_factory=lambda: NO_SOURCES)  # which of the runs that are merged they come from
-    _nbytes: int = field(default=-1, init=False)
-
-    @property
-    def size(self) -> int:
-        return len(self.starts)
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        return self.starts, self.ends, self.numbers, self.sources
-
-    @property
-    def nbytes(self) -> int:
-        if self._nbytes < 0:  # asking Arrow takes time
-            self._nbytes = int(self.batch.nbytes) + sum(column.nbytes for column in self.columns)
-        return self._nbytes
-
-    def slice(self, start: int, stop: int) -> Items:
-        columns = [column[start:stop] for column in self.columns]
-        return Items(self.batch.slice(start, stop - start), *columns)
-
-    def rest(self, start: int) -> Items:
-        """All rows from some place on, taken to be as wide as the others."""
-        rest = self.slice(start, self.size)
-        rest._nbytes = self.nbytes * rest.size // self.size
-        return rest
-
-    def take_until(self, place: int) -> Items:
-        """The rows that start no later."""
-        rows = np.flatnonzero(self.starts <= place)
-        return self if len(rows) == self.size else self.take(rows)
-
-    def take(self, rows: Rows) -> Items:
-        columns = [column.take(rows) if len(column) else column for column in self.columns]
-        return Items(take_rows(self.batch, rows), *columns)
-
-
-def concat_items(parts: list[Items]) -> Items:
-    """All rows of the parts, one part after the other."""
-    if len(parts) == 1:
-        return parts[0]
-    columns = [np.concatenate(column) for column in zip(*(part.columns for part in parts), strict=True)]
-    return Items(pa.concat_batches([part.batch for part in parts]), *columns)
-
-
-def nothing(schema: pa.Schema) -> Items:
-    return Items(empty_batch(schema), NO_WORDS, NO_WORDS)
 
 
 class Zone(NamedTuple):
@@ -354,3 +295,37 @@ def refuse_large_pages(room: MergeMemory, inputs: int, budget: Budget) -> None:
             f"which have pages of {room.largest:,} {budget.unit}. "
             f"Give {6 * inputs * room.largest:,} {budget.unit} or more."
         )
+
+
+class WrittenRuns(NamedTuple):
+    run: SweepRun
+    codes: Words  # of its rows, as they arrived
+    dead: Words  # rows that match nothing, and are not in it
+
+
+def write_run(
+    order: SweepOrder,
+    pages: Pages,
+    side: Side,
+    batch: pa.RecordBatch,
+    numbers: Words,
+    page: int,
+    needed: Callable[[Side, Words], Rows | None],
+) -> WrittenRuns:
+    """Sort the rows and write them in pages of a size; only one page of them is copied at a time."""
+    lines = order.lines(side, batch)
+    places = sort_codes(lines.starts).order
+    rows = places if lines.rows is None else lines.rows[places]
+    kept = needed(side, numbers[rows]) if len(numbers) else None
+    if kept is not None:
+        rows, places = rows[kept], places[kept]
+    writer = RunWriter(pages, side, page)
+    width = -(-int(batch.nbytes) // max(1, batch.num_rows)) + INTERVAL_BYTES + (8 if len(numbers) else 0)
+    step = max(1, page // pages.measure(1, width))
+    for start in range(0, len(rows), step):
+        chosen, here = rows[start : start + step], places[start : start + step]
+        mine = numbers.take(chosen) if len(numbers) else NO_WORDS
+        writer.add_page(Items(take_rows(batch, chosen), lines.starts.take(here), lines.ends.take(here), mine))
+    dead = np.ones(batch.num_rows, np.bool_)
+    dead[slice(None) if lines.rows is None else lines.rows] = False
+    return WrittenRuns(writer.finish(), lines.codes, np.flatnonzero(dead))

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from dovetail.errors import InputError
+from dovetail.matching.sweep_order import Items
 from dovetail.operators.pmj.merge import Merge
 from dovetail.operators.pmj.runs import (
-    Items,
     MergeMemory,
     Pages,
     RunGroup,

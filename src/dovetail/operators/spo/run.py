@@ -17,8 +17,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dovetail.core.rows import put_together
-from dovetail.operators.spo.positions import COLUMNS, Extent, Flags, WindowPositions
-from dovetail.operators.spo.sorted_part import PartBuilder, SortedPart, Zone
+from dovetail.matching.sorted_part import PartBuilder, SortedPart, Zone
+from dovetail.matching.window_positions import COLUMNS, Extent, Flags, WindowPositions
 from dovetail.storage.blocks import Block, BlockStore
 from dovetail.storage.mapped_block import MappedBlock
 

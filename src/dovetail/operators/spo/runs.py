@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 
 from dovetail.core.rows import Side, take_rows
 from dovetail.matching.links import LEAST, MOST
+from dovetail.matching.sorted_part import PartBuilder, Zone, ZoneMaps, can_match
+from dovetail.matching.window_positions import Extent, Flags, WindowPositions, Words, joined
 from dovetail.operators.protocol import Workspace
-from dovetail.operators.spo.positions import Extent, Flags, WindowPositions, Words, joined
 from dovetail.operators.spo.run import Run, SpilledPart, footprint, write_flags
-from dovetail.operators.spo.sorted_part import PartBuilder, Zone, ZoneMaps, can_match
 from dovetail.storage.blocks import Block
 from dovetail.storage.budget import Budget
 from dovetail.window import SLIDES, Window

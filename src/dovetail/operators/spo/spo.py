@@ -26,7 +26,7 @@ stream only bound the place); operators decide about ties; expiry is coarse in m
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -37,33 +37,36 @@ from numpy.typing import NDArray
 from dovetail.condition.evaluate import passing
 from dovetail.condition.graph import Graph
 from dovetail.condition.mirror import mirrored
+from dovetail.condition.select import Aggregate
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Matches, Rows, Side, take_rows
-from dovetail.operators.protocol import TWO, Approach, Manifest, Parameters, Usage, Workspace
-from dovetail.operators.spo.positions import (
+from dovetail.matching.sorted_part import PartBuilder, ProbeBatch, SortedPart, ZoneMaps
+from dovetail.matching.window_positions import (
+    LEAST,
     Extent,
     Flags,
     Placement,
     WindowPositions,
-    Words,
     closed,
+    event_times,
     gone_rows,
+    late_flags,
     may_close,
     never,
     sure_rows,
     surely,
     within,
 )
+from dovetail.operators.protocol import EVERY, Approach, Manifest, OperatorSpec, Usage, WindowedOperator, Workspace
 from dovetail.operators.spo.run import Run
 from dovetail.operators.spo.runs import NO_LIMIT, RunCosts, Runs, RunShares
-from dovetail.operators.spo.sorted_part import PartBuilder, ProbeBatch, SortedPart, ZoneMaps
+from dovetail.operators.spo.window_aggregate import WindowAggregate
 from dovetail.window import Window
 
 MOST_PAIRS, FEWEST_PAIRS = 1 << 20, 1 << 12  # in one yield
 PAIRS_SHARE = 64  # a budget in bytes lists no more than 1 / this of it: pairs are not counted, but should be few
 PROBES = "probes"  # holder of memory
 PROBE_BYTES = 8 + 2 * (8 + 4)  # of a row: its number, two codes and its place by each
-LEAST = -(2**62)
 EVERYTHING = Window(2**62, 2**62)
 
 
@@ -75,25 +78,18 @@ class Mine(NamedTuple):
     partnered: Flags
 
 
-class Spo:
-    name: ClassVar[str] = "spo"
-    inputs: ClassVar[range] = TWO
-    spills: ClassVar[bool] = True
-    emits_at_arrival: ClassVar[bool] = True
-    takes_turns: ClassVar[bool] = False
-    join_types: ClassVar[tuple[str, ...]] = (
-        JoinType.INNER,
-        JoinType.LEFT,
-        JoinType.RIGHT,
-        JoinType.FULL,
-        JoinType.LEFT_SEMI,
-        JoinType.LEFT_ANTI,
+class Spo(WindowedOperator):
+    spec: ClassVar[OperatorSpec] = OperatorSpec(
+        name="spo",
+        join_types=EVERY,
+        parameters={"window": Window | None, "delta": int | None, "self_join": bool},
+        emits_at_arrival=True,
+        windows=True,
     )
-    parameters: ClassVar[Parameters] = {"window": Window | None, "delta": int | None, "self_join": bool}
 
     def __init__(self, workspace: Workspace) -> None:
         self._window: Window = workspace.parameters.get("window") or EVERYTHING
-        self._how = JoinType.read(workspace.parameters.get("how", "inner"))
+        self._how = workspace.how
         self._self_join: bool = workspace.parameters.get("self_join", False)
         self._budget = workspace.budget
         self._counters = workspace.counters
@@ -102,7 +98,7 @@ class Spo:
         of_kept = (mirrored(condition), condition)  # rows of a side that are kept are the right one, probes the left
         self._builders = (PartBuilder(of_kept[0]), PartBuilder(of_kept[1]))
         self._zones = (ZoneMaps(of_kept[0]), ZoneMaps(of_kept[1]))
-        self.costs = RunCosts()
+        self._costs = RunCosts()
         if self._budget.limit is not None:
             _ = workspace.shares  # too small a budget is refused
         limit = self._budget.limit or NO_LIMIT
@@ -115,7 +111,7 @@ class Spo:
                 self._zones[side],
                 workspace,
                 self._window,
-                self.costs,
+                self._costs,
                 self._shares,
                 tracked=side in self._how.tracked,
             )
@@ -222,6 +218,10 @@ class Spo:
         """Rows to come are not before it, or they are late."""
         return self._horizon
 
+    @property
+    def costs(self) -> RunCosts:
+        return self._costs
+
     def runs(self, side: Side) -> Runs:
         return self._runs[side]
 
@@ -247,17 +247,16 @@ class Spo:
         batch, places, _ = self._on_time(side, batch, places, None)
         return (batch, places) if self._window.on is None else _some(batch, places, None, places.at != LEAST)[:2]
 
-    def end(self, side: Side) -> None:
-        return
-
-    def react(self) -> Iterator[Matches]:
-        return iter(())
-
     def clean_up(self) -> Iterator[Matches]:
         """All windows close."""
         for side in self._how.preserved:
             for run in self._runs[side].open_rows(lambda _: True):
                 yield from self._close_windows(side, run, np.ones(run.rows, np.bool_))
+
+    def aggregate(
+        self, aggregates: Sequence[Aggregate], schema: pa.Schema, batch: pa.RecordBatch, places: WindowPositions
+    ) -> pa.RecordBatch:
+        return WindowAggregate(self, aggregates, schema).over(batch, places)
 
     def expire(self, watermark: int, arrived: tuple[int, int] | None = None) -> Iterator[Matches]:
         """Rows to come are at the watermark or behind it: arrivals, or microseconds.
@@ -286,7 +285,7 @@ class Spo:
             "arrived": list(self._arrived),
             "horizon": self._horizon,
             "runs": runs,
-            "costs": self.costs.to_json(),
+            "costs": self._costs.to_json(),
         }
         names = tuple(block["name"] for side in runs for run in side for block in run["blocks"].values())
         return Manifest(self._version, state, names)
@@ -295,7 +294,7 @@ class Spo:
         self._version = manifest.version
         self._arrived = list(manifest.state["arrived"])
         self._horizon = manifest.state["horizon"]
-        self.costs.remember(manifest.state["costs"])
+        self._costs.remember(manifest.state["costs"])
         for side, runs in zip(Side, manifest.state["runs"], strict=True):
             self._runs[side].read(runs)
 
@@ -340,7 +339,7 @@ class Spo:
     ) -> Iterator[Matches]:
         started = time.perf_counter()
         matcher = probing.match(kept)
-        self.costs.probed(1, time.perf_counter() - started)
+        self._costs.probed(1, time.perf_counter() - started)
         if all_in and not self._how.emits_pairs:
             if side is Side.LEFT:
                 mine.partnered[matcher.partnered(Side.LEFT)] = True
@@ -431,24 +430,6 @@ def _some(
 ) -> tuple[pa.RecordBatch, WindowPositions, Flags | None]:
     rows = np.flatnonzero(chosen)
     return take_rows(batch, rows), places.of(rows), None if stores is None else stores[rows]
-
-
-def late_flags(window: Window, side: Side, batch: pa.RecordBatch, horizon: int) -> Flags:
-    """Which rows come behind the horizon. Rows without a time do not."""
-    column = window.late_column(side)
-    if column is None:
-        return np.zeros(batch.num_rows, np.bool_)
-    times = event_times(batch.column(column))
-    late: Flags = (times < horizon) & (times != LEAST)
-    return late
-
-
-def event_times(column: pa.Array) -> Words:
-    """Microseconds; LEAST for null."""
-    times = column.cast(
-        pa.timestamp("us", column.type.tz) if pa.types.is_timestamp(column.type) else pa.timestamp("us")
-    )
-    return np.asarray(times.cast(pa.int64()).fill_null(LEAST))
 
 
 def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:

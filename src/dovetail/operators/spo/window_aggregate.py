@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -23,19 +24,36 @@ from dovetail.core.rows import Side, take_rows
 from dovetail.matching import Parts
 from dovetail.matching.kernel_pairs import These
 from dovetail.matching.matcher import Part
-from dovetail.operators.spo.positions import Flags, WindowPositions, Words, bounds, within
-from dovetail.operators.spo.sorted_part import ProbeBatch, SortedPart
-from dovetail.operators.spo.spo import Spo
+from dovetail.matching.sorted_part import ProbeBatch, SortedPart
+from dovetail.matching.window_positions import Extent, Flags, WindowPositions, Words, bounds, within
+from dovetail.operators.spo.run import Run
+from dovetail.operators.spo.runs import RunCosts
+from dovetail.window import Window
 
 FEW = 512  # probes whose doubtful pairs are gone through: fewer cost more in calls than they save in pairs
 ROOM = 1 << 18  # pairs at a time
 MOST_PARTIALS = 16  # partial results of each left row, before they are merged
 
 
+class Keeper(Protocol):
+    """What keeps the rows: `spo`."""
+
+    @property
+    def costs(self) -> RunCosts: ...
+    @property
+    def window(self) -> Window: ...
+    def in_time(
+        self, side: Side, batch: pa.RecordBatch, places: WindowPositions
+    ) -> tuple[pa.RecordBatch, WindowPositions]: ...
+    def runs_to_probe(self, side: Side, batch: pa.RecordBatch, extent: Extent) -> Iterator[Run]: ...
+    def probing(self, side: Side, batch: pa.RecordBatch) -> ProbeBatch: ...
+    def keep_some(self, side: Side, kept: SortedPart, rows: Words) -> SortedPart: ...
+
+
 class WindowAggregate:
     """Aggregates of left rows over the right rows that an operator keeps."""
 
-    def __init__(self, operator: Spo, aggregates: Sequence[Aggregate], schema: pa.Schema) -> None:
+    def __init__(self, operator: Keeper, aggregates: Sequence[Aggregate], schema: pa.Schema) -> None:
         self._operator = operator
         self._aggregates = tuple(aggregates)
         self._schema = schema  # of the left columns, then the aggregates

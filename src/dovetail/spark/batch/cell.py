@@ -15,7 +15,6 @@ from dovetail.execution.out_of_core import Chunked, chunk_size
 from dovetail.execution.output import result_batches
 from dovetail.execution.steps import limit_rows
 from dovetail.operators.protocol import Workspace
-from dovetail.operators.registry import operator_class
 from dovetail.planning.plan import JoinPlan
 from dovetail.spark.exchange.packing import Rewrite, unpack_rows
 from dovetail.spark.session.workers import settle
@@ -48,9 +47,8 @@ def operator_cells(plan: JoinPlan, first: Side, drop: tuple[int, int], schema: p
 
 def _driver(plan: JoinPlan, blocks: BlockStore, counters: Counters) -> Driver:
     """Of the plan's operator in a cell."""
-    budget, parameters = Budget(plan.memory_bytes, "bytes", counters), dict(plan.parameters)
-    workspace = Workspace(plan.graph, budget, blocks, BATCH_ROWS, counters, parameters=parameters)
-    return Driver(operator_class(plan.operator.name)(workspace), workspace)
+    workspace = Workspace.of(plan, Budget(plan.memory_bytes, "bytes", counters), blocks, BATCH_ROWS, counters)
+    return Driver(plan.make_operator(workspace), workspace)
 
 
 def cells_at_rest(work_in: Callable[[int], Work], first: Side, memory_bytes: int | None) -> Rewrite:

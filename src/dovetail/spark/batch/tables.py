@@ -21,7 +21,6 @@ from pyspark.sql.types import MapType, StructField, StructType, VariantType
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
 from dovetail.execution.at_rest import Joining, Work, limit_work
-from dovetail.operators.registry import operator_class
 from dovetail.planning.plan import Choice, JoinPlan
 from dovetail.planning.planner import SPARK, with_estimate
 from dovetail.planning.statistics import Samples
@@ -104,7 +103,7 @@ def tasks_for(bound: Bound, plan: JoinPlan, partitions: int, listed: bool = True
     wanted = max(math.ceil(sum(plan.rows) / ROWS_PER_TASK), math.ceil(plan.pairs / PAIRS_PER_TASK) if listed else 0)
     tasks = min(max(FEWEST_TASKS, wanted), max(partitions, FEWEST_TASKS))
     kept = Side.LEFT if plan.rows[0] <= plan.rows[1] else Side.RIGHT
-    if plan.memory_bytes is None or plan.at_rest or operator_class(plan.operator.name).spills or not plan.rows[kept]:
+    if plan.memory_bytes is None or plan.at_rest or plan.spec.spills or not plan.rows[kept]:
         return tasks
     row_bytes = max(bound.row_bytes(kept), measured_row_bytes(bound.frames[kept]))
     size = plan.rows[kept] * (row_bytes + TABLE_BYTES) * UNEVEN

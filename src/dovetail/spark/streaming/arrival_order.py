@@ -22,7 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dovetail.core.rows import Side, take_rows
-from dovetail.operators.spo.positions import WindowPositions
+from dovetail.matching.window_positions import WindowPositions
 from dovetail.spark.exchange.packing import from_bytes, to_bytes
 
 POSITION_BITS = 40  # of a packed row's seq: the position of its first row; the source partition is above

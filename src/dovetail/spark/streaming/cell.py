@@ -31,7 +31,6 @@ from dovetail.estimation.estimate import CONFIDENCE
 from dovetail.execution.driver import Driver, Found
 from dovetail.execution.output import result_batches
 from dovetail.execution.steps import limit_rows
-from dovetail.operators.adaptive import Adaptive
 from dovetail.operators.protocol import Usage
 from dovetail.spark.exchange.packing import collected, from_bytes
 from dovetail.spark.streaming.cell_state import CellProcessor, CellState
@@ -228,9 +227,9 @@ class _Step:
         arrived = self._notes.arrived
         if self._join.plan.how is not JoinType.INNER or arrived is None or len(arrived) != len(Side):
             return None
-        operator = self.operator
-        estimator = operator.estimator if isinstance(operator, Adaptive) else self._workspace.estimator
-        return estimator.estimate(arrived[0], arrived[1]) if estimator is not None and all(self._notes.ended) else None
+        own = self.operator.estimator
+        estimator = self._workspace.estimator if own is None else own
+        return estimator.estimate(arrived[0], arrived[1]) if all(self._notes.ended) else None
 
     def _react(self) -> Iterator[pa.RecordBatch]:
         """Do a slice of pending work; once there is none and all inputs have ended, clean up."""

@@ -11,6 +11,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from dovetail.errors import StateError
+from dovetail.operators.registry import present_name
 from dovetail.spark.session.settings import beside_checkpoints
 from dovetail.spark.session.shared_directory import ADVICE, SharedDirectory, working_directory
 from dovetail.spark.worker_python import is_connect
@@ -99,6 +100,9 @@ def compare_layouts(place: Store, text: bytes, layout: dict[str, Any]) -> None:
         stored = json.loads(text)
     except ValueError as error:
         raise StateError(f"{place / LAYOUT} is damaged: {error}. {RECOVERY}") from error
+    name, parameters = present_name(stored.get("algorithm", ""), stored.get("parameters", {}))
+    if name != stored.get("algorithm", ""):  # as up to 0.2
+        stored = {**stored, "algorithm": name, "parameters": parameters}
     if stored != layout:
         names = [*layout, *(name for name in stored if name not in layout)]
         changed = [name for name in names if stored.get(name) != layout.get(name)]

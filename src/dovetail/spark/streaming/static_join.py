@@ -30,7 +30,7 @@ from dovetail.execution.at_rest import Joining
 from dovetail.execution.out_of_core import chunk_size
 from dovetail.execution.output import fitting_rows, result_batches
 from dovetail.kernels.taking import mark
-from dovetail.operators.spo.sorted_part import PartBuilder, SortedPart, Zone, ZoneMaps, can_match
+from dovetail.matching.sorted_part import PartBuilder, SortedPart, Zone, ZoneMaps, can_match
 from dovetail.planning.plan import JoinPlan
 from dovetail.planning.planner import SPARK, InputFacts
 from dovetail.planning.statistics import Sample

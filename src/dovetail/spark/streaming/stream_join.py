@@ -12,8 +12,7 @@ import pyarrow as pa
 from dovetail.core.join_types import JoinType
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Side
-from dovetail.operators.protocol import JoinOperator, Workspace
-from dovetail.operators.registry import OperatorSpec, operator_class, operator_spec
+from dovetail.operators.protocol import JoinOperator, OperatorSpec, Workspace
 from dovetail.planning.plan import JoinPlan
 from dovetail.routing.routers import HashRouter, Hypercube, Router
 from dovetail.spark.exchange.labels import spread_labels
@@ -120,12 +119,11 @@ class StreamJoin:
     @property
     def spec(self) -> OperatorSpec:
         """What the operator can do."""
-        return operator_spec(self.algorithm, self.inputs)
+        return self.plan.spec
 
     def workspace(self, blocks: BlockStore, counters: Counters) -> Workspace:
         """Of the operator of a cell."""
-        budget, parameters = Budget(self._row_bytes, "bytes", counters), {**self.plan.parameters, **self._join_type}
-        return Workspace(self.plan.graph, budget, blocks, BATCH_ROWS, counters, parameters=parameters)
+        return Workspace.of(self.plan, Budget(self._row_bytes, "bytes", counters), blocks, BATCH_ROWS, counters)
 
     @property
     def _row_bytes(self) -> int | None:
@@ -179,7 +177,7 @@ class StreamJoin:
 
     def make_operator(self, workspace: Workspace) -> JoinOperator:
         """The operator of a cell; wrong parameters raise here."""
-        return operator_class(self.algorithm, self.inputs)(workspace)
+        return self.plan.make_operator(workspace)
 
     def packer(self, number: int) -> Rewrite:
         """A function for mapInArrow that routes and packs the rows of an input."""

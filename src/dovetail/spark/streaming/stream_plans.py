@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
 from dovetail.errors import InputError, PlanError
+from dovetail.planning.operator_choice import operators_within_windows
 from dovetail.planning.plan import Choice, JoinPlan
 from dovetail.planning.planner import InputFacts
 from dovetail.routing import one_bucket, window_cells, window_router
@@ -38,7 +39,7 @@ def plan_streams(asked: FrameJoin, window: Window | None) -> Planned:
             f"limit= on streams does not support {asked.text_after}: only Spark can evaluate it, after the join. "
             f"Leave limit= out, and limit the result: dovetail.join(…).limit({asked.limit})."
         )
-    if window is None and options.end is None and asked.algorithm in ("auto", "spo"):
+    if window is None and options.end is None and asked.algorithm in ("auto", *operators_within_windows()):
         window = bounded_window(bound.condition, inputs, bound.window_ends)
     facts = InputFacts("stream", on_spark=True, ends=options.end is not None, window=window)
     plan = asked.plan(facts)

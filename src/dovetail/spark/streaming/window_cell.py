@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -26,10 +26,8 @@ from dovetail.core.rows import Arrival, Side, Watermark, empty_batch, take_rows
 from dovetail.execution.driver import Driver, Found
 from dovetail.execution.output import result_batches
 from dovetail.execution.steps import limit_rows
-from dovetail.operators.protocol import Workspace
-from dovetail.operators.spo.positions import Placement
-from dovetail.operators.spo.spo import Spo, late_flags
-from dovetail.operators.spo.window_aggregate import WindowAggregate
+from dovetail.matching.window_positions import Placement, late_flags
+from dovetail.operators.protocol import WindowedOperator, Workspace
 from dovetail.routing import home_side
 from dovetail.spark.exchange.packing import collected
 from dovetail.spark.streaming.arrival_order import NEVER, Ordered, in_order, packets, placed
@@ -83,7 +81,7 @@ class WindowProcessor(CellProcessor[WindowJoin]):
             yield self._count_row(*nothing, reported=totals.figures(limit_reached=True))
             return
         workspace = self._workspace(kept.segments)
-        operator = Spo(workspace)
+        operator = cast(WindowedOperator, self._join.plan.make_operator(workspace))
         kept.restore(operator)
         started = time.perf_counter()
         late = late_rows(self._join, sides, operator.horizon)
@@ -122,10 +120,10 @@ class WindowProcessor(CellProcessor[WindowJoin]):
         return state.heard_ms + max(1, (self._join.window.idle or 0) // 1000)
 
     def _workspace(self, segments: SegmentStore) -> Workspace:
-        plan, counters = self._join.plan, Counters()
-        parameters = {"window": self._join.window, "how": plan.how, "self_join": self._join.self_join}
-        budget = Budget(plan.memory_bytes, "bytes", counters)
-        return Workspace(plan.graph, budget, segments, 1 << 16, counters, parameters=parameters)
+        join, counters = self._join, Counters()
+        budget = Budget(join.plan.memory_bytes, "bytes", counters)
+        given = {"window": join.window, "self_join": join.self_join}
+        return Workspace.of(join.plan, budget, segments, 1 << 16, counters, parameters=given)
 
     def _results(self, driver: Driver, state: _Progress, cell: int, sides: Arrived) -> Iterator[pa.RecordBatch]:
         """The join's results."""
@@ -140,15 +138,14 @@ class WindowProcessor(CellProcessor[WindowJoin]):
             yield from result_batches(results, self._join.schema, drop=self._join.drop)
 
     def _aggregates(
-        self, driver: Driver, operator: Spo, state: _Progress, cell: int, sides: Arrived
+        self, driver: Driver, operator: WindowedOperator, state: _Progress, cell: int, sides: Arrived
     ) -> Iterator[pa.RecordBatch]:
         """Left rows with aggregates over the right rows that came before them. Only right rows are kept."""
         batch, placement = self._share(state, cell, Side.RIGHT, sides[Side.RIGHT])
         for _ in driver.handle(Arrival(Side.RIGHT, batch, placement)):
             pass  # no left rows are resident
-        aggregate = WindowAggregate(operator, self._join.aggregates, self._join.schema)
         batch, placement = self._share(state, cell, Side.LEFT, sides[Side.LEFT])
-        yield aggregate.over(batch, placement.positions)
+        yield operator.aggregate(self._join.aggregates, self._join.schema, batch, placement.positions)
         state.count(sides)
         for _ in driver.handle(Watermark(state.horizon(self._join), state.arrived)):
             pass

@@ -30,7 +30,7 @@ from pyspark.sql import DataFrame
 
 from dovetail.condition.select import Aggregate
 from dovetail.core.rows import Side, take_rows
-from dovetail.operators.spo.spo import event_times
+from dovetail.matching.window_positions import event_times
 from dovetail.planning.plan import JoinPlan
 from dovetail.routing.routers import Router, Visits
 from dovetail.spark.exchange.labels import spread_labels

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from dovetail.core.rows import Side
@@ -20,6 +21,7 @@ Words = NDArray[np.int64]
 Rows = NDArray[Any]
 Flags = NDArray[np.bool_]
 
+LEAST = -(2**62)  # the time of rows without one
 COLUMNS = ("__at", "__own", "__other")
 
 
@@ -143,3 +145,21 @@ def may_close(window: Window, side: Side, extent: Extent, horizon: int, own_coun
     if window.by_own:
         return extent.own[0] < own_count - window.size
     return extent.at[0] < horizon + window.expiry(side)
+
+
+def late_flags(window: Window, side: Side, batch: pa.RecordBatch, horizon: int) -> Flags:
+    """Which rows come behind the horizon. Rows without a time do not."""
+    column = window.late_column(side)
+    if column is None:
+        return np.zeros(batch.num_rows, np.bool_)
+    times = event_times(batch.column(column))
+    late: Flags = (times < horizon) & (times != LEAST)
+    return late
+
+
+def event_times(column: pa.Array) -> Words:
+    """Microseconds; LEAST for null."""
+    times = column.cast(
+        pa.timestamp("us", column.type.tz) if pa.types.is_timestamp(column.type) else pa.timestamp("us")
+    )
+    return np.asarray(times.cast(pa.int64()).fill_null(LEAST))

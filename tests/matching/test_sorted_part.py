@@ -8,7 +8,7 @@ import pytest
 from tests.effort import repeat
 
 from dovetail.condition import parse
-from dovetail.operators.spo.sorted_part import ZoneMaps, can_match
+from dovetail.matching.sorted_part import ZoneMaps, can_match
 from dovetail.testing import CONDITIONS, definition, random_table
 
 MORE = (

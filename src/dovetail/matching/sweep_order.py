@@ -11,14 +11,11 @@ The sweep advances by the start of intervals; a row is evicted when its interval
 Table 1). So no row is evicted that can still match, and evicted rows never return: conditions (1) and (2) of section
 3.2 hold for every class at once. Codes need not be exact, only never too narrow: the condition decides about
 candidates.
-
-`write_run` sorts rows in memory by this order and writes them as a run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -43,8 +40,7 @@ from dovetail.condition import (
 )
 from dovetail.condition.expression import Expression, type_of
 from dovetail.core.codes import float_codes, is_fixed, list_lengths, numbers, rough_codes
-from dovetail.core.rows import Rows, Side, take_rows
-from dovetail.kernels.sorting import sort_codes
+from dovetail.core.rows import Rows, Side, empty_batch, take_rows
 from dovetail.kernels.z_order import (
     Cells,
     Corners,
@@ -57,14 +53,73 @@ from dovetail.kernels.z_order import (
 )
 from dovetail.matching.equal_keys import equal_codes
 from dovetail.matching.kernel_pairs import Flags
-from dovetail.operators.pmj.runs import NO_WORDS, Items, Pages, RunWriter, SweepRun, Words
 
 Floats = NDArray[np.float64]
+Words = NDArray[np.int64]
+Column = NDArray[Any]
+
+NO_WORDS, NO_SOURCES = np.empty(0, np.int64), np.empty(0, np.int16)
 
 MOST_BITS = 62  # of a code
 COPIES = 4  # cells of a cube
 DOUBLE, SINGLE = 2.0**-48, 2.0**-20  # relative errors, with room to spare
-INTERVAL_BYTES = 16  # of each row in a run
+
+
+@dataclass(slots=True, eq=False)
+class Items:
+    """Rows of one side with their sweep intervals."""
+
+    batch: pa.RecordBatch
+    starts: Words
+    ends: Words
+    numbers: Words = field(default_factory=lambda: NO_WORDS)  # among all rows of their side, if the join type needs it
+    sources: Column = field(default_factory=lambda: NO_SOURCES)  # which of the runs that are merged they come from
+    _nbytes: int = field(default=-1, init=False)
+
+    @property
+    def size(self) -> int:
+        return len(self.starts)
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return self.starts, self.ends, self.numbers, self.sources
+
+    @property
+    def nbytes(self) -> int:
+        if self._nbytes < 0:  # asking Arrow takes time
+            self._nbytes = int(self.batch.nbytes) + sum(column.nbytes for column in self.columns)
+        return self._nbytes
+
+    def slice(self, start: int, stop: int) -> Items:
+        columns = [column[start:stop] for column in self.columns]
+        return Items(self.batch.slice(start, stop - start), *columns)
+
+    def rest(self, start: int) -> Items:
+        """All rows from some place on, taken to be as wide as the others."""
+        rest = self.slice(start, self.size)
+        rest._nbytes = self.nbytes * rest.size // self.size
+        return rest
+
+    def take_until(self, place: int) -> Items:
+        """The rows that start no later."""
+        rows = np.flatnonzero(self.starts <= place)
+        return self if len(rows) == self.size else self.take(rows)
+
+    def take(self, rows: Rows) -> Items:
+        columns = [column.take(rows) if len(column) else column for column in self.columns]
+        return Items(take_rows(self.batch, rows), *columns)
+
+
+def concat_items(parts: list[Items]) -> Items:
+    """All rows of the parts, one part after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    columns = [np.concatenate(column) for column in zip(*(part.columns for part in parts), strict=True)]
+    return Items(pa.concat_batches([part.batch for part in parts]), *columns)
+
+
+def nothing(schema: pa.Schema) -> Items:
+    return Items(empty_batch(schema), NO_WORDS, NO_WORDS)
 
 
 class Cubes:
@@ -358,37 +413,3 @@ def _add_saturating(codes: Words, amount: int) -> Words:
     if amount >= 0:
         return np.minimum(codes, MOST - amount) + np.int64(amount)
     return np.maximum(codes, LEAST - amount) + np.int64(amount)
-
-
-class WrittenRuns(NamedTuple):
-    run: SweepRun
-    codes: Words  # of its rows, as they arrived
-    dead: Words  # rows that match nothing, and are not in it
-
-
-def write_run(
-    order: SweepOrder,
-    pages: Pages,
-    side: Side,
-    batch: pa.RecordBatch,
-    numbers: Words,
-    page: int,
-    needed: Callable[[Side, Words], Rows | None],
-) -> WrittenRuns:
-    """Sort the rows and write them in pages of a size; only one page of them is copied at a time."""
-    lines = order.lines(side, batch)
-    places = sort_codes(lines.starts).order
-    rows = places if lines.rows is None else lines.rows[places]
-    kept = needed(side, numbers[rows]) if len(numbers) else None
-    if kept is not None:
-        rows, places = rows[kept], places[kept]
-    writer = RunWriter(pages, side, page)
-    width = -(-int(batch.nbytes) // max(1, batch.num_rows)) + INTERVAL_BYTES + (8 if len(numbers) else 0)
-    step = max(1, page // pages.measure(1, width))
-    for start in range(0, len(rows), step):
-        chosen, here = rows[start : start + step], places[start : start + step]
-        mine = numbers.take(chosen) if len(numbers) else NO_WORDS
-        writer.add_page(Items(take_rows(batch, chosen), lines.starts.take(here), lines.ends.take(here), mine))
-    dead = np.ones(batch.num_rows, np.bool_)
-    dead[slice(None) if lines.rows is None else lines.rows] = False
-    return WrittenRuns(writer.finish(), lines.codes, np.flatnonzero(dead))

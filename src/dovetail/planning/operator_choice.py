@@ -1,0 +1,88 @@
+"""Which operator joins inputs that arrive: one table, for progressive joins, for streams, and for hints.
+
+The first row whose needs are met is taken, of an operator that has the join type, takes as many inputs, does not refuse
+the condition, and does not let results wait for an end that never comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from dovetail.condition.graph import Graph
+from dovetail.core.join_types import JoinType
+from dovetail.core.rows import Side
+from dovetail.operators.registry import operator_class, operator_names, operator_spec
+from dovetail.planning.plan import Choice
+
+Memory = Literal["unlimited", "enough", "scarce"]
+"""There is no limit; the inputs fit for sure; it is not known whether they fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """What the choice depends on."""
+
+    graph: Graph
+    how: JoinType = JoinType.INNER
+    memory: Memory = "scarce"
+    ends: bool = True  # whether the inputs' end can be told
+
+    @property
+    def has_kernels(self) -> bool:
+        """Whether it is joined by kernels that find candidates, and rows need not be read from disk for that."""
+        condition = self.graph.condition
+        # Of two inequal keys nearly all pairs match: once rows are on disk, a nested loop reads them less often.
+        return bool(condition.alternatives) or (self.memory != "scarce" and condition.finds_candidates)
+
+
+class Row(NamedTuple):
+    """An operator, what it needs besides what it declares, and why it is taken."""
+
+    operator: str
+    needs: Callable[[Arrivals], bool] = lambda _: True
+    why: str = ""
+
+
+TABLE = (
+    Row("shj", lambda a: a.memory == "unlimited", "no limit of memory"),
+    Row("shj", lambda a: a.memory == "enough", "both tables fit in memory"),
+    Row("shj", lambda a: not a.ends, "no result may wait for an end of the streams"),
+    Row("adaptive"),
+    Row("miner", lambda a: len(a.graph.aliases) > len(Side)),
+    Row("pmj"),
+    Row("spo", lambda a: a.how is not JoinType.INNER or a.has_kernels),
+    Row("nested_loop", why="nothing to hash on or to order by"),
+)
+
+
+def choose_operator(arrivals: Arrivals) -> Choice | None:
+    """The operator that suits best, and why; None where no operator joins the inputs as they arrive."""
+    for row in TABLE:
+        if _can_run(row.operator, arrivals) and row.needs(arrivals):
+            return describe_choice(row.operator, arrivals.graph, row.why)
+    return None
+
+
+def _can_run(name: str, arrivals: Arrivals) -> bool:
+    inputs = len(arrivals.graph.aliases)
+    if name not in operator_names(inputs):
+        return False
+    kind = operator_class(name, inputs)
+    return (
+        arrivals.how in kind.spec.join_types
+        and (arrivals.ends or kind.spec.emits_at_arrival)
+        and kind.refuses(arrivals.graph) is None
+    )
+
+
+def describe_choice(name: str, graph: Graph, why: str = "") -> Choice:
+    """An operator that was left to us, and why it is this one."""
+    kind = operator_class(name, len(graph.aliases))
+    return Choice(name, kind.approach(graph).text + (why and f"; {why}"))
+
+
+def operators_within_windows() -> tuple[str, ...]:
+    """Those that keep to a window; the first is taken."""
+    return tuple(name for name in operator_names() if operator_spec(name).windows)
