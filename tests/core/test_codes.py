@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 from tests.nans import NANS
 
-from dovetail.core.codes import BLOCK, float_codes, order_codes
+from dovetail.core.codes import BLOCK, LEAST, MOST, add_saturating, float_codes, order_codes, saturating_range
 
 NEGATIVE_NAN = np.copysign(np.nan, -1.0)
 LARGEST = float_codes(np.array([np.nan]))[0]
@@ -54,3 +54,21 @@ def test_the_numbers_stay_as_they_are() -> None:
 def test_codes_of_numbers_that_are_all_positive_are_no_copy() -> None:
     column = pa.array(np.random.default_rng(0).random(100))
     assert np.shares_memory(order_codes(column).values, np.asarray(column))
+
+
+EDGES = [LEAST, LEAST + 1, -(2**62), -1, 0, 1, 2**62, MOST - 1, MOST]
+AMOUNTS = [0, 1, -1, 2**62, MOST, LEAST, 2**63, 2**64 - 1, -(2**64) + 1, 2**70, -(2**70)]
+
+
+@pytest.mark.parametrize("amount", AMOUNTS)
+def test_sums_are_cut_off_at_64_bits(amount: int) -> None:
+    expected = [max(LEAST, min(MOST, code + amount)) for code in EDGES]
+    assert add_saturating(np.array(EDGES), amount).tolist() == expected
+
+
+@pytest.mark.parametrize(("low", "high"), list(itertools.combinations_with_replacement(sorted(AMOUNTS), 2)))
+def test_ranges_are_cut_off_at_64_bits(low: int, high: int) -> None:
+    lows, highs = saturating_range(np.array(EDGES), low, high)
+    for code, first, last in zip(EDGES, lows.tolist(), highs.tolist(), strict=True):
+        expected = range(max(LEAST, code + low), min(MOST, code + high) + 1)
+        assert range(first, last + 1) == expected

@@ -23,6 +23,9 @@ INFINITY = np.array(np.inf).view(np.int64)[()]
 BLOCK = 1 << 14  # numbers at a time: what is in between stays in the cache
 
 
+LEAST, MOST = -(2**63), 2**63 - 1  # codes
+
+
 class Codes(NamedTuple):
     """One code per row; `valid` is False for null, or None where there are no nulls."""
 
@@ -165,3 +168,18 @@ def _prefixes(array: pa.Array) -> Words:
     letters = np.zeros(places.shape, np.uint8)
     letters[inside] = data[places[inside]]
     return letters.view(">u8").ravel().astype(np.uint64).view(np.int64) ^ SIGN
+
+
+def add_saturating(codes: NDArray[np.int64], amount: int) -> NDArray[np.int64]:
+    """codes + amount, cut off at 64 bits."""
+    amount = max(LEAST - MOST, min(MOST - LEAST, amount))  # beyond that, all are cut off
+    kept = np.minimum(codes, MOST - amount) if amount >= 0 else np.maximum(codes, LEAST - amount)
+    return (kept.view(np.uint64) + np.uint64(amount % 2**64)).view(np.int64)
+
+
+def saturating_range(codes: NDArray[np.int64], low: int, high: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The codes from c + low to c + high, cut off at 64 bits; 1 and 0 where all of them lie beyond: there are none."""
+    none = (codes > MOST - low) | (codes < LEAST - high)
+    lows, highs = add_saturating(codes, low), add_saturating(codes, high)
+    lows[none], highs[none] = 1, 0
+    return lows, highs

@@ -257,7 +257,7 @@ def run(
         events = drawing(workspace, outlook.measures).watch(events)
     operator = plan.make_operator(workspace)
     steps = _steps(operator, workspace, events, schema, outlook, monitor)
-    return ProgressiveJoin(steps, plan.operator.name, operator.resize if plan.spec.resizable else None)
+    return ProgressiveJoin(steps, plan.operator.name, operator)
 
 
 def _steps(
@@ -354,12 +354,10 @@ def in_turn(
 class ProgressiveJoin(Iterator[S], Generic[S]):
     """Steps as they are found. Breaking out of the loop, `close` and the end of a `with` free memory and files."""
 
-    def __init__(
-        self, steps: Generator[S, None, None], name: str, resize: Callable[[int | None], None] | None = None
-    ) -> None:
+    def __init__(self, steps: Generator[S, None, None], name: str, operator: JoinOperator | None = None) -> None:
         self._steps = steps
-        self._name = name  # of the operator
-        self._resize = resize  # None: its memory is fixed
+        self._name = name
+        self._operator = operator  # None: there are several
 
     def __next__(self) -> S:
         return next(self._steps)
@@ -370,14 +368,14 @@ class ProgressiveJoin(Iterator[S], Generic[S]):
     def memory(self, memory: str | int | None) -> None:
         """Resize the memory budget: an increase takes effect at once, a decrease when memory is freed. None: no
         limit."""
-        if self._resize is None:
+        if self._operator is None or not self._operator.spec.resizable:
             raise PlanError(f"the memory of {self._name} is fixed; only pmj in one worker can be resized.")
         nbytes = None if memory is None else parse_bytes(memory)
-        self._resize(None if nbytes is None else nbytes - results_share(nbytes, spills=True)[1])
+        self._operator.resize(None if nbytes is None else nbytes - results_share(nbytes, spills=True)[1])
 
     def wrapped(self, wrap: Callable[[Iterator[S]], Iterator[S]]) -> ProgressiveJoin[S]:
         """The same join, with its steps passed through something."""
-        return ProgressiveJoin(_all_of(wrap, self), self._name, self._resize)
+        return ProgressiveJoin(_all_of(wrap, self), self._name, self._operator)
 
     def close(self) -> None:
         self._steps.close()

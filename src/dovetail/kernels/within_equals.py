@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dovetail.core.codes import LEAST, MOST, add_saturating
 from dovetail.kernels import equality
 from dovetail.kernels.compiling import kernel
 from dovetail.kernels.cross import GREATER, GREATER_EQUAL, LESS, holds
@@ -24,8 +25,6 @@ from dovetail.kernels.sorting import row_type, sort_codes
 from dovetail.kernels.windows import CHUNK, Flags, Rows, Words
 
 Matrix = NDArray[np.int64]
-
-LEAST, MOST = -(2**63), 2**63 - 1
 
 
 def with_inequality(join: Equality, left: Words, right: Words, operator: int) -> Equality:
@@ -60,15 +59,7 @@ class _Shifted(NamedTuple):
 
 def _shifted(codes: Words, amount: int) -> _Shifted:
     """codes - amount, at least LEAST and at most MOST."""
-    if not LEAST <= amount <= MOST:
-        never, always = np.zeros(len(codes), np.bool_), np.ones(len(codes), np.bool_)
-        far = np.full(len(codes), LEAST if amount > 0 else MOST)
-        return _Shifted(far, always, never) if amount > 0 else _Shifted(far, never, always)
-    below = codes < LEAST + amount if amount > 0 else np.zeros(len(codes), np.bool_)
-    above = codes > MOST + amount if amount < 0 else np.zeros(len(codes), np.bool_)
-    shifted = (codes.view(np.uint64) - np.uint64(amount % 2**64)).view(np.int64)
-    shifted[below], shifted[above] = LEAST, MOST
-    return _Shifted(shifted, below, above)
+    return _Shifted(add_saturating(codes, -amount), codes < LEAST + amount, codes > MOST + amount)
 
 
 def _arranged(join: Equality, codes: Words) -> Rows:

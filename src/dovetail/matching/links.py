@@ -21,7 +21,7 @@ from dovetail.condition import Band, Equal, Expression, Less, closed_bounds, eva
 from dovetail.condition.expression import type_of
 from dovetail.condition.graph import Edge, Graph
 from dovetail.condition.mirror import mirrored_expression
-from dovetail.core.codes import float_codes, is_fixed, order_codes
+from dovetail.core.codes import float_codes, is_fixed, order_codes, saturating_range
 from dovetail.core.rows import Rows, Side, take_rows
 from dovetail.kernels.band import SINGLE_STEP, code_floats
 from dovetail.kernels.hashing import combine
@@ -29,7 +29,6 @@ from dovetail.matching.equal_keys import hash_column
 
 Codes = NDArray[np.int64]
 
-LEAST, MOST = -(2**63), 2**63 - 1
 FLIPPED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
@@ -118,19 +117,7 @@ def _range_bounds(codes: Codes, low: int | float, high: int | float) -> Bounds:
         with np.errstate(invalid="ignore", over="ignore"):  # infinities are looked up, and checked, like other numbers
             slack = (np.abs(values) + max(abs(low), abs(high))) * SINGLE_STEP
             return Bounds(float_codes(values + low - slack), float_codes(values + high + slack))
-    lows, no_low = _add_saturating(codes, low)
-    highs, no_high = _add_saturating(codes, high)
-    nothing = (no_low > 0) | (no_high < 0)
-    lows[nothing], highs[nothing] = 1, 0
-    return Bounds(lows, highs)
-
-
-def _add_saturating(codes: Codes, amount: int) -> tuple[Codes, NDArray[np.int8]]:
-    """codes + amount, cut off at 64 bits; and where it was: 1 above, -1 below."""
-    over, under = codes > MOST - amount, codes < LEAST - amount
-    moved = (codes.view(np.uint64) + np.uint64(amount % 2**64)).view(np.int64)
-    moved[over], moved[under] = MOST, LEAST
-    return moved, over.astype(np.int8) - under.astype(np.int8)
+    return Bounds(*saturating_range(codes, low, high))
 
 
 def links_of(graph: Graph) -> tuple[Link, ...]:

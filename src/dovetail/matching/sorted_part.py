@@ -32,7 +32,7 @@ import pyarrow as pa
 from dovetail.condition import Band, Condition, Equal, Less, Overlap, Predicate, closed_bounds, keyed_rows
 from dovetail.condition.expression import Expression, type_of
 from dovetail.condition.predicates import Rectangles, Strategy, keys_of
-from dovetail.core.codes import is_fixed, order_codes
+from dovetail.core.codes import LEAST, MOST, is_fixed, order_codes
 from dovetail.core.rows import Rows, Side, take_rows
 from dovetail.kernels import three_inequalities, two_inequalities
 from dovetail.kernels.band import code_floats
@@ -40,7 +40,7 @@ from dovetail.kernels.sorting import Sorted, sort_codes
 from dovetail.kernels.two_inequalities import Arranged, Operators, OrderedPart
 from dovetail.matching.equal_keys import equal_codes
 from dovetail.matching.kernel_pairs import Flags, Prepared
-from dovetail.matching.links import LEAST, MOST, Attribute, Link
+from dovetail.matching.links import Attribute, Link
 from dovetail.matching.matcher import Part, Parts, build_matcher, most_selective
 from dovetail.matching.preparation import OPERATORS, Words, overlap_operators, read_operands
 

@@ -39,7 +39,7 @@ from dovetail.condition import (
     types,
 )
 from dovetail.condition.expression import Expression, type_of
-from dovetail.core.codes import float_codes, is_fixed, list_lengths, numbers, rough_codes
+from dovetail.core.codes import MOST, add_saturating, float_codes, is_fixed, list_lengths, numbers, rough_codes
 from dovetail.core.rows import Rows, Side, empty_batch, take_rows
 from dovetail.kernels.z_order import (
     Cells,
@@ -219,7 +219,6 @@ def _points(columns: list[pa.Array], width: int | None) -> Floats:
     return np.pad(points, ((0, 0), (0, max(0, width - longest))))[:, :width]
 
 
-LEAST, MOST = -(2**63), 2**63 - 1  # the ends of the line
 DOUBLE, SINGLE = 2.0**-48, 2.0**-20  # relative errors of sums, with room to spare
 
 
@@ -266,8 +265,7 @@ class _Band:
             codes = rough_codes(columns[0])
             if side is Side.LEFT:
                 return codes, codes
-            starts = _add_saturating(codes, int(min(low, MOST))) if low > LEAST else np.full_like(codes, LEAST)
-            ends = _add_saturating(codes, int(max(high, -MOST))) if high <= MOST else np.full_like(codes, MOST)
+            starts, ends = add_saturating(codes, int(low)), add_saturating(codes, int(high))
             return np.minimum(starts, ends), ends
         values = numbers(columns[0])
         if side is Side.LEFT:
@@ -406,10 +404,3 @@ def _class(condition: Condition, copies: int) -> tuple[_Class | Cubes, tuple[Pre
         case [Less(left, operator, right), *_]:
             return _Less((left, right), Side.LEFT if operator in ("<", "<=") else Side.RIGHT), chosen
     return None
-
-
-def _add_saturating(codes: Words, amount: int) -> Words:
-    """codes + amount, cut off at the ends of the line."""
-    if amount >= 0:
-        return np.minimum(codes, MOST - amount) + np.int64(amount)
-    return np.maximum(codes, LEAST - amount) + np.int64(amount)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dovetail.condition import Band, Condition, Equal, Less, Overlap, closed_bounds, columns_of, keyed_rows, matching
 from dovetail.condition.expression import Expression, type_of
-from dovetail.core.codes import float_codes, is_fixed, rough_codes
+from dovetail.core.codes import float_codes, is_fixed, rough_codes, saturating_range
 from dovetail.core.rows import Rows, Side
 from dovetail.kernels.band import DOUBLE_STEP, LARGEST, LEAST, MOST, SINGLE_STEP, SMALLEST, code_floats
 from dovetail.kernels.sorting import prefix_codes
@@ -129,7 +129,7 @@ class OrderKeys:
         if side is Side.LEFT:  # low <= l - r <= high: partners between l - high and l - low
             low, high = -high, -low
         if isinstance(low, int) and isinstance(high, int):
-            return _saturating_range(codes, low, high)
+            return CodeReach(*saturating_range(codes, low, high))
         return CodeReach(*self._float_range(codes, float(low), float(high), 1.0))
 
     def can_match(self, side: Side, mine: tuple[int, int], theirs: tuple[int, int]) -> bool:
@@ -231,15 +231,3 @@ def ordering_predicate(condition: Condition) -> Equal | Band | Less | None:
 def _is_long_band(predicate: Any) -> bool:
     """Whether it compares decimals that are too long to be subtracted as 64-bit numbers."""
     return isinstance(predicate, Band) and not is_fixed(type_of(predicate.left))
-
-
-def _saturating_range(codes: Words, low: int, high: int) -> CodeReach:
-    """The codes from c + low to c + high, cut off at 64 bits; empty where all of them lie beyond."""
-    lows, highs = (_add_saturating(codes, amount) for amount in (low, high))
-    none = (codes > MOST - low) | (codes < LEAST - high)
-    return CodeReach(np.where(none, MOST, lows), np.where(none, LEAST, highs))
-
-
-def _add_saturating(codes: Words, amount: int) -> Words:
-    moved = (codes.view(np.uint64) + np.uint64(amount % 2**64)).view(np.int64)
-    return np.where(codes > MOST - amount, MOST, np.where(codes < LEAST - amount, LEAST, moved))

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from dovetail.condition import Band, Condition, Distance, Expression, Literal, Predicate, closed_bounds, keyed_rows
 from dovetail.condition.expression import type_of
-from dovetail.core.codes import is_fixed, order_codes
+from dovetail.core.codes import add_saturating, is_fixed, order_codes
 from dovetail.core.rows import Side
 from dovetail.kernels import hashing
 from dovetail.matching.equal_keys import Hashed, HashKeys
@@ -48,7 +48,7 @@ class Axis(NamedTuple):
         if self.whole:
             codes = order_codes(column).values
             if side is Side.RIGHT:
-                codes = _add_saturating(codes, int(self.low))
+                codes = add_saturating(codes, int(self.low))
             return codes // max(1, int(self.width))
         numbers = np.asarray(column.cast(pa.float64()))
         with np.errstate(over="ignore", invalid="ignore"):
@@ -124,10 +124,3 @@ def _hash_cells(cells: list[Words]) -> Words:
     for more in cells[1:]:
         hashing.combine(hashes, hashing.hash_codes(more))
     return hashes
-
-
-def _add_saturating(codes: Words, amount: int) -> Words:
-    """codes + amount; what would leave 64 bits stays at their end: nothing is so far away."""
-    limits = np.iinfo(np.int64)
-    low, high = max(limits.min, limits.min - amount), min(limits.max, limits.max - amount)
-    return codes.clip(low, high) + amount if limits.min <= amount <= limits.max else codes

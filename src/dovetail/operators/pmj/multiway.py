@@ -31,12 +31,12 @@ import numpy as np
 import pyarrow as pa
 
 from dovetail.condition.graph import Graph
-from dovetail.core.codes import float_codes
+from dovetail.core.codes import add_saturating, float_codes
 from dovetail.core.rows import Matches
 from dovetail.kernels.band import SINGLE_STEP, code_floats
 from dovetail.kernels.sorting import sort_codes
 from dovetail.matching.expansion import Hop, Paths, ProbeTable, checked, expand, results
-from dovetail.matching.links import MOST, Attribute, Codes, Link, encode_keys, links_of
+from dovetail.matching.links import Attribute, Codes, Link, encode_keys, links_of
 from dovetail.matching.residents import Batch, Residents, resident_schema
 from dovetail.matching.sweep_order import Items
 from dovetail.operators.pmj.merge import Merge
@@ -83,9 +83,7 @@ class SweepReach:
         if reach <= 0 and self._exact:
             return codes
         if self._exact:
-            if reach > MOST:
-                return np.full_like(codes, MOST)
-            return np.where(codes > MOST - int(reach), MOST, codes + np.int64(reach))
+            return add_saturating(codes, int(reach))
         values = code_floats(codes)
         with np.errstate(invalid="ignore", over="ignore"):
             slack = len(self.attributes) * SINGLE_STEP * (np.abs(values) + self._widest)

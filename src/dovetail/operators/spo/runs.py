@@ -22,8 +22,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dovetail.core.codes import LEAST, MOST
 from dovetail.core.rows import Side, take_rows
-from dovetail.matching.links import LEAST, MOST
 from dovetail.matching.sorted_part import PartBuilder, Zone, ZoneMaps, can_match
 from dovetail.matching.window_positions import Extent, Flags, WindowPositions, Words, joined
 from dovetail.operators.protocol import Workspace
