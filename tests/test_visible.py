@@ -31,7 +31,6 @@ from dovetail.errors import DovetailError, SourceError
 from dovetail.monitoring.report import body
 from dovetail.monitoring.snapshot import FAILED
 from dovetail.monitoring.terminal import line
-from dovetail.planning.picture import plan_html
 from dovetail.sources import Retry
 from dovetail.sources.flight_server import TableServer
 from dovetail.visible import visible
@@ -67,7 +66,7 @@ def test_errors() -> None:
 def test_plans() -> None:
     plan = dovetail.explain(TABLE, TABLE, ON)
     assert r"\x1b]0;owned\x07" in str(plan)
-    assert harmless(f"{plan} {plan!r} {plan_html(plan)}")
+    assert harmless(f"{plan} {plan!r} {plan._repr_html_()}")
 
 
 def test_a_table_for_people() -> None:

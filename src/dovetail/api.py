@@ -19,10 +19,16 @@ from dovetail.core.join_types import JoinType
 from dovetail.core.metrics import Observer
 from dovetail.core.rows import Side, one_batch
 from dovetail.core.threads import allow_threads, read_threads
+from dovetail.diag.join import join_along_diagonal
 from dovetail.errors import InputError, PlanError
 from dovetail.execution.at_rest import count_at_rest
-from dovetail.execution.in_process import Step, join_along_diagonal, join_progressively, join_tables
-from dovetail.execution.inputs import (
+from dovetail.execution.in_process import Step, join_progressively, join_tables
+from dovetail.execution.multiway import count_several, join_several
+from dovetail.execution.ordered import join_in_order
+from dovetail.execution.output import LARGEST_BYTES, MOST_BYTES, multi_schema, output_schema
+from dovetail.execution.parallel import plan_workers
+from dovetail.execution.steps import check_limit, limit_steps
+from dovetail.inputs import (
     both_scans,
     bytes_of,
     named_inputs,
@@ -32,11 +38,6 @@ from dovetail.execution.inputs import (
     plan_tables,
     scan,
 )
-from dovetail.execution.multiway import count_several, join_several
-from dovetail.execution.ordered import join_in_order
-from dovetail.execution.output import LARGEST_BYTES, MOST_BYTES, multi_schema, output_schema
-from dovetail.execution.parallel import plan_workers
-from dovetail.execution.steps import check_limit, limit_steps
 from dovetail.matching.matcher import FEW_ROWS
 from dovetail.monitoring.progress_bar import watched
 from dovetail.monitoring.recorded_joins import heading_of, join_recorded, record_steps, show_steps, wants_screen

@@ -21,6 +21,8 @@ from dovetail.condition.expression import (
     columns_of,
     connect,
     is_opaque,
+    quote_name,
+    quoted_if_needed,
     sides_of,
 )
 from dovetail.condition.names import (
@@ -28,8 +30,6 @@ from dovetail.condition.names import (
     candidates,
     close_name,
     list_names,
-    quote_name,
-    quoted_if_needed,
     resolve,
 )
 from dovetail.condition.normalise import normalise

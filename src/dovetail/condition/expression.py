@@ -6,6 +6,7 @@ still evaluate it, but no kernel and no in-process evaluation can.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -123,3 +124,13 @@ def is_opaque(expression: Expression) -> bool:
         case Call(_, args):
             return any(is_opaque(arg) for arg in args)
     return False
+
+
+def quote_name(name: str) -> str:
+    """A name as Spark SQL wants it, whatever characters it has."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def quoted_if_needed(name: str) -> str:
+    """A name as people would write it."""
+    return name if re.fullmatch(r"[A-Za-z_]\w*", name) else quote_name(name)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dovetail.condition.expression import Call, Column, Expression, Literal, Opaque
+from dovetail.condition.expression import Call, Column, Expression, Literal, Opaque, quote_name
 from dovetail.condition.literals import negate
-from dovetail.condition.names import quote_name
 from dovetail.condition.predicates import (
     Band,
     Condition,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from difflib import get_close_matches
 
 import pyarrow as pa
@@ -16,16 +15,6 @@ Schemas = tuple[pa.Schema, pa.Schema]
 
 SIDE_NAMES = {Side.LEFT: "left", Side.RIGHT: "right"}
 SHOWN_COLUMNS = 20  # in an error message
-
-
-def quote_name(name: str) -> str:
-    """A name as Spark SQL wants it, whatever characters it has."""
-    return "`" + name.replace("`", "``") + "`"
-
-
-def quoted_if_needed(name: str) -> str:
-    """A name as people would write it."""
-    return name if re.fullmatch(r"[A-Za-z_]\w*", name) else quote_name(name)
 
 
 def candidates(schema: pa.Schema, name: str) -> list[str]:

@@ -12,9 +12,8 @@ import pyarrow as pa
 
 from dovetail.condition import types
 from dovetail.condition.casts import PER_SECOND
-from dovetail.condition.expression import COMPARISONS, Call, Column, Expression, Literal, Opaque, type_of
+from dovetail.condition.expression import COMPARISONS, Call, Column, Expression, Literal, Opaque, quote_name, type_of
 from dovetail.condition.literals import natural_type
-from dovetail.condition.names import quote_name
 from dovetail.condition.predicates import (
     Band,
     Condition,

@@ -20,7 +20,7 @@ from sqlglot.errors import ParseError, TokenError
 
 from dovetail.condition import names
 from dovetail.condition.dialect import DIALECT, refuse
-from dovetail.condition.expression import Column, Expression, Opaque
+from dovetail.condition.expression import Column, Expression, Opaque, quote_name
 from dovetail.condition.spark_functions import refuse_calls
 from dovetail.condition.translate import Translator, side_of
 from dovetail.errors import ConditionError
@@ -145,7 +145,7 @@ def with_columns(expression: Opaque, column: Callable[[Column], str]) -> str:
         found = known.get((side, others[0])) if side is not None and others else None
         if found is None:
             return node
-        return exp.Var(this=".".join([column(found), *(names.quote_name(field) for field in others[1:])]))
+        return exp.Var(this=".".join([column(found), *(quote_name(field) for field in others[1:])]))
 
     return parse_text(expression.sql).transform(respell).sql(dialect=DIALECT, normalize_functions="lower")
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from dovetail.condition.names import quote_name
+from dovetail.condition.expression import quote_name
 
 MOST_DIGITS = 38  # that a decimal has in Spark
 WIDEST = 76  # that one has in Arrow

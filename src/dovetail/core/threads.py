@@ -130,7 +130,7 @@ class BoundedQueue(Generic[T]):
             return self._items.popleft()
 
     def close(self) -> None:
-        """Whoever waits, or comes later, gets a LeftError."""
+        """Whoever waits, or comes later, gets a QueueClosedError."""
         with self._changed:
             self._closed = True
             self._items.clear()

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from dovetail.condition import matching
 from dovetail.core.join_types import JoinType
-from dovetail.core.metrics import Counters
+from dovetail.core.metrics import Counters, Observer, Progress
 from dovetail.core.rows import Matches, Phase, Rows, Side, one_batch, take_rows
 from dovetail.core.threads import in_order
 from dovetail.diag.choice import DiagMemory
@@ -40,7 +40,8 @@ from dovetail.diag.partitions import EXTRA, Aside, Partitions, set_aside
 from dovetail.diag.ring import KeyedRows, Met, Positions, Repeats, Ring, RingTable, cut_tables
 from dovetail.errors import BudgetError
 from dovetail.execution.at_rest import Joining
-from dovetail.execution.output import drop_last_columns, result_batches, row_batches
+from dovetail.execution.output import drop_last_columns, output_schema, result_batches, row_batches
+from dovetail.execution.steps import Step
 from dovetail.matching.equal_keys import HashKeys
 from dovetail.planning.plan import JoinPlan
 from dovetail.sources.protocol import Place, Scan
@@ -351,3 +352,14 @@ class DiagonalJoin:
 
 def _aside(keyed: KeyedRows, rows: Rows) -> Aside:
     return set_aside(take_rows(keyed.batch, rows), keyed.hashes[rows], keyed.positions[rows])
+
+
+def join_along_diagonal(
+    plan: JoinPlan, scans: tuple[Scan, Scan], suffix: str, observer: Observer | None = None, threads: int = 1
+) -> Iterator[Step]:
+    """Results as they are found: both inputs are read as the window slides."""
+    join = DiagonalJoin(plan, scans, output_schema(*plan.condition.schemas, suffix, plan.how), threads)
+    for phase, batch in join.results():
+        yield Step(batch, phase, join.counters.results, None)
+        if observer is not None:
+            observer(Progress("joining", join.counters.results))

@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from dovetail.core.metrics import Counters, Observer, Progress
 from dovetail.core.rows import Arrival, End, Event, Phase, Side, one_batch, table_batches
-from dovetail.diag.join import DiagonalJoin
 from dovetail.errors import PlanError
 from dovetail.estimation.measures import Measures
 from dovetail.execution.at_rest import Joining, Watch, join_at_rest, limit_work
@@ -45,7 +44,7 @@ from dovetail.storage.allocator import GrowthWatch
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget, parse_bytes
 
-__all__ = ["BATCH_ROWS", "STREAM_ROWS", "Step", "in_turn", "join_along_diagonal", "join_progressively", "join_tables"]
+__all__ = ["BATCH_ROWS", "STREAM_ROWS", "Step", "in_turn", "join_progressively", "join_tables"]
 
 S = TypeVar("S")
 
@@ -200,17 +199,6 @@ def in_parallel(
     join = ParallelJoin(plan, cells, tables, schema, most_rows, sizes, aggregates or {})
     events = in_turn(tables, STREAM_ROWS * plan.cells, most_rows * plan.cells)
     return ProgressiveJoin(join.steps(sizes.watch(events)), join.name)
-
-
-def join_along_diagonal(
-    plan: JoinPlan, scans: tuple[Scan, Scan], suffix: str, observer: Observer | None = None, threads: int = 1
-) -> Iterator[Step]:
-    """Results as they are found: both inputs are read as the window slides."""
-    join = DiagonalJoin(plan, scans, output_schema(*plan.condition.schemas, suffix, plan.how), threads)
-    for phase, batch in join.results():
-        yield Step(batch, phase, join.counters.results, None)
-        if observer is not None:
-            observer(Progress("joining", join.counters.results))
 
 
 def _close_after(steps: Iterator[Step], feed: Feed) -> Iterator[Step]:

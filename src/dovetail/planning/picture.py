@@ -11,10 +11,10 @@ Lines and text have the colour of the page around them, so that it can be light 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from dovetail.core.markup import Html, tag
-from dovetail.planning.plan import JoinPlan, about
 
 HEIGHT = 50  # of a box
 NARROWEST, WIDEST = 120, 400  # of boxes, which are as wide as their text
@@ -38,19 +38,17 @@ class Box(NamedTuple):
         return min(WIDEST, max(NARROWEST, round(needed)))
 
 
-def plan_html(plan: JoinPlan) -> str:
+def draw(inputs: Sequence[Box], stages: Sequence[Box], decisions: Sequence[tuple[str, str]], label: str) -> str:
     """The picture, and a line for each decision."""
     cell = "text-align:left;vertical-align:top;padding:1px 14px 1px 0;background:none"
     rows = [
-        tag("tr", tag("td", name, style=f"{cell};opacity:.65"), tag("td", text, style=cell))
-        for name, text in plan.decisions
+        tag("tr", tag("td", name, style=f"{cell};opacity:.65"), tag("td", text, style=cell)) for name, text in decisions
     ]
     table = tag("table", tag("tbody", *rows), style="border:0;margin:6px 0 0;font-size:13px")
-    return str(tag("div", _svg(plan), table, style=f"{FONT};overflow-x:auto"))
+    return str(tag("div", _svg(inputs, stages, label), table, style=f"{FONT};overflow-x:auto"))
 
 
-def _svg(plan: JoinPlan) -> Html:
-    inputs, stages = _inputs(plan), _stages(plan)
+def _svg(inputs: Sequence[Box], stages: Sequence[Box], label: str) -> Html:
     height = len(inputs) * (HEIGHT + SPACE) - SPACE
     right = max(box.width for box in inputs)
     middle = height / 2
@@ -73,7 +71,7 @@ def _svg(plan: JoinPlan) -> Html:
         height=height + 2,
         viewBox=f"-1 -1 {width + 2:g} {height + 2:g}",
         role="img",
-        aria_label=repr(plan),
+        aria_label=label,
         style="max-width:100%;height:auto",
     )
 
@@ -127,33 +125,3 @@ def _text(words: str, left: float, base: float, *, font_size: int, **style: floa
     most = int((WIDEST - 2 * PADDING) / (LETTER * font_size))
     shown = words if len(words) <= most else words[: most - 1] + "…"
     return tag("text", shown, x=f"{left + PADDING:g}", y=f"{base:g}", font_size=font_size, fill="currentColor", **style)
-
-
-def _inputs(plan: JoinPlan) -> list[Box]:
-    schemas = plan.graph.schemas
-    counted = dict(zip(schemas, plan.rows, strict=False)) if plan.rows is not None else {}
-    return [
-        Box(
-            "input",
-            alias,
-            f"{counted[alias]:,} rows" if alias in counted else _columns(len(schema)),
-            ", ".join(schema.names),
-        )
-        for alias, schema in schemas.items()
-    ]
-
-
-def _columns(number: int) -> str:
-    return "1 column" if number == 1 else f"{number:,} columns"
-
-
-def _stages(plan: JoinPlan) -> list[Box]:
-    operator = plan.operator
-    boxes = [Box("operator", operator.name, plan.graph.text, f"{operator.name}: {operator.why}")]
-    if plan.router is not None:
-        router = plan.router
-        boxes.insert(0, Box("router", router.name, f"{plan.cells:,} cells", f"{router.name}: {router.why}"))
-    expected = f"{about(plan.pairs)} pairs" if plan.pairs is not None else "results"
-    if plan.limit is not None:
-        expected = f"{plan.limit:,} rows"
-    return [*boxes, Box("result", f"{plan.how} join", expected)]

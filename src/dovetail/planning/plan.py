@@ -12,6 +12,7 @@ from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
 from dovetail.operators.protocol import JoinOperator, OperatorSpec, Workspace
 from dovetail.operators.registry import operator_class, operator_spec
+from dovetail.planning.picture import Box, draw
 from dovetail.visible import visible
 
 
@@ -130,9 +131,24 @@ class JoinPlan:
         return f"<JoinPlan {self.how} join by {self.operator.name} on {on}; print it for the reasons>"
 
     def _repr_html_(self) -> str:
-        from dovetail.planning.picture import plan_html
+        return draw(self._inputs(), self._stages(), self.decisions, repr(self))
 
-        return plan_html(self)
+    def _inputs(self) -> list[Box]:
+        schemas = self.graph.schemas
+        sizes = {alias: f"{len(schema):,} column{'s' * (len(schema) != 1)}" for alias, schema in schemas.items()}
+        if self.rows is not None:
+            sizes |= {alias: f"{rows:,} rows" for alias, rows in zip(schemas, self.rows, strict=False)}
+        return [Box("input", alias, sizes[alias], ", ".join(schema.names)) for alias, schema in schemas.items()]
+
+    def _stages(self) -> list[Box]:
+        operator, router = self.operator, self.router
+        boxes = [Box("operator", operator.name, self.graph.text, f"{operator.name}: {operator.why}")]
+        if router is not None:
+            boxes.insert(0, Box("router", router.name, f"{self.cells:,} cells", f"{router.name}: {router.why}"))
+        expected = f"{about(self.pairs)} pairs" if self.pairs is not None else "results"
+        if self.limit is not None:
+            expected = f"{self.limit:,} rows"
+        return [*boxes, Box("result", f"{self.how} join", expected)]
 
 
 def about(number: float) -> str:

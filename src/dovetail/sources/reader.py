@@ -26,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from dovetail.core.rows import Arrival, End, Event, Side, Stall, slices, take_rows
+from dovetail.core.threads import QueueClosedError
 from dovetail.errors import DovetailError, SourceError
 from dovetail.sources.protocol import Piece, Position, Reading, Source, cause_of, conform_schema, joined_schema
 from dovetail.visible import visible
@@ -184,7 +185,7 @@ class Feed:
     # What the threads do.
 
     def _read(self, number: int) -> None:
-        with suppress(_QueueClosedError):
+        with suppress(QueueClosedError):
             try:
                 for piece in self._readers[number].pieces():
                     self._put(number, piece.batch)
@@ -213,10 +214,6 @@ def _names(inputs: int) -> list[str]:
     return [side.name.lower() for side in Side] if inputs == len(Side) else [f"{n + 1}." for n in range(inputs)]
 
 
-class _QueueClosedError(Exception):
-    """Nobody takes from the line any more."""
-
-
 class _Line:
     """Events in the order of arrival. Rows of one input that wait take at most `room_bytes`, or are a single batch."""
 
@@ -239,7 +236,7 @@ class _Line:
                 )
                 self._bytes[number] += size
             if self._closed:
-                raise _QueueClosedError
+                raise QueueClosedError
             self._events.append(event)
             self._arrived = time.monotonic()
             self._changed.notify_all()

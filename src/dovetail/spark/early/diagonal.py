@@ -21,7 +21,8 @@ from pyspark.sql import DataFrame, SparkSession
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Phase, Side
 from dovetail.diag.choice import ScanDiagonals, Wish
-from dovetail.execution.in_process import Step, join_along_diagonal
+from dovetail.diag.join import join_along_diagonal
+from dovetail.execution.in_process import Step
 from dovetail.execution.output import output_schema
 from dovetail.planning.plan import JoinPlan
 from dovetail.planning.planner import DIAG, InputFacts, plan_join
