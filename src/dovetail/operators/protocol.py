@@ -92,11 +92,16 @@ class Planned(Protocol):
     """What an operator gets to know of a plan."""
 
     @property
-    def graph(self) -> Graph: ...
+    def graph(self) -> Graph:
+        """The inputs and the condition."""
+
     @property
-    def how(self) -> JoinType: ...
+    def how(self) -> JoinType:
+        """The join type."""
+
     @property
-    def parameters(self) -> Mapping[str, Any]: ...
+    def parameters(self) -> Mapping[str, Any]:
+        """Those of the operator, as they were given."""
 
 
 @dataclass(slots=True)
