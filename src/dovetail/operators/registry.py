@@ -51,9 +51,8 @@ def operator_class(name: str, inputs: int = TWO, also: tuple[str, ...] = ()) -> 
     """The operator of that name for a number of inputs. `also`: names that are no operators, but could be meant."""
     if name == "diag":
         raise InputError("diag joins tables and Parquet files in process: it pulls its inputs and has no operator.")
-    for kind in _classes(name) if name in REGISTRY else ():
-        if inputs in kind.spec.inputs:
-            return kind
+    if (kind := find_operator(name, inputs)) is not None:
+        return kind
     several = "" if inputs == TWO else f" for {inputs} inputs"
     names = [*also, *operator_names(inputs)]
     meant = nearest(str(name), names)
@@ -61,10 +60,15 @@ def operator_class(name: str, inputs: int = TWO, also: tuple[str, ...] = ()) -> 
     raise InputError(f"no algorithm{several} is called {name!r}. {hint}There are: {', '.join(names)}.")
 
 
+def find_operator(name: str, inputs: int) -> type[JoinOperator] | None:
+    """The operator of that name, if there is one for that number of inputs."""
+    kinds = _classes(name) if name in REGISTRY else []
+    return next((kind for kind in kinds if inputs in kind.spec.inputs), None)
+
+
 def operator_names(inputs: int = TWO) -> list[str]:
     """The algorithms for a number of inputs."""
-    meant = [name for name in REGISTRY if any(inputs in kind.spec.inputs for kind in _classes(name))]
-    return sorted(meant)
+    return sorted(name for name in REGISTRY if find_operator(name, inputs) is not None)
 
 
 def operator_spec(name: str, inputs: int = TWO) -> OperatorSpec:

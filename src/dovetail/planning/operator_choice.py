@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 from dovetail.condition.graph import Graph
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
-from dovetail.operators.registry import operator_class, operator_names, operator_spec
+from dovetail.operators.registry import find_operator, operator_class, operator_names, operator_spec
 from dovetail.planning.plan import Choice
 
 Memory = Literal["unlimited", "enough", "scarce"]
@@ -66,12 +66,10 @@ def choose_operator(arrivals: Arrivals) -> Choice | None:
 
 
 def _can_run(name: str, arrivals: Arrivals) -> bool:
-    inputs = len(arrivals.graph.aliases)
-    if name not in operator_names(inputs):
-        return False
-    kind = operator_class(name, inputs)
+    kind = find_operator(name, len(arrivals.graph.aliases))
     return (
-        arrivals.how in kind.spec.join_types
+        kind is not None
+        and arrivals.how in kind.spec.join_types
         and (arrivals.ends or kind.spec.emits_at_arrival)
         and kind.refuses(arrivals.graph) is None
     )
