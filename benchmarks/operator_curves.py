@@ -20,9 +20,9 @@ from benchmarks.papers.diag_workloads import Scans, deviating, orders_and_items,
 from benchmarks.papers.miner_runs import online_share, star_of
 from benchmarks.papers.plots import draw
 from benchmarks.papers.verdicts import Plot
-from dovetail.simulation.clock import ClockedRun, Costs, play
-from dovetail.sources import pace, values
-from dovetail.sources.workload import Workload
+from dovetail.testing import arrival_times, values
+from dovetail.testing.clock import ClockedRun, Costs, play
+from dovetail.testing.workload import Workload
 
 PICTURES = Path(__file__).parents[1] / "docs" / "images" / "operators"
 
@@ -85,7 +85,10 @@ RACES = {
 def stalling(skew: float) -> Workload:
     """Zipf keys; both inputs send and stall at about the same time."""
     rng = np.random.default_rng(SEED)
-    times = [pace.with_silences(pace.exponential(ROWS, rng), fragments=FRAGMENTS, silence=1.0) for _ in range(2)]
+    times = [
+        arrival_times.with_silences(arrival_times.exponential(ROWS, rng), fragments=FRAGMENTS, silence=1.0)
+        for _ in range(2)
+    ]
     tables = [pa.table({"k": values.zipf(ROWS, rng, skew=skew, high=KEYS)}) for _ in times]
     return Workload(tuple(tables), tuple(times))
 

@@ -24,8 +24,7 @@ import dovetail
 from dovetail.monitoring.plot import format_count, nice_seconds, nice_values
 from dovetail.monitoring.spark_streams import MicroBatches, known_figures
 from dovetail.sources.flight_server import TableServer
-from dovetail.sources.values import Seconds
-from dovetail.sources.workload import Paced
+from dovetail.sources.paced import Paced, Seconds
 from dovetail.spark.session.session import local_session
 
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "results_over_time.svg"

@@ -109,7 +109,7 @@ def test_what_is_wrong_is_said_at_the_call(setting: dict[str, Any], error: type[
             dovetail.join(LEFT, RIGHT, "l.k = r.k", **setting)
         if setting["algorithm"] != "shj" and "how" not in setting and "at least" not in message:
             with pytest.raises(error, match=message):
-                dovetail.simulate(setting.pop("algorithm"), LEFT, RIGHT, "l.k = r.k", **setting)
+                dovetail.testing.simulate(setting.pop("algorithm"), LEFT, RIGHT, "l.k = r.k", **setting)
 
 
 def test_explain_tells_parameters_and_what_pmj_sweeps_along() -> None:

@@ -22,6 +22,7 @@ import pytest
 from tests.test_state_upgrade import write_state
 
 import dovetail
+from dovetail import testing
 from dovetail.errors import DovetailError
 
 GOLDEN = Path(__file__).parent / "golden" / "public_surface.json"
@@ -51,6 +52,7 @@ def surface() -> dict[str, Any]:
         "names": {
             name: described(getattr(dovetail, name)) for name in sorted(dovetail.__all__) if name != "__version__"
         },
+        "testing": {name: described(getattr(testing, name)) for name in testing.__all__ if not name.isupper()},
         "step": [field.name for field in dataclasses.fields(type(_first_step()))],
         "errors": sorted(kind.__name__ for kind in _all_subclasses(DovetailError)),
         "manifests": _manifest_keys(),
@@ -87,13 +89,34 @@ def test_the_public_surface_is_as_it_was() -> None:
     assert now == before
 
 
+def test_dir_shows_the_public_calls_and_nothing_else() -> None:
+    assert dir(dovetail) == sorted(dovetail.__all__)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("dovetail.simulate", "dovetail.testing.simulate"),
+        ("dovetail.simulation.play", "dovetail.testing.play"),
+        ("dovetail.simulation.laboratory.simulate", "dovetail.testing.simulation.simulate"),
+        ("dovetail.sources.workload.Workload", "dovetail.testing.workload.Workload"),
+        ("dovetail.sources.pace.steady", "dovetail.testing.arrival_times.steady"),
+    ],
+)
+def test_old_names_are_accepted_with_a_warning(old: str, new: str) -> None:
+    (old_module, _, name), (new_module, _, _) = old.rpartition("."), new.rpartition(".")
+    with pytest.warns(DeprecationWarning, match=rf"^{re.escape(old)} has moved: use {re.escape(new)}\.$") as warned:
+        found = getattr(importlib.import_module(old_module), name)
+    assert found is getattr(importlib.import_module(new_module), name)
+    assert warned[0].filename == __file__
+
+
 PUBLIC_MODULES = (
     "dovetail",
     "dovetail.accessor",
     "dovetail.errors",
     "dovetail.operators.protocol",
     "dovetail.operators.registry",
-    "dovetail.simulation",
     "dovetail.sources",
     "dovetail.testing",
 )

@@ -32,8 +32,8 @@ from benchmarks.papers.diner_runs import (
 from benchmarks.papers.registry import experiment
 from benchmarks.papers.scale import Scale
 from benchmarks.papers.verdicts import Finding, Plot, Spread, figures
-from dovetail.simulation.clock import ClockedRun, Costs
-from dovetail.sources.workload import Workload
+from dovetail.testing.clock import ClockedRun, Costs
+from dovetail.testing.workload import Workload
 
 MEMORY = (0.05, 0.10, 0.15, 0.20)
 TABLE_4 = ((0.49, 0.58), (0.72, 0.82), (0.24, 0.29))  # at 15 and 20 % of memory

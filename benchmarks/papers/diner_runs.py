@@ -28,11 +28,11 @@ from dovetail.execution.driver import Driver
 from dovetail.kernels.hashing import hash_codes, partitions_of
 from dovetail.operators.diner.diner import Diner
 from dovetail.operators.protocol import Workspace
-from dovetail.simulation.clock import ClockedRun, play
-from dovetail.sources import pace
-from dovetail.sources.workload import Workload
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget
+from dovetail.testing import arrival_times
+from dovetail.testing.clock import ClockedRun, play
+from dovetail.testing.workload import Workload
 
 Words = NDArray[np.int64]
 
@@ -272,13 +272,13 @@ def placed(line: Workload) -> Workload:
 
 def silenced(line: Workload, silence: float) -> Workload:
     """Ten fragments of each side, each followed by a silence of so many times its duration."""
-    return Workload(line.tables, tuple(pace.with_silences(times, silence=silence) for times in line.seconds))
+    return Workload(line.tables, tuple(arrival_times.with_silences(times, silence=silence) for times in line.seconds))
 
 
 def _at_random_times(keys: list[Words], rng: np.random.Generator, *, place: bool = True) -> Workload:
     """Both sides arrive over the same time."""
     longest = max(len(side) for side in keys)
-    times = tuple(pace.exponential(len(side), rng, 1e-3 * longest / len(side)) for side in keys)
+    times = tuple(arrival_times.exponential(len(side), rng, 1e-3 * longest / len(side)) for side in keys)
     line = Workload(tuple(pa.table({"k": side}) for side in keys), times)
     return placed(line) if place else line
 

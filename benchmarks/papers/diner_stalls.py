@@ -30,8 +30,8 @@ from benchmarks.papers.scale import Scale
 from benchmarks.papers.verdicts import Finding, Plot, Spread
 from dovetail.core.metrics import Counters
 from dovetail.operators.diner.sides import MOST_PAIRS
-from dovetail.simulation.clock import ClockedRun, Costs
-from dovetail.sources.workload import Workload
+from dovetail.testing.clock import ClockedRun, Costs
+from dovetail.testing.workload import Workload
 
 PAGES_PER_S = 40  # at the printed size
 SLOWER = (1, 10)  # than 10 ms for a page at random

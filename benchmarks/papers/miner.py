@@ -18,8 +18,8 @@ from benchmarks.papers.registry import experiment
 from benchmarks.papers.scale import Scale
 from benchmarks.papers.verdicts import Finding, Plot, Shares, Spread, figures
 from dovetail.matching.expansion import MOST
-from dovetail.simulation.clock import Costs
-from dovetail.sources.values import zipf_shares
+from dovetail.testing.clock import Costs
+from dovetail.testing.values import zipf_shares
 
 PRINTED_ROWS = 100_000  # of the two larger inputs
 MEMORY = (0.05, 0.10, 0.15, 0.20)

@@ -12,11 +12,11 @@ from dovetail.core.rows import Arrival, one_batch
 from dovetail.execution.driver import Driver
 from dovetail.operators.protocol import Workspace
 from dovetail.operators.registry import operator_class
-from dovetail.simulation.clock import Costs
-from dovetail.sources import pace
-from dovetail.sources.workload import Workload
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget
+from dovetail.testing import arrival_times
+from dovetail.testing.clock import Costs
+from dovetail.testing.workload import Workload
 
 WAIT_S = 0.025  # without an arrival, before it works on blocks
 HAND_OVER = 1000  # rows that may wait before it stops
@@ -36,7 +36,7 @@ class Waiting:
 
 def with_silences(setting: Setting, silence: float) -> Setting:
     """Ten fragments of each input, each followed by a silence of so many times its duration."""
-    seconds = tuple(pace.with_silences(times, silence=silence) for times in setting.workload.seconds)
+    seconds = tuple(arrival_times.with_silences(times, silence=silence) for times in setting.workload.seconds)
     return replace(setting, workload=Workload(setting.workload.tables, seconds))
 
 

@@ -17,10 +17,10 @@ from dovetail.execution.driver import Driver
 from dovetail.operators.multiway.miner import Miner
 from dovetail.operators.protocol import JoinOperator, Workspace
 from dovetail.operators.registry import operator_class
-from dovetail.sources import pace, values
-from dovetail.sources.workload import Workload
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget
+from dovetail.testing import arrival_times, values
+from dovetail.testing.workload import Workload
 
 EDGES = ("r1.a = r2.a", "r2.b = r3.b", "r3.c = r4.c")
 CHAINS = {2: (1, 2), 3: (0, 1, 2), 4: (0, 1, 2, 3)}  # which of the four inputs
@@ -52,7 +52,7 @@ def chain_of(inputs: int, rows: int, seed: int) -> Setting:
     chosen = CHAINS[inputs]
     tables = tuple(whole[i] for i in chosen)
     rng = np.random.default_rng(seed)
-    times = tuple(pace.exponential(table.num_rows, rng) for table in tables)
+    times = tuple(arrival_times.exponential(table.num_rows, rng) for table in tables)
     on = " AND ".join(edge for i, edge in enumerate(EDGES) if {i, i + 1} <= set(chosen))
     counts = [np.bincount(table["b"].to_numpy(), minlength=rows // 10) for table in (whole[1], whole[2])]
     return Setting(tuple(f"r{i + 1}" for i in chosen), on, Workload(tables, times), int(counts[0] @ counts[1]))
@@ -62,7 +62,7 @@ def star_of(inputs: int, rows: int, seed: int, domain: int, skew: float) -> Sett
     """All inputs on one attribute with Zipf keys."""
     rng = np.random.default_rng(seed)
     tables = tuple(pa.table({"k": values.zipf(rows, rng, skew=skew, low=0, high=domain - 1)}) for _ in range(inputs))
-    times = tuple(pace.exponential(rows, rng) for _ in tables)
+    times = tuple(arrival_times.exponential(rows, rng) for _ in tables)
     aliases = tuple(f"r{i + 1}" for i in range(inputs))
     counts = [np.bincount(table["k"].to_numpy(), minlength=domain).astype(np.float64) for table in tables]
     on = " AND ".join(f"r1.k = {alias}.k" for alias in aliases[1:])

@@ -7,9 +7,10 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from dovetail.sources import pace, values
-from dovetail.sources.values import Random, Seconds, Values
-from dovetail.sources.workload import Workload
+from dovetail.sources.paced import Seconds
+from dovetail.testing import arrival_times, values
+from dovetail.testing.values import Random, Values
+from dovetail.testing.workload import Workload
 
 ROWS = 100_000  # of each relation in DINER's experiments
 
@@ -18,7 +19,7 @@ def zipf_keys(skew: float = 1.0, rows: tuple[int, int] = (ROWS, ROWS), seed: int
     """DINER Fig. 10; unequal sizes, arriving over the same time: Fig. 18."""
     rng = np.random.default_rng(seed)
     longest = max(rows)
-    times = [pace.exponential(n, rng, 1e-3 * longest / n) for n in rows]
+    times = [arrival_times.exponential(n, rng, 1e-3 * longest / n) for n in rows]
     return _keyed([values.zipf(n, rng, skew=skew) for n in rows], times)
 
 
@@ -50,7 +51,7 @@ def shifting_means(shift: float, rows: int = ROWS, seed: int = 0) -> Workload:
 def fragments(silence: float, rows: int = ROWS, seed: int = 0) -> Workload:
     """DINER Fig. 16: ten fragments, each followed by a silence of so many times its duration."""
     rng = np.random.default_rng(seed)
-    times = [pace.with_silences(t, silence=silence) for t in _exponential(rows, rng)]
+    times = [arrival_times.with_silences(t, silence=silence) for t in _exponential(rows, rng)]
     return _keyed([values.zipf(rows, rng) for _ in times], times)
 
 
@@ -64,8 +65,8 @@ def rpj_keys(
 ) -> Workload:
     """RPJ section 6: `rows` of both relations together, `ratio` to 1, over a reliable or an unreliable network."""
     rng = np.random.default_rng(seed)
-    line = pace.steady(rows) if reliable else pace.unreliable(rows, rng)
-    times = pace.dealt(line, rng, ratio=ratio)
+    line = arrival_times.steady(rows) if reliable else arrival_times.unreliable(rows, rng)
+    times = arrival_times.dealt(line, rng, ratio=ratio)
     shares = (values.harmony(), values.harmony() if kind == "harmony" else values.reverse())
     return _keyed([values.partitioned(len(t), rng, s) for t, s in zip(times, shares, strict=True)], times)
 
@@ -87,11 +88,11 @@ def chain(rows: int = ROWS, seed: int = 0, domain: int = 10_000) -> Workload:
         {"c": rng.permutation(domain)},
     )
     tables = tuple(pa.table(c) for c in columns)
-    return Workload(tables, tuple(pace.exponential(t.num_rows, rng, 1e-3 * rows / t.num_rows) for t in tables))
+    return Workload(tables, tuple(arrival_times.exponential(t.num_rows, rng, 1e-3 * rows / t.num_rows) for t in tables))
 
 
 def _exponential(rows: int, rng: Random) -> list[Seconds]:
-    return [pace.exponential(rows, rng) for _ in range(2)]
+    return [arrival_times.exponential(rows, rng) for _ in range(2)]
 
 
 def _keyed(keys: list[Values], times: list[Seconds] | tuple[Seconds, ...]) -> Workload:

@@ -22,10 +22,10 @@ from dovetail.operators.hashing.spilling import SpillingHash, Task
 from dovetail.operators.hashing.spilling_joins import Promise, Rpj
 from dovetail.operators.protocol import Workspace
 from dovetail.operators.registry import operator_class
-from dovetail.simulation.clock import ClockedRun, Costs, play
-from dovetail.sources.workload import Workload
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget
+from dovetail.testing.clock import ClockedRun, Costs, play
+from dovetail.testing.workload import Workload
 
 PARTITIONS = 20
 HASHED = ("rpj", "hmj", "xjoin")

@@ -16,7 +16,7 @@ from benchmarks.papers.registry import experiment
 from benchmarks.papers.rpj_runs import OVERFLOW, SETTINGS, Kind, named, online, unreliable
 from benchmarks.papers.scale import Scale
 from benchmarks.papers.verdicts import Finding, Plot
-from dovetail.simulation.clock import ClockedRun
+from dovetail.testing.clock import ClockedRun
 
 N_FLUSH = 0.5  # of memory, so that pieces that are spilled have about a page, and 2.6 in print
 PRINTED: dict[str, Any] = {"n_flush": N_FLUSH, "handover": "bucket", "passes": "pages"}

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from dovetail import accessor
-from dovetail.core.lazy import lazy_attributes
+from dovetail.core.lazy import accept_old_modules, lazy_attributes
 from dovetail.errors import DovetailError
 from dovetail.window import window
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from dovetail.monitoring.server import watch
     from dovetail.monitoring.spark_streams import finish, follow, listen
     from dovetail.monitoring.terminal import show
-    from dovetail.simulation.laboratory import simulate
 
 __version__ = "0.2.0"  # the only place that says so: pyproject.toml reads it here
 
@@ -35,7 +34,6 @@ __all__ = [
     "progressive",
     "report",
     "show",
-    "simulate",
     "watch",
     "window",
     "write",
@@ -48,13 +46,29 @@ __getattr__ = lazy_attributes(
     names={
         **dict.fromkeys(("aggregate", "count", "explain", "join", "multijoin", "progressive", "write"), "api"),
         **dict.fromkeys(("finish", "follow", "listen"), "monitoring.spark_streams"),
-        "simulate": "simulation.laboratory",
         "Estimate": "core.metrics",
         "Recording": "monitoring.recording",
         "report": "monitoring.report",
         "show": "monitoring.terminal",
         "watch": "monitoring.server",
     },
+    moved={"simulate": "testing"},
 )
+accept_old_modules(
+    __name__,
+    {
+        "simulation": "testing",
+        "simulation.clock": "testing.clock",
+        "simulation.laboratory": "testing.simulation",
+        "sources.pace": "testing.arrival_times",
+        "sources.values": "testing.values",
+        "sources.workload": "testing.workload",
+    },
+)
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 accessor.register()

@@ -10,9 +10,9 @@ from dovetail.condition.graph import parse_graph
 from dovetail.errors import BudgetError, PlanError
 from dovetail.matching import expansion, links
 from dovetail.operators.registry import operator_class, operator_names
-from dovetail.simulation.laboratory import simulate
 from dovetail.storage.ordered_index import OrderedIndex
 from dovetail.testing import check_operator, check_run
+from dovetail.testing.simulation import simulate
 
 SHARED = "a.k = b.k AND b.k = c.k"
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from dovetail.operators.registry import operator_names, operator_spec
-from dovetail.simulation.laboratory import simulate
+from dovetail.testing.simulation import simulate
 
 ROWS, STEP = 480, 40
 BUDGET = {"memory_rows": 120, "block_rows": 8}

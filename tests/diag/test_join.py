@@ -237,7 +237,7 @@ def test_what_it_cannot_do_is_said() -> None:
     with pytest.raises(BudgetError, match="6 bytes for each of the 100,000 rows"):
         dovetail.join(pa.table({"k": range(100_000)}), right, ["k"], algorithm="diag", one="left", memory="100KB")
     with pytest.raises(InputError, match="diag joins tables and Parquet files"):
-        dovetail.simulate("diag", left, right, ["k"], [])
+        dovetail.testing.simulate("diag", left, right, ["k"], [])
 
 
 @pytest.mark.parametrize("how", ["inner", "left", "right", "full", "left_semi", "left_anti"])

@@ -119,7 +119,7 @@ def simulated(case: Case, rng: random.Random) -> list[tuple[int, ...]]:
     memory_rows = (len(case.tables) + rng.choice((2, 3, 6))) * block_rows
     schedule = random_schedule(rng, {alias: len(table) for alias, table in case.tables.items()})
     try:
-        run = dovetail.simulate(
+        run = dovetail.testing.simulate(
             *(rng.choice(ALGORITHMS[1:]), case.tables, None, case.on, schedule),
             memory_rows=memory_rows,
             block_rows=block_rows,

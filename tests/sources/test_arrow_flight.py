@@ -21,9 +21,9 @@ from dovetail.errors import InputError, SourceError
 from dovetail.sources import Retry
 from dovetail.sources.arrow_flight import FlightEndpoint
 from dovetail.sources.flight_server import TableServer
-from dovetail.sources.pace import steady
+from dovetail.sources.paced import Paced
 from dovetail.sources.reader import Reader
-from dovetail.sources.workload import Paced
+from dovetail.testing.arrival_times import steady
 
 ON = "l.k = r.k"
 ROWS = 30_000

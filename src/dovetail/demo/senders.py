@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from dovetail.sources.flight_server import TableServer
-from dovetail.sources.values import Seconds
-from dovetail.sources.workload import Paced
+from dovetail.sources.paced import Paced, Seconds
 
 Burst = tuple[float, float]
 """Seconds of sending, and of the stall after it."""

@@ -1,4 +1,4 @@
-"""How rows arrive: from tables, readers and remote sources, or by an arrival process on a clock.
+"""How rows arrive: from tables, readers and remote sources.
 
     dovetail.sources.flight("grpc://host:8815", "orders")                      for dovetail.progressive
     dovetail.sources.postgres("postgresql://host/db", table="orders", key="id")
@@ -20,7 +20,9 @@ from dovetail.sources.reader import Retry
 
 __all__ = ["Piece", "Reading", "Retry", "Source", "flight", "parquet", "postgres"]
 
-__getattr__ = lazy_attributes(__name__, modules=("arrow_flight", "flight_server", "pace", "values", "workload"))
+__getattr__ = lazy_attributes(
+    __name__, modules=("arrow_flight", "flight_server", "pace", "paced", "values", "workload")
+)
 
 
 def parquet(path: str | os.PathLike[str], columns: Sequence[str] | None = None) -> Source:

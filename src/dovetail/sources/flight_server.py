@@ -13,14 +13,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyarrow import flight
 
 from dovetail.core.rows import slices, table_batches
 from dovetail.core.tables import dataset_of
 from dovetail.sources.arrow_flight import GROWING, OFFSETS, ticket
-from dovetail.sources.pace import steady
-from dovetail.sources.workload import Paced, PacedReading
+from dovetail.sources.paced import Paced, PacedReading
 
 GATHER_S = 0.02  # rows that come within this time are sent together
 
@@ -113,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _build_paced(table: pa.Table, rows_per_second: float) -> Paced:
-    paced = Paced(table, steady(table.num_rows, 1 / rows_per_second))
+    paced = Paced(table, np.arange(1, table.num_rows + 1) / rows_per_second)
     paced.begin()
     return paced
 

@@ -42,8 +42,8 @@ from dovetail.errors import BudgetError, InputError
 from dovetail.operators.protocol import JoinOperator
 from dovetail.operators.registry import operator_class, operator_names
 from dovetail.routing.routers import Router
-from dovetail.simulation.laboratory import ROW, Run, bind_condition, name_inputs, simulate
 from dovetail.testing.random_joins import CONDITIONS, SEVERAL, TWO, random_condition, random_schedule, random_table
+from dovetail.testing.simulation import ROW, Run, bind_condition, name_inputs, simulate
 
 Result = tuple[int | None, ...]
 """Row numbers in the order of the inputs; None where a join type emits a row without one of that input."""

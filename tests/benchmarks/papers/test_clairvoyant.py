@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from benchmarks.papers.clairvoyant import online_bound
 
-from dovetail.sources.values import harmony, reverse, zipf_shares
+from dovetail.testing.values import harmony, reverse, zipf_shares
 
 
 @pytest.mark.parametrize(("skew", "bound"), [(1, 0.392), (2, 0.146), (3, 0.115), (4, 0.105), (5, 0.101)])

@@ -6,7 +6,7 @@ from benchmarks.papers.miner import chain_bounds
 from benchmarks.papers.miner_delays import waiting_rows, with_silences
 from benchmarks.papers.miner_runs import chain_of, in_bytes
 
-from dovetail.sources.values import zipf_shares
+from dovetail.testing.values import zipf_shares
 
 SMALL, TENTH = 1000, 10_000
 

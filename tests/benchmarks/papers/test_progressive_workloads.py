@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks.papers import progressive_workloads as workloads
-from dovetail.sources.workload import Workload
+from dovetail.testing.workload import Workload
 
 
 def keys(workload: Workload, side: int) -> np.ndarray:

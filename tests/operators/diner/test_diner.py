@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 import dovetail
-from dovetail import simulate
 from dovetail.condition import parse
 from dovetail.condition.graph import Graph
 from dovetail.core.metrics import Counters
@@ -24,7 +23,7 @@ from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget, Unit
 from dovetail.storage.residence import NEVER, met_in_memory
 from dovetail.storage.resident_snapshot import MOST_BLOCKS
-from dovetail.testing import check_run, definition, random_schedule, random_table
+from dovetail.testing import check_run, definition, random_schedule, random_table, simulate
 
 VARIANTS: list[dict[str, Any]] = [
     {"reload": True},

@@ -15,8 +15,8 @@ from dovetail.kernels.hashing import hash_codes
 from dovetail.operators.blockwise.regions import Policy
 from dovetail.operators.diner.eviction_trial import EvictionTrial
 from dovetail.operators.diner.keys import Keyed
-from dovetail.simulation import simulate
 from dovetail.storage.blocks import BlockStore
+from dovetail.testing import simulate
 
 ROWS, BLOCK, BATCH = 512, 32, 16
 Keys = tuple[NDArray[np.int64], NDArray[np.int64]]

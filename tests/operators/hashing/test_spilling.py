@@ -208,7 +208,7 @@ def test_rows_that_have_met_everything_are_dropped() -> None:
 )
 def test_wrong_parameters_are_named(parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        dovetail.simulate("rpj", keyed(1, 1, 0), keyed(1, 1, 0), "l.k = r.k", **parameters)
+        dovetail.testing.simulate("rpj", keyed(1, 1, 0), keyed(1, 1, 0), "l.k = r.k", **parameters)
 
 
 BANDS = (
@@ -249,7 +249,9 @@ def test_every_result_that_shedding_costs_is_counted(name: str) -> None:
     restarted = in_portions(random.Random(name), 150, 150, 12)
     without = [entry for entry in restarted if entry[0] != "restart"]
     for schedule in (restarted, [*without[:40], ("restart",), *without[40:]], without):
-        run = dovetail.simulate(name, left, right, "l.k = r.k", schedule, memory_rows=40, block_rows=3, shed=True)
+        run = dovetail.testing.simulate(
+            name, left, right, "l.k = r.k", schedule, memory_rows=40, block_rows=3, shed=True
+        )
         assert Counter(run.pairs) <= whole
         assert len(run.pairs) + run.counters.results_missed == sum(whole.values())
         assert run.counters.peak_rows_in_memory <= 40
@@ -258,7 +260,7 @@ def test_every_result_that_shedding_costs_is_counted(name: str) -> None:
 
 
 def test_what_shedding_costs_is_expected_where_keys_are_alike() -> None:
-    run = dovetail.simulate(
+    run = dovetail.testing.simulate(
         "rpj", keyed(4000, 200, 1), keyed(4000, 200, 2), "l.k = r.k", [("l", 20), ("r", 20)] * 200,
         memory_rows=300, block_rows=20, shed=True,
     )  # fmt: skip
@@ -273,7 +275,7 @@ def test_rpj_sheds_what_is_least_missed() -> None:
     for flush in ("optimal", "largest"):
         schedule = [("l", 20), ("r", 20)] * 150
         setting = {"memory_rows": 300, "block_rows": 20, "partitions": 50, "n_flush": 0.05, "flush": flush}
-        run = dovetail.simulate("rpj", *skewed, "l.k = r.k", schedule, shed=True, **setting)
+        run = dovetail.testing.simulate("rpj", *skewed, "l.k = r.k", schedule, shed=True, **setting)
         found[flush] = len(run.pairs)
     assert found["optimal"] > 1.2 * found["largest"]
 

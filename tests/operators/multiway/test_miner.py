@@ -23,10 +23,10 @@ from dovetail.operators.multiway.expected_results import ExpectedResultsPolicy
 from dovetail.operators.multiway.miner import BenefitPolicy, Miner
 from dovetail.operators.protocol import Manifest, Usage, Workspace
 from dovetail.operators.registry import operator_class
-from dovetail.simulation.laboratory import simulate
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget
 from dovetail.testing import check_run, random_schedule, random_table
+from dovetail.testing.simulation import simulate
 
 CHAIN = "a.k = b.k AND b.x = c.x AND c.s = d.s"
 

@@ -13,7 +13,6 @@ import pytest
 from tests.effort import repeat
 
 import dovetail
-from dovetail import simulate
 from dovetail.condition import parse
 from dovetail.condition.graph import Graph
 from dovetail.core.metrics import Counters
@@ -22,10 +21,10 @@ from dovetail.errors import BudgetError, InputError, PlanError
 from dovetail.execution.driver import Driver
 from dovetail.operators.pmj.pmj import MOST_BLOCKS, Pmj
 from dovetail.operators.protocol import Workspace
-from dovetail.simulation.laboratory import ROW, Run
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget
-from dovetail.testing import check_run, definition, random_schedule, random_table
+from dovetail.testing import check_run, definition, random_schedule, random_table, simulate
+from dovetail.testing.simulation import ROW, Run
 
 STRICTNESS = ("progressive", "semi_strict", "strict")
 

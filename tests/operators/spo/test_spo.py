@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 from tests.effort import some
 
-from dovetail import simulate
 from dovetail.condition import parse
 from dovetail.condition.graph import Graph
 from dovetail.core.metrics import Counters
@@ -21,7 +20,7 @@ from dovetail.operators.protocol import Workspace
 from dovetail.operators.spo.spo import Spo
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget
-from dovetail.testing import definition, random_schedule, random_table
+from dovetail.testing import definition, random_schedule, random_table, simulate
 from dovetail.window import Window, window
 
 CONDITIONS = (

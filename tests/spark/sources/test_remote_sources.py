@@ -23,9 +23,9 @@ from tests.spark.sources.remote_streams import Batches, forget_the_last_commit, 
 import dovetail
 from dovetail.errors import InputError
 from dovetail.sources.flight_server import TableServer
-from dovetail.sources.pace import steady
-from dovetail.sources.workload import Paced
+from dovetail.sources.paced import Paced
 from dovetail.spark.versions import HAS_STREAM_OFFSETS
+from dovetail.testing.arrival_times import steady
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("two_partitions")]
 

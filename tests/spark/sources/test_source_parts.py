@@ -19,9 +19,9 @@ from tests.sources.scripted import Gate, Scripted
 
 from dovetail.errors import InputError, SourceError
 from dovetail.sources.flight_server import TableServer
-from dovetail.sources.pace import steady
+from dovetail.sources.paced import Paced
 from dovetail.sources.reader import Reader, Retry
-from dovetail.sources.workload import Paced
+from dovetail.testing.arrival_times import steady
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install '.[spark]'")
 

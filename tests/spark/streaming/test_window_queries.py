@@ -43,7 +43,9 @@ def test_in_one_operator(name: str, rows: int) -> None:
             schedule.append(("lr"[side], len(numbers)))
             if oracle.horizon is not None:
                 schedule.append(("watermark", oracle.horizon))
-    run = dovetail.simulate("spo", case.left, case.right, case.on, schedule, window=case.window, block_rows=rows)
+    run = dovetail.testing.simulate(
+        "spo", case.left, case.right, case.on, schedule, window=case.window, block_rows=rows
+    )
     assert Counter(run.pairs) == expected
     assert expected.total() > ROWS
 

@@ -10,8 +10,8 @@ import dovetail
 from benchmarks.papers import progressive_workloads as workloads
 from dovetail.errors import InputError
 from dovetail.operators.registry import REGISTRY, operator_class
-from dovetail.simulation.clock import PAGES_ONLY, Costs, play
-from dovetail.sources.workload import Workload
+from dovetail.testing.clock import PAGES_ONLY, Costs, play
+from dovetail.testing.workload import Workload
 
 FREE = Costs(0, 0, 0, 0, 0, 0, 0)
 

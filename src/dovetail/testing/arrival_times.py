@@ -1,6 +1,6 @@
-"""When it arrives: seconds from the start, ascending, one for each row.
+"""Arrival times: seconds from the start, ascending, one for each row.
 
-Pieces that can be put together, for instance `with_silences(exponential(1000, rng), fragments=10, silence=0.5)`.
+The functions can be combined: `with_silences(exponential(1000, rng), fragments=10, silence=0.5)`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.sources.values import Random, Seconds, draw_positions, zipf_shares
+from dovetail.sources.paced import Seconds
+from dovetail.testing.values import Random, draw_positions, zipf_shares
 
 
 def steady(rows: int, gap_s: float = 1e-3) -> Seconds:

@@ -5,9 +5,10 @@ import pyarrow as pa
 from tests.patience import wait_for_threads_to_end
 
 import dovetail
-from dovetail.sources.pace import exponential, steady, with_silences
-from dovetail.sources.values import zipf
-from dovetail.sources.workload import Paced, Workload
+from dovetail.sources.paced import Paced
+from dovetail.testing.arrival_times import exponential, steady, with_silences
+from dovetail.testing.values import zipf
+from dovetail.testing.workload import Workload
 
 
 def test_rows_come_in_order_and_not_before_they_are_due() -> None:

@@ -10,7 +10,7 @@ PAIRS = {(1, 0), (3, 0), (2, 1), (2, 2)}
 
 
 def test_a_script_decides_what_arrives_when() -> None:
-    run = dovetail.simulate("shj", LEFT, RIGHT, "l.k = r.k", [("l", 3), ("stall", 4), ("r", 2), ("end", "l")])
+    run = dovetail.testing.simulate("shj", LEFT, RIGHT, "l.k = r.k", [("l", 3), ("stall", 4), ("r", 2), ("end", "l")])
     assert run.pairs[:2] == [(1, 0), (2, 1)]
     assert set(run.pairs) == PAIRS
     assert set(run.phases) == {"arriving"}
@@ -20,7 +20,7 @@ def test_a_script_decides_what_arrives_when() -> None:
 
 def test_left_over_work_is_done_while_sources_stall_and_at_the_end() -> None:
     rows = pa.table({"k": list(range(12)) * 2})
-    run = dovetail.simulate(
+    run = dovetail.testing.simulate(
         "nested_loop",
         rows,
         rows,
@@ -39,19 +39,21 @@ def test_left_over_work_is_done_while_sources_stall_and_at_the_end() -> None:
 
 
 def test_what_the_script_leaves_arrives_in_turn() -> None:
-    run = dovetail.simulate("shj", LEFT, RIGHT, "l.k = r.k")
+    run = dovetail.testing.simulate("shj", LEFT, RIGHT, "l.k = r.k")
     assert set(run.pairs) == PAIRS
     assert run.pairs[0] == (1, 0)  # l0 r0 l1: the first match
 
 
 def test_rows_left_at_an_end_arrive_before_it() -> None:
-    run = dovetail.simulate("shj", LEFT, RIGHT, "l.k = r.k", [("end", "l"), ("r", 1)], memory_rows=5, block_rows=1)
+    run = dovetail.testing.simulate(
+        "shj", LEFT, RIGHT, "l.k = r.k", [("end", "l"), ("r", 1)], memory_rows=5, block_rows=1
+    )
     assert set(run.pairs) == PAIRS  # memory for the left rows and one more: right rows need not be kept
 
 
 def test_a_run_can_be_repeated() -> None:
     def run() -> list[tuple[int, int]]:
-        return dovetail.simulate(
+        return dovetail.testing.simulate(
             "nested_loop", LEFT, RIGHT, "l.k <= r.k", [("r", 3)], memory_rows=4, block_rows=1
         ).pairs
 
@@ -60,12 +62,12 @@ def test_a_run_can_be_repeated() -> None:
 
 def test_a_hash_join_that_does_not_fit_says_so() -> None:
     with pytest.raises(BudgetError, match=r"budget of 3 rows is exceeded.*shj does not spill"):
-        dovetail.simulate("shj", LEFT, RIGHT, "l.k = r.k", memory_rows=3, block_rows=1)
+        dovetail.testing.simulate("shj", LEFT, RIGHT, "l.k = r.k", memory_rows=3, block_rows=1)
 
 
 def test_too_small_a_budget_is_refused_with_the_smallest_that_works() -> None:
     with pytest.raises(BudgetError, match="Give 40 rows or more, or smaller blocks"):
-        dovetail.simulate("nested_loop", LEFT, RIGHT, "l.k = r.k", memory_rows=39, block_rows=10)
+        dovetail.testing.simulate("nested_loop", LEFT, RIGHT, "l.k = r.k", memory_rows=39, block_rows=10)
 
 
 @pytest.mark.parametrize(
@@ -78,11 +80,11 @@ def test_too_small_a_budget_is_refused_with_the_smallest_that_works() -> None:
 )
 def test_a_wrong_schedule_is_refused(schedule: list[tuple[object, ...]], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        dovetail.simulate("shj", LEFT, RIGHT, "l.k = r.k", schedule)
+        dovetail.testing.simulate("shj", LEFT, RIGHT, "l.k = r.k", schedule)
 
 
 def test_an_operator_that_cannot_run_the_condition_says_why() -> None:
     with pytest.raises(PlanError, match=r"'shj' cannot run l\.k < r\.k: a hash join needs at least one equality"):
-        dovetail.simulate("shj", LEFT, RIGHT, "l.k < r.k")
+        dovetail.testing.simulate("shj", LEFT, RIGHT, "l.k < r.k")
     with pytest.raises(InputError, match="no algorithm is called 'sjh'"):
-        dovetail.simulate("sjh", LEFT, RIGHT, "l.k = r.k")
+        dovetail.testing.simulate("sjh", LEFT, RIGHT, "l.k = r.k")

@@ -30,9 +30,9 @@ from dovetail.execution.at_rest import count_at_rest
 from dovetail.execution.driver import Driver
 from dovetail.operators.protocol import Workspace
 from dovetail.planning.planner import plan_operator
-from dovetail.sources.workload import Workload
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget
+from dovetail.testing.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)

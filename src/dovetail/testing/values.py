@@ -8,9 +8,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from dovetail.sources.paced import Seconds
+
 Values = NDArray[np.int64]
 Shares = NDArray[np.float64]
-Seconds = NDArray[np.float64]
 Random = np.random.Generator
 
 PARTITIONS = 20

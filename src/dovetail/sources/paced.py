@@ -1,59 +1,26 @@
-"""A workload: tables and when each of their rows arrives, to be played in real time or on a simulated clock."""
+"""A table as a source whose rows arrive at given times."""
 
 from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from dovetail.core.rows import one_batch
-from dovetail.errors import InputError
 from dovetail.sources.protocol import Piece
-from dovetail.sources.values import Seconds
+
+Seconds = NDArray[np.float64]
 
 WAKE_S = 0.05  # to see whether the clock has started, or the reading was left
 
 
-@dataclass(frozen=True, slots=True)
-class Workload:
-    """Rows are in order of arrival; `seconds[i]` belongs to `tables[i]`."""
-
-    tables: tuple[pa.Table, ...]
-    seconds: tuple[Seconds, ...]
-
-    def __post_init__(self) -> None:
-        for table, seconds in zip(self.tables, self.seconds, strict=True):
-            if table.num_rows != len(seconds) or np.any(np.diff(seconds) < 0):
-                raise InputError(
-                    f"a table of {table.num_rows:,} rows needs as many arrival times, in ascending order; "
-                    f"got {len(seconds):,}."
-                )
-
-    @property
-    def end_s(self) -> float:
-        """When the last row arrives."""
-        return max((float(seconds[-1]) for seconds in self.seconds if len(seconds)), default=0.0)
-
-    def merged(self) -> tuple[NDArray[np.int64], Seconds]:
-        """The input and the time of each arrival, all inputs in one line."""
-        inputs = np.repeat(np.arange(len(self.seconds)), [len(seconds) for seconds in self.seconds])
-        seconds = np.concatenate(self.seconds)
-        order = np.argsort(seconds, kind="stable")
-        return inputs[order], seconds[order]
-
-    def sources(self, speed: float = 1.0) -> tuple[Paced, ...]:
-        """The tables as sources that give each row when it is due, `speed` times as fast."""
-        return tuple(Paced(table, seconds / speed) for table, seconds in zip(self.tables, self.seconds, strict=True))
-
-
 class Paced:
-    """Gives each row so many seconds after the source was begun; rows that are due together come together.
+    """Emits row i `seconds[i]` after the source was started. Rows that are due together arrive together.
 
-    Opening it from the start begins it. Until then, rows are due at 0 or earlier, or not at all.
+    Opening it at the first row starts its clock. Before that, only rows with a time of 0 or less are due.
     """
 
     resumable = True

@@ -1,4 +1,4 @@
-"""The laboratory: one operator, a scripted schedule, no clock but the operator's own."""
+"""One operator on a scripted schedule: no clock, no threads, every run repeatable."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def simulate(
     Example:
         >>> import dovetail, pyarrow as pa
         >>> left, right = pa.table({"k": [1, 2, 3]}), pa.table({"k": [3, 1]})
-        >>> run = dovetail.simulate("xjoin", left, right, "l.k = r.k", [("l", 3), ("stall", 4), ("r", 2)])
+        >>> run = dovetail.testing.simulate("xjoin", left, right, "l.k = r.k", [("l", 3), ("stall", 4), ("r", 2)])
         >>> sorted(run.pairs), run.counters.results
         ([(0, 1), (2, 0)], 2)
     """
