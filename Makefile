@@ -115,13 +115,13 @@ matrix: $(DEV) $(SELF)
 	$(PY) tools/spark_matrix.py $(SPARKS)
 
 bench: $(DEV) $(SELF)
-	$(VENV)/bin/dovetail bench
+	$(PY) -m benchmarks
 
 # The claims of the papers behind the algorithms, against benchmarks/papers/expected.toml. Those that are judged by CPU
-# time are left out, because other loads on a machine disturb them: `dovetail papers` has all.
+# time are left out, because other loads on a machine disturb them: `python -m benchmarks.papers` has all.
 papers: $(DEV) $(SELF)
 	@echo "==> claims of the papers"
-	$(VENV)/bin/dovetail papers --scale ci --counted
+	$(PY) -m benchmarks.papers --scale ci --counted
 
 # Checks.
 

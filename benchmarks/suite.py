@@ -1,6 +1,6 @@
 """All scenarios, or some of them: each in a process of its own, then the table, and the figures as JSON.
 
-    dovetail bench [name …]         python -m benchmarks [name …]         make bench
+    python -m benchmarks [name …]         make bench
 
 A process of its own gives every scenario a fresh memory, and libraries that have read how many threads they may use.
 """

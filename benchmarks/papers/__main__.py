@@ -1,4 +1,7 @@
-"""python -m benchmarks.papers: as `dovetail papers`, for those who have the checkout only."""
+"""Try the claims of the papers behind the algorithms: what is printed, what comes out here, and a verdict.
+
+Exit code 1 if a verdict is not the one in benchmarks/papers/expected.toml, 2 if the request is wrong.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +13,28 @@ from rich.console import Console
 
 from benchmarks.papers.scale import SCALES
 from benchmarks.papers.suite import papers
+from dovetail.errors import InputError
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.papers", description=__doc__)
+    parser.add_argument("names", nargs="*", help="diner, miner, rpj, diag, pmj, spo; all by default")
+    scales = "ci (minutes), small, or paper: the printed sizes, hours"
+    parser.add_argument("--scale", choices=list(SCALES), default="ci", help=scales)
+    parser.add_argument("--report", type=Path, help="an HTML file for all findings, with plots")
+    parser.add_argument("--json", type=Path, dest="json_file", help="a file for all findings, as JSON")
+    parser.add_argument("--workers", type=int, help="processes; by default one for each core")
+    parser.add_argument("--counted", action="store_true", help="only claims that are judged by counts, not by CPU time")
+    parser.add_argument("--seeds", type=int, help="instead of the scale's: two at ci, five otherwise")
+    return parser
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*")
-    parser.add_argument("--scale", choices=list(SCALES), default="ci")
-    parser.add_argument("--report", type=Path)
-    parser.add_argument("--json", type=Path, dest="json_file")
-    parser.add_argument("--workers", type=int)
-    parser.add_argument("--counted", action="store_true")
-    parser.add_argument("--seeds", type=int)
-    given = parser.parse_args()
-    return 0 if papers(**vars(given), console=Console()) else 1
+    parser = build_parser()
+    try:
+        return 0 if papers(**vars(parser.parse_args()), console=Console()) else 1
+    except InputError as error:
+        parser.error(str(error))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.baselines.paged import Transfers, block_nested_loop, grace_join, index_nested_loop
+from benchmarks.papers.diag_costs import normal_mishits
 from benchmarks.papers.diag_workloads import (
     ORDER_PAGES,
     WINDOWS,
@@ -29,7 +30,7 @@ from benchmarks.papers.scale import Scale
 from benchmarks.papers.verdicts import Finding, Plot, figures
 from dovetail.condition import parse
 from dovetail.core.rows import Side
-from dovetail.diag.clusteredness import measure, normal_mishits
+from dovetail.diag.clusteredness import measure
 from dovetail.sources.protocol import TableScan
 
 TABLES = 5

@@ -1,6 +1,6 @@
 """All claims of the papers, or those of some of them: tried in parallel processes, judged, and held against a file.
 
-    dovetail papers [diner|miner|rpj|diag|pmj|spo …] --scale ci|small|paper [--seeds N] [--counted] [--report FILE.html]
+    python -m benchmarks.papers [diner|miner|rpj|diag|pmj|spo …] --scale ci|small|paper [--seeds N] [--counted]
 
 `expected.toml` has, for each claim, the verdict and which of its settings do not hold, with the reason. A run fails
 where anything else comes out: a verdict that changes has to be explained there.

@@ -2,8 +2,10 @@ import json
 from pathlib import Path
 
 import pytest
+from benchmarks.__main__ import main
 from benchmarks.runner import Check, Report, Scenario
 from rich.console import Console
+from typer.testing import CliRunner
 
 from benchmarks import runner, suite
 from dovetail import cli
@@ -81,11 +83,19 @@ def test_wrong_requests(monkeypatch: pytest.MonkeyPatch) -> None:
         suite.bench([], None, Console(quiet=True))
 
 
-def test_an_installed_package_has_no_benchmarks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "__file__", str(tmp_path / "lib" / "dovetail" / "cli" / "__init__.py"))
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match="not part of the installed package"):
-        cli._benchmarks("suite", "bench")
+@pytest.mark.parametrize(("command", "module"), [("bench", "benchmarks"), ("papers", "benchmarks.papers")])
+def test_the_old_commands_say_what_to_run(command: str, module: str) -> None:
+    done = CliRunner().invoke(cli.app, [command, "name", "--json", "file"])
+    assert isinstance(done.exception, InputError)
+    assert f"run `python -m {module}` in a checkout" in str(done.exception)
+
+
+def test_the_scenarios_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list"]) == 0
+    assert "inequality_count" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="2"):
+        main(["nothing"])
+    assert "no scenario is called nothing" in capsys.readouterr().err
 
 
 def test_every_scenario_names_its_contenders() -> None:

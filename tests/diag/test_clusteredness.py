@@ -10,7 +10,7 @@ from dovetail.condition import parse
 from dovetail.condition.graph import Graph
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
-from dovetail.diag.clusteredness import counted_mishits, measure
+from dovetail.diag.clusteredness import measure
 from dovetail.diag.join import DiagonalJoin, Tally
 from dovetail.execution.output import output_schema
 from dovetail.planning.plan import Choice, Diagonal, JoinPlan
@@ -87,4 +87,3 @@ def test_the_window_that_is_chosen_suffices_and_is_no_larger_than_needed(shape: 
     tally = run(scans, tables, rows)
     assert 0.001 <= tally.mishits / MANY <= 0.01
     assert tally.mishits / MANY == pytest.approx(seen.mishits(tables, rows), abs=0.004)
-    assert tally.mishits / MANY == counted_mishits(condition, scans, Side.LEFT, tables, rows)

@@ -4,8 +4,9 @@ from math import erf, sqrt
 
 import numpy as np
 import pytest
+from benchmarks.papers.diag_costs import normal_between, normal_mishits
 
-from dovetail.diag.clusteredness import expected_mishits, normal_between, normal_mishits, sufficient_rows
+from dovetail.diag.clusteredness import expected_mishits, sufficient_rows
 
 
 def counted(tables: int, table_rows: int, deviations: np.ndarray) -> float:

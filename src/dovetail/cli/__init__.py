@@ -1,19 +1,18 @@
 """Joins that answer while the data is still arriving.
 
-Exit codes: 0 it worked, 1 it failed on the way (bench: a floor is missed, papers: a verdict changed), 2 the request
-itself is wrong (nothing was done), 130 it was stopped by Ctrl-C (rows found so far are written).
+Exit codes: 0 it worked, 1 it failed on the way, 2 the request itself is wrong (nothing was done), 130 it was stopped
+by Ctrl-C (rows found so far are written).
 """
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -26,7 +25,7 @@ from dovetail.visible import visible
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown")
 console = Console()
 errors = Console(stderr=True)
-INTERRUPTED = 130  # the exit code of what Ctrl-C has stopped, as of shells
+INTERRUPTED = 130  # the exit code after Ctrl-C, as in shells
 TRACEBACK = "DOVETAIL_TRACEBACK"  # a variable: errors that are not ours are shown with their traceback
 
 INPUTS, RESULT, RUN, MONITORING = "What is joined", "The result", "How it is joined", "While it runs"
@@ -267,44 +266,18 @@ def demo(
         raise typer.Exit(1)
 
 
-@app.command()
-def bench(
-    names: Annotated[list[str] | None, typer.Argument(help="Scenarios to run; all by default.")] = None,
-    json: Annotated[
-        Path | None, typer.Option(help="Directory for the results; by default benchmarks/results/.")
-    ] = None,
-    only_list: Annotated[bool, typer.Option("--list", help="List the scenarios.")] = False,
-) -> None:
-    """Run the benchmarks against other systems: what we take, what they take, and whether we keep what we promise."""
-    suite = _benchmarks("suite", "bench")
-    if only_list:
-        suite.list_scenarios(console)
-    elif not suite.bench(names or [], json, console):
-        raise typer.Exit(1)
+@app.command(hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def bench() -> None:
+    """Has moved to the checkout."""
+    raise InputError("the benchmarks are not part of the package: run `python -m benchmarks` in a checkout.")
 
 
-@app.command("papers")
-def try_papers(
-    names: Annotated[
-        list[str] | None, typer.Argument(help="diner, miner, rpj, diag, pmj, spo; all by default.")
-    ] = None,
-    scale: Annotated[str, typer.Option(help="ci (minutes), small, or paper: the printed sizes, hours.")] = "ci",
-    report: Annotated[Path | None, typer.Option(help="An HTML file for all findings, with plots.")] = None,
-    json: Annotated[Path | None, typer.Option(help="A file for all findings, as JSON.")] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes; by default one for each core.")] = None,
-    counted: Annotated[
-        bool, typer.Option("--counted", help="Only claims that are judged by counts, not those by CPU time.")
-    ] = False,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Instead of the scale's: two at ci, five otherwise.")] = None,
-) -> None:
-    """Try the claims of the papers behind the algorithms: what is printed, what comes out here, and a verdict.
-
-    Exit code 1 if a verdict is not the one in benchmarks/papers/expected.toml.
-    """
-    if not _benchmarks("papers.suite", "papers").papers(
-        names or [], scale, console, report, json, workers, counted, seeds
-    ):
-        raise typer.Exit(1)
+@app.command(hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def papers() -> None:
+    """Has moved to the checkout."""
+    raise InputError(
+        "the papers are not part of the installed package: run `python -m benchmarks.papers` in a checkout."
+    )
 
 
 @app.command("state")
@@ -366,18 +339,6 @@ def warmup() -> None:
     console.print(f"kernels are ready: {joins} small joins in {time.perf_counter() - started:.1f} s", highlight=False)
 
 
-def _benchmarks(module: str, command: str) -> Any:
-    """A module of the benchmarks of the checkout that this is installed from, or that it is run in."""
-    for root in (Path(__file__).parents[3], Path.cwd()):
-        if (root / "benchmarks" / "suite.py").is_file():
-            sys.path.insert(0, str(root))
-            return importlib.import_module(f"benchmarks.{module}")
-    raise InputError(
-        "the benchmarks are not part of the installed package: "
-        f"run `dovetail {command}` in a checkout of the repository."
-    )
-
-
 def main() -> None:
     """Run the command line. What goes wrong is one line: exit code 2, or 1 if it went wrong on the way."""
     try:
@@ -385,7 +346,7 @@ def main() -> None:
             app()
     except DovetailError as error:
         _fail(str(error), 2)
-    except BrokenPipeError:  # whoever read our output has seen enough
+    except BrokenPipeError:  # the reader closed the pipe, for example `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except KeyboardInterrupt:

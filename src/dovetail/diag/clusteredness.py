@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from math import sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -18,41 +17,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dovetail.condition import Condition
-from dovetail.core.rows import Side, take_rows
-from dovetail.diag.ring import FOREVER, KeyedRows, Positions, Ring, cut_tables
+from dovetail.core.rows import Side
+from dovetail.diag.ring import FOREVER, Positions
 from dovetail.matching.equal_keys import HashKeys
 from dovetail.planning.statistics import read_columns
 from dovetail.sources.protocol import Place, Scan, read_some
 from dovetail.storage.hash_table import Hashes, HashTable
 
-Floats = NDArray[np.float64]
-
-_P = 0.3275911  # Abramowitz and Stegun 7.1.26: right to 1.5e-7
-_A = (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)
-
-
-def normal_between(low: Floats, high: Floats, sigma: float) -> Floats:
-    """N(low, high, 0, sigma): how likely a normal deviation is in between (12)."""
-    return _cumulative(high / sigma) - _cumulative(low / sigma)
-
-
-def _cumulative(x: Floats) -> Floats:
-    z = np.abs(x) / sqrt(2)
-    t = 1 / (1 + _P * z)
-    error = 1 - t * (_A[0] + t * (_A[1] + t * (_A[2] + t * (_A[3] + t * _A[4])))) * np.exp(-z * z)
-    return 0.5 * (1 + np.sign(x) * error)
-
-
-def normal_mishits(tables: int, table_rows: int, sigma: float) -> float:
-    """The mean probability of a mishit where deviations are normal (18)."""
-    before = tables // 2 * table_rows
-    places = np.arange(before + 1, before + table_rows + 1, dtype=np.float64)
-    window = tables * table_rows
-    return float(np.mean(1 - normal_between(0.5 - places, window + 0.5 - places, sigma)))
-
 
 def expected_mishits(tables: int, table_rows: int, deviations: NDArray[np.int64]) -> float:
-    """The same for deviations as they are, of any shape: the place in the middle table is equally likely everywhere.
+    """The share of mishits for these deviations: the place in the middle table is equally likely everywhere.
 
     The window reaches (u + floor(l/2) h) rows back and (h - 1 - u + floor(l/2) h) ahead of place u of the middle table.
     """
@@ -164,26 +138,6 @@ def clusteredness(scans: tuple[Scan, Scan], one: Side, sampled: Sampled, found: 
     expected = sampled.positions[known] * scans[one].rows // max(1, scans[one.other].rows)
     repeated = int((found.times > 1).sum())
     return Clusteredness(one, scans[one].rows, len(known), found.first[known] - expected, repeated)
-
-
-def counted_mishits(condition: Condition, scans: tuple[Scan, Scan], one: Side, tables: int, table_rows: int) -> float:
-    """The share of mishits of a window, by running it over the keys alone, without any output (section 3.5)."""
-    rows, keyed, missing = scans[one].rows, 0, 0
-    read = _keyed(condition, scans[one], one)
-    ring = Ring(tables, cut_tables(read, rows, table_rows, FOREVER, lambda rows, nbytes: None))
-    for batch in _keyed(condition, scans[one.other], one.other):
-        keyed += len(batch.hashes)
-        for piece in ring.follow(batch, rows, scans[one.other].rows, lambda table, now: None):
-            missing += len(ring.search(piece.hashes)[1])
-    return missing / max(1, keyed)
-
-
-def _keyed(condition: Condition, scan: Scan, side: Side) -> Iterator[KeyedRows]:
-    keys = HashKeys(condition)
-    for position, batch in scan.places(BATCH_ROWS, read_columns(condition, side)):
-        rows, hashes = keys.hash(side, batch)
-        kept = batch if rows is None else take_rows(batch, rows)
-        yield KeyedRows(kept, hashes, position + (np.arange(batch.num_rows) if rows is None else rows))
 
 
 def sample(condition: Condition, scan: Scan, side: Side, places: int | None = PLACES) -> Sampled:

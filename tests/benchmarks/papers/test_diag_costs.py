@@ -1,16 +1,9 @@
 """The page model with the sizes in print: Order of 44,475 pages, Lineitem of 189,635."""
 
 import pytest
+from benchmarks.papers.diag_costs import DiagCosts, Machine, Relation, break_even, nested_loop_transfers
 
-from dovetail.diag.choice import (
-    DiagCosts,
-    Machine,
-    Relation,
-    break_even,
-    diag_transfers,
-    grace_transfers,
-    nested_loop_transfers,
-)
+from dovetail.diag.choice import diag_transfers, grace_transfers
 
 ORDER, LINEITEM = 44_475, 189_635
 
