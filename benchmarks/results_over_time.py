@@ -2,38 +2,31 @@
 
 Streams without an equality are joined by Dovetail while they arrive, in little memory. Spark refuses such streams, so
 that its own join is a batch job that starts when the last row has arrived. `python -m benchmarks.results_over_time`
-runs both on this machine, compares the answers, and draws docs/images/results_over_time.svg.
+runs both on this machine as the demo does, compares the answers, and draws docs/images/results_over_time.svg.
 """
 
 from __future__ import annotations
 
-import tempfile
-import threading
-import time
-from collections.abc import Sequence
 from html import escape
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.functions import broadcast, expr
+from rich.console import Console
 
-import dovetail
-from dovetail.monitoring.plot import format_count, nice_seconds, nice_values
-from dovetail.monitoring.spark_streams import MicroBatches, known_figures
-from dovetail.sources.flight_server import TableServer
-from dovetail.sources.paced import Paced, Seconds
-from dovetail.spark.session.session import local_session
+from dovetail.demo.play import record
+from dovetail.demo.senders import Script
+from dovetail.monitoring.formatting import short
+from dovetail.monitoring.plot import nice_seconds, nice_values
 
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "results_over_time.svg"
 ON = "abs(l.paid_at - r.booked_at) <= 2 AND l.amount <= r.amount"
 ROWS = 24_000
-FIRST = 2_000  # rows that are there at once: Spark's workers start with them, before the clock does
-BURSTS = ((5.0, 8.0), (5.0, 8.0), (5.0, 0.0))  # seconds of sending, and of the stall after it
+FIRST = 2_000
+BURSTS = ((5.0, 8.0), (5.0, 8.0), (5.0, 0.0))
 MEMORY = "128KB"  # of each of two cells; the rows of both sides take 1.2 MB
-POLL_S = 0.1
 
 Points = list[tuple[float, int]]  # second, results so far
 
@@ -45,68 +38,22 @@ class Outcome(NamedTuple):
     results: int
 
 
-def arrival_times() -> Seconds:
-    talked = np.linspace(0.0, sum(talk for talk, _ in BURSTS), ROWS - FIRST)
-    starts = np.cumsum([0.0, *(talk for talk, _ in BURSTS)])[:-1]
-    stalled = np.cumsum([0.0, *(stall for _, stall in BURSTS)])[:-1]
-    seconds = talked + stalled[np.searchsorted(starts, talked, side="right") - 1]
-    return np.concatenate([np.zeros(FIRST), np.maximum(seconds, 1e-3)])
-
-
-def make_tables() -> dict[str, Paced]:
+def write_script() -> Script:
+    """Payments and bookings: more rows than in the demo, and both servers stall at the same time."""
     rng = np.random.default_rng(7)
-    times = arrival_times()
     tables = {}
     for name, column in (("payments", "paid_at"), ("bookings", "booked_at")):
         rows = {column: rng.integers(0, 50_000, ROWS), "amount": rng.integers(1, 500, ROWS), "id": np.arange(ROWS)}
-        tables[name] = Paced(pa.table(rows), times, name)
-    return tables
+        tables[name] = pa.table(rows)
+    return Script(tables, (BURSTS, BURSTS), FIRST, ON, MEMORY)
 
 
 def measure() -> Outcome:
-    tables = make_tables()
-    spark = local_session("results over time", conf={"spark.sql.shuffle.partitions": "2"})
-    with TableServer(tables) as server, tempfile.TemporaryDirectory() as place:
-        location = f"grpc://127.0.0.1:{server.port}"
-
-        def read(reader: Any, name: str) -> Any:
-            return reader.format("dovetail-flight").options(location=location, dataset=name).load()
-
-        left, right = (read(spark.readStream.option("end", "true"), name) for name in tables)
-        joined = dovetail.join(left, right, ON, memory=MEMORY, end="source", state_dir=f"{place}/state")
-        query = joined.writeStream.option("checkpointLocation", f"{place}/checkpoint").start(f"{place}/results")
-        points = follow(query, list(tables.values()))
-        ours = spark.read.parquet(f"{place}/results").count()
-
-        began = time.monotonic()
-        reader = spark.read.option("numPartitions", "2")  # both cores
-        payments, bookings = (read(reader, name).alias(alias) for name, alias in zip(tables, "lr", strict=True))
-        theirs = payments.join(broadcast(bookings), expr(ON)).count()  # the faster of its two plans
-        spark_s = time.monotonic() - began
-    spark.stop()
-    assert ours == theirs == points[-1][1], f"{ours:,} results, Spark's own join has {theirs:,}"
-    return Outcome(points, float(arrival_times()[-1]), spark_s, ours)
-
-
-def follow(query: Any, tables: Sequence[Paced]) -> Points:
-    """What is found when. The servers' clocks start when Spark has taken the first rows."""
-    points: Points = []
-    results, arrived, began, told = 0, 0, 0.0, MicroBatches(query)
-    finishing = threading.Thread(target=dovetail.finish, args=(query,), daemon=True)
-    finishing.start()
-    while finishing.is_alive():
-        finishing.join(POLL_S)
-        for progress in told.news():
-            arrived += progress.numInputRows
-            results += known_figures(progress, "dovetail").get("results", 0)
-            if points:
-                points.append((time.monotonic() - began, results))
-        if not points and arrived >= FIRST * len(tables):
-            began = time.monotonic()
-            points.append((0.0, results))
-            for table in tables:
-                table.begin()
-    return points
+    scene = record(write_script(), Console())
+    assert scene.rival.seconds is not None
+    points = [(moment.elapsed, moment.results) for moment in scene.history if moment.phase != "complete"]
+    points.append((scene.elapsed, scene.results))
+    return Outcome(points, scene.sent_s, scene.rival.seconds, scene.results)
 
 
 # The drawing. Coordinates are pixels.
@@ -150,7 +97,7 @@ def draw(outcome: Outcome) -> str:
         second += talk + stall
     for value in nice_values(top):
         shapes.append(f'<path d="M{LEFT} {y(value):.1f}H{WIDTH - RIGHT}" stroke="{FAINT}"/>')
-        shapes.append(text(LEFT - 8, y(value) + 4, format_count(value), GREY, "end", 12))
+        shapes.append(text(LEFT - 8, y(value) + 4, short(value, trim=True), GREY, "end", 12))
     axis = HEIGHT - BOTTOM + 18
     shapes.extend(text(x(tick), axis, f"{tick:g} s", GREY, "middle", 12) for tick in nice_seconds(end))
     shapes.append(f'<path d="M{x(outcome.sent):.1f} {TOP}V{HEIGHT - BOTTOM}" stroke="{GREY}" stroke-dasharray="2 3"/>')

@@ -11,7 +11,18 @@ from rich.console import Console
 
 from dovetail.demo.scene import Rival, Scene
 from dovetail.demo.screen import HEIGHT, PHASES, Panel, line, side_by_side, summary
-from dovetail.demo.senders import FIRST, GRAIN_S, ORDERS, PAYMENTS, ROWS, in_bursts, is_silent, senders, silences
+from dovetail.demo.senders import (
+    FIRST,
+    GRAIN_S,
+    ORDERS,
+    PAYMENTS,
+    ROWS,
+    in_bursts,
+    is_silent,
+    senders,
+    silences,
+    write_script,
+)
 
 
 def test_rows_come_in_bursts_and_never_in_a_silence() -> None:
@@ -38,7 +49,7 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     """A run in which ten results are found in each half second, with a clock that tests turn."""
     clock = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
-    with senders() as both:
+    with senders(write_script()) as both:
         scene = Scene("dovetail", both, Rival(lambda: (600, None)))
         scene.look()
         assert scene.phase == "starting"
@@ -56,7 +67,7 @@ def test_a_silence_begins_when_spark_has_caught_up(monkeypatch: pytest.MonkeyPat
     clock = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
     start, end = silences(ORDERS, PAYMENTS)[0]
-    with senders() as both:
+    with senders(write_script()) as both:
         scene = Scene("dovetail", both, Rival(lambda: (600, None)))
         scene.begin()
         for _ in range(40):  # nothing is taken
@@ -74,7 +85,7 @@ def test_a_silence_begins_when_spark_has_caught_up(monkeypatch: pytest.MonkeyPat
 
 
 def test_results_are_not_of_rows_on_disk_while_there_are_none() -> None:
-    with senders() as both:
+    with senders(write_script()) as both:
         scene = Scene("dovetail", both, Rival(lambda: (600, None)))
         scene.keeps(100, 0)
         scene.record_results(7, arrived=0)

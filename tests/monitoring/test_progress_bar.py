@@ -10,14 +10,13 @@ import pytest
 from rich.console import Console
 
 from dovetail.core.metrics import Progress
+from dovetail.monitoring.formatting import clock_time, short
 from dovetail.monitoring.progress_bar import (
     Bar,
     LineScreen,
     Meter,
     NotebookScreen,
     TerminalScreen,
-    clock_time,
-    short,
     watched,
 )
 

@@ -9,7 +9,7 @@ from tests.monitoring.runs import HOSTILE, recorded
 from dovetail.core.markup import Html, tag
 from dovetail.core.metrics import Moment
 from dovetail.errors import InputError
-from dovetail.monitoring import plot
+from dovetail.monitoring import formatting, plot
 from dovetail.monitoring import snapshot as figures
 from dovetail.monitoring.recording import Recording
 from dovetail.monitoring.report import report
@@ -150,7 +150,7 @@ def test_figures() -> None:
     assert [(row.phase, row.results) for row in figures.by_phase(done.glance())] == [
         *(("arriving", 2400), ("reactive", 800), ("waiting", 0), ("cleanup", 400))
     ]
-    assert [figures.size(n) for n in (999, 65_536, 2_000_000, 2_050_000, 600_000, 10**9)] == [
+    assert [formatting.format_bytes(n) for n in (999, 65_536, 2_000_000, 2_050_000, 600_000, 10**9)] == [
         *("999 B", "65.5 kB", "2 MB", "2.05 MB", "600 kB", "1 GB")
     ]
 
@@ -159,9 +159,22 @@ def test_round_numbers_at_the_axes() -> None:
     assert plot.nice_values(733_000) == [0, 200_000, 400_000, 600_000]
     assert plot.nice_values(3) == [0, 1, 2, 3]
     assert plot.nice_values(1.1) == [0, 1]
-    assert [plot.format_count(v) for v in (0, 5, 1000, 2.5e6, 1e9, 2e12)] == ["0", "5", "1k", "2.5M", "1G", "2T"]
+    assert [formatting.short(v, trim=True) for v in (0, 5, 1000, 2.5e6, 1e9, 2e12)] == [
+        "0",
+        "5",
+        "1k",
+        "2.5M",
+        "1G",
+        "2T",
+    ]
     assert plot.nice_seconds(14.2) == [0, 2, 4, 6, 8, 10, 12, 14] or plot.nice_seconds(14.2) == [0, 5, 10]
-    assert [plot.seconds(s) for s in (0, 0.25, 15, 150, 3723)] == ["0 s", "0.25 s", "15 s", "2:30", "1:02:03"]
+    assert [formatting.format_seconds(s) for s in (0, 0.25, 15, 150, 3723)] == [
+        "0 s",
+        "0.25 s",
+        "15 s",
+        "2:30",
+        "1:02:03",
+    ]
     for end in (0.001, 0.3, 7, 100, 5000, 10**6, 10**9):
         assert 1 <= len(plot.nice_seconds(end)) <= 9
 

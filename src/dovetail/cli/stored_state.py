@@ -13,7 +13,7 @@ from rich.text import Text
 
 from dovetail.core.addresses import redacted
 from dovetail.errors import InputError
-from dovetail.monitoring.snapshot import size
+from dovetail.monitoring.formatting import format_bytes
 from dovetail.storage.stored_state import StoredCell, removable_query, stored_joins
 from dovetail.visible import visible
 
@@ -44,7 +44,7 @@ def show_state(state_dir: str, query: str | None, by_cell: bool, console: Consol
 
 
 def _cell_line(cell: StoredCell) -> Sequence[str]:
-    return str(cell.number), f"{cell.rows:,}", size(cell.nbytes), f"{cell.segments:,}", _ago(cell.written)
+    return str(cell.number), f"{cell.rows:,}", format_bytes(cell.nbytes), f"{cell.segments:,}", _ago(cell.written)
 
 
 def _join_line(cells: Sequence[StoredCell]) -> Sequence[str]:
@@ -54,7 +54,7 @@ def _join_line(cells: Sequence[StoredCell]) -> Sequence[str]:
     nbytes, segments = sum(cell.nbytes for cell in cells), sum(cell.segments for cell in cells)
     skew = max(rows) * len(rows) / sum(rows)
     written = max(cell.written for cell in cells)
-    return f"{len(cells):,}", f"{sum(rows):,}", f"{skew:.2f}", size(nbytes), f"{segments:,}", _ago(written)
+    return f"{len(cells):,}", f"{sum(rows):,}", f"{skew:.2f}", format_bytes(nbytes), f"{segments:,}", _ago(written)
 
 
 def _ago(written: float) -> str:
@@ -64,7 +64,7 @@ def _ago(written: float) -> str:
 def clean_state(state_dir: str, query: str, yes: bool, console: Console) -> None:
     """Remove all state of a query, if that is all there is in its directory. Without `yes` it asks."""
     found = removable_query(state_dir, query)
-    what = f"{found.directory}: {size(found.nbytes)}, written {_ago(found.written)}"
+    what = f"{found.directory}: {format_bytes(found.nbytes)}, written {_ago(found.written)}"
     if not yes:
         if time.time() - found.written < YOUNG_S:
             raise InputError(f"{what}: the query may be running. Stop it; to remove its state then, add --yes.")

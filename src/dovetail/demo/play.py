@@ -14,6 +14,8 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +26,9 @@ from dovetail.api import join
 from dovetail.core.owned_directories import remove_owned, temporary_directory
 from dovetail.demo.scene import Fingerprint, Rival, Scene
 from dovetail.demo.screen import remark, say, screen, side_by_side, summary
-from dovetail.demo.senders import Sender, senders
+from dovetail.demo.senders import Script, Sender, senders, write_script
 from dovetail.monitoring.spark_streams import MicroBatches, known_figures
 
-ON = "r.paid_at BETWEEN l.ordered_at AND l.ordered_at + 10 AND r.paid >= l.amount"
-MEMORY = "96KB"
 CELLS = 2
 METRICS = "dovetail"
 POLL_S = 0.25
@@ -37,46 +37,74 @@ NEXT = 'Try it on files of yours: {} join --left a.parquet --right b.csv --on "l
 
 def run(console: Console, compare: bool = False) -> bool:
     """Run the demo; True if all answers are right. With `compare`, once more with DINER, and both side by side."""
-    from dovetail.spark.session.session import BRIEF, local_session
-
     say(console, "starting Spark …")
-    place = temporary_directory()
-    spark = local_session("dovetail demo", conf=BRIEF | {"spark.sql.shuffle.partitions": str(CELLS)})
-    try:
-        scenes, right = [], True
+    script, scenes, right = write_script(), [], True
+    with _session() as spark:
         for algorithm in ("auto", "diner") if compare else ("auto",):
-            scene, same = _play(spark, algorithm, place / algorithm, console)
+            scene, same = play(spark, script, algorithm, console)
             scenes.append(scene)
             right = right and same
-        if compare:
-            console.print(side_by_side(scenes))
-        say(console, f"\n[bold]{NEXT.format(_command())}[/]")
-        return right
+    if compare:
+        console.print(side_by_side(scenes))
+    say(console, f"\n[bold]{NEXT.format(_command())}[/]")
+    return right
+
+
+def record(script: Script, console: Console) -> Scene:
+    """One run of a script, for a picture of it."""
+    with _session() as spark:
+        scene, same = play(spark, script, "auto", console)
+    if not same:
+        raise AssertionError("the two joins have different rows")
+    return scene
+
+
+@contextmanager
+def _session() -> Iterator[Any]:
+    from dovetail.spark.session.session import BRIEF, local_session
+
+    spark = local_session("dovetail demo", conf=BRIEF | {"spark.sql.shuffle.partitions": str(CELLS)})
+    try:
+        yield spark
     finally:
         spark.stop()
+
+
+def play(spark: Any, script: Script, algorithm: str, console: Console) -> tuple[Scene, bool]:
+    """Run a script and show it; whether both joins have the same rows."""
+    place = temporary_directory()
+    try:
+        with senders(script) as both:
+            rival = Rival(lambda: _join_by_spark(spark, script, both))
+            scene = Scene("dovetail" if algorithm == "auto" else algorithm, both, rival)
+            _follow(_start(spark, script, algorithm, both, place), scene, script, console)
+            console.print("\n", summary(scene), "\n", sep="", end="", highlight=False)
+            say(console, remark(scene))
+            return scene, _check(spark, place, scene, console)
+    finally:
         remove_owned(place)
 
 
-def _play(spark: Any, algorithm: str, place: Path, console: Console) -> tuple[Scene, bool]:
-    with senders() as both:
-        rival = Rival(lambda: _join_by_spark(spark, both))
-        scene = Scene("dovetail" if algorithm == "auto" else algorithm, both, rival)
-        orders, payments = (_read(spark.readStream.option("end", "true"), sender) for sender in both)
-        state = str(place / "state")
-        joined = join(orders, payments, ON, algorithm=algorithm, memory=MEMORY, end="source", state_dir=state)
-        writer = joined.writeStream.format("parquet").option("path", str(place / "results"))
-        query = writer.option("checkpointLocation", str(place / "checkpoint")).start()
-        try:
-            say(console, f"\norders JOIN payments ON {ON}")
-            say(console, f"by dovetail ({algorithm}), {MEMORY} of memory in each of {CELLS} cells, and by Spark.")
-            say(console, "Spark joins no streams without an equality: its join starts when the last row is there.\n")
-            with screen(scene, console) as show:
-                _watch(query, scene, show)
-        finally:
-            query.stop()
-        console.print("\n", summary(scene), "\n", sep="", end="", highlight=False)
-        say(console, remark(scene))
-        return scene, _check(spark, place, scene, console)
+def _start(spark: Any, script: Script, algorithm: str, both: tuple[Sender, Sender], place: Path) -> Any:
+    left, right = (_read(spark.readStream.option("end", "true"), sender) for sender in both)
+    options = {"memory": script.memory, "end": "source", "state_dir": str(place / "state")}
+    joined = join(left, right, script.on, algorithm=algorithm, **options)
+    writer = joined.writeStream.format("parquet").option("path", str(place / "results"))
+    return writer.option("checkpointLocation", str(place / "checkpoint")).start()
+
+
+def _follow(query: Any, scene: Scene, script: Script, console: Console) -> None:
+    try:
+        say(console, f"\n{' JOIN '.join(script.tables)} ON {script.on}")
+        say(
+            console,
+            f"by dovetail ({scene.algorithm}), {script.memory} of memory in each of {CELLS} cells, and by Spark.",
+        )
+        say(console, "Spark joins no streams without an equality: its join starts when the last row is there.\n")
+        with screen(scene, console) as show:
+            _watch(query, scene, show)
+    finally:
+        query.stop()
 
 
 def _command() -> str:
@@ -109,16 +137,16 @@ def _watch(query: Any, scene: Scene, show: Any) -> None:
 
 
 def _fingerprint(frame: Any) -> Fingerprint:
-    sums = ["count(*) AS n", "sum(cast(xxhash64(order_id, amount, payment_id, paid) AS decimal(38,0))) AS h"]
+    sums = ["count(*) AS n", "sum(cast(xxhash64(*) AS decimal(38,0))) AS h"]
     row = frame.selectExpr(*sums).first()
     return row["n"], row["h"]
 
 
-def _join_by_spark(spark: Any, both: tuple[Sender, Sender]) -> Fingerprint:
+def _join_by_spark(spark: Any, script: Script, both: tuple[Sender, Sender]) -> Fingerprint:
     """Spark's own join of the same rows, which are in its memory already."""
     tables = [spark.createDataFrame(pa.table(sender.rows.rows)).repartition(CELLS) for sender in both]
     orders, payments = (frame.alias(alias) for frame, alias in zip(tables, "lr", strict=True))
-    return _fingerprint(orders.crossJoin(payments.hint("broadcast")).where(ON))  # the faster of its two plans
+    return _fingerprint(orders.crossJoin(payments.hint("broadcast")).where(script.on))  # the faster of its two plans
 
 
 def _check(spark: Any, place: Path, scene: Scene, console: Console) -> bool:

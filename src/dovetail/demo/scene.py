@@ -105,11 +105,14 @@ class Scene:
         return time.monotonic() - self.began
 
     @property
+    def sent_s(self) -> float:
+        """When the last row was sent."""
+        return 0.0 if self.began is None or self.sent is None else self.sent - self.began
+
+    @property
     def rival_s(self) -> float:
         """When Spark's own join would have had its result: it starts when the last row has arrived."""
-        if self.began is None or self.sent is None or self.rival.seconds is None:
-            return 0.0
-        return self.sent - self.began + self.rival.seconds
+        return 0.0 if self.rival.seconds is None else self.sent_s + self.rival.seconds
 
     @property
     def script_end_s(self) -> float:

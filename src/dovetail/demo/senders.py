@@ -1,8 +1,8 @@
-"""Two servers that send a table each, in bursts with stalls between them."""
+"""The script of a run: two servers that send a table each, in bursts with stalls between them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ ORDERS: tuple[Burst, ...] = ((3.0, 5.5), (3.0, 4.5), (2.0, 0.0))
 PAYMENTS: tuple[Burst, ...] = ((2.5, 6.5), (3.5, 3.5), (2.0, 0.0))
 ROWS = 8_000
 DAY_S = 86_400
-FIRST = 1_000  # rows that are there at once: Spark's workers start and load with them, before the clock does
+FIRST = 1_000
 GRAIN_S = 0.02
 """Rows arrive in small batches."""
 
@@ -46,18 +46,35 @@ class Sender:
         return not self.rows.ended() and is_silent(self.bursts, self.rows.elapsed())
 
 
-@contextmanager
-def senders() -> Iterator[tuple[Sender, Sender]]:
-    """Two servers that are there until the end of the block. Their clocks are started by `begin`."""
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What two servers send, when, and how it is joined."""
+
+    tables: Mapping[str, pa.Table]
+    bursts: tuple[tuple[Burst, ...], tuple[Burst, ...]]
+    first: int  # rows that are there at once: Spark's workers start and load with them, before the clock does
+    on: str
+    memory: str  # of each cell
+
+
+def write_script() -> Script:
+    """Orders and payments."""
     rng = np.random.default_rng(7)
     ids = np.arange(ROWS)
     ordered_at, paid_at = (rng.integers(0, DAY_S, ROWS) for _ in range(2))
     amount, paid = (rng.gamma(2.0, 40.0, ROWS).round(2) for _ in range(2))
     orders = pa.table({"order_id": ids, "ordered_at": ordered_at, "amount": amount})
     payments = pa.table({"payment_id": ids, "paid_at": paid_at, "paid": paid})
+    on = "r.paid_at BETWEEN l.ordered_at AND l.ordered_at + 10 AND r.paid >= l.amount"
+    return Script({"orders": orders, "payments": payments}, (ORDERS, PAYMENTS), FIRST, on, "96KB")
+
+
+@contextmanager
+def senders(script: Script) -> Iterator[tuple[Sender, Sender]]:
+    """Two servers that are there until the end of the block. Their clocks are started by `begin`."""
     made = []
-    for name, table, bursts in (("orders", orders, ORDERS), ("payments", payments, PAYMENTS)):
-        rows = Paced(table, in_bursts(ROWS, bursts), name)
+    for (name, table), bursts in zip(script.tables.items(), script.bursts, strict=True):
+        rows = Paced(table, in_bursts(table.num_rows, bursts, script.first), name)
         made.append(Sender(name, rows, bursts, TableServer({name: rows})))
     try:
         yield made[0], made[1]
@@ -66,15 +83,15 @@ def senders() -> Iterator[tuple[Sender, Sender]]:
             sender.server.shutdown()
 
 
-def in_bursts(rows: int, bursts: tuple[Burst, ...]) -> Seconds:
+def in_bursts(rows: int, bursts: tuple[Burst, ...], first: int = FIRST) -> Seconds:
     """When each row comes: the first ones before the clock starts, the others evenly while it sends."""
     sending = sum(talk for talk, _ in bursts)
-    talked = np.linspace(0.0, sending, rows - FIRST)
+    talked = np.linspace(0.0, sending, rows - first)
     starts = np.cumsum([0.0, *(talk for talk, _ in bursts)])[:-1]
     silences = np.cumsum([0.0, *(silence for _, silence in bursts)])[:-1]
     burst = np.searchsorted(starts, talked, side="right") - 1
     seconds = np.ceil((talked + silences[burst]) / GRAIN_S) * GRAIN_S
-    return np.concatenate([np.zeros(FIRST), np.maximum(seconds, GRAIN_S)])
+    return np.concatenate([np.zeros(first), np.maximum(seconds, GRAIN_S)])
 
 
 def is_silent(bursts: tuple[Burst, ...], second: float) -> bool:

@@ -11,16 +11,15 @@ All of it is one SVG without style sheets, since a notebook has its own; text ha
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Generator, Sequence
-from typing import Any
 
 from dovetail.core.markup import Html, tag, together
 from dovetail.monitoring import plot
 from dovetail.monitoring import snapshot as figures
+from dovetail.monitoring.formatting import clock_time, format_seconds, format_share, short
 from dovetail.monitoring.plot import Frame, Points
-from dovetail.monitoring.progress_bar import clock_time
 from dovetail.monitoring.recording import Recording
+from dovetail.monitoring.screens import CellOutput
 from dovetail.monitoring.snapshot import DONE, RunSnapshot
 
 WIDTH, HEIGHT = 720, 318
@@ -44,29 +43,18 @@ OTHER = "#aab2ba"
 
 def draw_in_place(recording: Recording, delay_s: float) -> Generator[None, None, None]:
     """An output of the cell that is replaced whenever this goes on; a run shorter than the delay has none."""
-    output = Output(recording, delay_s)
+    output = CellOutput()
+
+    def draw() -> None:
+        if output.is_shown or (recording.heading is not None and recording.seconds >= delay_s):
+            output.show(_bundle(recording))
+
     try:
         while True:
-            output.draw()
+            draw()
             yield
     finally:
-        output.draw()
-
-
-class Output:
-    """What a cell shows: nothing before the delay is over."""
-
-    def __init__(self, recording: Recording, delay_s: float) -> None:
-        self._recording = recording
-        self._delay_s = delay_s
-        self._handle: Any = None
-
-    def draw(self) -> None:
-        recording = self._recording
-        if self._handle is not None:
-            self._handle.update(_bundle(recording), raw=True)
-        elif recording.heading is not None and recording.seconds >= self._delay_s:
-            self._handle = sys.modules["IPython"].display.display(_bundle(recording), raw=True, display_id=True)
+        draw()
 
 
 def _bundle(recording: Recording) -> dict[str, str]:
@@ -126,11 +114,10 @@ def _words(glance: RunSnapshot, share: float | None) -> list[str]:
     latest = glance.latest
     words = [f"{latest.results:,} results"]
     if glance.running and latest.estimate is not None and share is not None:
-        words = [f"{latest.results:,} of {figures.expectation(glance)}", f"{share:.0%}".replace("%", " %")]
+        words = [f"{latest.results:,} of {figures.expectation(glance)}", format_share(share)]
     words.append(clock_time(glance.seconds) if glance.seconds >= 10 else f"{glance.seconds:.1f} s")
-    if glance.outcome == DONE and latest.results and latest.sources:
-        early = 1 - latest.found.get("cleanup", 0) / latest.results
-        words.append(f"{early:.0%} before the inputs had ended".replace("%", " %"))
+    if (early := figures.early_share(glance)) is not None:
+        words.append(f"{format_share(early)} before the inputs had ended")
     if latest.spilled_rows:
         words.append(f"{latest.spilled_rows:,} rows on disk")
     return words
@@ -160,7 +147,7 @@ def _phases(frame: Frame, spans: Sequence[figures.StateSpan]) -> list[Html]:
     for span in spans:
         start, end = _x(frame, span.start), _x(frame, span.end)
         colour, width = COLOURS.get(span.state, OTHER), f"{end - start:.1f}"
-        title = tag("title", f"{span.state}, {plot.seconds(span.start)} to {plot.seconds(span.end)}")
+        title = tag("title", str(span))
         box = {"x": f"{start:.1f}", "width": width, "fill": colour}
         parts.append(tag("rect", title, y=TOP, height=BOTTOM - TOP, fill_opacity=0.12, **box))
         parts.append(tag("rect", y=BOTTOM, height=4, **box))
@@ -179,8 +166,8 @@ def _grid(frame: Frame) -> list[Html]:
     for value in plot.nice_values(frame.top):
         y = _y(frame, value)
         parts.append(_path(f"M{LEFT} {y:.1f}H{WIDTH - RIGHT}", "currentColor", width=1, opacity=0.15))
-        parts.append(_text(plot.format_count(value), LEFT - 8, y + 4, size=11, anchor="end", opacity=0.7))
-    times = [(plot.seconds(second), _x(frame, second)) for second in plot.nice_seconds(frame.end)]
+        parts.append(_text(short(value, trim=True), LEFT - 8, y + 4, size=11, anchor="end", opacity=0.7))
+    times = [(format_seconds(second), _x(frame, second)) for second in plot.nice_seconds(frame.end)]
     return parts + [_text(words, x, BOTTOM + 20, size=11, anchor="middle", opacity=0.7) for words, x in times]
 
 

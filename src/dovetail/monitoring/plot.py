@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
 from dovetail.core.markup import Html, tag, together
-from dovetail.monitoring.progress_bar import clock_time
+from dovetail.monitoring.formatting import format_seconds, short
 from dovetail.monitoring.snapshot import StateSpan
 
 T = TypeVar("T")
@@ -69,7 +69,7 @@ def bands(frame: Frame, spans: Sequence[StateSpan]) -> Html:
         *(
             tag(
                 "rect",
-                tag("title", f"{band.state}, {seconds(band.start)} to {seconds(band.end)}"),
+                tag("title", str(band)),
                 x=f"{frame.x(band.start):.1f}",
                 width=f"{frame.x(band.end) - frame.x(band.start):.1f}",
                 y=0,
@@ -117,7 +117,7 @@ def plot(
     labels = [
         tag(
             "span",
-            format_count(value),
+            short(value, trim=True),
             class_="y high" if value > HIGH * frame.top else "y",
             style=f"bottom:{percent(value / frame.top)}",
             aria_hidden="true",
@@ -133,7 +133,7 @@ def time_axis(frame: Frame, times: Sequence[float]) -> Html:
     for number, second in enumerate(times):
         place = second / frame.end
         class_ = "x" + (" odd" if number % 2 else "") + (" last" if place > LAST else "")
-        labels.append(tag("span", seconds(second), class_=class_, style=f"left:{percent(place)}"))
+        labels.append(tag("span", format_seconds(second), class_=class_, style=f"left:{percent(place)}"))
     return tag("div", *labels, class_="times", aria_hidden="true")
 
 
@@ -175,7 +175,7 @@ def track(frame: Frame, spans: Sequence[StateSpan], says: str) -> Html:
                 "i",
                 class_=class_name(band.state),
                 style=f"left:{percent(band.start / frame.end)};width:{percent((band.end - band.start) / frame.end)}",
-                title=f"{band.state}, {seconds(band.start)} to {seconds(band.end)}",
+                title=str(band),
             )
             for band in spans
         ),
@@ -204,16 +204,3 @@ def nice_values(top: float, about: int = 4) -> list[float]:
 def nice_seconds(end: float, most: int = 8) -> list[float]:
     step = next((step for step in SECONDS if end / step <= most), 86400 * math.ceil(end / most / 86400))
     return [step * n for n in range(int(end / step) + 1)]
-
-
-def format_count(value: float) -> str:
-    """A round number in few characters: 500, 20k, 2.5M."""
-    for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= size:
-            return f"{value / size:g}{unit}"
-    return f"{value:g}"
-
-
-def seconds(value: float) -> str:
-    """A time: 0.2 s, 15 s, 2:30."""
-    return clock_time(value) if value >= 120 else f"{value:.3g} s"

@@ -11,22 +11,19 @@ from __future__ import annotations
 import io
 import os
 import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from dovetail.core.metrics import Observer, Progress
+from dovetail.monitoring.formatting import clock_time, format_share, short
+from dovetail.monitoring.screens import DELAY_S, LINE_S, CellOutput, in_notebook, live_display, redraw_in_thread
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-DELAY_S = 1.0  # a shorter run shows nothing
-REDRAW_S = 0.25
-LINE_S = 10.0  # between lines of plain text
 RATE_S = 5.0  # the rate is that of the last seconds
 BAR_WIDTH = 20  # less on a narrow terminal
 
@@ -50,8 +47,11 @@ def watched(wanted: bool | Observer | None) -> Iterator[Observer | None]:
             yield None
             return
         bar = Bar(screen, delay_s=0.0 if wanted else DELAY_S)
-        with bar.draw_in_thread():
-            yield bar
+        try:
+            with redraw_in_thread(bar.draw, "dovetail-progress"):
+                yield bar
+        finally:
+            bar.close()
 
 
 @contextmanager
@@ -70,12 +70,6 @@ def _screen(stream: TextIO, *, lines: bool) -> Screen | None:
     if stream.isatty():
         return TerminalScreen(stream)
     return LineScreen(stream) if lines else None
-
-
-def in_notebook() -> bool:
-    """Whether this runs in a kernel of IPython, told without importing it."""
-    ipython = sys.modules.get("IPython")
-    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
 
 
 class Meter:
@@ -122,7 +116,7 @@ class Meter:
         if total is not None:
             about = "" if self.progress.exact else "~"
             words.append(f"{short(results)} of {about}{short(total)}")
-            words.append(f"{results / max(1, total):.0%}".replace("%", " %"))
+            words.append(format_share(results / max(1, total)))
         elif results:
             words.append(f"{short(results)} results")
         if rate:
@@ -170,24 +164,6 @@ class Bar:
     def __call__(self, progress: Progress) -> None:
         self._meter.progress = progress
 
-    @contextmanager
-    def draw_in_thread(self) -> Iterator[None]:
-        """Draw in a thread of its own, so that it goes on while the run is busy in a kernel."""
-        stop = threading.Event()
-
-        def draw() -> None:
-            while not stop.wait(REDRAW_S):
-                self.draw()
-
-        thread = threading.Thread(target=copy_context().run, args=(draw,), name="dovetail-progress", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join()
-            self.close()
-
     def draw(self) -> None:
         self._meter.step()
         if self._meter.elapsed_s >= self._delay_s:
@@ -210,18 +186,7 @@ class TerminalScreen:
 
     def show(self, meter: Meter) -> None:
         if self._live is None:
-            from rich.console import Console  # takes a while to import: only for those who see it
-            from rich.live import Live
-
-            console = self._console or Console(file=self._stream)
-            self._live = Live(
-                meter,
-                console=console,
-                auto_refresh=False,
-                transient=True,
-                redirect_stdout=False,  # what others print stays where they print it
-                redirect_stderr=False,
-            )
+            self._live = live_display(meter, self._stream, self._console, transient=True)
             self._live.start()
         self._live.refresh()
 
@@ -230,20 +195,16 @@ class TerminalScreen:
 
 
 class NotebookScreen:
-    """One line of output that is replaced, and stays. IPython's own display: rich would need widgets for it."""
+    """One line of output that is replaced, and stays."""
 
     def __init__(self) -> None:
-        self._handle: Any = None
+        self._output = CellOutput()
 
     def show(self, meter: Meter) -> None:
-        line = {"text/plain": _as_text(meter)}
-        if self._handle is None:
-            self._handle = sys.modules["IPython"].display.display(line, raw=True, display_id=True)
-        else:
-            self._handle.update(line, raw=True)
+        self._output.show({"text/plain": _as_text(meter)})
 
     def close(self, meter: Meter) -> None:
-        self._handle.update({"text/plain": str(meter)}, raw=True)
+        self._output.show({"text/plain": str(meter)})
 
 
 class LineScreen:
@@ -269,21 +230,3 @@ def _as_text(meter: Meter) -> str:
     text = io.StringIO()
     Console(file=text, width=120, color_system=None, force_jupyter=False).print(meter)
     return text.getvalue().rstrip()
-
-
-def short(number: float) -> str:
-    """A number in at most five characters: 999, 1.23k, 45.6M."""
-    size, unit = float(number), ""
-    for larger in "kMGT":
-        if size < 999.5:
-            break
-        size, unit = size / 1000, larger
-    digits = 0 if not unit and size == int(size) else 2 if size < 9.995 else 1 if size < 99.95 else 0
-    return f"{size:.{digits}f}{unit}"
-
-
-def clock_time(seconds: float) -> str:
-    """0:07, 12:34, 1:02:03."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -11,8 +11,8 @@ from dovetail.core.rows import Side
 from dovetail.execution.in_process import ProgressiveJoin, Step, join_progressively
 from dovetail.execution.monitor import JoinMonitor
 from dovetail.execution.steps import limit_steps
-from dovetail.monitoring.progress_bar import DELAY_S, in_notebook
 from dovetail.monitoring.recording import Recording
+from dovetail.monitoring.screens import DELAY_S, in_notebook
 from dovetail.monitoring.snapshot import Heading
 from dovetail.planning.plan import JoinPlan
 from dovetail.sources.parquet_files import ParquetSource

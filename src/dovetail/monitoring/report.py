@@ -16,8 +16,8 @@ from dovetail.core.markup import Html, tag, together
 from dovetail.errors import InputError
 from dovetail.monitoring import plot
 from dovetail.monitoring import snapshot as figures
+from dovetail.monitoring.formatting import format_bytes, format_seconds, format_share, short
 from dovetail.monitoring.plot import percent
-from dovetail.monitoring.progress_bar import short
 from dovetail.monitoring.recording import Recording
 from dovetail.monitoring.snapshot import DONE, Heading, Noted, RunSnapshot
 
@@ -102,7 +102,6 @@ def body(recording: Recording) -> Html:
 def _header(glance: RunSnapshot) -> Html:
     heading = glance.heading
     state = figures.state(glance)
-    said = figures.PHASES.get(state, "") or figures.OUTCOMES.get(state, "")
     note = figures.missing(glance)
     return tag(
         "header",
@@ -112,7 +111,7 @@ def _header(glance: RunSnapshot) -> Html:
         tag(
             "p",
             tag("strong", state, class_=f"state {plot.class_name(state)}"),
-            tag("span", said if said != state else f"after {plot.seconds(glance.seconds)}"),
+            tag("span", figures.describe_state(glance) or f"after {format_seconds(glance.seconds)}"),
             class_="now",
             role="status",
         ),
@@ -125,7 +124,7 @@ def _tiles(glance: RunSnapshot) -> Html:
     first = figures.first_result_s(moments)
     tiles = [
         ("results", f"{last.results:,}", ""),
-        ("time", plot.seconds(glance.seconds), ""),
+        ("time", format_seconds(glance.seconds), ""),
         ("first result", "-" if first is None else f"{first:.1f} s", "after the start"),
         (
             "per second",
@@ -144,10 +143,9 @@ def _tiles(glance: RunSnapshot) -> Html:
             tiles.append((label, short(most if over else now), "at most" if over else f"{short(most)} at most"))
     if last.state_bytes is not None:
         most = figures.peak(moments, "state_bytes") or 0
-        tiles.append(("state", figures.size(last.state_bytes), f"{figures.size(most)} at most"))
-    if glance.outcome == DONE and last.results and last.sources:
-        early = 1 - last.found.get("cleanup", 0) / last.results
-        tiles.insert(3, ("early", f"{early:.0%}".replace("%", " %"), "before the end"))
+        tiles.append(("state", format_bytes(last.state_bytes), f"{format_bytes(most)} at most"))
+    if (early := figures.early_share(glance)) is not None:
+        tiles.insert(3, ("early", format_share(early), "before the end"))
     return tag(
         "dl",
         *(
@@ -175,7 +173,7 @@ def _results(glance: RunSnapshot) -> Html:
         lows = [(second, estimate.low) for second, estimate in estimates]
         shapes += [plot.area(frame, highs, "bounds", lows), plot.line(frame, totals, "estimate")]
         entries += [
-            ("line-estimate", f"estimate of the total, with bounds of {100 * estimates[-1][1].confidence:.0f} %")
+            ("line-estimate", f"estimate of the total, with bounds of {format_share(estimates[-1][1].confidence)}")
         ]
     shapes += [plot.area(frame, found, "results"), plot.line(frame, found, "results")]
     if glance.outcome == DONE:
@@ -185,7 +183,7 @@ def _results(glance: RunSnapshot) -> Html:
             entries.append(("line-truth", f"the truth: {truth:,.0f}"))
         marks = [plot.mark(frame, glance.seconds, truth, f"{truth:,.0f}", "end")]
     said = (
-        f"Results over time: {glance.latest.results:,} after {plot.seconds(glance.seconds)}. {_describe_spans(spans)}"
+        f"Results over time: {glance.latest.results:,} after {format_seconds(glance.seconds)}. {_describe_spans(spans)}"
     )
     strip = plot.track(frame, spans, _describe_spans(spans))
     marks.append(plot.slices(frame, [(noted.second, _results_then(noted)) for noted in moments]))
@@ -226,7 +224,7 @@ def _held_section(glance: RunSnapshot) -> Html | None:
 
 def _results_then(noted: Noted) -> list[str]:
     second, moment = noted
-    lines = [plot.seconds(second), f"{moment.results:,} results"]
+    lines = [format_seconds(second), f"{moment.results:,} results"]
     if (estimate := moment.estimate) is not None:
         lines += [f"about {short(estimate.total)} in all", f"{short(estimate.low)} to {short(estimate.high)}"]
     return lines
@@ -234,7 +232,7 @@ def _results_then(noted: Noted) -> list[str]:
 
 def _held_then(noted: Noted) -> list[str]:
     second, moment = noted
-    return [plot.seconds(second), f"{moment.resident_rows or 0:,} in memory", f"{moment.spilled_rows or 0:,} on disk"]
+    return [format_seconds(second), f"{moment.resident_rows or 0:,} in memory", f"{moment.spilled_rows or 0:,} on disk"]
 
 
 def _sources(glance: RunSnapshot) -> Html | None:
@@ -275,7 +273,7 @@ def _phases(glance: RunSnapshot) -> Html | None:
             tag("th", tag("i"), row.phase, scope="row"),
             tag("td", f"{row.seconds:,.2f} s", _bar(row.seconds / total)),
             tag("td", f"{row.results:,}", _bar(row.share)),
-            tag("td", f"{row.share:.1%}".replace("%", " %")),
+            tag("td", format_share(row.share, 1)),
             tag("td", figures.PHASES.get(row.phase, ""), class_="words"),
             class_=plot.class_name(row.phase),
         )
@@ -299,7 +297,7 @@ def _plan(heading: Heading) -> Html:
     known = {name for name, _ in lines}
     facts = [("algorithm", heading.algorithm)] if heading.algorithm and "operator" not in known else []
     if heading.memory_bytes is not None and "memory" not in known:
-        facts.append(("memory", figures.size(heading.memory_bytes)))
+        facts.append(("memory", format_bytes(heading.memory_bytes)))
     facts += [*lines, ("began", heading.began.replace("T", " ")[:19] + " UTC" if heading.began else "")]
     return _section(
         "Plan" if heading.plan else "Run",
@@ -349,4 +347,6 @@ def _key(spans: list[figures.StateSpan]) -> Html:
 def _describe_spans(spans: list[figures.StateSpan]) -> str:
     """Spans of time in words, the longest ones if there are many."""
     longest = sorted(sorted(spans, key=lambda span: span.start - span.end)[:12])
-    return "; ".join(f"{span.state} from {plot.seconds(span.start)} to {plot.seconds(span.end)}" for span in longest)
+    return "; ".join(
+        f"{span.state} from {format_seconds(span.start)} to {format_seconds(span.end)}" for span in longest
+    )

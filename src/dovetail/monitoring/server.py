@@ -33,6 +33,7 @@ from dovetail.core.markup import Html, tag, together
 from dovetail.errors import InputError
 from dovetail.monitoring import plot
 from dovetail.monitoring import snapshot as figures
+from dovetail.monitoring.formatting import format_seconds
 from dovetail.monitoring.recording import Catalogue, Recording
 from dovetail.monitoring.report import POLICY, body, document
 from dovetail.monitoring.snapshot import RUNNING
@@ -75,7 +76,7 @@ def list_content(runs: Mapping[str, Recording], base: str = "") -> Html:
                     "li",
                     tag("a", glance.heading.title, href=f"{base}/run/{quote(name, safe='')}"),
                     tag("span", state, class_=f"state {plot.class_name(state)}"),
-                    tag("span", plot.seconds(glance.seconds)),
+                    tag("span", format_seconds(glance.seconds)),
                     tag("span", f"{glance.latest.results:,} results", class_="count"),
                     tag("code", glance.heading.on),
                 )

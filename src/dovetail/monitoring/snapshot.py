@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 from dovetail.core.metrics import Moment, SourceState
-from dovetail.monitoring.progress_bar import short
+from dovetail.monitoring.formatting import format_seconds, format_share, short
 
 RUNNING, DONE, STOPPED, FAILED = "running", "done", "stopped", "failed"
 MOST_MOMENTS = 1500  # more are not seen in a picture
@@ -112,6 +112,9 @@ class StateSpan(NamedTuple):
     end: float
     state: str
 
+    def __str__(self) -> str:
+        return f"{self.state}, {format_seconds(self.start)} to {format_seconds(self.end)}"
+
 
 class PhaseRow(NamedTuple):
     phase: str
@@ -123,6 +126,13 @@ class PhaseRow(NamedTuple):
 def state(glance: RunSnapshot) -> str:
     """The phase of a run, or how it ended."""
     return _busy(_previous_moment(glance), glance.latest) if glance.running else glance.outcome
+
+
+def describe_state(glance: RunSnapshot) -> str:
+    """What the state means; empty, if its name says all."""
+    now = state(glance)
+    words = PHASES.get(now) or OUTCOMES.get(now, "")
+    return "" if words == now else words
 
 
 def sources(glance: RunSnapshot) -> list[SourceState]:
@@ -207,14 +217,6 @@ def rate(glance: RunSnapshot) -> float:
     return (last.moment.results - since.moment.results) / gone if gone else 0.0
 
 
-def size(nbytes: int) -> str:
-    """Bytes for people: 600 kB, 2 MB, 1.5 GB."""
-    number = short(nbytes)
-    unit = number[len(number.rstrip("kMGT")) :]
-    digits = number.removesuffix(unit)
-    return f"{digits.rstrip('0').rstrip('.') if '.' in digits else digits} {unit}B"
-
-
 def peak(moments: Sequence[Noted], name: str) -> int | None:
     """The most that was held: `resident_rows`, `spilled_rows` or `state_bytes`."""
     return max((rows for noted in moments if (rows := getattr(noted.moment, name)) is not None), default=None)
@@ -229,8 +231,16 @@ def expectation(glance: RunSnapshot) -> str:
         return "not known yet"
     if estimate.low == estimate.high:
         return f"{estimate.total:,.0f}"
-    bounds = f"{short(estimate.low)} to {short(estimate.high)} with {estimate.confidence:.0%}"
-    return f"about {short(estimate.total)}, {bounds}".replace("%", " %")
+    bounds = f"{short(estimate.low)} to {short(estimate.high)} with {format_share(estimate.confidence)}"
+    return f"about {short(estimate.total)}, {bounds}"
+
+
+def early_share(run: RunSnapshot) -> float | None:
+    """The share of results that came before the inputs had ended; None if nothing is known of it."""
+    latest = run.latest
+    if run.outcome != DONE or not latest.results or not latest.sources:
+        return None
+    return 1 - latest.found.get("cleanup", 0) / latest.results
 
 
 def missing(glance: RunSnapshot) -> str:

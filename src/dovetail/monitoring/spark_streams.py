@@ -32,8 +32,9 @@ from typing import TYPE_CHECKING, Any, Self, TextIO
 from dovetail.core.addresses import local_path
 from dovetail.core.metrics import HEARTBEAT_S, Estimate, Moment, SourceState
 from dovetail.estimation.estimate import CONFIDENCE
+from dovetail.monitoring.formatting import format_bytes
 from dovetail.monitoring.recording import SUFFIX, Recording
-from dovetail.monitoring.snapshot import DONE, FAILED, Heading, size
+from dovetail.monitoring.snapshot import DONE, FAILED, Heading
 from dovetail.visible import visible
 
 if TYPE_CHECKING:
@@ -229,7 +230,7 @@ def _format_kept(figures: Mapping[str, Any]) -> str:
 
 def _format_state(figures: Mapping[str, Any]) -> str:
     """Bytes of segments."""
-    return size(figures["state_bytes"]) if "state_bytes" in figures else "-"
+    return format_bytes(figures["state_bytes"]) if "state_bytes" in figures else "-"
 
 
 def _format_skew(figures: Mapping[str, Any]) -> str:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import copy_context
 from itertools import pairwise
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from dovetail.monitoring import snapshot as figures
+from dovetail.monitoring.formatting import clock_time, format_bytes, short
 from dovetail.monitoring.notebook import draw_in_place
-from dovetail.monitoring.progress_bar import LINE_S, REDRAW_S, clock_time, in_notebook, short
 from dovetail.monitoring.recording import Recording
+from dovetail.monitoring.screens import LINE_S, in_notebook, live_display, redraw_in_thread
 from dovetail.monitoring.snapshot import FAILED, Heading, Noted, RunSnapshot
 from dovetail.visible import visible
 
@@ -73,7 +72,7 @@ def _rows(glance: RunSnapshot, width: int) -> Iterator[RenderableType]:
 def _title(heading: Heading, width: int) -> Table:
     how = heading.algorithm
     if heading.memory_bytes is not None:
-        how += f", {figures.size(heading.memory_bytes)}"
+        how += f", {format_bytes(heading.memory_bytes)}"
     top = Table.grid(expand=True)
     top.width = width
     top.add_column(ratio=1, overflow="ellipsis", no_wrap=True)
@@ -84,8 +83,7 @@ def _title(heading: Heading, width: int) -> Table:
 
 def _state(glance: RunSnapshot) -> Text:
     state = figures.state(glance)
-    said = figures.PHASES.get(state) or figures.OUTCOMES.get(state, "")
-    return _row((f"● {state}", COLOURS.get(state, "")), (said if said != state else "", "bright_black"))
+    return _row((f"● {state}", COLOURS.get(state, "")), (figures.describe_state(glance), "bright_black"))
 
 
 def _results(glance: RunSnapshot) -> Text:
@@ -106,7 +104,7 @@ def _render_held(glance: RunSnapshot) -> Iterator[Text]:
         if spilled is not None:
             parts.append((f"{spilled:,} on disk", "" if spilled else "bright_black"))
         if glance.latest.state_bytes is not None:
-            parts.append((f"{figures.size(glance.latest.state_bytes)} of state", ""))
+            parts.append((f"{format_bytes(glance.latest.state_bytes)} of state", ""))
         yield _row(*parts, label="held")
 
 
@@ -154,9 +152,6 @@ def gains(moments: Sequence[Noted], columns: int) -> list[float]:
     return [after - before for before, after in pairwise(totals)]
 
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
 Drawing = Generator[None, None, None]
 """Draws whenever it is asked to go on, and a last time when it is closed."""
 
@@ -190,7 +185,6 @@ def draw(
 ) -> Iterator[None]:
     """The same; in a notebook only of runs that take longer than the delay."""
     stream = sys.stderr if file is None else file
-    over = threading.Event()
     drawing: Drawing
     if file is None and console is None and in_notebook():
         drawing = draw_in_place(recording, delay_s)
@@ -199,32 +193,15 @@ def draw(
     else:
         drawing = _lines(recording, stream)
     next(drawing)
-
-    def redraw() -> None:
-        while not over.wait(REDRAW_S):
-            next(drawing)
-
-    thread = threading.Thread(target=copy_context().run, args=(redraw,), name="dovetail-live", daemon=True)
-    thread.start()
     try:
-        yield
+        with redraw_in_thread(lambda: next(drawing), "dovetail-live"):
+            yield
     finally:
-        over.set()
-        thread.join()
         drawing.close()
 
 
 def _panel(recording: Recording, stream: TextIO, console: Console | None) -> Drawing:
-    from rich.console import Console
-    from rich.live import Live
-
-    live = Live(
-        Panel(recording),
-        console=console or Console(file=stream),
-        auto_refresh=False,
-        redirect_stdout=False,  # what others print stays where they print it
-        redirect_stderr=False,
-    )
+    live = live_display(Panel(recording), stream, console)
     with live:
         try:
             while True:
@@ -263,6 +240,6 @@ def line(recording: Recording) -> str:
     if last.spilled_rows:
         words.append(f"{last.spilled_rows:,} on disk")
     if last.state_bytes is not None:
-        words.append(f"{figures.size(last.state_bytes)} of state")
+        words.append(f"{format_bytes(last.state_bytes)} of state")
     words += [f"{source.name} {source.state} {source.rows:,}" for source in figures.sources(glance)]
     return visible("  ".join(words), one_line=True)
