@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from dovetail.kernels import band, windows
 
-ROOM = 1 << 22  # pairs per chunk where all are kept
+CHUNK = 1 << 22  # pairs per chunk where all are kept
 
 Chunks = Iterable[tuple[NDArray[Any], NDArray[Any]]]
 
@@ -69,7 +69,7 @@ def dovetail_pairs(tables: Tables) -> tuple[Answer, float]:
     left, right = _keys(tables)
     started = time.process_time()
     join = band.prepare_floats(left, right, -tables.width, tables.width)
-    chunks = list(windows.pairs(join, ROOM))
+    chunks = list(windows.pairs(join, CHUNK))
     seconds = time.process_time() - started
     return answer(chunks), seconds
 
@@ -84,7 +84,7 @@ def dovetail_spelled(tables: Tables) -> tuple[Answer, float]:
         return inside
 
     started = time.process_time()
-    chunks = list(windows.pairs(band.prepare_checked(left, right, -width, width, check), ROOM))
+    chunks = list(windows.pairs(band.prepare_checked(left, right, -width, width, check), CHUNK))
     seconds = time.process_time() - started
     return answer(chunks), seconds
 

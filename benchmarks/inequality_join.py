@@ -29,7 +29,7 @@ from dovetail.kernels import two_inequalities
 from dovetail.kernels.cross import GREATER, LESS
 
 SQL = "FROM l JOIN r ON l.a < r.a AND l.b > r.b"
-ROOM = 1 << 22  # pairs per chunk where all are kept
+CHUNK = 1 << 22  # pairs per chunk where all are kept
 
 
 class Tables(NamedTuple):
@@ -113,7 +113,7 @@ def _tables(*sides: tuple[NDArray[np.generic], ...]) -> Tables:
 
 def dovetail_pairs(tables: Tables) -> tuple[Answer, float]:
     started = time.process_time()
-    chunks = list(two_inequalities.pairs(_prepared(tables), ROOM))
+    chunks = list(two_inequalities.pairs(_prepared(tables), CHUNK))
     seconds = time.process_time() - started
     return _answer(chunks), seconds
 

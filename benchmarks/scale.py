@@ -128,13 +128,13 @@ def measure_cell() -> CellCosts:
 
     from dovetail.spark.streaming import cell_state
     from dovetail.spark.streaming.cell import JoinProcessor
-    from dovetail.storage.file_system import of
+    from dovetail.storage.file_system import open_store
 
     known = {"sql.streaming.queryId": "query", "streaming.sql.batchId": "0"}
     context = SimpleNamespace(getLocalProperty=known.get, partitionId=lambda: 0)
     rng = np.random.default_rng(0)
     with s3_server() as server, mock.patch.object(cell_state, "TaskContext", SimpleNamespace(get=lambda: context)):
-        join = _stream_join(of(server.uri("state")))
+        join = _stream_join(open_store(server.uri("state")))
         stored: str | None = None
         seconds: dict[int, list[float]] = {20: [], 4000: []}
         kept = 0

@@ -15,7 +15,7 @@ import shapely  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree  # type: ignore[import-untyped]
 
-from benchmarks.band_join import ROOM, Answer, answer
+from benchmarks.band_join import CHUNK, Answer, answer
 from benchmarks.datasets import read_columns
 from dovetail.core.codes import float_codes
 from dovetail.kernels import band, band2d, candidates, distance, rectangles, similarity
@@ -76,7 +76,7 @@ def dovetail_band(points: Points) -> tuple[Answer, float]:
     (lx, ly), (rx, ry), reach = _columns(points.left), _columns(points.right), points.reach
     started = time.process_time()
     join = band2d.prepare(band.prepare_floats(lx, rx, -reach, reach), band.prepare_floats(ly, ry, -reach, reach))
-    chunks = list(candidates.pairs(join, ROOM))
+    chunks = list(candidates.pairs(join, CHUNK))
     seconds = time.process_time() - started
     return answer(chunks), seconds
 
@@ -91,14 +91,14 @@ def kdtree_band(points: Points) -> tuple[Answer, float]:
 def dovetail_distance(points: Points) -> tuple[Answer, float]:
     left, right = _columns(points.left), _columns(points.right)
     started = time.process_time()
-    chunks = list(candidates.pairs(distance.prepare(left, right, points.reach), ROOM))
+    chunks = list(candidates.pairs(distance.prepare(left, right, points.reach), CHUNK))
     seconds = time.process_time() - started
     return answer(chunks), seconds
 
 
 def dovetail_similarity(points: Points) -> tuple[Answer, float]:
     started = time.process_time()
-    chunks = list(candidates.pairs(similarity.prepare(points.left, points.right, points.reach), ROOM))
+    chunks = list(candidates.pairs(similarity.prepare(points.left, points.right, points.reach), CHUNK))
     seconds = time.process_time() - started
     return answer(chunks), seconds
 
@@ -154,7 +154,7 @@ def _columns(rows: Floats) -> list[Floats]:
 def dovetail_rectangles(boxes: Boxes) -> tuple[Answer, float]:
     started = time.process_time()
     left, right = (_sides(side) for side in (boxes.left, boxes.right))
-    chunks = list(rectangles.pairs(rectangles.prepare(left, right), ROOM))
+    chunks = list(rectangles.pairs(rectangles.prepare(left, right), CHUNK))
     seconds = time.process_time() - started
     return answer(chunks), seconds
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.patience import PATIENCE_S, wait_until
 
-from dovetail.cli.request import Interrupted, Interrupts, Request, Target, Work
+from dovetail.cli.request import Interrupted, Interrupts, JoinToWrite, Request, Target
 
 ROWS = 40_000  # each matches each: more results than can be written in the time that a test has
 KEPT = r"interrupted: ([\d,]+) rows found so far are in (\S+); the join is not complete"
@@ -119,7 +119,7 @@ def test_what_waits_for_a_whole_group_is_written(tmp_path: Path) -> None:
         raise AssertionError("it goes on")
 
     out = tmp_path / "out.csv"
-    work = Work(request, Target(out, "csv", True), None, None)  # type: ignore[arg-type]
+    work = JoinToWrite(request, Target(out, "csv", True), None, None)  # type: ignore[arg-type]
     with pytest.raises(Interrupted, match="3 rows found so far"):
         work._write(batches(), schema)
     assert out.read_text().splitlines()[1:] == ["1,1", "2,2", "3,3"]

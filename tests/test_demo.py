@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from dovetail.demo.scene import Rival, Scene
-from dovetail.demo.screen import HEIGHT, PHASES, Panel, line, side_by_side, summary
+from dovetail.demo.screen import HEIGHT, PHASES, ScenePanel, line, side_by_side, summary
 from dovetail.demo.senders import (
     FIRST,
     GRAIN_S,
@@ -113,7 +113,7 @@ def test_phases_follow_the_senders(scene: Scene) -> None:
 @pytest.mark.parametrize("phase", list(PHASES))
 def test_every_frame_fits_and_has_the_same_height(scene: Scene, width: int, phase: str) -> None:
     scene.phase = phase
-    lines = drawn(Panel(scene), width)
+    lines = drawn(ScenePanel(scene), width)
     assert len(lines) == 7 + HEIGHT + 1 + HEIGHT + 3
     assert max(map(len, lines)) <= width
 
@@ -137,7 +137,7 @@ def test_both_joins_are_summed_up(scene: Scene) -> None:
     assert ours[:5] == ["dovetail", "360", "results", "60", "%"]  # the others came after the last row
     assert ours[5:] == ["after", "31.0", "s"]
     assert theirs[2:] == ["0", "results", "0", "%", "after", "33.0", "s"]
-    charts = drawn(Panel(scene), 80)[7:]
+    charts = drawn(ScenePanel(scene), 80)[7:]
     assert "█" in charts[0]
     bars = [line[14:].strip() for line in charts[HEIGHT + 1 : 2 * HEIGHT + 1]]
     assert bars == ["█"] * HEIGHT  # all in the last second

@@ -26,7 +26,7 @@ from dovetail.errors import DovetailError, SourceError
 from dovetail.sources import Retry
 from dovetail.sources.flight_server import TableServer
 from dovetail.storage import object_store
-from dovetail.storage.file_system import of
+from dovetail.storage.file_system import open_store
 
 MARK = "Sq3xT"
 TABLE = pa.table({"k": [1, 2]})
@@ -83,7 +83,7 @@ def entries(address: str) -> Iterator[tuple[str, Callable[[], Any]]]:
         yield "join", lambda: dovetail.join(address, TABLE, ["k"])
         yield "progressive", lambda: list(dovetail.progressive(address, TABLE, ["k"]))
         yield "explain", lambda: dovetail.explain(address, TABLE, ["k"])
-        yield "state", lambda: of(address).find("x")
+        yield "state", lambda: open_store(address).find("x")
         yield "record", lambda: list(dovetail.progressive(TABLE, TABLE, ["k"], record=address))
         yield "report", lambda: dovetail.report(dovetail.Recording(address), address)
         yield "watch", lambda: dovetail.watch(address).close()
@@ -186,7 +186,7 @@ def test_a_server_that_repeats_the_token_in_its_error() -> None:
 
 def test_a_store_that_is_missing_something() -> None:
     with s3_server() as server, pytest.raises(FileNotFoundError, match=r"s3://…@bucket/a/x\?… is missing") as raised:
-        of(server.uri("a")).open_parts("x").file.read()
+        open_store(server.uri("a")).open_parts("x").file.read()
     assert raised.value.__context__ is None
 
 

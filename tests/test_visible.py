@@ -25,7 +25,7 @@ from tests.storage.test_stored_state import QUERY, two_batches
 import dovetail
 from dovetail.cli.doctor import Finding, _line
 from dovetail.cli.results import draw_table
-from dovetail.cli.stored_state import show_state
+from dovetail.cli.state_command import show_state
 from dovetail.core.markup import tag
 from dovetail.errors import DovetailError, SourceError
 from dovetail.monitoring.report import body

@@ -120,7 +120,7 @@ def test_equals_the_definition(on: str, large_group: int, monkeypatch: pytest.Mo
 
 
 def test_chunks_of_checked_pairs_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dovetail.aggregates.partial.ROOM", 3)
+    monkeypatch.setattr("dovetail.aggregates.partial.CHUNK", 3)
     table = pa.table({"k": [1, 2, 3, 4, 5]})
     matcher = build_matcher(parse("l.k + r.k > 4", table.schema, table.schema), *map(_batch, (table, table)))
     assert isinstance(matcher, Parts)

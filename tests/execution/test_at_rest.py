@@ -18,7 +18,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = at_rest.Watch
     monkeypatch.setattr(at_rest, "PATIENCE_S", 0.0)
     monkeypatch.setattr(at_rest, "Watch", lambda observer: watch(observer, lambda: 0.0))
-    monkeypatch.setattr(at_rest, "ROOM", 1 << 16)
+    monkeypatch.setattr(at_rest, "CHUNK", 1 << 16)
 
 
 def reports(on: str, how: str = "inner") -> tuple[list[Progress], int]:

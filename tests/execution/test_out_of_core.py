@@ -57,7 +57,7 @@ def test_chunks_give_the_same_rows(how: str, on: str, first: Side) -> None:
         schema = output_schema(tables[0].schema, tables[1].schema, "_right", JoinType(how))
         store = BlockStore()
         chunk_bytes = rng.choice([1, 300, 10**6])
-        join = Chunked(Joining(condition, JoinType(how), schema, rows=3, room=5), first, store, chunk_bytes)
+        join = Chunked(Joining(condition, JoinType(how), schema, rows=3, capacity=5), first, store, chunk_bytes)
         arrivals = [(side, b) for side in (first, first.other) for b in tables[side].to_batches(max_chunksize=3)]
         found = list(join.run(arrivals))
         counts = list(Chunked(Counting(condition), first, store, chunk_bytes).run(arrivals))

@@ -23,16 +23,16 @@ def check_join(
     join: Any,
     sizes: tuple[int, int],
     good: Good,
-    room: int,
+    capacity: int,
     full: bool = True,
     type_: type = np.int32,
 ) -> None:
     """Everything that a kernel says about its pairs, against the definition. `full`: only the last chunk is smaller."""
     expected = pairs_where(*sizes, good)
     found: Pairs = []
-    for left, right in kernel.pairs(join, room):
+    for left, right in kernel.pairs(join, capacity):
         assert len(left) == len(right)
-        assert len(left) == min(room, len(expected) - len(found)) if full else 0 < len(left) <= room
+        assert len(left) == min(capacity, len(expected) - len(found)) if full else 0 < len(left) <= capacity
         assert left.dtype == right.dtype == type_
         found += zip(left.tolist(), right.tolist(), strict=True)
     assert sorted(found) == expected

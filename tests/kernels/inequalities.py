@@ -29,12 +29,12 @@ def table(left: Words, right: Words, op: int) -> Table:
     return good
 
 
-def check_pairs(kernel: ModuleType, join: Any, good: Table, room: int) -> None:
+def check_pairs(kernel: ModuleType, join: Any, good: Table, capacity: int) -> None:
     """All pairs once, and only the last chunk is smaller than it could be."""
     expected = list(zip(*(rows.tolist() for rows in np.nonzero(good)), strict=True))
     found: list[tuple[int, int]] = []
-    for lefts, rights in kernel.pairs(join, room):
-        assert len(lefts) == len(rights) == min(room, len(expected) - len(found))
+    for lefts, rights in kernel.pairs(join, capacity):
+        assert len(lefts) == len(rights) == min(capacity, len(expected) - len(found))
         found += zip(lefts.tolist(), rights.tolist(), strict=True)
     assert sorted(found) == expected
 

@@ -21,18 +21,18 @@ lows = st.integers(-5, 5) | st.integers(-(2**65), 2**65)
 widths = st.integers(-1, 6) | st.integers(0, 2**66)
 doubles = st.lists(st.sampled_from(ODD) | st.integers(-4, 4).map(float) | st.floats(), max_size=12)
 bounds = st.sampled_from([-1.0, 0.0, 0.1, 0.2, 1.0, 2.0, 3.5, 1e-310, 1e308]) | st.floats(-10, 10)
-rooms = st.sampled_from([1, 2, 3, 7, 1000])
+capacities = st.sampled_from([1, 2, 3, 7, 1000])
 
 
-@given(codes, codes, lows, widths, rooms)
-def test_codes(left: list[int], right: list[int], low: int, width: int, room: int) -> None:
+@given(codes, codes, lows, widths, capacities)
+def test_codes(left: list[int], right: list[int], low: int, width: int, capacity: int) -> None:
     join = prepare(np.array(left, np.int64), np.array(right, np.int64), low, low + width)
-    check_join(windows, join, (len(left), len(right)), lambda i, j: low <= left[i] - right[j] <= low + width, room)
+    check_join(windows, join, (len(left), len(right)), lambda i, j: low <= left[i] - right[j] <= low + width, capacity)
 
 
-@given(doubles, doubles, bounds, bounds, st.booleans(), st.booleans(), rooms)
+@given(doubles, doubles, bounds, bounds, st.booleans(), st.booleans(), capacities)
 def test_doubles_as_computed(
-    left: list[float], right: list[float], low: float, high: float, low_closed: bool, high_closed: bool, room: int
+    left: list[float], right: list[float], low: float, high: float, low_closed: bool, high_closed: bool, capacity: int
 ) -> None:
     def good(i: int, j: int) -> bool:
         difference = left[i] - right[j]
@@ -40,7 +40,7 @@ def test_doubles_as_computed(
         return above and (difference <= high if high_closed else difference < high)
 
     join = prepare_floats(np.array(left), np.array(right), low, high, low_closed, high_closed)
-    check_join(windows, join, (len(left), len(right)), good, room)
+    check_join(windows, join, (len(left), len(right)), good, capacity)
 
 
 def larger(a: float, b: float) -> bool:
@@ -57,15 +57,15 @@ SPELLINGS: dict[str, Callable[[float, float, float, float], bool]] = {
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
-@given(doubles, doubles, bounds, bounds, rooms)
+@given(doubles, doubles, bounds, bounds, capacities)
 def test_other_spellings(
-    spelling: str, left: list[float], right: list[float], low: float, high: float, room: int
+    spelling: str, left: list[float], right: list[float], low: float, high: float, capacity: int
 ) -> None:
     def good(i: int, j: int) -> bool:
         return SPELLINGS[spelling](left[i], right[j], low, high)
 
     join = prepare_checked(np.array(left), np.array(right), low, high, as_check(good), DOUBLE_STEP)
-    check_join(windows, join, (len(left), len(right)), good, room)
+    check_join(windows, join, (len(left), len(right)), good, capacity)
     assert (np.diff(join.starts) >= 0).all()
     assert (np.diff(join.ends) >= 0).all()
 

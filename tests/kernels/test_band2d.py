@@ -20,26 +20,26 @@ numbers = (
 )
 points = st.lists(st.tuples(numbers, numbers), max_size=12)
 widths = st.sampled_from([0.0, 0.2, 1.0, 2.0, 100.0, 1e308])
-rooms = st.sampled_from([1, 2, 3, 7, 1000])
+capacities = st.sampled_from([1, 2, 3, 7, 1000])
 
 
 def columns(rows: Points) -> tuple[np.ndarray, np.ndarray]:
     return np.array([x for x, _ in rows], np.float64), np.array([y for _, y in rows], np.float64)
 
 
-@given(points, points, widths, widths, rooms)
-def test_doubles(left: Points, right: Points, x: float, y: float, room: int) -> None:
+@given(points, points, widths, widths, capacities)
+def test_doubles(left: Points, right: Points, x: float, y: float, capacity: int) -> None:
     (lx, ly), (rx, ry) = columns(left), columns(right)
     join = band2d.prepare(band.prepare_floats(lx, rx, -x, x), band.prepare_floats(ly, ry, -y, y / 2, True, False))
 
     def good(i: int, j: int) -> bool:
         return abs(left[i][0] - right[j][0]) <= x and -y <= left[i][1] - right[j][1] < y / 2
 
-    check_join(candidates, join, (len(left), len(right)), good, room)
+    check_join(candidates, join, (len(left), len(right)), good, capacity)
 
 
-@given(points, points, rooms)
-def test_codes_and_a_condition_that_is_asked(left: Points, right: Points, room: int) -> None:
+@given(points, points, capacities)
+def test_codes_and_a_condition_that_is_asked(left: Points, right: Points, capacity: int) -> None:
     ours, theirs = np.arange(len(left)) % 5, np.arange(len(right)) % 7
 
     def near(i: int, j: int) -> bool:
@@ -50,12 +50,12 @@ def test_codes_and_a_condition_that_is_asked(left: Points, right: Points, room: 
 
     y = band.prepare_checked(columns(left)[1], columns(right)[1], -0.5, 1.0, as_check(near))
     join = band2d.prepare(band.prepare(ours, theirs, 0, 1), y)
-    check_join(candidates, join, (len(left), len(right)), good, room)
+    check_join(candidates, join, (len(left), len(right)), good, capacity)
 
 
 @pytest.mark.parametrize("kind", ["lattice", "one point", "cluster", "line", "far"])
-@pytest.mark.parametrize("room", [17, 100_000])
-def test_skew(kind: str, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("capacity", [17, 100_000])
+def test_skew(kind: str, capacity: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cells, "GOOD_VISIT", 2.0)  # so that few points are many, and cells are cut finer
     rng = np.random.default_rng(1)
 
@@ -77,14 +77,14 @@ def test_skew(kind: str, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def good(i: int, j: int) -> bool:
         return abs(lx[i] - rx[j]) <= 2 and -1 <= ly[i] - ry[j] <= 2
 
-    check_join(candidates, join, (60, 70), good, room)
+    check_join(candidates, join, (60, 70), good, capacity)
 
 
 def test_every_chunk_size() -> None:
     x, y = np.arange(12) % 4, np.arange(12) % 3
     join = band2d.prepare(band.prepare(x, x, -1, 1), band.prepare(y, y, -1, 1))
-    for room in range(1, candidates.count(join) + 2):
-        check_join(candidates, join, (12, 12), lambda i, j: abs(x[i] - x[j]) <= 1 and abs(y[i] - y[j]) <= 1, room)
+    for capacity in range(1, candidates.count(join) + 2):
+        check_join(candidates, join, (12, 12), lambda i, j: abs(x[i] - x[j]) <= 1 and abs(y[i] - y[j]) <= 1, capacity)
 
 
 def test_more_rows_than_fit_in_32_bits(monkeypatch: pytest.MonkeyPatch) -> None:

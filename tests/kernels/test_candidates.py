@@ -14,7 +14,7 @@ LEFTS, RIGHTS = 5, 40
 
 
 @given(st.data(), st.sampled_from([1, 2, 5, 17, 1000]), st.sampled_from([1, 10, 1000]), st.sampled_from([0, 1, 16]))
-def test_visits_in_blocks(data: st.DataObject, room: int, block: int, keep: int) -> None:
+def test_visits_in_blocks(data: st.DataObject, capacity: int, block: int, keep: int) -> None:
     """Boxes and points in any order, flags that say yes, no, or ask."""
     seed = data.draw(st.integers(0, 2**32 - 1))
     rng = np.random.default_rng(seed)
@@ -42,12 +42,12 @@ def test_visits_in_blocks(data: st.DataObject, room: int, block: int, keep: int)
         patch.setattr(candidates, "BLOCK", block)
         patch.setattr(candidates, "KEEP", keep)
         join = Candidates(left, right, lambda: blocks(visits), flag, LEFTS, RIGHTS, as_check(good))
-        check_join(candidates, join, (LEFTS, RIGHTS), good, room)
-        check_join(candidates, join, (LEFTS, RIGHTS), good, room)  # now that flags are kept
+        check_join(candidates, join, (LEFTS, RIGHTS), good, capacity)
+        check_join(candidates, join, (LEFTS, RIGHTS), good, capacity)  # now that flags are kept
         assert right_counts(join).tolist() == truth.sum(axis=0).tolist()
 
 
-def test_a_glance_is_enough_where_most_match() -> None:
+def test_a_few_points_are_enough_where_most_match() -> None:
     looked = 0
 
     def flag(boxes: Rows, firsts: Rows, lasts: Rows, flags: Bytes, counts: Rows) -> None:
@@ -60,4 +60,4 @@ def test_a_glance_is_enough_where_most_match() -> None:
     visits = Visits(rows, np.zeros_like(rows), np.full_like(rows, 1000))
     join = Candidates(rows, rows, lambda: blocks(visits), flag, 1000, 1000)
     assert candidates.row_exists(join).all()
-    assert looked == 1000 * candidates.GLANCE
+    assert looked == 1000 * candidates.FIRST_POINTS

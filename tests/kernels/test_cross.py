@@ -17,14 +17,14 @@ MEANING = {
 
 @pytest.mark.parametrize("first", MEANING)
 @pytest.mark.parametrize("second", MEANING)
-@pytest.mark.parametrize("room", [7, 1000])
-def test_all_pairs_that_satisfy_both_predicates(first: int, second: int, room: int) -> None:
+@pytest.mark.parametrize("capacity", [7, 1000])
+def test_all_pairs_that_satisfy_both_predicates(first: int, second: int, capacity: int) -> None:
     rng = np.random.default_rng(first * 6 + second)
     left, right = rng.integers(0, 4, (2, 9)), rng.integers(0, 4, (2, 7))
     pairs: list[tuple[int, int]] = []
     start = 0
     while start < 9:
-        lefts, rights, start = cross_join(left, right, np.array([first, second]), start, room)
+        lefts, rights, start = cross_join(left, right, np.array([first, second]), start, capacity)
         pairs += zip(lefts.tolist(), rights.tolist(), strict=True)
     assert pairs == [
         (i, j)

@@ -17,7 +17,7 @@ ODD = [0.1, 0.3, -0.0, math.inf, -math.inf, math.nan, 1e200, 1.7e308, 1e-160, 1e
 numbers = st.integers(-5, 5).map(float) | st.sampled_from(ODD) | st.floats()
 points = st.lists(st.tuples(numbers, numbers, numbers), max_size=12)
 radii = st.sampled_from([-1.0, 0.0, 1.0, math.sqrt(2), 5.0, 1e-200, 1e-161, 1e160, 1e308, 0.1 * math.sqrt(3)])
-rooms = st.sampled_from([1, 2, 3, 7, 1000])
+capacities = st.sampled_from([1, 2, 3, 7, 1000])
 
 
 def columns(rows: Points, dimensions: int) -> list[np.ndarray]:
@@ -30,26 +30,28 @@ def sum_of_squares(a: tuple[float, ...], b: tuple[float, ...], dimensions: int) 
 
 
 @pytest.mark.parametrize("dimensions", [2, 3])
-@given(points, points, radii | st.floats(0, 10), st.booleans(), rooms)
-def test_as_written(dimensions: int, left: Points, right: Points, radius: float, closed: bool, room: int) -> None:
+@given(points, points, radii | st.floats(0, 10), st.booleans(), capacities)
+def test_as_written(dimensions: int, left: Points, right: Points, radius: float, closed: bool, capacity: int) -> None:
     def good(i: int, j: int) -> bool:
         distance = math.sqrt(sum_of_squares(left[i], right[j], dimensions))
         return distance <= radius if closed else distance < radius
 
     join = prepare(columns(left, dimensions), columns(right, dimensions), radius, closed)
-    check_join(candidates, join, (len(left), len(right)), good, room)
+    check_join(candidates, join, (len(left), len(right)), good, capacity)
 
 
 @pytest.mark.parametrize("dimensions", [2, 3])
-@given(points, points, st.sampled_from([0.0, 1.0, 2.0, 3.0, 5.0, 1e-320]), st.booleans(), rooms)
-def test_other_spellings(dimensions: int, left: Points, right: Points, square: float, closed: bool, room: int) -> None:
+@given(points, points, st.sampled_from([0.0, 1.0, 2.0, 3.0, 5.0, 1e-320]), st.booleans(), capacities)
+def test_other_spellings(
+    dimensions: int, left: Points, right: Points, square: float, closed: bool, capacity: int
+) -> None:
     def good(i: int, j: int) -> bool:
         total = sum_of_squares(left[i], right[j], dimensions)
         return total <= square if closed else total < square
 
     mine, theirs = columns(left, dimensions), columns(right, dimensions)
     join = prepare(mine, theirs, math.sqrt(square), closed, as_check(good))
-    check_join(candidates, join, (len(left), len(right)), good, room)
+    check_join(candidates, join, (len(left), len(right)), good, capacity)
 
 
 @pytest.mark.parametrize("dimensions", [2, 3])
@@ -72,8 +74,8 @@ def test_skew(dimensions: int, kind: str, monkeypatch: pytest.MonkeyPatch) -> No
     def good(i: int, j: int) -> bool:
         return math.sqrt(sum_of_squares(left[i], right[j], dimensions)) <= 3.0
 
-    for room in (13, 100_000):
-        check_join(candidates, join, (50, 60), good, room)
+    for capacity in (13, 100_000):
+        check_join(candidates, join, (50, 60), good, capacity)
 
 
 @given(st.floats(0, 1e308) | st.floats(0, 1e-300), st.booleans())

@@ -17,21 +17,23 @@ both = st.one_of(st.tuples(close, close), st.tuples(apart, apart), st.tuples(apa
 
 
 @given(both, st.integers(1, 40))
-def test_equals_the_definition(sides: tuple[list[int], list[int]], room: int) -> None:
+def test_equals_the_definition(sides: tuple[list[int], list[int]], capacity: int) -> None:
     left, right = (np.array(codes, np.int64) for codes in sides)
     join = equality.prepare(left, right)
-    check_join(equality, join, (len(left), len(right)), lambda i, j: bool(left[i] == right[j]), room)
+    check_join(equality, join, (len(left), len(right)), lambda i, j: bool(left[i] == right[j]), capacity)
 
 
 @given(both, st.integers(1, 6), st.integers(1, 40))
-def test_parts_have_the_same_pairs_in_the_same_order(sides: tuple[list[int], list[int]], parts: int, room: int) -> None:
+def test_parts_have_the_same_pairs_in_the_same_order(
+    sides: tuple[list[int], list[int]], parts: int, capacity: int
+) -> None:
     left, right = (np.array(codes, np.int64) for codes in sides)
     join = equality.prepare(left, right)
     expected = pairs_where(len(left), len(right), lambda i, j: bool(left[i] == right[j]))
     found = [
         pair
         for part in equality.split(join, parts)
-        for lefts, rights in equality.pairs(part, room)
+        for lefts, rights in equality.pairs(part, capacity)
         for pair in zip(lefts.tolist(), rights.tolist(), strict=True)
     ]
     assert found == expected

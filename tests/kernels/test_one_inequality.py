@@ -19,8 +19,8 @@ def test_agrees_with_the_definition(op: int, sizes: tuple[int, int], spread: int
     left, right = (rng.integers(-spread, spread, size) for size in sizes)
     join, good = prepare(left, right, op), table(left, right, op)
     check_summaries(one_inequality, join, good, rng.integers(-3, 4, sizes[1]))
-    for room in (1, 2, 7, 2000):
-        check_pairs(one_inequality, join, good, room)
+    for capacity in (1, 2, 7, 2000):
+        check_pairs(one_inequality, join, good, capacity)
 
 
 @given(
@@ -29,10 +29,10 @@ def test_agrees_with_the_definition(op: int, sizes: tuple[int, int], spread: int
     st.sampled_from(list(MEANING)),
     st.integers(1, 30),
 )
-def test_extreme_codes(left: list[int], right: list[int], op: int, room: int) -> None:
+def test_extreme_codes(left: list[int], right: list[int], op: int, capacity: int) -> None:
     lefts, rights = np.array(left, np.int64), np.array(right, np.int64)
     join, good = prepare(lefts, rights, op), table(lefts, rights, op)
-    check_pairs(one_inequality, join, good, room)
+    check_pairs(one_inequality, join, good, capacity)
     check_summaries(one_inequality, join, good, np.arange(len(right)) % 3)
 
 

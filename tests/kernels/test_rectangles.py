@@ -15,14 +15,14 @@ Boxes = list[tuple[int, int, int, int]]  # x low, x high, y low, y high: nothing
 codes = st.integers(-4, 4) | st.sampled_from([LEAST, LEAST + 1, MOST - 1, MOST])
 boxes = st.lists(st.tuples(codes, codes, codes, codes), max_size=14)
 closed = st.builds(Closed, st.booleans(), st.booleans())
-rooms = st.sampled_from([1, 2, 3, 7, 1000])
+capacities = st.sampled_from([1, 2, 3, 7, 1000])
 
 
 def columns(rows: Boxes) -> Sides:
     return Sides(*(np.array([row[k] for row in rows], np.int64) for k in range(4)))
 
 
-def check_rectangles(left: Boxes, right: Boxes, x: Closed, y: Closed, room: int) -> None:
+def check_rectangles(left: Boxes, right: Boxes, x: Closed, y: Closed, capacity: int) -> None:
     def good(i: int, j: int) -> bool:
         mine, theirs = left[i], right[j]
         for low, high, which in ((0, 1, x), (2, 3, y)):
@@ -33,12 +33,12 @@ def check_rectangles(left: Boxes, right: Boxes, x: Closed, y: Closed, room: int)
         return True
 
     join = prepare(columns(left), columns(right), x, y)
-    check_join(rectangles, join, (len(left), len(right)), good, room, full=False)
+    check_join(rectangles, join, (len(left), len(right)), good, capacity, full=False)
 
 
-@given(boxes, boxes, closed, closed, rooms)
-def test_any_codes(left: Boxes, right: Boxes, x: Closed, y: Closed, room: int) -> None:
-    check_rectangles(left, right, x, y, room)
+@given(boxes, boxes, closed, closed, capacities)
+def test_any_codes(left: Boxes, right: Boxes, x: Closed, y: Closed, capacity: int) -> None:
+    check_rectangles(left, right, x, y, capacity)
 
 
 @given(boxes, boxes, closed, closed)

@@ -17,7 +17,7 @@ ODD = [0.1, -0.0, math.inf, -math.inf, math.nan, 1e200, 1.7e308, 1e-160, 1e-170,
 
 numbers = st.integers(-2, 2).map(float) | st.sampled_from(ODD) | st.floats()
 radii = st.sampled_from([-1.0, 0.0, 1.0, math.sqrt(2), math.sqrt(5), 3.0, 1e-200, 1e-161, 1e160, 1e308])
-rooms = st.sampled_from([1, 3, 1000])
+capacities = st.sampled_from([1, 3, 1000])
 
 
 def matrices(dimensions: int) -> st.SearchStrategy[np.ndarray]:
@@ -33,8 +33,10 @@ def sum_of_squares(a: Rows, b: Rows) -> float:
 
 @pytest.mark.parametrize("tiles", [False, True])
 @pytest.mark.parametrize("dimensions", [2, 3, 5])
-@given(st.data(), radii | st.floats(0, 10), st.booleans(), rooms)
-def test_as_written(dimensions: int, tiles: bool, data: st.DataObject, radius: float, closed: bool, room: int) -> None:
+@given(st.data(), radii | st.floats(0, 10), st.booleans(), capacities)
+def test_as_written(
+    dimensions: int, tiles: bool, data: st.DataObject, radius: float, closed: bool, capacity: int
+) -> None:
     left, right = data.draw(matrices(dimensions)), data.draw(matrices(dimensions))
 
     def good(i: int, j: int) -> bool:
@@ -42,7 +44,7 @@ def test_as_written(dimensions: int, tiles: bool, data: st.DataObject, radius: f
         return distance <= radius if closed else distance < radius
 
     join = prepare(left, right, radius, closed, tiles=tiles)
-    check_join(candidates, join, (len(left), len(right)), good, room)
+    check_join(candidates, join, (len(left), len(right)), good, capacity)
 
 
 @pytest.mark.parametrize("tiles", [False, True])

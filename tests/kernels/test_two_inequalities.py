@@ -61,20 +61,20 @@ def test_extreme_codes(
     right: list[tuple[int, int]],
     operators: tuple[int, int],
     swap: bool | None,
-    room: int,
+    capacity: int,
 ) -> None:
     lefts, rights = (tuple(np.array(rows, np.int64).reshape(-1, 2).T.copy()) for rows in (left, right))
     join, good = prepare(lefts, rights, operators, swap), both(lefts, rights, operators)
-    check_pairs(two_inequalities, join, good, room)
+    check_pairs(two_inequalities, join, good, capacity)
     check_summaries(two_inequalities, join, good, np.arange(len(right)) % 3)
 
 
 # Chunks end within words, between words (64 bits) and between left rows.
-@pytest.mark.parametrize("room", [1, 2, 63, 64, 65, 100, 128, 200, 400, 799, 800, 801])
-def test_every_place_where_a_chunk_can_end(room: int) -> None:
+@pytest.mark.parametrize("capacity", [1, 2, 63, 64, 65, 100, 128, 200, 400, 799, 800, 801])
+def test_every_place_where_a_chunk_can_end(capacity: int) -> None:
     everything = np.zeros(4, np.int64), np.zeros(4, np.int64)
     right = np.ones(200, np.int64), np.ones(200, np.int64)
-    check_pairs(two_inequalities, prepare(everything, right, (LESS, LESS)), np.ones((4, 200), np.bool_), room)
+    check_pairs(two_inequalities, prepare(everything, right, (LESS, LESS)), np.ones((4, 200), np.bool_), capacity)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -84,12 +84,12 @@ def test_chunks_of_any_size_on_several_words(seed: int) -> None:
     good = both(left, right, (LESS, GREATER))
     for swap in (False, True):
         join = prepare(left, right, (LESS, GREATER), swap)
-        for room in (1, 3, 17, 64, 191, int(good.sum()), int(good.sum()) + 1):
-            check_pairs(two_inequalities, join, good, room)
+        for capacity in (1, 3, 17, 64, 191, int(good.sum()), int(good.sum()) + 1):
+            check_pairs(two_inequalities, join, good, capacity)
 
 
-@pytest.mark.parametrize("room", [1, 2, 5, 1000])
-def test_bits_that_are_far_apart(room: int) -> None:
+@pytest.mark.parametrize("capacity", [1, 2, 5, 1000])
+def test_bits_that_are_far_apart(capacity: int) -> None:
     """Words, groups (4,096 positions) and fields (262,144) without a bit are passed over."""
     size = 600_000
     added = np.array([599_999, 262_143, 262_144, 4095, 4096, 5000, 63, 64, 0, 524_288], np.int32)
@@ -98,10 +98,10 @@ def test_bits_that_are_far_apart(room: int) -> None:
     left = np.arange(len(added), dtype=np.int32)
     join = TwoInequalities(left, start, reach, np.arange(size, dtype=np.int32), added, len(left), size)
     expected = sorted((k, int(p)) for k in range(len(left)) for p in added[k:] if p >= start[k])
-    chunks = list(pairs(join, room))
+    chunks = list(pairs(join, capacity))
     found = sorted(pair for chunk in chunks for pair in zip(*(rows.tolist() for rows in chunk), strict=True))
     assert found == expected
-    assert all(len(lefts) == room for lefts, _ in chunks[:-1])
+    assert all(len(lefts) == capacity for lefts, _ in chunks[:-1])
 
 
 def test_arrays_of_the_caller_are_filled_again_and_again() -> None:

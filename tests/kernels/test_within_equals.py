@@ -26,19 +26,19 @@ def columns(rows: list[Row]) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("operator", COMPARE)
-@given(left=rows, right=rows, room=st.integers(1, 40))
-def test_one_inequality(left: list[Row], right: list[Row], room: int, operator: int) -> None:
+@given(left=rows, right=rows, capacity=st.integers(1, 40))
+def test_one_inequality(left: list[Row], right: list[Row], capacity: int, operator: int) -> None:
     (keys, mine, _), (other_keys, theirs, _) = columns(left), columns(right)
     join = within_equals.with_inequality(equality.prepare(keys, other_keys), mine, theirs, operator)
 
     def good(i: int, j: int) -> bool:
         return left[i][0] == right[j][0] and COMPARE[operator](left[i][1], right[j][1])
 
-    check_join(equality, join, (len(left), len(right)), good, room)
+    check_join(equality, join, (len(left), len(right)), good, capacity)
 
 
 @given(rows, rows, st.sampled_from(list(COMPARE)), st.sampled_from(list(COMPARE)), st.integers(1, 40))
-def test_several_inequalities(left: list[Row], right: list[Row], first: int, second: int, room: int) -> None:
+def test_several_inequalities(left: list[Row], right: list[Row], first: int, second: int, capacity: int) -> None:
     (keys, a, b), (other_keys, c, d) = columns(left), columns(right)
     join = within_equals.check(equality.prepare(keys, other_keys), [(a, c), (b, d)], [first, second])
 
@@ -46,9 +46,9 @@ def test_several_inequalities(left: list[Row], right: list[Row], first: int, sec
         same = left[i][0] == right[j][0]
         return same and COMPARE[first](left[i][1], right[j][1]) and COMPARE[second](left[i][2], right[j][2])
 
-    check_join(within_equals, join, (len(left), len(right)), good, room)
+    check_join(within_equals, join, (len(left), len(right)), good, capacity)
     expected = pairs_where(len(left), len(right), good)
-    pieces = [pair for part in within_equals.split(join, 3) for pair in within_equals.pairs(part, room)]
+    pieces = [pair for part in within_equals.split(join, 3) for pair in within_equals.pairs(part, capacity)]
     found = [pair for lefts, rights in pieces for pair in zip(lefts.tolist(), rights.tolist(), strict=True)]
     assert sorted(found) == expected
 

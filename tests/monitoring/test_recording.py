@@ -21,7 +21,7 @@ from dovetail.execution.in_process import Sizes
 from dovetail.monitoring.recording import Catalogue, Recording, from_line, to_line
 from dovetail.monitoring.snapshot import DONE, FAILED, RUNNING, STOPPED, Heading
 from dovetail.sources.parquet_files import parquet_source
-from dovetail.storage.file_system import of
+from dovetail.storage.file_system import open_store
 
 HEADING = Heading("l.k = r.k", ("orders", "payments"), "shj", "join  inner")
 ROWS = pa.table({"k": [i % 5 for i in range(40)]})
@@ -278,6 +278,6 @@ def test_a_recording_in_a_store() -> None:
         assert server.names() == ["runs/one.jsonl"]
         for text in (server.objects["runs/one.jsonl"].data.decode(), followed.name):
             assert SECRET_KEY not in text
-        of(server.uri("")).put("other.txt", b"of somebody else")
+        open_store(server.uri("")).put("other.txt", b"of somebody else")
         with pytest.raises(InputError, match=r"s3://…@bucket/other\.txt.* exists and is not a recording"):
             next(iter(dovetail.progressive(table, table, ["k"], record=server.uri("other.txt"))))

@@ -129,25 +129,25 @@ def test_rows_that_trickle_in_are_not_waited_for() -> None:
     last = recording.latest
     sources = tuple(type(s)(s.name, s.rows + 1, "stalled") for s in last.sources)
     recording.tell(Moment("waiting", last.found, {**last.seconds, "waiting": 99.0}, sources=sources))
-    assert figures.state(recording.glance()) == "arriving"
-    assert {source.state for source in figures.sources(recording.glance())} == {"arriving"}
+    assert figures.state(recording.snapshot()) == "arriving"
+    assert {source.state for source in figures.sources(recording.snapshot())} == {"arriving"}
     recording.note()
-    assert figures.state(recording.glance()) == "arriving"
+    assert figures.state(recording.snapshot()) == "arriving"
     recording.tell(Moment("waiting", last.found, {**last.seconds, "waiting": 100.0}, sources=sources))
-    assert figures.state(recording.glance()) == "waiting"
-    assert {source.state for source in figures.sources(recording.glance())} == {"stalled"}
+    assert figures.state(recording.snapshot()) == "waiting"
+    assert {source.state for source in figures.sources(recording.snapshot())} == {"stalled"}
 
 
 def test_figures() -> None:
     done, running = recorded(), recorded(outcome=RUNNING)
     assert figures.first_result_s(done.moments) == 0.1
-    assert figures.rate(done.glance()) == 360
-    assert figures.rate(running.glance()) == pytest.approx(400)
+    assert figures.rate(done.snapshot()) == 360
+    assert figures.rate(running.snapshot()) == pytest.approx(400)
     assert figures.peak(done.moments, "resident_rows") == 5000
-    assert figures.expectation(done.glance()) == "3,600, all of them"
-    assert figures.expectation(running.glance()) == "3,600"
-    assert figures.expectation(recorded(outcome=RUNNING, estimates=False).glance()) == "not known yet"
-    assert [(row.phase, row.results) for row in figures.by_phase(done.glance())] == [
+    assert figures.expectation(done.snapshot()) == "3,600, all of them"
+    assert figures.expectation(running.snapshot()) == "3,600"
+    assert figures.expectation(recorded(outcome=RUNNING, estimates=False).snapshot()) == "not known yet"
+    assert [(row.phase, row.results) for row in figures.by_phase(done.snapshot())] == [
         *(("arriving", 2400), ("reactive", 800), ("waiting", 0), ("cleanup", 400))
     ]
     assert [formatting.format_bytes(n) for n in (999, 65_536, 2_000_000, 2_050_000, 600_000, 10**9)] == [
@@ -192,10 +192,10 @@ def test_many_moments_are_enough_if_they_are_some(tmp_path: Path) -> None:
     first, second = recording.moments[0].moment, recording.moments[50].moment
     recording.moments = [Noted(2.0 * n, first if n < 1234 else second) for n in range(43_200)]
     recording.tell(second)
-    glance = recording.glance()
-    assert len(glance.moments) < 2 * MOST_MOMENTS
-    assert figures.first_result_s(glance.moments) == 2 * 1234
-    assert glance.moments[-1].second == glance.seconds == 86_398
+    snapshot = recording.snapshot()
+    assert len(snapshot.moments) < 2 * MOST_MOMENTS
+    assert figures.first_result_s(snapshot.moments) == 2 * 1234
+    assert snapshot.moments[-1].second == snapshot.seconds == 86_398
     assert report(recording, tmp_path / "run.html").stat().st_size < 150_000
 
 

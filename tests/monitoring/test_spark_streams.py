@@ -300,10 +300,10 @@ def test_a_micro_batch_is_of_the_time_before_it(heard: Listening) -> None:
     recording.note()
     assert recording.heading is not None
     assert recording.heading.on == "query shop"
-    glance = recording.glance()
-    assert [band.state for band in figures_of.phase_bands(glance.moments)] == ["arriving", "reactive"]
-    assert [noted.moment.results for noted in glance.moments][-2:] == [3, 9]
-    assert glance.seconds >= 0.4  # it began before it was heard of
+    snapshot = recording.snapshot()
+    assert [band.state for band in figures_of.phase_bands(snapshot.moments)] == ["arriving", "reactive"]
+    assert [noted.moment.results for noted in snapshot.moments][-2:] == [3, 9]
+    assert snapshot.seconds >= 0.4  # it began before it was heard of
     assert recording.latest.seconds["arriving"] >= 0.4
     heard.close()
 

@@ -24,7 +24,7 @@ from dovetail.spark.session import shared_directory
 from dovetail.spark.session.shared_directory import SharedDirectory, working_directory
 from dovetail.spark.session.task_calls import call_in_each_task, call_in_task
 from dovetail.storage.blocks import BlockStore
-from dovetail.storage.file_system import of
+from dovetail.storage.file_system import open_store
 
 ADVICE = "Give state_dir= another one."
 ON = "l.k = r.k AND l.a > r.b"
@@ -49,21 +49,21 @@ def unseen(spark: SparkSession, anywhere: None, tmp_path: Path, monkeypatch: pyt
 def test_tasks_of_two_machines(tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     there.mkdir()
-    assert shared_directory._begin(partial(shared_directory._make, of(here), ADVICE), "t") == of(here)
-    assert shared_directory._is_seen(of(here), "t")
-    assert not shared_directory._is_seen(of(there), "t")
-    assert not shared_directory._is_seen(of(tmp_path / "nowhere"), "t")
-    answers = [shared_directory._answer(of(path), "t", number) for number, path in enumerate((here, there))]
+    assert shared_directory._begin(partial(shared_directory._make, open_store(here), ADVICE), "t") == open_store(here)
+    assert shared_directory._is_seen(open_store(here), "t")
+    assert not shared_directory._is_seen(open_store(there), "t")
+    assert not shared_directory._is_seen(open_store(tmp_path / "nowhere"), "t")
+    answers = [shared_directory._answer(open_store(path), "t", number) for number, path in enumerate((here, there))]
     assert answers == [True, False]
     assert not list(there.iterdir())
-    assert shared_directory._count_markers(of(here), "t", 2) == 1
+    assert shared_directory._count_markers(open_store(here), "t", 2) == 1
     assert not list(here.iterdir())
 
 
 def test_a_directory_that_is_seen_but_cannot_be_written_to(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match=f"{tmp_path}/file/x cannot be written to: Not a directory. {ADVICE}"):
-        shared_directory._make(of(tmp_path / "file" / "x"), ADVICE)
+        shared_directory._make(open_store(tmp_path / "file" / "x"), ADVICE)
 
 
 @pytest.mark.spark
@@ -80,14 +80,14 @@ def test_functions_in_tasks(spark: SparkSession) -> None:
 
 @pytest.mark.spark
 def test_one_machine_needs_no_task(spark: SparkSession, tmp_path: Path) -> None:
-    made = shared_directory.shared_directory(spark, lambda: of(tmp_path / str(os.getpid())), ADVICE)
-    assert made == SharedDirectory(of(tmp_path / str(os.getpid())))
+    made = shared_directory.shared_directory(spark, lambda: open_store(tmp_path / str(os.getpid())), ADVICE)
+    assert made == SharedDirectory(open_store(tmp_path / str(os.getpid())))
 
 
 @pytest.mark.spark
 def test_a_directory_that_all_see(spark: SparkSession, anywhere: None, tmp_path: Path) -> None:
     found = working_directory(spark, (tmp_path / "new").as_uri(), ADVICE)
-    assert found == SharedDirectory(of(tmp_path / "new"))
+    assert found == SharedDirectory(open_store(tmp_path / "new"))
     assert not list((tmp_path / "new").iterdir())
     with pytest.raises(InputError, match="/proc/x cannot be written to"):
         working_directory(spark, "/proc/x", ADVICE)
@@ -96,7 +96,7 @@ def test_a_directory_that_all_see(spark: SparkSession, anywhere: None, tmp_path:
 @pytest.mark.spark
 def test_files_that_only_tasks_see(spark: SparkSession, tmp_path: Path) -> None:
     """Pages come in order, several at a time; what waits is done before anything else."""
-    store, files = BlockStore(tmp_path), WaveFiles(SharedDirectory(of(tmp_path), spark))
+    store, files = BlockStore(tmp_path), WaveFiles(SharedDirectory(open_store(tmp_path), spark))
     large = pa.RecordBatch.from_pydict({"a": [b"x" * (FETCHED_BYTES // 2)]})
     batches = [large, *(pa.RecordBatch.from_pydict({"a": [bytes([i])]}) for i in range(5))]
     blocks = []

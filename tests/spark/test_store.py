@@ -27,7 +27,7 @@ from dovetail.spark import written_files
 from dovetail.spark.session import shared_directory
 from dovetail.spark.session.shared_directory import SharedDirectory, working_directory
 from dovetail.spark.streaming.state_dir import state_directory, table_directory
-from dovetail.storage.file_system import of
+from dovetail.storage.file_system import open_store
 from dovetail.storage.owned_place import give_up
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("two_partitions")]
@@ -182,7 +182,7 @@ def read(server: S3Server) -> Counter[int]:
 
 def test_a_store_is_tried_out(spark: SparkSession, server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_directory, "_is_one_machine", lambda spark: False)
-    assert working_directory(spark, server.uri("new"), "Advice.") == SharedDirectory(of(server.uri("new")))
+    assert working_directory(spark, server.uri("new"), "Advice.") == SharedDirectory(open_store(server.uri("new")))
     assert not server.names("new")
     elsewhere = server.uri("x").replace("@bucket/", "@nowhere/")
     with pytest.raises(

@@ -15,7 +15,7 @@ from rich.console import Console
 from tests.storage.test_stored_state import QUERY, join_directory
 from tests.test_state_upgrade import GOLDEN
 
-from dovetail.cli.stored_state import show_state
+from dovetail.cli.state_command import show_state
 from dovetail.errors import DovetailError, StateError
 from dovetail.storage.stored_state import parse_manifest, stored_joins
 

@@ -17,7 +17,7 @@ from dovetail.core.addresses import redacted, without_secrets
 from dovetail.errors import InputError, StateError
 from dovetail.storage import file_system, local_cache, object_store
 from dovetail.storage.blocks import BlockStore
-from dovetail.storage.file_system import DamagedError, Store, of
+from dovetail.storage.file_system import DamagedError, Store, open_store
 from dovetail.storage.local_cache import LocalCache
 
 
@@ -41,13 +41,13 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, server: S3Server, monk
     server.faults = Faults(error=0.1, drop=0.05, lose=0.1) if "faults" in request.param else Faults()
     monkeypatch.setattr(object_store, "FIRST_PAUSE_S", 0.001)
     if request.param == "directory":
-        return of(tmp_path / "some" / "where")
+        return open_store(tmp_path / "some" / "where")
     if request.param == "registered":
         monkeypatch.setattr(file_system, "_openers", {})
         file_system.register_file_system("MEM", _in_a_directory)
         (tmp_path / "mem").mkdir()
-        return of(f"mem:/{tmp_path}/mem/some/where")
-    return of(server.uri("some/where"))
+        return open_store(f"mem:/{tmp_path}/mem/some/where")
+    return open_store(server.uri("some/where"))
 
 
 def _in_a_directory(uri: str) -> tuple[pafs.FileSystem, str]:
@@ -107,12 +107,12 @@ def test_objects_are_files_of_this_machine(store: Store, kept: LocalCache) -> No
 
 def test_a_full_disk_below_the_cache_is_named(server: S3Server, kept: LocalCache) -> None:
     with pytest.raises(StateError, match=rf"cannot write to the cache .*{REASON}"), full_disk():
-        BlockStore(of(server.uri("full"))).write(pa.record_batch({"a": [1]}), "l")
+        BlockStore(open_store(server.uri("full"))).write(pa.record_batch({"a": [1]}), "l")
 
 
 def test_names_that_say_everything_are_alone(tmp_path: Path) -> None:
     """Whoever lists them meanwhile finds them or not, and nothing unfinished."""
-    store, stop, strange = of(tmp_path), threading.Event(), set()
+    store, stop, strange = open_store(tmp_path), threading.Event(), set()
 
     def look() -> None:
         while not stop.is_set():
@@ -132,7 +132,7 @@ def test_a_large_object_is_sent_and_read_in_pieces(
 ) -> None:
     monkeypatch.setattr(object_store, "FIRST_PAUSE_S", 0.001)
     server.faults = Faults(error=0.05, drop=0.05)
-    store = of(server.uri("large"))
+    store = open_store(server.uri("large"))
     upload = store.create("one")
     for piece in range(30):
         upload.write(bytes([piece]) * (1 << 20))
@@ -145,7 +145,7 @@ def test_a_large_object_is_sent_and_read_in_pieces(
 
 def test_what_was_just_written_is_not_downloaded(server: S3Server, kept: LocalCache) -> None:
     server.faults = Faults()
-    store = of(server.uri("own"))
+    store = open_store(server.uri("own"))
     upload = store.create("one")
     upload.write(b"x" * 1000)
     upload.publish()
@@ -161,7 +161,7 @@ def test_what_was_just_written_is_not_downloaded(server: S3Server, kept: LocalCa
 def test_a_small_object_is_one_request(server: S3Server) -> None:
     server.faults = Faults()
     server.requests.clear()
-    of(server.uri("small")).put("one", b"x" * 10_000)
+    open_store(server.uri("small")).put("one", b"x" * 10_000)
     assert server.requests == {"PUT": 1}
 
 
@@ -169,7 +169,7 @@ def test_failures_end_with_plain_words(server: S3Server, monkeypatch: pytest.Mon
     monkeypatch.setattr(object_store, "FIRST_PAUSE_S", 0.001)
     monkeypatch.setattr(object_store, "ATTEMPTS", 2)
     server.faults = Faults(error=1, at_most=None)
-    store = of(server.uri("never"))
+    store = open_store(server.uri("never"))
     rows = pa.record_batch({"a": [1]})
     for fail in (
         lambda: store.put("x", b""),
@@ -181,7 +181,7 @@ def test_failures_end_with_plain_words(server: S3Server, monkeypatch: pytest.Mon
             fail()
         _no_secrets(failure.value)
     server.faults = Faults()
-    elsewhere = of(server.uri("x").replace("@bucket/", "@nowhere/"))
+    elsewhere = open_store(server.uri("x").replace("@bucket/", "@nowhere/"))
     server.requests.clear()
     with pytest.raises(StateError, match="NO_SUCH_BUCKET") as failure:
         elsewhere.put("x", b"")
@@ -195,10 +195,10 @@ def test_an_operation_survives_all_faults_but_one_too_many(
 ) -> None:
     monkeypatch.setattr(object_store, "FIRST_PAUSE_S", 0.001)
     server.faults = Faults(at_most=object_store.ATTEMPTS - 1, **{fault: 1})
-    of(server.uri(f"survives-{fault}")).put("one", b"x")
+    open_store(server.uri(f"survives-{fault}")).put("one", b"x")
     assert server.objects[f"survives-{fault}/one"].data == b"x"
     server.faults = Faults(at_most=object_store.ATTEMPTS, **{fault: 1})
-    store = of(server.uri(f"fails-{fault}"))  # has no open connection, on which a broken request is sent again unasked
+    store = open_store(server.uri(f"fails-{fault}"))  # no open connection, on which a request is sent again
     with pytest.raises(StateError, match=f"^cannot write s3://…@bucket/fails-{fault}/one"):
         store.put("one", b"x")
     store.put("one", b"x")  # the schedule is over
@@ -219,7 +219,7 @@ def test_no_operation_meets_more_faults_than_it_survives(server: S3Server, monke
     ):
         server.faults = Faults(error=1)
         before = server.failed
-        operation(of(server.uri("some/where")))
+        operation(open_store(server.uri("some/where")))
         assert server.failed > before
     assert server.names("some/where/") == []
 
@@ -229,7 +229,7 @@ def test_the_environment_tells_where_and_who(server: S3Server, monkeypatch: pyte
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{server.endpoint}/")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
-    of("s3a://bucket/by/environment").put("x", b"1")
+    open_store("s3a://bucket/by/environment").put("x", b"1")
     assert server.names("by/environment") == ["by/environment/x"]
 
 
@@ -238,16 +238,16 @@ def test_a_store_that_takes_its_time(server: S3Server, monkeypatch: pytest.Monke
     monkeypatch.setattr(object_store, "ATTEMPTS", 1)
     server.faults = Faults(slow=1)
     server.faults.slow_s = 3.5
-    of(server.uri("slow")).put("one", b"x")
-    found = of(server.uri("slow")).find("one")
+    open_store(server.uri("slow")).put("one", b"x")
+    found = open_store(server.uri("slow")).find("one")
     assert found is not None
     assert found.nbytes == 1
-    hasty = of(server.uri("slow") + "&request_timeout=1")
+    hasty = open_store(server.uri("slow") + "&request_timeout=1")
     with pytest.raises(StateError, match=r"cannot look up .* the last 1 seconds"):
         hasty.find("one")
     monkeypatch.setenv("DOVETAIL_S3_REQUEST_TIMEOUT", "1")
     with pytest.raises(StateError, match=r"cannot look up .* the last 1 seconds"):
-        of(server.uri("slow/by/environment")).find("one")
+        open_store(server.uri("slow/by/environment")).find("one")
     server.faults = Faults()
 
 
@@ -256,10 +256,10 @@ def test_a_store_that_takes_its_time(server: S3Server, monkeypatch: pytest.Monke
 def test_timeouts_are_positive_seconds(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     told = f"{name} .* is a positive number of seconds"
     with pytest.raises(InputError, match=told):
-        of(f"s3://bucket/a?region=x&{name}={value}")
+        open_store(f"s3://bucket/a?region=x&{name}={value}")
     monkeypatch.setenv(f"DOVETAIL_S3_{name.upper()}", value)
     with pytest.raises(InputError, match=told):
-        of(f"s3://bucket/a?region={name}-{value}")
+        open_store(f"s3://bucket/a?region={name}-{value}")
 
 
 def _no_secrets(error: BaseException | None) -> None:
@@ -308,12 +308,12 @@ def test_secrets_are_not_in_messages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_stores_do_not_show_secrets(server: S3Server) -> None:
-    store = of(server.uri("a"))
+    store = open_store(server.uri("a"))
     for shown in (str(store), repr(store), str(store / "b"), f"{store.parent}"):
         assert SECRET_KEY not in shown
         assert ACCESS_KEY not in shown
     with pytest.raises(InputError, match=r"^gopher://…@host/x: no file system is known for gopher"):
-        of("gopher://user@host/x")
+        open_store("gopher://user@host/x")
     with pytest.raises(InputError, match="cannot be read") as failure:
-        of(f"gs://user:{ACCESS_KEY}@bu cket/%?x={ACCESS_KEY}")
+        open_store(f"gs://user:{ACCESS_KEY}@bu cket/%?x={ACCESS_KEY}")
     _no_secrets(failure.value)

@@ -15,7 +15,7 @@ import pytest
 from dovetail.errors import StateError
 from dovetail.spark.streaming.reports import Report, Reports
 from dovetail.storage.blocks import BlockStore
-from dovetail.storage.file_system import LocalStore, of
+from dovetail.storage.file_system import LocalStore, open_store
 from dovetail.storage.segments import SegmentStore
 from dovetail.storage.stored_state import stored_joins
 
@@ -59,13 +59,13 @@ def test_a_link_in_the_place_of_a_report(tmp_path: Path, precious: Path) -> None
     reports.mkdir(parents=True)
     name = "3.1.17.-.0"
     (reports / name).symlink_to(precious / "layout.json")
-    Reports(of(tmp_path / "state") / "reports", 1).write(3, Report(17))
+    Reports(open_store(tmp_path / "state") / "reports", 1).write(3, Report(17))
     assert unharmed(precious)
     assert not (reports / name).is_symlink()
     assert (reports / name).stat().st_size == 0
-    Reports(of(tmp_path / "state") / "reports", 1).write(3, Report(17))  # another attempt
+    Reports(open_store(tmp_path / "state") / "reports", 1).write(3, Report(17))  # another attempt
     (reports / "draft-of-something").touch()
-    assert Reports(of(tmp_path / "state") / "reports", 2).totals().emitted == 17
+    assert Reports(open_store(tmp_path / "state") / "reports", 2).totals().emitted == 17
 
 
 @pytest.mark.parametrize("which", ["query", "query/join", "query/join/cell-0"])
@@ -77,7 +77,7 @@ def test_a_link_in_the_place_of_a_directory(which: str, tmp_path: Path, precious
         (precious / behind).mkdir(parents=True)
         (precious / behind / SEGMENT).write_text("as it was")
     link.symlink_to(precious)
-    cell = of(tmp_path / "state") / "query" / "join" / "cell-0"
+    cell = open_store(tmp_path / "state") / "query" / "join" / "cell-0"
     store = pickle.loads(pickle.dumps(cell))
     segments = SegmentStore(store, 5)
     for action in (
@@ -100,7 +100,7 @@ def test_a_link_in_the_place_of_a_directory(which: str, tmp_path: Path, precious
 def test_the_directory_that_was_given_may_be_a_link(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "state").symlink_to(tmp_path / "disk")
-    store = SegmentStore(of(tmp_path / "state") / "query" / "join" / "cell-0", 1)
+    store = SegmentStore(open_store(tmp_path / "state") / "query" / "join" / "cell-0", 1)
     block = store.write(ROWS, "l")
     assert (tmp_path / "disk" / "query" / "join" / "cell-0" / block.name).exists()
     assert store.sweep(2, []) == 1
@@ -118,7 +118,7 @@ def test_only_segments_are_swept(tmp_path: Path) -> None:
 def test_a_link_to_a_file_is_swept_and_not_its_target(tmp_path: Path, precious: Path) -> None:
     (tmp_path / "cell-0").mkdir()
     (tmp_path / "cell-0" / SEGMENT).symlink_to(precious / SEGMENT)
-    assert SegmentStore(of(tmp_path) / "cell-0", 5).sweep(4, []) == 1
+    assert SegmentStore(open_store(tmp_path) / "cell-0", 5).sweep(4, []) == 1
     assert unharmed(precious)
 
 
@@ -154,5 +154,5 @@ def test_a_file_is_published_into_no_link(tmp_path: Path, precious: Path) -> Non
     (tmp_path / "stage" / "layout.json").touch()
     (tmp_path / "table").symlink_to(precious)
     with pytest.raises(StateError, match="table is a link"):
-        (of(tmp_path) / "stage").publish("layout.json", LocalStore(tmp_path) / "table")
+        (open_store(tmp_path) / "stage").publish("layout.json", LocalStore(tmp_path) / "table")
     assert unharmed(precious)

@@ -27,7 +27,7 @@ from dovetail.spark.streaming.cell import JoinProcessor
 from dovetail.spark.streaming.reports import MOST_OLD, Report, Reports, Totals
 from dovetail.spark.streaming.stream_join import StreamJoin
 from dovetail.storage import object_store, segments
-from dovetail.storage.file_system import of
+from dovetail.storage.file_system import open_store
 from dovetail.storage.local_cache import LocalCache
 from dovetail.storage.segments import SWEEPS
 from dovetail.storage.stored_state import removable_query, stored_joins
@@ -60,7 +60,7 @@ def another_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit_bytes:
 
 
 def store_join(server: S3Server, **options: object) -> StreamJoin:
-    return stream_join(of(server.uri("state")), **options)  # type: ignore[arg-type]
+    return stream_join(open_store(server.uri("state")), **options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("limit_bytes", [1 << 26, 1 << 14])
@@ -127,7 +127,7 @@ def test_what_is_stored_can_be_looked_at_and_removed(server: S3Server) -> None:
     for _ in range(3):
         stored, _ = attempt(join, stored, source.next())
     place = server.uri("state")
-    of(place).put("note.txt", b"of somebody else")
+    open_store(place).put("note.txt", b"of somebody else")
     (found,) = stored_joins(place, "query")
     assert (found.query, found.name, found.numbers()) == ("query", "join", [0])
     found.check_copies()
@@ -144,7 +144,7 @@ def test_what_is_stored_can_be_looked_at_and_removed(server: S3Server) -> None:
 
 
 def test_reports_of_cells(server: S3Server) -> None:
-    place = of(server.uri("reports"))
+    place = open_store(server.uri("reports"))
     for batch in range(20):
         server.requests.clear()
         for cell in range(3):
@@ -165,7 +165,7 @@ def test_harmed_segments(
         data = bytearray(server.objects.pop(name).data)
         data[len(data) // 2] ^= 1
         if harm != "lose":
-            of(server.uri("")).put(name, bytes(data[:-8] if harm == "cut" else data))
+            open_store(server.uri("")).put(name, bytes(data[:-8] if harm == "cut" else data))
     with pytest.raises(StateError, match=rf"s3://…@bucket/state/query/join/cell-0/.*\.arrow.* {message}"):
         attempt(join, stored, Source(1).next())
 

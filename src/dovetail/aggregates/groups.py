@@ -32,7 +32,7 @@ from dovetail.matching.kernel_pairs import Numbers, Prepared, Words
 BITS = 32
 MASK = np.int64(2**BITS - 1)
 SIGN_BIT = 63
-ROOM = 1 << SIGN_BIT
+TOO_LARGE = 1 << SIGN_BIT
 DECIMAL_LIMBS = 4
 HIGHEST = np.int64(10**38 >> 64)  # the upper word of the largest decimal
 
@@ -116,7 +116,7 @@ def _split_decimals(array: pa.Array) -> list[Words]:
 def limbs_fit(limbs: Sequence[Words], times: int) -> bool:
     """Whether the given number of these can be added up within 64 bits."""
     largest = max(max(int(limb.max(initial=0)), -int(limb.min(initial=0))) for limb in limbs)
-    return largest * times < ROOM
+    return largest * times < TOO_LARGE
 
 
 def propagate_carries(limbs: Sequence[Words]) -> list[Words]:

@@ -32,7 +32,7 @@ from dovetail.errors import ConditionError
 from dovetail.kernels.sorting import invert, sort_codes
 from dovetail.matching import build_matcher
 from dovetail.matching.kernel_pairs import NONE, Numbers, Words
-from dovetail.matching.matcher import ROOM, Part, Parts
+from dovetail.matching.matcher import CHUNK, Part, Parts
 
 ROW = "row"
 
@@ -60,7 +60,7 @@ def over_partners(matcher: Parts, numbers: Sequence[Numbers], codes: Sequence[Wo
     with np.errstate(over="ignore", invalid="ignore"):  # infinities are added up like other numbers
         for part in matcher.parts:
             if part.checks or ((numbers or codes) and not part.listed.adds_up):
-                for lefts, rights in Parts(matcher.batches, (part,)).pairs(ROOM):
+                for lefts, rights in Parts(matcher.batches, (part,)).pairs(CHUNK):
                     _add_pairs(found, lefts, rights, numbers, codes)
             else:
                 _add_part(found, part, numbers, codes)

@@ -293,7 +293,7 @@ def stored_state(
     ] = False,
 ) -> None:
     """Show what joins of streams keep on disk, or remove what a query has left there. Works without Spark."""
-    from dovetail.cli.stored_state import clean_state, show_state
+    from dovetail.cli.state_command import clean_state, show_state
 
     if clean is not None:
         clean_state(directory, clean, yes, console)

@@ -231,7 +231,7 @@ def run_join(
     shown = target.rows_for_people if request.limit is None else None
     if shown is not None:  # one more says whether there are more
         request = request._replace(limit=shown + 1)
-    work = Work(request, target, console, shown)
+    work = JoinToWrite(request, target, console, shown)
     target.check_schema(work.schema())
     try:
         if request.as_it_comes:
@@ -256,7 +256,7 @@ def explain_join(request: Request) -> JoinPlan:
         return request.explain(*request.frames(spark))
 
 
-class Work(NamedTuple):
+class JoinToWrite(NamedTuple):
     """A request that is carried out."""
 
     request: Request

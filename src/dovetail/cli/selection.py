@@ -31,7 +31,7 @@ class Selection(NamedTuple):
     @classmethod
     def read(cls, text: str | None, schemas: tuple[pa.Schema, pa.Schema], suffix: str, how: JoinType) -> Selection:
         """All columns, if the text is None."""
-        known = Columns(schemas, output_schema(*schemas, suffix, how), how)
+        known = ResultColumns(schemas, output_schema(*schemas, suffix, how), how)
         chosen = [pair for item in _items(text or "*") for pair in known.find(item)]
         names = [name for _, name in chosen]
         if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -63,7 +63,7 @@ def _items(text: str) -> list[exp.Expr]:
     return list(tree.expressions)
 
 
-class Columns:
+class ResultColumns:
     """The columns of a result by the names that people use for them."""
 
     def __init__(self, schemas: tuple[pa.Schema, pa.Schema], result: pa.Schema, how: JoinType) -> None:

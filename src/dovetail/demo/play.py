@@ -87,8 +87,8 @@ def play(spark: Any, script: Script, algorithm: str, console: Console) -> tuple[
 
 def _start(spark: Any, script: Script, algorithm: str, both: tuple[Sender, Sender], place: Path) -> Any:
     left, right = (_read(spark.readStream.option("end", "true"), sender) for sender in both)
-    options = {"memory": script.memory, "end": "source", "state_dir": str(place / "state")}
-    joined = join(left, right, script.on, algorithm=algorithm, **options)
+    state = str(place / "state")
+    joined = join(left, right, script.on, algorithm=algorithm, memory=script.memory, end="source", state_dir=state)
     writer = joined.writeStream.format("parquet").option("path", str(place / "results"))
     return writer.option("checkpointLocation", str(place / "checkpoint")).start()
 

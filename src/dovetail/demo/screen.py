@@ -48,7 +48,7 @@ SPARK = "Spark's own"
 def screen(scene: Scene, console: Console) -> Iterator[Callable[[], None]]:
     """A live panel on a terminal, elsewhere a plain line every ten seconds, if what is yielded is called often."""
     if console.is_terminal:
-        with Live(Panel(scene), console=console, refresh_per_second=8):
+        with Live(ScenePanel(scene), console=console, refresh_per_second=8):
             yield lambda: None
         return
     last = [0.0]
@@ -66,7 +66,7 @@ def say(console: Console, words: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Panel:
+class ScenePanel:
     """A scene, drawn for a terminal."""
 
     scene: Scene

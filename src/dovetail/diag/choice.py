@@ -46,7 +46,7 @@ Measure = Callable[[Condition, Scans, Side], Clusteredness]
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the caller has settled: the window as a share of the side with the key, that side, the number of tables."""
+    """What the caller has given: the window as a share of the side with the key, that side, the number of tables."""
 
     share: float | None = None
     one: str | None = None
@@ -77,7 +77,7 @@ class ScanDiagonals:
     """Plans of rows that are read in process: of tables where it is asked for, of files also where it pays."""
 
     scans: Scans
-    look: bool = False  # even if the window is settled already
+    look: bool = False  # even if the window is given
 
     def plan(
         self, condition: Condition, how: str, memory_bytes: int | None, parameters: Mapping[str, Any], *, asked: bool
@@ -102,7 +102,7 @@ def plan_diagonal(
     measure: Measure = measure,
     good_rows: int = 1,
 ) -> JoinPlan:
-    """The plan of a join along the diagonal that was asked for. `look`: even if the window is settled already.
+    """The plan of a join along the diagonal that was asked for. `look`: even if the window is given.
 
     `good_rows`: of a table, where that does not make the window large.
     """

@@ -159,14 +159,14 @@ class DiagonalJoin:
         self.tally = Tally()
         self.counters = Counters()
         self._budget = Budget(plan.memory_bytes, "bytes", self.counters)
-        self._room = DiagMemory.divide(plan.memory_bytes, plan.diagonal, scans[self._one], scans[self._many])
+        self._memory = DiagMemory.divide(plan.memory_bytes, plan.diagonal, scans[self._one], scans[self._many])
         self._store = BlockStore(counters=self.counters)
         self._partners = Partners(plan, self._one, scans[self._one].rows, schema)
         self._repeats = Repeats(scans[self._one].rows)
         read = (keyed for _, keyed in self._read(0))
         waiting = partial(self._budget.hold, "next table")
         window = plan.diagonal
-        tables = cut_tables(read, scans[self._one].rows, window.table_rows, self._room.table_bytes, waiting)
+        tables = cut_tables(read, scans[self._one].rows, window.table_rows, self._memory.table_bytes, waiting)
         self.ring = Ring(window.tables, tables)
         self._mishits = self._set_apart(self._many, "mishits")
 
@@ -244,7 +244,7 @@ class DiagonalJoin:
     def _read(self, which: int, start: int = 0) -> Iterator[tuple[Place, KeyedRows]]:
         """The rows of R1 (0) or RN (1) as they are, and those that can match."""
         side = self._many if which else self._one
-        for place in self._scan[which].places(self._room.batch_rows[which], start=start):
+        for place in self._scan[which].places(self._memory.batch_rows[which], start=start):
             rows, hashes = self._keys.hash(side, place.batch)
             self.tally.passes[which] += place.batch.num_rows
             self.counters.rows_received += place.batch.num_rows
@@ -264,7 +264,7 @@ class DiagonalJoin:
         whole = not (self._mishits.spilled or again.spilled)
         if self._mishits.rows + again.rows:
             ones = None if whole else self._partitioned_one()
-            for number in [None] if whole else range(self._room.partitions):
+            for number in [None] if whole else range(self._memory.partitions):
                 yield from self._join_partition(number, again, met, ones)
         if self._partners.asks_one:
             for place, _ in self._read(0):
@@ -338,16 +338,16 @@ class DiagonalJoin:
                 waiting.append(batch)
                 marks.append(marked)
                 nbytes += batch.nbytes
-                if nbytes > self._room.chunk_bytes:
+                if nbytes > self._memory.chunk_bytes:
                     yield Aside(one_batch(waiting, batch.schema)), np.concatenate(marks)
                     waiting, marks, nbytes = [], [], 0
         if waiting:
             yield Aside(one_batch(waiting, waiting[0].schema)), np.concatenate(marks)
 
     def _set_apart(self, side: Side, stem: str) -> Partitions:
-        room = self._room
+        memory = self._memory
         schema = self._scan[int(side is self._many)].schema
-        return Partitions(schema, self._store, stem, room.partitions, room.aside_bytes)
+        return Partitions(schema, self._store, stem, memory.partitions, memory.aside_bytes)
 
 
 def _aside(keyed: KeyedRows, rows: Rows) -> Aside:

@@ -28,7 +28,7 @@ Positions = NDArray[np.int64]
 ROW_BYTES = 64  # of a row of a table, at most: hash table, hash and position
 TABLE_BYTES = 4096  # of the smallest hash table
 FOREVER = np.iinfo(np.int64).max
-ROOM = 1.4  # slots for each hash
+SLOTS = 1.4  # slots for each hash
 
 
 class KeyedRows(NamedTuple):
@@ -282,7 +282,7 @@ class Repeats:
     """
 
     def __init__(self, rows: int) -> None:
-        self._slots = np.zeros(int(ROOM * rows) + 16, np.uint32)
+        self._slots = np.zeros(int(SLOTS * rows) + 16, np.uint32)
         self._hashes = self._noticed = np.empty(0, np.int64)  # suspects, sorted; and since when each is not found
         self._first = np.empty(0, np.int64)  # row of each, as far as the second look has come
 
@@ -295,7 +295,7 @@ class Repeats:
 
     @staticmethod
     def nbytes_for(rows: int) -> int:
-        return int(4 * ROOM * rows) + 64
+        return int(4 * SLOTS * rows) + 64
 
     def note(self, hashes: Hashes, now: int) -> Hashes:
         """Those of them that came before. They are not found from probing position `now` on, or from an earlier one."""

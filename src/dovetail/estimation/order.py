@@ -35,7 +35,7 @@ Numbers = NDArray[np.float64]
 
 FIRST_ROWS = 4096  # of those that arrive, by which orders are compared
 FEW_ROWS = 512  # that say how many matches to expect
-ROOM = 1 << 16  # matches that are enough
+ENOUGH = 1 << 16  # matches that are enough
 ENOUGH = 1 << 14  # of them that are looked at
 FEWEST = 8  # matches that say anything
 PARTS = (16, 64, 256)  # of each side
@@ -70,14 +70,14 @@ class PlacedMatches(NamedTuple):
         rows: tuple[int, int],
     ) -> PlacedMatches:
         """Those of two batches whose rows have these places."""
-        listed = list(build_matcher(condition, *batches).pairs(ROOM))
+        listed = list(build_matcher(condition, *batches).pairs(ENOUGH))
         lefts, rights = (np.concatenate([np.empty(0, np.int64), *(pairs[side] for pairs in listed)]) for side in (0, 1))
         return cls(places, rows, lefts, rights)
 
     @classmethod
     def of_first_rows(cls, condition: Condition, left: pa.RecordBatch, right: pa.RecordBatch) -> PlacedMatches:
         """Those of rows that arrived one after the other, on both sides at the same time."""
-        most = min(FIRST_ROWS, fitting_rows(condition, left, right, ROOM))
+        most = min(FIRST_ROWS, fitting_rows(condition, left, right, ENOUGH))
         batches = left.slice(0, most), right.slice(0, most)
         rows = batches[0].num_rows, batches[1].num_rows
         return cls.between(condition, batches, (np.arange(rows[0]), np.arange(rows[1])), rows)

@@ -38,7 +38,7 @@ PATIENCE_S = 1.0  # of listing pairs before they are counted
 PATIENCE = 3.0  # and so many times as long as was prepared; counting took an eighth of that where it took longest
 FEWEST_PAIRS = 1 << 14  # found at a time, however few rows are wanted: many of them may fail their checks
 AHEAD = 4  # batches of a part of the work that wait until the parts before it are done
-ROOM = 1 << 20  # pairs found at a time
+CHUNK = 1 << 20  # pairs found at a time
 FIRST_BLOCK = 1 << 10  # rows
 GROWTH = 4  # each block prepares the other side anew: few blocks, the last of which are large
 
@@ -167,7 +167,7 @@ class Joining:
     rows: int | None = None  # None: as many as make a batch of a good size
     batch_bytes: int = MOST_BYTES
     share: bool = False
-    room: int = field(default_factory=lambda: ROOM)  # pairs found at a time
+    capacity: int = field(default_factory=lambda: CHUNK)  # pairs found at a time
     threads: int = 1
     bounded: bool = False  # whether results that wait to be taken are few
 
@@ -203,7 +203,7 @@ class Joining:
         if only is not None:
             partnered[only][matcher.partnered(only)] = True
             return
-        for found in matcher.pairs(self.room):
+        for found in matcher.pairs(self.capacity):
             for side in self.how.padded:
                 mark(partnered[side], found[side])
             pairs = Matches.pairs(batches[0], found[0], batches[1], found[1])
@@ -260,4 +260,4 @@ def limit_work(work: Joining, limit: int | None) -> Joining:
     if limit is None:
         return work
     rows = limit if 0 < limit < FEWEST_PAIRS else work.rows
-    return replace(work, room=min(work.room, max(FEWEST_PAIRS, limit)), rows=rows)
+    return replace(work, capacity=min(work.capacity, max(FEWEST_PAIRS, limit)), rows=rows)

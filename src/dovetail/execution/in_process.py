@@ -234,17 +234,17 @@ def run(
     blocks = BlockStore(counters=counters)
     given = {"measures": aggregates or {}} if plan.spec.reports_blocks else {}
     workspace = Workspace.of(plan, budget, blocks, batch_rows, counters, parameters=given)
-    outlook = StepBuilder(workspace, sizes, aggregates or {}, results_bytes, pairs_only=plan.how == "inner")
+    builder = StepBuilder(workspace, sizes, aggregates or {}, results_bytes, pairs_only=plan.how == "inner")
     if not plan.spec.reports_blocks and is_expected and plan.how == "inner" and "window" not in plan.parameters:
         rows = (sizes.rows[0], sizes.rows[1])
         sampling = Sampling(
-            workspace, outlook.measures, rows, owned=line_bytes > 0, all_meet=lambda: operator.joins_at_arrival
+            workspace, builder.measures, rows, owned=line_bytes > 0, all_meet=lambda: operator.joins_at_arrival
         )
         events = sampling.watch(events)
     if drawing is not None and plan.how == "inner" and "window" not in plan.parameters:
-        events = drawing(workspace, outlook.measures).watch(events)
+        events = drawing(workspace, builder.measures).watch(events)
     operator = plan.make_operator(workspace)
-    steps = _steps(operator, workspace, events, schema, outlook, monitor)
+    steps = _steps(operator, workspace, events, schema, builder, monitor)
     return ProgressiveJoin(steps, plan.operator.name, operator)
 
 
@@ -253,7 +253,7 @@ def _steps(
     workspace: Workspace,
     events: Iterable[Event],
     schema: pa.Schema,
-    outlook: StepBuilder,
+    builder: StepBuilder,
     monitor: JoinMonitor | None,
 ) -> Generator[Step, None, None]:
     """Leaving the loop early frees memory and files."""
@@ -263,7 +263,7 @@ def _steps(
         if monitor is not None:
             estimator = workspace.estimator
             monitor.meet(
-                lambda: operator.usage, lambda: outlook.estimate_results(counters.results), lambda: estimator.objection
+                lambda: operator.usage, lambda: builder.estimate_results(counters.results), lambda: estimator.objection
             )
             events = monitor.events(events)
         last: Step | None = None  # held back in the end, since all is known after it
@@ -271,20 +271,20 @@ def _steps(
             if monitor is not None:
                 monitor.record_results(phase, results.size)
             done = counters.results - results.size
-            for batch in outlook.batches(results, schema):
+            for batch in builder.batches(results, schema):
                 done += batch.num_rows
-                step = outlook.step(batch, phase, counters.results if outlook.measures else done)
+                step = builder.step(batch, phase, counters.results if builder.measures else done)
                 if operator.spec.adapts:
                     step = replace(step, operator=operator.running.operator, reason=operator.running.reason)
                 if last is not None:
                     yield last
-                last = step if phase is Phase.CLEANUP or outlook.all_came else None
+                last = step if phase is Phase.CLEANUP or builder.all_came else None
                 if last is None:
                     yield step
                 del batch, step
             del results  # before more work is done: they may be the last to refer to rows that have been let go
-        if last is not None or outlook.measures:
-            yield outlook.last(last, schema, counters.results)
+        if last is not None or builder.measures:
+            yield builder.last(last, schema, counters.results)
         if monitor is not None:
             monitor.tell()
     finally:

@@ -140,21 +140,21 @@ class _Chain:
             known = _keep_known(step, found[step.known], self.inputs)
             right = _read(step.condition, Side.RIGHT, self.inputs[step.new])
             parts = build_matcher(step.condition, known.batch, right).split(self.threads)
-        room = max(1, self.most // max(1, len(parts)))
+        capacity = max(1, self.most // max(1, len(parts)))
         if number + 1 < len(self.steps):
             grown = in_order(
-                [partial(self._grow, step, known, part, found, room) for part in parts], self.threads, AHEAD
+                [partial(self._grow, step, known, part, found, capacity) for part in parts], self.threads, AHEAD
             )
             for more in _regroup(grown, self.most):
                 yield from self.extend(number + 1, more, emit)
         else:
-            tasks = [partial(self._emit_part, step, known, part, found, room, emit) for part in parts]
+            tasks = [partial(self._emit_part, step, known, part, found, capacity, emit) for part in parts]
             yield from in_order(tasks, self.threads, AHEAD)
 
-    def _grow(self, step: JoinStep, known: _Known, part: Matcher, found: Partial, room: int) -> Iterator[Partial]:
+    def _grow(self, step: JoinStep, known: _Known, part: Matcher, found: Partial, capacity: int) -> Iterator[Partial]:
         """The partial results with a row of the new input."""
-        for lefts, rights in part.pairs(room):
-            for places, partners in known.expand(lefts, rights, room):
+        for lefts, rights in part.pairs(capacity):
+            for places, partners in known.expand(lefts, rights, capacity):
                 more = {alias: _pick(rows, places) for alias, rows in found.items()}
                 more[step.new] = partners
                 for edge in step.checks:
@@ -163,9 +163,9 @@ class _Chain:
                     yield more
 
     def _emit_part(
-        self, step: JoinStep, known: _Known, part: Matcher, found: Partial, room: int, emit: Emit[T]
+        self, step: JoinStep, known: _Known, part: Matcher, found: Partial, capacity: int, emit: Emit[T]
     ) -> Iterator[T]:
-        for rows in self._grow(step, known, part, found, room):
+        for rows in self._grow(step, known, part, found, capacity):
             good = self.graph.checked(self.inputs, rows)
             matches = self.graph.matches(self.inputs, rows)
             if good is not None:
@@ -180,14 +180,14 @@ class _Known(NamedTuple):
     batch: pa.RecordBatch
     places: Equality | None = None
 
-    def expand(self, lefts: Rows, rights: Rows, room: int) -> Iterator[tuple[Rows, Rows]]:
+    def expand(self, lefts: Rows, rights: Rows, capacity: int) -> Iterator[tuple[Rows, Rows]]:
         """Pairs of such rows and new ones as pairs of partial results and new rows."""
         if self.places is None:
             yield lefts, rights
             return
         starts, counts = self.places.starts[lefts], (self.places.ends - self.places.starts)[lefts]
         starts, counts = starts.astype(np.int64), counts.astype(np.int64)
-        for begin, end, size in chunk_ranges(counts, int(counts.sum()), room):
+        for begin, end, size in chunk_ranges(counts, int(counts.sum()), capacity):
             pairs, places = expand(starts, counts, begin, end, size)
             yield self.places.rows[places], rights[pairs]
 

@@ -41,7 +41,7 @@ FEWER_PAIRS = 1 << 18  # the same where few rows are wanted
 NO_ROW = -1  # the row of a side that a result has no row of
 
 
-class Block(NamedTuple):
+class OrderedPairs(NamedTuple):
     """Results by row number of each side, and the place of their driving row in the order."""
 
     rows: tuple[Words, Words]
@@ -51,8 +51,8 @@ class Block(NamedTuple):
     def size(self) -> int:
         return len(self.places)
 
-    def only(self, chosen: NDArray[np.int64] | slice) -> Block:
-        return Block((self.rows[0][chosen], self.rows[1][chosen]), self.places[chosen])
+    def only(self, chosen: NDArray[np.int64] | slice) -> OrderedPairs:
+        return OrderedPairs((self.rows[0][chosen], self.rows[1][chosen]), self.places[chosen])
 
 
 class OrderedJoin:
@@ -118,7 +118,7 @@ class OrderedJoin:
     def _most_pairs(self) -> int:
         return MOST_PAIRS if self._limit is None else max(FEWER_PAIRS, self._limit)
 
-    def _blocks(self) -> Iterator[tuple[float, Block]]:
+    def _blocks(self) -> Iterator[tuple[float, OrderedPairs]]:
         """Results of one block after the other, in order; and how much of the driving side is done."""
         start, size, total = 0, FIRST_BLOCK, len(self._order)
         while start < total:
@@ -146,7 +146,7 @@ class OrderedJoin:
 
     # The results of a block.
 
-    def _results(self, matcher: Parts, start: int, stop: int) -> Iterator[Block]:
+    def _results(self, matcher: Parts, start: int, stop: int) -> Iterator[OrderedPairs]:
         """All results of the driving rows at these places, in order."""
         rows = self._order[start:stop]
         virtual = np.flatnonzero(rows == self._batches[self._driving].num_rows)
@@ -175,9 +175,9 @@ class OrderedJoin:
             found.append(self._block(np.full(len(theirs), start + virtual[0]), theirs, is_virtual=True))
         yield self._sort(found)
 
-    def _pairs(self, matcher: Parts, room: int) -> Iterator[tuple[Rows, Rows]]:
+    def _pairs(self, matcher: Parts, capacity: int) -> Iterator[tuple[Rows, Rows]]:
         """Positions in the block, and rows of the other side."""
-        for pair in matcher.pairs(room):
+        for pair in matcher.pairs(capacity):
             yield pair[self._driving], pair[self._driving.other]
 
     @cached_property
@@ -185,20 +185,20 @@ class OrderedJoin:
         """Which rows of the other side have a partner, by a look at all of the driving side."""
         return build_matcher(self._condition, *self._read).partnered(self._driving.other)
 
-    def _block(self, places: Words, theirs: Rows, is_virtual: bool = False) -> Block:
+    def _block(self, places: Words, theirs: Rows, is_virtual: bool = False) -> OrderedPairs:
         mine = np.full(len(places), NO_ROW) if is_virtual else self._order[places]
         rows = (mine, theirs.astype(np.int64))
-        return Block(rows if self._driving is Side.LEFT else rows[::-1], places)
+        return OrderedPairs(rows if self._driving is Side.LEFT else rows[::-1], places)
 
-    def _sort(self, found: list[Block]) -> Block:
-        whole = Block(
+    def _sort(self, found: list[OrderedPairs]) -> OrderedPairs:
+        whole = OrderedPairs(
             (np.concatenate([block.rows[0] for block in found]), np.concatenate([block.rows[1] for block in found])),
             np.concatenate([block.places for block in found]),
         )
         ranks = [ranks.at(whole.rows[side]) for side, ranks in self._following]
         return whole.only(np.lexsort([*ranks[::-1], self._groups[whole.places]]))
 
-    def _gather(self, block: Block) -> Iterator[pa.RecordBatch]:
+    def _gather(self, block: OrderedPairs) -> Iterator[pa.RecordBatch]:
         lefts, rights = block.rows
         if self._how.only is not None:
             yield from row_batches(self._driving, self._batches[self._driving], block.rows[self._driving], self._schema)
@@ -213,7 +213,7 @@ class OrderedJoin:
                 yield put_together(columns, self._schema, part.size)
 
 
-class Ranks(NamedTuple):
+class OrderCodes(NamedTuple):
     """The places of rows by one key; equal values have equal ranks."""
 
     of_rows: Words
@@ -228,7 +228,7 @@ class Ranks(NamedTuple):
         return self.with_null()[rows]  # NO_ROW is the last of them
 
 
-def _ranks(key: OrderKey, batch: pa.RecordBatch) -> Ranks:
+def _ranks(key: OrderKey, batch: pa.RecordBatch) -> OrderCodes:
     values = evaluate(key.value, *((batch, None) if key.side is Side.LEFT else (None, batch)))
     if pa.types.is_null(values.type):
         codes = np.zeros(len(values), np.int64)
@@ -241,7 +241,7 @@ def _ranks(key: OrderKey, batch: pa.RecordBatch) -> Ranks:
     of_null = int(codes.min(initial=0)) - 1 if key.nulls_first else int(codes.max(initial=0)) + 1
     if values.null_count:
         codes[np.asarray(values.is_null())] = of_null
-    return Ranks(codes, of_null)
+    return OrderCodes(codes, of_null)
 
 
 def join_in_order(

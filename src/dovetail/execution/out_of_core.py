@@ -278,7 +278,7 @@ def keep_within(work: Joining, memory_bytes: int | None) -> Joining:
     share = memory_bytes // IN_FLIGHT // work.threads
     return replace(
         work,
-        room=min(work.room, max(FEWEST_PAIRS, share // PAIR_BYTES)),
+        capacity=min(work.capacity, max(FEWEST_PAIRS, share // PAIR_BYTES)),
         batch_bytes=min(work.batch_bytes, max(SMALLEST_BATCH, share)),
         bounded=True,
     )

@@ -188,7 +188,7 @@ def drop_last_columns(rows: pa.RecordBatch, extra: int) -> pa.RecordBatch:
 def gather(taken: Iterable[tuple[Gatherer, Rows]]) -> list[pa.Array]:
     """The columns of all these rows, one batch after the other."""
     sides = list(taken)
-    memory = _Memory(sum(gatherer.room(rows) for gatherer, rows in sides))
+    memory = _Memory(sum(gatherer.nbytes(rows) for gatherer, rows in sides))
     return [column for gatherer, rows in sides for column in gatherer.take(rows, memory)]
 
 
@@ -203,9 +203,9 @@ class Gatherer:
     def _columns(self) -> list[_Column]:
         return [_column(column) for column in self._batch.columns]
 
-    def room(self, rows: Rows) -> int:
+    def nbytes(self, rows: Rows) -> int:
         """Bytes of shared memory that its columns take, at most."""
-        return 0 if len(rows) < FEW_ROWS else sum(column.room(len(rows)) for column in self._columns)
+        return 0 if len(rows) < FEW_ROWS else sum(column.nbytes(len(rows)) for column in self._columns)
 
     def take(self, rows: Rows, memory: _Memory) -> list[pa.Array]:
         if self._share and is_run(rows):
@@ -236,7 +236,7 @@ class _Memory:
 
 
 class _Column(Protocol):
-    def room(self, rows: int) -> int: ...
+    def nbytes(self, rows: int) -> int: ...
     def take(self, rows: Rows, memory: _Memory) -> pa.Array: ...
 
 
@@ -254,7 +254,7 @@ class _Other:
     def __init__(self, column: pa.Array) -> None:
         self._column = column
 
-    def room(self, rows: int) -> int:
+    def nbytes(self, rows: int) -> int:
         return 0
 
     def take(self, rows: Rows, memory: _Memory) -> pa.Array:
@@ -268,7 +268,7 @@ class _Validity:
         self._bits = _array(column.buffers()[0]) if column.null_count else None
         self._offset = column.offset
 
-    def room(self, rows: int) -> int:
+    def nbytes(self, rows: int) -> int:
         return 0 if self._bits is None else _aligned(_bitmap(rows))
 
     def take(self, rows: Rows, memory: _Memory) -> tuple[pa.Buffer | None, int]:
@@ -290,8 +290,8 @@ class _Strings:
         self._offsets = _array(offsets).view(OFFSETS[column.type.id])[column.offset :]
         self._data = _array(data)
 
-    def room(self, rows: int) -> int:
-        return self._validity.room(rows) + _aligned(self._ends_size(rows))
+    def nbytes(self, rows: int) -> int:
+        return self._validity.nbytes(rows) + _aligned(self._ends_size(rows))
 
     def take(self, rows: Rows, memory: _Memory) -> pa.Array:
         cut, ends_buffer = memory.cut(self._ends_size(len(rows)))
@@ -322,8 +322,8 @@ class _FixedWidth:
         values = self._split(_array(column.buffers()[1]))
         self._values = values if bits == 1 else values[column.offset :]
 
-    def room(self, rows: int) -> int:
-        return self._validity.room(rows) + _aligned(self._size(rows))
+    def nbytes(self, rows: int) -> int:
+        return self._validity.nbytes(rows) + _aligned(self._size(rows))
 
     def take(self, rows: Rows, memory: _Memory) -> pa.Array:
         validity, nulls = self._validity.take(rows, memory)

@@ -33,7 +33,7 @@ BLOCK_ROWS = 4096  # of each side that wait, at most
 FEWEST_ROWS = 64
 BLOCKS = 8  # that follow each other; then there are gaps, as many blocks long as there have been blocks
 PARTS = 16  # a block has no more than one in so many rows of an input whose size is known
-ROOM = 1 << 18  # pairs that are listed at once
+CHUNK = 1 << 18  # pairs that are listed at once
 SHARE = 64  # 1 / this of the budget's bytes is for pending rows
 
 
@@ -127,7 +127,7 @@ class Sampling:
         sums: dict[str, float] = {}
         if self._measures:
             matches = 0
-            for lefts, rights in matcher.pairs(ROOM):
+            for lefts, rights in matcher.pairs(CHUNK):
                 matches += len(lefts)
                 for name, value in self._measures.sum_pairs(Matches.pairs(left, lefts, right, rights)).items():
                     sums[name] = sums.get(name, 0.0) + value

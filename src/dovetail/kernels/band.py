@@ -210,7 +210,7 @@ def prepare_checked(
     while place < len(left):
         asked_left, asked_right, next_place = _doubtful(mine.codes, theirs.codes, *edges, place, most)
         good = check(mine.order[asked_left], theirs.order[asked_right])
-        _settle(asked_left[good], asked_right[good], theirs.codes, starts, ends)
+        _extend_windows(asked_left[good], asked_right[good], theirs.codes, starts, ends)
         place = next_place
     first = _group_starts(mine.codes)  # equal rows were asked about once
     starts, ends = _forwards(starts[first], ends[first])
@@ -297,14 +297,14 @@ def _doubtful(
     inner_ends: Words,
     outer_ends: Words,
     place: int,
-    room: int,
+    capacity: int,
 ) -> tuple[Words, Words, int]:
-    """The places to ask about, one for each two values, from `place` on while they surely fit in `room`."""
-    lefts = np.empty(room, np.int64)
-    rights = np.empty(room, np.int64)
+    """The places to ask about, one for each two values, from `place` on while they surely fit in `capacity`."""
+    lefts = np.empty(capacity, np.int64)
+    rights = np.empty(capacity, np.int64)
     out = 0
     while place < len(left):
-        if out + outer_ends[place] - outer_starts[place] > room:
+        if out + outer_ends[place] - outer_starts[place] > capacity:
             break
         if place == 0 or left[place] != left[place - 1]:
             for j in range(outer_starts[place], inner_starts[place]):
@@ -322,7 +322,7 @@ def _doubtful(
 
 
 @kernel
-def _settle(lefts: Words, rights: Words, right: Words, starts: Words, ends: Words) -> None:
+def _extend_windows(lefts: Words, rights: Words, right: Words, starts: Words, ends: Words) -> None:
     """Extend the windows to what has been found good."""
     for k in range(len(lefts)):
         i = lefts[k]

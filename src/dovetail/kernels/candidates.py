@@ -29,13 +29,13 @@ Bytes = NDArray[np.uint8]
 ZERO, ONE = np.uint64(0), np.uint64(1)
 BLOCK = 1 << 20  # flags
 KEEP = 16  # flags per row that may be kept
-GLANCE = 16  # points of a visit that are looked at first
+FIRST_POINTS = 16  # points of a visit that are looked at first
 SPARSE = np.uint64(16)  # points per flagged one that make it worth to look at whole strides
 ASK = 2
 
 # How far a listing has come: the visit of the block, how many of its points have been looked at, where its flags begin;
 # how many pairs are in the chunk, and how many fit.
-VISIT, DONE, FLAGS, FILLED, ROOM = range(5)
+VISIT, DONE, FLAGS, FILLED, CAPACITY = range(5)
 
 
 class Visits(NamedTuple):
@@ -79,12 +79,12 @@ def count(join: Candidates) -> int:
     """How many pairs there are."""
     if join._count is None:
         total = 0
-        room = KEEP * (join.left_rows + join.right_rows)
+        capacity = KEEP * (join.left_rows + join.right_rows)
         for block in join.visits():
             flags, counts = _flag_block(join, block)
             total += int(counts.sum(dtype=np.int64))
-            room -= len(flags)
-            if room >= 0:
+            capacity -= len(flags)
+            if capacity >= 0:
                 join._kept.append((flags, counts))
         join._count = total
     return join._count
@@ -107,10 +107,10 @@ def right_counts(join: Candidates) -> Words:
 
 
 def row_exists(join: Candidates) -> Flags:
-    """Which left rows have a partner. A glance at a few candidates comes first, and settles most."""
+    """Which left rows have a partner. A few candidates are tried first, which is enough for most rows."""
     exists = np.zeros(join.left_rows, np.bool_)
     for block in join.visits():
-        reach = GLANCE
+        reach = FIRST_POINTS
         rest = ~exists[join.left[block.boxes]]
         while rest.any():
             boxes, firsts, lasts = (column[rest] for column in block)
@@ -133,20 +133,20 @@ def right_exists(join: Candidates) -> Flags:
     return exists
 
 
-def pairs(join: Candidates, room: int = CHUNK) -> Iterator[tuple[Rows, Rows]]:
-    """All pairs (left row, right row), in chunks of `room`; only the last is smaller. No count comes first."""
+def pairs(join: Candidates, capacity: int = CHUNK) -> Iterator[tuple[Rows, Rows]]:
+    """All pairs (left row, right row), in chunks of `capacity`; only the last is smaller. No count comes first."""
     right = pad_rows(join.right)
-    lefts, rights = new_chunk(room, right.dtype)
+    lefts, rights = new_chunk(capacity, right.dtype)
     at = np.zeros(5, np.uint64)
-    at[ROOM] = room
+    at[CAPACITY] = capacity
     for block, flags, counts in _all_flagged(join):
         at[:FILLED] = 0
         while True:
             _fill(join.left, right, block, flags, counts, at, lefts, rights)
-            if at[FILLED] < room:
+            if at[FILLED] < capacity:
                 break
-            yield lefts[:room], rights[:room]
-            lefts, rights = new_chunk(room, right.dtype)
+            yield lefts[:capacity], rights[:capacity]
+            lefts, rights = new_chunk(capacity, right.dtype)
             at[FILLED] = 0
     if at[FILLED]:
         yield lefts[: at[FILLED]], rights[: at[FILLED]]
@@ -247,7 +247,7 @@ def _fill(
 ) -> None:
     """List pairs of the block until there is no room or no pair left."""
     v, done, q = at[VISIT], at[DONE], at[FLAGS]
-    out, end = at[FILLED], at[ROOM]
+    out, end = at[FILLED], at[CAPACITY]
     while out < end and v < np.uint64(len(counts)):
         first = np.uint64(block.firsts[v])
         length = np.uint64(block.lasts[v]) - first

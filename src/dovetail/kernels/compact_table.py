@@ -86,14 +86,14 @@ def start(heads: Links, hashes: Words) -> tuple[Words, Words]:
 
 @kernel
 def walk(
-    nexts: Links, tags: Tags, hashes: Words, probing: Words, entries: Words, room: int
+    nexts: Links, tags: Tags, hashes: Words, probing: Words, entries: Words, capacity: int
 ) -> tuple[Words, Words, int]:
     """Candidates (probing row, resident row), and how many walks are unfinished, as in hash_table.py."""
-    out_probing = np.empty(room, np.int64)
-    out_resident = np.empty(room, np.int64)
+    out_probing = np.empty(capacity, np.int64)
+    out_resident = np.empty(capacity, np.int64)
     out = 0
     active = len(probing)
-    while active > 0 and out + active <= room:
+    while active > 0 and out + active <= capacity:
         unfinished = 0
         for j in range(active):
             i = probing[j]

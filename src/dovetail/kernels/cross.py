@@ -29,18 +29,18 @@ def holds(operator: int, a: np.int64, b: np.int64) -> bool:
 
 
 @kernel
-def cross_join(left: Matrix, right: Matrix, operators: Words, start: int, room: int) -> tuple[Words, Words, int]:
-    """Pairs that satisfy all predicates, for left rows from `start` on while they surely fit in `room` pairs.
+def cross_join(left: Matrix, right: Matrix, operators: Words, start: int, capacity: int) -> tuple[Words, Words, int]:
+    """Pairs that satisfy all predicates, for left rows from `start` on while they surely fit in `capacity` pairs.
 
-    Returns the pairs and the left row to go on with. `room` must be at least the number of right rows.
+    Returns the pairs and the left row to go on with. `capacity` must be at least the number of right rows.
     """
     n = left.shape[1]
     m = right.shape[1]
-    left_rows = np.empty(room, np.int64)
-    right_rows = np.empty(room, np.int64)
+    left_rows = np.empty(capacity, np.int64)
+    right_rows = np.empty(capacity, np.int64)
     out = 0
     i = start
-    while i < n and out + m <= room:
+    while i < n and out + m <= capacity:
         for j in range(m):
             good = True
             for k in range(len(operators)):

@@ -141,16 +141,16 @@ def split(join: Equality, parts: int) -> list[Equality]:
     ]
 
 
-def pairs(join: Equality, room: int = CHUNK) -> Iterator[tuple[Rows, Rows]]:
-    """All pairs (left row, right row), in chunks of `room`; only the last is smaller."""
-    if room < 1:
-        raise ValueError(f"a chunk needs room for at least one pair, not {room}")
+def pairs(join: Equality, capacity: int = CHUNK) -> Iterator[tuple[Rows, Rows]]:
+    """All pairs (left row, right row), in chunks of `capacity`; only the last is smaller."""
+    if capacity < 1:
+        raise ValueError(f"a chunk needs room for at least one pair, not {capacity}")
     type_ = row_type(join.left_rows)
     at = np.zeros(2, np.uint64)  # position in `starts`, and how many of its partners are out
     while True:
-        lefts, rights = np.empty(room, type_), np.empty(room, join.rows.dtype)
+        lefts, rights = np.empty(capacity, type_), np.empty(capacity, join.rows.dtype)
         size = int(_emit(join, at, lefts, rights))
-        if size < room:
+        if size < capacity:
             if size:
                 yield lefts[:size].copy(), rights[:size].copy()  # so that what is not used is given back
             return
@@ -298,7 +298,7 @@ def _emit(join: Equality, at: NDArray[np.uint64], lefts: Rows, rights: Rows) -> 
     """Fill both arrays with the next pairs; returns how many, fewer than there is room for only at the end."""
     k = at[0]
     n = np.uint64(len(join.starts))
-    room = np.uint64(len(lefts))
+    capacity = np.uint64(len(lefts))
     out = np.uint64(0)
     while k < n:
         if k + np.uint64(FAR) < n:
@@ -306,7 +306,7 @@ def _emit(join: Equality, at: NDArray[np.uint64], lefts: Rows, rights: Rows) -> 
         start, end = np.uint64(join.starts[k]) + at[1], np.uint64(join.ends[k])
         at[1] = np.uint64(0)
         row = join.first + np.int64(k)
-        size = min(end - start, room - out)
+        size = min(end - start, capacity - out)
         for j in range(size):
             lefts[out + j] = row
             rights[out + j] = join.rows[start + j]

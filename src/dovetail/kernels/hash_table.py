@@ -66,17 +66,17 @@ def start(heads: Heads, hashes: Words) -> tuple[Words, Words]:
 
 
 @kernel
-def walk(links: Words, hashes: Words, probing: Words, entries: Words, room: int) -> tuple[Words, Words, int]:
-    """Follow the links for as many rounds as surely fit in `room` pairs.
+def walk(links: Words, hashes: Words, probing: Words, entries: Words, capacity: int) -> tuple[Words, Words, int]:
+    """Follow the links for as many rounds as surely fit in `capacity` pairs.
 
     Returns the pairs (probing row, resident row) and how many walks are unfinished: they are at the front of `probing`
-    and `entries`, which are overwritten. `room` must be at least the number of walks.
+    and `entries`, which are overwritten. `capacity` must be at least the number of walks.
     """
-    out_probing = np.empty(room, np.int64)
-    out_resident = np.empty(room, np.int64)
+    out_probing = np.empty(capacity, np.int64)
+    out_resident = np.empty(capacity, np.int64)
     out = 0
     active = len(probing)
-    while active > 0 and out + active <= room:
+    while active > 0 and out + active <= capacity:
         unfinished = 0
         for j in range(active):
             if j + FAR < active:

@@ -125,14 +125,14 @@ def smallest_partners(join: OneInequality, codes: Words) -> Rows:
     return partners
 
 
-def pairs(join: OneInequality, room: int = CHUNK) -> Iterator[tuple[Rows, Rows]]:
-    """All pairs (left row, right row), in chunks of `room`; only the last is smaller."""
-    if room < 1:
-        raise ValueError(f"a chunk needs room for at least one pair, not {room}")
+def pairs(join: OneInequality, capacity: int = CHUNK) -> Iterator[tuple[Rows, Rows]]:
+    """All pairs (left row, right row), in chunks of `capacity`; only the last is smaller."""
+    if capacity < 1:
+        raise ValueError(f"a chunk needs room for at least one pair, not {capacity}")
     missing = count(join)
     at = np.zeros(2, np.int64)  # position in `left`, and how many of its partners are out
     while missing > 0:
-        size = min(room, missing)
+        size = min(capacity, missing)
         lefts, rights = np.empty(size, join.left.dtype), np.empty(size, join.right.dtype)
         _emit(join, at, lefts, rights)
         missing -= size
@@ -201,11 +201,11 @@ def _emit(join: OneInequality, at: Words, lefts: Rows, rights: Rows) -> None:
     k = np.uint64(at[0])
     done = np.uint64(at[1])
     m = np.uint64(len(join.right))
-    room = np.uint64(len(rights))
+    capacity = np.uint64(len(rights))
     out = np.uint64(0)
-    while out < room:
+    while out < capacity:
         position = np.uint64(join.first[k]) + done
-        size = min(m - position, room - out)
+        size = min(m - position, capacity - out)
         for i in range(size):
             lefts[out + i] = join.left[k]
             rights[out + i] = join.right[position + i]

@@ -271,8 +271,8 @@ def split(join: Rectangles, parts: int) -> list[Rectangles]:
     return [*(Rectangles(some, backward[-1]) for some in onward), *(Rectangles(onward[-1], some) for some in backward)]
 
 
-def pairs(join: Rectangles, room: int = CHUNK) -> Iterator[tuple[Rows, Rows]]:
-    """All pairs (left row, right row), in chunks of at most `room`."""
-    yield from candidates.pairs(join.onward, room)
-    for rights, lefts in candidates.pairs(join.backward, room):
+def pairs(join: Rectangles, capacity: int = CHUNK) -> Iterator[tuple[Rows, Rows]]:
+    """All pairs (left row, right row), in chunks of at most `capacity`."""
+    yield from candidates.pairs(join.onward, capacity)
+    for rights, lefts in candidates.pairs(join.backward, capacity):
         yield lefts, rights

@@ -98,9 +98,9 @@ def row_exists(join: ThreeInequalities) -> Flags:
     return row_counts(join) > 0
 
 
-def pairs(join: ThreeInequalities, room: int = CHUNK) -> Iterator[tuple[Rows, Rows]]:
-    """All pairs (left row, right row), in chunks of at most `room`."""
-    for lefts, rights in two_inequalities.pairs(join.two, room):
+def pairs(join: ThreeInequalities, capacity: int = CHUNK) -> Iterator[tuple[Rows, Rows]]:
+    """All pairs (left row, right row), in chunks of at most `capacity`."""
+    for lefts, rights in two_inequalities.pairs(join.two, capacity):
         good = join.third[rights] >= join.least[lefts]
         if good.any():
             yield lefts[good], rights[good]

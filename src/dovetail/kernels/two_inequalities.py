@@ -166,15 +166,15 @@ def smallest_partners(join: TwoInequalities, codes: Words) -> Rows:
     return partners
 
 
-def pairs(join: TwoInequalities, room: int = CHUNK) -> Iterator[tuple[Rows, Rows]]:
-    """All pairs (left row, right row), in chunks of `room`; only the last is smaller."""
-    if room < 1:
-        raise ValueError(f"a chunk needs room for at least one pair, not {room}")
+def pairs(join: TwoInequalities, capacity: int = CHUNK) -> Iterator[tuple[Rows, Rows]]:
+    """All pairs (left row, right row), in chunks of `capacity`; only the last is smaller."""
+    if capacity < 1:
+        raise ValueError(f"a chunk needs room for at least one pair, not {capacity}")
     sweep = start_sweep(join)
     while True:
-        lefts, rights = np.empty(room, join.left.dtype), np.empty(room, join.right.dtype)
+        lefts, rights = np.empty(capacity, join.left.dtype), np.empty(capacity, join.right.dtype)
         size = emit(join, sweep, lefts, rights)
-        if size < room:
+        if size < capacity:
             if size:
                 yield lefts[:size].copy(), rights[:size].copy()  # so that what is not used is given back
             return
@@ -224,9 +224,9 @@ def emit(join: TwoInequalities, sweep: Sweep, lefts: Rows, rights: Rows) -> np.i
     position = NONE
     under_way = sweep.at[2] >= 0
     end = np.uint64(len(join.right))
-    room = np.uint64(len(rights))
+    capacity = np.uint64(len(rights))
     out = NONE
-    while to_go > NONE and out < room:
+    while to_go > NONE and out < capacity:
         k = to_go - ONE
         reach = np.uint64(join.reach[k])
         while to_add > reach:
@@ -242,8 +242,8 @@ def emit(join: TwoInequalities, sweep: Sweep, lefts: Rows, rights: Rows) -> np.i
             group = sweep.groups[g] & ((ALL << (w & WITHIN)) << ONE)  # the words that follow in this group
             while True:
                 base = w << WORD
-                if ones(word) > room - out:
-                    while out < room:
+                if ones(word) > capacity - out:
+                    while out < capacity:
                         lefts[out] = left
                         rights[out] = join.right[base + trailing_zeros(word)]
                         word &= word - ONE

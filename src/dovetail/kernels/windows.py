@@ -78,13 +78,13 @@ def right_exists(join: Windows) -> Flags:
     return exists
 
 
-def pairs(join: Windows, room: int = CHUNK) -> Iterator[tuple[Rows, Rows]]:
-    """All pairs (left row, right row), in chunks of `room`; only the last is smaller."""
+def pairs(join: Windows, capacity: int = CHUNK) -> Iterator[tuple[Rows, Rows]]:
+    """All pairs (left row, right row), in chunks of `capacity`; only the last is smaller."""
     missing = count(join)
     right = pad_rows(join.right)
     at = np.zeros(2, np.uint64)  # place in the left order, and how many of its pairs are out
     while missing > 0:
-        size = min(room, missing)
+        size = min(capacity, missing)
         lefts, rights = new_chunk(size, join.left.dtype)
         _fill(join, right, at, np.uint64(size), lefts, rights)
         yield lefts[:size], rights[:size]
@@ -103,14 +103,14 @@ def split(join: Windows, parts: int) -> list[Windows]:
 
 
 @kernel
-def _fill(join: Windows, right: Rows, at: NDArray[np.uint64], room: np.uint64, lefts: Rows, rights: Rows) -> None:
-    """List the next `room` pairs; there must be so many."""
+def _fill(join: Windows, right: Rows, at: NDArray[np.uint64], capacity: np.uint64, lefts: Rows, rights: Rows) -> None:
+    """List the next `capacity` pairs; there must be so many."""
     place, done = at[0], at[1]
     out = ZERO
-    while out < room:
+    while out < capacity:
         first = np.uint64(join.starts[place]) + done
         end = np.uint64(join.ends[place])
-        size = min(end - first, room - out)
+        size = min(end - first, capacity - out)
         row = join.left[place]
         for j in range(ZERO, size, STRIDE):
             for k in range(STRIDE):

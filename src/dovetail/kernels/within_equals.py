@@ -146,14 +146,14 @@ def split(checked: Checked, parts: int) -> list[Checked]:
     return [checked._replace(join=join) for join in equality.split(checked.join, parts)]
 
 
-def pairs(checked: Checked, room: int = CHUNK) -> Iterator[tuple[Rows, Rows]]:
-    """All pairs (left row, right row), in chunks of `room`; only the last is smaller."""
+def pairs(checked: Checked, capacity: int = CHUNK) -> Iterator[tuple[Rows, Rows]]:
+    """All pairs (left row, right row), in chunks of `capacity`; only the last is smaller."""
     type_ = row_type(checked.join.left_rows)
     at = np.zeros(2, np.int64)  # position in `starts`, and how many of its candidates have been looked at
     while True:
-        lefts, rights = np.empty(room, type_), np.empty(room, checked.join.rows.dtype)
+        lefts, rights = np.empty(capacity, type_), np.empty(capacity, checked.join.rows.dtype)
         size = int(_emit(checked, at, lefts, rights))
-        if size < room:
+        if size < capacity:
             if size:
                 yield lefts[:size].copy(), rights[:size].copy()
             return

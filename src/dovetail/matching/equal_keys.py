@@ -27,7 +27,7 @@ from dovetail.matching.kernel_pairs import Listed, Prepared, Swapped
 Words = NDArray[np.int64]
 CodePair = tuple[Words, Words]
 
-ROOM = 2**62  # of codes that are made of several
+MOST_CODES = 2**62  # of codes that are made of several
 
 
 class Hashed(NamedTuple):
@@ -167,7 +167,7 @@ def _pack(keys: Sequence[CodePair]) -> CodePair | None:
     total = 1
     for span in spans:
         total *= span
-    if total > ROOM:
+    if total > MOST_CODES:
         return None
     packed = [np.zeros(len(codes), np.int64) for codes in keys[0]]
     for low, span, pair in zip(lows, spans, keys, strict=True):

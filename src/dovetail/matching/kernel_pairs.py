@@ -37,8 +37,8 @@ class Matcher(Protocol):
     def count(self) -> int:
         """How many pairs there are."""
 
-    def pairs(self, room: int) -> Iterator[tuple[Rows, Rows]]:
-        """All pairs (left row, right row), in chunks of about `room`."""
+    def pairs(self, capacity: int) -> Iterator[tuple[Rows, Rows]]:
+        """All pairs (left row, right row), in chunks of about `capacity`."""
 
     def partnered(self, side: Side) -> Flags:
         """Which rows of a side have a partner."""
@@ -55,7 +55,7 @@ NONE = np.iinfo(np.int64).max  # the smallest code where there is no partner, an
 
 class Listed(Protocol):
     def count(self) -> int: ...
-    def pairs(self, room: int) -> Iterator[tuple[Rows, Rows]]: ...
+    def pairs(self, capacity: int) -> Iterator[tuple[Rows, Rows]]: ...
     def partnered(self, side: Side) -> Flags: ...
 
     def split(self, parts: int) -> Sequence[Listed]:
@@ -86,8 +86,8 @@ class Prepared:
         pairs: int = self.kernels.count(self.join)
         return pairs
 
-    def pairs(self, room: int) -> Iterator[tuple[Rows, Rows]]:
-        pairs: Iterator[tuple[Rows, Rows]] = self.kernels.pairs(self.join, room)
+    def pairs(self, capacity: int) -> Iterator[tuple[Rows, Rows]]:
+        pairs: Iterator[tuple[Rows, Rows]] = self.kernels.pairs(self.join, capacity)
         return pairs
 
     def partnered(self, side: Side) -> Flags:
@@ -132,8 +132,8 @@ class Swapped:
     def count(self) -> int:
         return self.listed.count()
 
-    def pairs(self, room: int) -> Iterator[tuple[Rows, Rows]]:
-        for rights, lefts in self.listed.pairs(room):
+    def pairs(self, capacity: int) -> Iterator[tuple[Rows, Rows]]:
+        for rights, lefts in self.listed.pairs(capacity):
             yield lefts, rights
 
     def partnered(self, side: Side) -> Flags:
@@ -161,9 +161,9 @@ class Others:
     def count(self) -> int:
         return len(self.equal.left) * len(self.equal.right) - windows.count(self.equal)
 
-    def pairs(self, room: int) -> Iterator[tuple[Rows, Rows]]:
+    def pairs(self, capacity: int) -> Iterator[tuple[Rows, Rows]]:
         for part in self._parts():
-            yield from windows.pairs(part, room)
+            yield from windows.pairs(part, capacity)
 
     def partnered(self, side: Side) -> Flags:
         before, behind = self._parts()
@@ -207,8 +207,8 @@ class All:
     def count(self) -> int:
         return self.left * self.right
 
-    def pairs(self, room: int) -> Iterator[tuple[Rows, Rows]]:
-        lines = max(1, room // max(1, self.right))
+    def pairs(self, capacity: int) -> Iterator[tuple[Rows, Rows]]:
+        lines = max(1, capacity // max(1, self.right))
         for start in range(0, self.left if self.right else 0, lines):
             rows = np.arange(self.first + start, self.first + min(start + lines, self.left))
             yield np.repeat(rows, self.right), np.tile(np.arange(self.right), len(rows))
@@ -250,9 +250,9 @@ class These:
     def count(self) -> int:
         return len(self.lefts)
 
-    def pairs(self, room: int) -> Iterator[tuple[Rows, Rows]]:
-        for start in range(0, len(self.lefts), room):
-            yield self.lefts[start : start + room], self.rights[start : start + room]
+    def pairs(self, capacity: int) -> Iterator[tuple[Rows, Rows]]:
+        for start in range(0, len(self.lefts), capacity):
+            yield self.lefts[start : start + capacity], self.rights[start : start + capacity]
 
     def partnered(self, side: Side) -> Flags:
         found = np.zeros(self.sizes[side], np.bool_)

@@ -30,7 +30,7 @@ from dovetail.matching.equal_keys import equal_pairs, match_keys
 from dovetail.matching.kernel_pairs import Flags, Listed, Prepared
 from dovetail.matching.preparation import OPERATORS, Batches, CodePair, Operands, prepare_kernel, read_operands
 
-ROOM = 1 << 18  # candidates that are checked at a time
+CHUNK = 1 << 18  # candidates that are checked at a time
 FEW_ROWS = 1 << 14  # that are not worth a thread
 
 
@@ -60,13 +60,13 @@ class Parts:
 
     def count(self) -> int:
         return sum(
-            sum(len(lefts) for lefts, _ in self._check_pairs(part, ROOM)) if part.checks else part.listed.count()
+            sum(len(lefts) for lefts, _ in self._check_pairs(part, CHUNK)) if part.checks else part.listed.count()
             for part in self.parts
         )
 
-    def pairs(self, room: int) -> Iterator[tuple[Rows, Rows]]:
+    def pairs(self, capacity: int) -> Iterator[tuple[Rows, Rows]]:
         for part in self.parts:
-            yield from self._check_pairs(part, min(room, ROOM) if part.checks else room)
+            yield from self._check_pairs(part, min(capacity, CHUNK) if part.checks else capacity)
 
     def split(self, threads: int) -> list[Parts]:
         if threads == 1 or sum(batch.num_rows for batch in self.batches) < FEW_ROWS:
@@ -82,15 +82,15 @@ class Parts:
         found = np.zeros(self.batches[side].num_rows, np.bool_)
         for part in self.parts:
             if part.checks:
-                for pair in self._check_pairs(part, ROOM):
+                for pair in self._check_pairs(part, CHUNK):
                     found[pair[side]] = True
             else:
                 found[part.rows[side][part.listed.partnered(side)]] = True
         return found
 
-    def _check_pairs(self, part: Part, room: int) -> Iterator[tuple[Rows, Rows]]:
+    def _check_pairs(self, part: Part, capacity: int) -> Iterator[tuple[Rows, Rows]]:
         whole = [len(rows) == batch.num_rows for rows, batch in zip(part.rows, self.batches, strict=True)]
-        for lefts, rights in part.listed.pairs(room):
+        for lefts, rights in part.listed.pairs(capacity):
             self.seen += len(lefts)
             # Where all rows of a batch are in the part, its positions are their numbers.
             left_rows = lefts if whole[0] else part.rows[0][lefts]

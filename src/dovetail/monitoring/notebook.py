@@ -65,12 +65,12 @@ def recording_html(recording: Recording) -> str:
     """The run as it is now."""
     if recording.heading is None:
         return str(tag("p", "not yet begun"))
-    glance = recording.glance()
+    snapshot = recording.snapshot()
     svg = tag(
         "svg",
-        *_header(glance),
-        *_bar(glance),
-        *_plot(glance),
+        *_header(snapshot),
+        *_bar(snapshot),
+        *_plot(snapshot),
         xmlns="http://www.w3.org/2000/svg",
         width=WIDTH,
         height=HEIGHT,
@@ -80,12 +80,12 @@ def recording_html(recording: Recording) -> str:
         font_family=FONT,
         style="max-width:100%;height:auto",
     )
-    note = figures.missing(glance)
+    note = figures.missing(snapshot)
     return str(together(svg, tag("p", note, role="alert") if note else None))
 
 
-def _header(glance: RunSnapshot) -> list[Html]:
-    state, heading = figures.state(glance), glance.heading
+def _header(snapshot: RunSnapshot) -> list[Html]:
+    state, heading = figures.state(snapshot), snapshot.heading
     said = figures.PHASES.get(state, "")
     return [
         _text(heading.title, 0, 15, size=15, weight=600),
@@ -95,40 +95,40 @@ def _header(glance: RunSnapshot) -> list[Html]:
     ]
 
 
-def _bar(glance: RunSnapshot) -> list[Html]:
+def _bar(snapshot: RunSnapshot) -> list[Html]:
     """How much is found; of an unknown total, how much has arrived is all that can be said, in words."""
-    share, colour = _share(glance), COLOURS.get(figures.state(glance), OTHER)
+    share, colour = _share(snapshot), COLOURS.get(figures.state(snapshot), OTHER)
     ground = tag("rect", x=0, y=BAR_TOP, width=WIDTH, height=BAR_HEIGHT, rx=5, fill="currentColor", fill_opacity=0.12)
     full = tag("rect", x=0, y=BAR_TOP, width=f"{WIDTH * (share or 0):.1f}", height=BAR_HEIGHT, rx=5, fill=colour)
-    return [ground, full, _text(" · ".join(_words(glance, share)), 0, BAR_TOP + 26, opacity=0.85)]
+    return [ground, full, _text(" · ".join(_words(snapshot, share)), 0, BAR_TOP + 26, opacity=0.85)]
 
 
-def _share(glance: RunSnapshot) -> float | None:
-    if glance.outcome == DONE:
+def _share(snapshot: RunSnapshot) -> float | None:
+    if snapshot.outcome == DONE:
         return 1.0
-    estimate = glance.latest.estimate
-    return None if estimate is None else min(1.0, glance.latest.results / max(1.0, estimate.total))
+    estimate = snapshot.latest.estimate
+    return None if estimate is None else min(1.0, snapshot.latest.results / max(1.0, estimate.total))
 
 
-def _words(glance: RunSnapshot, share: float | None) -> list[str]:
-    latest = glance.latest
+def _words(snapshot: RunSnapshot, share: float | None) -> list[str]:
+    latest = snapshot.latest
     words = [f"{latest.results:,} results"]
-    if glance.running and latest.estimate is not None and share is not None:
-        words = [f"{latest.results:,} of {figures.expectation(glance)}", format_share(share)]
-    words.append(clock_time(glance.seconds) if glance.seconds >= 10 else f"{glance.seconds:.1f} s")
-    if (early := figures.early_share(glance)) is not None:
+    if snapshot.running and latest.estimate is not None and share is not None:
+        words = [f"{latest.results:,} of {figures.expectation(snapshot)}", format_share(share)]
+    words.append(clock_time(snapshot.seconds) if snapshot.seconds >= 10 else f"{snapshot.seconds:.1f} s")
+    if (early := figures.early_share(snapshot)) is not None:
         words.append(f"{format_share(early)} before the inputs had ended")
     if latest.spilled_rows:
         words.append(f"{latest.spilled_rows:,} rows on disk")
     return words
 
 
-def _plot(glance: RunSnapshot) -> list[Html]:
-    moments = glance.moments
+def _plot(snapshot: RunSnapshot) -> list[Html]:
+    moments = snapshot.moments
     found = [(noted.second, float(noted.moment.results)) for noted in moments]
     estimates = [(noted.second, noted.moment.estimate) for noted in moments if noted.moment.estimate is not None]
     most = max([value for _, value in found] + [estimate.total for _, estimate in estimates], default=1.0)
-    frame = plot.frame(glance.seconds, 1.08 * most)
+    frame = plot.frame(snapshot.seconds, 1.08 * most)
     spans = figures.phase_bands(moments)
     shapes = [*_phases(frame, spans), *_grid(frame), _key(spans)]
     if len(estimates) > 1:

@@ -17,6 +17,7 @@ import os
 import stat
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, fields
@@ -28,7 +29,7 @@ from dovetail.core.addresses import scheme_of
 from dovetail.core.directories import check_link
 from dovetail.core.metrics import Estimate, Moment, SourceState
 from dovetail.errors import DovetailError, InputError
-from dovetail.monitoring.snapshot import DONE, FAILED, RUNNING, STOPPED, Heading, Noted, RunSnapshot, glance_at
+from dovetail.monitoring.snapshot import DONE, FAILED, RUNNING, STOPPED, Heading, Noted, RunSnapshot, take_snapshot
 from dovetail.visible import visible
 
 
@@ -237,9 +238,14 @@ class Recording:
         """Where it is, for people."""
         return str(self.path if self._object is None else self._object)
 
-    def glance(self) -> RunSnapshot:
+    def snapshot(self) -> RunSnapshot:
         """As it is now."""
-        return glance_at(self, self.moments[:])
+        return take_snapshot(self, self.moments[:])
+
+    def glance(self) -> RunSnapshot:
+        """The old name of `snapshot`."""
+        warnings.warn("Recording.glance is now Recording.snapshot.", DeprecationWarning, stacklevel=2)
+        return self.snapshot()
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Recording:
@@ -339,9 +345,9 @@ class StoredLines:
     """A recording in an object store. Failures are the reader's to notice: no join ends because of them."""
 
     def __init__(self, uri: str | os.PathLike[str]) -> None:
-        from dovetail.storage.file_system import of  # takes Arrow with it
+        from dovetail.storage.file_system import open_store  # takes Arrow with it
 
-        place = of(uri)
+        place = open_store(uri)
         self._store, self._name = place.parent, place.name
         self._lines = b""
         self._next_put_s = 0.0

@@ -86,23 +86,23 @@ def style() -> str:
 
 def body(recording: Recording) -> Html:
     """The view of a run, while it runs or afterwards."""
-    glance = recording.glance()
+    snapshot = recording.snapshot()
     return together(
-        _header(glance),
-        _tiles(glance),
-        _results(glance),
-        _held_section(glance),
-        _sources(glance),
-        _phases(glance),
-        _plan(glance.heading),
-        _data(glance),
+        _header(snapshot),
+        _tiles(snapshot),
+        _results(snapshot),
+        _held_section(snapshot),
+        _sources(snapshot),
+        _phases(snapshot),
+        _plan(snapshot.heading),
+        _data(snapshot),
     )
 
 
-def _header(glance: RunSnapshot) -> Html:
-    heading = glance.heading
-    state = figures.state(glance)
-    note = figures.missing(glance)
+def _header(snapshot: RunSnapshot) -> Html:
+    heading = snapshot.heading
+    state = figures.state(snapshot)
+    note = figures.missing(snapshot)
     return tag(
         "header",
         tag("p", "Dovetail", tag("span", f" join {heading.where}"), class_="brand"),
@@ -111,7 +111,7 @@ def _header(glance: RunSnapshot) -> Html:
         tag(
             "p",
             tag("strong", state, class_=f"state {plot.class_name(state)}"),
-            tag("span", figures.describe_state(glance) or f"after {format_seconds(glance.seconds)}"),
+            tag("span", figures.describe_state(snapshot) or f"after {format_seconds(snapshot.seconds)}"),
             class_="now",
             role="status",
         ),
@@ -119,32 +119,32 @@ def _header(glance: RunSnapshot) -> Html:
     )
 
 
-def _tiles(glance: RunSnapshot) -> Html:
-    moments, last = glance.moments, glance.latest
+def _tiles(snapshot: RunSnapshot) -> Html:
+    moments, last = snapshot.moments, snapshot.latest
     first = figures.first_result_s(moments)
     tiles = [
         ("results", f"{last.results:,}", ""),
-        ("time", format_seconds(glance.seconds), ""),
+        ("time", format_seconds(snapshot.seconds), ""),
         ("first result", "-" if first is None else f"{first:.1f} s", "after the start"),
         (
             "per second",
-            short(figures.rate(glance)),
-            "of late" if glance.running else "overall",
+            short(figures.rate(snapshot)),
+            "of late" if snapshot.running else "overall",
         ),
     ]
-    if glance.running and (estimate := last.estimate) is not None:
+    if snapshot.running and (estimate := last.estimate) is not None:
         bounds = f"{short(estimate.low)} to {short(estimate.high)}"
         tiles.append(("expected", short(estimate.total), bounds))
     for name, label in (("resident_rows", "rows in memory"), ("spilled_rows", "rows on disk")):
         most = figures.peak(moments, name)
         if most is not None:
             now = getattr(last, name)
-            over = not glance.running
+            over = not snapshot.running
             tiles.append((label, short(most if over else now), "at most" if over else f"{short(most)} at most"))
     if last.state_bytes is not None:
         most = figures.peak(moments, "state_bytes") or 0
         tiles.append(("state", format_bytes(last.state_bytes), f"{format_bytes(most)} at most"))
-    if (early := figures.early_share(glance)) is not None:
+    if (early := figures.early_share(snapshot)) is not None:
         tiles.insert(3, ("early", format_share(early), "before the end"))
     return tag(
         "dl",
@@ -156,14 +156,14 @@ def _tiles(glance: RunSnapshot) -> Html:
     )
 
 
-def _results(glance: RunSnapshot) -> Html:
-    moments = glance.moments
+def _results(snapshot: RunSnapshot) -> Html:
+    moments = snapshot.moments
     found = [(noted.second, float(noted.moment.results)) for noted in moments]
     estimates = [(noted.second, noted.moment.estimate) for noted in moments if noted.moment.estimate is not None]
     totals = [(second, estimate.total) for second, estimate in estimates]
     most = max([value for _, value in found + totals], default=1.0)
     widest = max((estimate.high for _, estimate in estimates), default=0.0)
-    frame = plot.frame(glance.seconds, 1.1 * max(most, min(widest, 1.3 * most)))
+    frame = plot.frame(snapshot.seconds, 1.1 * max(most, min(widest, 1.3 * most)))
     spans = figures.phase_bands(moments)
     shapes = [plot.bands(frame, spans)]
     entries = [("line-results", "results so far")]
@@ -176,31 +176,30 @@ def _results(glance: RunSnapshot) -> Html:
             ("line-estimate", f"estimate of the total, with bounds of {format_share(estimates[-1][1].confidence)}")
         ]
     shapes += [plot.area(frame, found, "results"), plot.line(frame, found, "results")]
-    if glance.outcome == DONE:
-        truth = float(glance.latest.results)
+    if snapshot.outcome == DONE:
+        truth = float(snapshot.latest.results)
         if estimates:
             shapes.append(plot.level(frame, truth, "truth"))
             entries.append(("line-truth", f"the truth: {truth:,.0f}"))
-        marks = [plot.mark(frame, glance.seconds, truth, f"{truth:,.0f}", "end")]
-    said = (
-        f"Results over time: {glance.latest.results:,} after {format_seconds(glance.seconds)}. {_describe_spans(spans)}"
-    )
+        marks = [plot.mark(frame, snapshot.seconds, truth, f"{truth:,.0f}", "end")]
+    total = f"{snapshot.latest.results:,} after {format_seconds(snapshot.seconds)}"
+    said = f"Results over time: {total}. {_describe_spans(spans)}"
     strip = plot.track(frame, spans, _describe_spans(spans))
     marks.append(plot.slices(frame, [(noted.second, _results_then(noted)) for noted in moments]))
-    objection = glance.latest.objection
+    objection = snapshot.latest.objection
     return _section(
         "Results over time",
         together(
             _legend(entries),
-            tag("p", f"There is no estimate: {objection}", class_="aside") if objection and glance.running else None,
+            tag("p", f"There is no estimate: {objection}", class_="aside") if objection and snapshot.running else None,
             plot.plot(frame, shapes, said, marks=marks, strip=strip),
             _key(spans),
         ),
     )
 
 
-def _held_section(glance: RunSnapshot) -> Html | None:
-    moments = [noted for noted in glance.moments if noted.moment.resident_rows is not None]
+def _held_section(snapshot: RunSnapshot) -> Html | None:
+    moments = [noted for noted in snapshot.moments if noted.moment.resident_rows is not None]
     if not moments:
         return None
     resident = [(noted.second, float(noted.moment.resident_rows or 0)) for noted in moments]
@@ -208,8 +207,8 @@ def _held_section(glance: RunSnapshot) -> Html | None:
         (noted.second, float((noted.moment.resident_rows or 0) + (noted.moment.spilled_rows or 0))) for noted in moments
     ]
     spills = both != resident
-    frame = plot.frame(glance.seconds, 1.1 * max(value for _, value in both))
-    shapes = [plot.bands(frame, figures.phase_bands(glance.moments))]
+    frame = plot.frame(snapshot.seconds, 1.1 * max(value for _, value in both))
+    shapes = [plot.bands(frame, figures.phase_bands(snapshot.moments))]
     entries = [("fill-resident", "rows in memory")]
     if spills:
         shapes += [plot.area(frame, both, "spilled", resident), plot.line(frame, both, "spilled")]
@@ -235,14 +234,14 @@ def _held_then(noted: Noted) -> list[str]:
     return [format_seconds(second), f"{moment.resident_rows or 0:,} in memory", f"{moment.spilled_rows or 0:,} on disk"]
 
 
-def _sources(glance: RunSnapshot) -> Html | None:
-    sources = figures.sources(glance)
+def _sources(snapshot: RunSnapshot) -> Html | None:
+    sources = figures.sources(snapshot)
     if not sources:
         return None
-    frame = plot.frame(glance.seconds, 1.0)
+    frame = plot.frame(snapshot.seconds, 1.0)
     lanes = []
     for number, source in enumerate(sources):
-        spans = figures.source_bands(glance.moments, number)
+        spans = figures.source_bands(snapshot.moments, number)
         label = tag(
             "div",
             tag("strong", source.name),
@@ -262,8 +261,8 @@ def _sources(glance: RunSnapshot) -> Html | None:
     return _section("Sources", together(*lanes, tag("div", axis, class_="chart"), key))
 
 
-def _phases(glance: RunSnapshot) -> Html | None:
-    rows = figures.by_phase(glance)
+def _phases(snapshot: RunSnapshot) -> Html | None:
+    rows = figures.by_phase(snapshot)
     if not rows:
         return None
     total = sum(row.seconds for row in rows) or 1.0
@@ -305,9 +304,9 @@ def _plan(heading: Heading) -> Html:
     )
 
 
-def _data(glance: RunSnapshot) -> Html:
+def _data(snapshot: RunSnapshot) -> Html:
     """The plots as numbers."""
-    moments = glance.moments
+    moments = snapshot.moments
     step = max(1, -(-len(moments) // ROWS_IN_TABLE))
     chosen = [*moments[:-1:step], *moments[-1:]]
     names = ["time", "phase", "results", "in memory", "on disk", "estimate", "bounds"]

@@ -69,16 +69,16 @@ def list_content(runs: Mapping[str, Recording], base: str = "") -> Html:
     entries = []
     for name, run in runs.items():
         if run.heading is not None:
-            glance = run.glance()
-            state = figures.state(glance)
+            snapshot = run.snapshot()
+            state = figures.state(snapshot)
             entries.append(
                 tag(
                     "li",
-                    tag("a", glance.heading.title, href=f"{base}/run/{quote(name, safe='')}"),
+                    tag("a", snapshot.heading.title, href=f"{base}/run/{quote(name, safe='')}"),
                     tag("span", state, class_=f"state {plot.class_name(state)}"),
-                    tag("span", format_seconds(glance.seconds)),
-                    tag("span", f"{glance.latest.results:,} results", class_="count"),
-                    tag("code", glance.heading.on),
+                    tag("span", format_seconds(snapshot.seconds)),
+                    tag("span", f"{snapshot.latest.results:,} results", class_="count"),
+                    tag("code", snapshot.heading.on),
                 )
             )
     none = tag("p", "Joins will be shown here as soon as they are recorded.", class_="more") if not entries else None
@@ -109,14 +109,14 @@ class Server:
     """Runs in threads of its own from the start until it is closed."""
 
     def __init__(self, what: Recording | str | os.PathLike[str], port: int = 0) -> None:
-        gallery = Catalogue(what)
+        catalogue = Catalogue(what)
         try:
             self._server = _HttpServer((HOST, port), _Handler)
         except (OSError, OverflowError) as error:
             raise InputError(
                 f"port {port} cannot be used: {error}. Give another, or 0 for any that is free."
             ) from error
-        self._server.gallery = gallery
+        self._server.catalogue = catalogue
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(CLOSING_S,), name="dovetail-watch", daemon=True
         )
@@ -173,7 +173,7 @@ class _HttpServer(ThreadingHTTPServer):
 
     daemon_threads = True
     request_queue_size = MOST_CONNECTIONS
-    gallery: Catalogue
+    catalogue: Catalogue
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         super().__init__(address, handler)
@@ -245,15 +245,15 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.await_request(self.connection)
 
     def _answer(self, path: str, base: str) -> None:
-        gallery = self.server.gallery
-        runs = gallery.runs()
+        catalogue = self.server.catalogue
+        runs = catalogue.runs()
         kind, _, quoted = path[len(base) + 1 :].partition("/")
-        name = next(iter(runs)) if gallery.single and not quoted else unquote(quoted)
+        name = next(iter(runs)) if catalogue.single and not quoted else unquote(quoted)
         run = runs.get(name)
         if kind == "page.js":
             self._send(SCRIPT, script())
         elif run is not None and kind in ("", "run"):
-            self._send(HTML, run_page(name, run, single=gallery.single, base=base))
+            self._send(HTML, run_page(name, run, single=catalogue.single, base=base))
         elif run is not None and kind == "events":
             self._follow(name, run)
         elif run is not None and run.heading is not None and kind == "report":
@@ -261,14 +261,14 @@ class _Handler(BaseHTTPRequestHandler):
         elif kind == "" and not quoted:
             self._send(HTML, list_page(runs, base))
         elif kind == "events" and not quoted:
-            self._tell(lambda: list_content(gallery.runs(), base), lambda: False)
+            self._tell(lambda: list_content(catalogue.runs(), base), lambda: False)
         else:
             self._refuse(HTTPStatus.NOT_FOUND)
 
     def _follow(self, name: str, run: Recording) -> None:
         def content() -> str:
             run.refresh()
-            return run_content(name, run, single=self.server.gallery.single, base=self.server.base)
+            return run_content(name, run, single=self.server.catalogue.single, base=self.server.base)
 
         self._tell(content, lambda: run.outcome != RUNNING)
 

@@ -86,7 +86,7 @@ class RunSnapshot:
         return self.outcome == RUNNING
 
 
-def glance_at(run: ObservedRun, noted: Sequence[Noted]) -> RunSnapshot:
+def take_snapshot(run: ObservedRun, noted: Sequence[Noted]) -> RunSnapshot:
     seconds, latest = run.seconds, run.latest
     if run.heading is not None and run.heading.batched:
         noted = [*noted[:1], *(after for before, after in pairwise(noted) if after.moment != before.moment)]
@@ -123,21 +123,21 @@ class PhaseRow(NamedTuple):
     share: float  # of all results
 
 
-def state(glance: RunSnapshot) -> str:
+def state(snapshot: RunSnapshot) -> str:
     """The phase of a run, or how it ended."""
-    return _busy(_previous_moment(glance), glance.latest) if glance.running else glance.outcome
+    return _busy(_previous_moment(snapshot), snapshot.latest) if snapshot.running else snapshot.outcome
 
 
-def describe_state(glance: RunSnapshot) -> str:
+def describe_state(snapshot: RunSnapshot) -> str:
     """What the state means; empty, if its name says all."""
-    now = state(glance)
+    now = state(snapshot)
     words = PHASES.get(now) or OUTCOMES.get(now, "")
     return "" if words == now else words
 
 
-def sources(glance: RunSnapshot) -> list[SourceState]:
+def sources(snapshot: RunSnapshot) -> list[SourceState]:
     """Where the sources are now."""
-    before, last = _previous_moment(glance), glance.latest
+    before, last = _previous_moment(snapshot), snapshot.latest
     return [replace(source, state=_source_state(before, last, n)) for n, source in enumerate(last.sources)]
 
 
@@ -157,9 +157,9 @@ def source_bands(moments: Sequence[Noted], number: int) -> list[StateSpan]:
     )
 
 
-def _previous_moment(glance: RunSnapshot) -> Moment:
+def _previous_moment(snapshot: RunSnapshot) -> Moment:
     """The moment that was noted before the latest."""
-    return glance.moments[-2 if len(glance.moments) > 1 else -1].moment
+    return snapshot.moments[-2 if len(snapshot.moments) > 1 else -1].moment
 
 
 def _busy(before: Moment, after: Moment) -> str:
@@ -190,9 +190,9 @@ def _merge_bands(bands: Iterator[StateSpan]) -> list[StateSpan]:
     return merged
 
 
-def by_phase(glance: RunSnapshot) -> list[PhaseRow]:
+def by_phase(snapshot: RunSnapshot) -> list[PhaseRow]:
     """Time and results of each phase that took place."""
-    last = glance.latest
+    last = snapshot.latest
     total = max(1, last.results)
     phases = [*PHASES, *(phase for phase in last.seconds if phase not in PHASES)]
     return [
@@ -206,11 +206,11 @@ def first_result_s(moments: Sequence[Noted]) -> float | None:
     return next((noted.second for noted in moments if noted.moment.results), None)
 
 
-def rate(glance: RunSnapshot) -> float:
+def rate(snapshot: RunSnapshot) -> float:
     """Results per second, of late; of the whole run when it is over."""
-    moments = glance.moments
+    moments = snapshot.moments
     last = moments[-1]
-    if not glance.running:
+    if not snapshot.running:
         return last.moment.results / last.second if last.second else 0.0
     since = next((noted for noted in reversed(moments) if noted.second <= last.second - RECENT_S), moments[0])
     gone = last.second - since.second
@@ -222,10 +222,10 @@ def peak(moments: Sequence[Noted], name: str) -> int | None:
     return max((rows for noted in moments if (rows := getattr(noted.moment, name)) is not None), default=None)
 
 
-def expectation(glance: RunSnapshot) -> str:
+def expectation(snapshot: RunSnapshot) -> str:
     """How many results there will be, in words."""
-    estimate, results = glance.latest.estimate, glance.latest.results
-    if glance.outcome == DONE:
+    estimate, results = snapshot.latest.estimate, snapshot.latest.results
+    if snapshot.outcome == DONE:
         return f"{results:,}, all of them"
     if estimate is None:
         return "not known yet"
@@ -235,20 +235,20 @@ def expectation(glance: RunSnapshot) -> str:
     return f"about {short(estimate.total)}, {bounds}"
 
 
-def early_share(run: RunSnapshot) -> float | None:
+def early_share(snapshot: RunSnapshot) -> float | None:
     """The share of results that came before the inputs had ended; None if nothing is known of it."""
-    latest = run.latest
-    if run.outcome != DONE or not latest.results or not latest.sources:
+    latest = snapshot.latest
+    if snapshot.outcome != DONE or not latest.results or not latest.sources:
         return None
     return 1 - latest.found.get("cleanup", 0) / latest.results
 
 
-def missing(glance: RunSnapshot) -> str:
+def missing(snapshot: RunSnapshot) -> str:
     """What a reader should know before trusting the figures; empty, if nothing."""
-    if glance.outcome == FAILED:
-        return glance.error or "the join failed"
-    if glance.outcome == STOPPED:
+    if snapshot.outcome == FAILED:
+        return snapshot.error or "the join failed"
+    if snapshot.outcome == STOPPED:
         return "The join was stopped before its end: there may be more results."
-    if glance.silent_s > SILENT_S:
-        return f"No update for {glance.silent_s:,.0f} s: the process may have been killed."
+    if snapshot.silent_s > SILENT_S:
+        return f"No update for {snapshot.silent_s:,.0f} s: the process may have been killed."
     return ""

@@ -48,25 +48,25 @@ class Panel:
         if self._recording.heading is None:
             yield Text("not yet begun", "bright_black")
         else:
-            yield Group(*_rows(self._recording.glance(), min(options.max_width, WIDEST)))
+            yield Group(*_rows(self._recording.snapshot(), min(options.max_width, WIDEST)))
 
 
-def _rows(glance: RunSnapshot, width: int) -> Iterator[RenderableType]:
-    yield _title(glance.heading, width)
-    yield Text(visible(glance.heading.on, one_line=True), "cyan", no_wrap=True, overflow="ellipsis")
+def _rows(snapshot: RunSnapshot, width: int) -> Iterator[RenderableType]:
+    yield _title(snapshot.heading, width)
+    yield Text(visible(snapshot.heading.on, one_line=True), "cyan", no_wrap=True, overflow="ellipsis")
     yield Text()
-    yield _state(glance)
-    yield _results(glance)
-    if glance.running and glance.latest.objection is not None:
-        yield _row((f"not known: {glance.latest.objection}", "bright_black"), label="expected")
-    yield from _spark(glance.moments, max(10, width - LABELS))
-    yield from _render_held(glance)
-    for source in figures.sources(glance):
+    yield _state(snapshot)
+    yield _results(snapshot)
+    if snapshot.running and snapshot.latest.objection is not None:
+        yield _row((f"not known: {snapshot.latest.objection}", "bright_black"), label="expected")
+    yield from _spark(snapshot.moments, max(10, width - LABELS))
+    yield from _render_held(snapshot)
+    for source in figures.sources(snapshot):
         state = source.state.ljust(8)
         yield _row((state, COLOURS.get(source.state, "")), (f"{source.rows:,} rows", ""), label=source.name)
-    if note := figures.missing(glance):
+    if note := figures.missing(snapshot):
         yield Text()
-        yield Text(visible(note), "bold red" if glance.outcome == FAILED else "yellow")
+        yield Text(visible(note), "bold red" if snapshot.outcome == FAILED else "yellow")
 
 
 def _title(heading: Heading, width: int) -> Table:
@@ -81,30 +81,30 @@ def _title(heading: Heading, width: int) -> Table:
     return top
 
 
-def _state(glance: RunSnapshot) -> Text:
-    state = figures.state(glance)
-    return _row((f"● {state}", COLOURS.get(state, "")), (figures.describe_state(glance), "bright_black"))
+def _state(snapshot: RunSnapshot) -> Text:
+    state = figures.state(snapshot)
+    return _row((f"● {state}", COLOURS.get(state, "")), (figures.describe_state(snapshot), "bright_black"))
 
 
-def _results(glance: RunSnapshot) -> Text:
+def _results(snapshot: RunSnapshot) -> Text:
     parts = [
-        (f"{glance.latest.results:,}", "bold"),
-        (f"{short(figures.rate(glance))}/s", ""),
-        (clock_time(glance.seconds), "bright_black"),
+        (f"{snapshot.latest.results:,}", "bold"),
+        (f"{short(figures.rate(snapshot))}/s", ""),
+        (clock_time(snapshot.seconds), "bright_black"),
     ]
-    if glance.running and glance.latest.estimate is not None:
-        parts.append((f"of {figures.expectation(glance)}", "magenta"))
+    if snapshot.running and snapshot.latest.estimate is not None:
+        parts.append((f"of {figures.expectation(snapshot)}", "magenta"))
     return _row(*parts, label="results")
 
 
-def _render_held(glance: RunSnapshot) -> Iterator[Text]:
-    resident, spilled = glance.latest.resident_rows, glance.latest.spilled_rows
+def _render_held(snapshot: RunSnapshot) -> Iterator[Text]:
+    resident, spilled = snapshot.latest.resident_rows, snapshot.latest.spilled_rows
     if resident is not None:
         parts = [(f"{resident:,} rows in memory", "")]
         if spilled is not None:
             parts.append((f"{spilled:,} on disk", "" if spilled else "bright_black"))
-        if glance.latest.state_bytes is not None:
-            parts.append((f"{format_bytes(glance.latest.state_bytes)} of state", ""))
+        if snapshot.latest.state_bytes is not None:
+            parts.append((f"{format_bytes(snapshot.latest.state_bytes)} of state", ""))
         yield _row(*parts, label="held")
 
 
@@ -230,16 +230,16 @@ def _write(stream: TextIO, recording: Recording) -> None:
 
 def line(recording: Recording) -> str:
     """All in one line."""
-    glance = recording.glance()
-    last = glance.latest
-    words = [clock_time(glance.seconds), figures.state(glance), f"{last.results:,} results"]
-    if glance.running and last.estimate is not None:
-        words.append(f"expected {figures.expectation(glance)}")
+    snapshot = recording.snapshot()
+    last = snapshot.latest
+    words = [clock_time(snapshot.seconds), figures.state(snapshot), f"{last.results:,} results"]
+    if snapshot.running and last.estimate is not None:
+        words.append(f"expected {figures.expectation(snapshot)}")
     if last.resident_rows is not None:
         words.append(f"{last.resident_rows:,} rows in memory")
     if last.spilled_rows:
         words.append(f"{last.spilled_rows:,} on disk")
     if last.state_bytes is not None:
         words.append(f"{format_bytes(last.state_bytes)} of state")
-    words += [f"{source.name} {source.state} {source.rows:,}" for source in figures.sources(glance)]
+    words += [f"{source.name} {source.state} {source.rows:,}" for source in figures.sources(snapshot)]
     return visible("  ".join(words), one_line=True)

@@ -36,7 +36,7 @@ from dovetail.matching import most_selective
 from dovetail.planning.plan import Choice
 from dovetail.planning.statistics import Samples
 from dovetail.routing.blocks import BlockRouter, Comparison, HomeRouter, cut_blocks, meeting
-from dovetail.routing.grid import Axis, GridRouter, Span, WindowAxis, band_axis, distance_axis, element_of
+from dovetail.routing.grid import Axis, CellSpan, GridRouter, WindowAxis, band_axis, distance_axis, element_of
 from dovetail.routing.routers import HashRouter, OneBucketRouter, Router, heavy_keys
 
 FINER = 2  # cells per task, so that tasks can be evened out
@@ -70,7 +70,7 @@ def candidates(task: Task) -> Iterator[Candidate]:
                 yield _grid(task, _windows(task, home))
         case "overlap" | "rectangles":
             if task.unique is None:
-                yield _grid(task, [Span(overlap.left, overlap.right) for overlap in _overlaps(task)])
+                yield _grid(task, [CellSpan(overlap.left, overlap.right) for overlap in _overlaps(task)])
             elif (reach := task.samples[task.unique].reach) is not None and reach.longest:
                 yield _grid(task, _beginnings(task, task.unique, reach.longest))
             yield from _blocks(task)
@@ -186,7 +186,7 @@ def _grid(task: Task, axes: list[Axis]) -> Candidate:
     cut = tuple(_with_cuts(task, axis, slabs) for axis in axes)
     router = GridRouter(task.condition, cut)
     shape = " x ".join(str(axis.slabs) for axis in cut)
-    if isinstance(cut[0], Span):
+    if isinstance(cut[0], CellSpan):
         if len(cut) == 1:
             return router, Choice("slabs", f"{shape} of them; a pair is joined where the later interval begins")
         return router, Choice("grid", f"{shape} tiles; a pair is joined where the later rectangle begins in x and in y")

@@ -5,7 +5,7 @@ Each axis is cut into slabs, by values of a sample. There are two kinds of axes:
     Window   r.x + low <= l.x <= r.x + high       One side is at home in the slab of its value; a row of the other
              bands, distances                     visits every slab in which a partner can be: its neighbours.
 
-    Span     l.low < r.high and l.high > r.low    Two intervals that meet: the later one begins inside the other.
+    CellSpan     l.low < r.high and l.high > r.low    Two intervals that meet: the later one begins inside the other.
              overlaps, rectangles                 Where it begins is the reference point; its slab is where they meet.
 
         slab     1     |     2     |     3
@@ -107,7 +107,7 @@ class WindowAxis:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class CellSpan:
     """Intervals that meet. One that ends before it begins is taken for the point where it ends."""
 
     left: Interval
@@ -136,7 +136,7 @@ class Span:
         return [(begin, end), (begin, begin)]
 
 
-Axis = WindowAxis | Span
+Axis = WindowAxis | CellSpan
 
 
 @dataclass(frozen=True, slots=True)

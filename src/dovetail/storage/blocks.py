@@ -20,7 +20,7 @@ from dovetail.core.directories import is_plain_name
 from dovetail.core.metrics import Counters
 from dovetail.core.owned_directories import remove_owned, temporary_directory
 from dovetail.errors import InputError, StateError
-from dovetail.storage.file_system import DamagedError, LocalStore, Place, Store, Upload, of
+from dovetail.storage.file_system import DamagedError, LocalStore, Place, Store, Upload, open_store
 from dovetail.storage.mapped_block import MappedBlock
 
 SUFFIX = ".arrow"
@@ -79,7 +79,7 @@ class BlockStore:
         self, directory: Place | None = None, *, durable: bool = False, counters: Counters | None = None
     ) -> None:
         self._temporary = directory is None
-        self._place = None if directory is None else of(directory)
+        self._place = None if directory is None else open_store(directory)
         self._durable = durable
         self._counters = counters or Counters()
         self._last_read: tuple[str, int] | None = None

@@ -1,7 +1,7 @@
 """Where state, results and copies are kept: a directory, or a prefix of an object store or another file system.
 
-    of("/shared/state")               LocalStore     files: written under another name, flushed, renamed, memory-mapped
-    of("s3://bucket/state?region=…")  ObjectStore    objects, by pyarrow.fs; memory-mapped from a cache on the worker
+    open_store("/shared/state")       LocalStore     files: written under another name, flushed, renamed, memory-mapped
+    open_store("s3://bucket/state")   ObjectStore    objects, by pyarrow.fs; memory-mapped from a cache on the worker
 
 Of a store nothing is assumed but this: a put publishes an object whole, under a name that nobody else uses, and what
 was put can be read, listed and deleted. There is no rename, no append, no order of a listing. Documents that are
@@ -54,7 +54,7 @@ class Entry(NamedTuple):
     written: float  # seconds since the epoch
 
 
-class Parts(NamedTuple):
+class OpenedParts(NamedTuple):
     """An object that is read in parts, and what a listing has of it."""
 
     entry: Entry
@@ -108,10 +108,10 @@ class Store(ABC):
 
     @abstractmethod
     def in_background(self) -> Store:
-        """The same store, which may publish what is created by it while other work goes on, until `settle`."""
+        """The same store, which may publish what is created by it while other work goes on, until `flush`."""
 
     @abstractmethod
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Wait until all is published that was to be published in the background."""
 
     @abstractmethod
@@ -122,7 +122,7 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def open_parts(self, name: str) -> Parts:
+    def open_parts(self, name: str) -> OpenedParts:
         """An object of somebody else, to be read in parts where it is. A missing one is a FileNotFoundError."""
 
     @abstractmethod
@@ -291,7 +291,7 @@ class LocalStore(Store):
     def in_background(self) -> LocalStore:
         return self
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """There is nothing to wait for."""
 
     def open(self, name: str, nbytes: int, checksum: int | None, *, mapped: bool) -> pa.NativeFile:
@@ -299,11 +299,11 @@ class LocalStore(Store):
         check_file(file, nbytes, checksum)
         return file
 
-    def open_parts(self, name: str) -> Parts:
+    def open_parts(self, name: str) -> OpenedParts:
         found = self.find(name)
         if found is None:
             raise FileNotFoundError(f"{self._path / name} is missing")
-        return Parts(found, pa.OSFile(str(self._path / name)))
+        return OpenedParts(found, pa.OSFile(str(self._path / name)))
 
     def put(self, name: str, data: bytes, *, durable: bool = False) -> None:
         # Nothing is whole at once; and whoever lists names that say everything, as reports do, must see no other.
@@ -469,7 +469,7 @@ Place = str | os.PathLike[str] | Store
 """A path, a URI, or a store."""
 
 
-def of(place: Place) -> Store:
+def open_store(place: Place) -> Store:
     """The store at a path or URI."""
     if isinstance(place, Store):
         return place
@@ -482,6 +482,9 @@ def of(place: Place) -> Store:
     from dovetail.storage.object_store import ObjectStore, opener  # pyarrow.fs takes a while to load
 
     return ObjectStore(location, _openers.get(scheme) or opener(scheme, location))
+
+
+of = open_store  # as dovetail.spark calls it
 
 
 def is_local(place: Place) -> bool:

@@ -60,10 +60,10 @@ class HashTable:
         """(probing row, resident row) with equal hashes, in pieces of at most `most_pairs`, or one per probing row."""
         probing, entries = kernels.start(self._heads, hashes)
         active = len(probing)
-        room = max(len(hashes), SMALLEST)  # what a join of unique keys needs; more only where keys repeat
+        capacity = max(len(hashes), SMALLEST)  # what a join of unique keys needs; more only where keys repeat
         while active:
-            room = max(active, min(2 * room, most_pairs))
-            mine, theirs, active = kernels.walk(self._links, hashes, probing[:active], entries[:active], room)
+            capacity = max(active, min(2 * capacity, most_pairs))
+            mine, theirs, active = kernels.walk(self._links, hashes, probing[:active], entries[:active], capacity)
             if len(mine):
                 yield mine, theirs
 
@@ -132,11 +132,11 @@ class CompactTable:
         """Candidates (probing row, resident row), in pieces of at most `most_pairs`, or one per probing row."""
         probing, entries = compact.start(self._heads, hashes)
         active = len(probing)
-        room = max(len(hashes), SMALLEST)  # what a join of unique keys needs; more only where keys repeat
+        capacity = max(len(hashes), SMALLEST)  # what a join of unique keys needs; more only where keys repeat
         while active:
-            room = max(active, min(2 * room, most_pairs))
+            capacity = max(active, min(2 * capacity, most_pairs))
             walks = probing[:active], entries[:active]
-            mine, theirs, active = compact.walk(self._nexts, self._tags, hashes, *walks, room)
+            mine, theirs, active = compact.walk(self._nexts, self._tags, hashes, *walks, capacity)
             if len(mine):
                 yield mine, theirs
 

@@ -27,7 +27,7 @@ import pyarrow.fs as pafs
 
 from dovetail.core.addresses import redacted, without_secrets
 from dovetail.errors import InputError, StateError
-from dovetail.storage.file_system import Entry, FileSystem, Opener, Parts, Store, Upload
+from dovetail.storage.file_system import Entry, FileSystem, OpenedParts, Opener, Store, Upload
 from dovetail.storage.local_cache import LocalCache, worker_cache
 
 ATTEMPTS = 8
@@ -119,7 +119,7 @@ class ObjectStore(Store):
         store._pending = []
         return store
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         pending, self._pending = self._pending, [] if self._pending is not None else None
         wait(pending or ())
         for upload in pending or ():
@@ -131,12 +131,12 @@ class ObjectStore(Store):
             self.object_key(name), nbytes, checksum, lambda file: self._download(name, file), mapped=mapped
         )
 
-    def open_parts(self, name: str) -> Parts:
+    def open_parts(self, name: str) -> OpenedParts:
         info = self._attempt("look up", name, lambda: self._fs.get_file_info(self._path(name)))
         if info.type != pafs.FileType.File:
             raise FileNotFoundError(f"{self / name} is missing")
         file = self._attempt("read", name, lambda: self._fs.open_input_file(info.path))
-        return Parts(_entry(info, name), pa.PythonFile(_PatientFile(self, name, file, info.size), "r"))
+        return OpenedParts(_entry(info, name), pa.PythonFile(_PatientFile(self, name, file, info.size), "r"))
 
     def object_key(self, name: str) -> str:
         return f"{self.key}/{name}"

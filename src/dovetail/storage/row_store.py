@@ -321,8 +321,8 @@ class RowStore:
 
     def fits(self, batch: pa.RecordBatch) -> bool:
         """Whether the rows can be appended and still be read as one batch."""
-        room = self._most_bytes - self.nbytes
-        return bool(batch.get_total_buffer_size() <= room or batch.nbytes <= room)  # the first is an upper bound, cheap
+        free = self._most_bytes - self.nbytes
+        return bool(batch.get_total_buffer_size() <= free or batch.nbytes <= free)  # the first is an upper bound, cheap
 
     def append(self, batch: pa.RecordBatch) -> int:
         """Keep the rows; return the position of the first."""

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from dovetail.storage.blocks import Block, BlockStore, PagedBlock
-from dovetail.storage.file_system import Place, of
+from dovetail.storage.file_system import Place, open_store
 
 MOST_MAPPED = 4096  # far below what Linux allows, and enough for hundreds of cells
 
@@ -47,7 +47,7 @@ class SegmentStore(BlockStore):
     """
 
     def __init__(self, directory: Place, version: int, *, stay_mapped: bool = True) -> None:
-        super().__init__(of(directory).in_background(), durable=True)
+        super().__init__(open_store(directory).in_background(), durable=True)
         self._version = version
         self._stay_mapped = stay_mapped
 
@@ -56,7 +56,7 @@ class SegmentStore(BlockStore):
 
     def settle(self) -> None:
         """Wait until all segments are stored: before a manifest that names them is committed."""
-        self.place.settle()
+        self.place.flush()
 
     def remove(self, blocks: Iterable[Block]) -> None:
         """Nothing yet: another attempt may start from a manifest that names them."""

@@ -28,7 +28,7 @@ from dovetail.core.directories import is_plain_name
 from dovetail.core.rows import Side, take_rows
 from dovetail.errors import InputError, StateError
 from dovetail.storage.blocks import RECOVERY, Block, BlockStore, check_block, is_count
-from dovetail.storage.file_system import DamagedError, Place, Store, of
+from dovetail.storage.file_system import DamagedError, Place, Store, open_store
 from dovetail.storage.segments import SEGMENT
 
 LAYOUT = "layout.json"
@@ -161,7 +161,7 @@ def _check_blocks(state: Any) -> None:
 
 def write_copy(directory: Place, cell: int, made: str, before: str | None) -> None:
     """Keep the manifests of a cell, as JSON, beside its segments. Not flushed to disk: nothing is restored from it."""
-    of(directory).put(COPY.format(cell), (f"[{made}]" if before is None else f"[{made}, {before}]").encode())
+    open_store(directory).put(COPY.format(cell), (f"[{made}]" if before is None else f"[{made}, {before}]").encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +317,7 @@ def _settled(flags: pa.RecordBatch) -> Flags:
 
 def stored_joins(state_dir: Place, query: str | None = None) -> list[StoredJoin]:
     """The joins that keep state in a place, of all queries or of one."""
-    store = of(state_dir)
+    store = open_store(state_dir)
     if store.path is not None and not store.path.is_dir():
         raise InputError(f"{store} is not a directory. Give the state_dir= of a join of streams.")
     found: dict[str, list[tuple[Store, bytes]]] = {}
@@ -372,7 +372,7 @@ def _are_columns(given: Any) -> bool:
 
 def last_commit(checkpoint: Place) -> tuple[str, int]:
     """The id of the query that has a checkpoint, and its last micro-batch that was committed; -1 before the first."""
-    store = of(checkpoint)
+    store = open_store(checkpoint)
     try:
         metadata = store.get("metadata")
         if metadata is None:
@@ -401,7 +401,7 @@ class QueryState:
 def removable_query(state_dir: Place, query: str) -> QueryState:
     """What `remove` would remove; anything there that no join of streams has written is an error."""
     known = {join.directory.name for join in stored_joins(state_dir, query)}
-    directory = of(state_dir) / query
+    directory = open_store(state_dir) / query
     if directory.path is not None and directory.path.is_symlink():
         raise InputError(f"{directory} is a link. Nothing was removed: remove what it points to.")
     nbytes, written = 0, 0.0

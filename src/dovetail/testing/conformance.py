@@ -43,7 +43,7 @@ from dovetail.operators.protocol import JoinOperator
 from dovetail.operators.registry import operator_class, operator_names
 from dovetail.routing.routers import Router
 from dovetail.testing.random_joins import CONDITIONS, SEVERAL, TWO, random_condition, random_schedule, random_table
-from dovetail.testing.simulation import ROW, Run, bind_condition, name_inputs, simulate
+from dovetail.testing.simulation import ROW, ScriptedRun, bind_condition, name_inputs, simulate
 
 Result = tuple[int | None, ...]
 """Row numbers in the order of the inputs; None where a join type emits a row without one of that input."""
@@ -123,7 +123,7 @@ def check_run(
     *,
     oracle: str | None = "definition",
     **setting: Any,
-) -> Run:
+) -> ScriptedRun:
     """Simulate one run and compare its results with those of the oracle; takes inputs and settings as `simulate` does.
 
     DuckDB is asked only about conditions that mean the same there.
@@ -163,7 +163,7 @@ def check_run(
     return run
 
 
-def _results(run: Run, inputs: int) -> list[Result]:
+def _results(run: ScriptedRun, inputs: int) -> list[Result]:
     """All that a run emitted; rows that are results by themselves have None for the other inputs."""
     alone = [tuple(row if number == n else None for n in range(inputs)) for number, row in run.alone]
     return [*run.tuples, *alone]

@@ -36,7 +36,7 @@ class Restart:
 
 
 @dataclass(slots=True)
-class Run:
+class ScriptedRun:
     """What happened, result by result. `tuples` have row numbers in the order of the inputs, as emitted."""
 
     tuples: list[tuple[int, ...]] = field(default_factory=list)
@@ -78,7 +78,7 @@ def simulate(
     seed: int = 0,
     watch: Callable[[JoinOperator], None] | None = None,
     **parameters: Any,
-) -> Run:
+) -> ScriptedRun:
     """Run an operator on a schedule and report its results, their phase, and the cost.
 
     A schedule is a list of
@@ -117,7 +117,7 @@ def simulate(
     graph = bind_condition(on, {alias: table.schema for alias, table in tables.items()})
     names = SIDES if _are_two_sides(tables) else {alias: number for number, alias in enumerate(tables)}
     plan = plan_operator(operator, graph, parameters.pop("how", JoinType.INNER), parameters)
-    run = Run()
+    run = ScriptedRun()
 
     def workspace() -> Workspace:
         budget, blocks = Budget(memory_rows, "rows", run.counters), BlockStore(counters=run.counters)

@@ -24,7 +24,7 @@ from dovetail.operators.protocol import Workspace
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget
 from dovetail.testing import check_run, definition, random_schedule, random_table, simulate
-from dovetail.testing.simulation import ROW, Run
+from dovetail.testing.simulation import ROW, ScriptedRun
 
 STRICTNESS = ("progressive", "semi_strict", "strict")
 
@@ -266,7 +266,7 @@ def test_memory_that_grows_and_shrinks(seed: int) -> None:
     workspace = Workspace(Graph.of(parse(on, left.schema, right.schema)), budget, blocks, 2, counters, 0, {"fan_in": 4})
     operator = Pmj(workspace)
     driver = Driver(operator, workspace)
-    run = Run()
+    run = ScriptedRun()
     limits = [10, 16, 24, 60, 8]
     for found in driver.run(in_turn((left, right), 7)):
         run.add(found)

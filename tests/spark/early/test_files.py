@@ -11,15 +11,15 @@ import pytest
 
 from dovetail.spark.early.files import WaveFiles, new_directory
 from dovetail.spark.session.shared_directory import SharedDirectory
-from dovetail.storage.file_system import of
+from dovetail.storage.file_system import open_store
 
 DRIVER = """
 import os, sys
 from dovetail.spark.early.files import WaveFiles, new_directory
 from dovetail.spark.session.shared_directory import SharedDirectory
-from dovetail.storage.file_system import of
+from dovetail.storage.file_system import open_store
 
-files = WaveFiles(new_directory(SharedDirectory(of(sys.argv[1])), "waves"))
+files = WaveFiles(new_directory(SharedDirectory(open_store(sys.argv[1])), "waves"))
 files.replace("log.json", "{}")
 os.kill(os.getpid(), int(sys.argv[2]))
 """
@@ -31,7 +31,7 @@ def test_a_later_driver_removes_those_of_one_that_was_killed(number: int, tmp_pa
     assert killed.returncode == -number
     (left,) = tmp_path.iterdir()
     assert (left / "log.json").exists()
-    files = WaveFiles(new_directory(SharedDirectory(of(tmp_path)), "waves"))
+    files = WaveFiles(new_directory(SharedDirectory(open_store(tmp_path)), "waves"))
     assert list(tmp_path.iterdir()) == [files.directory.path]
     assert files.directory.path is not None
     assert files.directory.path.stat().st_mode & 0o777 == 0o700

@@ -12,7 +12,7 @@ from dovetail.errors import StateError
 from dovetail.spark.early.files import WaveFiles
 from dovetail.spark.early.log import DONE, FORMAT, PLAN, WaveLog
 from dovetail.spark.session.shared_directory import SharedDirectory
-from dovetail.storage.file_system import of
+from dovetail.storage.file_system import open_store
 
 
 def read(place: Path, drawn: str, given: str) -> WaveLog | None:
@@ -22,7 +22,7 @@ def read(place: Path, drawn: str, given: str) -> WaveLog | None:
     (place / PLAN).write_text(json.dumps({"format": FORMAT, "layout": {}, "scouts": None, "drawn": plan}))
     done = [{"values": [1.0], "block": {**block, "name": given}}]
     (place / DONE).write_text(json.dumps({"found": [], "done": done}))
-    return WaveLog.read(WaveFiles(SharedDirectory(of(place))), {})
+    return WaveLog.read(WaveFiles(SharedDirectory(open_store(place))), {})
 
 
 def test_blocks_are_in_its_directory(tmp_path: Path) -> None:

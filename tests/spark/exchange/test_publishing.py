@@ -18,7 +18,7 @@ from dovetail.errors import InputError, StateError
 from dovetail.spark.exchange import publishing
 from dovetail.spark.exchange.publishing import STAGE, commit, finish_others, stage_for, written_files
 from dovetail.storage import object_store
-from dovetail.storage.file_system import LocalStore, Store, of
+from dovetail.storage.file_system import LocalStore, Store, open_store
 from dovetail.storage.owned_place import own
 
 OWN = "f" * 32
@@ -35,7 +35,7 @@ def server() -> Iterator[S3Server]:
 def target(request: pytest.FixtureRequest, server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     monkeypatch.setattr(object_store, "FIRST_PAUSE_S", 0.001)
     server.objects.clear()
-    return of(tmp_path / "table") if request.param == "directory" else of(server.uri("table"))
+    return open_store(tmp_path / "table") if request.param == "directory" else open_store(server.uri("table"))
 
 
 def write(target: Store, mode: str, names: list[str], identity: str) -> None:
@@ -61,7 +61,7 @@ def known(target: Store) -> set[str]:
         else:
             assert SECRET_KEY not in address
             place, _, name = address.partition("bucket/")[2].rpartition("/")
-            assert (of(target.uri.replace("bucket/table", f"bucket/{place}"))).get(name) == name.encode()
+            assert (open_store(target.uri.replace("bucket/table", f"bucket/{place}"))).get(name) == name.encode()
     return {address.rpartition("/")[2] for address in found}
 
 
@@ -96,7 +96,7 @@ def write_and_die(place: str, mode: str, names: list[str], identity: str, steps:
         for method in ("put", "publish", "delete", "delete_all"):
             setattr(store, method, counted(getattr(store, method)))
     publishing.os.rename = counted(os.rename)  # type: ignore[assignment]
-    write(of(place), mode, names, identity)
+    write(open_store(place), mode, names, identity)
 
 
 @pytest.mark.parametrize("mode", ["append", pytest.param("overwrite", marks=pytest.mark.slow)])
@@ -136,7 +136,7 @@ def test_what_is_left_without_a_commit_goes(target: Store, monkeypatch: pytest.M
 
 
 def _leave(place: str) -> None:
-    own(stage_for(of(place), "append", f"{STAGE}{OWN}")).put("b", b"")
+    own(stage_for(open_store(place), "append", f"{STAGE}{OWN}")).put("b", b"")
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -165,7 +165,7 @@ DECIDED = {"target": "table", "files": ["part-1"], "replaces": ["part-0"], "as_d
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
 def test_a_stage_that_anybody_could_make_is_passed_over(tmp_path: Path) -> None:
-    target = of(tmp_path / "table")
+    target = open_store(tmp_path / "table")
     write(target, "error", ["part-0"], "1" * 32)
     stage = planted(tmp_path, DECIDED)
     os.chown(stage, 54321, 54321)
@@ -179,7 +179,7 @@ def test_a_stage_that_anybody_could_make_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_a_link_is_no_stage(tmp_path: Path) -> None:
-    target = of(tmp_path / "table")
+    target = open_store(tmp_path / "table")
     write(target, "error", ["part-0"], "1" * 32)
     stage = planted(tmp_path, DECIDED)
     stage.rename(tmp_path / "elsewhere")
@@ -192,7 +192,7 @@ def test_a_link_is_no_stage(tmp_path: Path) -> None:
 @pytest.mark.parametrize("names", [{"files": ["../part-1"]}, {"replaces": ["../thesis"]}, {"files": [7]}])
 def test_a_commit_does_not_lead_out_of_the_table(names: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "thesis").touch()
-    target = of(tmp_path / "table")
+    target = open_store(tmp_path / "table")
     write(target, "error", ["part-0"], "1" * 32)
     planted(tmp_path, {**DECIDED, **names})
     with pytest.raises(StateError, match=r"commit\.json is damaged: a name leads out of the table"):

@@ -16,7 +16,7 @@ import dovetail
 from dovetail.errors import InputError
 from dovetail.spark.exchange.publishing import commit
 from dovetail.spark.frames.sink import _write_part
-from dovetail.storage.file_system import of
+from dovetail.storage.file_system import open_store
 
 pytestmark = pytest.mark.spark
 
@@ -97,9 +97,9 @@ def test_only_files_of_the_manifest_are_committed(spark: SparkSession, tmp_path:
     stage.mkdir()
     batches = [pa.RecordBatch.from_pydict({"id": list(range(10))})]
     schema = spark.range(1).schema
-    attempts = [next(_write_part(of(stage), 0, batches, schema)) for _ in range(2)]
+    attempts = [next(_write_part(open_store(stage), 0, batches, schema)) for _ in range(2)]
     assert len(list(stage.glob("*.parquet"))) == 2
-    commit(of(tmp_path / "out"), of(stage), attempts[1].column("file").to_pylist(), "error")
+    commit(open_store(tmp_path / "out"), open_store(stage), attempts[1].column("file").to_pylist(), "error")
     assert spark.read.parquet(str(tmp_path / "out")).count() == 10
     assert not stage.exists()
 

@@ -31,7 +31,7 @@ from dovetail.operators.spo.runs import RunCosts
 from dovetail.window import Window
 
 FEW = 512  # probes whose doubtful pairs are gone through: fewer cost more in calls than they save in pairs
-ROOM = 1 << 18  # pairs at a time
+CHUNK = 1 << 18  # pairs at a time
 MOST_PARTIALS = 16  # partial results of each left row, before they are merged
 
 
@@ -130,7 +130,7 @@ class WindowAggregate:
     ) -> Parts:
         """The pairs that are in the window, one by one."""
         found = []
-        for lefts, rights in probing.match(kept).pairs(ROOM):
+        for lefts, rights in probing.match(kept).pairs(CHUNK):
             good = within(self._operator.window, mine, lefts, kept_places, rights)
             good &= kept_places.own[rights] < mine.other[lefts]
             found.append((lefts[good], rights[good]))
