@@ -26,7 +26,8 @@ SOURCES := $(wildcard src tests tools benchmarks)
 
 help:
 	@echo "make demo      a join that answers while its data arrives"
-	@echo "make test      every kind of test, a part of the random cases"
+	@echo "make test      every kind of test, a part of the random cases, another one each time; SEED=7 has one again"
+	@echo "make test-slow the slow tests; PART=2/4 the second quarter of them, and so on"
 	@echo "make test-all  all tests and cases, the slow ones, too"
 	@echo "make papers    claims of the papers that are judged by counts, at a small size: has a verdict changed?"
 	@echo "make check     what CI runs: test, lint, types, contract, import, docs, papers, dist"
@@ -84,8 +85,9 @@ demo: $(SELF)
 
 # Tests.
 
-# tools/run_tests.py has the parts. All of them run, whatever fails, and a summary comes last.
-TESTS := $(PY) tools/run_tests.py
+# tools/run_tests.py has the parts. All of them run, whatever fails, and a summary comes last. SEED=7 has the random
+# examples of an earlier run again, PART=2/4 the second quarter of the tests.
+TESTS := $(PY) tools/run_tests.py $(if $(SEED),--seed $(SEED)) $(if $(PART),--part $(PART))
 
 test: $(DEV) $(SELF)
 	@$(TESTS) core kernels spark
@@ -102,12 +104,10 @@ test-all: $(DEV) $(SELF)
 	@$(TESTS) core kernels bounds spark slow slow-spark
 	@$(MAKE) --no-print-directory papers
 
-# Another seed each time; set DOVETAIL_FUZZ_SEED to have one again.
 fuzz: $(DEV) $(SELF)
 	@export HYPOTHESIS_PROFILE=fuzz DOVETAIL_FUZZ_CASES="$${DOVETAIL_FUZZ_CASES:-100000}"; \
-	export DOVETAIL_FUZZ_SEED="$${DOVETAIL_FUZZ_SEED:-$$(date +%s)}"; \
-	echo "==> $$DOVETAIL_FUZZ_CASES random joins, DOVETAIL_FUZZ_SEED=$$DOVETAIL_FUZZ_SEED"; \
-	$(PYTEST) --numprocesses auto -m "not spark"
+	echo "==> $$DOVETAIL_FUZZ_CASES random joins"; \
+	$(PYTEST) --numprocesses auto -m "not spark" $(if $(SEED),--seed $(SEED))
 
 # Versions of PySpark on demand, each in an environment of its own.
 SPARKS ?= 4.0 4.1 4.2 4.3

@@ -1,26 +1,81 @@
-"""What all tests share: one Spark session, made when a test first asks for it, and Hypothesis's settings."""
+"""What all tests share: the seed of the run, Hypothesis's settings, one Spark session, made when a test asks for it."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
-from tests.effort import EXAMPLES
+from hypothesis import core, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Compiling a kernel inside an example takes seconds, so there are no deadlines.
-settings.register_profile("ci", derandomize=True, deadline=None, max_examples=EXAMPLES, print_blob=True)
-settings.register_profile("dev", deadline=None)
-settings.register_profile("fuzz", deadline=None, max_examples=2000, print_blob=True)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
-
 # Tests are short: the JVM's second compiler and parallel collector cost more than they save.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--seed", type=int, help="of all random examples; another one in each run by default")
+    parser.addoption("--part", metavar="K/N", help="one in N of the tests, the Kth of each N")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Workers of xdist are given the options of the process that starts them, this one included."""
+    if config.option.seed is not None:
+        os.environ["DOVETAIL_TEST_SEED"] = str(config.option.seed)
+    from tests.effort import EXAMPLES  # which ask for the seed
+    from tests.seed import SEED
+
+    config.option.seed = SEED
+    core.global_force_seed = SEED
+    # Compiling a kernel inside an example takes seconds, so there are no deadlines.
+    settings.register_profile("ci", database=None, deadline=None, max_examples=EXAMPLES)
+    settings.register_profile("dev", deadline=None)
+    settings.register_profile("fuzz", database=None, deadline=None, max_examples=2000)
+    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """After marks have been looked at: cases of a test that take turns, and parts of the suite."""
+    kept = in_turns(items)
+    if config.option.part:
+        part, parts = map(int, config.option.part.split("/"))
+        kept = kept[part - 1 :: parts]  # cases of one test take about the same time
+    if len(kept) < len(items):
+        chosen = set(kept)
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = kept
+
+
+def in_turns(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Without those cases of tests marked `one_in` that are left to other runs."""
+    from tests.effort import some
+
+    cases: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        cases[item.nodeid.partition("[")[0]].append(item)
+    kept = set()
+    for test, of_test in cases.items():
+        mark = of_test[0].get_closest_marker("one_in")
+        kept.update(of_test if mark is None else some(of_test, of=mark.args[0], key=test))
+    return [item for item in items if item in kept]
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"seed: {config.option.seed} (`pytest --seed N` or `make test SEED=N` has it again)"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        report.sections.append(("Seed", f"pytest --seed {item.config.option.seed} -n 0 '{item.nodeid}'"))
+    return report
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,6 @@
 """Aggregates over joins of every class of predicate, against DuckDB and against the pairs one by one."""
 
 import math
-import random
 from collections import defaultdict
 from collections.abc import Sequence
 from decimal import ROUND_HALF_UP, Decimal, localcontext
@@ -14,6 +13,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from tests.effort import some
+from tests.seed import seeded
 
 import dovetail
 from dovetail.errors import ConditionError, DovetailError, InputError
@@ -64,7 +64,7 @@ def assert_same(found: pa.Table, expected: pa.Table, keys: int) -> None:
 
 @pytest.mark.parametrize(("turn", "on"), enumerate([*CONDITIONS, *MORE]))
 def test_equals_duckdb(turn: int, on: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = random.Random(on)
+    rng = seeded(on)
     connection = duckdb.connect()
     connection.execute("SET TimeZone = 'UTC'")
     for by in some(BY, turn, of=len(BY)):
@@ -86,7 +86,7 @@ def test_equals_duckdb(turn: int, on: str, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("on", ["l.k < r.k", "l.s = r.s", "l.k + r.k > 2"])
 @pytest.mark.parametrize("by", [None, "l.s", "r.s"])
 def test_averages_of_decimals_are_rounded_half_up(on: str, by: str | None) -> None:
-    rng = random.Random(f"{on}{by}")
+    rng = seeded(f"{on}{by}")
     left, right = random_table(rng, 20), random_table(rng, 20)
     found = dovetail.aggregate(left, right, on, {"n": "avg(r.n)", "w": "avg(CAST(r.n AS DECIMAL(34, 4)))"}, by=by)
     assert found.schema.field("n").type == pa.decimal128(14, 6)

@@ -8,6 +8,7 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 from tests.disjunctions import CONDITIONS, table
+from tests.seed import seeded
 
 import dovetail
 from dovetail.condition import parse
@@ -57,7 +58,7 @@ def found(left: pa.Table, right: pa.Table, on: str, how: str) -> Counter[Result]
 @pytest.mark.parametrize("how", TYPES)
 @pytest.mark.parametrize("on", CONDITIONS)
 def test_rows_of_every_join_type(on: str, how: str) -> None:
-    rng = random.Random(f"{on}{how}")
+    rng = seeded(f"{on}{how}")
     left, right = table(rng, 40), table(rng, 50)
     tables = {"l": left, "r": right}
     expected = Counter(results_by_definition(tables, on, JoinType.read(how)))
@@ -68,7 +69,7 @@ def test_rows_of_every_join_type(on: str, how: str) -> None:
 
 @pytest.mark.parametrize("seed", range(150))
 def test_random_disjunctions(seed: int) -> None:
-    rng = random.Random(seed)
+    rng = seeded(seed)
     on, how = disjunction(rng), rng.choice(TYPES)
     left, right = table(rng, rng.randint(0, 40)), table(rng, rng.randint(0, 40))
     tables = {"l": left, "r": right}
@@ -79,7 +80,7 @@ def test_random_disjunctions(seed: int) -> None:
 
 @pytest.mark.parametrize("on", CONDITIONS)
 def test_counts_and_aggregates(on: str) -> None:
-    rng = random.Random(on)
+    rng = seeded(on)
     left, right = table(rng, 60), table(rng, 50)
     pairs = results_by_definition({"l": left, "r": right}, on, JoinType.INNER)
     assert dovetail.count(left, right, on) == len(pairs)
@@ -97,7 +98,7 @@ def test_counts_and_aggregates(on: str) -> None:
 @pytest.mark.parametrize("on", CONDITIONS)
 @pytest.mark.parametrize("memory", [None, "100KB"])
 def test_progressive(on: str, memory: str | None) -> None:
-    rng = random.Random(on)
+    rng = seeded(on)
     left, right = table(rng, 60), table(rng, 50)
     expected = Counter(results_by_definition({"l": left, "r": right}, on, JoinType.INNER))
     steps = dovetail.progressive(numbered(left), numbered(right), on, memory=memory)
@@ -114,7 +115,7 @@ def test_progressive(on: str, memory: str | None) -> None:
     ],
 )
 def test_edges_of_a_join_of_three(on: str) -> None:
-    rng = random.Random(on)
+    rng = seeded(on)
     inputs = {alias: table(rng, 25) for alias in "abc"}
     expected = Counter(results_by_definition(inputs, on, JoinType.INNER))
     joined = dovetail.multijoin({alias: numbered(rows) for alias, rows in inputs.items()}, on)
@@ -130,7 +131,7 @@ def test_alternatives_that_kernels_drive_leave_no_nested_loop() -> None:
 
 @pytest.mark.parametrize("on", CONDITIONS[:-1])
 def test_no_pair_satisfies_two_alternatives(on: str) -> None:
-    rng = random.Random(on)
+    rng = seeded(on)
     left, right = table(rng, 60), table(rng, 50)
     batches = one_batch(left, left.schema), one_batch(right, right.schema)
     branches = parse(on, left.schema, right.schema).branches

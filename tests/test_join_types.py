@@ -1,12 +1,12 @@
 """Every join type for every class of predicate, against DuckDB."""
 
-import random
 from collections import Counter
 
 import duckdb
 import pyarrow as pa
 import pytest
 from tests.effort import repeat
+from tests.seed import seeded
 
 import dovetail
 from dovetail.testing import CONDITIONS, random_table
@@ -28,7 +28,7 @@ def rows(table: pa.Table) -> Counter[str]:
 @pytest.mark.parametrize("how", DUCKDB)
 @pytest.mark.parametrize("on", CONDITIONS)
 def test_rows_equal_those_of_duckdb(on: str, how: str) -> None:
-    rng = random.Random(f"{on}{how}")
+    rng = seeded(f"{on}{how}")
     connection = duckdb.connect()
     connection.execute("SET TimeZone = 'UTC'")
     for _ in range(repeat(3)):

@@ -1,6 +1,5 @@
 """dovetail.multijoin of tables in process, against cross product and filter, and against DuckDB."""
 
-import random
 from collections import Counter
 
 import duckdb
@@ -8,6 +7,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
+from tests.seed import generator, seeded
 
 import dovetail
 from dovetail.condition.graph import parse_graph
@@ -33,7 +33,7 @@ def rows_of(table: pa.Table, aliases: tuple[str, ...]) -> Counter[tuple[int, ...
 
 @pytest.mark.parametrize("seed", range(4))
 def test_random_trees_of_three_to_six_inputs(seed: int) -> None:
-    rng = random.Random(seed)
+    rng = seeded(seed)
     for case in range(12):
         count = rng.choice([3, 3, 4, 5, 6])
         aliases, most = tuple("abcdef")[:count], {3: 20, 4: 12, 5: 7, 6: 5}[count]
@@ -47,7 +47,7 @@ def test_random_trees_of_three_to_six_inputs(seed: int) -> None:
 
 
 def test_pieces_of_any_size_give_the_same() -> None:
-    rng = random.Random(5)
+    rng = seeded(5)
     tables = {alias: random_table(rng, 14) for alias in "abc"}
     on = "a.k = b.k AND b.x < c.x AND a.s = c.s"
     graph = parse_graph(on, {alias: table.schema for alias, table in tables.items()})
@@ -78,7 +78,7 @@ def test_other_tables_and_a_cycle() -> None:
 
 @pytest.mark.parametrize("algorithm", ["miner", "mjoin"])
 def test_rows_go_to_disk_when_memory_is_small(algorithm: str) -> None:
-    rng = np.random.default_rng(0)
+    rng = generator(0)
     tables = {a: pa.table({"k": rng.integers(0, 3000, 6000), f"v{a}": ["x" * 20] * 6000}) for a in "abc"}
     on = "a.k = b.k AND b.k = c.k"
     small = dovetail.multijoin(tables, on, algorithm=algorithm, memory="300KB")
@@ -91,7 +91,7 @@ def test_rows_go_to_disk_when_memory_is_small(algorithm: str) -> None:
 
 
 def test_the_order_starts_where_pairs_are_few() -> None:
-    rng = np.random.default_rng(0)
+    rng = generator(0)
     tables = {
         "big": pa.table({"k": rng.integers(0, 10, 1000), "u": np.arange(1000)}),
         "wide": pa.table({"k": rng.integers(0, 10, 1000)}),

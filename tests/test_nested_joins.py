@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -13,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.effort import repeat
 from tests.nested import SIGNS, compare, holds, random_nested
+from tests.seed import seeded
 
 import dovetail
 from dovetail.errors import DovetailError, InputError
@@ -26,7 +26,7 @@ Pair = tuple[int | None, int | None]
 
 def tables(seed: int, rows: int, depth: int = 3) -> tuple[pa.Table, pa.Table, list[list[Any]]]:
     """Two tables with a column `v` to compare, and its values."""
-    rng = random.Random(seed)
+    rng = seeded(seed)
     nested = random_nested(rng, depth)
     values = [nested.values(rng, side, rows + side) for side in (0, 1)]
     left, right = (
@@ -65,7 +65,7 @@ def found(parts: Iterable[Any]) -> Counter[Pair]:
 def test_every_join_type(seed: int) -> None:
     left, right, values = tables(seed, 15)
     for how in HOW:
-        operator = random.Random(seed).choice((*SIGNS, "<=>"))
+        operator = seeded(seed).choice((*SIGNS, "<=>"))
         joined = dovetail.join(left, right, f"l.v {operator} r.v", how=how)
         assert found([joined]) == definition(values, operator, how), (operator, how, left.schema, right.schema)
     for operator in ("=", "<", "!="):

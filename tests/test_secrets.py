@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 from tests.effort import repeat
+from tests.seed import seeded
 from tests.storage.s3_server import s3_server
 from typer.testing import CliRunner
 
@@ -123,7 +124,7 @@ def outcome_of(call: Callable[[], Any]) -> Any:
 @pytest.mark.parametrize("seed", range(repeat(1900)))
 def test_errors_show_no_secret(seed: int, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    address = spoilt(random.Random(seed))
+    address = spoilt(seeded(seed))
     assert MARK in address
     for name, call in entries(address):
         outcome = outcome_of(call)
@@ -133,7 +134,7 @@ def test_errors_show_no_secret(seed: int, caplog: pytest.LogCaptureFixture) -> N
 
 @pytest.mark.parametrize("seed", range(repeat(400)))
 def test_commands_show_no_secret(seed: int) -> None:
-    address = spoilt(random.Random(1000 + seed))
+    address = spoilt(seeded(1000 + seed))
     for command in commands(address) if scheme_of(address) and not address.startswith("host=") else ():
         result = CliRunner().invoke(cli.app, command)
         assert MARK not in result.output.replace("\n", ""), command

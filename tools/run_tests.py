@@ -1,18 +1,26 @@
-"""Run parts of the test suite one after the other, whatever fails, and end with one summary.
+"""Run parts of the test suite, whatever fails, and end with one summary.
 
-python tools/run_tests.py core kernels spark
+    python tools/run_tests.py core kernels spark
+    python tools/run_tests.py core --seed 7    # the random examples of an earlier run
+    python tools/run_tests.py slow --part 2/4  # the second quarter of its tests
 
-The exit code is 1 if a test failed, or if a part did not run to its end.
+Parts on Spark run beside the others, since they wait for their JVM half of the time. The exit code is 1 if a test
+failed, or if a part did not run to its end.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
+import secrets
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
@@ -42,6 +50,10 @@ class Part(NamedTuple):
     options: tuple[str, ...] = PARALLEL
     files: Callable[[], list[str]] = no_files
     environment: Mapping[str, str] = {}
+
+    @property
+    def on_spark(self) -> bool:
+        return self.files is files_with_spark_tests
 
 
 # Two JVMs side by side: each waits for its Python workers half of the time.
@@ -79,17 +91,40 @@ class Outcome(NamedTuple):
         return self.exit_code not in (0, 1)
 
 
-def run(name: str) -> Outcome:
+def run(name: str, options: Sequence[str], *, behind: bool) -> Outcome:
+    """Where another part runs at the same time, what this one prints is shown when it has ended."""
     part = PARTS[name]
-    print(f"==> {part.title}", flush=True)  # noqa: T201
     report = REPORTS / f"{name}.xml"
     report.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "pytest", f"--junit-xml={report}", *part.options, *part.files()]
+    command = [sys.executable, "-m", "pytest", f"--junit-xml={report}", *options, *part.options, *part.files()]
     began = time.monotonic()
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **part.environment}, check=False)
+    if not behind:
+        print(f"==> {part.title}", flush=True)  # noqa: T201
+    with tempfile.TemporaryFile() if behind else nullcontext() as printed:
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            env={**os.environ, **part.environment},
+            check=False,
+            stdout=printed,
+            stderr=printed,
+        )
+        if printed is not None:
+            printed.seek(0)
+            print(f"==> {part.title}\n{printed.read().decode(errors='replace')}", flush=True)  # noqa: T201
     seconds = time.monotonic() - began
     counts, failures = read_report(report)
     return Outcome(counts, failures, seconds, done.returncode)
+
+
+def run_all(names: Sequence[str], options: Sequence[str]) -> dict[str, Outcome]:
+    """Those on Spark beside the others, each of the two one after the other."""
+    on_spark = [name for name in names if PARTS[name].on_spark]
+    others = [name for name in names if name not in on_spark]
+    with ThreadPoolExecutor(1) as pool:
+        beside = pool.submit(lambda: {name: run(name, options, behind=bool(others)) for name in on_spark})
+        outcomes = {name: run(name, options, behind=False) for name in others} | beside.result()
+    return {name: outcomes[name] for name in names}
 
 
 def read_report(report: Path) -> tuple[Counter[str], list[str]]:
@@ -120,14 +155,16 @@ def summarise(outcomes: Mapping[str, Outcome]) -> list[str]:
     return lines
 
 
-def main(names: list[str]) -> int:
-    unknown = [name for name in names if name not in PARTS]
-    if unknown or not names:
-        print(f"usage: run_tests.py {{{','.join(PARTS)}}} ...", file=sys.stderr)  # noqa: T201
-        return 2
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser("run_tests.py")
+    parser.add_argument("parts", nargs="+", choices=PARTS)
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(2**31))
+    parser.add_argument("--part", metavar="K/N")
+    asked = parser.parse_args(arguments)
     REPORTS.mkdir(parents=True, exist_ok=True)
-    outcomes = {name: run(name) for name in names}
-    print("\n".join(summarise(outcomes)), flush=True)  # noqa: T201
+    os.environ["DOVETAIL_TEST_SEED"] = str(asked.seed)
+    outcomes = run_all(asked.parts, [f"--part={asked.part}"] if asked.part else [])
+    print("\n".join([*summarise(outcomes), f"seed {asked.seed}: make test SEED={asked.seed}"]), flush=True)  # noqa: T201
     return int(any(outcome.exit_code for outcome in outcomes.values()))
 
 

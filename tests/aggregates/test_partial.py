@@ -5,6 +5,7 @@ import random
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.seed import generator, seeded
 
 from dovetail.aggregates import finish, partial_aggregates, partial_columns, partial_schema, result_schema
 from dovetail.aggregates.partial import over_partners, rank
@@ -53,7 +54,7 @@ def merged(partials: pa.Table, aggregates: tuple[Aggregate, ...], groups: int) -
 @pytest.mark.parametrize("on", ["l.k < r.k", "l.k = r.k", "TRUE", "l.k = r.k OR l.s = r.s"])
 @pytest.mark.parametrize("by", [None, ["l.s"], ["r.d", "r.b"]])
 def test_cells_add_up(on: str, by: list[str] | None) -> None:
-    rng = random.Random(f"{on}{by}")
+    rng = seeded(f"{on}{by}")
     left, right = random_table(rng, 30), random_table(rng, 30)
     condition = parse(on, left.schema, right.schema)
     aggregates = parse_aggregates(AGGREGATES, left.schema, right.schema)
@@ -99,10 +100,10 @@ def test_a_column_that_two_aggregates_need_is_there_once() -> None:
 @pytest.mark.parametrize("large_group", [1, 1 << 14])
 def test_equals_the_definition(on: str, large_group: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "LARGE_GROUP", large_group)
-    rng = random.Random(f"{on}{large_group}")
+    rng = seeded(f"{on}{large_group}")
     for _ in range(8):
         left, right = random_table(rng), random_table(rng)
-        numbers = np.random.default_rng(rng.randrange(99))
+        numbers = generator(rng.randrange(99))
         whole = numbers.integers(-(2**40), 2**40, right.num_rows)
         floats = numbers.choice(FLOATS, right.num_rows)
         codes = np.where(numbers.random(right.num_rows) < 0.2, NONE, whole)
@@ -137,7 +138,7 @@ def _batch(table: pa.Table) -> pa.RecordBatch:
 @pytest.mark.parametrize("name", COLUMNS)
 @pytest.mark.parametrize("largest_first", [False, True])
 def test_ranks_have_the_order_of_the_values(name: str, largest_first: bool) -> None:
-    values = random_table(random.Random(name), 60).column(name).combine_chunks()
+    values = random_table(seeded(name), 60).column(name).combine_chunks()
     order = rank(values, largest_first)
     assert (order.ranks == NONE).tolist() == values.is_null().to_pylist()
     if name != "x":  # 0.0 and -0.0 are one value

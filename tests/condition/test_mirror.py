@@ -1,10 +1,10 @@
 """A mirrored condition has the pairs of the original, turned round, by definition and by the matchers."""
 
-import random
 from collections import Counter
 
 import pyarrow as pa
 import pytest
+from tests.seed import seeded
 
 from dovetail.condition import Opaque, parse
 from dovetail.condition.mirror import mirrored
@@ -34,7 +34,7 @@ MORE = (
 
 @pytest.mark.parametrize("on", [*CONDITIONS, *MORE])
 def test_pairs_are_turned_round(on: str) -> None:
-    rng = random.Random(on)
+    rng = seeded(on)
     for _ in range(8):
         left, right = random_table(rng), random_table(rng)
         condition = parse(on, left.schema, right.schema)
@@ -50,7 +50,7 @@ def test_pairs_are_turned_round(on: str) -> None:
 @pytest.mark.parametrize("low", ["<", "<="])
 @pytest.mark.parametrize("high", [">", ">="])
 def test_borders_of_intervals_and_rectangles(low: str, high: str) -> None:
-    rng = random.Random(low + high)
+    rng = seeded(low + high)
     overlap = f"l.start {low} r.end AND l.end {high} r.start"
     names = ["start", "end", "xmin", "xmax"]
     for on in (overlap, f"{overlap} AND l.xmin <= r.xmax AND l.xmax > r.xmin"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 
 import duckdb
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.condition.meaning import check_meaning
 from tests.condition.random_conditions import Conditions, table
+from tests.seed import seeded
 
 from dovetail.condition import Condition, matching, parse, passing, spark_sql
 from dovetail.core.rows import Side
@@ -44,7 +44,7 @@ def satisfied(condition: Condition, left: pa.RecordBatch, right: pa.RecordBatch)
 
 @given(seed=st.integers(0, 2**32))
 def test_conditions_agree_with_duckdb(duck: duckdb.DuckDBPyConnection, seed: int) -> None:
-    rng = random.Random(seed)
+    rng = seeded(seed)
     left, right = table(rng, ROWS), table(rng, ROWS)
     for name, batch in (("l", left), ("r", right)):
         duck.register(name, pa.Table.from_batches([batch]).append_column("row", pa.array(range(ROWS))))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import duckdb
@@ -12,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.nested import NAN, SIGNS, holds, random_nested
+from tests.seed import generator, seeded
 
 from dovetail.condition import matching, parse, spark_sql
 from dovetail.condition.sort_keys import BLOCK, sort_keys
@@ -34,7 +34,7 @@ def cross(operator: str, left: pa.Array, right: pa.Array, zone: str | None = Non
 
 @given(seed=st.integers(0, 2**32))
 def test_comparisons_are_what_they_should_be(seed: int) -> None:
-    rng = random.Random(seed)
+    rng = seeded(seed)
     nested = random_nested(rng)
     values = [nested.values(rng, side, ROWS) for side in (0, 1)]
     columns = [nested.column(values[side], side, rng) for side in (0, 1)]
@@ -65,7 +65,7 @@ def test_equality_is_duckdbs(type_: pa.DataType, values: list[Any]) -> None:
 
 
 def test_keys_are_the_same_in_every_block() -> None:
-    numbers = np.random.default_rng(1).integers(-50, 50, 2 * BLOCK + 7)
+    numbers = generator(1).integers(-50, 50, 2 * BLOCK + 7)
     lists = pa.array([[int(n)] * (n % 3) if n % 7 else None for n in numbers])
     keys = sort_keys(lists)
     keys.validate(full=True)

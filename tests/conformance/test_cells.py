@@ -20,9 +20,10 @@ import pytest
 from pyspark import TaskContext
 from tests.disjunctions import CONDITIONS as DISJUNCTIONS
 from tests.disjunctions import table as disjunctive_rows
-from tests.effort import CASES, SEED
+from tests.effort import CASES
 from tests.fuzz.cases import Case, draw
 from tests.fuzz.pairs import check_pairs, check_values, pairs_of
+from tests.seed import SEED, seeded
 
 import dovetail
 from dovetail.condition import Condition, parse
@@ -79,7 +80,7 @@ def test_cells_give_what_a_join_in_process_gives(shard: int, monkeypatch: pytest
 
 
 def check(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = random.Random(case.seed)
+    rng = seeded(case.seed)
     condition = parse(case.on.spark, case.left.schema, case.right.schema)
     sides = (partitions(rng, case.left), partitions(rng, case.right))
     plan = plan_join(condition, case.how, InputFacts(on_spark=True), memory_bytes=case.memory)
@@ -114,7 +115,7 @@ def check(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("on", [on for on in DISJUNCTIONS if "r.y = 3" not in on])
 def test_every_pair_of_a_union_is_found_in_one_cell(on: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = random.Random(on)
+    rng = seeded(on)
     left, right = (disjunctive_rows(rng, 60), disjunctive_rows(rng, 50))
     condition = parse(on, left.schema, right.schema)
     sides = (partitions(rng, left), partitions(rng, right))
@@ -135,7 +136,7 @@ def test_every_pair_of_a_union_is_found_in_one_cell(on: str, monkeypatch: pytest
 @pytest.mark.parametrize("on", DISJUNCTIONS)
 def test_an_operator_finds_a_pair_of_a_disjunction_in_one_cell(on: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It joins by the whole condition: cells of one alternative each would find some pairs again."""
-    rng = random.Random(on)
+    rng = seeded(on)
     left, right = (disjunctive_rows(rng, 60), disjunctive_rows(rng, 50))
     condition = parse(on, left.schema, right.schema)
     sides = (partitions(rng, left), partitions(rng, right))

@@ -1,12 +1,12 @@
 """Rows of several inputs in the cells of a hypercube, without Spark: every result in exactly one of them."""
 
 import pickle
-import random
 from collections import Counter
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.seed import seeded
 
 from dovetail.condition.graph import parse_graph
 from dovetail.core.rows import one_batch
@@ -21,7 +21,7 @@ from dovetail.testing import definition, random_condition, random_table
 @pytest.mark.parametrize("seed", range(5))
 def test_every_result_is_in_exactly_one_cell(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dovetail.spark.multiway.multi_tables.settle", lambda: None)
-    rng = random.Random(seed)
+    rng = seeded(seed)
     for _ in range(8):
         aliases = tuple("abcdef")[: rng.choice([3, 3, 4, 5])]
         most = {3: 20, 4: 10, 5: 6}[len(aliases)]

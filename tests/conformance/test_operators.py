@@ -12,6 +12,7 @@ from hypothesis import given, note
 from hypothesis import strategies as st
 from tests.effort import repeat
 from tests.nans import NANS
+from tests.seed import SEED
 
 from dovetail.condition import parse
 from dovetail.condition.graph import Graph
@@ -73,8 +74,8 @@ def test_exactly_once_under_any_schedule(name: str, data: st.DataObject) -> None
 @pytest.mark.parametrize("name", REGISTRY)
 def test_the_public_check_accepts_it(name: str) -> None:
     """With every condition for two inputs, and with every number of inputs from two to six that it takes."""
-    check_operator(name, inputs=[2], cases=len(usable(name)), seed=1)
-    check_operator(name, cases=repeat(150), seed=2)
+    check_operator(name, inputs=[2], cases=len(usable(name)), seed=SEED)
+    check_operator(name, cases=repeat(150), seed=SEED + 1)
 
 
 @pytest.mark.parametrize("name", REGISTRY)

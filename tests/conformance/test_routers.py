@@ -4,6 +4,7 @@ import random
 
 import numpy as np
 import pytest
+from tests.seed import seeded
 
 from dovetail.condition import parse
 from dovetail.core.rows import Side
@@ -15,7 +16,7 @@ from dovetail.testing import CONDITIONS, check_router, random_table
 @pytest.mark.parametrize("on", CONDITIONS)
 @pytest.mark.parametrize("cells", [1, 2, 7, 12])
 def test_one_bucket(on: str, cells: int) -> None:
-    rng = random.Random(cells)
+    rng = seeded(cells)
     left, right = random_table(rng, 30), random_table(rng, 20)
     condition = parse(on, left.schema, right.schema)
     check_router(OneBucketRouter.best_shape(condition, cells, 30, 20), left, right, on)
@@ -25,7 +26,7 @@ def test_one_bucket(on: str, cells: int) -> None:
 @pytest.mark.parametrize("cells", [1, 3, 8])
 @pytest.mark.parametrize("seed", range(3))
 def test_hash_with_heavy_keys(on: str, cells: int, seed: int) -> None:
-    rng = random.Random(seed)
+    rng = seeded(seed)
     left, right = random_table(rng, 30), random_table(rng, 20)
     condition = parse(on, left.schema, right.schema)
     hashes = np.unique(HashKeys(condition).hash(Side.LEFT, left.to_batches()[0]).hashes).tolist()

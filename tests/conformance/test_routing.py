@@ -1,12 +1,11 @@
 """Every candidate router of every condition: a matching pair meets in exactly one cell, whatever the sample was."""
 
-import random
-
 import numpy as np
 import pyarrow as pa
 import pytest
 from tests.effort import repeat
 from tests.random_rows import MORE_CONDITIONS, random_rows
+from tests.seed import generator, seeded
 
 from dovetail.condition import Condition, parse, text_of
 from dovetail.core.join_types import JoinType
@@ -28,7 +27,7 @@ def sample_of(condition: Condition, side: Side, table: pa.Table, sampled: int) -
 @pytest.mark.parametrize("on", [*CONDITIONS, *MORE_CONDITIONS])
 @pytest.mark.parametrize("unique", [None, *Side])
 def test_every_matching_pair_meets_once(on: str, unique: Side | None) -> None:
-    rng = random.Random(f"{on}{unique}")
+    rng = seeded(f"{on}{unique}")
     for _ in range(repeat(4)):
         left, right = random_rows(rng), random_rows(rng)
         condition = parse(on, left.schema, right.schema)
@@ -53,7 +52,7 @@ def test_unsigned_numbers_are_told_apart(unique: Side | None, first: int) -> Non
 
 @pytest.mark.parametrize("on", [*CONDITIONS, *MORE_CONDITIONS])
 def test_streams_are_routed_without_a_sample(on: str) -> None:
-    rng = random.Random(on)
+    rng = seeded(on)
     for _ in range(repeat(6)):
         left, right = random_rows(rng), random_rows(rng)
         condition = parse(on, left.schema, right.schema)
@@ -88,7 +87,7 @@ def test_crowded_cells_are_split() -> None:
 
 
 def test_blocks_are_cut_along_columns_that_rise_together_where_the_inequalities_go_apart() -> None:
-    rng = np.random.default_rng(0)
+    rng = generator(0)
     tables = []
     for above in (0.1, 0.0):
         a = rng.random(500)

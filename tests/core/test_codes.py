@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.nans import NANS
+from tests.seed import generator
 
 from dovetail.core.codes import BLOCK, LEAST, MOST, add_saturating, float_codes, order_codes, saturating_range
 
@@ -38,7 +39,7 @@ def test_a_nan_has_one_code_whatever_its_bits(type_: pa.DataType) -> None:
 @pytest.mark.parametrize("rest", [[], [-1.0], [np.nan], [-0.0], [NEGATIVE_NAN]])
 @pytest.mark.parametrize("size", [0, 1, BLOCK, BLOCK + 1, 3 * BLOCK])
 def test_codes_do_not_depend_on_the_numbers_around(rest: list[float], size: int) -> None:
-    numbers = np.append(np.random.default_rng(0).random(size), rest)
+    numbers = np.append(generator(0).random(size), rest)
     alone = [float_codes(np.array([number]))[0] for number in numbers[:3].tolist() + numbers[-3:].tolist()]
     codes = float_codes(numbers)
     assert codes[:3].tolist() + codes[-3:].tolist() == [int(code) for code in alone]
@@ -52,7 +53,7 @@ def test_the_numbers_stay_as_they_are() -> None:
 
 
 def test_codes_of_numbers_that_are_all_positive_are_no_copy() -> None:
-    column = pa.array(np.random.default_rng(0).random(100))
+    column = pa.array(generator(0).random(100))
     assert np.shares_memory(order_codes(column).values, np.asarray(column))
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.seed import generator
 
 import dovetail
 from dovetail.condition import parse
@@ -81,7 +82,7 @@ def expected(left: Any, right: Any, on: str, how: str, schema: pa.Schema) -> Cou
 @pytest.mark.parametrize("how", DUCKDB)
 @pytest.mark.parametrize("on", CONDITIONS)
 def test_rows_equal_those_of_duckdb(on: str, how: str) -> None:
-    rng = np.random.default_rng([CONDITIONS.index(on), list(DUCKDB).index(how)])
+    rng = generator([CONDITIONS.index(on), list(DUCKDB).index(how)])
     for case in range(4):
         spread, repeats = rng.choice([0.1, 3, 30]), (0, 0.1, 0.6, 0)[case % 4]
         sides = related(
@@ -98,7 +99,7 @@ def test_rows_equal_those_of_duckdb(on: str, how: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2000))
 def test_more_of_them(seed: int) -> None:
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     on, how = CONDITIONS[seed % len(CONDITIONS)], list(DUCKDB)[seed % len(DUCKDB)]
     sides = related(rng, int(rng.integers(0, 60)), int(rng.integers(0, 200)), spread=5, repeats=0.3 * (seed % 3))
     left, right = sides if seed % 7 < 3 else sides[::-1]
@@ -194,7 +195,7 @@ def test_a_key_that_comes_again_where_nobody_looks() -> None:
 
 
 def test_files_are_read_as_the_window_slides(tmp_path: Path) -> None:
-    one, many = related(np.random.default_rng(3), 1000, 4000, spread=10, nulls=0.01)
+    one, many = related(generator(3), 1000, 4000, spread=10, nulls=0.01)
     pq.write_table(one, tmp_path / "one.parquet", row_group_size=170)
     (tmp_path / "many").mkdir()
     for part in range(4):  # names in order
@@ -243,7 +244,7 @@ def test_what_it_cannot_do_is_said() -> None:
 @pytest.mark.parametrize("how", ["inner", "left", "right", "full", "left_semi", "left_anti"])
 def test_threads_change_neither_rows_nor_order(how: str) -> None:
     """With mishits, repeated keys, null keys and rows without a partner, on either side."""
-    rng = np.random.default_rng(0)
+    rng = generator(0)
     keys = np.arange(30_000)
     keys[rng.integers(0, 30_000, 20)] = 7
     one = pa.table({"k": keys, "a": np.arange(30_000)})

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.seed import generator
 
 from dovetail.condition import parse
 from dovetail.core.join_types import JoinType
@@ -42,7 +43,7 @@ def scan(path: Path, table: pa.Table, files: int = 1, group: int = 97) -> Parque
 def sliced(
     path: Path, one: Side = Side.LEFT, seed: int = 0, spread: int = 30, how: str = "inner", **plan: Any
 ) -> Sliced:
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     keys = rng.permutation(10 * ONES)[:ONES]
     beside = np.arange(MANY) * ONES // MANY + rng.integers(-spread, spread + 1, MANY)
     refers = pa.array(keys[np.clip(beside, 0, ONES - 1)], mask=rng.random(MANY) > 0.99)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Iterator
 from itertools import product
@@ -15,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.disjunctions import table
 from tests.effort import some
+from tests.seed import seeded
 
 import dovetail
 from dovetail.errors import InputError, PlanError
@@ -40,7 +40,7 @@ def rows_of(result: pa.Table) -> Counter[str]:
 
 @pytest.mark.parametrize(("on", "how", "memory"), some(list(product(CONDITIONS, TYPES, (None, 66_000))), 0))
 def test_any_rows_of_the_result(on: str, how: str, memory: int | None) -> None:
-    rng = random.Random(f"{on}{how}")
+    rng = seeded(f"{on}{how}")
     left, right = table(rng, 300), table(rng, 200)
     whole = dovetail.join(left, right, on, how)
     rows = rows_of(whole)

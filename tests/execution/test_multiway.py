@@ -7,6 +7,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.seed import generator
 
 import dovetail
 from dovetail.condition.graph import parse_graph
@@ -19,7 +20,7 @@ ROWS = 20_000
 
 def table(seed: int) -> pa.Table:
     """Keys with and without repetitions, strings, nulls, NaN and ties."""
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     some_null = rng.random(ROWS) < 0.01
     x = rng.random(ROWS).round(4)
     y = x + 0.0004 * rng.random(ROWS)

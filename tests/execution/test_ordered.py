@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.disjunctions import table
 from tests.effort import some
+from tests.seed import seeded
 
 import dovetail
 from dovetail.errors import ConditionError, InputError, PlanError
@@ -74,7 +74,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize(("how", "on"), some(list(product(JOINS, CONDITIONS)), 0))
 def test_the_order_of_duckdb(on: str, how: str) -> None:
-    rng = random.Random(f"{on}{how}")
+    rng = seeded(f"{on}{how}")
     left, right = (table(rng, 60).append_column("row", pa.array(range(60), pa.int64())) for _ in range(2))
     connection = duckdb.connect()
     connection.register("l", left)
@@ -96,7 +96,7 @@ def test_the_order_of_duckdb(on: str, how: str) -> None:
 
 @pytest.mark.usefixtures("small_blocks")
 def test_ties_may_come_in_any_order() -> None:
-    rng = random.Random(0)
+    rng = seeded(0)
     left, right = table(rng, 80), table(rng, 80)
     whole = dovetail.join(left, right, "l.x <= r.x")
     for limit in (None, 5, 100):

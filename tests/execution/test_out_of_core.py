@@ -1,12 +1,12 @@
 """Joins in chunks and in cells against joins at once, for every join type, whichever side comes first."""
 
-import random
 from collections import Counter
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from tests.full_disk import REASON, full_disk
+from tests.seed import generator, seeded
 
 import dovetail
 from dovetail.condition import Condition, parse
@@ -50,7 +50,7 @@ def matched(condition: Condition, sides: list[pa.RecordBatch]) -> int:
 @pytest.mark.parametrize("on", IN_CHUNKS)
 @pytest.mark.parametrize("first", list(Side))
 def test_chunks_give_the_same_rows(how: str, on: str, first: Side) -> None:
-    rng = random.Random(f"{how}{on}{first}")
+    rng = seeded(f"{how}{on}{first}")
     for _ in range(5):
         tables = (random_table(rng), random_table(rng))
         condition = parse(on, tables[0].schema, tables[1].schema)
@@ -72,7 +72,7 @@ def test_chunks_give_the_same_rows(how: str, on: str, first: Side) -> None:
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("on", IN_CELLS)
 def test_cells_give_the_same_rows(how: str, on: str) -> None:
-    rng = random.Random(f"{how}{on}")
+    rng = seeded(f"{how}{on}")
     for _ in range(2):
         left, right = (pa.concat_tables([random_table(rng), random_table(rng)]) for _ in Side)
         schema = output_schema(left.schema, right.schema, "_right", JoinType(how))
@@ -93,7 +93,7 @@ SIZE = 60_000
 
 def diagonal(seed: int) -> pa.Table:
     """Two numbers that rise together, a key of which a tenth of all rows have the same, text, and nulls."""
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     x = rng.random(SIZE) * SIZE
     keys = np.where(rng.random(SIZE) < 0.001, 7, rng.integers(0, SIZE, SIZE))
     return pa.table(

@@ -6,6 +6,7 @@ import threading
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.seed import generator
 
 import dovetail
 from dovetail.errors import InputError, PlanError
@@ -31,7 +32,7 @@ CONDITIONS = {
 
 
 def table(seed: int) -> pa.Table:
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     x, z, k = rng.random(ROWS), rng.random(ROWS), rng.integers(0, ROWS, ROWS)
     return pa.table(
         {

@@ -1,6 +1,6 @@
 """Random joins of two and three inputs over values at the ends of every type, against a cross product and a filter.
 
-DOVETAIL_FUZZ_CASES=100000 DOVETAIL_FUZZ_SEED=7 pytest tests/fuzz/test_extremes.py
+DOVETAIL_FUZZ_CASES=100000 pytest --seed 7 tests/fuzz/test_extremes.py
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from itertools import product
 
 import pyarrow as pa
 import pytest
-from tests.effort import CASES, SEED
+from tests.effort import CASES
 from tests.fuzz.extremes import FAMILIES, Column, Predicate, fits, random_column, random_predicate
+from tests.seed import SEED
 
 import dovetail
 from dovetail.errors import ConditionError, PlanError

@@ -1,6 +1,6 @@
 """Random joins, counts and aggregates over tables of every type, against DuckDB.
 
-    DOVETAIL_FUZZ_CASES=100000 DOVETAIL_FUZZ_SEED=7 pytest tests/fuzz
+    DOVETAIL_FUZZ_CASES=100000 pytest --seed 7 tests/fuzz
 
 A case that fails says all about itself, and `draw(seed)` makes it again.
 """
@@ -16,10 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
-from tests.effort import CASES, SEED
+from tests.effort import CASES
 from tests.fuzz.cases import Case, draw
 from tests.fuzz.columns import for_duckdb
 from tests.fuzz.pairs import check_pairs, check_values, pair_width, pairs_of
+from tests.seed import SEED
 
 import dovetail
 from dovetail.condition import parse

@@ -1,6 +1,6 @@
 """Random joins of three and four inputs over tables of every type, against DuckDB.
 
-    DOVETAIL_FUZZ_CASES=100000 DOVETAIL_FUZZ_SEED=7 pytest tests/fuzz/test_multijoins.py
+    DOVETAIL_FUZZ_CASES=100000 pytest --seed 7 tests/fuzz/test_multijoins.py
 
 A case that fails says all about itself, and `draw(seed)` makes it again.
 """
@@ -15,9 +15,10 @@ import duckdb
 import pyarrow as pa
 import pytest
 from tests.condition.random_conditions import Text
-from tests.effort import CASES, SEED
+from tests.effort import CASES
 from tests.fuzz.columns import PAYLOADS, Spread, for_duckdb, random_column
 from tests.fuzz.conditions import Conditions, all_of, renamed
+from tests.seed import SEED
 
 import dovetail
 from dovetail.errors import PlanError

@@ -1,6 +1,6 @@
 """Random joins of three and four inputs on numbers of every width, against DuckDB and against exact Python numbers.
 
-    DOVETAIL_FUZZ_CASES=100000 DOVETAIL_FUZZ_SEED=7 pytest tests/fuzz/test_numbers.py
+    DOVETAIL_FUZZ_CASES=100000 pytest --seed 7 tests/fuzz/test_numbers.py
 
 A case that fails says all about itself, and `draw(seed)` makes it again.
 """
@@ -17,9 +17,10 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from tests.effort import CASES, SEED
+from tests.effort import CASES
 from tests.fuzz.columns import for_duckdb
 from tests.fuzz.numbers import POOLS, Case, draw, every_value
+from tests.seed import SEED
 
 import dovetail
 from dovetail.errors import ConditionError, PlanError

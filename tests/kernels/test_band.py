@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.kernels.brute_force import as_check, check_join
+from tests.seed import generator
 
 from dovetail.kernels import windows
 from dovetail.kernels.band import DOUBLE_STEP, SINGLE_STEP, prepare, prepare_checked, prepare_floats
@@ -107,7 +108,7 @@ def test_bounds_must_be_numbers() -> None:
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("spread", [3, 50, 10**9])
 def test_larger_inputs(seed: int, spread: int) -> None:
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     left, right = rng.integers(-spread, spread, 70), rng.integers(-spread, spread, 90)
 
     def good(i: int, j: int) -> bool:
@@ -118,7 +119,7 @@ def test_larger_inputs(seed: int, spread: int) -> None:
 
 
 def test_nobody_is_asked_about_values_far_from_all_edges() -> None:
-    rng = np.random.default_rng(0)
+    rng = generator(0)
     left, right = rng.random(200), rng.random(200)
 
     def check(left_rows: Rows, right_rows: Rows) -> Flags:

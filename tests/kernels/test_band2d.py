@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.kernels.brute_force import as_check, check_join
+from tests.seed import generator
 
 from dovetail.kernels import band, band2d, candidates, cells, windows
 from dovetail.kernels.windows import Words
@@ -57,7 +58,7 @@ def test_codes_and_a_condition_that_is_asked(left: Points, right: Points, capaci
 @pytest.mark.parametrize("capacity", [17, 100_000])
 def test_skew(kind: str, capacity: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cells, "GOOD_VISIT", 2.0)  # so that few points are many, and cells are cut finer
-    rng = np.random.default_rng(1)
+    rng = generator(1)
 
     def cloud(size: int) -> tuple[Words, Words]:
         if kind == "lattice":  # ties, points on the borders of cells, points exactly at the distance

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.kernels.brute_force import as_check, check_join
+from tests.seed import generator
 
 from dovetail.kernels import candidates
 from dovetail.kernels.candidates import ASK, Bytes, Candidates, Visits, blocks, right_counts
@@ -17,7 +18,7 @@ LEFTS, RIGHTS = 5, 40
 def test_visits_in_blocks(data: st.DataObject, capacity: int, block: int, keep: int) -> None:
     """Boxes and points in any order, flags that say yes, no, or ask."""
     seed = data.draw(st.integers(0, 2**32 - 1))
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     density = data.draw(st.sampled_from([0.0, 0.02, 0.5, 1.0]))
     truth = rng.random((LEFTS, RIGHTS)) < density
     doubtful = rng.random((LEFTS, RIGHTS)) < data.draw(st.sampled_from([0.0, 0.3]))

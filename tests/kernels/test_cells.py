@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from tests.seed import generator
 
 from dovetail.kernels import cells
 from dovetail.kernels.band import prepare
@@ -19,7 +20,7 @@ def test_boxes_meet_what_they_hold_and_nothing_twice(
     dimensions: int, spread: int, good_visit: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cells, "GOOD_VISIT", good_visit)
-    rng = np.random.default_rng(spread)
+    rng = generator(spread)
     left, right = rng.integers(0, spread, (dimensions, 40)), rng.integers(0, spread, (dimensions, 50))
     sweep, *across = (prepare(mine, theirs, -2, 2) for mine, theirs in zip(left, right, strict=True))
     met = visit(sweep, *across)

@@ -2,6 +2,7 @@ import operator
 
 import numpy as np
 import pytest
+from tests.seed import generator
 
 from dovetail.kernels.cross import EQUAL, GREATER, GREATER_EQUAL, LESS, LESS_EQUAL, NOT_EQUAL, cross_join
 
@@ -19,7 +20,7 @@ MEANING = {
 @pytest.mark.parametrize("second", MEANING)
 @pytest.mark.parametrize("capacity", [7, 1000])
 def test_all_pairs_that_satisfy_both_predicates(first: int, second: int, capacity: int) -> None:
-    rng = np.random.default_rng(first * 6 + second)
+    rng = generator(first * 6 + second)
     left, right = rng.integers(0, 4, (2, 9)), rng.integers(0, 4, (2, 7))
     pairs: list[tuple[int, int]] = []
     start = 0

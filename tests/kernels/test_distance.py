@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.kernels.brute_force import as_check, check_join
+from tests.seed import generator
 
 from dovetail.kernels import candidates, cells
 from dovetail.kernels.distance import largest_sum, prepare
@@ -60,7 +61,7 @@ def test_skew(dimensions: int, kind: str, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(cells, "GOOD_VISIT", 2.0)  # so that few points are many, and cells are cut finer
     monkeypatch.setattr(candidates, "BLOCK", 50)
     monkeypatch.setattr(candidates, "KEEP", 1)
-    rng = np.random.default_rng(2)
+    rng = generator(2)
 
     def cloud(size: int) -> Points:
         scale = {"lattice": 5.0, "one point": 0.0, "uniform": 12.0, "cluster": 30.0}[kind]

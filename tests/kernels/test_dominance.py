@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from tests.seed import generator
 
 from dovetail.kernels.dominance import count_dominating, smallest_dominating, sum_dominating
 
@@ -7,7 +8,7 @@ from dovetail.kernels.dominance import count_dominating, smallest_dominating, su
 @pytest.mark.parametrize("size", [1, 63, 64, 65, 4095, 4096, 4097, 9000])
 def test_over_several_words_and_blocks(size: int) -> None:
     """Left rows look up positions around every border, with the last 200 additions made one by one."""
-    rng = np.random.default_rng(size)
+    rng = generator(size)
     added = rng.permutation(size).astype(np.int32)
     borders = np.arange(0, size, 64)[:, None] + np.arange(-1, 2)
     start = rng.permutation(np.clip(np.append(borders.ravel(), [size - 1, size]), 0, size))[:200].astype(np.int32)

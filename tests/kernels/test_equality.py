@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.kernels.brute_force import check_join, pairs_where
+from tests.seed import generator
 
 from dovetail.core.threads import allow_threads
 from dovetail.kernels import equality
@@ -55,7 +56,7 @@ def test_aggregates_over_the_partners(sides: tuple[list[int], list[int]], number
 
 
 def test_many_rows_of_one_code_beside_others_in_its_bucket() -> None:
-    rng = np.random.default_rng(0)
+    rng = generator(0)
     codes = rng.integers(-(2**62), 2**62, 40)
     right = rng.permutation(np.concatenate([np.repeat(codes, 50), np.full(5_000, codes[0])]))
     left = np.concatenate([codes, rng.integers(-(2**62), 2**62, 40)])
@@ -66,7 +67,7 @@ def test_many_rows_of_one_code_beside_others_in_its_bucket() -> None:
 
 
 def test_threads_find_the_same() -> None:
-    rng = np.random.default_rng(1)
+    rng = generator(1)
     left, right = rng.integers(0, 2**60, 500)[rng.integers(0, 500, 40_000)], rng.integers(0, 2**60, 40_000)
     with allow_threads(3):
         several = equality.prepare(left, right)

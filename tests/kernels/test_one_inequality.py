@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.kernels.inequalities import EXTREMES, MEANING, check_pairs, check_summaries, table
+from tests.seed import generator
 
 from dovetail.kernels import one_inequality, sorting
 from dovetail.kernels.cross import EQUAL, GREATER, LESS, NOT_EQUAL
@@ -15,7 +16,7 @@ SIZES = [(0, 0), (0, 3), (3, 0), (1, 1), (1, 90), (90, 1), (2, 40), (30, 30)]
 @pytest.mark.parametrize("sizes", SIZES)
 @pytest.mark.parametrize("spread", [1, 4, 2**62])
 def test_agrees_with_the_definition(op: int, sizes: tuple[int, int], spread: int) -> None:
-    rng = np.random.default_rng(op)
+    rng = generator(op)
     left, right = (rng.integers(-spread, spread, size) for size in sizes)
     join, good = prepare(left, right, op), table(left, right, op)
     check_summaries(one_inequality, join, good, rng.integers(-3, 4, sizes[1]))
@@ -37,7 +38,7 @@ def test_extreme_codes(left: list[int], right: list[int], op: int, capacity: int
 
 
 def test_of_some_rows_only() -> None:
-    rng = np.random.default_rng(0)
+    rng = generator(0)
     left, right = rng.integers(0, 9, 20), rng.integers(0, 9, 20)
     left_rows, right_rows = np.array([3, 17, 4], np.int32), np.array([9, 0, 1, 12], np.int32)
     for op in MEANING:
@@ -61,7 +62,7 @@ def test_pairs_are_32_bits_wide_where_that_is_enough() -> None:
 def test_wide_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (sorting, one_inequality):
         monkeypatch.setattr(module, "row_type", lambda rows: np.int64)
-    rng = np.random.default_rng(0)
+    rng = generator(0)
     left, right = rng.integers(0, 9, 20), rng.integers(0, 9, 20)
     join = prepare(left, right, LESS)
     check_pairs(one_inequality, join, table(left, right, LESS), 50)

@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.kernels.brute_force import check_join
+from tests.seed import generator
 
 from dovetail.kernels import rectangles
 from dovetail.kernels.rectangles import Closed, Sides, prepare
@@ -54,7 +55,7 @@ def test_many_strips(left: Boxes, right: Boxes, x: Closed, y: Closed) -> None:
 @pytest.mark.parametrize("y", [Closed(), Closed(False, False), Closed(True, False)])
 def test_shapes(kind: str, y: Closed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rectangles, "DEPTH", 4)
-    rng = np.random.default_rng(3)
+    rng = generator(3)
 
     def cloud(size: int) -> Boxes:
         if kind == "equal":

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from tests.kernels.brute_force import as_check, check_join
+from tests.seed import generator
 
 from dovetail.kernels import candidates, similarity
 from dovetail.kernels.similarity import prepare
@@ -64,7 +65,7 @@ def test_other_spellings(tiles: bool, left: Rows, right: Rows, square: float, cl
 def test_rows(tiles: bool, type_: type, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(similarity, "TILE", 16)
     monkeypatch.setattr(similarity, "SAMPLE", 10)
-    rng = np.random.default_rng(5)
+    rng = generator(5)
 
     def cloud(size: int) -> Rows:
         if kind == "lattice":  # many pairs exactly at the distance

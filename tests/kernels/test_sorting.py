@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from tests.seed import generator
 
 from dovetail.core.codes import float_codes
 from dovetail.kernels import sorting
@@ -46,14 +47,14 @@ def check(codes: Words) -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("size", [0, 1, 2, 256, 257, 3000])
 def test_sorts_any_distribution_as_a_stable_sort_does(shape: str, size: int) -> None:
-    check(SHAPES[shape](np.random.default_rng(size), size))
+    check(SHAPES[shape](generator(size), size))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_small_inputs_as_words(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sorting, "SMALL", 0)
     for size in (2, 3, 41, 60):
-        check(SHAPES[shape](np.random.default_rng(size), size))
+        check(SHAPES[shape](generator(size), size))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -62,7 +63,7 @@ def test_by_numpy_and_digit_by_digit(shape: str, vector: bool, monkeypatch: pyte
     monkeypatch.setattr(sorting, "FEW_WORDS", 0)
     monkeypatch.setattr(sorting, "VECTOR_SORT", vector)
     for size in (257, 900):
-        check(SHAPES[shape](np.random.default_rng(size), size))
+        check(SHAPES[shape](generator(size), size))
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-2, 2), min_size=2, max_size=70))
@@ -73,7 +74,7 @@ def test_sorts_whatever_is_given(codes: list[int]) -> None:
 
 
 def test_read_only_codes() -> None:
-    codes = np.random.default_rng(0).integers(0, 2**40, 300)
+    codes = generator(0).integers(0, 2**40, 300)
     codes.flags.writeable = False
     check(codes)
 
@@ -85,7 +86,7 @@ def test_from_2_to_the_31_rows_on_rows_are_wider() -> None:
 
 def test_wide_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sorting, "row_type", lambda rows: np.int64)
-    codes = SHAPES["clusters"](np.random.default_rng(0), 1000)
+    codes = SHAPES["clusters"](generator(0), 1000)
     order, _ = sort_codes(codes)
     assert order.dtype == np.int64
     assert order.tolist() == np.argsort(codes, kind="stable").tolist()
@@ -103,7 +104,7 @@ def test_permutations() -> None:
 @pytest.mark.parametrize("spread", [3, 2**62])
 @pytest.mark.parametrize("size", [0, 1, 2, 500])
 def test_finds_what_binary_search_finds(seed: int, spread: int, size: int) -> None:
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     resident = np.sort(rng.integers(-spread, spread, size))
     probing = np.concatenate([rng.integers(-spread, spread, 100), resident[:50], [-(2**63), 2**63 - 1]])
     starts, counts = find_hashes(resident, probing)
@@ -128,7 +129,7 @@ def test_ranges_become_pairs() -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_find_sorted(seed: int) -> None:
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     resident = np.sort(rng.integers(-20, 20, rng.integers(0, 60)))
     probing = rng.integers(-25, 25, rng.integers(0, 60))
     if seed % 2:

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from tests.seed import generator
 
 from dovetail.kernels import three_inequalities, two_inequalities
 from dovetail.kernels.cross import GREATER, LESS_EQUAL
@@ -10,7 +11,7 @@ OPERATORS = (LESS_EQUAL, GREATER)
 
 def random_join(seed: int, left: int, right: int, domain: int) -> tuple[ThreeInequalities, np.ndarray]:
     """A join, and which pairs are in it."""
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     lefts, rights = ([rng.integers(-domain, domain, size) for _ in range(3)] for size in (left, right))
     probes = two_inequalities.arrange((lefts[0], lefts[1]), OPERATORS)
     two = two_inequalities.probe(probes, two_inequalities.build((rights[0], rights[1]), OPERATORS), OPERATORS)

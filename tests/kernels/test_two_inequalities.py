@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.kernels.inequalities import EXTREMES, MEANING, Table, Words, check_pairs, check_summaries, table
+from tests.seed import generator
 
 from dovetail.kernels import one_inequality, sorting, two_inequalities
 from dovetail.kernels.cross import EQUAL, GREATER, LESS
@@ -41,7 +42,7 @@ def both(left: Side, right: Side, operators: tuple[int, int]) -> Table:
 @pytest.mark.parametrize("spread", [1, 6, 2**62])
 @pytest.mark.parametrize("swap", [False, True, None])
 def test_agrees_with_the_definition(operators: tuple[int, int], spread: int, swap: bool | None) -> None:
-    rng = np.random.default_rng(operators)
+    rng = generator(operators)
     for sizes in SIZES:
         left, right = (side(rng, size, spread) for size in sizes)
         join, good = prepare(left, right, operators, swap), both(left, right, operators)
@@ -79,7 +80,7 @@ def test_every_place_where_a_chunk_can_end(capacity: int) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_chunks_of_any_size_on_several_words(seed: int) -> None:
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     left, right = side(rng, 12, 40), side(rng, 300, 40)
     good = both(left, right, (LESS, GREATER))
     for swap in (False, True):
@@ -128,7 +129,7 @@ def test_rows_without_a_candidate_are_left_out() -> None:
 
 @pytest.mark.parametrize("selective", [0, 1])
 def test_the_more_selective_attribute_is_in_the_bits(selective: int) -> None:
-    rng = np.random.default_rng(0)
+    rng = generator(0)
     few, many = rng.permutation(50), rng.permutation(50)
     left, right = [few.copy(), many - 25], [few, many]
     left[0][few > 0] += 40  # but for one left row, which reaches all right rows
@@ -139,7 +140,7 @@ def test_the_more_selective_attribute_is_in_the_bits(selective: int) -> None:
 
 
 def test_read_only_codes() -> None:
-    rng = np.random.default_rng(2)
+    rng = generator(2)
     left, right = side(rng, 20, 5), side(rng, 20, 5)
     for codes in (*left, *right):
         codes.flags.writeable = False
@@ -149,7 +150,7 @@ def test_read_only_codes() -> None:
 def test_wide_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (sorting, one_inequality):
         monkeypatch.setattr(module, "row_type", lambda rows: np.int64)
-    rng = np.random.default_rng(3)
+    rng = generator(3)
     left, right = side(rng, 20, 5), side(rng, 20, 5)
     join = prepare(left, right, (LESS, GREATER))
     check_pairs(two_inequalities, join, both(left, right, (LESS, GREATER)), 50)
@@ -173,7 +174,7 @@ def test_refusals() -> None:
 @pytest.mark.parametrize("operators", OPERATORS)
 @pytest.mark.parametrize("spread", [2, 2**62])
 def test_parts_that_are_sorted_once_and_probed_by_batches(operators: tuple[int, int], spread: int) -> None:
-    rng = np.random.default_rng(operators)
+    rng = generator(operators)
     for sizes in [(0, 0), (0, 3), (3, 0), (1, 70), (70, 1), (12, 90)]:
         left, right = ((rng.integers(-spread, spread, n), rng.integers(-spread, spread, n)) for n in sizes)
         good = table(left[0], right[0], operators[0]) & table(left[1], right[1], operators[1])

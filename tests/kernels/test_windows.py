@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.seed import generator
 
 from dovetail.kernels.band import prepare
 from dovetail.kernels.windows import apart, row_sums, smallest_partners
@@ -47,7 +48,7 @@ def test_sums_that_are_too_large() -> None:
 
 
 def test_only_pairs_from_different_sources_are_left() -> None:
-    rng = np.random.default_rng(0)
+    rng = generator(0)
     lefts, rights = (rng.integers(0, 50, 300).astype(np.int32) for _ in range(2))
     left_sources, right_sources = (rng.integers(0, 3, 50).astype(np.int16) for _ in range(2))
     wanted = left_sources[lefts] != right_sources[rights]

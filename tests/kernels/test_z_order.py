@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tests.seed import generator
 
 from dovetail.kernels.z_order import Corners, enclosing_cells, halvings_of, meet_here, point_codes
 
@@ -21,7 +22,7 @@ def test_halvings_take_dimensions_in_turn() -> None:
 @pytest.mark.parametrize("copies", [1, 2, 5])
 @pytest.mark.parametrize("dimensions", [1, 2, 4])
 def test_cells_cover_their_boxes_and_every_pair_meets_once(dimensions: int, copies: int) -> None:
-    rng = np.random.default_rng(dimensions)
+    rng = generator(dimensions)
     bits = rng.integers(1, 4, dimensions)
     halvings = halvings_of(bits)
     lows = rng.integers(0, 2**bits, (20, dimensions))

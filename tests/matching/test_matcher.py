@@ -1,6 +1,5 @@
 """Every class of predicate, over random tables, against the definition: pairs, counts, and who has a partner."""
 
-import random
 from collections import Counter
 
 import numpy as np
@@ -9,6 +8,7 @@ import pytest
 from tests.effort import repeat
 from tests.nans import NANS
 from tests.random_rows import MORE_CONDITIONS, random_rows
+from tests.seed import generator, seeded
 
 from dovetail.condition import parse
 from dovetail.core.rows import Side, one_batch
@@ -24,7 +24,7 @@ def test_finds_what_the_definition_finds(on: str, large_group: int, monkeypatch:
     if large_group == 1:
         monkeypatch.setattr(build, "VERY_LARGE_GROUP", 30)
         monkeypatch.setattr(build, "FEW_CANDIDATES", 0)
-    rng = random.Random(f"{on}{large_group}")
+    rng = seeded(f"{on}{large_group}")
     for _ in range(repeat(48)):
         left, right = random_rows(rng), random_rows(rng)
         batches = (one_batch(left, left.schema), one_batch(right, right.schema))
@@ -52,7 +52,7 @@ def test_nans_of_any_bits_are_equal(type_: pa.DataType, on: str, pairs: int) -> 
 
 def test_keys_that_share_a_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dovetail.matching.equal_keys.hash_column", lambda column: build.np.zeros(len(column), "int64"))
-    rng = random.Random(5)
+    rng = seeded(5)
     left, right = random_table(rng, 20), random_table(rng, 20)
     for on in ("l.s = r.s", "l.s = r.s AND l.k < r.k"):
         matcher = build_matcher(parse(on, left.schema, right.schema), left.to_batches()[0], right.to_batches()[0])
@@ -61,7 +61,7 @@ def test_keys_that_share_a_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) 
 
 def rising_together(seed: int, rows: int = 600) -> pa.Table:
     """b rises with a, and so does e with d in every other group; c is random, and a little less than half pass it."""
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     a, d, g = rng.random(rows), rng.random(rows), rng.integers(0, 2, rows)
     noise = rng.normal(0, 1e-3, (2, rows))
     columns = {

@@ -4,6 +4,7 @@ import random
 
 import pyarrow as pa
 import pytest
+from tests.seed import seeded
 
 import dovetail
 from dovetail.condition import parse
@@ -27,7 +28,7 @@ def encoded(rng: random.Random, index: pa.DataType, value: pa.DataType) -> pa.Ta
 @pytest.mark.parametrize("how", ["inner", "left", "full", "left_semi", "left_anti"])
 @pytest.mark.parametrize("on", ["l.k = r.k", "l.k = r.k AND l.n < r.n", "l.k = r.k AND l.n = r.n", "l.k = upper(r.k)"])
 def test_dictionary_keys_are_compared_as_text(on: str, how: str) -> None:
-    rng = random.Random(f"{on}{how}")
+    rng = seeded(f"{on}{how}")
     types = [(pa.int8(), pa.string()), (pa.int32(), pa.large_string()), (pa.uint16(), pa.string())]
     for _ in range(10):
         left, right = encoded(rng, *rng.choice(types)), encoded(rng, *rng.choice(types))

@@ -1,11 +1,11 @@
 """A zone map excludes a part only if no pair of its rows and the probes matches."""
 
-import random
 from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
 from tests.effort import repeat
+from tests.seed import seeded
 
 from dovetail.condition import parse
 from dovetail.matching.sorted_part import ZoneMaps, can_match
@@ -22,7 +22,7 @@ MORE = (
 
 @pytest.mark.parametrize("on", [*CONDITIONS, *MORE])
 def test_what_is_excluded_has_no_pair(on: str) -> None:
-    rng = random.Random(on)
+    rng = seeded(on)
     for _ in range(repeat(200)):
         left, right = random_table(rng, rng.choice([0, 1, 2])), random_table(rng, rng.choice([0, 1, 2]))
         zones = ZoneMaps(parse(on, left.schema, right.schema))

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.effort import repeat, some
+from tests.seed import SEED
 
 import dovetail
 from dovetail.operators.adaptive import is_clustered
@@ -38,7 +39,7 @@ def test_switch_at_every_moment(kind: str, memory_rows: int) -> None:
 
 
 def test_conformance() -> None:
-    check_operator("adaptive", cases=repeat(60), seed=3)
+    check_operator("adaptive", cases=repeat(60), seed=SEED)
 
 
 def unordered(rows: int) -> list[np.ndarray]:

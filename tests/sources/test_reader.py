@@ -1,6 +1,5 @@
 """Progressive joins over sources that stall, break and come back, played by scripts."""
 
-import random
 import threading
 import weakref
 from collections import Counter
@@ -12,6 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from tests.patience import PATIENCE_S, wait_for_threads_to_end
+from tests.seed import seeded
 from tests.sources.scripted import Gate, Scripted, ScriptedReading
 
 import dovetail
@@ -273,7 +273,7 @@ def test_a_source_that_breaks_goes_on_where_it_was(caplog: pytest.LogCaptureFixt
 
 @pytest.mark.parametrize("seed", range(12))
 def test_no_row_is_lost_or_doubled_by_any_breaks(seed: int) -> None:
-    rng = random.Random(seed)
+    rng = seeded(seed)
     tables = [numbers(rng.choice([0, 1, 40, 200]), keys=rng.choice([1, 5, 50])) for _ in range(2)]
     sources = [
         Scripted(
@@ -400,7 +400,7 @@ def test_string_views_of_a_reader_become_strings() -> None:
 
 
 def test_all_kinds_of_columns_come_through() -> None:
-    rng = random.Random(5)
+    rng = seeded(5)
     left, right = random_table(rng, 40), random_table(rng, 30)
     steps = dovetail.progressive(Scripted(left), Scripted(right, breaks=[14]), "l.s = r.s", retry=AT_ONCE)
     found = pa.Table.from_batches([step.batch for step in steps])

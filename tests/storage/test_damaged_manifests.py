@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from tests.seed import seeded
 from tests.storage.test_stored_state import QUERY, join_directory
 from tests.test_state_upgrade import GOLDEN
 
@@ -103,7 +104,7 @@ def set_up(state_dir: Path, kept: Path) -> Path:
 def test_damaged_state_is_named(kept: Path, tmp_path: Path) -> None:
     directory = set_up(tmp_path, kept)
     look(tmp_path)
-    random_ = random.Random(f"{kept.parent.name}/{kept.name}")
+    random_ = seeded(f"{kept.parent.name}/{kept.name}")
     layout = json.loads((directory / "layout.json").read_text())
     for number in range(1 + CASES // len(KEPT)):
         damage = DAMAGES[number % len(DAMAGES)]
@@ -123,7 +124,7 @@ def test_damaged_state_is_named(kept: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kept", KEPT[:3], ids=lambda kept: f"{kept.parent.name}/{kept.name}")
 def test_a_damaged_manifest_of_a_cell_is_named(kept: Path) -> None:
     """The one in Spark's state store."""
-    document, random_ = manifest(kept), random.Random(5)
+    document, random_ = manifest(kept), seeded(5)
     assert parse_manifest(json.dumps(document)) == document
     for number in range(100):
         damaged = DAMAGES[number % len(DAMAGES)](document, random_)

@@ -2,6 +2,7 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
+from tests.seed import generator
 
 from dovetail.kernels.hashing import hash_codes
 from dovetail.storage.hash_table import CompactTable, HashTable
@@ -10,7 +11,7 @@ from dovetail.storage.hash_table import CompactTable, HashTable
 @pytest.mark.parametrize("distinct", [1, 7, 3000, 10**9])
 @pytest.mark.parametrize("most_pairs", [1, 50, 10**6])
 def test_finds_what_a_dictionary_finds(distinct: int, most_pairs: int) -> None:
-    rng = np.random.default_rng(distinct)
+    rng = generator(distinct)
     table = HashTable()
     rows: dict[int, list[int]] = defaultdict(list)
     size = 60 if distinct == 1 else 400
@@ -37,7 +38,7 @@ def test_an_empty_table_and_an_empty_probe() -> None:
 @pytest.mark.parametrize("distinct", [1, 7, 3000, 10**9])
 @pytest.mark.parametrize("most_pairs", [1, 50, 10**6])
 def test_a_compact_table_finds_all_that_a_dictionary_finds_and_little_more(distinct: int, most_pairs: int) -> None:
-    rng = np.random.default_rng(distinct)
+    rng = generator(distinct)
     table = CompactTable()
     held = np.empty(0, np.int64)
     wrong = right = 0

@@ -1,8 +1,8 @@
-import random
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.seed import generator, seeded
 
 from dovetail.storage.ordered_index import OrderedIndex
 
@@ -14,7 +14,7 @@ def keys_of(values: list[Any]) -> Any:
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("strings", [False, True])
 def test_behaves_like_a_sorted_list(seed: int, strings: bool) -> None:
-    rng = random.Random(seed)
+    rng = seeded(seed)
     index = OrderedIndex()
     model: list[tuple[Any, int]] = []  # (key, row), in key order, ties by row
 
@@ -58,7 +58,7 @@ def test_behaves_like_a_sorted_list(seed: int, strings: bool) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_rows_can_be_numbered_anew(seed: int) -> None:
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     index = OrderedIndex()
     keys = rng.integers(0, 5, 40)
     for start in range(0, 40, 7):

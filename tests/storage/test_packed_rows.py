@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.seed import seeded
 
 from dovetail.storage.packed_rows import PackedRows
 
@@ -34,7 +35,7 @@ def some_rows(rng: random.Random, rows: int) -> pa.RecordBatch:
 
 @pytest.mark.parametrize("part_bytes", [1, 300, 5_000, 2**31 - 1])
 def test_rows_come_and_go(part_bytes: int) -> None:
-    rng = random.Random(part_bytes)
+    rng = seeded(part_bytes)
     packed = PackedRows(SCHEMA, part_bytes)
     expected: list[dict[str, Any]] = []
     for _ in range(40):
@@ -75,7 +76,7 @@ def test_parts_are_bounded_and_few() -> None:
 
 def test_rows_of_which_no_column_is_wanted() -> None:
     packed = PackedRows(SCHEMA, 300)
-    packed.append(some_rows(random.Random(0), 30))
+    packed.append(some_rows(seeded(0), 30))
     assert packed.take(np.array([0, 3, 3]), []).num_rows == 3
 
 

@@ -1,16 +1,15 @@
 """Marks of rows against a list."""
 
-import random
-
 import numpy as np
 import pytest
+from tests.seed import seeded
 
 from dovetail.storage.row_marks import RowMarks
 
 
 @pytest.mark.parametrize("counted", [False, True])
 def test_marks_follow_their_rows(counted: bool) -> None:
-    rng = random.Random(counted)
+    rng = seeded(counted)
     marks, expected = RowMarks(counted), list[int]()
     for _ in range(200):
         new = [rng.choice([0, 0, 1, 3]) for _ in range(rng.choice([0, 1, 3, 20]))]

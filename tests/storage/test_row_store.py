@@ -5,6 +5,7 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.seed import seeded
 
 from dovetail.storage.row_store import RowStore
 
@@ -70,7 +71,7 @@ def value(rng: random.Random, type_: pa.DataType, depth: int = 0) -> object:
 @pytest.mark.parametrize("type_", TYPES, ids=str)
 @pytest.mark.parametrize("seed", range(5))
 def test_appended_batches_read_as_one(type_: pa.DataType, seed: int) -> None:
-    rng = random.Random(seed)
+    rng = seeded(seed)
     schema = pa.schema([("c", type_), ("n", pa.int64())])
     store = RowStore(schema)
     expected: list[dict[str, object]] = []

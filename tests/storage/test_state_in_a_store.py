@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.seed import seeded
 from tests.spark.streaming.test_state import (  # noqa: F401
     CELL,
     CrashError,
@@ -69,7 +70,7 @@ def test_every_result_once_whatever_fails(
 ) -> None:
     """Attempts crash anywhere, requests fail, cells move to workers with an empty cache, or with a small one."""
     server.faults = Faults(7, **FAULTY)
-    rng, join, source = random.Random(limit_bytes), store_join(server), Source(3)
+    rng, join, source = seeded(limit_bytes), store_join(server), Source(3)
     stored: str | None = None
     found: Results = Counter()
     for number in range(40):

@@ -1,10 +1,10 @@
 """The public check of sweeps: it accepts all classes and tells what is wrong with others."""
 
-import random
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.seed import seeded
 
 from dovetail.testing import CONDITIONS, check_sweep, random_table
 
@@ -13,14 +13,14 @@ CLASSES = [on for on in CONDITIONS if "!=" not in on and " OR " not in on and "<
 
 @pytest.mark.parametrize("on", CLASSES)
 def test_every_class_of_conditions_is_a_sweep(on: str) -> None:
-    rng = random.Random(on)
+    rng = seeded(on)
     for _ in range(4):
         check_sweep(random_table(rng), random_table(rng), on)
 
 
 @pytest.mark.parametrize("dimensions", [2, 5])
 def test_points_near_each_other(dimensions: int) -> None:
-    rng = random.Random(dimensions)
+    rng = seeded(dimensions)
     left, right = (
         pa.table({f"x{d}": [rng.randrange(12) / 2 for _ in range(25)] for d in range(dimensions)}) for _ in range(2)
     )
@@ -29,7 +29,7 @@ def test_points_near_each_other(dimensions: int) -> None:
 
 
 def intervals(seed: int) -> list[tuple[int, int]]:
-    rng = random.Random(seed)
+    rng = seeded(seed)
     return [(low, low + rng.randrange(4)) for low in (rng.randrange(20) for _ in range(25))]
 
 
@@ -61,7 +61,7 @@ def test_codes_of_points_are_no_sweep_order() -> None:
         bits = [f"{x:03b}" for x in point]
         return "".join(a + b for a, b in zip(*bits, strict=True))
 
-    rng = random.Random(0)
+    rng = seeded(0)
     points = [(rng.randrange(8), rng.randrange(8)) for _ in range(25)]
     with pytest.raises(AssertionError, match=r"condition \(1\)"):
         check_sweep(

@@ -1,16 +1,15 @@
-import random
-
 import numpy as np
 import pytest
 from benchmarks.baselines.bplus_tree import BPlusTree
 from benchmarks.baselines.predicates import OPERATORS
 from benchmarks.baselines.work import Work
 from tests.benchmarks.window_oracle import HOLDS, NAMES, VALUES, WIDTH
+from tests.seed import seeded
 
 
 @pytest.mark.parametrize("order", [3, 4, 16])
 def test_insert_delete_probe(order: int) -> None:
-    rng = random.Random(order)
+    rng = seeded(order)
     tree, work = BPlusTree(order), Work()
     stored: list[tuple[float, int]] = []
     for step in range(900):

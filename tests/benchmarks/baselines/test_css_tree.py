@@ -4,12 +4,13 @@ from benchmarks.baselines.css_tree import CssTree
 from benchmarks.baselines.predicates import OPERATORS
 from benchmarks.baselines.work import Work
 from tests.benchmarks.window_oracle import HOLDS, NAMES, VALUES, WIDTH
+from tests.seed import generator
 
 
 @pytest.mark.parametrize("size", [0, 1, 3, 4, 5, 16, 17, 100])
 @pytest.mark.parametrize("order", [2, 4, 5])
 def test_probe(size: int, order: int) -> None:
-    rng = np.random.default_rng(size)
+    rng = generator(size)
     keys = np.sort(rng.choice(VALUES, size))
     tree, work = CssTree(keys, rng.permutation(size), order), Work()
     for x in (*VALUES, -9.0, 99.0):

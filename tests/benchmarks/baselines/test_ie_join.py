@@ -7,10 +7,11 @@ from benchmarks.baselines.nested_loop import nested_loop_at_rest
 from benchmarks.baselines.predicates import Floats, Query
 from benchmarks.baselines.work import Work
 from tests.benchmarks.window_oracle import HOLDS, VALUES
+from tests.seed import generator
 
 
 def table(seed: int, rows: int) -> Floats:
-    return np.random.default_rng(seed).choice(VALUES, (rows, 2))
+    return generator(seed).choice(VALUES, (rows, 2))
 
 
 @pytest.mark.parametrize("names", list(itertools.product(("<", "<=", ">", ">="), repeat=2)))

@@ -1,13 +1,13 @@
-import numpy as np
 import pytest
 from benchmarks.baselines.ordering import Network, Outcome, simulate_predicates
 from benchmarks.baselines.predicates import Query
+from tests.seed import generator
 
 FAST, SLOW = Network(5000, and_elements=10), Network(1, and_elements=40)
 
 
 def simulate(network: Network, *, table: bool, ordered: bool, seed: int = 0) -> Outcome:
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     sides, keys = rng.integers(0, 2, 300), rng.random((300, 2))
     return simulate_predicates(Query.of("<", ">"), sides, keys, 100, network, table=table, ordered=ordered, seed=seed)
 

@@ -6,12 +6,13 @@ from math import ceil
 import numpy as np
 import pytest
 from benchmarks.baselines.paged import Paged, Transfers, block_nested_loop, grace_join, index_nested_loop
+from tests.seed import generator
 
 Join = Callable[[Paged, Paged, int], Transfers]
 
 
 def relations(ones: int, manys: int, page_rows: int = 10, seed: int = 0) -> tuple[Paged, Paged]:
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     keys = rng.permutation(2 * ones)[:ones]  # every other key of the second relation dangles
     return Paged(keys, page_rows), Paged(rng.integers(0, 2 * ones, manys), page_rows)
 

@@ -1,7 +1,7 @@
 import json
-import random
 
 import pytest
+from tests.seed import seeded
 
 from dovetail.core.rows import Side
 from dovetail.operators.blockwise.block_join import BlockSchedule
@@ -9,7 +9,7 @@ from dovetail.operators.blockwise.block_join import BlockSchedule
 
 @pytest.mark.parametrize("seed", range(200))
 def test_every_pair_of_blocks_exactly_once_while_both_sides_grow(seed: int) -> None:
-    rng = random.Random(seed)
+    rng = seeded(seed)
     rectangle = BlockSchedule()
     blocks = {Side.LEFT: rng.randrange(4), Side.RIGHT: rng.randrange(4)}
     done: list[tuple[int, int]] = []

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.seed import seeded
 
 import dovetail
 from dovetail.condition import parse
@@ -162,7 +163,7 @@ def numbers(rng: random.Random, rows: int, high: int = 6) -> pa.Table:
 
 @pytest.mark.parametrize("parameters", VARIANTS, ids=str)
 def test_every_variant_is_exact(parameters: dict[str, Any]) -> None:
-    rng = random.Random(str(parameters))
+    rng = seeded(str(parameters))
     for case in range(2 * len(CONDITIONS)):
         left, right = random_table(rng), random_table(rng)
         schedule = random_schedule(rng, {"l": left.num_rows, "r": right.num_rows})
@@ -175,7 +176,7 @@ def test_every_variant_is_exact(parameters: dict[str, Any]) -> None:
 @pytest.mark.parametrize("on", ["l.k = r.k", "abs(l.k - r.k) <= 1", "l.k < r.k"])
 @pytest.mark.parametrize("seed", range(2))
 def test_statistics_equal_those_counted_anew_after_every_event(seed: int, on: str) -> None:
-    rng = random.Random(seed)
+    rng = seeded(seed)
     lab = Lab(numbers(rng, 40), numbers(rng, 40), on, rng.choice([12, 24]), "rows", 3, regions=rng.choice([2, 3, 3, 4]))
     while min(lab.taken) < 40:
         event = rng.random()
@@ -200,7 +201,7 @@ ALL_BLOCKS = [(a, b) for a in range(5) for b in range(5)]
 )
 def test_every_point_of_interruption(blocks: tuple[int, int], restart: bool) -> None:
     """Up to 4 x 4 blocks: reactive work that breaks off after any yield, goes on after an arrival, and ends."""
-    rng = random.Random(str(blocks))
+    rng = seeded(str(blocks))
     left, right = (numbers(rng, 2 * n + 4, 4) for n in blocks)
     for steps in range(15):
         schedule: list[tuple[Any, ...]] = [("l", 2 * blocks[0]), ("r", 2 * blocks[1]), ("stall", steps)]
@@ -230,7 +231,7 @@ def test_edges_of_64_bits() -> None:
 @pytest.mark.parametrize("on", ["l.s = r.s", "l.s < r.s", "l.s >= r.s AND l.k = 1"])
 def test_strings_that_begin_alike(on: str) -> None:
     """What most strings have in common tells nothing: codes are made of what follows, and outliers stay in order."""
-    rng = random.Random(on)
+    rng = seeded(on)
     words = [f"customer#{rng.randrange(30):04d}" for _ in range(20)]
     outliers = ["", "a", "zz", "customer#", "customer#0001x"]
     tables = [pa.table({"s": rng.choices(words, k=35) + outliers, "k": rng.choices([0, 1], k=40)}) for _ in range(2)]
@@ -248,7 +249,7 @@ def test_strings_that_begin_alike(on: str) -> None:
 
 @pytest.mark.parametrize("on", ["l.k = r.k", "l.s = r.s", "abs(l.k - r.k) <= 1", "l.s < r.s AND l.k = 3"])
 def test_a_budget_in_bytes(on: str) -> None:
-    rng = random.Random(on)
+    rng = seeded(on)
     size = 700
 
     def table() -> pa.Table:
@@ -356,7 +357,7 @@ def test_after_an_end_reloaded_rows_find_partners_online() -> None:
 @pytest.mark.parametrize("ended", ["l", pytest.param("r", marks=pytest.mark.slow)])
 def test_blocks_that_come_again_and_leave_again(ended: str) -> None:
     """Rows that arrive between two stays of a block, or after the last, meet it on disk only."""
-    rng = random.Random(ended)
+    rng = seeded(ended)
     left, right = numbers(rng, 150, 12), numbers(rng, 150, 12)
     arriving = "lr".replace(ended, "")
     for step in (1, 3, 7):

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from tests.effort import some
 from tests.operators.hashing.hash_invariants import check_invariants
+from tests.seed import generator, seeded
 
 import dovetail
 from dovetail.condition import parse
@@ -35,7 +36,7 @@ REACTIVE: tuple[tuple[str, dict[str, Any]], ...] = (("xjoin", {}), ("hmj", {}), 
 
 
 def keyed(rows: int, keys: int, seed: int) -> pa.Table:
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     return pa.table({"k": rng.integers(0, keys, rows), "s": [f"v{i % 7}" for i in range(rows)]})
 
 
@@ -61,7 +62,7 @@ def test_more_than_memory_holds(name: str, keys: int) -> None:
     """Few keys: the rows of one key do not fit, and chunks of them meet chunks."""
     left, right = keyed(60, keys, 1), keyed(50, keys, 2)
     for seed, (memory_rows, block_rows) in enumerate([(4, 1), (48, 3)]):
-        schedule = in_portions(random.Random(seed), 60, 50, 12)
+        schedule = in_portions(seeded(seed), 60, 50, 12)
         setting = {"memory_rows": memory_rows, "block_rows": block_rows, "partitions": 1 + seed, "fan_in": 2 + seed}
         check_run(name, left, right, "l.k = r.k", schedule, **setting)
 
@@ -92,7 +93,7 @@ def test_interrupted_and_restarted_at_every_single_yield(name: str, also: dict[s
 @pytest.mark.parametrize("name", ["xjoin", "hmj", "rpj"])
 def test_any_policy_in_any_operator_that_can_carry_it(name: str, flush: str) -> None:
     left, right = keyed(50, 20, 5), keyed(40, 20, 6)
-    schedule = in_portions(random.Random(flush), 50, 40, 9)
+    schedule = in_portions(seeded(flush), 50, 40, 9)
     setting = {"memory_rows": 30, "block_rows": 3, "flush": flush, "partitions": 5}
     if flush == "optimal" and name == "hmj":
         with pytest.raises(InputError, match="flush must be one of all, largest"):
@@ -104,7 +105,7 @@ def test_any_policy_in_any_operator_that_can_carry_it(name: str, flush: str) -> 
 @pytest.mark.parametrize(("name", "also"), [*((name, {}) for name in OPERATORS), *ONE_TASK])
 def test_invariants_after_every_event(name: str, also: dict[str, Any]) -> None:
     for seed in range(2):
-        rng = random.Random(f"{name}{seed}{also}")
+        rng = seeded(f"{name}{seed}{also}")
         tables = keyed(80, 25, seed), keyed(70, 25, seed + 50)
         condition = parse("l.k = r.k", tables[0].schema, tables[1].schema)
         counters = Counters()
@@ -225,7 +226,7 @@ BANDS = (
 @pytest.mark.parametrize(("on", "name"), some(list(product(BANDS, ["rpj", "hmj"])), 0, of=3))
 def test_bands_and_distances(on: str, name: str) -> None:
     """Values on the edges of cells, far away, and none at all."""
-    rng = random.Random(f"{name}{on}")
+    rng = seeded(f"{name}{on}")
 
     def table(rows: int) -> pa.Table:
         def number() -> float | None:
@@ -246,7 +247,7 @@ def test_bands_and_distances(on: str, name: str) -> None:
 def test_every_result_that_shedding_costs_is_counted(name: str) -> None:
     left, right = keyed(150, 20, 11), keyed(150, 20, 12)
     whole = Counter(definition(left, right, "l.k = r.k"))
-    restarted = in_portions(random.Random(name), 150, 150, 12)
+    restarted = in_portions(seeded(name), 150, 150, 12)
     without = [entry for entry in restarted if entry[0] != "restart"]
     for schedule in (restarted, [*without[:40], ("restart",), *without[40:]], without):
         run = dovetail.testing.simulate(

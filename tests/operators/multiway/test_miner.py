@@ -1,7 +1,6 @@
 """MINER from the inside: its statistics, its indexes, the order in which it probes, what it evicts."""
 
 import json
-import random
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.effort import repeat
+from tests.seed import seeded
 
 from dovetail.condition.graph import parse_graph
 from dovetail.core.metrics import Counters
@@ -95,7 +95,7 @@ class ReportedPairs:
 @pytest.mark.parametrize("seed", range(repeat(8)))
 def test_statistics_are_what_they_are_from_scratch(seed: int) -> None:
     """After every event: rows and results per area, matches per link, rows per index."""
-    rng = random.Random(seed)
+    rng = seeded(seed)
     tables = {alias: random_table(rng, rng.choice([8, 14, 20])) for alias in "abcd"}
     rows = {alias: table.num_rows for alias, table in tables.items()}
     schedule = [event for event in random_schedule(rng, rows) if event[0] != "restart"]

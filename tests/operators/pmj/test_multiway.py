@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.seed import generator, seeded
 
 import dovetail
 from dovetail.condition.graph import parse_graph
@@ -51,7 +52,7 @@ def check(rng: random.Random, on: str, rows: int, **setting: Any) -> Any:
 
 @pytest.mark.parametrize("on", CONDITIONS)
 def test_equalities_and_bands_along_one_attribute(on: str) -> None:
-    rng = random.Random(on)
+    rng = seeded(on)
     for _ in range(3):
         check(rng, on, 12, fan_in=8)
 
@@ -59,7 +60,7 @@ def test_equalities_and_bands_along_one_attribute(on: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("on", CONDITIONS)
 def test_equalities_and_bands_for_long(on: str) -> None:
-    rng = random.Random(f"long {on}")
+    rng = seeded(f"long {on}")
     for _ in range(60):
         check(rng, on, 24, fan_in=rng.choice([8, 20]))
 
@@ -87,7 +88,7 @@ def test_results_come_early_and_while_sources_stall() -> None:
 
 
 def test_tables_by_the_public_call() -> None:
-    rng = np.random.default_rng(0)
+    rng = generator(0)
     tables = {alias: pa.table({"k": rng.integers(0, 3000, 4000), "v": rng.random(4000)}) for alias in "abc"}
     on = "abs(a.k - b.k) <= 1 AND b.k = c.k"
     found = dovetail.multijoin(tables, on, algorithm="pmj", memory="200KB", fan_in=6)

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.effort import repeat
+from tests.seed import seeded
 
 import dovetail
 from dovetail.condition import parse
@@ -71,7 +72,7 @@ def check_merge_tree(rng: random.Random, on: str, fan_in: int, strictness: str, 
 @pytest.mark.parametrize("on", CONDITIONS)
 @pytest.mark.parametrize(("fan_in", "strictness"), list(zip((4, 6, 20), STRICTNESS, strict=True)))
 def test_every_class_of_conditions(on: str, fan_in: int, strictness: str) -> None:
-    check_merge_tree(random.Random(f"{on}{strictness}"), on, fan_in, strictness, 24)
+    check_merge_tree(seeded(f"{on}{strictness}"), on, fan_in, strictness, 24)
 
 
 @pytest.mark.slow
@@ -79,7 +80,7 @@ def test_every_class_of_conditions(on: str, fan_in: int, strictness: str) -> Non
 @pytest.mark.parametrize("fan_in", [4, 6, 20])
 @pytest.mark.parametrize("strictness", STRICTNESS)
 def test_every_class_by_every_merge_tree(on: str, fan_in: int, strictness: str) -> None:
-    rng = random.Random(f"{on}{fan_in}{strictness}")
+    rng = seeded(f"{on}{fan_in}{strictness}")
     for _ in range(5):
         check_merge_tree(rng, on, fan_in, strictness, 80)
 
@@ -95,7 +96,7 @@ SLOWLY = pytest.mark.slow
 @pytest.mark.parametrize("dimensions", [2, 3, *(pytest.param(n, marks=SLOWLY) for n in (8, 16))])
 @pytest.mark.parametrize("copies", [1, 4, pytest.param(7, marks=SLOWLY)])
 def test_points_on_borders_and_at_the_radius(dimensions: int, copies: int) -> None:
-    rng = random.Random(f"{dimensions}{copies}")
+    rng = seeded(f"{dimensions}{copies}")
     radius = {2: 0.5, 3: 1.0, 8: 1.5, 16: 2.0}[dimensions]  # all of them distances of lattice points
     squares = " + ".join(f"pow(l.x{d} - r.x{d}, 2)" for d in range(dimensions))
     for places in (2, 9):
@@ -107,7 +108,7 @@ def test_points_on_borders_and_at_the_radius(dimensions: int, copies: int) -> No
 
 
 def test_points_outside_of_the_grid_that_was_learned() -> None:
-    rng = random.Random(0)
+    rng = seeded(0)
     near, far = points(rng, 20, 2, 5), points(rng, 20, 2, 200)
     table = pa.concat_tables([near, far, pa.table({"x0": [float("nan"), None, 1e300], "x1": [0.0, 0.0, -1e300]})])
     check_run("pmj", table, table, "distance(l.x0, l.x1, r.x0, r.x1) <= 1", [], memory_rows=16, block_rows=2)
@@ -119,7 +120,7 @@ def test_points_outside_of_the_grid_that_was_learned() -> None:
 )
 @pytest.mark.parametrize("ratio", [1, 100])
 def test_shares_of_memory_and_unequal_sides(share: float, rows: int, ratio: int) -> None:
-    rng = random.Random(f"{share}{ratio}")
+    rng = seeded(f"{share}{ratio}")
     sizes = (2 * rows // (ratio + 1), 2 * rows * ratio // (ratio + 1))
     left, right = (numbers(rng, size, 100) for size in rng.sample(sizes, 2))
     memory_rows = max(8, int(share * sum(sizes)))
@@ -129,7 +130,7 @@ def test_shares_of_memory_and_unequal_sides(share: float, rows: int, ratio: int)
 
 @pytest.mark.parametrize("levels", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_deep_merges_find_nothing_twice(levels: int) -> None:
-    rng = random.Random(levels)
+    rng = seeded(levels)
     rows = 10 * 2**levels
     left, right = numbers(rng, rows, 20), numbers(rng, rows, 20)
     run = check_run("pmj", left, right, "abs(l.k - r.k) <= 1", [], memory_rows=24, block_rows=4, fan_in=4)
@@ -166,7 +167,7 @@ def test_restarts_in_the_middle_of_a_meeting() -> None:
 
 
 def test_memory_larger_than_the_input_writes_nothing() -> None:
-    rng = random.Random(0)
+    rng = seeded(0)
     left, right = random_table(rng, 20), random_table(rng, 20)
     assert check_run("pmj", left, right, "l.x < r.x", []).counters.pages_written == 0
 
@@ -185,7 +186,7 @@ def test_what_it_refuses() -> None:
 @pytest.mark.parametrize("how", ["left", "right", "full", "left_semi", "left_anti"])
 @pytest.mark.parametrize("on", ["l.k = r.k", "abs(l.x - r.x) <= 0.3 AND l.a > 3", "l.a <= r.b AND l.b >= r.a"])
 def test_join_types(how: str, on: str) -> None:
-    rng = random.Random(f"{how}{on}")
+    rng = seeded(f"{how}{on}")
     for memory_rows in (None, 16):
         left, right = numbers(rng, 30, 40), numbers(rng, 24, 40)
         schedule = random_schedule(rng, {"l": 30, "r": 24})
@@ -220,7 +221,7 @@ def test_a_semi_join_writes_less() -> None:
 
 
 def test_points_in_several_cells_are_given_once() -> None:
-    rng = random.Random(1)
+    rng = seeded(1)
     left, right = points(rng, 30, 2, 40), points(rng, 30, 2, 40)
     on = "distance(l.x0, l.x1, r.x0, r.x1) <= 1"
     pairs = definition(left, right, on)
@@ -233,7 +234,7 @@ def test_points_in_several_cells_are_given_once() -> None:
 
 @pytest.mark.parametrize("on", ["l.k = r.k", "abs(l.k - r.k) <= 2", "l.a <= r.b AND l.b >= r.a"])
 def test_output_in_order(on: str) -> None:
-    rng = random.Random(on)
+    rng = seeded(on)
     left, right = numbers(rng, 60, 30), numbers(rng, 50, 30)
     run = simulate("pmj", left, right, on, memory_rows=24, block_rows=3, sorted_output=True)
     assert Counter(run.pairs) == Counter(definition(left, right, on))
@@ -257,7 +258,7 @@ def test_output_in_order_needs_one() -> None:
 
 @pytest.mark.parametrize("seed", range(repeat(3)))
 def test_memory_that_grows_and_shrinks(seed: int) -> None:
-    rng = random.Random(seed)
+    rng = seeded(seed)
     left, right = (numbers(rng, 60, 25).append_column(ROW, pa.array(range(60))) for _ in range(2))
     on = "abs(l.k - r.k) <= 1"
     counters = Counters()
@@ -328,7 +329,7 @@ def test_sums_and_averages_are_estimated() -> None:
 
 def test_rows_that_wait_meet_what_has_passed() -> None:
     """One side is loaded completely and waits, while pages of the other are still on disk."""
-    rng = random.Random(0)
+    rng = seeded(0)
     starts = [rng.randrange(1, 50) for _ in range(40)]
     left = pa.table({"a": starts, "b": [100 for _ in starts]})
     right = pa.table({"a": [0, 60], "b": [0, 60]})  # in one page
@@ -361,7 +362,7 @@ def test_merges_are_interrupted_at_every_yield(
 ) -> None:
     """By arrivals that leave the merge its memory, by some that need it, and by restarts in the middle of a step."""
     monkeypatch.setattr("dovetail.operators.pmj.pairs.ROOM", 3)
-    rng = random.Random(how)
+    rng = seeded(how)
     left, right = (pa.table({"k": [rng.choice([0, 0, 1, 2, 7, None]) for _ in range(rows)]}) for rows in (20, 24))
     late = [event for _ in range(4) for side in "lr" for event in ((side, 1), *between)]
     pairs = definition(left, right, "l.k = r.k")

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.effort import repeat, some
+from tests.seed import seeded
 
 from dovetail.condition import parse
 from dovetail.condition.graph import Graph
@@ -86,7 +87,7 @@ class Run:
 
 @pytest.mark.parametrize(("bounds", "also", "how"), some(list(product(BOUNDS, ALSO, HOWS)), 0, of=3))
 def test_nothing_is_lost(bounds: str, also: str, how: str, tmp_path: Any) -> None:
-    rng = random.Random(f"{bounds}{also}{how}")
+    rng = seeded(f"{bounds}{also}{how}")
     on = f"({bounds}) AND {also}"
     low, high = BOUNDS[bounds]
     for number in range(repeat(6)):

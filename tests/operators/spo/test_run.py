@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.effort import some
+from tests.seed import generator, seeded
 
 import dovetail
 from dovetail.condition import parse
@@ -38,7 +39,7 @@ HOW = ("inner", "left", "left_semi", "left_anti")
 
 
 def table(seed: int, rows: int) -> pa.Table:
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     x = rng.random(rows)
     x[::97] = np.nan
     keys = rng.integers(0, 500, rows)
@@ -165,7 +166,7 @@ def test_left_rows_without_a_partner_are_emitted_when_their_part_expires() -> No
 
 @pytest.mark.parametrize(("how", "on"), some(list(product(HOW, ALWAYS)), 2, of=4))
 def test_snapshots_name_spilled_parts_once_and_restore_with_any_memory(on: str, how: str) -> None:
-    rng = random.Random(f"{on}{how}")
+    rng = seeded(f"{on}{how}")
     size, bounds = 1500, window(rows=1600)
     rows = table(5, size)
     store = BlockStore()

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.effort import some
+from tests.seed import seeded
 
 from dovetail.condition import parse
 from dovetail.condition.graph import Graph
@@ -91,7 +92,7 @@ def in_window(window: Window, order: list[tuple[int, int]], left: int, right: in
     some(list(product(CONDITIONS, ["combined", "per_stream"], HOW, [True, False])), 0, of=11),
 )
 def test_windows_of_rows(on: str, scope: Any, how: str, fits: bool) -> None:
-    rng = random.Random(f"{on}{scope}{how}")
+    rng = seeded(f"{on}{scope}{how}")
     spilled = Spilled()
     for _ in range(6):
         left, right = (random_table(rng, None if fits else rng.choice([14, 20])) for _ in Side)
@@ -118,7 +119,7 @@ def timed(rng: random.Random, rows: int) -> pa.Table:
 
 @pytest.mark.parametrize(("on", "how", "fits"), some(list(product(CONDITIONS[:5], HOW, [True, False])), 0, of=7))
 def test_windows_of_time(on: str, how: str, fits: bool) -> None:
-    rng = random.Random(f"{on}{how}")
+    rng = seeded(f"{on}{how}")
     spilled = Spilled()
     for _ in range(8):
         left, right = timed(rng, 14), timed(rng, 12)
@@ -184,7 +185,7 @@ OF_ONE = ["l.x > r.x AND l.k < r.k", "abs(l.k - r.k) <= 1 AND abs(l.x - r.x) <= 
     ("on", "how", "fits"), some(list(product(OF_ONE, ["inner", "left_semi", "left_anti"], [True, False])), 0, of=5)
 )
 def test_a_row_is_not_its_own_partner(on: str, how: str, fits: bool) -> None:
-    rng = random.Random(f"{on}{how}")
+    rng = seeded(f"{on}{how}")
     spilled = Spilled()
     for size in (1, 3, 10, 100):
         table = random_table(rng, 30)

@@ -1,6 +1,5 @@
 """Aggregates of arriving rows over a window, against a row-by-row oracle."""
 
-import random
 from itertools import product
 from typing import Any
 
@@ -8,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.effort import some
+from tests.seed import seeded
 
 from dovetail.condition import parse
 from dovetail.condition.graph import Graph
@@ -51,7 +51,7 @@ def test_each_row_at_its_arrival(on: str, scope: Any, memory_rows: int | None, m
     monkeypatch.setattr(window_aggregate, "FEW", 3)
     monkeypatch.setattr(window_aggregate, "MOST_PARTIALS", 2)
     spilled = 0
-    rng = random.Random(f"{on}{scope}")
+    rng = seeded(f"{on}{scope}")
     for size in (1, 4, 17, 500):
         left, right = random_table(rng, 60), random_table(rng, 60)
         condition = parse(on, left.schema, right.schema)

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 from tests.effort import repeat, some
+from tests.seed import seeded
 from tests.spark.streaming.window_cells import Query, Tables, played, query
 from tests.spark.streaming.window_oracle import Results, Source, WindowOracle
 
@@ -234,7 +235,7 @@ def idle(batches: list[list[File]], rng: random.Random) -> list[list[File]]:
 
 @pytest.mark.parametrize("seed", range(repeat(STREAMS)))
 def test_random_streams_in_a_random_order(seed: int, tmp_path: Path, task: Any) -> None:
-    rng = random.Random(seed)
+    rng = seeded(seed)
     text = rng.choice([1, 1, 3000])
     files = [random_files(rng, side) for side in (0, 1)]
     tables = cast(Tables, tuple(random_rows(rng, files[side], NAMES[side], text) for side in (0, 1)))
@@ -271,7 +272,7 @@ ORDERS = list(orders(FILES))
 @pytest.mark.parametrize("how", HOWS)
 def test_every_order_of_arrival(how: str, tmp_path: Path, task: Any) -> None:
     """Within the delay of the watermarks the order is of no importance: all orders give the same pairs."""
-    rng = random.Random(how)
+    rng = seeded(how)
     bounds = window(time="10 seconds", on="ts").with_watermarks((1000 * SECOND, 1000 * SECOND))
     chosen = some(ORDERS, HOWS.index(how))
     totals = set()

@@ -17,6 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from tests.effort import repeat
+from tests.seed import generator, seeded
 
 import dovetail
 from dovetail.condition import parse
@@ -151,7 +152,7 @@ class Source:
     """Rows with few keys and numbers of their own."""
 
     def __init__(self, seed: int) -> None:
-        self.rng = np.random.default_rng(seed)
+        self.rng = generator(seed)
         self.tables: tuple[list[pa.RecordBatch], list[pa.RecordBatch]] = ([], [])
 
     def next(self) -> Rows:
@@ -188,7 +189,7 @@ def cell_directory(state_dir: Path) -> Path:
 def test_every_result_once_whatever_happens_to_attempts(tmp_path: Path, seed: int) -> None:
     """Attempts crash anywhere; some micro-batches are computed twice, and the sink may take the results of one attempt
     while the state goes on from another: both began with the same state."""
-    rng = random.Random(seed)
+    rng = seeded(seed)
     join, source = stream_join(tmp_path), Source(seed)
     stored: str | None = None
     history: list[set[str]] = []  # the segments that each committed manifest named
@@ -315,7 +316,7 @@ class Cell:
 @pytest.mark.parametrize("seed", range(repeat(3)))
 def test_progressive_operators_between_micro_batches(tmp_path: Path, algorithm: str, seed: int) -> None:
     """Rows come, stop coming, and end; whatever fails, every pair is a result once, and nothing is left to do."""
-    rng = random.Random(f"{algorithm}{seed}")
+    rng = seeded(f"{algorithm}{seed}")
     join, source = stream_join(tmp_path, algorithm=algorithm, memory_bytes=MEMORY_BYTES), Source(seed)
     cell = Cell(join, rng)
     for _ in range(12):
@@ -350,7 +351,7 @@ def test_the_number_of_segments_is_bounded(tmp_path: Path, algorithm: str) -> No
 @pytest.mark.parametrize("how", [how for how in ARROW_NAMES if how != "inner"])
 def test_join_types_between_micro_batches(tmp_path: Path, how: str) -> None:
     """Rows with a null for a key, too, are results where the join type says so; none before it is known."""
-    rng = random.Random(how)
+    rng = seeded(how)
     join, source = stream_join(tmp_path, memory_bytes=MEMORY_BYTES, how=how, algorithm="pmj", fan_in=4), Source(3)
     cell = Cell(join, rng)
     for _ in range(8):
@@ -451,7 +452,7 @@ def test_what_is_available_is_all(tmp_path: Path, memory_bytes: int) -> None:
     join = stream_join(tmp_path, algorithm="diner", memory_bytes=memory_bytes)
     join = replace(join, setting=replace(join.setting, ends_when_idle=True))
     source = Source(5)
-    cell = Cell(join, random.Random(0))
+    cell = Cell(join, seeded(0))
     for _ in range(5):
         cell.run(packed(join, source.next()))
     while cell.has_timer:
@@ -465,8 +466,8 @@ def test_what_is_available_is_all(tmp_path: Path, memory_bytes: int) -> None:
 @pytest.mark.parametrize("seed", range(repeat(3)))
 def test_several_streams_between_micro_batches(tmp_path: Path, algorithm: str, on: str, seed: int) -> None:
     """Three inputs, with little memory; micro-batches fail and are run again."""
-    rng = random.Random(f"{algorithm}{seed}")
-    keys = np.random.default_rng(seed)
+    rng = seeded(f"{algorithm}{seed}")
+    keys = generator(seed)
     tables = {
         "x": pa.table({"k": keys.integers(0, 30, 150), "a": np.arange(150)}),
         "y": pa.table({"k": keys.integers(0, 30, 120), "m": keys.integers(0, 20, 120)}),

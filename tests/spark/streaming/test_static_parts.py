@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,6 +15,7 @@ import pyarrow.compute as pc
 import pytest
 from tests.effort import some
 from tests.random_rows import MORE_CONDITIONS, random_rows
+from tests.seed import generator, seeded
 
 from dovetail.condition import parse
 from dovetail.core.join_types import JoinType
@@ -77,7 +77,7 @@ def results(join: StaticJoin, stream: pa.Table) -> Counter[tuple[Any, ...]]:
 def test_any_condition(on: str, tmp_path: Path) -> None:
     number = ON.index(on)
     for turn, (stream, how) in enumerate(some(TYPES, number, of=2)):
-        rng = random.Random(100 * number + turn)
+        rng = seeded(100 * number + turn)
         tables = [numbered(random_rows(rng)) for _ in Side]
         join = prepare(tables, on, how, stream, tmp_path / str(turn), rng.choice([1, SEVERAL_PARTS]))
         expected = results_by_definition(dict(zip("lr", tables, strict=True)), on, how)
@@ -85,7 +85,7 @@ def test_any_condition(on: str, tmp_path: Path) -> None:
 
 
 def numbers(rows: int, seed: int) -> pa.Table:
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     return numbered(pa.table({name: rng.permutation(rows) for name in "abc"}))
 
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from tests.effort import ALL, repeat, some
+from tests.seed import seeded
 from tests.spark.streaming.window_cells import Clock, Handle, Query, played, query
 from tests.spark.streaming.window_oracle import Results, Source, WindowOracle
 
@@ -106,7 +107,7 @@ def play(query: Query, wanted: WindowOracle, batches: Iterator[list[Source]], ta
 @pytest.mark.parametrize("scope", ["combined", "per_stream"])
 @pytest.mark.parametrize("how", HOWS)
 def test_windows_of_rows(how: str, scope: Any, tmp_path: Path, task: Any) -> None:
-    rng = random.Random(f"{how}{scope}")
+    rng = seeded(f"{how}{scope}")
     for case, on in enumerate(rng.sample(CONDITIONS, repeat(3))):
         tables = stream(rng, 40, "left_row"), stream(rng, 30, "right_row")
         bounds = window(rows=rng.choice([1, 7, 20]), scope=scope)
@@ -118,7 +119,7 @@ def test_windows_of_rows(how: str, scope: Any, tmp_path: Path, task: Any) -> Non
 @pytest.mark.parametrize("delay", [0, 5, 100])
 def test_windows_of_time(how: str, delay: int, tmp_path: Path, task: Any) -> None:
     """Rows come out of order, some are late, some have no time."""
-    rng = random.Random(f"{how}{delay}")
+    rng = seeded(f"{how}{delay}")
     tables = stream(rng, 40, "left_row"), stream(rng, 30, "right_row")
     bounds = window(time="10 seconds", slide="2 seconds", on="ts", delay=timedelta(seconds=delay))
     run = query(tables, rng.choice(CONDITIONS), how, bounds, tmp_path, cells=rng.choice([1, 2, 3]))
@@ -132,7 +133,7 @@ def test_windows_of_time(how: str, delay: int, tmp_path: Path, task: Any) -> Non
 )
 def test_delays_of_watermarks(how: str, seconds: tuple[int | None, int | None], tmp_path: Path, task: Any) -> None:
     """The right stream is 15 seconds behind the left one, which by itself makes no row of one with a watermark late."""
-    rng = random.Random(f"{how}{seconds}")
+    rng = seeded(f"{how}{seconds}")
     left, right = stream(rng, 50, "left_row"), stream(rng, 40, "right_row")
     behind = pc.subtract(right["ts"], pa.scalar(timedelta(seconds=15)))
     right = right.set_column(right.schema.get_field_index("ts"), "ts", behind)
@@ -161,7 +162,7 @@ def test_a_row_from_the_future_does_not_keep_the_others(tmp_path: Path, task: An
 
 
 def test_state_of_a_release_that_knew_one_newest_time(tmp_path: Path, task: Any) -> None:
-    rng = random.Random(1)
+    rng = seeded(1)
     tables = stream(rng, 40, "left_row"), stream(rng, 30, "right_row")
     run = query(tables, CONDITIONS[0], "left", window(time="10 seconds", on="ts"), tmp_path, cells=2)
     wanted = oracle(run, timed=True)
@@ -182,7 +183,7 @@ BANDS = ("abs(l.x - r.x) <= 1", "abs(l.x - r.x) <= 1 AND abs(l.k - r.k) < 2", "l
     ("on", "how", "timed"), some(list(product(BANDS, [how for how in HOWS if how != "full"], (False, True))), 0)
 )
 def test_many_cells_divide_bands_into_stripes(on: str, how: str, timed: bool, tmp_path: Path, task: Any) -> None:
-    rng = random.Random(f"{on}{how}{timed}")
+    rng = seeded(f"{on}{how}{timed}")
     tables = stream(rng, 60, "left_row"), stream(rng, 50, "right_row")
     bounds = window(time="10 seconds", slide="2 seconds", on="ts", delay="0 seconds") if timed else window(rows=20)
     run = query(tables, on, how, bounds, tmp_path, cells=9)
@@ -192,7 +193,7 @@ def test_many_cells_divide_bands_into_stripes(on: str, how: str, timed: bool, tm
 
 @pytest.mark.parametrize("on", ["l.k = r.k AND l.x < r.x", BANDS[0]])
 def test_a_self_join_by_value_is_the_one_in_turns(on: str, tmp_path: Path, task: Any) -> None:
-    rng = random.Random(on)
+    rng = seeded(on)
     table = stream(rng, 60, "left_row")
     found = []
     for by_value in (True, False):
@@ -237,7 +238,7 @@ def test_event_time_goes_on_by_the_clock_after_a_pause(tmp_path: Path, task: Any
 
 
 def test_late_rows_are_counted_once_whatever_the_cells(tmp_path: Path, task: Any) -> None:
-    rng = random.Random(0)
+    rng = seeded(0)
     tables = stream(rng, 40, "left_row"), stream(rng, 40, "right_row")
     bounds = window(time="10 seconds", on="ts", delay="0 seconds")
     for turn, how in enumerate(HOWS):
@@ -275,7 +276,7 @@ def test_late_rows_of_a_self_join_are_counted_once(tmp_path: Path, task: Any) ->
     run = query((table, table), "l.x < r.x", "inner", window(time="9 seconds", on="ts"), tmp_path, cells=2)
     run.join = replace(run.join, self_join=True)
     task.query = run
-    late = [run.micro_batch([(0, [row])], random.Random(0))[1]["late_rows"] for row in (0, 1)]
+    late = [run.micro_batch([(0, [row])], seeded(0))[1]["late_rows"] for row in (0, 1)]
     assert late == [0, 1]
 
 
@@ -298,7 +299,7 @@ def test_aggregates_are_given_for_every_left_row(on: str, tmp_path: Path, task: 
 
 @pytest.mark.parametrize("bounds", [window(rows=30), window(rows=15, scope="per_stream")])
 def test_an_inner_join_goes_on_with_other_cells(bounds: Window, tmp_path: Path, task: Any) -> None:
-    rng = random.Random(0)
+    rng = seeded(0)
     tables = stream(rng, 100, "left_row"), stream(rng, 100, "right_row")
     run = query(tables, CONDITIONS[0], "inner", bounds, tmp_path, cells=2, partitions=4)
     wanted = oracle(run)
@@ -313,7 +314,7 @@ def test_an_inner_join_goes_on_with_other_cells(bounds: Window, tmp_path: Path, 
 )
 def test_cells_whose_state_would_not_be_reached(how: str, before: int, after: int, tmp_path: Path, task: Any) -> None:
     """Left rows stay in their cells; and cells beyond the partitions have no rows of earlier runs, or are not seen."""
-    rng = random.Random(0)
+    rng = seeded(0)
     tables = stream(rng, 20, "left_row"), stream(rng, 20, "right_row")
     run = query(tables, CONDITIONS[0], how, window(rows=30), tmp_path, cells=before, partitions=4)
     batches = even(20, 2)
@@ -370,7 +371,7 @@ def test_many_cells_keep_no_more_than_few(scope: Any, tmp_path: Path, task: Any)
 @pytest.mark.parametrize("how", ["inner", "left"])
 def test_a_limit(how: str, tmp_path: Path, task: Any) -> None:
     """Cells emit no fewer results, though attempts are lost; then they drop what arrives."""
-    rng, limit = random.Random(how), 25
+    rng, limit = seeded(how), 25
     tables = stream(rng, 60, "left_row"), stream(rng, 60, "right_row")
     run = query(tables, "l.k = r.k", how, window(rows=40), tmp_path, cells=3)
     run.join = replace(run.join, setting=replace(run.join.setting, limit=limit))
