@@ -62,6 +62,7 @@ def assert_same(found: pa.Table, expected: pa.Table, keys: int) -> None:
             assert value == (wanted if exact else pytest.approx(wanted, rel=1e-14)), (key, name)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("turn", "on"), enumerate([*CONDITIONS, *MORE]))
 def test_equals_duckdb(turn: int, on: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = seeded(on)
@@ -127,6 +128,7 @@ def large() -> tuple[pa.Table, pa.Table]:
     return side(), side()
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "on",
     [

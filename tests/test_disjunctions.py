@@ -55,6 +55,7 @@ def found(left: pa.Table, right: pa.Table, on: str, how: str) -> Counter[Result]
     return Counter(zip(lefts, rights, strict=True))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("how", TYPES)
 @pytest.mark.parametrize("on", CONDITIONS)
 def test_rows_of_every_join_type(on: str, how: str) -> None:
@@ -67,6 +68,7 @@ def test_rows_of_every_join_type(on: str, how: str) -> None:
         assert Counter(results_by_duckdb(tables, on, JoinType.read(how))) == expected
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("seed", range(150))
 def test_random_disjunctions(seed: int) -> None:
     rng = seeded(seed)
@@ -78,6 +80,7 @@ def test_random_disjunctions(seed: int) -> None:
     assert Counter(results_by_duckdb(tables, on, JoinType.read(how))) == expected, on
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("on", CONDITIONS)
 def test_counts_and_aggregates(on: str) -> None:
     rng = seeded(on)

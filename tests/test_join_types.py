@@ -25,6 +25,7 @@ def rows(table: pa.Table) -> Counter[str]:
     return Counter(str(list(row.values())) for row in table.to_pylist())
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("how", DUCKDB)
 @pytest.mark.parametrize("on", CONDITIONS)
 def test_rows_equal_those_of_duckdb(on: str, how: str) -> None:

@@ -73,6 +73,7 @@ def test_every_join_type(seed: int) -> None:
         assert dovetail.count(left, right, on) == definition(values, operator).total()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("seed", range(repeat(4)))
 @pytest.mark.parametrize("algorithm", EQUALITY)
 def test_algorithms_for_equality(algorithm: str, seed: int) -> None:

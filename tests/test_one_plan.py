@@ -108,6 +108,7 @@ def check(said: Any, plan: Any, ran: Any) -> None:
         assert essence(ran) == essence(plan)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", CONDITIONS)
 def test_in_process(name: str, files: tuple[str, str], in_process: Spy) -> None:
     on = CONDITIONS[name]
@@ -119,6 +120,7 @@ def test_in_process(name: str, files: tuple[str, str], in_process: Spy) -> None:
         )
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", CONDITIONS)
 def test_as_rows_come(name: str, files: tuple[str, str], in_process: Spy) -> None:
     on = CONDITIONS[name]

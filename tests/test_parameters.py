@@ -31,6 +31,7 @@ def given(steps: Iterator[Any]) -> pa.Table:
     return pa.Table.from_batches([step.batch for step in steps])
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("how", HOW)
 def test_every_join_type_as_rows_come(how: str) -> None:
     expected = rows(dovetail.join(LEFT, RIGHT, ON, how))

@@ -97,6 +97,7 @@ def definition(inputs: int) -> Counter[tuple[int, ...]]:
 CASES = [(name, inputs) for inputs in (2, 3) for name in operator_names(inputs)]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("release", sorted(path.name for path in GOLDEN.iterdir() if path.is_dir()))
 @pytest.mark.parametrize(("name", "inputs"), [*CASES, *((former, 2) for former in RENAMED)])
 def test_state_of_an_earlier_release_is_restored(release: str, name: str, inputs: int, tmp_path: Path) -> None:

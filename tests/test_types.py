@@ -166,6 +166,7 @@ def largest(width: type[Any]) -> NDArray[Any]:
     return np.array([0, 1, info.max, info.min, INF, -INF, NAN, info.tiny], width)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("radius", ["1", "70000", "3e38", "1e200", "1.7e308", "1.7976931348623157e308", "1e400"])
 @pytest.mark.parametrize("width", [np.float16, np.float32, np.float64])
 @pytest.mark.parametrize("operator", ["<", "<="])
@@ -267,6 +268,7 @@ def many_joins(table: pa.Table, on: str) -> Iterator[pa.Table]:
     yield pa.Table.from_batches(step.batch for step in dovetail.progressive(table, table, on, order_by="l.i"))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("storage", [pa.int64(), pa.string(), pa.list_(pa.int32())], ids=str)
 def test_extension_types_of_python(storage: pa.DataType) -> None:
     values: list[Any] = [None if i % 11 == 5 else i % 1500 for i in range(3000)]

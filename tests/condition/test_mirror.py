@@ -32,6 +32,7 @@ MORE = (
 )
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("on", [*CONDITIONS, *MORE])
 def test_pairs_are_turned_round(on: str) -> None:
     rng = seeded(on)

@@ -95,6 +95,7 @@ def test_arrays_of_any_type_keep_their_values(name: str) -> None:
         assert table.schema == plain_schema(pa.schema({"a": array.type}))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", ANYTHING)
 def test_columns_of_any_type_go_through_joins(name: str) -> None:
     values = ANYTHING[name]

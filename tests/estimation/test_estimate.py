@@ -37,6 +37,7 @@ def students_errors(blocks: int) -> float:
     return student_t(blocks - 1, 0.95) * math.sqrt(chi_squared_quantile(0.5, blocks - 1) / (blocks - 1))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("after", [(2, 3), pytest.param(AFTER, marks=pytest.mark.slow)], ids=["few", "all"])
 @pytest.mark.parametrize("keys", KEYS)
 def test_the_interval_by_blocks_covers_the_truth_and_is_tight(keys: str, after: tuple[int, ...]) -> None:
@@ -48,6 +49,7 @@ def test_the_interval_by_blocks_covers_the_truth_and_is_tight(keys: str, after: 
             assert is_tight(held, Z), blocks
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("blocks", [2, 3, *(pytest.param(count, marks=pytest.mark.slow) for count in AFTER[2:])])
 @pytest.mark.parametrize("keys", KEYS)
 def test_it_does_when_all_rows_have_come(keys: str, blocks: int) -> None:
@@ -56,6 +58,7 @@ def test_it_does_when_all_rows_have_come(keys: str, blocks: int) -> None:
     assert is_tight(held, Z)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("keys", ["uniform", "Zipf 1"])
 def test_the_printed_interval_is_for_uniform_keys_or_all_rows(keys: str) -> None:
     held = intervals(keys, [2, 5, 10], interval="printed", runs=400)
@@ -105,6 +108,7 @@ def test_rows_count_by_how_many_of_their_pairs_are_known(groups: list[tuple[int,
     assert spread.to_come(estimator._known, 40, 40) == pytest.approx(max(by_left, by_right), rel=0.05, abs=1e-9)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("keys", ["Zipf 0.5", "Zipf 1"])
 def test_where_all_rows_that_came_have_met_the_last_ones_are_uncertain_too(keys: str) -> None:
     rng, inside = np.random.default_rng(0), 0
@@ -252,6 +256,7 @@ def test_quantiles_agree_with_tables() -> None:
         assert chi_squared_quantile(0.95, freedom) == pytest.approx(value, rel=0.03)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("memory", ["200KB", pytest.param("256MB", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("algorithm", ["diner", "dphj", "hmj", "nested_loop", "rpj", "shj", "spo", "xjoin"])
 def test_every_operator_tells_what_to_expect(algorithm: str, memory: str) -> None:
@@ -348,6 +353,7 @@ def test_order_without_a_key_is_told_by_a_column(tmp_path: Path) -> None:
     assert any(step.objection is not None for step in steps)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("algorithm", "memory"),
     [("pmj", "120KB"), pytest.param("xjoin", "120KB", marks=pytest.mark.slow), ("shj", "256MB")],

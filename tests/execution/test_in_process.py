@@ -35,6 +35,7 @@ def most_held(tables: list[pa.Table], how: str, memory: int | None) -> tuple[int
     return max(held), joined.num_rows
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("piece_rows", [10, 1000])
 @pytest.mark.parametrize("how", ["inner", "left_semi", "right"])
 def test_a_join_at_rest_holds_no_more_than_its_budget(how: str, piece_rows: int) -> None:

@@ -38,6 +38,7 @@ def rows_of(result: pa.Table) -> Counter[str]:
     return Counter(map(str, result.to_pylist()))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("on", "how", "memory"), some(list(product(CONDITIONS, TYPES, (None, 66_000))), 0))
 def test_any_rows_of_the_result(on: str, how: str, memory: int | None) -> None:
     rng = seeded(f"{on}{how}")
@@ -93,6 +94,7 @@ def matchers(monkeypatch: pytest.MonkeyPatch) -> list[Parts]:
     return built
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("how", ["inner", "left", "right", "full", "left_semi"])
 @pytest.mark.parametrize("on", ["l.x < r.x", "l.x < r.x AND l.x + r.x != 3", "l.x < r.x OR l.y < r.y"])
 def test_few_candidates_are_looked_at(on: str, how: str, matchers: list[Parts]) -> None:

@@ -46,6 +46,7 @@ def matched(condition: Condition, sides: list[pa.RecordBatch]) -> int:
     return build_matcher(condition, sides[0], sides[1]).count()
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("on", IN_CHUNKS)
 @pytest.mark.parametrize("first", list(Side))
@@ -69,6 +70,7 @@ def test_chunks_give_the_same_rows(how: str, on: str, first: Side) -> None:
         assert rows_of(pa.Table.from_batches(found, schema)) == rows_of(pa.Table.from_batches(expected, schema))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("on", IN_CELLS)
 def test_cells_give_the_same_rows(how: str, on: str) -> None:
@@ -106,6 +108,7 @@ def diagonal(seed: int) -> pa.Table:
     )
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("how", ["inner", "full", "left_semi"])
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("on", ["l.k = r.k", "l.x < r.x AND l.y > r.y", "abs(l.x - r.x) <= 0.5"])

@@ -50,6 +50,7 @@ def pairs(steps: Any) -> Counter[tuple[int, int]]:
     return Counter(zip(table["row"].to_pylist(), table["row_right"].to_pylist(), strict=True))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("on", ON)
 @pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_every_class_of_conditions(on: str, workers: int) -> None:
@@ -57,12 +58,14 @@ def test_every_class_of_conditions(on: str, workers: int) -> None:
     assert pairs(steps) == Counter(definition(LEFT, RIGHT, on))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("algorithm", ["auto", "diner", "rpj", "nested_loop"])
 def test_other_algorithms(algorithm: str) -> None:
     steps = dovetail.progressive(LEFT, RIGHT, "l.k = r.k", algorithm=algorithm, memory="2MB", workers=2)
     assert pairs(steps) == Counter(definition(LEFT, RIGHT, "l.k = r.k"))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("on", CONDITIONS)
 def test_random_tables(on: str) -> None:
     rng = random.Random(on)

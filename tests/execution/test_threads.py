@@ -79,6 +79,7 @@ def with_vectors(table: pa.Table) -> pa.Table:
     return table.append_column("v", pa.array(points, pa.list_(pa.float64())))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("on", [*CONDITIONS.values(), VECTORS])
 @pytest.mark.parametrize("inputs", NO_PARTNER)
 def test_threads_with_nothing_to_find(inputs: str, on: str) -> None:

@@ -57,6 +57,7 @@ def test_no_difference(duck: duckdb.DuckDBPyConnection, shard: int) -> None:
             raise
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("left", POOLS, ids=str)
 def test_every_value_of_every_type(left: pa.DataType) -> None:
     for right, algorithm in zip(POOLS, cycle(("auto", "miner")), strict=False):

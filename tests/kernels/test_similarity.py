@@ -32,6 +32,7 @@ def sum_of_squares(a: Rows, b: Rows) -> float:
     return total
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("tiles", [False, True])
 @pytest.mark.parametrize("dimensions", [2, 3, 5])
 @given(st.data(), radii | st.floats(0, 10), st.booleans(), capacities)
@@ -59,6 +60,7 @@ def test_other_spellings(tiles: bool, left: Rows, right: Rows, square: float, cl
     check_join(candidates, join, (len(left), len(right)), good, 1000)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("tiles", [False, True])
 @pytest.mark.parametrize("type_", [np.float32, np.float64])
 @pytest.mark.parametrize("kind", ["lattice", "equal", "spread", "far from zero", "tiny", "huge"])

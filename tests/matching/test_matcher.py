@@ -17,6 +17,7 @@ from dovetail.matching import matcher as build
 from dovetail.testing import CONDITIONS, definition, random_table
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("on", [*CONDITIONS, *MORE_CONDITIONS])
 @pytest.mark.parametrize("large_group", [1, 1 << 14])
 def test_finds_what_the_definition_finds(on: str, large_group: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,6 +141,7 @@ def test_streams_without_an_end_leave_no_result_for_it(memory: int | None) -> No
         assert operator_class(operator.name).spec.emits_at_arrival
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", CONDITIONS)
 def test_auto_keeps_to_little_memory(name: str) -> None:
     """Every class and join type that an operator can do at all, with less memory than the rows take."""

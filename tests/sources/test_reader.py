@@ -70,6 +70,7 @@ def test_whatever_gives_batches_can_be_joined(kind: Any) -> None:
     wait_for_threads_to_end()
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", REGISTRY)
 def test_every_operator_keeps_to_its_budget_with_sources(name: str) -> None:
     left, right = numbers(1200, keys=300, pad=60), numbers(1000, keys=300, pad=60)

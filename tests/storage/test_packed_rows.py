@@ -33,6 +33,7 @@ def some_rows(rng: random.Random, rows: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("part_bytes", [1, 300, 5_000, 2**31 - 1])
 def test_rows_come_and_go(part_bytes: int) -> None:
     rng = seeded(part_bytes)

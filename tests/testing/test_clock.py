@@ -21,6 +21,7 @@ def workload(left: list[float], right: list[float], keys: int = 1) -> Workload:
     return Workload(tables, (np.array(left, np.float64), np.array(right, np.float64)))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("name", "batch_rows"),
     [(name, rows) for turn, name in enumerate(REGISTRY) for rows in some((1, 8), turn, of=2)],

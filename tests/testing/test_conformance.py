@@ -28,6 +28,7 @@ def register(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setitem(REGISTRY, name, (f"{broken_operators.__name__}:{name}",))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("oracle", ["definition", "duckdb"])
 @pytest.mark.parametrize("inputs", [2, 4])
 @pytest.mark.parametrize("fault", FAULTS)
@@ -95,6 +96,7 @@ def random_tables(rng: random.Random, aliases: str) -> dict[str, pa.Table]:
     return {alias: random_table(rng, rng.choice([0, 1, most, most])) for alias in aliases}
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("how", [how for how in JoinType if how is not JoinType.RIGHT_ANTI])
 @pytest.mark.parametrize("on", CONDITIONS)
 def test_the_definition_agrees_with_duckdb(on: str, how: JoinType) -> None:

@@ -36,6 +36,7 @@ JOINS: dict[str, Callable[[Query, int], WindowJoin]] = {
 WINDOW = 31
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", JOINS)
 def test_operators(name: str) -> None:
     for seed, names in enumerate([*((each,) for each in NAMES), *itertools.product(NAMES, repeat=2)]):
@@ -43,6 +44,7 @@ def test_operators(name: str) -> None:
         assert results(JOINS[name](query_of(*names), 17), stream) == expected(names, stream, 17), names
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", JOINS)
 def test_self_joins(name: str) -> None:
     """Both orientations, and no row with itself."""
@@ -52,6 +54,7 @@ def test_self_joins(name: str) -> None:
         assert results(join, stream) == expected(names, stream, 17, True), names
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", JOINS)
 @pytest.mark.parametrize("window", [1, 2, 50, 500])
 def test_windows(name: str, window: int) -> None:

@@ -62,6 +62,7 @@ def test_rpj_that_flushes_at_random_delivers_less(monkeypatch: pytest.MonkeyPatc
     assert {"C-RP-1", "C-RP-2"} <= {change.partition(":")[0] for change in changes(rpj.flushing)}
 
 
+@pytest.mark.slow
 def test_pmj_with_half_of_its_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     estimate = Estimator.estimate
 

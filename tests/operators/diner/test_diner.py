@@ -3,12 +3,14 @@
 import json
 import random
 from collections import Counter
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.effort import some
 from tests.seed import seeded
 
 import dovetail
@@ -161,6 +163,7 @@ def numbers(rng: random.Random, rows: int, high: int = 6) -> pa.Table:
     return pa.table({"k": pa.array([rng.randrange(high) for _ in range(rows)], pa.int64())})
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("parameters", VARIANTS, ids=str)
 def test_every_variant_is_exact(parameters: dict[str, Any]) -> None:
     rng = seeded(str(parameters))
@@ -173,6 +176,7 @@ def test_every_variant_is_exact(parameters: dict[str, Any]) -> None:
         check_run("diner", left, right, on, schedule, memory_rows=memory_rows, block_rows=block_rows, **parameters)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("on", ["l.k = r.k", "abs(l.k - r.k) <= 1", "l.k < r.k"])
 @pytest.mark.parametrize("seed", range(2))
 def test_statistics_equal_those_counted_anew_after_every_event(seed: int, on: str) -> None:
@@ -195,6 +199,7 @@ SOME_BLOCKS = [(4, 4), (4, 1), (1, 3), (0, 2), (3, 2)]
 ALL_BLOCKS = [(a, b) for a in range(5) for b in range(5)]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize(
     "blocks", [*SOME_BLOCKS, *(pytest.param(b, marks=pytest.mark.slow) for b in ALL_BLOCKS)], ids=str
@@ -228,6 +233,7 @@ def test_edges_of_64_bits() -> None:
             assert "fit" in str(error)  # noqa: PT017  a difference that overflows is an error in every operator
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("on", ["l.s = r.s", "l.s < r.s", "l.s >= r.s AND l.k = 1"])
 def test_strings_that_begin_alike(on: str) -> None:
     """What most strings have in common tells nothing: codes are made of what follows, and outliers stay in order."""
@@ -247,6 +253,7 @@ def test_strings_that_begin_alike(on: str) -> None:
     lab.finish()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("on", ["l.k = r.k", "l.s = r.s", "abs(l.k - r.k) <= 1", "l.s < r.s AND l.k = 3"])
 def test_a_budget_in_bytes(on: str) -> None:
     rng = seeded(on)
@@ -310,6 +317,7 @@ def test_once_all_has_come_more_blocks_are_loaded_at_once() -> None:
     assert reads[1] < reads[0] / 2
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("useful", ["smallest", "middle", "largest"])
 def test_values_that_give_results_stay_in_memory(useful: str) -> None:
     """A tenth of the values gives all results, the rest of both sides have nothing in common."""
@@ -360,11 +368,10 @@ def test_blocks_that_come_again_and_leave_again(ended: str) -> None:
     rng = seeded(ended)
     left, right = numbers(rng, 150, 12), numbers(rng, 150, 12)
     arriving = "lr".replace(ended, "")
-    for step in (1, 3, 7):
+    for step, memory_rows in some(list(product((1, 3, 7), (20, 30, 60))), of=3):
         later = [event for _ in range(12) for event in ((arriving, 12), ("stall", step), (arriving, 1))]
         schedule = [(ended, 150), ("end", ended), *later]
-        for memory_rows in (20, 30, 60):
-            check_run("diner", left, right, "l.k = r.k", schedule, memory_rows=memory_rows, block_rows=5, reload=True)
+        check_run("diner", left, right, "l.k = r.k", schedule, memory_rows=memory_rows, block_rows=5, reload=True)
 
 
 def test_a_budget_that_is_too_small_is_refused() -> None:
@@ -391,7 +398,7 @@ def test_progressive_joins_of_tables() -> None:
 def test_a_snapshot_writes_what_is_new(tmp_path: Path) -> None:
     """Rows once, and a few bytes for each that is still there; all anew when most have left, or in many blocks."""
     rng = np.random.default_rng(0)
-    table = pa.table({"k": rng.integers(0, 50, 4000), "s": [f"{i:0100d}" for i in range(4000)]})
+    table = pa.table({"k": rng.integers(0, 50, 2400), "s": [f"{i:0100d}" for i in range(2400)]})
     condition = parse("l.k = r.k", table.schema, table.schema)
 
     def operator() -> Diner:
@@ -401,7 +408,7 @@ def test_a_snapshot_writes_what_is_new(tmp_path: Path) -> None:
     run = operator()
     named: set[str] = set()
     new_bytes = []
-    for start in range(0, 4000, 20):
+    for start in range(0, 2400, 20):
         for side in Side:
             for batch in table.slice(start, 20).to_batches():
                 list(run.arrive(side, batch))

@@ -105,6 +105,7 @@ def share(algorithm: str, keys: Keys, *, ageing: bool) -> float:
     return run.online / len(run.tuples)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("algorithm", ["diner", "diner_merge"])
 def test_more_results_of_clustered_inputs(algorithm: str) -> None:
     by_value, tried = (share(algorithm, clustered(2_000), ageing=ageing) for ageing in (False, True))

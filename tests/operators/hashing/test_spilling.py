@@ -55,6 +55,7 @@ def in_portions(rng: random.Random, left: int, right: int, most: int) -> list[tu
     return schedule
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("name", "keys"), [(name, keys) for turn, name in enumerate(OPERATORS) for keys in some((1, 100), turn, of=2)]
 )
@@ -67,6 +68,7 @@ def test_more_than_memory_holds(name: str, keys: int) -> None:
         check_run(name, left, right, "l.k = r.k", schedule, **setting)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("name", "also"), REACTIVE)
 def test_interrupted_at_every_single_yield(name: str, also: dict[str, Any]) -> None:
     left, right = keyed(40, 8, 3), keyed(40, 8, 4)
@@ -89,6 +91,7 @@ def test_interrupted_and_restarted_at_every_single_yield(name: str, also: dict[s
             check_run(name, left, right, "l.k = r.k", schedule, **setting)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("flush", ["all", "largest", "smallest", "adaptive", "symmetric", "optimal"])
 @pytest.mark.parametrize("name", ["xjoin", "hmj", "rpj"])
 def test_any_policy_in_any_operator_that_can_carry_it(name: str, flush: str) -> None:
@@ -102,6 +105,7 @@ def test_any_policy_in_any_operator_that_can_carry_it(name: str, flush: str) -> 
         check_run(name, left, right, "l.k = r.k", schedule, **setting)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("name", "also"), [*((name, {}) for name in OPERATORS), *ONE_TASK])
 def test_invariants_after_every_event(name: str, also: dict[str, Any]) -> None:
     for seed in range(2):
@@ -223,6 +227,7 @@ BANDS = (
 )
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("on", "name"), some(list(product(BANDS, ["rpj", "hmj"])), 0, of=3))
 def test_bands_and_distances(on: str, name: str) -> None:
     """Values on the edges of cells, far away, and none at all."""
@@ -243,6 +248,7 @@ def test_bands_and_distances(on: str, name: str) -> None:
         check_run(name, left, right, on, in_portions(rng, 30, 25, 7), memory_rows=memory_rows, block_rows=2)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", OPERATORS)
 def test_every_result_that_shedding_costs_is_counted(name: str) -> None:
     left, right = keyed(150, 20, 11), keyed(150, 20, 12)

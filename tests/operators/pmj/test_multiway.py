@@ -50,6 +50,7 @@ def check(rng: random.Random, on: str, rows: int, **setting: Any) -> Any:
     return check_run("pmj", tables, on=on, schedule=schedule, memory_rows=memory_rows, block_rows=block_rows, **setting)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("on", CONDITIONS)
 def test_equalities_and_bands_along_one_attribute(on: str) -> None:
     rng = seeded(on)

@@ -85,6 +85,7 @@ class Run:
             self.alone.update((side, row) for side in Side for row in ids[side])
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("bounds", "also", "how"), some(list(product(BOUNDS, ALSO, HOWS)), 0, of=3))
 def test_nothing_is_lost(bounds: str, also: str, how: str, tmp_path: Any) -> None:
     rng = seeded(f"{bounds}{also}{how}")

@@ -82,6 +82,7 @@ def files(store: BlockStore) -> dict[str, int]:
     return {path.name: path.stat().st_mtime_ns for path in store.directory.iterdir()}
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("how", "on"), some(list(product(HOW, ALWAYS)), 4, of=7))
 def test_the_same_results_as_in_memory(on: str, how: str) -> None:
     """Through the public call, in each kind of window."""
@@ -164,6 +165,7 @@ def test_left_rows_without_a_partner_are_emitted_when_their_part_expires() -> No
     assert sorted(alone) == list(range(3000))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("how", "on"), some(list(product(HOW, ALWAYS)), 2, of=4))
 def test_snapshots_name_spilled_parts_once_and_restore_with_any_memory(on: str, how: str) -> None:
     rng = seeded(f"{on}{how}")
@@ -261,6 +263,7 @@ def test_what_a_run_takes_is_counted_in_full(on: str) -> None:
             assert 0.9 * run.nbytes <= sum(array.nbytes for array in arrays) <= run.nbytes
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("memory", [65_536, 90_000, 300_000])
 def test_memory_is_used_and_never_exceeded(memory: int) -> None:
     """Budgets raise as soon as more is held than they allow."""

@@ -87,6 +87,7 @@ def in_window(window: Window, order: list[tuple[int, int]], left: int, right: in
     return all(row in [r for s, r in seen if s == side][-window.size :] for side, row in ((0, left), (1, right)))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("on", "scope", "how", "fits"),
     some(list(product(CONDITIONS, ["combined", "per_stream"], HOW, [True, False])), 0, of=11),
@@ -117,6 +118,7 @@ def timed(rng: random.Random, rows: int) -> pa.Table:
     return random_table(rng, rows).append_column("ts", pa.array(times, pa.timestamp("us", "UTC")))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("on", "how", "fits"), some(list(product(CONDITIONS[:5], HOW, [True, False])), 0, of=7))
 def test_windows_of_time(on: str, how: str, fits: bool) -> None:
     rng = seeded(f"{on}{how}")

@@ -44,6 +44,7 @@ def expected(row: int, partners: list[int], right: pa.Table) -> tuple[Any, ...]:
     return (len(partners), len(k), sum(k) if k else None, mean, min(s, default=None), max(d, default=None))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("on", "scope", "memory_rows"), some(list(product(CONDITIONS, ["combined", "per_stream"], [None, 16])), 0, of=3)
 )

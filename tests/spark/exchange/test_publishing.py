@@ -78,6 +78,11 @@ def test_modes(target: Store) -> None:
     assert target.exists("_SUCCESS")
 
 
+# Writers that are killed come from one process that has imported what they need.
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["dovetail.spark.exchange.publishing", __name__])
+
+
 def write_and_die(place: str, mode: str, names: list[str], identity: str, steps: int) -> None:
     """A writer that is killed after so many changes of what is stored."""
     left = steps
@@ -104,11 +109,11 @@ def test_a_writer_that_is_killed_at_any_step(target: Store, mode: str) -> None:
     """After the kill: all or nothing for readers that ask. After the next write: for all readers."""
     before, new = ["old-1", "old-2"], ["new-1", "new-2"]
     after = {*before, *new} if mode == "append" else set(new)
-    context, outcomes = multiprocessing.get_context("spawn"), []
+    outcomes = []
     for steps in itertools.count():
         target.delete_all()
         write(target, "overwrite", before, f"old{steps}")
-        writer = context.Process(target=write_and_die, args=(target.uri, mode, new, f"new{steps}", steps))
+        writer = PROCESSES.Process(target=write_and_die, args=(target.uri, mode, new, f"new{steps}", steps))
         writer.start()
         writer.join()
         found = known(target)
@@ -142,7 +147,7 @@ def _leave(place: str) -> None:
 
 def test_what_a_killed_writer_of_this_machine_has_left_goes_at_once(target: Store) -> None:
     write(target, "error", ["a"], "1")
-    writer = multiprocessing.get_context("spawn").Process(target=_leave, args=(target.uri,))
+    writer = PROCESSES.Process(target=_leave, args=(target.uri,))
     writer.start()
     writer.join()
     assert (target / f"{STAGE}{OWN}").exists("b")

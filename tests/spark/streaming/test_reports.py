@@ -128,6 +128,7 @@ def join_in_cells(
     return replace(join, router=HashRouter(join.plan.condition, CELLS), setting=setting)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("algorithm", ["pmj", "adaptive", "diner", "shj"])
 @pytest.mark.parametrize("seed", range(repeat(2)))
 def test_cells_stop_at_the_limit(algorithm: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,6 +198,7 @@ def test_estimates_of_cells_add_up(algorithm: str, tmp_path: Path, monkeypatch: 
     assert Reports(tmp_path / "query/join/reports", 10**6).totals().estimate == (expected, expected, expected, 0.95)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("skew", [0.0, 1.0])
 def test_intervals_of_all_cells_hold_the_truth(skew: float) -> None:
     """In about 95 % of all cases, with blocks of a part of the rows."""

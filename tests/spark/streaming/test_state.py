@@ -312,6 +312,7 @@ class Cell:
                 return
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("algorithm", PROGRESSIVE)
 @pytest.mark.parametrize("seed", range(repeat(3)))
 def test_progressive_operators_between_micro_batches(tmp_path: Path, algorithm: str, seed: int) -> None:
@@ -338,6 +339,7 @@ def test_progressive_operators_between_micro_batches(tmp_path: Path, algorithm: 
     assert old <= set.union(*(cell.history[version] for version in (last - 2, last - 1, last)))
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("algorithm", [name for name in PROGRESSIVE if name != "nested_loop"])
 def test_the_number_of_segments_is_bounded(tmp_path: Path, algorithm: str) -> None:
     """Rows that fit in memory: snapshots write what is new, and all of it again once there are many."""

@@ -73,6 +73,7 @@ def results(join: StaticJoin, stream: pa.Table) -> Counter[tuple[Any, ...]]:
     return found
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("on", ON)
 def test_any_condition(on: str, tmp_path: Path) -> None:
     number = ON.index(on)

@@ -29,6 +29,7 @@ def micro_batches(rows: int) -> Iterator[list[Source]]:
         yield [(0, numbers), (1, numbers)]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("rows", [50, 300])
 @pytest.mark.parametrize("name", QUERIES)
 def test_in_one_operator(name: str, rows: int) -> None:
@@ -50,6 +51,7 @@ def test_in_one_operator(name: str, rows: int) -> None:
     assert expected.total() > ROWS
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("rows", "cells"), [(50, 3), (300, 1), pytest.param(300, 3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", QUERIES)
 def test_in_cells(name: str, rows: int, cells: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,6 +104,7 @@ def play(query: Query, wanted: WindowOracle, batches: Iterator[list[Source]], ta
     return most
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("scope", ["combined", "per_stream"])
 @pytest.mark.parametrize("how", HOWS)
 def test_windows_of_rows(how: str, scope: Any, tmp_path: Path, task: Any) -> None:
@@ -115,6 +116,7 @@ def test_windows_of_rows(how: str, scope: Any, tmp_path: Path, task: Any) -> Non
         play(run, oracle(run), micro_batches(rng, (40, 30)), task, rng)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("delay", [0, 5, 100])
 def test_windows_of_time(how: str, delay: int, tmp_path: Path, task: Any) -> None:
@@ -128,6 +130,7 @@ def test_windows_of_time(how: str, delay: int, tmp_path: Path, task: Any) -> Non
     assert bool(wanted.late_rows) == (delay < 100)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("how", "seconds"), list(product(HOWS, DELAYS) if ALL else zip(HOWS, (*DELAYS, (5, 5)), strict=True))
 )
@@ -179,6 +182,7 @@ def test_state_of_a_release_that_knew_one_newest_time(tmp_path: Path, task: Any)
 BANDS = ("abs(l.x - r.x) <= 1", "abs(l.x - r.x) <= 1 AND abs(l.k - r.k) < 2", "l.k BETWEEN r.k - 1 AND r.k + 2")
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("on", "how", "timed"), some(list(product(BANDS, [how for how in HOWS if how != "full"], (False, True))), 0)
 )
@@ -191,6 +195,7 @@ def test_many_cells_divide_bands_into_stripes(on: str, how: str, timed: bool, tm
     play(run, oracle(run, timed), micro_batches(rng, (60, 50)), task, rng)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("on", ["l.k = r.k AND l.x < r.x", BANDS[0]])
 def test_a_self_join_by_value_is_the_one_in_turns(on: str, tmp_path: Path, task: Any) -> None:
     rng = seeded(on)
@@ -297,6 +302,7 @@ def test_aggregates_are_given_for_every_left_row(on: str, tmp_path: Path, task: 
 # Other numbers of cells.
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("bounds", [window(rows=30), window(rows=15, scope="per_stream")])
 def test_an_inner_join_goes_on_with_other_cells(bounds: Window, tmp_path: Path, task: Any) -> None:
     rng = seeded(0)
@@ -327,6 +333,7 @@ def test_cells_whose_state_would_not_be_reached(how: str, before: int, after: in
 # What is kept.
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("how", "scope"), some(list(product(HOWS, ["combined", "per_stream"])), 0, of=3))
 def test_what_is_kept_is_bounded(how: str, scope: Any, tmp_path: Path, task: Any) -> None:
     """Rows in the window, a slide and a micro-batch; right rows once per cell where cells must know all of them."""
@@ -368,6 +375,7 @@ def test_many_cells_keep_no_more_than_few(scope: Any, tmp_path: Path, task: Any)
         assert run.micro_batch(sources, rng)[1]["window_rows"] <= 1.5 * in_window + 8
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("how", ["inner", "left"])
 def test_a_limit(how: str, tmp_path: Path, task: Any) -> None:
     """Cells emit no fewer results, though attempts are lost; then they drop what arrives."""
