@@ -41,8 +41,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """After marks have been looked at: cases of a test that take turns, and parts of the suite."""
-    kept = in_turns(items)
+    """After other marks: tests and cases that take turns, unless they are asked for by name; parts of the suite."""
+    by_name = config.option.keyword or any("::" in argument for argument in config.args)
+    kept = items if by_name else in_turns(items)
     if config.option.part:
         part, parts = map(int, config.option.part.split("/"))
         kept = kept[part - 1 :: parts]  # cases of one test take about the same time
@@ -53,17 +54,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def in_turns(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Without those cases of tests marked `one_in` that are left to other runs."""
+    """Without those cases of tests marked `one_in`, or tests without cases, that are left to other runs."""
     from tests.effort import some
 
     cases: dict[str, list[pytest.Item]] = defaultdict(list)
+    left_out: set[pytest.Item] = set()
     for item in items:
-        cases[item.nodeid.partition("[")[0]].append(item)
-    kept = set()
+        if item.get_closest_marker("one_in") and not item.get_closest_marker("slow"):
+            cases[item.nodeid.partition("[")[0]].append(item)
     for test, of_test in cases.items():
-        mark = of_test[0].get_closest_marker("one_in")
-        kept.update(of_test if mark is None else some(of_test, of=mark.args[0], key=test))
-    return [item for item in items if item in kept]
+        of = of_test[0].get_closest_marker("one_in").args[0]
+        missing = [None] * (of - len(of_test))  # a test with fewer cases than turns is not in every run
+        left_out.update(set(of_test) - set(some([*of_test, *missing], of=of, key=test)))
+    return [item for item in items if item not in left_out]
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -104,7 +104,10 @@ def frames(spark: SparkSession) -> tuple[DataFrame, DataFrame]:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("name", CASES)
-def test_on_spark(name: str, frames: tuple[DataFrame, DataFrame]) -> None:
+def test_on_spark(name: str, frames: tuple[DataFrame, DataFrame], monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.spark.samples import stub_samples  # which imports PySpark
+
+    stub_samples(monkeypatch, LEFT, RIGHT)
     on, how = CASES[name]
     compare("spark", name, dovetail.explain(*frames, on, how, cells=TASKS).explain())
 

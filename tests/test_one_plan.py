@@ -162,6 +162,9 @@ def on_spark(monkeypatch: pytest.MonkeyPatch) -> Spy:
     # Not those that a join along the diagonal leaves over: it has been imported by now, with the function itself.
     spy.on(monkeypatch, "dovetail.spark.batch.tables.joined_tables", lambda inputs, bound, routed, *_: routed.plan)
     spy.on(monkeypatch, "dovetail.spark.batch.tables.join_by_spark", lambda asked, plan: plan)
+    from tests.spark.samples import stub_samples  # which imports PySpark
+
+    stub_samples(monkeypatch, LEFT, RIGHT)
     return spy
 
 

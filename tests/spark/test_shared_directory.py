@@ -93,6 +93,7 @@ def test_a_directory_that_all_see(spark: SparkSession, anywhere: None, tmp_path:
         working_directory(spark, "/proc/x", ADVICE)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.spark
 def test_files_that_only_tasks_see(spark: SparkSession, tmp_path: Path) -> None:
     """Pages come in order, several at a time; what waits is done before anything else."""

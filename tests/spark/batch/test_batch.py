@@ -171,6 +171,7 @@ def answers(left: DataFrame, right: DataFrame) -> Answers:
     return {c: (ours.get(c, Counter()), expected[c]) for c in CONDITIONS}
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("condition", JOINED)
 def test_condition(answers: Answers, condition: str) -> None:
     ours, expected = answers[condition]
@@ -197,6 +198,7 @@ def test_names_and_columns(left: DataFrame, right: DataFrame, answers: Answers) 
         assert ours[condition] == answers[condition][1]
 
 
+@pytest.mark.one_in(2)
 def test_any_number_of_cells(left: DataFrame, right: DataFrame, answers: Answers) -> None:
     cases = some([(condition, cells) for condition in ("l.k = r.k", "l.x < r.x") for cells in (1, 2, 7)], 0, of=2)
     ours = rows_of_each({str(c): dovetail.join(left, right, c[0], cells=c[1], sample=False) for c in cases})
@@ -237,6 +239,7 @@ def test_heavy_key_is_split(spark: SparkSession) -> None:
     check(heavy, light, ["l.k = r.k"], cells=5)
 
 
+@pytest.mark.one_in(2)
 def test_heavy_key_of_rows_that_are_all_the_same(spark: SparkSession) -> None:
     """Nothing tells the rows apart but their number, and maps cannot be hashed: still every pair once."""
     same = spark.range(3000).selectExpr("7 AS k", "map('a', parse_json('1')) AS m")
@@ -245,6 +248,7 @@ def test_heavy_key_of_rows_that_are_all_the_same(spark: SparkSession) -> None:
     assert dovetail.join(same, other, "l.k = r.k", cells=4).groupBy("n").count().collect()[0]["count"] == 3000
 
 
+@pytest.mark.one_in(2)
 def test_cells_of_a_heavy_key_share_its_rows(spark: SparkSession) -> None:
     same = spark.range(4000).selectExpr("7 AS k", "id AS a")
     other = spark.range(2).selectExpr("7 AS k")
@@ -363,6 +367,7 @@ def test_nullability_and_metadata_are_kept(spark: SparkSession) -> None:
     assert fields[0].metadata == {"unit": "m"}
 
 
+@pytest.mark.one_in(2)
 def test_user_defined_types(spark: SparkSession) -> None:
     from pyspark.sql.types import IntegerType, StructField, StructType
     from pyspark.testing.objects import ExamplePoint, ExamplePointUDT
@@ -374,6 +379,7 @@ def test_user_defined_types(spark: SparkSession) -> None:
         assert rows_of(ours) == rows_of(spark_join(frame, frame, condition))
 
 
+@pytest.mark.one_in(2)
 def test_time_of_day(spark: SparkSession) -> None:
     with setting(spark, "spark.sql.timeType.enabled", "true"):
         one = spark.range(9).selectExpr("id", "cast(concat('12:00:0', id) AS TIME(6)) AS t")
@@ -391,6 +397,7 @@ def test_types_that_cannot_travel(spark: SparkSession, sql: str) -> None:
 # Columns that Spark compares by rules of its own.
 
 
+@pytest.mark.one_in(2)
 def test_collations(spark: SparkSession) -> None:
     one = spark.createDataFrame([("a",), ("B",), ("é",), (None,)], "s STRING COLLATE UTF8_LCASE")
     other = spark.createDataFrame([("A", 1), ("b", 2), ("c", 3)], "s STRING COLLATE UTF8_LCASE, n INT")
@@ -399,6 +406,7 @@ def test_collations(spark: SparkSession) -> None:
     assert dovetail.join(one, other, ["s"], sample=False, cells=2).count() == 2
 
 
+@pytest.mark.one_in(2)
 def test_intervals_of_months(spark: SparkSession) -> None:
     one = spark.range(30).selectExpr("id", "make_ym_interval(0, int(id)) AS i", "DATE '2024-01-31' AS d")
     other = spark.range(3).selectExpr("INTERVAL '1' YEAR * id AS j", "DATE '2025-02-28' AS e")
@@ -410,6 +418,7 @@ def test_intervals_of_months(spark: SparkSession) -> None:
     assert dovetail.explain(one, other, "l.i = r.j", sample=False).operator.name == "shj"
 
 
+@pytest.mark.one_in(2)
 def test_char_columns_are_padded_before_they_are_compared(spark: SparkSession) -> None:
     try:
         spark.sql("CREATE TABLE short (c CHAR(4), n INT) USING parquet")

@@ -68,6 +68,7 @@ def joined(frames: tuple[DataFrame, DataFrame]) -> dict[tuple[str, str], Counter
     return found
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", CONDITIONS)
 def test_the_same_rows_as_spark(
     joined: dict[tuple[str, str], Counter[str]],
@@ -119,6 +120,7 @@ def test_aggregates_are_spark_aggregates(frames: tuple[DataFrame, DataFrame], na
     assert rows_of(ours) == rows_of(theirs)
 
 
+@pytest.mark.one_in(2)
 def test_small_budgets_spill(
     frames: tuple[DataFrame, DataFrame],
     pairs: dict[str, list[tuple[int, int]]],
@@ -129,6 +131,7 @@ def test_small_budgets_spill(
     assert rows_of(ours) == rows_by_type(pairs["two_inequalities"], contents)["full"]
 
 
+@pytest.mark.one_in(2)
 def test_empty_sides(frames: tuple[DataFrame, DataFrame]) -> None:
     left, right = frames
     nothing = right.where("id < 0")

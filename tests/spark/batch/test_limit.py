@@ -35,6 +35,7 @@ def frames(spark: SparkSession) -> tuple[DataFrame, DataFrame]:
     return left, right
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.spark
 def test_any_rows_of_the_result(frames: tuple[DataFrame, DataFrame]) -> None:
     def check(name: str) -> None:
@@ -55,6 +56,7 @@ def test_steps_end_with_the_last_row(frames: tuple[DataFrame, DataFrame]) -> Non
     assert sum(step.batch.num_rows for step in steps) == steps[-1].results == 77
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.spark
 def test_orders_are_those_of_spark(frames: tuple[DataFrame, DataFrame]) -> None:
     left, right = frames

@@ -89,6 +89,7 @@ def test_the_same_rows_as_the_join(frames: tuple[DataFrame, DataFrame], on: str)
     assert all(e.low <= e.total <= e.high for e in between)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.spark
 def test_aggregates_with_bounds(frames: tuple[DataFrame, DataFrame]) -> None:
     wanted = {"n": "count(*)", "mean": "avg(l.x)", "sum": "sum(r.k)"}
@@ -159,6 +160,7 @@ def unnoted(work: Path) -> set[str]:
     return results - noted if log["done"] else set()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.spark
 def test_scouts_find_results_before_anything_is_written(
     frames: tuple[DataFrame, DataFrame], truth: Counter[tuple[int, int]], tmp_path: Path
@@ -173,6 +175,7 @@ def test_scouts_find_results_before_anything_is_written(
     assert pairs([*first, *rest]) == truth
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.spark
 def test_a_table_that_changes_is_noticed(frames: tuple[DataFrame, DataFrame], tmp_path: Path) -> None:
     left, right = frames
@@ -184,6 +187,7 @@ def test_a_table_that_changes_is_noticed(frames: tuple[DataFrame, DataFrame], tm
         list(dovetail.progressive(left, left.sparkSession.read.parquet(place), ON, work_dir=work))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.spark
 def test_tables_that_may_differ_each_time_have_no_scouts(
     frames: tuple[DataFrame, DataFrame], truth: Counter[tuple[int, int]]
@@ -225,6 +229,7 @@ def test_nothing_is_left_behind(frames: tuple[DataFrame, DataFrame], tmp_path: P
         spark.conf.unset("spark.sql.streaming.checkpointLocation")
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.spark
 def test_no_pairs_and_no_rows(frames: tuple[DataFrame, DataFrame]) -> None:
     left, right = frames

@@ -22,6 +22,7 @@ def test_whole_numbers_of_decimals() -> None:
     assert unscaled_integers(column.slice(5)).to_pylist() == []
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.spark
 def test_results_with_many_decimals(spark: SparkSession) -> None:
     made = "id AS k", "CAST(id AS DECIMAL(15,2)) / 4 AS wide", "CAST(nullif(id, 3) - 5 AS DECIMAL(9,3)) AS small"

@@ -44,6 +44,7 @@ def rows_of(table: pa.Table) -> Counter[tuple[object, ...]]:
     return Counter(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "options", [{}, {"sample": False, "algorithm": "miner"}, pytest.param({"cells": 6}, marks=pytest.mark.slow)]
 )

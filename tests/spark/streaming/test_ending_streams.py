@@ -53,6 +53,7 @@ def expected(spark: SparkSession, place: Path, on: str, how: str = "inner") -> C
     return Counter(map(tuple, dovetail.join(left, right, on, how).select("id", "id_right").collect()))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("algorithm", "on"),
     [
@@ -99,6 +100,7 @@ def test_rows_without_a_partner(spark: SparkSession, place: Path, tmp_path: Path
     assert any(None in pair for pair in found)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("how", "on"),
     [

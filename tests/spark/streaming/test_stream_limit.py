@@ -68,6 +68,7 @@ def pairs(frame: DataFrame) -> Pairs:
 ENDING = {"end": "kind = 'end'", "memory": "1MB", "algorithm": "pmj"}
 
 
+@pytest.mark.one_in(2)
 def test_a_query_that_is_started_again(streams: Streams) -> None:
     """It is over before the inputs have ended. With more rows, there are no more results, and it is over again."""
     out = str(streams.place / "out")

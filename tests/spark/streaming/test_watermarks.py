@@ -102,6 +102,7 @@ def streams(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> St
     return Streams(spark, directory, (write_stream(directory / "a", "a", rng), write_stream(directory / "b", "b", rng)))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", CASES if ALL else ["left", "short"])
 def test_every_micro_batch(name: str, streams: Streams, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Late rows are dropped, counted and logged. A query has one watermark: so there is one join in each."""

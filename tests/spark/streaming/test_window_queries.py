@@ -67,6 +67,7 @@ MORE = [(name, rows, cells) for name in QUERIES for rows, cells in ((90, 1), (45
 SLOW = [pytest.param(*case, marks=pytest.mark.slow) for case in MORE]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.spark
 @pytest.mark.parametrize(("name", "rows", "cells"), [("Q2", 450, 9), *SLOW])
 def test_on_spark(name: str, rows: int, cells: int, spark: SparkSession, tmp_path: Path) -> None:

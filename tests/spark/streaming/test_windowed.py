@@ -286,6 +286,7 @@ def test_a_window_larger_than_the_memory_of_its_cell(spark: SparkSession, tmp_pa
             assert kept[0] <= kept[1] <= kept[0] + 1000
 
 
+@pytest.mark.one_in(2)
 def test_windows_close_by_the_clock_while_nothing_arrives(spark: SparkSession, tmp_path: Path) -> None:
     """Event time has nothing to go by, but the query was told how long to wait."""
     alone = pa.table({"a": [1], "ts": pa.array([START], pa.timestamp("us", "UTC"))})
