@@ -57,13 +57,13 @@ def in_turns(items: list[pytest.Item]) -> list[pytest.Item]:
     """Without those cases of tests marked `one_in`, or tests without cases, that are left to other runs."""
     from tests.effort import some
 
-    cases: dict[str, list[pytest.Item]] = defaultdict(list)
+    cases: dict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
     left_out: set[pytest.Item] = set()
     for item in items:
-        if item.get_closest_marker("one_in") and not item.get_closest_marker("slow"):
-            cases[item.nodeid.partition("[")[0]].append(item)
-    for test, of_test in cases.items():
-        of = of_test[0].get_closest_marker("one_in").args[0]
+        mark = item.get_closest_marker("one_in")
+        if mark is not None and not item.get_closest_marker("slow"):
+            cases[item.nodeid.partition("[")[0], mark.args[0]].append(item)
+    for (test, of), of_test in cases.items():
         missing = [None] * (of - len(of_test))  # a test with fewer cases than turns is not in every run
         left_out.update(set(of_test) - set(some([*of_test, *missing], of=of, key=test)))
     return [item for item in items if item not in left_out]

@@ -20,7 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
@@ -100,7 +100,8 @@ def run(name: str, options: Sequence[str], *, behind: bool) -> Outcome:
     began = time.monotonic()
     if not behind:
         print(f"==> {part.title}", flush=True)  # noqa: T201
-    with tempfile.TemporaryFile() if behind else nullcontext() as printed:
+    with ExitStack() as stack:
+        printed = stack.enter_context(tempfile.TemporaryFile()) if behind else None
         done = subprocess.run(
             command,
             cwd=ROOT,
