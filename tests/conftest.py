@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import core, settings
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,7 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
     from tests.seed import SEED
 
     config.option.seed = SEED
-    core.global_force_seed = SEED
+    config.option.hypothesis_seed = str(SEED)  # read by Hypothesis's plugin, which is configured after this
     # Compiling a kernel inside an example takes seconds, so there are no deadlines.
     settings.register_profile("ci", database=None, deadline=None, max_examples=EXAMPLES)
     settings.register_profile("dev", deadline=None)
