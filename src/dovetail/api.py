@@ -60,7 +60,7 @@ RESULTS = ("table", "reader")
 METRICS = "dovetail"
 """What a join of streams is called in the query's progress, unless it has another name."""
 EARLY_MEMORY = "256MB"
-"""Of a progressive join, unless another is given."""
+"""The memory of a progressive join, unless another is given."""
 
 
 def join(
@@ -103,12 +103,12 @@ def join(
         window: For streams: `dovetail.window(...)`; only rows within the window of each other are joined.
         memory: What each cell may keep in memory, such as "256MB"; further rows are spilled to disk.
         algorithm: "auto", or the name of an algorithm; then its parameters can be given, too.
-        limit: Any so many rows of the result. The join stops when it has them, on Spark in every task. Of streams, so
-            many in all, also of a query that is started again.
+        limit: At most this many rows, in no particular order. The join stops when it has them, on Spark in every task.
+            For streams it is the total, also across restarts.
         progress: In process: False for no bar, True for one in any case, or a function that is called with
             `Progress`. By default a join of more than a second shows a bar on a terminal and in a notebook. A reader
             takes a function only.
-        threads: In process: how many; all cores by default. Rows and their order are the same for any number.
+        threads: In process: the number of threads; all cores by default. It does not change the rows or their order.
         to: In process: "table", or "reader" for a pyarrow.RecordBatchReader, which joins as it is read: for results
             larger than memory.
         cells: On Spark: into how many cells the join is divided; by default a sample decides.
@@ -246,27 +246,27 @@ def progressive(
             dictionary: progressive({"o": orders, "c": customers, "n": nations}, on="...").
         right: The other input.
         on: SQL text with the aliases l and r, a list of column names, or PySpark Columns.
-        how: inner, left, right, full, left_semi or left_anti; of DataFrames inner.
+        how: inner, left, right, full, left_semi or left_anti; for DataFrames inner only.
         suffix: Appended to names of right columns that clash with a left one.
         memory: What the join may keep in memory; None for no limit.
         algorithm: "auto", or the name of an algorithm; then its parameters can be given, too.
-        wait_ms: After how long without rows the join turns to rows that it has spilled; 0: whenever no row waits.
-        retry: How a source that fails is opened again at its position; then SourceError is raised, and the steps up to
-            then remain valid.
+        wait_ms: How long to wait for rows before spilled rows are joined; 0: whenever no row waits.
+        retry: How often and how soon a source that fails is opened again at its position. After that SourceError is
+            raised; earlier steps remain valid.
         record: A file that `dovetail watch` follows, or a `dovetail.Recording`: what the join does over time.
-        workers: In process: tables are joined on so many threads. A sample balances their load; each has its part
+        workers: In process: the number of threads that join tables. A sample balances their load; each has its part
             of the memory.
         order_by: Results in order: "l.x", "r.y DESC", "l.a NULLS LAST", or a list of these, each over one side. For
             tables and Parquet files, which are kept in memory; with a `limit` joined only until there are enough
             rows. Nulls and NaN are ordered as in Spark, which sorts DataFrames after the join.
-        limit: The iterator ends with the step that completes so many rows.
+        limit: The iterator ends with the step that completes this many rows.
         progress: True shows the join while it runs: a chart in a notebook, a panel on a terminal, else lines. By
             default a join of more than a second does so in a notebook only; False is never.
         aggregate: `{"n": "count(*)", "mean": "avg(l.fare)"}`: `step.aggregates` with bounds, instead of rows.
         until: DataFrames: 10_000 results, a relative error of 0.01, "30 seconds", or a list of these; then it stops.
         work_dir: DataFrames: a directory from which a join that was stopped resumes.
         cells: DataFrames: into how many cells the join is divided.
-        seed: DataFrames: of the samples.
+        seed: DataFrames: the seed of the samples.
         sample: DataFrames with `order_by`: whether the inputs are sampled first.
         share: algorithm="diag": the window, as a share of the side with the unique key.
         one: algorithm="diag": the side with the unique key, "left" or "right".
@@ -277,12 +277,12 @@ def progressive(
 
     Returns:
         An iterator of steps: `batch`, `phase`, `results`, `estimate` (how many results there will be, with bounds, if
-        both sizes are known; of sources, rows must come in random order, and `objection` says if they do not),
-        `aggregates`. In process it is also a handle: `close()`, and `memory("50MB")` for algorithms that can do with
-        more and less.
+        both sizes are known; rows of sources must come in random order, and `objection` says if they do not),
+        `aggregates`. In process it is also a handle: `close()`, and `memory("50MB")` for algorithms that can change
+        their budget.
 
     Raises:
-        ConditionError, InputError, ArgumentError, PlanError, BudgetError: As of `join`.
+        ConditionError, InputError, ArgumentError, PlanError, BudgetError: As for `join`.
         SourceError: A source failed, and retries are exhausted.
 
     Example:
@@ -449,16 +449,16 @@ def count(
     """How many pairs an inner join has. No pair is enumerated unless a residual has to be checked.
 
     Args:
-        left: An input as of `join`. Three and more are a dictionary, as of `multijoin`: their results are found, but no
+        left: An input as for `join`. Three and more are a dictionary, as for `multijoin`: results are counted, and no
             row is put together.
         right: The other input.
         on: SQL text with the aliases l and r, a list of column names, or PySpark Columns.
         threads: In process: how many; all cores by default.
-        memory: Three and more DataFrames: as of `multijoin`.
-        algorithm: Three and more DataFrames: as of `multijoin`.
+        memory: Three and more DataFrames: as for `multijoin`.
+        algorithm: Three and more DataFrames: as for `multijoin`.
         cells: On Spark: into how many cells the join is divided; by default a sample decides.
         sample: On Spark: whether the inputs are sampled first.
-        trusted: On Spark: as of `join`.
+        trusted: On Spark: as for `join`.
         **parameters: Three and more DataFrames: parameters of the named algorithm. Further options of `join` on Spark
             change nothing here.
 
@@ -513,7 +513,7 @@ def aggregate(
     """Aggregates over the pairs of an inner join. No pair is enumerated unless a residual has to be checked.
 
     Args:
-        left: An input as of `join`.
+        left: An input as for `join`.
         right: The other input.
         on: SQL text with the aliases l and r, a list of column names, or PySpark Columns.
         aggregates: `{"n": "count(*)", "total": "sum(r.amount)"}`: count, sum, avg, min and max of expressions over one
@@ -525,7 +525,7 @@ def aggregate(
         sample: On Spark: whether the inputs are sampled first.
         state_dir: Streams: where state is kept.
         metrics: Streams: the name of the join in the query's progress.
-        trusted: On Spark: as of `join`.
+        trusted: On Spark: as for `join`.
         **others: Further options of `join` on Spark, which change nothing here.
 
     Returns:
@@ -612,31 +612,31 @@ def explain(
     the condition. Print the plan, or show it in a notebook.
 
     Args:
-        left: An input as of `join` or `progressive`, or a dictionary of three and more.
+        left: An input as for `join` or `progressive`, or a dictionary of three and more.
         right: The other input.
         on: The condition.
         how: The join type.
-        suffix: As of `join`.
-        window: As of `join`.
-        memory: As of the join; "auto" is what it takes by default.
-        algorithm: As of `join`.
+        suffix: As for `join`.
+        window: As for `join`.
+        memory: As for the join; "auto" is what it takes by default.
+        algorithm: As for `join`.
         progressive: Whether the plan is that of `dovetail.progressive`.
-        limit: As of `join`.
-        workers: As of `progressive`.
-        cells: As of `join`.
-        sample: As of `join`.
-        state_dir: As of `join`; it decides nothing.
-        metrics: As of `join`; it decides nothing.
-        end: As of `join`.
-        latency: As of `join`.
-        aggregate: As of `progressive`.
-        until: As of `progressive`.
-        work_dir: As of `progressive`.
-        seed: As of `progressive`.
-        share: As of `join`.
-        one: As of `join`.
-        tables: As of `join`.
-        trusted: As of `join`.
+        limit: As for `join`.
+        workers: As for `progressive`.
+        cells: As for `join`.
+        sample: As for `join`.
+        state_dir: As for `join`; it decides nothing.
+        metrics: As for `join`; it decides nothing.
+        end: As for `join`.
+        latency: As for `join`.
+        aggregate: As for `progressive`.
+        until: As for `progressive`.
+        work_dir: As for `progressive`.
+        seed: As for `progressive`.
+        share: As for `join`.
+        one: As for `join`.
+        tables: As for `join`.
+        trusted: As for `join`.
         **parameters: Parameters of the named algorithm.
 
     Returns:
@@ -773,14 +773,14 @@ def multijoin(
         memory: What each cell may keep in memory.
         algorithm: In process "auto" (kernels that see the inputs complete, two at a time), or "miner", "mjoin" or
             "pmj", which keep to `memory` by spilling to disk. Streams that end are joined by "miner".
-        threads: In process: how many; all cores by default. Rows and their order are the same for any number.
+        threads: In process: the number of threads; all cores by default. It does not change the rows or their order.
         cells: On Spark: into how many cells the join is divided.
         sample: On Spark: whether the inputs are sampled first.
         state_dir: Streams: where state is kept.
         metrics: Streams: the name of the join in the query's progress.
-        end: Streams that end: what is true of the last row of an input, or "source", as of `join`.
+        end: Streams that end: what is true of the last row of an input, or "source", as for `join`.
         latency: Streams that end: how long rows may wait for background work to pause.
-        trusted: Streams that end: `end` may call every function of Spark, as of `join`.
+        trusted: Streams that end: `end` may call every function of Spark, as for `join`.
         **parameters: Parameters of the named algorithm.
 
     Returns:
@@ -824,7 +824,7 @@ def write(frame: Any, path: str | os.PathLike[str], mode: str = "error") -> Writ
     """Write a Spark DataFrame into a directory of Parquet files, from the tasks that compute it.
 
     Results of `dovetail.join` are written from Arrow to Parquet without a conversion to Spark rows; any other
-    DataFrame is written as well. Readers see nothing until everything is written, whatever fails before.
+    DataFrame is written as well. Readers see nothing until everything is written, also if a task fails before.
 
         dovetail.write(dovetail.join(orders, items, "l.id = r.order_id"), "joined/", mode="overwrite")
 
@@ -844,7 +844,7 @@ def write(frame: Any, path: str | os.PathLike[str], mode: str = "error") -> Writ
 
 
 def _condition(left: Any, right: Any, on: On) -> On:
-    """The condition. Of several inputs in a dictionary it may come second, where two inputs have the other one."""
+    """The condition. With a dictionary of inputs it may be the second argument, where a right input would be."""
     if on is None and isinstance(left, Mapping):
         on = right
     if on is None:
@@ -861,7 +861,7 @@ def _on_spark(*inputs: Any) -> bool:
 
 
 DEFAULTS = {"algorithm": "auto", "metrics": METRICS, "sample": True, "seed": 0, "trusted": False, "workers": 1}
-"""Of options that are not None by default."""
+"""Options that are not None by default."""
 
 
 def _given(**options: Any) -> dict[str, Any]:

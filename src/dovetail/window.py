@@ -167,7 +167,7 @@ def window(
     Durations are timedeltas or text such as "10 minutes".
 
     Args:
-        rows: The last so many rows.
+        rows: The number of latest rows that are kept.
         time: Or the last so much event time.
         slide: Rows leave the window in slides, a whole one at a time; by default a tenth of the window.
         on: The column with the event time, or one of each side: "ts", ("sent", "received"). For `time` only.

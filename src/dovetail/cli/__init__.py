@@ -120,7 +120,7 @@ def join(
         typer.Option(
             min=0,
             metavar="ROWS",
-            help="Any so many rows of the result; the join stops when it has them.",
+            help="At most this many rows, in no particular order; the join stops when it has them.",
             rich_help_panel=RESULT,
         ),
     ] = None,
@@ -243,8 +243,8 @@ def explain(
 ) -> None:
     """Say what a join of these files would do, and why; nothing is joined or written.
 
-    It looks at the data as the join does: on Spark, which it starts, by a sample and, of Parquet files that are
-    clustered alike, by their keys; in process by the columns of the condition. A wrong request is refused before that.
+    It looks at the data as the join does. On Spark, which it starts, it takes a sample, and reads the keys of Parquet
+    files that are clustered alike. In process it reads the columns of the condition. A wrong request is refused first.
     """
     from dovetail.cli.request import Request, any_remote, explain_join
 

@@ -62,7 +62,7 @@ def parse(
     zone: str | None = None,
     in_process: bool = False,
 ) -> Condition:
-    """The condition, bound to the two schemas. Whatever is wrong with it is said here, before any work.
+    """The condition, bound to the two schemas. A wrong condition is refused here, before any work.
 
     `zone` is the time zone in which timestamps without one are meant (Spark: the session's). With `in_process`,
     a function that only Spark can evaluate is an error.

@@ -1,6 +1,6 @@
 """Scalar expressions over the columns of two inputs.
 
-The tree is small on purpose: whatever is not listed in `FUNCTIONS` is *opaque*. It keeps its text, so that Spark can
+The tree is small on purpose: a function that is not in `FUNCTIONS` is *opaque*. It keeps its text, so that Spark can
 still evaluate it, but no kernel and no in-process evaluation can.
 """
 

@@ -127,7 +127,7 @@ class Graph:
 
 
 def parse_graph(on: str | Sequence[str], schemas: Mapping[str, pa.Schema], *, zone: str | None = None) -> Graph:
-    """The condition, bound to the inputs. Whatever is wrong with it is said here, before any work."""
+    """The condition, bound to the inputs. A wrong condition is refused here, before any work."""
     if len(schemas) < 2:
         raise ConditionError(f"a join takes at least two inputs; got {len(schemas)}.")
     texts = [on] if isinstance(on, str) else list(on)

@@ -332,7 +332,7 @@ def _alternatives(condition: Condition, binder: Binder) -> tuple[Condition, ...]
 
 
 class Alternative(NamedTuple):
-    """A conjunction by itself, whatever others find."""
+    """A conjunction by itself, without regard to the others."""
 
     own: Conjunction  # what tells it from the others
     conjuncts: Conjunction

@@ -88,7 +88,7 @@ def _value(array: pa.Array) -> list[Part]:
 
 
 def _numbers(array: pa.Array) -> Bytes:
-    """Whatever has a fixed width, big-endian; negative numbers come first."""
+    """Values of a fixed width, big-endian; negative numbers come first."""
     type_ = array.type
     if is_fixed(type_):
         width = NARROW.get(type_, 8)

@@ -4,7 +4,7 @@ Text may come from elsewhere, and Spark has functions that call any method of Ja
 try_reflect), read a file (those of Avro, Protobuf and XML take a place of a schema) or differ from call to call (rand,
 uuid, aes_encrypt). What a session has registered, or a catalogue has, can do anything. So all text that Spark is to
 evaluate is looked at first, as it will be given to Spark: a word before a parenthesis is on the list, or it is refused.
-Names with a dot before them are functions of a catalogue, whatever they are called.
+Names with a dot before them are functions of a catalogue, also if Spark has one of that name.
 
 The list has the functions of Spark 4.3, in the groups of its documentation. Aggregates, generators and window functions
 have no place in a condition.

@@ -150,7 +150,7 @@ def with_columns(expression: Opaque, column: Callable[[Column], str]) -> str:
     return parse_text(expression.sql).transform(respell).sql(dialect=DIALECT, normalize_functions="lower")
 
 
-class Unreadable(Exception):  # noqa: N818  nobody sees it: the whole text is parsed at once then
+class Unreadable(Exception):  # noqa: N818  it is caught: the whole text is then parsed at once
     """The tokens do not nest as a condition's do."""
 
 

@@ -104,7 +104,7 @@ def local_path(given: str | os.PathLike[str], what: str) -> Path:
 
 
 def without_secrets(text: str, location: str, others: Iterable[str] = ()) -> str:
-    """A message of somebody else, without what `redacted` would hide of an address, and without other secrets."""
+    """A message of another library, without what `redacted` would hide of an address, and without other secrets."""
     text = text.replace(location, redacted(location))
     found = parse_address(location)
     secrets = [*others, *(os.environ.get(name, "") for name in ENVIRONMENT)]

@@ -27,7 +27,7 @@ def user_cache() -> Path | None:
 
 
 def private_directory(path: Path) -> Path:
-    """The directory, made where it is missing, which only this user can enter and nobody else can replace.
+    """The directory, made where it is missing, which only this user can enter and no other user can replace.
 
     Its parts are checked from the root down. Only root and this user can replace a part that has passed, so nothing
     changes between the check and the use. Symbolic links on the way (a home on another disk) are followed if they
@@ -79,7 +79,7 @@ def check_contents(directory: Path) -> None:
 
 
 def check_link(path: Path) -> None:
-    """Refuse a link that somebody else has put in the place of a file: it would decide on where we write."""
+    """Refuse a link that another user has put in the place of a file: it would decide where we write."""
     with suppress(FileNotFoundError, NotADirectoryError):
         found = os.lstat(path)
         if stat.S_ISLNK(found.st_mode) and found.st_uid not in (0, os.geteuid()):

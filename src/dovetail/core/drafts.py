@@ -44,7 +44,7 @@ def _create(place: Path) -> tuple[BinaryIO, Path]:
     while True:
         path = place.with_name(f".{place.name}.{uuid.uuid4().hex}.tmp")
         file = open(path, "xb")  # noqa: SIM115  the caller closes it
-        with suppress(OSError):  # where files cannot be locked, nobody gets a lock
+        with suppress(OSError):  # some file systems cannot lock files
             fcntl.flock(file, fcntl.LOCK_EX)
         if path.exists():  # else another process was faster, and took it for one that was forgotten
             return file, path
@@ -56,7 +56,7 @@ def _remove_forgotten(place: Path) -> None:
         found = [match for match in (NAME.fullmatch(entry.name) for entry in entries) if match is not None]
     for match in found:
         if match[1] == place.name:
-            with suppress(OSError):  # it is being written, of somebody else, or has just been removed
+            with suppress(OSError):  # it is being written, of another user, or has just been removed
                 _remove_if_forgotten(place.with_name(match[0]))
 
 

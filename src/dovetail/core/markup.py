@@ -1,4 +1,4 @@
-"""HTML and SVG from Python. Whatever is not markup already is escaped, so that a name can be anything."""
+"""HTML and SVG from Python. Everything that is not markup already is escaped, so a name can be anything."""
 
 from __future__ import annotations
 

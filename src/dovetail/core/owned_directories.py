@@ -34,7 +34,7 @@ def temporary_directory() -> Path:
 
 
 def owned_directory(parent: Path, stem: str, *, private: bool = False) -> Path:
-    """A new directory; whoever may write to its parent may write to it, unless it is private."""
+    """A new directory; users who may write to its parent may write to it, unless it is private."""
     name = f"{stem}-{platform.node()}-"  # a file system may keep locks to one machine
     _remove_forgotten(parent, re.compile(re.escape(name) + r"[0-9a-f]{32}"))
     path = parent / f"{name}{uuid.uuid4().hex}"
@@ -59,7 +59,7 @@ def _lock(path: Path) -> int:
     """The lock appears when it is locked: another process that finds it free removes the directory."""
     unfinished = path / f"{LOCK}.tmp"
     handle = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)  # stays open
-    with suppress(OSError):  # where files cannot be locked, nobody gets a lock
+    with suppress(OSError):  # some file systems cannot lock files
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     unfinished.rename(path / LOCK)
     return handle
@@ -70,7 +70,7 @@ def _remove_forgotten(parent: Path, name: re.Pattern[str]) -> None:
         found = [entry.name for entry in entries if name.fullmatch(entry.name)]
     for path in map(parent.joinpath, found):
         if path not in _owned:
-            with suppress(OSError):  # it is in use, of somebody else, or has just been removed
+            with suppress(OSError):  # it is in use, of another user, or has just been removed
                 _remove_if_forgotten(path)
 
 

@@ -236,7 +236,7 @@ GOOD_PART = 1 << 17  # pairs that fill memory of a good size: small pieces of ne
 
 
 def part_ranges(counts: NDArray[np.int64], parts: int) -> Iterator[tuple[int, int, int]]:
-    """Consecutive rows (start, end, pairs) in so many parts of about as many pairs; fewer, if there are few."""
+    """Consecutive rows (start, end, pairs) in parts of about as many pairs each; fewer parts, if there are few."""
     total = int(counts.sum())
     each, of_a_thread = -(-total // parts), -(-total * FINER // parts)
     return chunk_ranges(counts, total, max(LEAST_PART, each, min(GOOD_PART, of_a_thread)))

@@ -37,7 +37,7 @@ def read_threads(threads: Any) -> int:
 
 @contextmanager
 def allow_threads(threads: int) -> Iterator[None]:
-    """So many threads for what is called inside."""
+    """The number of threads for what is called inside."""
     token = _allowed.set(threads)
     try:
         yield
@@ -101,7 +101,7 @@ def _start(work: Callable[[], None]) -> threading.Thread:
 
 
 class QueueClosedError(Exception):
-    """Nobody is at the other end any more."""
+    """The queue was closed by the other end."""
 
 
 class BoundedQueue(Generic[T]):
@@ -130,7 +130,7 @@ class BoundedQueue(Generic[T]):
             return self._items.popleft()
 
     def close(self) -> None:
-        """Whoever waits, or comes later, gets a QueueClosedError."""
+        """Waiting and later calls raise QueueClosedError."""
         with self._changed:
             self._closed = True
             self._items.clear()

@@ -69,14 +69,14 @@ class Clusteredness:
 
     @property
     def quantiles(self) -> tuple[float, ...]:
-        """Of the absolute deviations, as shares of R1."""
+        """Quantiles of the absolute deviations, as shares of R1."""
         if not len(self.deviations):
             return tuple(0.0 for _ in QUANTILES)
         return tuple((np.quantile(np.abs(self.deviations), QUANTILES) / max(1, self.rows)).tolist())
 
     @property
     def alone(self) -> float:
-        """The share of RN without a partner: mishits, whatever the window."""
+        """The share of RN without a partner: mishits with any window."""
         return 1 - len(self.deviations) / self.sampled if self.sampled else 0.0
 
     def mishits(self, tables: int, table_rows: int) -> float:

@@ -5,7 +5,7 @@
     RN   ............[batch]....................
                         \\--> mishits, by hash       cleanup:  mishits are joined with all of R1, by partition
 
-Guarantee: every matching pair exactly once, of every join type, whatever the data: clustering only determines how many
+Guarantee: every matching pair exactly once, for every join type and any data: clustering only determines how many
 rows are mishits. First results are emitted when half a window of R1 and a batch of RN have been read. Where no row is a
 mishit, either input is read once and nothing is written.
 

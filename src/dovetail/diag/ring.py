@@ -3,9 +3,9 @@
     R1     . . . . [ k-2 | k-1 |  k  | k+1 | k+2 ] . . . .      the window: tables of consecutive rows
     RN     . . . . . . . . . . . ^ position                    its expected partner is in table k, the middle one
 
-A table is full when it has so many rows, or bytes; it has the range of positions that it covers, including filtered
-rows. Loading the next table clears the oldest one. A table is hashed when it is first probed: tables that the other
-input skips are never hashed.
+A table is full when it has its number of rows, or bytes; it knows the range of positions that it covers, including
+filtered rows. Loading the next table clears the oldest one. A table is hashed when it is first probed: tables that
+the other input skips are never hashed.
 """
 
 from __future__ import annotations

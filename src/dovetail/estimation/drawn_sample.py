@@ -43,11 +43,11 @@ class DrawnSample:
         self._error = self._error_of(np.ones(self.matches))
 
     def estimate(self, confidence: float) -> Estimate | None:
-        """Of the number of results; None while there are too few matches."""
+        """Estimate the number of results; None while there are too few matches."""
         return self._bounded(self._total, self._error, confidence, 1.0)
 
     def sum(self, name: str, confidence: float) -> Estimate | None:
-        """Of the sum of a value over all results."""
+        """Estimate the sum of a value over all results."""
         values = self._values[name]
         return self._bounded(self._size * float(values.sum()) / self._pairs, self._error_of(values), confidence)
 

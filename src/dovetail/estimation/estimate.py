@@ -334,12 +334,12 @@ class Estimator:
         return abs(blocks.matches - share * blocks.pairs) > TOGETHER * math.sqrt(max(by_chance, by_rows))
 
     def sum(self, name: str, left_rows: int, right_rows: int, confidence: float = CONFIDENCE) -> Estimate | None:
-        """Of the sum of `name` over all results."""
+        """Estimate the sum of `name` over all results."""
         drawn = None if self._drawn is None else self._drawn.sum(name, confidence)
         return _narrower(self._sum_by_blocks(name, left_rows, right_rows, confidence), drawn)
 
     def average(self, name: str, values: str | None = None, confidence: float = CONFIDENCE) -> Estimate | None:
-        """Of the average of `name` over all results.
+        """Estimate the average of `name` over all results.
 
         `values`: the sum that says how many values there are, if not every result has one.
         """

@@ -97,7 +97,7 @@ def count_at_rest(condition: Condition, left: pa.RecordBatch, right: pa.RecordBa
 def join_at_rest(
     work: Joining, batches: Batches, observer: Observer | None = None, limit: int | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The results, in batches of bounded size; with a limit, so many of them. The same for any number of threads."""
+    """The results, in batches of bounded size; with a limit, no more than that. The same for any number of threads."""
     watch = Watch(observer)
     how = work.how
     partnered = (np.zeros(batches[0].num_rows, np.bool_), np.zeros(batches[1].num_rows, np.bool_))
@@ -118,7 +118,7 @@ def join_at_rest(
 def _join_in_blocks(work: Joining, batches: Batches, partnered: tuple[Flags, Flags]) -> Iterator[pa.RecordBatch]:
     """A join that tracks partners, a block of one side after the other: the results of a block are complete.
 
-    So whoever wants few rows does not wait for the partners of all.
+    So a caller who wants few rows does not wait for the partners of all.
     """
     side = work.how.tracked[0]
     rows = batches[side]

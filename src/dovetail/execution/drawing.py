@@ -1,4 +1,4 @@
-"""Rows that are drawn by chance from both tables, to check estimates: whatever the order, they are a fair sample.
+"""Rows that are drawn by chance from both tables, to check estimates: they are a fair sample in any order of arrival.
 
     left   - - # - - - # - # - - -   \\
                                        all pairs of the drawn rows, with their places --> Estimator

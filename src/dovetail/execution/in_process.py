@@ -66,7 +66,7 @@ def join_tables(
     threads: int = 1,
     batch_bytes: int = LARGEST_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """The whole join of two inputs at rest, or so many rows of it, batch by batch.
+    """The whole join of two inputs at rest, or `limit` rows of it, batch by batch.
 
     By a kernel over both complete sides, or by an operator: the smaller side then arrives first, so that only it has to
     be kept. Files are loaded, unless there is a budget that they exceed.

@@ -16,7 +16,7 @@ In cells, tables that exceed the budget are routed, and one cell after the other
 
 The routers are those of joins on Spark: any two matching rows share exactly one cell. What visits a cell is on disk
 (routed_rows.py), and gathered when the cell is joined. Which rows have found a partner is remembered for whole tables,
-so a row may visit many cells whatever the join type. A cell that is too large is joined in chunks.
+so a row may visit many cells in every join type. A cell that is too large is joined in chunks.
 
 Tables are in memory, and their caller's. Files are read piece by piece, however large their row groups are.
 """
@@ -143,11 +143,11 @@ class InputAtRest:
         return isinstance(self.scan, TableScan)
 
     def fitting_rows(self, nbytes: int) -> int:
-        """How many rows take about so many bytes."""
+        """How many rows take about `nbytes` bytes."""
         return max(1, nbytes * self.scan.rows // max(1, self.nbytes))
 
     def batches(self, most_bytes: int) -> Iterator[pa.RecordBatch]:
-        """All rows, in batches of about so many bytes."""
+        """All rows, in batches of about `nbytes` bytes."""
         for place in self.scan.places(self.fitting_rows(most_bytes)):
             yield place.batch
             del place  # before the next is read
@@ -157,7 +157,7 @@ Inputs = tuple[InputAtRest, InputAtRest]
 
 
 def load(scan: Scan, most_bytes: int | None) -> InputAtRest:
-    """Files as a table, unless they take more than so many bytes in memory."""
+    """Files as a table, unless they take more memory than allowed."""
     if isinstance(scan, TableScan) or most_bytes is None:
         table = scan.to_table()
         return InputAtRest(TableScan(table), int(table.nbytes))
@@ -210,7 +210,7 @@ def _routed_at_once(rows: InputAtRest, work: Joining, memory_bytes: int | None) 
 def join_in_cells(
     work: Joining, inputs: Inputs, router: Router, first: Side, memory_bytes: int | None
 ) -> Iterator[pa.RecordBatch]:
-    """The whole join. Of each cell the rows of side `first` are kept, if it has to be joined in chunks."""
+    """The whole join. If a cell has to be joined in chunks, its rows of side `first` are kept."""
     store, numbers = BlockStore(), RowNumbers()
     growth = None if memory_bytes is None else GrowthWatch(memory_bytes)
     try:

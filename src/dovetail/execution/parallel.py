@@ -49,7 +49,7 @@ SMALL_PAGES = (
     "the inputs are larger than memory, of which each worker has a part: it writes shorter pages, and one worker may "
     "be faster. Give more memory, or compare with workers=1."
 )
-AHEAD = 8  # batches that wait for a worker, and for whoever takes the results
+AHEAD = 8  # batches that wait for a worker, and results that wait to be taken
 
 
 class _Given(NamedTuple):

@@ -47,7 +47,7 @@ class RoutedRows:
         return sum(_size(page, cell) for page in self.pages)
 
     def gather(self, cell: int, threads: int, most_rows: int) -> Iterator[pa.RecordBatch]:
-        """The rows of a cell, no more than so many at a time in addition to a page."""
+        """The rows of a cell, in pieces of bounded size in addition to a page."""
         waiting: list[_Page] = []
         rows = 0
         for page in self.pages:

@@ -1,6 +1,6 @@
 """The steps of a progressive join: new results or aggregates, and an estimate of the total.
 
-A limit ends them after so many rows. Nothing is computed beyond these, since results are generated lazily.
+A limit ends them. Nothing is computed beyond these, since results are generated lazily.
 
 Columns that are dictionary-encoded carry their values within a budget, and results are encoded again: a few rows of
 such a column refer to all of its dictionary, and kept piece by piece, each piece would count for as much as the whole.
@@ -109,7 +109,7 @@ class Sizes:
         return (known[0], known[1]) if len(known) == len(self.rows) == len(Side) else None
 
     def watch(self, events: Iterable[Event]) -> Iterator[Event]:
-        """The events, while their rows are counted: what came in the end counts, whatever was announced."""
+        """The events, while their rows are counted: what came in the end counts, not what was announced."""
         came = [0] * len(self.rows)
         for event in events:
             match event:

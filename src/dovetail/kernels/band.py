@@ -70,7 +70,7 @@ def _count_below(codes: Words, bound: int) -> int:
 
 
 def _new_places(lefts: int, rights: int) -> tuple[Rows, Rows]:
-    """Where windows begin and end: at the end of the right side, unless somebody says otherwise."""
+    """Where windows begin and end: at the end of the right side, unless a bound says otherwise."""
     type_ = row_type(max(lefts, rights))
     return np.full(lefts, rights, type_), np.full(lefts, rights, type_)
 
@@ -85,7 +85,7 @@ def _windows(left_order: Rows, right_order: Rows, starts: Rows, ends: Rows) -> W
 def _merge(lows: Words, highs: Words, right: Words, starts: Rows, ends: Rows) -> None:
     """The first places of codes that are not below the edges.
 
-    A step moves on one side or the other without a branch that nobody could predict, and the two merges, which do not
+    A step moves on one side or the other without a branch that could not be predicted, and the two merges, which do not
     wait for each other, share a loop.
     """
     n, m = np.uint64(len(lows)), np.uint64(len(right))

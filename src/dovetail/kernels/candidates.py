@@ -4,7 +4,7 @@
     flags            1 0 1 1 | 0 0 1 1 0        one byte per visited point, run after run
 
 Boxes are left rows and points are right rows, maybe more than once, in an order of the join's own. Visits come in
-blocks of about a million flags, so memory stays small whatever the number of candidates. Counting adds the flags up;
+blocks of about a million flags, so memory stays small for any number of candidates. Counting adds the flags up;
 listing picks the points, or copies the run where all are flagged. Flags that a count has made are kept for the listing
 as long as they take about as much room as the rows themselves.
 

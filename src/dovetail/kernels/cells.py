@@ -9,7 +9,7 @@ order there (see `windows.py`), so cells are cut from that order, not from the n
         :+---:------+ :             A point is in one cell, so no pair is met twice.
       sweep ^   cells ->
 
-Cells adapt to the data. They begin and end where boxes do, so that a box touches few of them whatever the metric, and
+Cells adapt to the data. They begin and end where boxes do, so that a box touches few of them in any metric, and
 empty space and many equal points cost nothing extra. Where a visit finds many points the cells are cut finer, so that
 little of what a box visits lies outside of it.
 

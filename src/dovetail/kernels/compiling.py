@@ -1,7 +1,7 @@
 """One decorator for all kernels, and where their machine code is cached.
 
 Compiling takes seconds, loading from the cache a fraction of one. The cache consists of pickles, so it is in a
-directory that nobody else can write to, or there is none. Numba raises when the cache cannot be written, so the
+directory that no other user can write to, or there is none. Numba raises when the cache cannot be written, so the
 directory is probed first.
 """
 

@@ -78,7 +78,7 @@ def prepare(left: Words, right: Words) -> Equality:
 
 
 def fill_buckets(codes: Words, lookups: int = 0) -> Buckets:
-    """Put rows with these codes into buckets, for so many rows that will look for theirs."""
+    """Put rows with these codes into buckets, for a number of rows that will probe them."""
     type_ = row_type(len(codes))
     low, high = (int(codes.min()), int(codes.max())) if len(codes) else (0, 0)
     rows = np.empty(len(codes), type_)

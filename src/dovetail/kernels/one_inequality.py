@@ -30,7 +30,7 @@ from dovetail.kernels.sorting import Rows, Words, invert, pick, row_type, sort_c
 Flags = NDArray[np.bool_]
 
 ONE = np.uint64(1)
-FEWER = 16  # a left side with so many times fewer rows is looked up, not merged
+FEWER = 16  # times fewer rows on the left: they are looked up, not merged
 CHUNK = 1 << 20  # pairs
 
 
@@ -197,7 +197,7 @@ def _skips(left: np.int64, right: np.int64, strict: bool) -> np.uint64:
 
 @kernel
 def _emit(join: OneInequality, at: Words, lefts: Rows, rights: Rows) -> None:
-    """Fill both arrays with the next pairs; there must be so many."""
+    """Fill both arrays with the next pairs; there must be enough."""
     k = np.uint64(at[0])
     done = np.uint64(at[1])
     m = np.uint64(len(join.right))

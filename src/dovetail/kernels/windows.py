@@ -104,7 +104,7 @@ def split(join: Windows, parts: int) -> list[Windows]:
 
 @kernel
 def _fill(join: Windows, right: Rows, at: NDArray[np.uint64], capacity: np.uint64, lefts: Rows, rights: Rows) -> None:
-    """List the next `capacity` pairs; there must be so many."""
+    """List the next `capacity` pairs; there must be that many."""
     place, done = at[0], at[1]
     out = ZERO
     while out < capacity:

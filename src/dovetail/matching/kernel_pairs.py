@@ -59,7 +59,7 @@ class Listed(Protocol):
     def partnered(self, side: Side) -> Flags: ...
 
     def split(self, parts: int) -> Sequence[Listed]:
-        """The same pairs in about so many parts, one after the other; one, where there are few or it cannot be done."""
+        """The same pairs in about this number of parts, in order; one part if there are few, or if it cannot be cut."""
 
     @property
     def adds_up(self) -> bool:
@@ -198,7 +198,7 @@ class Others:
 
 @dataclass(frozen=True, slots=True)
 class All:
-    """The cross product of so many left rows, from the first on, and right rows."""
+    """The cross product of the first left rows and all right rows."""
 
     left: int
     right: int

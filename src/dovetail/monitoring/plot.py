@@ -1,6 +1,6 @@
 """Plots over time as inline SVG, drawn by hand.
 
-A plot is stretched to whatever room there is, lines keep their width, and all text is HTML beside it: so it is legible
+A plot fills the width of the page, lines keep their width, and all text is HTML beside it, so it is legible
 on a phone and on a wall. Coordinates run from 0 to 1000 both ways.
 """
 

@@ -38,7 +38,7 @@ def join_recorded(
 
 def heading_of(plan: JoinPlan, inputs: Sequence[Any]) -> Heading:
     """What a recording says of a join in process. Files are called by their names, tables by their sides."""
-    names = plan.graph.aliases  # several inputs were named by whoever asked
+    names = plan.graph.aliases  # several inputs were named by the caller
     if len(inputs) == len(Side):
         names = tuple(_input_name(rows, side.name.lower()) for side, rows in zip(Side, inputs, strict=True))
     return Heading(plan.graph.text, names, plan.operator.name, plan.explain(), memory_bytes=plan.memory_bytes)

@@ -124,7 +124,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        """With the token in it: whoever has it can look at the page."""
+        """With the token in it: anyone who has it can see the page."""
         return f"http://{HOST}:{self._server.server_port}{self._server.base}/"
 
     def wait_for_readers(self, seconds: float = GRACE_S) -> None:
@@ -222,7 +222,7 @@ class _HttpServer(ThreadingHTTPServer):
             connection.shutdown(socket.SHUT_RDWR)  # wakes its thread, which closes it
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients come and go; what they did is nobody's business."""
+        """Clients come and go; what they did is not logged."""
 
 
 class _Handler(BaseHTTPRequestHandler):

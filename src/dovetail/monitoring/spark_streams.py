@@ -181,7 +181,7 @@ def known_figures(progress: Any, metrics: str) -> dict[str, Any]:
 
 
 def estimate_of(known: Mapping[str, Any]) -> Estimate | None:
-    """Of the number of all results, where the cells have one."""
+    """The estimate of the number of all results, if the cells have one."""
     if "estimate" not in known:
         return None
     return Estimate(known["estimate"], known["estimate_low"], known["estimate_high"], CONFIDENCE)

@@ -138,7 +138,7 @@ def _spark(moments: Sequence[Noted], width: int) -> list[Text]:
 
 
 def gains(moments: Sequence[Noted], columns: int) -> list[float]:
-    """New results in each of so many equal spans of time; what was found between two moments came evenly."""
+    """New results in each of `columns` equal spans of time; results between two moments are spread evenly."""
     end = max(moments[-1].second, 1e-9)
     totals, at = [], 0
     for column in range(columns + 1):

@@ -220,7 +220,7 @@ robin never is."""
 
 
 def window_router(condition: Condition, how: JoinType, cells: int) -> tuple[Router | None, Choice]:
-    """The router of joins within windows, for so many cells as `window_cells` says."""
+    """The router of joins within windows, for as many cells as `window_cells` says."""
     if condition.equalities:
         why = "equal keys share a cell; the other cells only receive the arrival"
         return HashRouter(condition, cells), Choice("hash", why)

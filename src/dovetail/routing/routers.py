@@ -133,7 +133,7 @@ def _frequent(condition: Condition, side: Side, batch: pa.RecordBatch, weight: f
 
 @dataclass(frozen=True, slots=True)
 class OneBucketRouter:
-    """1-bucket: a grid of cells in which any two rows share one cell, whatever the condition.
+    """1-bucket: a grid of cells in which any two rows share one cell, for any condition.
 
                      right rows, dealt out to columns
                      |    |    |

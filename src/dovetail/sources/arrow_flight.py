@@ -45,7 +45,7 @@ TLS = "grpc+tls"
 SAME_CONNECTION = "arrow-flight-reuse-connection"
 ANSWER_S = 30.0  # to say what a dataset is
 CHANNEL = [
-    ("grpc.use_local_subchannel_pool", 1),  # a new connection tries at once, whatever happened to earlier ones
+    ("grpc.use_local_subchannel_pool", 1),  # a new connection tries at once, also after others have failed
     ("grpc.keepalive_time_ms", 300_000),  # notices a peer that vanished; servers take more frequent pings for an attack
     ("grpc.keepalive_timeout_ms", 20_000),
 ]

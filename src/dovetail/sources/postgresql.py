@@ -1,7 +1,7 @@
 """Tables and queries of PostgreSQL, read by a server-side cursor.
 
     DECLARE … CURSOR FOR SELECT * FROM (query) WHERE (key) > (last key) ORDER BY key
-    FETCH so many rows, again and again
+    FETCH a batch of rows, again and again
 
 With a key the rows come in its order, and after a break the cursor begins behind the last key that came, wherever the
 new connection leads. The key must be unique and without nulls; both are checked on the rows as they pass. Without a key
@@ -134,7 +134,7 @@ class PostgresSource:
         rows: int | None,
         range_rows: int,
     ) -> list[KeyRange]:
-        """The rows behind a key, at most so many, in ranges of keys; found by the server, mostly from an index."""
+        """The rows behind a key, up to a number, in ranges of keys; found by the server, mostly from an index."""
         columns = sql.SQL(", ").join(map(sql.Identifier, self.key))
         where, values = self._bounds(position, until)
         query = sql.SQL(

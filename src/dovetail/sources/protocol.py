@@ -216,7 +216,7 @@ def as_scan(rows: Any) -> Scan | None:
 
 
 def read_some(scan: Scan, columns: Sequence[str], starts: Sequence[int], rows: int) -> Iterator[Place]:
-    """So many consecutive rows at each of these positions."""
+    """Some consecutive rows at each of these positions."""
     for start in starts:
         wanted, found = rows, []
         for _, batch in scan.places(rows, columns, start):

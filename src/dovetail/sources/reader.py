@@ -54,7 +54,7 @@ class Retry:
     longest_pause_ms: float = 5000.0
 
     def pause_s(self, failures: int) -> float:
-        """How long to wait after so many failures in a row: twice as long each time, up to the longest pause."""
+        """How long to wait after a number of failures in a row: twice as long each time, up to the longest pause."""
         return min(self.first_pause_ms * 2.0 ** (failures - 1), self.longest_pause_ms) / 1000
 
 

@@ -3,7 +3,7 @@
     open_store("/shared/state")       LocalStore     files: written under another name, flushed, renamed, memory-mapped
     open_store("s3://bucket/state")   ObjectStore    objects, by pyarrow.fs; memory-mapped from a cache on the worker
 
-Of a store nothing is assumed but this: a put publishes an object whole, under a name that nobody else uses, and what
+All that a store must do: a put publishes an object whole, under a name that no other writer uses, and what
 was put can be read, listed and deleted. There is no rename, no append, no order of a listing. Documents that are
 replaced (a copy of a manifest) are for inspection only.
 
@@ -35,7 +35,7 @@ from dovetail.errors import InputError, StateError
 CHECKED_BYTES = 1 << 20  # at a time
 
 FileSystem = Any
-"""Of pyarrow.fs, which has no types."""
+"""A file system of pyarrow.fs, which has no types."""
 Opener = Callable[[str], tuple[FileSystem, str]]
 """From a URI to a file system of pyarrow, and the path in it."""
 
@@ -123,7 +123,7 @@ class Store(ABC):
 
     @abstractmethod
     def open_parts(self, name: str) -> OpenedParts:
-        """An object of somebody else, to be read in parts where it is. A missing one is a FileNotFoundError."""
+        """An object of another writer, to be read in parts where it is. A missing one is a FileNotFoundError."""
 
     @abstractmethod
     def put(self, name: str, data: bytes, *, durable: bool = False) -> None:
@@ -138,7 +138,7 @@ class Store(ABC):
         """What a listing has of an object; None if there is none."""
 
     def stamp(self, name: str) -> object:
-        """Another one when somebody has written to an object that was published; a missing one is a FileNotFoundError.
+        """Another one when a published object has been written to; a missing one is a FileNotFoundError.
 
         None where that cannot be told: objects of a store are read from copies on this machine.
         """
@@ -172,7 +172,7 @@ class CheckedFile(io.FileIO):
     """A file that knows the size and the checksum of what was written to it."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path, "xb")  # new: what is there already, or a link, is somebody else's
+        super().__init__(path, "xb")  # new: what is there already, or a link, is another user's
         self.size = self.checksum = 0
 
     def write(self, data: Any) -> int:
@@ -264,7 +264,7 @@ class LocalStore(Store):
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[int]:
-        """A handle of the directory, which stays the same whatever is put in its place."""
+        """A handle of the directory, which stays the same if another is put in its place."""
         parts = self._path.parts
         above = len(parts) - self._below
         handle = os.open(Path(*parts[:above]), os.O_RDONLY | os.O_DIRECTORY)
@@ -306,7 +306,7 @@ class LocalStore(Store):
         return OpenedParts(found, pa.OSFile(str(self._path / name)))
 
     def put(self, name: str, data: bytes, *, durable: bool = False) -> None:
-        # Nothing is whole at once; and whoever lists names that say everything, as reports do, must see no other.
+        # Nothing is whole at once; and a reader that lists names, as for reports, must see no other.
         mine = f"{name}-{uuid.uuid4().hex}" if data else name
         try:
             with self._opened() as here:
@@ -424,7 +424,7 @@ def _write_new(name: str, data: bytes, here: int, durable: bool) -> None:
 
 
 def _open_regular(path: str, flags: int) -> int:
-    """A FIFO would block, and may be what somebody has put there."""
+    """A FIFO would block, and another user may have put one there."""
     handle = os.open(path, flags | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
@@ -449,7 +449,7 @@ def check_file(file: pa.NativeFile, nbytes: int, checksum: int | None) -> None:
 
 
 def _checksum(file: pa.NativeFile) -> int:
-    """Of all of it, read in pieces: it may be larger than memory."""
+    """The checksum of the whole file, read in pieces: it may be larger than memory."""
     checksum = 0
     while len(piece := file.read_buffer(CHECKED_BYTES)):
         checksum = zlib.crc32(piece, checksum)

@@ -34,7 +34,7 @@ class HashTable:
         return self.nbytes_with(0)
 
     def nbytes_with(self, more: int) -> int:
-        """What it will take after so many more rows."""
+        """The bytes it will take after `rows` more rows."""
         rows = self._rows + more
         return 4 * _buckets(rows, len(self._heads)) + 16 * rows
 
@@ -104,7 +104,7 @@ class CompactTable:
         return 4 * len(self._heads) + LINK_BYTES * len(self._nexts)
 
     def nbytes_with(self, more: int) -> int:
-        """What it will take after so many more rows."""
+        """The bytes it will take after `rows` more rows."""
         rows = self._rows + more
         return 4 * self._buckets(rows) + LINK_BYTES * self._capacity(rows)
 

@@ -2,7 +2,7 @@
 
 A directory that only this user can enter is shared by all workers of a machine. An entry is named by a hash of the
 object's name, which is never used twice, and appears complete or not at all. Each process compares its length and
-checksum before the first read; a damaged entry is downloaded again. An entry that is removed while somebody has it
+checksum before the first read; a damaged entry is downloaded again. An entry that is removed while a process has it
 mapped stays readable. What a worker writes to a store becomes an entry, so that it is not downloaded again.
 
 The size is looked at when a process has added a part of the limit: for a moment there may be more.

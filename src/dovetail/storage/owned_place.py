@@ -1,7 +1,7 @@
 """Places in a store that are removed with the process that made them.
 
 A directory has a lock of its own (core/owned_directories.py). An object store cannot tell who is alive. So a process
-leaves a lease on its own machine, a file that it keeps locked: whoever finds one that can be locked knows that the
+leaves a lease on its own machine, a file that it keeps locked: a process that finds one it can lock knows that the
 process has ended, and removes what it has left in the same store.
 """
 
@@ -35,13 +35,13 @@ class _Lease(NamedTuple):
 
 
 _leases: dict[Store, _Lease] = {}
-"""Of this process."""
+"""What this process owns."""
 
 
 def owned_place(parent: Store, stem: str, *, private: bool = False) -> Store:
     """A new place, which is removed when this process ends; those of killed processes of this machine are removed.
 
-    If it is a directory and not private, whoever may write to its parent may write to it.
+    If it is a directory and not private, users who may write to its parent may write to it.
     """
     if parent.path is not None:
         return parent / owned_directory(parent.path, stem, private=private).name

@@ -59,7 +59,7 @@ class ArrivalTicks:
         return self._ticks[np.searchsorted(self._ends[: self._runs], positions, side="right")]
 
     def append(self, arrived: int | Ticks, rows: int) -> None:
-        """So many rows arrived at one tick, or each at its own."""
+        """A number of rows arrived at one tick, or each at its own."""
         if not rows:
             return
         ticks = np.atleast_1d(np.asarray(arrived, np.int64))

@@ -59,7 +59,7 @@ class Survivors:
         return np.unpackbits(self._bits, count=self._rows, bitorder="little").view(np.bool_)
 
     def restart(self, rows: int) -> None:
-        """There is a snapshot of so many rows: all that are in memory."""
+        """There is a snapshot of `rows` rows: all that are in memory."""
         self._rows, self._bits = rows, np.full(-(-rows // 8), 0xFF, np.uint8)
 
     def remove(self, gone: Flags) -> None:

@@ -25,7 +25,7 @@ class RowMarks:
         return self._marks.nbytes
 
     def nbytes_with(self, more: int) -> int:
-        """What they will take after so many more rows, at least."""
+        """The bytes they will take after `rows` more rows, at least."""
         return max(self.nbytes, self._size(self._rows + more) * self._marks.itemsize)
 
     def all(self) -> NDArray[Any]:

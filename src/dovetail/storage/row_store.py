@@ -260,7 +260,7 @@ class _Structs:
 
 
 class _Chunks:
-    """Any other type (dictionaries, unions, views, …): chunks, put together when somebody looks."""
+    """Any other type (dictionaries, unions, views, …): chunks, put together when they are read."""
 
     def __init__(self, type_: pa.DataType) -> None:
         self.type = type_

@@ -3,10 +3,10 @@
     <state_dir>/<query>/<join>/<cell>/00000017-l-3f2a….arrow      written while the manifest was at version 16
 
 The manifest is committed with the micro-batch, the segments are not: an attempt that fails leaves segments that no
-manifest names, and two attempts at one micro-batch leave two sets of them. Whoever works on version v + 1 knows that
+manifest names, and two attempts at one micro-batch leave two sets of them. Work on version v + 1 begins when
 v is committed, and goes by one of its manifests. Another attempt at v may have left another manifest on another
 machine, from which Spark may yet try v + 1 again; what that one names is of version v, or named by v - 1. So
-everything older than v that neither v nor v - 1 names can go, whatever becomes of v + 1. (Where two attempts succeed
+everything older than v that neither v nor v - 1 names can go, also if v + 1 fails. (Where two attempts succeed
 twice in a row, a retry may still miss a segment. It then says so; results are never wrong.)
 """
 
@@ -41,8 +41,8 @@ class SegmentStore(BlockStore):
     Segments stay mapped where all of them are needed all the time. Where there are more than memory should hold, they
     must not: what is mapped and was read counts as memory in use.
 
-    The checksum of a segment is compared when a process opens it for the first time, and again when somebody has
-    written to the file: a mapped file shows what is in it now. To compare it in every micro-batch would read all there
+    The checksum of a segment is compared when a process opens it for the first time, and again when the file has
+    been written to: a mapped file shows what is in it now. To compare it in every micro-batch would read all there
     is, again and again.
     """
 

@@ -5,6 +5,7 @@ play("diner", workload, on)                  one operator on a simulated clock
 check_operator("diner")                      random joins against the definition and DuckDB
 """
 
+from dovetail.core.lazy import lazy_attributes
 from dovetail.testing.clock import play
 from dovetail.testing.conformance import check_operator, check_router, check_run, definition
 from dovetail.testing.random_joins import COLUMNS, CONDITIONS, random_condition, random_schedule, random_table
@@ -27,3 +28,5 @@ __all__ = [
     "random_table",
     "simulate",
 ]
+
+__getattr__ = lazy_attributes(__name__, modules=("arrival_times", "values"))

@@ -35,7 +35,7 @@ def unreliable(rows: int, rng: Random, *, skew: float = 1.05, longest_ms: int = 
 
 
 def with_silences(seconds: Seconds, *, fragments: int = 10, silence: float) -> Seconds:
-    """DINER: sent in fragments of equally many rows, each followed by a silence of so many times its duration."""
+    """DINER: sent in fragments of equally many rows, each followed by a silence of `silence` times its duration."""
     bounds = np.linspace(0, len(seconds), fragments + 1).astype(np.int64)
     filled = np.flatnonzero(np.diff(bounds))
     ends = seconds[bounds[filled + 1] - 1]

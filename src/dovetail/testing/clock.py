@@ -5,7 +5,7 @@
     clock overruns         what arrived meanwhile is backlog, and its peak is counted
 
 The outcome depends on the counters of the operator only, not on the machine. The threshold of 25 ms and the hand-over
-after so many waiting rows are those of DINER (TKDE 2010, section 3.4, WaitThresh and MaxNewArr) and RPJ (SIGMOD 2005,
+when rows wait are those of DINER (TKDE 2010, section 3.4, WaitThresh and MaxNewArr) and RPJ (SIGMOD 2005,
 section 5). A source that has ended is never waited for: it counts as stalled.
 """
 

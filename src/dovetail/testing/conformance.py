@@ -172,7 +172,7 @@ def _results(run: ScriptedRun, inputs: int) -> list[Result]:
 def _conditions(
     rng: random.Random, kind: type[JoinOperator], inputs: int, on: Sequence[str] | None, oracle: str | None
 ) -> Iterator[str]:
-    """Conditions for so many inputs that the operator carries and the oracle can answer, without end."""
+    """Conditions for a number of inputs that the operator carries and the oracle can answer, without end."""
     aliases = _aliases(inputs)
     schemas = dict.fromkeys(aliases, random_table(rng, 0).schema)
     candidates: Iterator[str] = cycle(CONDITIONS if on is None else on)

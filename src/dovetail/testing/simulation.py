@@ -82,7 +82,7 @@ def simulate(
     """Run an operator on a schedule and report its results, their phase, and the cost.
 
     A schedule is a list of
-        ("l", 3)  ("r", 2)    so many rows of that input arrive; inputs of a mapping go by their names
+        ("l", 3)  ("r", 2)    this number of rows arrives; inputs of a mapping go by their names
         ("stall", 4)          nothing arrives while react() yields four times
         ("end", "l")          an input ends; rows it has left arrive first
         ("watermark", 100)    nothing older arrives any more
@@ -97,7 +97,7 @@ def simulate(
         schedule: What happens, in order.
         memory_rows: How many rows fit into memory; None for all.
         block_rows: How many rows are written and read at once.
-        seed: Of the operator's random numbers.
+        seed: The seed of the operator's random numbers.
         watch: Called with the operator after every event.
         **parameters: Parameters of the operator, and `how`.
 

@@ -118,7 +118,7 @@ def _check_condition(left: pa.Table, right: pa.Table, on: Any) -> None:
         joins=lambda a, b: (a, b) in matches,
         leaves=lambda u, v: bool(u[1] < v[0]),
     )
-    # Every pair is there once, whatever the number of intervals of its rows.
+    # Every pair is there once, for any number of intervals of its rows.
     met = Counter((a[2], b[2]) for a, b in matches)
     left_rows = np.repeat(np.arange(left.num_rows), right.num_rows)
     right_rows = np.tile(np.arange(right.num_rows), left.num_rows)
