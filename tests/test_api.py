@@ -108,10 +108,10 @@ def test_leaving_a_progressive_join_frees_its_files(tmp_path: Path, monkeypatch:
         (
             lambda lf, r: dovetail.join(lf, r, ["k"], window=dovetail.window(rows=5)),
             InputError,
-            "window: not an option of joins in process. Windows are for streams: .*algorithm='spo'",
+            "window= is for two streams; it means nothing for tables in process.*algorithm='spo'",
         ),
         (lambda lf, r: dovetail.join(lf, r, "l.k < r.k", algorithm="shj"), PlanError, "needs at least one equality"),
-        (lambda lf, r: dovetail.join(lf, r, ["k"], cells=4), InputError, "cells: an option of joins of Spark"),
+        (lambda lf, r: dovetail.join(lf, r, ["k"], cells=4), InputError, "cells= is for DataFrames"),
         (lambda lf, r: dovetail.join(lf, 7, ["k"]), InputError, "cannot join a value of type int"),
     ],
 )

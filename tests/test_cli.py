@@ -190,7 +190,7 @@ def test_an_unexpected_error_is_one_line(inputs: list[object], monkeypatch: pyte
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError('the first line\n  File "x.py", line 3\nthe last one')
 
-    monkeypatch.setattr("dovetail.api.join", fail)
+    monkeypatch.setattr("dovetail.calls.join", fail)
     request = ["join", *inputs, "--on", "l.id = r.id", "--in-process"]
     run = dovetail(*request)
     assert run.returncode == 1

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.patience import PATIENCE_S, wait_until
 
-from dovetail.cli.request import Interrupted, Interrupts, JoinToWrite, Request, Target
+from dovetail.cli.request import Interrupted, Interrupts, JoinCommand, JoinToWrite, Target
 
 ROWS = 40_000  # each matches each: more results than can be written in the time that a test has
 KEPT = r"interrupted: ([\d,]+) rows found so far are in (\S+); the join is not complete"
@@ -107,9 +107,8 @@ def test_what_waits_for_a_whole_group_is_written(tmp_path: Path) -> None:
     """Groups are large: Ctrl-C comes before there is one."""
     for name in "lr":
         pq.write_table(pa.table({"a": [1, 2, 3]}), tmp_path / f"{name}.parquet")
-    request = Request(
-        str(tmp_path / "l.parquet"), str(tmp_path / "r.parquet"), "l.a = r.a", "inner", "_r", None, "auto", True
-    )
+    places = (str(tmp_path / "l.parquet"), str(tmp_path / "r.parquet"))
+    command = JoinCommand.read(places, "l.a = r.a", "inner", in_process=True, suffix="_r")
     schema = pa.schema([("a", pa.int64()), ("a_r", pa.int64())])
 
     def batches():  # type: ignore[no-untyped-def]
@@ -119,7 +118,7 @@ def test_what_waits_for_a_whole_group_is_written(tmp_path: Path) -> None:
         raise AssertionError("it goes on")
 
     out = tmp_path / "out.csv"
-    work = JoinToWrite(request, Target(out, "csv", True), None, None)  # type: ignore[arg-type]
+    work = JoinToWrite(command, Target(out, "csv", True), None, None)  # type: ignore[arg-type]
     with pytest.raises(Interrupted, match="3 rows found so far"):
         work._write(batches(), schema)
     assert out.read_text().splitlines()[1:] == ["1,1", "2,2", "3,3"]

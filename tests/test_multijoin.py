@@ -112,7 +112,7 @@ def test_what_is_wrong_is_said() -> None:
         dovetail.multijoin({**INPUTS, "O": NATIONS}, ON)
     with pytest.raises(InputError, match="dictionary"):
         dovetail.multijoin([ORDERS, CUSTOMERS, NATIONS], ON)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="an option of joins of Spark DataFrames"):
+    with pytest.raises(InputError, match="cells= is for DataFrames"):
         dovetail.multijoin(INPUTS, ON, cells=3)
     with pytest.raises(PlanError, match="mjoin"):
         dovetail.multijoin(INPUTS, ON, algorithm="mjoin")
@@ -163,7 +163,7 @@ def test_what_several_inputs_cannot_do_is_said() -> None:
         dovetail.progressive({"x": same, "y": same, "z": SEVERAL["z"]}, on="x.k = y.k AND y.k = z.k")
     with pytest.raises(PlanError, match="inner joins only"):
         dovetail.progressive(SEVERAL, on=ALONG, how="left")
-    with pytest.raises(PlanError, match="workers"):
+    with pytest.raises(InputError, match="workers= is for two tables"):
         dovetail.progressive(SEVERAL, on=ALONG, workers=2)
     with pytest.raises(PlanError, match="as rows arrive"):
         dovetail.progressive(SEVERAL, on="x.k != y.k AND y.k = z.k")

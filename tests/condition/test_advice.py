@@ -137,11 +137,13 @@ def test_symbols_that_cannot_be_read() -> None:
     assert "unexpected '=>': write >=" in message(TABLE, TABLE, "l.a => r.a")
 
 
-@pytest.mark.parametrize("name", ["until", "work_dir", "cells", "seed", "trusted"])
-def test_options_of_spark(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "value"), [("until", 10), ("work_dir", "waves"), ("cells", 3), ("seed", 1), ("trusted", True)]
+)
+def test_options_of_spark(name: str, value: Any) -> None:
     """No algorithm is named that does not have them either."""
-    with pytest.raises(DovetailError, match=f"^{name}: an option of joins of Spark DataFrames.*Leave it out") as error:
-        dovetail.progressive(TABLE, TABLE, "l.a = r.a", **{name: True})
+    with pytest.raises(DovetailError, match=f"^{name}= is for DataFrames; .* Leave it out") as error:
+        dovetail.progressive(TABLE, TABLE, "l.a = r.a", **{name: value})
     assert "algorithm" not in str(error.value)
     assert ("limit=" in str(error.value)) == (name == "until")
 

@@ -169,9 +169,9 @@ def test_what_cannot_be_ordered() -> None:
         dovetail.progressive(rows, rows, "l.k = r.k", "left_semi", order_by="r.k")
     with pytest.raises(PlanError, match="order_by needs tables or Parquet files"):
         dovetail.progressive(rows.to_reader(), rows, "l.k = r.k", order_by="l.k")
-    with pytest.raises(PlanError, match="order_by is for joins of two inputs"):
+    with pytest.raises(InputError, match=r"order_by= is for two tables.* nothing for progressive joins of three"):
         dovetail.progressive({"a": rows, "b": rows, "c": rows}, on="a.k = b.k AND b.k = c.k", order_by="a.k")
-    with pytest.raises(PlanError, match="not for results in order"):
+    with pytest.raises(InputError, match="algorithm= means nothing for results in order"):
         dovetail.progressive(rows, rows, "l.k = r.k", order_by="l.k", algorithm="shj")
-    with pytest.raises(PlanError, match="not for results in order"):
+    with pytest.raises(InputError, match="it means nothing for results in order"):
         dovetail.progressive(rows, rows, "l.k = r.k", order_by="l.k", workers=2)

@@ -193,16 +193,25 @@ def join(
     With `--live`, `--watch`, `--record` or `--report` files are joined in this process as they are read, by an
     algorithm that answers early.
     """
-    from dovetail.cli.request import Interrupted, MonitorOptions, Request, any_remote, run_join
+    from dovetail.cli.request import Interrupted, JoinCommand, MonitorOptions, any_remote, run_join
     from dovetail.cli.results import Target
 
     options = MonitorOptions(live, watch, port, record, report)
-    as_it_comes = options.wanted or any_remote(left, right)
-    in_process = in_process or as_it_comes
-    request = Request(left, right, on, how, suffix, memory, algorithm, in_process, as_it_comes, limit, select)
+    command = JoinCommand.read(
+        (left, right),
+        on,
+        how,
+        in_process=in_process,
+        as_it_comes=options.wanted or any_remote(left, right),
+        select=select,
+        suffix=suffix,
+        memory=memory,
+        algorithm=algorithm,
+        limit=limit,
+    )
     started = time.perf_counter()
     try:
-        outcome = run_join(request, Target.read(out, format_), options, console, overwrite=overwrite, progress=progress)
+        outcome = run_join(command, Target.read(out, format_), options, console, overwrite=overwrite, progress=progress)
     except Interrupted as stopped:
         errors.print(str(stopped), highlight=False, markup=False, soft_wrap=True)
         raise typer.Exit(INTERRUPTED) from None
@@ -246,11 +255,13 @@ def explain(
     It looks at the data as the join does. On Spark, which it starts, it takes a sample, and reads the keys of Parquet
     files that are clustered alike. In process it reads the columns of the condition. A wrong request is refused first.
     """
-    from dovetail.cli.request import Request, any_remote, explain_join
+    from dovetail.cli.request import JoinCommand, any_remote, explain_join
 
     as_it_comes = progressive or any_remote(left, right)
-    request = Request(left, right, on, how, "_right", memory, algorithm, in_process or as_it_comes, as_it_comes)
-    plan = explain_join(request)
+    command = JoinCommand.read(
+        (left, right), on, how, in_process=in_process, as_it_comes=as_it_comes, memory=memory, algorithm=algorithm
+    )
+    plan = explain_join(command)
     console.print(plan.explain(), highlight=False, markup=False, soft_wrap=True)
 
 

@@ -7,6 +7,7 @@ import shutil
 import signal
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple, Self
@@ -17,7 +18,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from rich.console import Console
 
-from dovetail import api
+from dovetail import calls
 from dovetail.cli.results import GROUP_ROWS, PARQUET, Target, open_writer
 from dovetail.cli.selection import Selection
 from dovetail.condition import parse
@@ -27,17 +28,18 @@ from dovetail.core.metrics import Observer, Progress
 from dovetail.core.owned_directories import remove_owned, temporary_directory
 from dovetail.core.tables import dataset_of, format_of, input_path, plain_schema
 from dovetail.errors import InputError
-from dovetail.execution.in_process import Step
 from dovetail.execution.output import output_schema
 from dovetail.monitoring.progress_bar import watched
 from dovetail.monitoring.recording import Recording
 from dovetail.monitoring.report import report as write_report
 from dovetail.monitoring.server import announce, watch
 from dovetail.monitoring.terminal import show
+from dovetail.operators.registry import parameter_names
 from dovetail.planning.plan import JoinPlan
 from dovetail.planning.planner import InputFacts, Unseen, plan_join
+from dovetail.request import Request
 from dovetail.sources import Source, flight
-from dovetail.storage.budget import parse_bytes
+from dovetail.storage.budget import bytes_of
 
 REMOTE = re.compile(r"grpc(\+\w+)?:", re.IGNORECASE)
 
@@ -74,105 +76,85 @@ class MonitorOptions(NamedTuple):
                 write_report(recording, self.report)
 
 
-class Request(NamedTuple):
-    """What to join, and how."""
+class JoinCommand(NamedTuple):
+    """A request whose inputs are files or remote datasets, by their places."""
 
-    left: str
-    right: str
-    on: str
-    how: str
-    suffix: str
-    memory: str | None
-    algorithm: str
+    request: Request
     in_process: bool
-    as_it_comes: bool = False  # joined as it is read, in process
-    limit: int | None = None  # rows of the result that are enough
     select: str | None = None  # columns of the result
+
+    @classmethod
+    def read(
+        cls,
+        places: tuple[str, str],
+        on: str,
+        how: str,
+        *,
+        in_process: bool,
+        as_it_comes: bool = False,
+        select: str | None = None,
+        **options: Any,
+    ) -> JoinCommand:
+        """What was asked for, with those options that are not None. `as_it_comes`: joined as it is read, in process."""
+        call, given = (
+            "progressive" if as_it_comes else "join",
+            {name: v for name, v in options.items() if v is not None},
+        )
+        arguments = {"left": places[0], "right": places[1], "on": on, "how": how, **given}
+        return cls(Request.read(call, arguments, parameter_names), in_process or as_it_comes, select)
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        return self.request.frames
+
+    @property
+    def as_it_comes(self) -> bool:
+        return self.request.call == "progressive"
 
     def check(self) -> None:
         """Find everything that can be wrong with a request before Spark starts, by planning it without data."""
-        schemas = self.schemas()
-        if not self.in_process and not self.as_it_comes:
-            for place in (self.left, self.right):
+        schemas, request = self.schemas(), self.request
+        if not self.in_process:
+            for place in self.places:
                 _check_for_spark(input_path(place))
-        condition = parse(self.on, schemas[0], schemas[1], in_process=self.in_process)
+        condition = parse(request.on, schemas[0], schemas[1], in_process=self.in_process)
         facts = InputFacts(
             "progressive" if self.as_it_comes else "at_rest",
             on_spark=not self.in_process,
             diagonal=Unseen() if self.is_at_rest() else None,
         )
-        memory_bytes = None if self.memory is None else parse_bytes(self.memory)
-        plan = plan_join(condition, self.how, facts, algorithm=self.algorithm, memory_bytes=memory_bytes)
+        memory_bytes = bytes_of(request.memory)
+        plan = plan_join(condition, request.how, facts, algorithm=request.algorithm, memory_bytes=memory_bytes)
         self.selection(schemas, plan.how)
 
     def selection(self, schemas: Sequence[pa.Schema], how: JoinType) -> Selection:
         """The columns that are wanted."""
-        return Selection.read(self.select, (schemas[0], schemas[1]), self.suffix, how)
+        return Selection.read(self.select, (schemas[0], schemas[1]), self.request.suffix, how)
 
     def schemas(self) -> list[pa.Schema]:
         return [
             source.schema if (source := _remote(place)) is not None else dataset_of(input_path(place)).schema
-            for place in (self.left, self.right)
+            for place in self.places
         ]
 
     def is_at_rest(self) -> bool:
         """Whether rows can be read by position: of tables in process, of Parquet files on Spark."""
-        if any_remote(self.left, self.right):
+        if any_remote(*self.places):
             return False
-        return self.in_process or all(format_of(input_path(place)) == "parquet" for place in (self.left, self.right))
+        return self.in_process or all(format_of(input_path(place)) == "parquet" for place in self.places)
 
-    def inputs(self) -> list[Any]:
-        """What is joined in process: remote sources and Parquet files are read as it goes, other files before."""
-        return [_remote(place) or _file(input_path(place)) for place in (self.left, self.right)]
+    def of_files(self, **options: Any) -> Request:
+        """The request in process: remote sources and Parquet files are read as it goes, other files before."""
+        inputs = tuple(_remote(place) or _file(input_path(place)) for place in self.places)
+        return replace(self.request, inputs=inputs).but(**options)
 
-    def frames(self, spark: Any) -> list[Any]:
-        """What is joined on Spark."""
-        return [
+    def of_frames(self, spark: Any) -> Request:
+        """The request on Spark."""
+        frames = (
             spark.read.format(format_of(path)).options(**_options(path)).load(str(path))
-            for path in map(input_path, (self.left, self.right))
-        ]
-
-    def explain(self, left: Any, right: Any) -> JoinPlan:
-        """The plan of the join, with what the data tells."""
-        return api.explain(
-            left,
-            right,
-            self.on,
-            self.how,
-            suffix=self.suffix,
-            memory=self.memory or "auto",
-            algorithm=self.algorithm,
-            progressive=self.as_it_comes,
+            for path in map(input_path, self.places)
         )
-
-    def join(self, left: Any, right: Any, progress: Observer | None = None) -> Any:
-        return api.join(
-            left,
-            right,
-            self.on,
-            self.how,
-            suffix=self.suffix,
-            memory=self.memory,
-            algorithm=self.algorithm,
-            limit=self.limit,
-            progress=progress or False,
-            to="reader" if self.in_process else "table",
-        )
-
-    def steps(self, recording: Recording) -> Iterator[Step]:
-        """Results as they come."""
-        left, right = self.inputs()
-        return api.progressive(
-            left,
-            right,
-            self.on,
-            self.how,
-            suffix=self.suffix,
-            memory=self.memory or api.EARLY_MEMORY,
-            algorithm=self.algorithm,
-            limit=self.limit,
-            record=recording,
-        )
+        return replace(self.request, inputs=tuple(frames))
 
 
 class Outcome(NamedTuple):
@@ -217,7 +199,7 @@ class Interrupts:
 
 
 def run_join(
-    request: Request,
+    command: JoinCommand,
     target: Target,
     options: MonitorOptions,
     console: Console,
@@ -226,18 +208,18 @@ def run_join(
     progress: bool | None = None,
 ) -> Outcome:
     """Join, write, and return how many rows there are."""
-    request.check()
-    target.check(overwrite=overwrite, inputs=(request.left, request.right))
-    shown = target.rows_for_people if request.limit is None else None
+    command.check()
+    target.check(overwrite=overwrite, inputs=command.places)
+    shown = target.rows_for_people if command.request.limit is None else None
     if shown is not None:  # one more says whether there are more
-        request = request._replace(limit=shown + 1)
-    work = JoinToWrite(request, target, console, shown)
+        command = command._replace(request=command.request.but(limit=shown + 1))
+    work = JoinToWrite(command, target, console, shown)
     target.check_schema(work.schema())
     try:
-        if request.as_it_comes:
+        if command.as_it_comes:
             return work.join_watched(options)
         with watched(progress) as observer:
-            return work.join_in_process(observer) if request.in_process else work.join_on_spark(observer)
+            return work.join_in_process(observer) if command.in_process else work.join_on_spark(observer)
     except KeyboardInterrupt:
         if target.path is not None:  # what Spark could not remove any more
             shutil.rmtree(target.path / "_temporary", ignore_errors=True)
@@ -245,34 +227,34 @@ def run_join(
         raise Interrupted(f"interrupted: {nothing}the join is not complete") from None
 
 
-def explain_join(request: Request) -> JoinPlan:
+def explain_join(command: JoinCommand) -> JoinPlan:
     """The plan of the join, with what the data tells."""
-    request.check()
-    if request.in_process:
-        return request.explain(*request.inputs())
+    command.check()
+    if command.in_process:
+        return calls.explain(command.of_files())
     from dovetail.spark.session.session import session_for_now
 
     with session_for_now() as spark:
-        return request.explain(*request.frames(spark))
+        return calls.explain(command.of_frames(spark))
 
 
 class JoinToWrite(NamedTuple):
-    """A request that is carried out."""
+    """A command that is carried out."""
 
-    request: Request
+    command: JoinCommand
     target: Target
     console: Console
     shown: int | None  # rows of a table for people
 
     def join_in_process(self, observer: Observer | None) -> Outcome:
         (observer or _nobody)(Progress("reading"))
-        left, right = self.request.inputs()
-        result = self.request.join(left, right, observer)
+        result = calls.join(self.command.of_files(to="reader", progress=observer))
         return self._write(iter(result), result.schema)
 
     def join_watched(self, options: MonitorOptions) -> Outcome:
         with options.recording() as recording:
-            batches = (step.batch for step in self.request.steps(recording))
+            steps = calls.progressive(self.command.of_files(record=recording))
+            batches = (step.batch for step in steps)
             return self._write(batches, self._result_schema())
 
     def join_on_spark(self, observer: Observer | None) -> Outcome:
@@ -282,9 +264,9 @@ class JoinToWrite(NamedTuple):
         observe = observer or _nobody
         observe(Progress("starting Spark"))
         with session_for_now() as spark:
-            left, right = self.request.frames(spark)
+            request = self.command.of_frames(spark)
             observe(Progress("joining"))
-            joined = self._selection().of_frame(self.request.join(left, right))
+            joined = self._selection().of_frame(calls.join(request))
             if self.target.path is not None and self.target.format == PARQUET:
                 joined.write.mode("overwrite").parquet(str(self.target.path))
                 return Outcome(spark.read.parquet(str(self.target.path)).count())
@@ -303,11 +285,11 @@ class JoinToWrite(NamedTuple):
         return self._selection().of_schema(self._result_schema())
 
     def _result_schema(self) -> pa.Schema:
-        left, right = (plain_schema(schema) for schema in self.request.schemas())
-        return output_schema(left, right, self.request.suffix, JoinType.read(self.request.how))
+        left, right = (plain_schema(schema) for schema in self.command.schemas())
+        return output_schema(left, right, self.command.request.suffix, JoinType.read(self.command.request.how))
 
     def _selection(self) -> Selection:
-        return self.request.selection(self.request.schemas(), JoinType.read(self.request.how))
+        return self.command.selection(self.command.schemas(), JoinType.read(self.command.request.how))
 
     def _write(
         self, batches: Iterator[pa.RecordBatch], schema: pa.Schema, selection: Selection | None = None

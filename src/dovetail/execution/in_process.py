@@ -37,9 +37,10 @@ from dovetail.execution.steps import (
 )
 from dovetail.matching.matcher import FEW_ROWS
 from dovetail.operators.protocol import JoinOperator, Workspace
+from dovetail.options import WAIT_MS
 from dovetail.planning.plan import JoinPlan
 from dovetail.sources.protocol import Scan, as_source
-from dovetail.sources.reader import WAIT_MS, Feed, Retry
+from dovetail.sources.reader import Feed, Retry
 from dovetail.storage.allocator import GrowthWatch
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.budget import Budget, parse_bytes
@@ -118,11 +119,8 @@ def join_progressively(
         running = _join_events(decode_plan(plan), inputs, suffix, wait_ms, retry, monitor, aggregates, decoded=True)
         return running.wrapped(lambda steps: encode_steps(steps, schema))
     if workers > 1:
-        tables = [rows for rows in inputs if isinstance(rows, pa.Table)]
-        if len(tables) < len(inputs):
-            raise PlanError("workers= needs tables: rows of a source cannot be sampled before they arrive.")
         schema, sizes = plan_schema(plan, suffix), Sizes.from_inputs(inputs)
-        return in_parallel(plan, (tables[0], tables[1]), schema, sizes, aggregates, workers)
+        return in_parallel(plan, (inputs[0], inputs[1]), schema, sizes, aggregates, workers)
     return _join_events(plan, inputs, suffix, wait_ms, retry, monitor, aggregates)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -20,7 +20,6 @@ from dovetail.condition.graph import Graph
 from dovetail.core.markup import table_of, tag, together
 from dovetail.core.metrics import Estimate
 from dovetail.core.rows import Arrival, End, Event, Matches, Phase, Side, empty_batch, put_together
-from dovetail.errors import InputError
 from dovetail.estimation.estimate import CONFIDENCE
 from dovetail.estimation.measures import Measures
 from dovetail.execution.output import MOST_BYTES, fixed_rows, result_batches
@@ -196,13 +195,6 @@ class StepBuilder:
             return estimate
         total, low, high, confidence = estimate
         return Estimate(max(total, results), max(low, results), high, confidence) if results < high else None
-
-
-def check_limit(limit: Any) -> int | None:
-    """The number of rows, or None for all."""
-    if limit is None or (type(limit) is int and limit >= 0):
-        return limit
-    raise InputError(f"limit is a number of rows, 0 or more; got {limit!r}. Leave it out for all rows.")
 
 
 def limit_rows(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:

@@ -163,6 +163,8 @@ def plan_join(
         return _of_several(joined, how, facts, algorithm, memory_bytes, given)
     condition = joined
     if facts.table is not None:
+        if given and algorithm == "auto":
+            raise InputError(_no_option(given))
         return _with_table(condition, how, facts.table, algorithm, memory_bytes)
     if facts.window is not None:
         if given:
@@ -233,7 +235,7 @@ def _of_several(
 
 
 def _no_option(given: Mapping[str, Any], inputs: int = TWO) -> str:
-    """An option that means nothing without an algorithm, or nothing in process."""
+    """A parameter that means nothing without an algorithm."""
     name = next(iter(given))
     owners = [owner for owner in operator_names(inputs) if name in operator_spec(owner, inputs).parameters]
     if name in DIAG_OPTIONS and inputs == TWO:
@@ -243,8 +245,7 @@ def _no_option(given: Mapping[str, Any], inputs: int = TWO) -> str:
         return (
             f"{name} is a parameter of an algorithm: say which, algorithm={owners[0]!r}{others}; or leave {name} out."
         )
-    instead = " To stop early, leave the loop over the steps, or give limit=." if name == "until" else ""
-    return f"{name}: an option of joins of Spark DataFrames, not of joins in process. Leave it out.{instead}"
+    return f"{name}: no algorithm for {inputs} inputs has such a parameter. Leave it out."
 
 
 def _check_outer(how: JoinType, facts: InputFacts, algorithm: str) -> None:

@@ -28,11 +28,11 @@ import pyarrow as pa
 from dovetail.core.rows import Arrival, End, Event, Side, Stall, slices, take_rows
 from dovetail.core.threads import QueueClosedError
 from dovetail.errors import DovetailError, SourceError
+from dovetail.options import WAIT_MS
 from dovetail.sources.protocol import Piece, Position, Reading, Source, cause_of, conform_schema, joined_schema
 from dovetail.visible import visible
 
 log = logging.getLogger("dovetail.sources")
-WAIT_MS = 0.0  # gaps between batches are used, too; DINER and RPJ wait for 25 ms
 IDLE_S = 0.025  # without rows: more than a gap between batches
 ADVICE = "The results so far are valid; results of rows that did not arrive are missing."
 LARGE = 4  # times the room of a queue: larger batches are cut into copies

@@ -38,6 +38,11 @@ def parse_bytes(memory: str | int) -> int:
     return amount
 
 
+def bytes_of(memory: str | int | None) -> int | None:
+    """What `memory=` says; None for no limit."""
+    return None if memory is None else parse_bytes(memory)
+
+
 class Budget:
     """Counts what is held under each name against one limit. `limit=None` only counts."""
 

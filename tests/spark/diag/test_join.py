@@ -275,7 +275,7 @@ def test_simple_filters_are_applied_by_the_tasks(clustered: tuple[DataFrame, Dat
 
 
 def test_options_of_the_window_belong_to_diag(clustered: tuple[DataFrame, DataFrame]) -> None:
-    with pytest.raises(InputError, match="share: an option of algorithm='diag' only"):
+    with pytest.raises(InputError, match="share= is for algorithm='diag'"):
         dovetail.join(*clustered, ON, share=0.1)
 
 

@@ -245,9 +245,9 @@ def test_what_cannot_be_done_is_refused_at_once(frames: tuple[DataFrame, DataFra
         ({"algorithm": "diner"}, PlanError, "joined in waves"),
         ({"aggregate": {"m": "max(l.x)"}}, PlanError, "no bounds"),
         ({"until": 1.5}, InputError, "relative error"),
-        ({"cells": 0}, InputError, "positive"),
+        ({"cells": 0}, InputError, "cells must be int, 1 or more"),
         ({"seeds": 0}, InputError, "Did you mean 'seed'"),
-        ({"sample": False}, InputError, "no such option"),
+        ({"sample": False}, InputError, "sample= is for DataFrames with `order_by`"),
     ):
         with pytest.raises(error, match=said):
             dovetail.progressive(*frames, ON, **given)  # type: ignore[arg-type]

@@ -248,11 +248,16 @@ def test_rows_of_the_table_without_a_partner_are_refused(place: Place, side: str
 
 def test_refusals(place: Place) -> None:
     stream, table = place.stream, place.table
-    with pytest.raises(PlanError, match="windows are for streams; tables at rest are joined as a whole"):
+    with pytest.raises(
+        InputError, match="window= is for two streams; it means nothing for a stream with a table at rest"
+    ):
         dovetail.join(stream, table, "l.x < r.x", window=dovetail.window(rows=10))
     with pytest.raises(PlanError, match="algorithm='diner' does not join a stream with a table at rest"):
         dovetail.join(stream, table, "l.x < r.x", algorithm="diner")
-    with pytest.raises(InputError, match="cells, end: no option of a join of a stream with a table at rest"):
+    with pytest.raises(
+        InputError,
+        match="cells= is for DataFrames, end= is for streams that end; they mean nothing for a stream with a",
+    ):
         dovetail.join(stream, table, "l.x < r.x", end="available", cells=3)
     with pytest.raises(PlanError, match="limit of 1 or more"):
         dovetail.join(stream, table, "l.x < r.x", limit=0)

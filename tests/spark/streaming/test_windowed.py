@@ -380,7 +380,7 @@ def test_refusals(streams: Streams) -> None:
     rows = dovetail.window(rows=10)
     with pytest.raises(PlanError, match=r"has no equality between the two streams.*window=dovetail.window\(rows=…\)"):
         dovetail.join(left, right, "l.x < r.x")
-    with pytest.raises(PlanError, match="windows are for streams"):
+    with pytest.raises(InputError, match="window= is for two streams"):
         dovetail.join(*(streams.spark.range(3).toDF(name) for name in "xy"), "l.x < r.y", window=rows)
     with pytest.raises(InputError, match=r"made by dovetail.window\(rows=…\) or \(time=…, on=…\); got '10 rows'"):
         dovetail.join(left, right, "l.x < r.x", window="10 rows")

@@ -5,7 +5,7 @@ rows, by cell --> partial aggregates, one row per cell and group --> Spark: sum,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -26,8 +26,10 @@ from dovetail.condition.select import (
 from dovetail.core.rows import Side
 from dovetail.errors import PlanError
 from dovetail.execution.at_rest import Aggregating, Counting, Work
+from dovetail.options import Where
 from dovetail.planning.planner import InputFacts, plan_join
 from dovetail.planning.statistics import read_columns
+from dovetail.request import Request
 from dovetail.spark.batch.cell import cells_at_rest
 from dovetail.spark.batch.tables import in_cells, look_at, plan_cells, route
 from dovetail.spark.exchange.packing import Rewrite, as_planned
@@ -35,39 +37,37 @@ from dovetail.spark.frames.binding import Bound, bind_frames, by_position, joine
 from dovetail.spark.frames.columnless import with_columns
 from dovetail.spark.frames.planned import FrameJoin, Inputs, joined_schema
 from dovetail.spark.frames.schemas import session_zone
-from dovetail.spark.session.options import Options
 from dovetail.spark.session.workers import settle
 from dovetail.spark.worker_python import prepare_workers
 
 Wanted = tuple[tuple[Aggregate, ...], tuple[GroupColumn, ...]]
 
 
-def count_dataframes(left: DataFrame, right: DataFrame, on: Any, **given: Any) -> int:
+def count_dataframes(request: Request) -> int:
     """How many pairs an inner join has; none of them is enumerated where no check needs it."""
-    inputs, options = with_columns(left, right), Options.read(given)
-    bound = _bind_tables(inputs, on, options)
+    request.refuse_outside(Where.FRAMES)
+    inputs = with_columns(*request.frames)
+    bound = _bind_tables(request, inputs)
     if bound.after:
-        joined: int = _joined(inputs, bound, options).count()
+        joined: int = _joined(request, inputs, bound).count()
         return joined
     read = (read_columns(bound.condition, Side.LEFT), read_columns(bound.condition, Side.RIGHT))
     bound = bound.with_columns(read)
-    counted = _work(bound, Counting(bound.condition), options, "pairs bigint").agg(F.sum("pairs")).collect()
+    counted = _work(request, bound, Counting(bound.condition), "pairs bigint").agg(F.sum("pairs")).collect()
     return int(counted[0][0] or 0)
 
 
-def aggregate_tables(
-    inputs: Inputs, on: Any, aggregates: Mapping[str, str], by: str | Sequence[str] | None, options: Options
-) -> DataFrame:
+def aggregate_tables(request: Request, inputs: Inputs, aggregates: Mapping[str, str]) -> DataFrame:
     """Aggregates over the pairs of an inner join, as a DataFrame."""
-    bound = _bind_tables(inputs, on, options)
+    bound = _bind_tables(request, inputs)
     schemas, zone = (bound.visible(Side.LEFT), bound.visible(Side.RIGHT)), session_zone(inputs[0])
-    wanted, groups = parse_aggregates(aggregates, *schemas, zone), parse_by(by, *schemas, zone)
+    wanted, groups = parse_aggregates(aggregates, *schemas, zone), parse_by(request.by, *schemas, zone)
     check_names(groups, wanted)
     if bound.after:
-        return _aggregated_by_spark(_joined(inputs, bound, options), bound, (wanted, groups))
+        return _aggregated_by_spark(_joined(request, inputs, bound), bound, (wanted, groups))
     bound = bound.with_columns(_columns(bound, (wanted, groups)))
     schema = from_arrow_schema(partial_schema(wanted, groups), prefer_timestamp_ntz=True)
-    partial = _work(bound, Aggregating(bound.condition, wanted, groups), options, schema)
+    partial = _work(request, bound, Aggregating(bound.condition, wanted, groups), schema)
     keys = schema.names[: len(groups)]
     merged = partial.groupBy(*keys).agg(
         *(
@@ -79,21 +79,21 @@ def aggregate_tables(
     return merged.mapInArrow(_finisher(wanted, groups), results)
 
 
-def _bind_tables(inputs: Inputs, on: Any, options: Options) -> Bound:
+def _bind_tables(request: Request, inputs: Inputs) -> Bound:
     if any(frame.isStreaming for frame in inputs):
         raise PlanError("a stream has no final result; join it, then count or aggregate in the query.")
     prepare_workers(inputs[0].sparkSession)
-    return bind_frames(on, *inputs, options.trusted)
+    return bind_frames(request.on, *inputs, request.trusted)
 
 
-def _joined(inputs: Inputs, bound: Bound, options: Options) -> DataFrame:
+def _joined(request: Request, inputs: Inputs, bound: Bound) -> DataFrame:
     """The pairs themselves, where Spark has to filter them."""
-    asked = FrameJoin(inputs, bound, options, joined_schema(bound))
+    asked = FrameJoin(request, inputs, bound, joined_schema(bound))
     return plan_cells(asked, asked.plan(InputFacts(on_spark=True, native=True))).frame()
 
 
-def _work(bound: Bound, work: Work, options: Options, schema: Any) -> DataFrame:
-    plan, look = look_at(bound, plan_join(bound.condition), options, listed=False)
+def _work(request: Request, bound: Bound, work: Work, schema: Any) -> DataFrame:
+    plan, look = look_at(bound, plan_join(bound.condition), request, listed=False)
     routed = route(plan, look)
     return in_cells(bound, routed, cells_at_rest(routed.work_in(work), routed.first, None), schema)
 

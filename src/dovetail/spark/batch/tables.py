@@ -24,6 +24,7 @@ from dovetail.execution.at_rest import Joining, Work, limit_work
 from dovetail.planning.plan import Choice, JoinPlan
 from dovetail.planning.planner import SPARK, with_estimate
 from dovetail.planning.statistics import Samples
+from dovetail.request import Request
 from dovetail.routing import Task, choose_router, in_tasks, one_bucket
 from dovetail.routing.routers import HashRouter, Router, UnionRouter
 from dovetail.spark.batch.cell import cells_at_rest, limit_task, operator_cells
@@ -35,7 +36,6 @@ from dovetail.spark.frames.binding import Bound, after_join
 from dovetail.spark.frames.planned import FrameJoin, Inputs, Planned
 from dovetail.spark.frames.sampling import measured_row_bytes, sample_sides
 from dovetail.spark.frames.schemas import carried_schema, parts_of, result_fields
-from dovetail.spark.session.options import Options
 from dovetail.spark.session.settings import shuffle_partitions
 from dovetail.spark.versions import types_named
 
@@ -86,14 +86,14 @@ class Routed:
         return lambda label: work
 
 
-def look_at(bound: Bound, plan: JoinPlan, options: Options, listed: bool = True) -> tuple[JoinPlan, Look]:
+def look_at(bound: Bound, plan: JoinPlan, request: Request, listed: bool = True) -> tuple[JoinPlan, Look]:
     """Sample both sides, and decide on the number of tasks. `listed`: pairs are listed, not only counted."""
     partitions = shuffle_partitions(bound.frames[0])
-    if not options.sample:
-        return plan, Look(None, options.cells or min(partitions, FEWEST_TASKS))
+    if not request.sample:
+        return plan, Look(None, request.cells or min(partitions, FEWEST_TASKS))
     samples = sample_sides(bound.frames, plan.condition)
     plan = with_estimate(plan, samples)
-    return plan, Look(samples, options.cells or tasks_for(bound, plan, partitions, listed), listed)
+    return plan, Look(samples, request.cells or tasks_for(bound, plan, partitions, listed), listed)
 
 
 def tasks_for(bound: Bound, plan: JoinPlan, partitions: int, listed: bool = True) -> int:
@@ -165,11 +165,11 @@ def plan_cells(asked: FrameJoin, plan: JoinPlan) -> Planned:
         plan = by_spark(asked, plan)
     if plan.operator.name == SPARK:
         return Planned(plan, lambda: join_by_spark(asked, plan))
-    plan, look = look_at(asked.bound, plan, asked.options)
+    plan, look = look_at(asked.bound, plan, asked.request)
     routed = route(plan, look)
 
     def joined(one: Routed) -> DataFrame:
-        return joined_tables(asked.inputs, asked.bound, one, asked.output, asked.limit)
+        return joined_tables(asked.inputs, asked.bound, one, asked.output, asked.request.limit)
 
     if plan.how is not JoinType.FULL or is_both_unique(routed):
         return Planned(routed.plan, lambda: joined(routed))

@@ -33,6 +33,7 @@ from dovetail.diag.slices import Range, Sliced, SliceJoin, Survey, cut_slices
 from dovetail.errors import PlanError
 from dovetail.planning.plan import Choice, JoinPlan
 from dovetail.planning.planner import InputFacts, plan_join
+from dovetail.request import Request
 from dovetail.sources.parquet_files import ParquetRows
 from dovetail.spark.batch.tables import Look, joined_tables, route, tasks_for
 from dovetail.spark.diag.clusteredness import measured_by
@@ -42,7 +43,6 @@ from dovetail.spark.frames.binding import Bound
 from dovetail.spark.frames.parquet_frames import NotPlainError, plain_read
 from dovetail.spark.frames.planned import Inputs
 from dovetail.spark.frames.schemas import carried_schema, result_fields
-from dovetail.spark.session.options import Options
 from dovetail.spark.session.settings import shuffle_partitions
 from dovetail.spark.session.shared_directory import runs_here
 from dovetail.spark.session.task_calls import call_in_each_task
@@ -85,20 +85,20 @@ class DiagonalPlan:
 class FrameDiagonals:
     """Plans of DataFrames along the diagonal. A survey of the keys says if it is what the sample has promised."""
 
-    def __init__(self, inputs: Inputs, bound: Bound, output: pa.Schema, options: Options) -> None:
-        self._inputs, self._bound, self._output, self._options = inputs, bound, output, options
+    def __init__(self, inputs: Inputs, bound: Bound, output: pa.Schema, request: Request) -> None:
+        self._inputs, self._bound, self._output, self._request = inputs, bound, output, request
         self.join: DiagonalTables | None = None  # that was planned
 
     def plan(
         self, condition: Condition, how: str, memory_bytes: int | None, parameters: Mapping[str, Any], *, asked: bool
     ) -> tuple[JoinPlan | None, tuple[str, ...]]:
         make = _plan_requested if asked else _plan_if_cheaper
-        found, why_not = make(self._bound, self._inputs, how, memory_bytes, self._options)
+        found, why_not = make(self._bound, self._inputs, how, memory_bytes, self._request)
         if found is None:
             return None, why_not
         if not found.slices:
             return None, ("not along the diagonal: a side is empty",)
-        join = DiagonalTables(self._inputs, found, self._output, self._options)
+        join = DiagonalTables(self._inputs, found, self._output, self._request)
         if not join.is_one_to_many:
             return None, ("not along the diagonal: keys repeat on both sides",)
         if not asked and not join.is_worthwhile:
@@ -108,7 +108,7 @@ class FrameDiagonals:
 
 
 def _plan_requested(
-    bound: Bound, inputs: Inputs, how: str, memory_bytes: int | None, options: Options
+    bound: Bound, inputs: Inputs, how: str, memory_bytes: int | None, request: Request
 ) -> tuple[DiagonalPlan, tuple[str, ...]]:
     """The plan of a join along the diagonal that was asked for; an error where it is not possible."""
     bound, scans = wanted_scans(bound, inputs, how)
@@ -118,10 +118,10 @@ def _plan_requested(
             f"algorithm='diag' on Spark needs files that the driver and all workers share: {NOT_REACHED}. Put "
             f"them where all mount them under the same path, or into a store, or use algorithm='auto'."
         )
-    wish = Wish.from_options(share=options.share, one=options.one, tables=options.tables)
-    look = measured_by(spark, _slices(bound, options))
+    wish = Wish.from_options(**request.parameters, **request.diagonal)
+    look = measured_by(spark, _slices(bound, request))
     plan = plan_diagonal(_looked_up(bound), how, scans, wish, _for_window(memory_bytes), measure=look)
-    return _in_slices(plan, bound, scans, memory_bytes, options), ()
+    return _in_slices(plan, bound, scans, memory_bytes, request), ()
 
 
 def wanted_scans(bound: Bound, inputs: Inputs, how: str) -> tuple[Bound, Scans]:
@@ -136,10 +136,10 @@ def wanted_scans(bound: Bound, inputs: Inputs, how: str) -> tuple[Bound, Scans]:
 
 
 def _plan_if_cheaper(
-    bound: Bound, inputs: Inputs, how: str, memory_bytes: int | None, options: Options
+    bound: Bound, inputs: Inputs, how: str, memory_bytes: int | None, request: Request
 ) -> tuple[DiagonalPlan | None, tuple[str, ...]]:
     """The plan where a look at the files says that it pays; else None, and why not."""
-    if not bound.condition.equalities or not options.sample:
+    if not bound.condition.equalities or not request.sample:
         return None, ()
     try:
         bound, scans = _scans(bound, inputs, how, MOST_FILES)
@@ -150,12 +150,12 @@ def _plan_if_cheaper(
     spark = inputs[0].sparkSession
     if not _are_reached(spark, scans):
         return None, (f"not along the diagonal: {NOT_REACHED}",)
-    look = measured_by(spark, _slices(bound, options))
+    look = measured_by(spark, _slices(bound, request))
     memory = _for_window(memory_bytes)
     plan, advice = choose_diagonal(_looked_up(bound), how, scans, memory, notes=False, measure=look)
     if plan is None:
         return None, advice
-    return _in_slices(plan, bound, scans, memory_bytes, options), ()
+    return _in_slices(plan, bound, scans, memory_bytes, request), ()
 
 
 def _scans(bound: Bound, inputs: Inputs, how: str, most_files: int | None = None) -> tuple[Bound, Scans]:
@@ -192,17 +192,17 @@ def _for_window(memory_bytes: int | None) -> int:
     return (MOST_BYTES if memory_bytes is None else memory_bytes) // 3
 
 
-def _slices(bound: Bound, options: Options) -> int:
+def _slices(bound: Bound, request: Request) -> int:
     """How many there are at least."""
-    return options.cells or SLICES_PER_CORE * bound.frames[0].sparkSession.sparkContext.defaultParallelism
+    return request.cells or SLICES_PER_CORE * bound.frames[0].sparkSession.sparkContext.defaultParallelism
 
 
-def _in_slices(plan: JoinPlan, bound: Bound, scans: Scans, memory_bytes: int | None, options: Options) -> DiagonalPlan:
+def _in_slices(plan: JoinPlan, bound: Bound, scans: Scans, memory_bytes: int | None, request: Request) -> DiagonalPlan:
     assert plan.diagonal is not None
     many = plan.diagonal.one.other
     by_size = -(-scans[many].total_bytes() // SLICE_BYTES)
     cores = bound.frames[0].sparkSession.sparkContext.defaultParallelism
-    wanted = options.cells or -(-max(_slices(bound, options), by_size) // cores) * cores  # none works alone at the end
+    wanted = request.cells or -(-max(_slices(bound, request), by_size) // cores) * cores  # none works alone at the end
     slices = tuple(cut_slices(scans[many], wanted)) if all(scan.rows for scan in scans) else ()
     router = Choice("slices", WHY.format(many.alias, many.other.alias))
     rows = (scans[0].rows, scans[1].rows)
@@ -221,9 +221,9 @@ def _in_slices(plan: JoinPlan, bound: Bound, scans: Scans, memory_bytes: int | N
 class DiagonalTables:
     """One join. `hits` and `rest` together are the result."""
 
-    def __init__(self, inputs: Inputs, found: DiagonalPlan, output: pa.Schema, options: Options) -> None:
+    def __init__(self, inputs: Inputs, found: DiagonalPlan, output: pa.Schema, request: Request) -> None:
         self._spark = inputs[0].sparkSession
-        self._inputs, self._bound, self._options = inputs, found.bound, options
+        self._inputs, self._bound, self._request = inputs, found.bound, request
         self._fields = _known_whole(result_fields(inputs, output), found.scans, found.plan.how)
         sliced = Sliced(found.plan, found.scans, output, found.slices, np.empty(0, np.int64))
         self.left_over, repeated, self._partnered = survey(self._spark, sliced)
@@ -305,7 +305,7 @@ class DiagonalTables:
             memory_bytes=sliced.plan.memory_bytes,
         )
         plan = replace(cell, how=how, rows=(sizes[Side.LEFT], sizes[Side.RIGHT]), pairs=float(sizes[sliced.many]))
-        tasks = self._options.cells or tasks_for(bound, plan, shuffle_partitions(self._inputs[0]))
+        tasks = self._request.cells or tasks_for(bound, plan, shuffle_partitions(self._inputs[0]))
         output = sliced.output
         if how is JoinType.LEFT_ANTI and sliced.plan.how is not JoinType.LEFT_ANTI:
             output = self._bound.visible(Side.LEFT)

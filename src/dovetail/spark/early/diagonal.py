@@ -12,20 +12,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Phase, Side
-from dovetail.diag.choice import ScanDiagonals, Wish
+from dovetail.diag.choice import ScanDiagonals
 from dovetail.diag.join import join_along_diagonal
 from dovetail.execution.in_process import Step
 from dovetail.execution.output import output_schema
 from dovetail.planning.plan import JoinPlan
 from dovetail.planning.planner import DIAG, InputFacts, plan_join
+from dovetail.request import Request
 from dovetail.sources.parquet_files import ParquetRows
 from dovetail.spark.diag.join import DiagonalTables, FrameDiagonals, wanted_scans
 from dovetail.spark.early.files import BlockPages, WaveFiles, new_directory
@@ -33,11 +33,11 @@ from dovetail.spark.early.tasks import ARROW_GIVEN, GIVEN, Given, next_size, wri
 from dovetail.spark.exchange.arrow_tasks import Part, in_tasks
 from dovetail.spark.exchange.packing import Rewrite, as_planned
 from dovetail.spark.frames.binding import Bound, bind_frames
-from dovetail.spark.session.options import Options, check_trusted, refuse_unknown
 from dovetail.spark.session.settings import parallelism
 from dovetail.spark.session.shared_directory import SharedDirectory, runs_here
 from dovetail.spark.session.workers import settle
 from dovetail.storage.blocks import Block, BlockStore
+from dovetail.storage.budget import bytes_of
 
 STEM = "diagonal"
 SLICES = 64  # the finer, the earlier the first results; the coarser, the fewer rows of R1 are read twice
@@ -45,68 +45,41 @@ SLICES = 64  # the finer, the earlier the first results; the coarser, the fewer 
 Inputs = tuple[DataFrame, DataFrame]
 
 
-@dataclass(frozen=True, slots=True)
-class DiagonalOptions:
-    """What a progressive join along the diagonal takes. With a place or a number of slices it runs in tasks."""
-
-    share: float | None = None
-    one: str | None = None
-    tables: int | None = None
-    cells: int | None = None
-    work_dir: str | None = None
-    trusted: bool = False
-
-    @classmethod
-    def read(cls, given: dict[str, Any]) -> DiagonalOptions:
-        refuse_unknown(given, cls, "a progressive join along the diagonal")
-        options = cls(**given)
-        check_trusted(options.trusted)
-        return options
-
-    @property
-    def wish(self) -> dict[str, Any]:
-        """The options of the window."""
-        named = {name: getattr(self, name) for name in Wish.__dataclass_fields__}
-        return {name: value for name, value in named.items() if value is not None}
-
-    def runs_in_tasks(self, spark: SparkSession) -> bool:
-        return self.work_dir is not None or self.cells is not None or not runs_here(spark)
+def runs_in_tasks(request: Request) -> bool:
+    """Whether tasks join, and not this process: with a place or a number of slices, and on clusters."""
+    return request.work_dir is not None or request.cells is not None or not runs_here(request.frames[0].sparkSession)
 
 
-def plan_early_diagonal(
-    left: DataFrame, right: DataFrame, on: Any, how: str, memory_bytes: int | None, given: dict[str, Any]
-) -> tuple[JoinPlan, tuple[ParquetRows, ParquetRows]]:
+def plan_early_diagonal(request: Request) -> tuple[JoinPlan, tuple[ParquetRows, ParquetRows]]:
     """The plan in this process, and the rows to be read."""
-    options = DiagonalOptions.read(given)
-    bound, scans = wanted_scans(bind_frames(on, left, right, options.trusted), (left, right), JoinType.INNER)
+    left, right = request.frames
+    bound, scans = wanted_scans(bind_frames(request.on, left, right, request.trusted), (left, right), JoinType.INNER)
     facts = InputFacts("progressive", on_spark=True, diagonal=ScanDiagonals(scans))
-    plan = plan_join(bound.condition, how, facts, algorithm=DIAG, memory_bytes=memory_bytes, parameters=options.wish)
-    return plan, scans
+    return _plan(request, bound, facts), scans
 
 
-def progress_here(
-    left: DataFrame, right: DataFrame, on: Any, how: str, suffix: str, memory_bytes: int | None, given: dict[str, Any]
-) -> Iterator[Step]:
+def _plan(request: Request, bound: Bound, facts: InputFacts) -> JoinPlan:
+    memory_bytes, wish = bytes_of(request.memory), {**request.parameters, **request.diagonal}
+    return plan_join(bound.condition, request.how, facts, algorithm=DIAG, memory_bytes=memory_bytes, parameters=wish)
+
+
+def progress_here(request: Request) -> Iterator[Step]:
     """Steps with results; no Spark job runs."""
-    plan, scans = plan_early_diagonal(left, right, on, how, memory_bytes, given)
-    return join_along_diagonal(plan, scans, suffix)
+    plan, scans = plan_early_diagonal(request)
+    return join_along_diagonal(plan, scans, request.suffix)
 
 
 class DiagonalWaves:
     """A join in tasks. `join` is None where keys repeat on both sides, or a side is empty."""
 
-    def __init__(
-        self, left: DataFrame, right: DataFrame, on: Any, how: str, suffix: str, memory_bytes: int | None, given: Any
-    ) -> None:
-        options = DiagonalOptions.read(given)
-        bound: Bound = bind_frames(on, left, right, options.trusted)
+    def __init__(self, request: Request) -> None:
+        left, right = request.frames
+        bound: Bound = bind_frames(request.on, left, right, request.trusted)
         self._spark = left.sparkSession
-        self._output = output_schema(bound.visible(Side.LEFT), bound.visible(Side.RIGHT), suffix)
-        cells = options.cells or max(SLICES, 2 * parallelism(self._spark))
-        window = Options.read({"cells": cells, **options.wish})
-        diagonals = FrameDiagonals((left, right), bound, self._output, window)
-        facts = InputFacts("progressive", on_spark=True, diagonal=diagonals)
-        self.plan = plan_join(bound.condition, how, facts, algorithm=DIAG, memory_bytes=memory_bytes)
+        self._output = output_schema(bound.visible(Side.LEFT), bound.visible(Side.RIGHT), request.suffix)
+        request = request.but(cells=request.cells or max(SLICES, 2 * parallelism(self._spark)))
+        diagonals = FrameDiagonals((left, right), bound, self._output, request)
+        self.plan = _plan(request, bound, InputFacts("progressive", on_spark=True, diagonal=diagonals))
         self.join: DiagonalTables | None = diagonals.join
 
     def steps(self, shared: SharedDirectory) -> Iterator[Step]:

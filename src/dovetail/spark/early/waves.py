@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from dovetail.aggregates import partial_columns
 from dovetail.aggregates.columns import columns_of
@@ -28,20 +28,22 @@ from dovetail.condition.select import Aggregate, parse_aggregates
 from dovetail.core.join_types import JoinType
 from dovetail.core.metrics import Estimate
 from dovetail.core.rows import Phase, Side, empty_batch
-from dovetail.errors import InputError, PlanError
+from dovetail.errors import PlanError
 from dovetail.estimation.weighted_sample import WeightedSample
 from dovetail.execution.at_rest import Aggregating, Joining, Work
 from dovetail.execution.in_process import Step
 from dovetail.execution.out_of_core import chunk_size
 from dovetail.execution.output import output_schema
+from dovetail.options import Where
 from dovetail.planning.plan import JoinPlan
 from dovetail.planning.planner import DIAG, InputFacts, plan_join, with_estimate
 from dovetail.planning.statistics import SAMPLE, Samples, estimated_pairs
+from dovetail.request import Request
 from dovetail.routing import Task, choose_router, expected_pairs
 from dovetail.routing.routers import Router
 from dovetail.spark.batch.tables import in_fixed_order
 from dovetail.spark.early.blocks import write_blocks
-from dovetail.spark.early.diagonal import DiagonalOptions, DiagonalWaves, plan_early_diagonal, progress_here
+from dovetail.spark.early.diagonal import DiagonalWaves, plan_early_diagonal, progress_here, runs_in_tasks
 from dovetail.spark.early.files import BlockPages, WaveFiles, new_directory
 from dovetail.spark.early.first_results import FirstResults, send_scouts
 from dovetail.spark.early.log import Drawn, WaveLog
@@ -53,12 +55,12 @@ from dovetail.spark.frames.binding import Bound, bind_frames
 from dovetail.spark.frames.columnless import steps_without_marks, with_columns
 from dovetail.spark.frames.sampling import sample_sides
 from dovetail.spark.frames.schemas import session_zone
-from dovetail.spark.session.options import check_trusted, refuse_unknown
 from dovetail.spark.session.settings import beside_checkpoints, parallelism, shuffle_partitions
 from dovetail.spark.session.shared_directory import ADVICE, SharedDirectory, runs_here, working_directory
 from dovetail.spark.session.workers import settle
 from dovetail.spark.worker_python import prepare_workers
 from dovetail.storage.blocks import Block, BlockStore
+from dovetail.storage.budget import bytes_of
 from dovetail.storage.file_system import is_local
 
 WAVES = "waves"
@@ -71,115 +73,68 @@ ARROW_JOINED = pa.schema([("unit", pa.int32()), *ARROW_GIVEN])
 BOUNDED = ("count", "sum", "avg")  # aggregates of which a part says something about the whole
 
 
-@dataclass(frozen=True, slots=True)
-class WaveOptions:
-    """What `dovetail.progressive` takes for DataFrames besides the arguments of every progressive join."""
-
-    until: Any = None
-    aggregate: Mapping[str, str] | None = None
-    work_dir: str | None = None
-    cells: int = CELLS
-    seed: int = 0
-    trusted: bool = False
-
-    @classmethod
-    def read(cls, given: dict[str, Any]) -> WaveOptions:
-        refuse_unknown(given, cls, "a progressive join")
-        options = cls(**given)
-        if not (type(options.cells) is int and options.cells > 0):
-            raise InputError(f"cells must be a positive number; got {options.cells!r}.")
-        check_trusted(options.trusted)
-        return replace(options, until=Until.read(options.until))
-
-
-def progressive_dataframes(
-    left: DataFrame,
-    right: DataFrame,
-    on: Any,
-    how: str,
-    *,
-    suffix: str,
-    memory_bytes: int | None,
-    algorithm: str,
-    **given: Any,
-) -> Iterator[Step]:
+def progressive_dataframes(request: Request) -> Iterator[Step]:
     """Steps with results and an estimate. Leaving the loop removes the files, unless there is a work_dir."""
-    _check_at_rest(left, right)
-    prepare_workers(left.sparkSession)
-    if algorithm == DIAG:
-        return _along_diagonal(left, right, on, how, suffix, memory_bytes, given)
-    left, right = with_columns(left, right)
-    return steps_without_marks(_waves(left, right, on, how, suffix, memory_bytes, algorithm, given).steps())
+    _check_inputs(request)
+    if request.algorithm == DIAG:
+        return _along_diagonal(request)
+    return steps_without_marks(_waves(request).steps())
 
 
-def explain_waves(
-    left: DataFrame,
-    right: DataFrame,
-    on: Any,
-    how: str,
-    *,
-    suffix: str,
-    memory_bytes: int | None,
-    algorithm: str,
-    **given: Any,
-) -> JoinPlan:
+def explain_waves(request: Request) -> JoinPlan:
     """The plan of a progressive join, by the samples that it would take."""
-    _check_at_rest(left, right)
-    prepare_workers(left.sparkSession)
-    if algorithm == DIAG and not DiagonalOptions.read(given).runs_in_tasks(left.sparkSession):
-        return plan_early_diagonal(left, right, on, how, memory_bytes, given)[0]
-    if algorithm == DIAG:
-        return DiagonalWaves(left, right, on, how, suffix, memory_bytes, given).plan
-    left, right = with_columns(left, right)
-    return _waves(left, right, on, how, suffix, memory_bytes, algorithm, given).explain_plan()
+    _check_inputs(request)
+    if request.algorithm != DIAG:
+        return _waves(request).explain_plan()
+    if runs_in_tasks(request):
+        return DiagonalWaves(request).plan
+    return plan_early_diagonal(request)[0]
 
 
-def _along_diagonal(
-    left: DataFrame, right: DataFrame, on: Any, how: str, suffix: str, memory_bytes: int | None, given: dict[str, Any]
-) -> Iterator[Step]:
-    """In this process or in tasks; where keys repeat on both sides, by cells."""
-    options = DiagonalOptions.read(given)
-    if not options.runs_in_tasks(left.sparkSession):
-        return progress_here(left, right, on, how, suffix, memory_bytes, given)
-    shared = _work_directory(options.work_dir, left.sparkSession)
-    waves = DiagonalWaves(left, right, on, how, suffix, memory_bytes, given)
-    if waves.join is not None:
-        return waves.steps(shared)
-    kept = {name: value for name, value in given.items() if name in ("work_dir", "trusted")}
-    return _waves(left, right, on, how, suffix, memory_bytes, "auto", kept).steps()
-
-
-def _check_at_rest(left: DataFrame, right: DataFrame) -> None:
-    if left.isStreaming or right.isStreaming:
+def _check_inputs(request: Request) -> None:
+    """Refuse what is not joined in waves, and see that workers can run them."""
+    if request.is_of_several:
+        raise PlanError("progressive joins of three and more DataFrames are not supported; use dovetail.multijoin.")
+    request.refuse_outside(Where.DIAGONAL_WAVES if request.algorithm == DIAG else Where.WAVES)
+    if any(frame.isStreaming for frame in request.frames):
         raise PlanError(
             "progressive joins need tables at rest; for streams, dovetail.join emits results as rows arrive."
         )
+    prepare_workers(request.frames[0].sparkSession)
 
 
-def _waves(
-    left: DataFrame,
-    right: DataFrame,
-    on: Any,
-    how: str,
-    suffix: str,
-    memory_bytes: int | None,
-    algorithm: str,
-    given: dict[str, Any],
-) -> _Waves:
-    options = WaveOptions.read(given)
-    bound = bind_frames(on, left, right, options.trusted)
-    facts = InputFacts("progressive", on_spark=True)
-    plan = plan_join(bound.condition, how, facts, algorithm=algorithm, memory_bytes=memory_bytes)
+def _along_diagonal(request: Request) -> Iterator[Step]:
+    """In this process or in tasks; where keys repeat on both sides, by cells."""
+    if not runs_in_tasks(request):
+        return progress_here(request)
+    shared = _work_directory(request.work_dir, request.frames[0].sparkSession)
+    waves = DiagonalWaves(request)
+    if waves.join is not None:
+        return waves.steps(shared)
+    return steps_without_marks(_waves(request.but(algorithm="auto", cells=None)).steps())
+
+
+def _waves(request: Request) -> _Waves:
+    left, right = with_columns(*request.frames)
+    bound = bind_frames(request.on, left, right, request.trusted)
+    plan = plan_join(
+        bound.condition,
+        request.how,
+        InputFacts("progressive", on_spark=True),
+        algorithm=request.algorithm,
+        memory_bytes=bytes_of(request.memory),
+        parameters=request.parameters,
+    )
     if bound.after:
         raise PlanError(f"only Spark can evaluate {text_of(bound.after[0])}: use dovetail.join.")
     schemas = (bound.visible(Side.LEFT), bound.visible(Side.RIGHT))
-    output = output_schema(*schemas, suffix)
-    wanted = parse_aggregates(options.aggregate, *schemas, session_zone(left)) if options.aggregate else ()
+    output = output_schema(*schemas, request.suffix)
+    wanted = parse_aggregates(request.aggregate, *schemas, session_zone(left)) if request.aggregate else ()
     _check_bounded(wanted)
     work: Work = Joining(bound.condition, JoinType.INNER, output, bound.extra)
     if wanted:
         work = Aggregating(bound.condition, wanted, ())
-    return _Waves(bound, plan, output, tuple(wanted), work, options)
+    return _Waves(bound, plan, output, tuple(wanted), work, request)
 
 
 def _work_directory(given: str | None, spark: SparkSession) -> SharedDirectory:
@@ -217,7 +172,7 @@ class _Waves:
         output: pa.Schema,
         wanted: tuple[Aggregate, ...],
         work: Work,
-        options: WaveOptions,
+        request: Request,
     ) -> None:
         self._spark = bound.frames[0].sparkSession
         self._bound = bound
@@ -225,15 +180,17 @@ class _Waves:
         self._output = output
         self._wanted = wanted
         self._work = work
-        self._options = options
-        self._kept = options.work_dir is not None
+        self._request = request
+        self._until = Until.read(request.until)
+        self._cells = request.cells or CELLS
+        self._kept = request.work_dir is not None
 
     def steps(self) -> Iterator[Step]:
         """The join; whether workers share the directory is found out at once."""
-        return self._steps(_work_directory(self._options.work_dir, self._spark))
+        return self._steps(_work_directory(self._request.work_dir, self._spark))
 
     def _steps(self, shared: SharedDirectory) -> Iterator[Step]:
-        until = self._options.until.start_clock()
+        until = self._until.start_clock()
         files = WaveFiles(shared if self._kept else new_directory(shared, WAVES))
         try:
             log = WaveLog.read(files, self._layout()) or self._run_first_results(files)
@@ -269,7 +226,7 @@ class _Waves:
         log, condition, samples = WaveLog(self._layout()), self._bound.condition, self._samples
         pairs = estimated_pairs(condition, self._few)
         sent = send_scouts(
-            self._bound.frames, condition, samples, pairs, self._options.seed, self._work_in(files, SCOUTED_BYTES)
+            self._bound.frames, condition, samples, pairs, self._request.seed, self._work_in(files, SCOUTED_BYTES)
         )
         if sent is not None:
             log.scouts, log.found = sent
@@ -292,7 +249,7 @@ class _Waves:
     @property
     def _task(self) -> Task:
         condition = self._bound.condition
-        return Task(condition, self._samples, max(1, self._options.cells // 2))
+        return Task(condition, self._samples, max(1, self._cells // 2))
 
     def _draw_cells(self, files: WaveFiles, scouts: FirstResults | None) -> Drawn:
         """Write the blocks, and draw the order of the cells."""
@@ -311,7 +268,7 @@ class _Waves:
         area = rows[0] * rows[1]
         cells = np.flatnonzero(area)
         weights = _weights(task, router, area)[cells]
-        return Drawn(blocks, cells.tolist(), weights.tolist(), self._options.seed)
+        return Drawn(blocks, cells.tolist(), weights.tolist(), self._request.seed)
 
     # Waves.
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -15,9 +14,10 @@ from dovetail.core.rows import Side
 from dovetail.execution.output import output_schema
 from dovetail.planning.plan import JoinPlan
 from dovetail.planning.planner import InputFacts, plan_join
+from dovetail.request import Request
 from dovetail.spark.frames.binding import Bound
-from dovetail.spark.session.options import Options
 from dovetail.spark.session.settings import ignores_case
+from dovetail.storage.budget import bytes_of
 
 Inputs = tuple[DataFrame, DataFrame]
 
@@ -26,25 +26,20 @@ Inputs = tuple[DataFrame, DataFrame]
 class FrameJoin:
     """A join as it was asked for, its condition bound to the DataFrames."""
 
+    request: Request
     inputs: Inputs
     bound: Bound
-    options: Options
     output: pa.Schema  # of the result
-    how: str = JoinType.INNER
-    algorithm: str = "auto"
-    memory_bytes: int | None = None
-    parameters: Mapping[str, Any] = field(default_factory=dict)  # of the algorithm
-    limit: int | None = None
 
     def plan(self, facts: InputFacts) -> JoinPlan:
         """The plan of one cell."""
         plan = plan_join(
             self.bound.condition,
-            self.how,
+            self.request.how,
             facts,
-            algorithm=self.algorithm,
-            memory_bytes=self.memory_bytes,
-            parameters=self.parameters,
+            algorithm=self.request.algorithm,
+            memory_bytes=bytes_of(self.request.memory),
+            parameters=self.request.parameters,
         )
         after = tuple(f"{text_of(part)} can be checked by Spark only, on every joined row" for part in self.bound.after)
         return replace(plan, advice=(*plan.advice, *after))

@@ -15,8 +15,9 @@ from pyspark.sql.types import StructType
 from dovetail.condition.graph import Graph
 from dovetail.errors import PlanError
 from dovetail.planning.plan import JoinPlan
+from dovetail.request import Request
 from dovetail.routing.routers import hypercube
-from dovetail.spark.session.options import AVAILABLE, SOURCE, Options
+from dovetail.spark.session.options import AVAILABLE, SOURCE
 from dovetail.spark.sources.columns import END
 from dovetail.spark.streaming.end_of_stream import add_end_column
 from dovetail.spark.streaming.stream_join import StreamJoin
@@ -24,15 +25,14 @@ from dovetail.spark.streaming.stream_plans import stream_setting
 from dovetail.spark.streaming.streams import join_streams
 
 Ends = str | Mapping[str, str] | None
-"""As `end=` takes it: SQL that is true of the row that ends an input, one for all or one for each; or as in Options."""
+"""What `end=` takes: SQL that is true of the row that ends an input, one for all or one for each; or as for `join`."""
 
 
 def join_several_streams(
     inputs: Mapping[str, DataFrame],
     frames: Mapping[str, DataFrame],
     plan: JoinPlan,
-    end: Ends,
-    options: Options,
+    request: Request,
     output: pa.Schema,
     schema: StructType,
 ) -> DataFrame:
@@ -40,13 +40,13 @@ def join_several_streams(
     still = [alias for alias, frame in inputs.items() if not frame.isStreaming]
     if still:
         raise PlanError(f"{', '.join(still)}: at rest, while others are streams. Join them two at a time.")
-    ends = _ends(plan.graph, end)
-    setting = stream_setting(next(iter(inputs.values())), options, ends is not None, ends is None)
-    router = hypercube(plan.graph, dict.fromkeys(plan.graph.aliases, 1), options.cells or setting.partitions)
+    ends = _ends(plan.graph, request.end)
+    setting = stream_setting(next(iter(inputs.values())), request, ends is not None, ends is None)
+    router = hypercube(plan.graph, dict.fromkeys(plan.graph.aliases, 1), request.cells or setting.partitions)
     marked = [
         frame
         if ends is None
-        else add_end_column(frame, inputs[alias].columns, ends[alias], alias, trusted=options.trusted)
+        else add_end_column(frame, inputs[alias].columns, ends[alias], alias, trusted=request.trusted)
         for alias, frame in frames.items()
     ]
     return join_streams(marked, StreamJoin(plan, router, (), output, setting), schema)

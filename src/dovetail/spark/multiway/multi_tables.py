@@ -18,30 +18,30 @@ from dovetail.condition.graph import Graph
 from dovetail.errors import InputError
 from dovetail.execution.multiway import join_several
 from dovetail.planning.plan import JoinPlan
+from dovetail.request import Request
 from dovetail.routing.routers import Hypercube, hypercube
 from dovetail.sources.protocol import TableScan
 from dovetail.spark.batch.tables import FEWEST_TASKS, ROWS_PER_TASK, in_fixed_order
 from dovetail.spark.exchange.arrow_tasks import map_in_arrow
 from dovetail.spark.exchange.labels import repartition_by_id
 from dovetail.spark.exchange.packing import PACKED, Rewrite, multi_packer, unpack_rows
-from dovetail.spark.session.options import Options
 from dovetail.spark.session.settings import shuffle_partitions
 from dovetail.spark.session.workers import settle
 
 
 def join_several_tables(
-    frames: Mapping[str, DataFrame], plan: JoinPlan, options: Options, output: pa.Schema, schema: StructType
+    frames: Mapping[str, DataFrame], plan: JoinPlan, request: Request, output: pa.Schema, schema: StructType
 ) -> DataFrame:
     """The join as a DataFrame. `frames` are the inputs with their columns named by position."""
-    router = counted_hypercube(plan.graph, frames, options)
+    router = counted_hypercube(plan.graph, frames, request)
     return map_in_arrow(_in_cells(frames, router), joined_cells(plan, output), schema)
 
 
-def counted_hypercube(graph: Graph, frames: Mapping[str, DataFrame], options: Options) -> Hypercube:
+def counted_hypercube(graph: Graph, frames: Mapping[str, DataFrame], request: Request) -> Hypercube:
     """The router of tables at rest, by their numbers of rows."""
-    rows = {alias: frame.count() if options.sample else 1 for alias, frame in frames.items()}
-    if options.cells is not None:
-        return hypercube(graph, rows, options.cells)
+    rows = {alias: frame.count() if request.sample else 1 for alias, frame in frames.items()}
+    if request.cells is not None:
+        return hypercube(graph, rows, request.cells)
     most = max(shuffle_partitions(next(iter(frames.values()))), FEWEST_TASKS)
     return hypercube(graph, rows, min(most, max(FEWEST_TASKS, math.ceil(sum(rows.values()) / ROWS_PER_TASK))))
 

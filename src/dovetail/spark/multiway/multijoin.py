@@ -7,38 +7,37 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField
 
 from dovetail.condition import columns_of
 from dovetail.condition.graph import Graph, parse_graph
-from dovetail.errors import InputError, PlanError
+from dovetail.errors import PlanError
 from dovetail.execution.output import multi_schema
+from dovetail.options import Where
 from dovetail.planning.plan import Choice, JoinPlan
 from dovetail.planning.planner import InputFacts, plan_join
+from dovetail.request import Request, named_inputs
 from dovetail.routing.routers import hypercube
 from dovetail.spark.frames.binding import by_position, decoded, encoded
 from dovetail.spark.frames.schemas import arrow_schema, carried_schema, only_spark_compares, session_zone
 from dovetail.spark.multiway.multi_streams import join_several_streams
 from dovetail.spark.multiway.multi_tables import counted_hypercube, join_several_tables
-from dovetail.spark.session.options import SOURCE, Options
+from dovetail.spark.session.options import SOURCE
 from dovetail.spark.session.settings import ignores_case, shuffle_partitions
 from dovetail.spark.streaming.end_of_stream import without_ends
 from dovetail.spark.streaming.watermarks import without_watermark
 from dovetail.spark.worker_python import prepare_workers
+from dovetail.storage.budget import bytes_of
 
 
-def multijoin_dataframes(
-    inputs: Mapping[str, DataFrame], on: Any, *, memory_bytes: int | None, algorithm: str, **given: Any
-) -> DataFrame:
+def multijoin_dataframes(request: Request) -> DataFrame:
     """The join as a DataFrame."""
-    end = given.pop("end", None)
-    options, parameters = Options.split(given, algorithm)
+    inputs = named_inputs(request.inputs)
+    plan = _plan(request, inputs)
     first = next(iter(inputs.values()))
     prepare_workers(first.sparkSession)
-    plan = _plan(inputs, on, memory_bytes, algorithm, parameters)
     schemas = plan.graph.schemas
     output = multi_schema(schemas, fold_case=ignores_case(first.sparkSession))
     fields = [
@@ -48,45 +47,38 @@ def multijoin_dataframes(
     frames = {alias: encoded(by_position(frame)) for alias, frame in inputs.items()}
     if _streaming(inputs):
         fields = [without_watermark(field) for field in fields]  # rows may have waited for long
-        joined = join_several_streams(inputs, frames, plan, end, options, output, carried_schema(fields))
+        joined = join_several_streams(inputs, frames, plan, request, output, carried_schema(fields))
     else:
-        if end is not None:
-            raise InputError("end= is for streams only.")
-        joined = join_several_tables(frames, plan, options, output, carried_schema(fields))
+        joined = join_several_tables(frames, plan, request, output, carried_schema(fields))
     result = decoded(joined, fields).toDF(*output.names)
     sources = [name for schema in schemas.values() for name in schema.names]
-    return without_ends(result, sources) if end == SOURCE else result
+    return without_ends(result, sources) if request.end == SOURCE else result
 
 
-def explain_several_dataframes(
-    inputs: Mapping[str, DataFrame], on: Any, *, memory_bytes: int | None, algorithm: str, **given: Any
-) -> JoinPlan:
+def explain_several_dataframes(request: Request) -> JoinPlan:
     """The plan of a join of several DataFrames; those at rest are counted for it, as the join does."""
-    given.pop("end", None)
-    options, parameters = Options.split(given, algorithm)
-    plan = _plan(inputs, on, memory_bytes, algorithm, parameters)
+    inputs = named_inputs(request.inputs)
+    plan = _plan(request, inputs)
     if _streaming(inputs):
-        cells = options.cells or shuffle_partitions(next(iter(inputs.values())))
+        cells = request.cells or shuffle_partitions(next(iter(inputs.values())))
         router = hypercube(plan.graph, dict.fromkeys(inputs, 1), cells)
     else:
-        router = counted_hypercube(plan.graph, inputs, options)
+        router = counted_hypercube(plan.graph, inputs, request)
     choice = Choice("hypercube", "rows that match share exactly one cell of a grid of many dimensions")
     return replace(plan, router=choice, cells=router.cells, tasks=router.cells)
 
 
-def _plan(
-    inputs: Mapping[str, DataFrame],
-    on: Any,
-    memory_bytes: int | None,
-    algorithm: str,
-    parameters: Mapping[str, Any],
-) -> JoinPlan:
+def _plan(request: Request, inputs: Mapping[str, DataFrame]) -> JoinPlan:
     """The plan of one cell."""
+    request.refuse_outside(Where.SEVERAL_STREAMS if _streaming(inputs) else Where.SEVERAL_FRAMES)
     schemas = {alias: arrow_schema(frame) for alias, frame in inputs.items()}
-    graph = parse_graph(on, schemas, zone=session_zone(next(iter(inputs.values()))))
+    graph = parse_graph(request.on, schemas, zone=session_zone(next(iter(inputs.values()))))
     _check_compared(graph, inputs)
     facts = InputFacts("stream" if _streaming(inputs) else "at_rest", on_spark=True)
-    return plan_join(graph, facts=facts, algorithm=algorithm, memory_bytes=memory_bytes, parameters=parameters)
+    memory_bytes, parameters = bytes_of(request.memory), request.parameters
+    return plan_join(
+        graph, request.how, facts, algorithm=request.algorithm, memory_bytes=memory_bytes, parameters=parameters
+    )
 
 
 def _streaming(inputs: Mapping[str, DataFrame]) -> bool:

@@ -93,7 +93,6 @@ class StaticJoin:
 
 def plan_with_table(asked: FrameJoin) -> Planned:
     """How a stream and a table at rest are joined; the table is sampled for it."""
-    asked.options.check_table()
     table = Side.RIGHT if asked.inputs[0].isStreaming else Side.LEFT
     plan = asked.plan(InputFacts("stream", on_spark=True, table=table))
     bound = asked.bound
@@ -109,7 +108,7 @@ def plan_with_table(asked: FrameJoin) -> Planned:
 def _join_with_table(asked: FrameJoin, plan: JoinPlan, sample: Sample) -> DataFrame:
     bound, inputs, output = asked.bound, asked.inputs, asked.output
     stream = Side.LEFT if inputs[0].isStreaming else Side.RIGHT
-    directory = table_directory(asked.options.state_dir, inputs[0].sparkSession)
+    directory = table_directory(asked.request.state_dir, inputs[0].sparkSession)
     join = StaticJoin(Joining(bound.condition, plan.how, output, bound.extra), stream, directory, plan.memory_bytes)
     join = replace(join, parts=prepare_table(bound, join, sample))
     fields = result_fields(inputs, output)

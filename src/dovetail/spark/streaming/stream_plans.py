@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from pyspark.sql import DataFrame
 
@@ -13,13 +12,14 @@ from dovetail.errors import InputError, PlanError
 from dovetail.planning.operator_choice import operators_within_windows
 from dovetail.planning.plan import Choice, JoinPlan
 from dovetail.planning.planner import InputFacts
+from dovetail.request import Request
 from dovetail.routing import one_bucket, window_cells, window_router
 from dovetail.routing.routers import HashRouter, Router
 from dovetail.spark.batch.tables import unique_side
 from dovetail.spark.frames.binding import after_join
 from dovetail.spark.frames.planned import FrameJoin, Planned
 from dovetail.spark.frames.schemas import carried_schema, result_fields
-from dovetail.spark.session.options import AVAILABLE, SOURCE, Options
+from dovetail.spark.session.options import AVAILABLE, SOURCE, ends_of, latency_s
 from dovetail.spark.session.settings import parallelism, shuffle_partitions
 from dovetail.spark.streaming.end_of_stream import add_end_column, without_ends
 from dovetail.spark.streaming.late_rows import warn_of_late_rows
@@ -33,15 +33,15 @@ from dovetail.window import Window
 
 def plan_streams(asked: FrameJoin, window: Window | None) -> Planned:
     """How two streams are joined."""
-    inputs, bound, options = asked.inputs, asked.bound, asked.options
-    if asked.limit is not None and bound.after:
+    inputs, bound, request = asked.inputs, asked.bound, asked.request
+    if request.limit is not None and bound.after:
         raise PlanError(
             f"limit= on streams does not support {asked.text_after}: only Spark can evaluate it, after the join. "
-            f"Leave limit= out, and limit the result: dovetail.join(…).limit({asked.limit})."
+            f"Leave limit= out, and limit the result: dovetail.join(…).limit({request.limit})."
         )
-    if window is None and options.end is None and asked.algorithm in ("auto", *operators_within_windows()):
+    if window is None and request.end is None and request.algorithm in ("auto", *operators_within_windows()):
         window = bounded_window(bound.condition, inputs, bound.window_ends)
-    facts = InputFacts("stream", on_spark=True, ends=options.end is not None, window=window)
+    facts = InputFacts("stream", on_spark=True, ends=request.end is not None, window=window)
     plan = asked.plan(facts)
     if asked.needs_spark(plan):
         raise PlanError(
@@ -51,32 +51,28 @@ def plan_streams(asked: FrameJoin, window: Window | None) -> Planned:
     return _plan_unbounded(asked, plan) if window is None else _plan_windowed(asked, plan, window)
 
 
-def checked_window(window: Any, left: DataFrame, right: DataFrame) -> Window:
-    """The window, if it is one and there are streams to use it on; it takes its delay from their watermarks."""
+def checked_window(window: Window | None, left: DataFrame, right: DataFrame) -> Window:
+    """The window of two streams, which takes its delay from their watermarks."""
     if window is None:
         raise InputError("streams need a window here: dovetail.window(rows=…) or dovetail.window(time=…, on=…).")
-    if not isinstance(window, Window):
-        raise InputError(f"a window is made by dovetail.window(rows=…) or (time=…, on=…); got {window!r}.")
-    if not (left.isStreaming and right.isStreaming):
-        raise PlanError("windows are for streams; tables at rest are joined as a whole. Put time into the condition.")
     return with_delays(window, (left, right))
 
 
 def stream_setting(
-    frame: DataFrame, options: Options, has_ends: bool = False, ends_when_idle: bool = False, limit: int | None = None
+    frame: DataFrame, request: Request, has_ends: bool = False, ends_when_idle: bool = False, limit: int | None = None
 ) -> Setting:
     """Where and how a join of streams runs. Its session is prepared for the state."""
     spark = frame.sparkSession
     use_rocksdb(spark)
-    where = (shuffle_partitions(frame), state_directory(options.state_dir, spark), options.metrics)
-    return Setting(*where, has_ends, ends_when_idle, options.latency_s, parallelism(spark), limit)
+    where = (shuffle_partitions(frame), state_directory(request.state_dir, spark), request.metrics)
+    return Setting(*where, has_ends, ends_when_idle, latency_s(request), parallelism(spark), limit)
 
 
 # Without a window.
 
 
 def _plan_unbounded(asked: FrameJoin, plan: JoinPlan) -> Planned:
-    condition, cells = plan.condition, asked.options.cells or shuffle_partitions(asked.inputs[0])
+    condition, cells = plan.condition, asked.request.cells or shuffle_partitions(asked.inputs[0])
     router: Router
     if condition.equalities:
         router = HashRouter(condition, cells)
@@ -89,20 +85,20 @@ def _plan_unbounded(asked: FrameJoin, plan: JoinPlan) -> Planned:
 
 
 def _join_unbounded(asked: FrameJoin, plan: JoinPlan, router: Router) -> DataFrame:
-    inputs, bound, options, output = asked.inputs, asked.bound, asked.options, asked.output
-    ends = options.ends is not None, options.end == AVAILABLE
-    setting = stream_setting(inputs[0], options, *ends, limit=asked.limit)
+    inputs, bound, request, output = asked.inputs, asked.bound, asked.request, asked.output
+    ends = ends_of(request)
+    setting = stream_setting(inputs[0], request, ends is not None, request.end == AVAILABLE, request.limit)
     join = StreamJoin(plan, router, bound.extra, output, setting)
     fields = event_time_fields(result_fields(inputs, output), inputs, bound.window_ends, None, plan.how)
     names = [bound.visible(side).names for side in Side]
     frames = list(bound.frames)
-    if options.ends is not None:
+    if ends is not None:
         frames = [
-            add_end_column(frame, names[side], end, f"the {side.name.lower()} stream", trusted=options.trusted)
-            for side, frame, end in zip(Side, frames, options.ends, strict=True)
+            add_end_column(frame, names[side], end, f"the {side.name.lower()} stream", trusted=request.trusted)
+            for side, frame, end in zip(Side, frames, ends, strict=True)
         ]
     joined = after_join(join_streams(frames, join, carried_schema(fields)), bound, fields)
-    return without_ends(joined, names[0] + names[1]) if options.end == SOURCE else joined
+    return without_ends(joined, names[0] + names[1]) if request.end == SOURCE else joined
 
 
 # Within a window.
@@ -116,7 +112,7 @@ def _plan_windowed(asked: FrameJoin, plan: JoinPlan, window: Window) -> Planned:
         fields = event_time_fields(result_fields(inputs, asked.output), inputs, bound.window_ends, window, plan.how)
         return after_join(join_streams(window_inputs(bound.frames, join), join, carried_schema(fields)), bound, fields)
 
-    cells = window_cells(bound.condition, plan.how, asked.options.cells or shuffle_partitions(inputs[0]))
+    cells = window_cells(bound.condition, plan.how, asked.request.cells or shuffle_partitions(inputs[0]))
     _, choice = window_router(bound.condition, plan.how, cells)
     advice = (*plan.advice, *other_watermarks(window, inputs))
     return Planned(replace(plan, router=choice, cells=cells, tasks=cells, advice=advice), joined)
@@ -124,9 +120,9 @@ def _plan_windowed(asked: FrameJoin, plan: JoinPlan, window: Window) -> Planned:
 
 def window_join(asked: FrameJoin, plan: JoinPlan, window: Window) -> WindowJoin:
     """What the workers of a windowed join need to know. A stream that is joined with itself is read once."""
-    inputs, bound, options = asked.inputs, asked.bound, asked.options
-    setting = stream_setting(inputs[0], options, limit=asked.limit)
-    cells = window_cells(bound.condition, plan.how, options.cells or setting.partitions)
+    inputs, bound, request = asked.inputs, asked.bound, asked.request
+    setting = stream_setting(inputs[0], request, limit=request.limit)
+    cells = window_cells(bound.condition, plan.how, request.cells or setting.partitions)
     self_join = inputs[0] is inputs[1] and window.limits is None
     router, _ = window_router(bound.condition, plan.how, cells)
     if window.by_time:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -15,31 +14,22 @@ from dovetail.condition.select import parse_aggregates
 from dovetail.core.rows import Side
 from dovetail.errors import InputError, PlanError
 from dovetail.planning.planner import InputFacts
+from dovetail.request import Request
 from dovetail.spark.frames.binding import after_join, bind_frames
 from dovetail.spark.frames.planned import FrameJoin, Inputs
 from dovetail.spark.frames.schemas import carried_schema, session_zone
-from dovetail.spark.session.options import Options
 from dovetail.spark.streaming.stream_plans import checked_window, window_join
 from dovetail.spark.streaming.streams import join_streams
 from dovetail.spark.streaming.window_join import window_inputs
 from dovetail.spark.worker_python import prepare_workers
 
 
-def aggregate_streams(
-    inputs: Inputs,
-    on: Any,
-    aggregates: Mapping[str, str],
-    by: str | Sequence[str] | None,
-    window: Any,
-    options: Options,
-) -> DataFrame:
+def aggregate_streams(request: Request, inputs: Inputs, aggregates: Mapping[str, str]) -> DataFrame:
     """Each left row at its arrival, with aggregates over its partners in the window of the right stream."""
     left, right = inputs
     prepare_workers(left.sparkSession)
-    window = checked_window(window, left, right)
-    if by is not None:
-        raise PlanError("aggregates of streams are per left row: remove by=, and group in the query.")
-    bound = bind_frames(on, left, right, options.trusted)
+    window = checked_window(request.window, left, right)
+    bound = bind_frames(request.on, left, right, request.trusted)
     if bound.after:
         raise PlanError(
             f"only Spark can evaluate {text_of(bound.after[0])}, which needs pairs; join the streams instead."
@@ -51,7 +41,7 @@ def aggregate_streams(
         raise InputError(f"the left side has columns called {', '.join(clash)}: give the aggregates other names.")
     results = pa.schema([pa.field(a.name, a.type) for a in wanted])
     fields = [*left.schema.fields, *from_arrow_schema(results, prefer_timestamp_ntz=True).fields]
-    asked = FrameJoin(inputs, bound, options, pa.schema([*schemas[0], *results]))
+    asked = FrameJoin(request, inputs, bound, pa.schema([*schemas[0], *results]))
     join = window_join(asked, asked.plan(InputFacts("stream", on_spark=True, window=window)), window)
     joined = join_streams(window_inputs(bound.frames, join), replace(join, aggregates=wanted), carried_schema(fields))
     return after_join(joined, bound, fields)

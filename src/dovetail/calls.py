@@ -1,0 +1,230 @@
+"""What the public calls do with a request: Spark DataFrames go to Spark, everything else is joined in process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from dovetail.aggregates import finish, partial_aggregates
+from dovetail.condition import parse
+from dovetail.condition.select import GroupColumn, check_names, parse_aggregates, parse_by, parse_order
+from dovetail.core.join_types import JoinType
+from dovetail.core.metrics import Observer
+from dovetail.core.rows import Side, one_batch
+from dovetail.core.threads import allow_threads, read_threads
+from dovetail.diag.join import join_along_diagonal
+from dovetail.errors import PlanError
+from dovetail.execution.at_rest import count_at_rest
+from dovetail.execution.in_process import Step, join_progressively, join_tables
+from dovetail.execution.multiway import count_several, join_several
+from dovetail.execution.ordered import join_in_order
+from dovetail.execution.output import LARGEST_BYTES, MOST_BYTES, multi_schema, output_schema
+from dovetail.execution.parallel import plan_workers
+from dovetail.execution.steps import limit_steps
+from dovetail.inputs import both_scans, plan_ordered, plan_progressive, plan_several, plan_tables, scan
+from dovetail.matching.matcher import FEW_ROWS
+from dovetail.monitoring.progress_bar import watched
+from dovetail.monitoring.recorded_joins import heading_of, join_recorded, record_steps, show_steps, wants_screen
+from dovetail.monitoring.recording import Recording
+from dovetail.monitoring.snapshot import Heading
+from dovetail.options import Where
+from dovetail.planning.plan import JoinPlan
+from dovetail.planning.planner import with_estimate
+from dovetail.planning.statistics import sample_table, sampled_columns
+from dovetail.request import Request
+from dovetail.sources.protocol import Scan
+
+
+def join(request: Request) -> Any:
+    if request.on_spark:
+        from dovetail.spark import join_dataframes
+
+        return join_dataframes(request)
+    request.refuse_outside(Where.TABLES)
+    plan, scans = plan_tables(request)
+    suffix, limit, progress = request.suffix, request.limit, request.progress
+    schema = output_schema(*plan.condition.schemas, suffix, plan.how)
+    allowed = read_threads(request.threads)
+    if limit == 0:
+        nothing = schema.empty_table()
+        return nothing if request.to == "table" else nothing.to_reader()
+
+    def batches(observer: Observer | None, batch_bytes: int) -> Iterator[pa.RecordBatch]:
+        if plan.diagonal is not None:
+            steps = join_along_diagonal(plan, scans, suffix, observer, allowed)
+            return (step.batch for step in limit_steps(steps, limit))
+        return join_tables(plan, *scans, suffix, observer, limit, allowed, batch_bytes)
+
+    if request.to == "reader":
+        if progress is True:
+            raise PlanError("progress=True is for to='table'; a reader is as far as it has been read.")
+        return pa.RecordBatchReader.from_batches(schema, batches(progress or None, MOST_BYTES))
+    with watched(progress) as observer:
+        return pa.Table.from_batches(batches(observer, LARGEST_BYTES), schema)
+
+
+def multijoin(request: Request) -> Any:
+    if request.on_spark:
+        from dovetail.spark import multijoin_dataframes
+
+        return multijoin_dataframes(request)
+    request.refuse_outside(Where.SEVERAL)
+    plan, inputs = plan_several(request)
+    schema = multi_schema(plan.graph.schemas)
+    return pa.Table.from_batches(
+        join_several(plan, inputs, schema, read_threads(request.threads), LARGEST_BYTES), schema
+    )
+
+
+def count(request: Request) -> int:
+    if request.on_spark:
+        from dovetail.spark import count_dataframes, multijoin_dataframes
+
+        return int(multijoin_dataframes(request).count()) if request.is_of_several else count_dataframes(request)
+    allowed = read_threads(request.threads)
+    if request.is_of_several:
+        request.refuse_outside(Where.SEVERAL)
+        plan, several = plan_several(request)
+        return count_several(plan, several, allowed)
+    request.refuse_outside(Where.TABLES)
+    left, right = (scan(rows).to_table() for rows in request.frames)
+    condition = parse(request.on, left.schema, right.schema, in_process=True)
+    with allow_threads(allowed if left.num_rows + right.num_rows >= FEW_ROWS else 1):
+        return count_at_rest(condition, one_batch(left, left.schema), one_batch(right, right.schema))
+
+
+def aggregate(request: Request, aggregates: Mapping[str, str]) -> Any:
+    if request.on_spark:
+        from dovetail.spark import aggregate_dataframes
+
+        return aggregate_dataframes(request, aggregates)
+    request.refuse_outside(Where.TABLES)
+    allowed = read_threads(request.threads)
+    left, right = (scan(rows).to_table() for rows in request.frames)
+    schemas = (left.schema, right.schema)
+    condition = parse(request.on, *schemas, in_process=True)
+    wanted, groups = parse_aggregates(aggregates, *schemas), parse_by(request.by, *schemas)
+    check_names(groups, wanted)
+    batches = (one_batch(left, left.schema), one_batch(right, right.schema))
+    with allow_threads(allowed if left.num_rows + right.num_rows >= FEW_ROWS else 1):
+        partials = partial_aggregates(condition, wanted, groups, *batches)
+    return _with_group_types(pa.Table.from_batches([finish(wanted, groups, partials)]), groups, schemas)
+
+
+def _with_group_types(table: pa.Table, groups: Sequence[GroupColumn], schemas: Sequence[pa.Schema]) -> pa.Table:
+    """Aggregates whose groups are of an extension type as they were: stored values do not say what they mean."""
+    for number, group in enumerate(groups):
+        type_ = schemas[group.side].field(group.name).type
+        if isinstance(type_, pa.BaseExtensionType):
+            stored = table.column(number).combine_chunks().cast(type_.storage_type)
+            values = pa.ExtensionArray.from_storage(type_, stored)
+            table = table.set_column(number, pa.field(group.name, type_), values)
+    return table
+
+
+# Step by step.
+
+
+def progressive(request: Request) -> Iterator[Step]:
+    record, progress = request.record, request.progress
+    recording = record if record is None or isinstance(record, Recording) else Recording(record)
+    is_shown = wants_screen(progress)
+    if is_shown and recording is None:
+        recording = Recording()
+    if request.limit is not None and request.aggregate is not None:
+        raise PlanError("limit is for rows; aggregates are over all results.")
+    run = _progressive_on_spark if request.on_spark else _progressive_in_process
+    steps = run(request, recording)
+    return show_steps(steps, recording, progress) if is_shown and recording is not None else steps
+
+
+def _progressive_on_spark(request: Request, recording: Recording | None) -> Iterator[Step]:
+    from dovetail.spark import order_dataframes, progressive_dataframes
+
+    if request.order_by is not None and not request.is_of_several:
+        heading = Heading(str(request.on), algorithm="join, then sort", where="on Spark")
+        return record_steps(order_dataframes(request), heading, recording)
+    waves = limit_steps(progressive_dataframes(request), request.limit)
+    return record_steps(waves, Heading(str(request.on), algorithm="waves", where="on Spark"), recording)
+
+
+def _progressive_in_process(request: Request, recording: Recording | None) -> Iterator[Step]:
+    suffix, limit = request.suffix, request.limit
+    if request.is_of_several:
+        request.refuse_outside(Where.SEVERAL_STEPS)
+        plan, several = plan_several(request)
+        return _joined(request, plan, list(several.values()), "", recording)
+    if request.order_by is not None:
+        request.refuse_outside(Where.ORDERED)
+        plan, scans = plan_ordered(request)
+        keys = parse_order(request.order_by, *plan.condition.schemas)
+        steps = join_in_order(plan, (scans[0].to_table(), scans[1].to_table()), suffix, keys, limit)
+        return record_steps(steps, heading_of(plan, scans), recording)
+    if request.aggregate is not None and (JoinType.read(request.how) != "inner" or request.algorithm == "diag"):
+        raise PlanError("aggregate is for inner joins, by another algorithm than diag.")
+    plan, inputs = plan_progressive(request)
+    if plan.diagonal is not None and (found := both_scans(inputs)) is not None:
+        steps = limit_steps(join_along_diagonal(plan, found, suffix), limit)
+        return record_steps(steps, heading_of(plan, inputs), recording)
+    return _joined(request, plan, inputs, suffix, recording)
+
+
+def _joined(
+    request: Request, plan: JoinPlan, inputs: Sequence[Any], suffix: str, recording: Recording | None
+) -> Iterator[Step]:
+    """By an operator, as rows come."""
+    limit, aggregates, workers = request.limit, request.aggregate, request.workers
+    if recording is not None and workers == 1:
+        return join_recorded(plan, inputs, suffix, request.wait_ms, request.retry, recording, aggregates, limit)
+    running = join_progressively(
+        plan, inputs, suffix, request.wait_ms, request.retry, aggregates=aggregates, workers=workers
+    )
+    if recording is not None:
+        return record_steps(limit_steps(running, limit), heading_of(plan, inputs), recording)
+    return running if limit is None else running.wrapped(lambda steps: limit_steps(steps, limit))
+
+
+# Plans.
+
+
+def explain(request: Request) -> JoinPlan:
+    """The plan of the call that the request is for."""
+    plan = _explain_on_spark(request) if request.on_spark else _explain_in_process(request)
+    return plan if request.limit is None else replace(plan, limit=request.limit)
+
+
+def _explain_on_spark(request: Request) -> JoinPlan:
+    from dovetail.spark import explain_dataframes, explain_several_dataframes, explain_waves
+
+    if request.is_of_several:
+        return explain_several_dataframes(request)
+    if request.call == "progressive" and request.order_by is None:
+        return explain_waves(request)
+    return explain_dataframes(request)
+
+
+def _explain_in_process(request: Request) -> JoinPlan:
+    scans: tuple[Scan, Scan] | None
+    if request.is_of_several:
+        request.refuse_outside(Where.SEVERAL_STEPS if request.call == "progressive" else Where.SEVERAL)
+        return plan_several(request)[0]
+    if request.call == "join":
+        request.refuse_outside(Where.TABLES)
+        plan, scans = plan_tables(request, look=True)
+    elif request.order_by is not None:
+        request.refuse_outside(Where.ORDERED)
+        plan, scans = plan_ordered(request)
+    else:
+        plan, inputs = plan_progressive(request, look=True)
+        if request.workers > 1:
+            plan, _ = plan_workers(plan, inputs, request.workers)
+        scans = both_scans(inputs)
+    output_schema(*plan.condition.schemas, request.suffix, plan.how)  # refuses names that clash
+    if scans is None:  # rows that come once are left to the join
+        return plan
+    tables = [scans[side].to_table(sampled_columns(plan.condition, side)) for side in Side]
+    samples = [sample_table(plan.condition, side, tables[side]) for side in Side]
+    return with_estimate(plan, (samples[0], samples[1]))

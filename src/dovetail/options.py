@@ -1,0 +1,527 @@
+"""The options of the public calls, as one table: what they are, which calls have them, and where they mean something.
+
+From it follow the signatures and docstrings in api.py and the page docs/options.md, which
+`python -m tools.write_options` writes, and every refusal of an option that means nothing where it was given
+(request.py).
+"""
+
+from __future__ import annotations
+
+from enum import Flag, auto
+from typing import Any, NamedTuple
+
+EARLY_MEMORY = "256MB"
+"""The memory of a progressive join, unless another is given."""
+WAIT_MS = 0.0  # gaps between batches are used, too; DINER and RPJ wait for 25 ms
+METRICS = "dovetail"
+"""What a join of streams is called in the query's progress, unless it has another name."""
+
+
+class Where(Flag):
+    """Where a join runs: what its inputs are, and what is asked of them."""
+
+    TABLES = auto()
+    STEPS = auto()
+    ARRIVING = auto()
+    ORDERED = auto()
+    SEVERAL = auto()
+    SEVERAL_STEPS = auto()
+    FRAMES = auto()
+    STREAMS = auto()
+    WINDOWED = auto()
+    WITH_TABLE = auto()
+    SEVERAL_FRAMES = auto()
+    SEVERAL_STREAMS = auto()
+    WAVES = auto()
+    DIAGONAL_WAVES = auto()
+    ORDERED_FRAMES = auto()
+
+    NOWHERE = 0
+
+
+PLACES = {
+    Where.TABLES: "tables in process",
+    Where.STEPS: "progressive joins of tables in process",
+    Where.ARRIVING: "progressive joins of sources and files",
+    Where.ORDERED: "results in order in process",
+    Where.SEVERAL: "three and more tables in process",
+    Where.SEVERAL_STEPS: "progressive joins of three and more inputs",
+    Where.FRAMES: "DataFrames at rest",
+    Where.STREAMS: "streams without a window",
+    Where.WINDOWED: "streams within a window",
+    Where.WITH_TABLE: "a stream with a table at rest",
+    Where.SEVERAL_FRAMES: "three and more DataFrames at rest",
+    Where.SEVERAL_STREAMS: "three and more streams",
+    Where.WAVES: "progressive joins of DataFrames",
+    Where.DIAGONAL_WAVES: "progressive joins of DataFrames by algorithm='diag'",
+    Where.ORDERED_FRAMES: "results in order from DataFrames",
+}
+
+NOWHERE = Where.NOWHERE
+PROGRESSIVE = Where.STEPS | Where.ARRIVING | Where.SEVERAL_STEPS
+IN_PROCESS = PROGRESSIVE | Where.TABLES | Where.ORDERED | Where.SEVERAL
+STREAMS = Where.STREAMS | Where.WINDOWED | Where.SEVERAL_STREAMS
+AT_REST = Where.FRAMES | Where.SEVERAL_FRAMES
+WAVES = Where.WAVES | Where.DIAGONAL_WAVES
+ON_SPARK = STREAMS | Where.WITH_TABLE | AT_REST | WAVES | Where.ORDERED_FRAMES
+SEVERAL = Where.SEVERAL | Where.SEVERAL_STEPS | Where.SEVERAL_FRAMES | Where.SEVERAL_STREAMS
+IN_ORDER = Where.ORDERED | Where.ORDERED_FRAMES
+EVERYWHERE = IN_PROCESS | ON_SPARK
+
+
+class Option(NamedTuple):
+    """An option of some calls. Where calls differ in more than what they have, it has a row for each."""
+
+    name: str
+    calls: str  # that have it
+    type: str  # as signatures have it
+    default: Any
+    text: str  # for users, after what it is for
+    where: Where = EVERYWHERE  # it means something
+    purpose: str = ""  # what it is for, if not for everything; in the documentation and in refusals
+    ignored: Where = NOWHERE  # it changes nothing, but is accepted: the same options serve tables and streams
+    instead: str = ""  # a sentence on what to do where it means nothing
+    algorithm: str = ""  # the only one that has it
+    least: float | None = None
+    choices: tuple[str, ...] = ()
+    example: str = ""  # of a value, for those who gave one of another type
+    no_request: tuple[Any, ...] = ()  # further values that ask for nothing
+
+    @property
+    def summary(self) -> str:
+        """What users read of it."""
+        if not self.purpose:
+            return self.text
+        start = self.purpose if self.algorithm else self.purpose[0].upper() + self.purpose[1:]
+        return f"{start}: {self.text}"
+
+
+DIAG = {
+    "calls": "join progressive",
+    "default": None,
+    "where": Where.TABLES | Where.STEPS | Where.ARRIVING | Where.FRAMES | Where.DIAGONAL_WAVES,
+    "purpose": "algorithm='diag'",
+    "algorithm": "diag",
+}
+WINDOWS = (
+    "Put time into the condition, or join two streams; dovetail.progressive with algorithm='spo' joins within a window."
+)
+SPARKS = "A DataFrame is Spark's to compute."
+
+OPTIONS = (
+    Option(
+        "by",
+        "aggregate",
+        "str | Sequence[str] | None",
+        None,
+        "A column or a list of columns of one side: a row for each group that has a pair. Without it, one row.",
+        where=Where.TABLES | Where.FRAMES,
+        instead="Aggregates of streams are for each left row: group them in the query.",
+    ),
+    Option(
+        "suffix",
+        "join progressive",
+        "str",
+        "_right",
+        "Appended to the names of right columns that clash with a left one.",
+        where=EVERYWHERE & ~SEVERAL,
+        ignored=SEVERAL,
+    ),
+    Option(
+        "window",
+        "join",
+        "Window | None",
+        None,
+        "`dovetail.window(...)`; only rows within the window of each other are joined.",
+        where=Where.WINDOWED,
+        purpose="two streams",
+        instead=WINDOWS,
+        example="dovetail.window(rows=1000) or dovetail.window(time='1 hour', on='ts')",
+    ),
+    Option(
+        "window",
+        "aggregate",
+        "Window | None",
+        None,
+        "each row of the left one at its arrival, with aggregates over its partners in the window.",
+        where=Where.WINDOWED,
+        purpose="two streams",
+        instead=WINDOWS,
+        example="dovetail.window(rows=1000) or dovetail.window(time='1 hour', on='ts')",
+    ),
+    Option(
+        "threads",
+        "count aggregate",
+        "int | None",
+        None,
+        "how many; all cores by default.",
+        where=Where.TABLES | Where.SEVERAL,
+        purpose="tables in process",
+        instead=SPARKS,
+        least=1,
+    ),
+    Option(
+        "memory",
+        "join multijoin",
+        "str | int | None",
+        None,
+        'What each cell may keep in memory, such as "256MB"; further rows are spilled to disk.',
+    ),
+    Option(
+        "memory",
+        "progressive",
+        "str | int | None",
+        EARLY_MEMORY,
+        "What the join may keep in memory; None for no limit.",
+        where=EVERYWHERE & ~IN_ORDER,
+        ignored=IN_ORDER,
+    ),
+    Option(
+        "memory",
+        "count",
+        "str | int | None",
+        None,
+        "as for `multijoin`.",
+        where=Where.SEVERAL_FRAMES,
+        purpose="three and more DataFrames",
+    ),
+    Option(
+        "algorithm",
+        "join",
+        "str",
+        "auto",
+        '"auto", or the name of an algorithm; then its parameters can be given, too.',
+    ),
+    Option(
+        "algorithm",
+        "progressive",
+        "str",
+        "auto",
+        '"auto", or the name of an algorithm; then its parameters can be given, too.',
+        where=EVERYWHERE & ~Where.ORDERED,
+        instead="Results in order are found by kernels, block by block.",
+    ),
+    Option(
+        "algorithm",
+        "multijoin",
+        "str",
+        "auto",
+        'In process "auto" (kernels that see the inputs complete, two at a time), or "miner", "mjoin" or "pmj", which '
+        'keep to `memory` by spilling to disk. Streams that end are joined by "miner".',
+    ),
+    Option(
+        "algorithm",
+        "count",
+        "str",
+        "auto",
+        "as for `multijoin`.",
+        where=Where.SEVERAL_FRAMES,
+        purpose="three and more DataFrames",
+    ),
+    Option(
+        "progressive",
+        "explain",
+        "bool",
+        False,
+        "Whether the plan is that of `dovetail.progressive`.",
+    ),
+    Option(
+        "wait_ms",
+        "progressive",
+        "float",
+        WAIT_MS,
+        "After how long without rows the join turns to rows that it has spilled; 0: whenever no row waits.",
+        where=PROGRESSIVE,
+        ignored=EVERYWHERE & ~PROGRESSIVE,
+        least=0,
+    ),
+    Option(
+        "retry",
+        "progressive",
+        "Retry | None",
+        None,
+        "how a source that fails is opened again at its position, such as `dovetail.sources.Retry(tries=3)`. When all "
+        "tries have failed, SourceError is raised, and the steps up to then remain valid.",
+        where=Where.ARRIVING | Where.SEVERAL_STEPS,
+        purpose="sources and files",
+        example="dovetail.sources.Retry(tries=3)",
+    ),
+    Option(
+        "record",
+        "progressive",
+        "Recording | str | os.PathLike[str] | None",
+        None,
+        "A file that `dovetail watch` follows, or a `dovetail.Recording`: what the join does over time.",
+    ),
+    Option(
+        "workers",
+        "progressive",
+        "int",
+        1,
+        "on how many threads they are joined. A sample balances their load; each has its part of the memory.",
+        where=Where.STEPS,
+        purpose="two tables in process",
+        least=1,
+    ),
+    Option(
+        "order_by",
+        "progressive",
+        "OrderBy | None",
+        None,
+        'results in order: "l.x", "r.y DESC", "l.a NULLS LAST", or a list of these, each over one side. They are '
+        "kept in memory; with a `limit` joined only until there are enough rows. Nulls and NaN are ordered as in "
+        "Spark, which sorts DataFrames after the join.",
+        where=IN_ORDER,
+        purpose="two tables, Parquet files or DataFrames",
+    ),
+    Option(
+        "limit",
+        "join",
+        "int | None",
+        None,
+        "How many rows of the result are enough, whichever they are. The join stops when it has them, on Spark in "
+        "every task. For streams it counts all rows, also those of a query that is started again.",
+        least=0,
+    ),
+    Option(
+        "limit",
+        "progressive",
+        "int | None",
+        None,
+        "The iterator ends with the step that completes this number of rows.",
+        least=0,
+    ),
+    Option(
+        "progress",
+        "join",
+        "bool | Observer | None",
+        None,
+        "False for no bar, True for one in any case, or a function that is called with `Progress`. By default a "
+        "join of more than a second shows a bar on a terminal and in a notebook. A reader takes a function only.",
+        where=Where.TABLES,
+        purpose="tables in process",
+        instead="Spark shows its own progress.",
+        no_request=(False,),
+    ),
+    Option(
+        "progress",
+        "progressive",
+        "bool | None",
+        None,
+        "True shows the join while it runs: a chart in a notebook, a panel on a terminal, else lines. By default a "
+        "join of more than a second does so in a notebook only; False is never.",
+    ),
+    Option(
+        "threads",
+        "join multijoin",
+        "int | None",
+        None,
+        "how many; all cores by default. Rows and their order are the same for any number.",
+        where=Where.TABLES | Where.SEVERAL,
+        purpose="tables in process",
+        instead=SPARKS,
+        least=1,
+    ),
+    Option(
+        "to",
+        "join",
+        "str",
+        "table",
+        '"table", or "reader" for a pyarrow.RecordBatchReader, which joins as it is read: for results larger than '
+        "memory.",
+        where=Where.TABLES,
+        purpose="tables in process",
+        instead=SPARKS,
+        choices=("table", "reader"),
+    ),
+    Option(
+        "aggregate",
+        "progressive",
+        "Mapping[str, str] | None",
+        None,
+        '`{"n": "count(*)", "mean": "avg(l.fare)"}`: `step.aggregates` with bounds, instead of rows.',
+        where=Where.STEPS | Where.ARRIVING | Where.WAVES,
+        purpose="two inputs",
+    ),
+    Option(
+        "until",
+        "progressive",
+        "Any",
+        None,
+        '10_000 results, a relative error of 0.01, "30 seconds", or a list of these; then it stops.',
+        where=Where.WAVES,
+        purpose="DataFrames",
+        instead="To stop early, leave the loop over the steps, or give limit=.",
+    ),
+    Option(
+        "work_dir",
+        "progressive",
+        "str | None",
+        None,
+        "a directory from which a join that was stopped resumes.",
+        where=WAVES,
+        purpose="DataFrames",
+    ),
+    Option(
+        "cells",
+        "join progressive count aggregate multijoin",
+        "int | None",
+        None,
+        "into how many cells the join is divided; by default a sample decides.",
+        where=ON_SPARK & ~Where.WITH_TABLE,
+        purpose="DataFrames",
+        least=1,
+    ),
+    Option(
+        "seed",
+        "progressive",
+        "int",
+        0,
+        "the seed of the samples.",
+        where=Where.WAVES,
+        purpose="DataFrames",
+    ),
+    Option(
+        "sample",
+        "join count aggregate multijoin",
+        "bool",
+        True,
+        "whether the inputs are sampled first, which balances cells and skips those without matches.",
+        where=AT_REST,
+        purpose="DataFrames at rest",
+        ignored=STREAMS,
+    ),
+    Option(
+        "sample",
+        "progressive",
+        "bool",
+        True,
+        "whether the inputs are sampled first.",
+        where=Where.ORDERED_FRAMES,
+        purpose="DataFrames with `order_by`",
+    ),
+    Option(
+        "state_dir",
+        "join aggregate multijoin",
+        "str | None",
+        None,
+        "where state is kept, a path or a URI that all workers share and that outlives restarts.",
+        where=STREAMS | Where.WITH_TABLE,
+        purpose="streams",
+        ignored=AT_REST,
+    ),
+    Option(
+        "metrics",
+        "join aggregate multijoin",
+        "str",
+        METRICS,
+        "the name of the join in the query's progress.",
+        where=STREAMS,
+        purpose="streams",
+        ignored=AT_REST,
+    ),
+    Option(
+        "end",
+        "join",
+        "str | tuple[str, str] | None",
+        None,
+        'a SQL predicate that is true of the last row of an input, a pair of them, "source" for Dovetail\'s '
+        'sources, or "available" if the data that is there now is complete.',
+        where=Where.STREAMS,
+        purpose="streams that end",
+        ignored=Where.WINDOWED | Where.FRAMES,
+        example="\"kind = 'end'\", 'source' for Dovetail's sources, or 'available' if the available data is complete",
+    ),
+    Option(
+        "end",
+        "multijoin",
+        "str | Mapping[str, str] | None",
+        None,
+        'what is true of the last row of an input, a dictionary with one for each, "source" or "available", as for '
+        "`join`.",
+        where=Where.SEVERAL_STREAMS,
+        purpose="streams that end",
+    ),
+    Option(
+        "latency",
+        "join multijoin",
+        "str | timedelta | None",
+        None,
+        'how long rows may wait for background work to pause, such as "1 second".',
+        where=Where.STREAMS | Where.SEVERAL_STREAMS,
+        purpose="streams that end",
+        ignored=Where.WINDOWED | AT_REST,
+    ),
+    Option(
+        "share",
+        type="float | None",
+        text="the window, as a share of the side with the unique key.",
+        **DIAG,  # type: ignore[arg-type]
+    ),
+    Option(
+        "one",
+        type="str | None",
+        text='the side with the unique key, "left" or "right".',
+        **DIAG,  # type: ignore[arg-type]
+    ),
+    Option(
+        "tables",
+        type="int | None",
+        text="into how many tables the window is divided.",
+        **DIAG,  # type: ignore[arg-type]
+    ),
+    Option(
+        "trusted",
+        "join progressive count aggregate multijoin",
+        "bool",
+        False,
+        "text (`on`, `end`, `order_by`) may call every function, also those with side effects such as "
+        "`java_method`, and functions of your own. Give it for text of your own only.",
+        where=ON_SPARK,
+        purpose="DataFrames",
+    ),
+)
+
+CALLS = {
+    "join": Where.TABLES | Where.FRAMES | Where.STREAMS | Where.WINDOWED | Where.WITH_TABLE,
+    "progressive": PROGRESSIVE | IN_ORDER | WAVES,
+    "multijoin": Where.SEVERAL | Where.SEVERAL_FRAMES | Where.SEVERAL_STREAMS,
+    "count": Where.TABLES | Where.SEVERAL | AT_REST,
+    "aggregate": Where.TABLES | Where.FRAMES | Where.WINDOWED,
+    "explain": NOWHERE,
+}
+"""The public calls, and where they run. `explain` runs nothing."""
+EXPLAINED = ("join", "progressive")
+"""The calls that `explain` takes the options of."""
+AUTO = "auto"
+"""For `explain`: what the call takes by default, where calls differ."""
+
+
+def options_of(call: str) -> dict[str, Option]:
+    """The options of a call, in the order of its signature. `explain` has those of the calls that it explains."""
+    if call != "explain":
+        return {row.name: row for row in OPTIONS if call in row.calls.split()}
+    found: dict[str, Option] = {}
+    for row in OPTIONS:
+        calls = [one for one in ("explain", *EXPLAINED) if one in row.calls.split()]
+        if not calls:
+            continue
+        text = row.text if calls[0] == "explain" else f"As for `{calls[0]}`."
+        first = found.setdefault(row.name, Option(row.name, "explain", row.type, row.default, text))
+        if repr(first.default) != repr(row.default):
+            found[row.name] = first._replace(default=AUTO)
+    return found
+
+
+def accepted_by(call: str) -> dict[str, Option]:
+    """The options of a call, and those that `**` lets through: counts and aggregates take what joins on Spark take."""
+    if call not in ("count", "aggregate"):
+        return options_of(call)
+    lent = {name: row for name, row in options_of("join").items() if not row.where & IN_PROCESS}
+    return lent | options_of(call)
+
+
+def default_of(call: str, name: str) -> Any:
+    """What an option is by default; for a call that does not have it, what it is for another."""
+    rows = [row for row in OPTIONS if row.name == name]
+    return next((row for row in rows if call in row.calls.split()), rows[0]).default

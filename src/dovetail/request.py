@@ -1,0 +1,170 @@
+"""What a public call was asked for, read once; and the one place that refuses options."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from numbers import Integral, Real
+from typing import Any
+
+from dovetail.arguments import refuse_unknown
+from dovetail.errors import InputError
+from dovetail.options import OPTIONS, PLACES, Option, Where, accepted_by, default_of, options_of
+
+FEWEST = 3  # inputs of a join of several
+NAMES = ("left", "right", "on", "how", "inputs", "aggregates", "parameters", "others")
+"""Arguments that are not options."""
+OPTION_NAMES = {row.name for row in OPTIONS}
+TYPES: dict[str, Callable[[Any], bool]] = {
+    "None": lambda value: value is None,
+    "bool": lambda value: isinstance(value, bool),
+    "int": lambda value: isinstance(value, Integral) and not isinstance(value, bool),
+    "float": lambda value: isinstance(value, Real) and not isinstance(value, bool),
+    "str": lambda value: isinstance(value, str),
+    "tuple[str, str]": lambda value: isinstance(value, tuple) and [*map(type, value)] == [str, str],
+    "Mapping[str, str]": lambda value: isinstance(value, Mapping),
+    **{
+        # Their modules are not imported for it.
+        name: lambda value, name=name: any(kind.__name__ == name for kind in type(value).__mro__)  # type: ignore[misc]
+        for name in ("Retry", "Window", "timedelta")
+    },
+}
+"""Whether a value is of a type, as signatures have it. An option with any other type is checked where it is used."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A call: its inputs, its condition, and the options that were given. Options are attributes: `request.cells`."""
+
+    call: str
+    inputs: tuple[Any, ...] | Mapping[str, Any]  # two, or several by name
+    on: Any
+    how: str = "inner"
+    given: Mapping[str, Any] = field(default_factory=dict)  # but for defaults
+    parameters: Mapping[str, Any] = field(default_factory=dict)  # of the named algorithm
+
+    @classmethod
+    def read(cls, call: str, arguments: Mapping[str, Any], parameter_names: Callable[[], Iterable[str]]) -> Request:
+        """The request that a call makes by its arguments, which are checked. `explain` makes that of another call."""
+        several = call == "multijoin" or isinstance(arguments["left"], Mapping)
+        collected = arguments.get("parameters") or arguments.get("others") or {}
+        options = {name: value for name, value in arguments.items() if name not in NAMES}
+        if collected:
+            known = {*arguments, *parameter_names(), *accepted_by(call)} - {"parameters", "others"}
+            if call in ("count", "aggregate"):
+                known |= options_of("join").keys()
+            refuse_unknown(call, collected, known)
+            options |= {name: value for name, value in collected.items() if name in accepted_by(call)}
+        parameters = {name: value for name, value in collected.items() if name not in options}
+        given = {name: value for name, value in options.items() if _asks(accepted_by(call)[name], value)}
+        if call == "explain":
+            call = "progressive" if given.pop("progressive", False) else "multijoin" if several else "join"
+            refuse_unknown(call, given, options_of(call))
+        for name, value in given.items():
+            _check_value(accepted_by(call)[name], value)
+        inputs: tuple[Any, ...] | Mapping[str, Any]
+        on = arguments["on"]
+        if several:
+            inputs = named_inputs(arguments.get("inputs", arguments.get("left")))
+            on = arguments.get("right") if on is None else on  # the condition may come second
+        else:
+            inputs = (arguments["left"], arguments["right"])
+        if on is None:
+            raise InputError('there is no condition: give on="l.id = r.id", or a list of column names.')
+        return cls(call, inputs, on, arguments.get("how", "inner"), given, parameters)
+
+    def __getattr__(self, name: str) -> Any:
+        """The value of an option."""
+        if name in OPTION_NAMES:
+            return self.given[name] if name in self.given else default_of(self.call, name)
+        raise AttributeError(f"there is no option called {name!r}.")
+
+    def but(self, **options: Any) -> Request:
+        """The same request with other options."""
+        return replace(self, given={**self.given, **options})
+
+    @property
+    def diagonal(self) -> dict[str, Any]:
+        """What was given for Diag-Join alone."""
+        rows = accepted_by(self.call)
+        return {name: value for name, value in self.given.items() if rows[name].algorithm == "diag"}
+
+    @property
+    def is_of_several(self) -> bool:
+        return isinstance(self.inputs, Mapping)
+
+    @property
+    def frames(self) -> tuple[Any, ...]:
+        """The inputs, without their names."""
+        return tuple(self.inputs.values()) if isinstance(self.inputs, Mapping) else self.inputs
+
+    @property
+    def on_spark(self) -> bool:
+        """Whether all inputs are Spark DataFrames, told without importing pyspark."""
+        spark = [type(rows).__module__.startswith("pyspark.sql") for rows in self.frames]
+        if any(spark) and not all(spark):
+            raise InputError("some inputs are Spark DataFrames and others are not: give all of the same kind.")
+        return all(spark)
+
+    def refuse_outside(self, where: Where) -> None:
+        """Refuse options that mean nothing there."""
+        rows, refused, instead = accepted_by(self.call), [], []
+        for name in self.given:
+            row = rows[name]
+            if where not in row.where | row.ignored:
+                refused.append(f"{name}= is for {row.purpose}" if row.purpose else f"{name}=")
+                instead.append(row.instead)
+        algorithm = rows.get("algorithm")
+        if algorithm is None or where not in algorithm.where:
+            refused += [f"{name}= is for named algorithms" for name in self.parameters]
+        if refused:
+            _refuse(refused, PLACES[where], instead)
+        others = [row for name in self.given if (row := rows[name]).algorithm not in ("", self.algorithm)]
+        if others:
+            _refuse([f"{row.name}= is for {row.purpose}" for row in others], f"algorithm={self.algorithm!r}")
+
+
+def named_inputs(inputs: Any) -> Mapping[str, Any]:
+    """Several inputs by names that a condition can use."""
+    if not isinstance(inputs, Mapping):
+        raise InputError(f"the inputs are a dictionary of names and tables; got {type(inputs).__name__}.")
+    if len(inputs) < FEWEST:
+        raise InputError(
+            f"a join of several inputs takes {FEWEST} and more; got {len(inputs)}. For two: dovetail.join."
+        )
+    for alias in inputs:
+        if not re.fullmatch(r"[A-Za-z_]\w*", str(alias)):
+            raise InputError(f"{alias!r} cannot be the name of an input: use letters, digits and underscores.")
+    if len({alias.casefold() for alias in inputs}) < len(inputs):
+        raise InputError(f"names of inputs differ in case only: {', '.join(inputs)}.")
+    return inputs
+
+
+def _asks(row: Option, value: Any) -> bool:
+    """Whether a value asks for something. None does where it is a value, but not the default."""
+    if value is None:
+        return row.default is not None and "None" in row.type.split(" | ")
+    return not any(type(value) is type(one) and value == one for one in (row.default, *row.no_request))
+
+
+def _check_value(row: Option, value: Any) -> None:
+    """Refuse what is not of the type of an option, too small, or not among its choices."""
+    checks = [TYPES.get(kind) for kind in row.type.split(" | ")]
+    is_one = any(check is None or check(value) for check in checks)
+    if not is_one or (row.least is not None and value < row.least):
+        least = "" if row.least is None else f", {row.least:g} or more"
+        example = f", such as {row.example}" if row.example else ""
+        raise InputError(f"{row.name} must be {row.type.removesuffix(' | None')}{least}{example}; got {value!r}.")
+    if row.choices and value not in row.choices:
+        raise InputError(f"{row.name} must be one of {', '.join(row.choices)}; got {value!r}.")
+
+
+def _refuse(refused: list[str], where: str, instead: Iterable[str] = ()) -> None:
+    """`cells= is for DataFrames; it means nothing for tables in process. Leave it out.`"""
+    it, means = ("it", "means") if len(refused) == 1 else ("they", "mean")
+    named = any(" is for " in part for part in refused)
+    start = f"{', '.join(refused)}; {it} {means}" if named else f"{', '.join(refused)} {means}"
+    them = "it" if len(refused) == 1 else "them"
+    advice = " ".join(["", *dict.fromkeys(filter(None, instead))])
+    raise InputError(f"{start} nothing for {where}. Leave {them} out.{advice}")
