@@ -36,6 +36,7 @@ def test_rows_are_complete() -> None:
         for call in row.calls.split():
             assert call == "explain" or row.where & CALLS[call], f"{row.name} means nothing for {call}"
     assert set(PLACES) == set(Where)
+    assert not {row.name for row in OPTIONS} & {*dir(Request), *Request.__dataclass_fields__}
 
 
 def test_explain_takes_the_options_of_what_it_explains() -> None:

@@ -90,7 +90,7 @@ def count(request: Request) -> int:
         plan, several = plan_several(request)
         return count_several(plan, several, allowed)
     request.refuse_outside(Where.TABLES)
-    left, right = (scan(rows).to_table() for rows in request.frames)
+    left, right = (scan(rows).to_table() for rows in request.input_list)
     condition = parse(request.on, left.schema, right.schema, in_process=True)
     with allow_threads(allowed if left.num_rows + right.num_rows >= FEW_ROWS else 1):
         return count_at_rest(condition, one_batch(left, left.schema), one_batch(right, right.schema))
@@ -103,7 +103,7 @@ def aggregate(request: Request, aggregates: Mapping[str, str]) -> Any:
         return aggregate_dataframes(request, aggregates)
     request.refuse_outside(Where.TABLES)
     allowed = read_threads(request.threads)
-    left, right = (scan(rows).to_table() for rows in request.frames)
+    left, right = (scan(rows).to_table() for rows in request.input_list)
     schemas = (left.schema, right.schema)
     condition = parse(request.on, *schemas, in_process=True)
     wanted, groups = parse_aggregates(aggregates, *schemas), parse_by(request.by, *schemas)

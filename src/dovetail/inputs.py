@@ -23,7 +23,7 @@ from dovetail.storage.budget import bytes_of
 
 def plan_tables(request: Request, *, look: bool = False) -> tuple[JoinPlan, tuple[Scan, Scan]]:
     """The plan of a join of tables, and both inputs. Files are looked at: clustered alike, they need not be loaded."""
-    left, right = request.frames
+    left, right = request.input_list
     scans = (scan(left), scan(right))
     condition = parse(request.on, scans[0].schema, scans[1].schema, in_process=True)
     return _plan(request, condition, InputFacts(diagonal=ScanDiagonals(scans, look))), scans
@@ -31,7 +31,7 @@ def plan_tables(request: Request, *, look: bool = False) -> tuple[JoinPlan, tupl
 
 def plan_progressive(request: Request, *, look: bool = False) -> tuple[JoinPlan, tuple[Any, Any]]:
     """The plan of a progressive join, and both inputs: tables, or sources of rows that are still to come."""
-    (left, right), workers = request.frames, request.workers
+    (left, right), workers = request.input_list, request.workers
     inputs = (_source(left), _source(right))
     request.refuse_outside(Where.STEPS if all(isinstance(rows, pa.Table) for rows in inputs) else Where.ARRIVING)
     if workers > 1 and request.algorithm == "diag":
@@ -51,7 +51,7 @@ def plan_progressive(request: Request, *, look: bool = False) -> tuple[JoinPlan,
 
 def plan_ordered(request: Request) -> tuple[JoinPlan, tuple[Scan, Scan]]:
     """The plan of a progressive join whose results come in order, and both inputs, which are at rest."""
-    left, right = request.frames
+    left, right = request.input_list
     scans = both_scans((_source(left), _source(right)))
     if scans is None:
         raise PlanError(

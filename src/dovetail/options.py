@@ -7,7 +7,9 @@ From it follow the signatures and docstrings in api.py and the page docs/options
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Flag, auto
+from functools import cache
 from typing import Any, NamedTuple
 
 EARLY_MEMORY = "256MB"
@@ -497,7 +499,8 @@ AUTO = "auto"
 """For `explain`: what the call takes by default, where calls differ."""
 
 
-def options_of(call: str) -> dict[str, Option]:
+@cache
+def options_of(call: str) -> Mapping[str, Option]:
     """The options of a call, in the order of its signature. `explain` has those of the calls that it explains."""
     if call != "explain":
         return {row.name: row for row in OPTIONS if call in row.calls.split()}
@@ -513,14 +516,16 @@ def options_of(call: str) -> dict[str, Option]:
     return found
 
 
-def accepted_by(call: str) -> dict[str, Option]:
+@cache
+def accepted_by(call: str) -> Mapping[str, Option]:
     """The options of a call, and those that `**` lets through: counts and aggregates take what joins on Spark take."""
     if call not in ("count", "aggregate"):
         return options_of(call)
     lent = {name: row for name, row in options_of("join").items() if not row.where & IN_PROCESS}
-    return lent | options_of(call)
+    return {**lent, **options_of(call)}
 
 
+@cache
 def default_of(call: str, name: str) -> Any:
     """What an option is by default; for a call that does not have it, what it is for another."""
     rows = [row for row in OPTIONS if row.name == name]

@@ -13,7 +13,9 @@ from dovetail.errors import InputError
 from dovetail.options import OPTIONS, PLACES, Option, Where, accepted_by, default_of, options_of
 
 FEWEST = 3  # inputs of a join of several
-NAMES = ("left", "right", "on", "how", "inputs", "aggregates", "parameters", "others")
+COLLECTED = {"parameters", "others"}
+"""What calls call the arguments that `**` collects."""
+NAMES = {"left", "right", "on", "how", "inputs", "aggregates", *COLLECTED}
 """Arguments that are not options."""
 OPTION_NAMES = {row.name for row in OPTIONS}
 TYPES: dict[str, Callable[[Any], bool]] = {
@@ -51,10 +53,7 @@ class Request:
         collected = arguments.get("parameters") or arguments.get("others") or {}
         options = {name: value for name, value in arguments.items() if name not in NAMES}
         if collected:
-            known = {*arguments, *parameter_names(), *accepted_by(call)} - {"parameters", "others"}
-            if call in ("count", "aggregate"):
-                known |= options_of("join").keys()
-            refuse_unknown(call, collected, known)
+            refuse_unknown(call, collected, {*arguments, *parameter_names(), *accepted_by(call)} - COLLECTED)
             options |= {name: value for name, value in collected.items() if name in accepted_by(call)}
         parameters = {name: value for name, value in collected.items() if name not in options}
         given = {name: value for name, value in options.items() if _asks(accepted_by(call)[name], value)}
@@ -95,14 +94,14 @@ class Request:
         return isinstance(self.inputs, Mapping)
 
     @property
-    def frames(self) -> tuple[Any, ...]:
+    def input_list(self) -> tuple[Any, ...]:
         """The inputs, without their names."""
         return tuple(self.inputs.values()) if isinstance(self.inputs, Mapping) else self.inputs
 
     @property
     def on_spark(self) -> bool:
         """Whether all inputs are Spark DataFrames, told without importing pyspark."""
-        spark = [type(rows).__module__.startswith("pyspark.sql") for rows in self.frames]
+        spark = [type(rows).__module__.startswith("pyspark.sql") for rows in self.input_list]
         if any(spark) and not all(spark):
             raise InputError("some inputs are Spark DataFrames and others are not: give all of the same kind.")
         return all(spark)

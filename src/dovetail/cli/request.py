@@ -105,7 +105,7 @@ class JoinCommand(NamedTuple):
 
     @property
     def places(self) -> tuple[str, ...]:
-        return self.request.frames
+        return self.request.input_list
 
     @property
     def as_it_comes(self) -> bool:

@@ -41,7 +41,7 @@ def explain_dataframes(request: Request) -> JoinPlan:
 
 def _plan_checked(request: Request) -> Planned:
     """How two DataFrames are joined, unless options mean nothing for them."""
-    streaming = sum(frame.isStreaming for frame in request.frames)
+    streaming = sum(frame.isStreaming for frame in request.input_list)
     at = (Where.FRAMES, Where.WITH_TABLE, Where.STREAMS if request.window is None else Where.WINDOWED)
     request.refuse_outside(at[streaming])
     return _plan_dataframes(request)
@@ -49,7 +49,7 @@ def _plan_checked(request: Request) -> Planned:
 
 def _plan_dataframes(request: Request) -> Planned:
     """How two DataFrames are joined. Tables at rest are sampled for it."""
-    left, right = request.frames
+    left, right = request.input_list
     prepare_workers(left.sparkSession)
     window = None if request.window is None else checked_window(request.window, left, right)
     left, right = with_columns(left, right)
@@ -78,7 +78,7 @@ def _plan_tables(asked: FrameJoin) -> Planned:
 
 def aggregate_dataframes(request: Request, aggregates: Mapping[str, str]) -> DataFrame:
     """Aggregates over the pairs of an inner join, as a DataFrame; for streams, of each left row at its arrival."""
-    left, right = request.frames
+    left, right = request.input_list
     streams = left.isStreaming and right.isStreaming
     request.refuse_outside(Where.WINDOWED if streams else Where.FRAMES)
     inputs = with_columns(left, right)
@@ -89,7 +89,7 @@ def aggregate_dataframes(request: Request, aggregates: Mapping[str, str]) -> Dat
 
 def order_dataframes(request: Request) -> Iterator[Step]:
     """Steps with results in order. Nothing comes before everything is joined; what is wrong is said at once."""
-    left, right = request.frames
+    left, right = request.input_list
     first = _before_sorting(request)
     keys = order_keys(left, right, request.order_by, JoinType.read(request.how), request.trusted)
     joined = without_marks(_plan_dataframes(first).frame())
@@ -99,7 +99,7 @@ def order_dataframes(request: Request) -> Iterator[Step]:
 def _before_sorting(request: Request) -> Request:
     """The join whose results are sorted: all of them, in cells without a budget."""
     request.refuse_outside(Where.ORDERED_FRAMES)
-    if any(frame.isStreaming for frame in request.frames):
+    if any(frame.isStreaming for frame in request.input_list):
         raise PlanError(
             "order_by needs tables at rest: the first rows of a stream may come last. Join it, and sort what the "
             "query has written."

@@ -46,7 +46,7 @@ Wanted = tuple[tuple[Aggregate, ...], tuple[GroupColumn, ...]]
 def count_dataframes(request: Request) -> int:
     """How many pairs an inner join has; none of them is enumerated where no check needs it."""
     request.refuse_outside(Where.FRAMES)
-    inputs = with_columns(*request.frames)
+    inputs = with_columns(*request.input_list)
     bound = _bind_tables(request, inputs)
     if bound.after:
         joined: int = _joined(request, inputs, bound).count()

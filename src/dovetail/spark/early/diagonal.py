@@ -47,12 +47,14 @@ Inputs = tuple[DataFrame, DataFrame]
 
 def runs_in_tasks(request: Request) -> bool:
     """Whether tasks join, and not this process: with a place or a number of slices, and on clusters."""
-    return request.work_dir is not None or request.cells is not None or not runs_here(request.frames[0].sparkSession)
+    return (
+        request.work_dir is not None or request.cells is not None or not runs_here(request.input_list[0].sparkSession)
+    )
 
 
 def plan_early_diagonal(request: Request) -> tuple[JoinPlan, tuple[ParquetRows, ParquetRows]]:
     """The plan in this process, and the rows to be read."""
-    left, right = request.frames
+    left, right = request.input_list
     bound, scans = wanted_scans(bind_frames(request.on, left, right, request.trusted), (left, right), JoinType.INNER)
     facts = InputFacts("progressive", on_spark=True, diagonal=ScanDiagonals(scans))
     return _plan(request, bound, facts), scans
@@ -73,7 +75,7 @@ class DiagonalWaves:
     """A join in tasks. `join` is None where keys repeat on both sides, or a side is empty."""
 
     def __init__(self, request: Request) -> None:
-        left, right = request.frames
+        left, right = request.input_list
         bound: Bound = bind_frames(request.on, left, right, request.trusted)
         self._spark = left.sparkSession
         self._output = output_schema(bound.visible(Side.LEFT), bound.visible(Side.RIGHT), request.suffix)

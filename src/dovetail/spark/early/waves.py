@@ -96,18 +96,18 @@ def _check_inputs(request: Request) -> None:
     if request.is_of_several:
         raise PlanError("progressive joins of three and more DataFrames are not supported; use dovetail.multijoin.")
     request.refuse_outside(Where.DIAGONAL_WAVES if request.algorithm == DIAG else Where.WAVES)
-    if any(frame.isStreaming for frame in request.frames):
+    if any(frame.isStreaming for frame in request.input_list):
         raise PlanError(
             "progressive joins need tables at rest; for streams, dovetail.join emits results as rows arrive."
         )
-    prepare_workers(request.frames[0].sparkSession)
+    prepare_workers(request.input_list[0].sparkSession)
 
 
 def _along_diagonal(request: Request) -> Iterator[Step]:
     """In this process or in tasks; where keys repeat on both sides, by cells."""
     if not runs_in_tasks(request):
         return progress_here(request)
-    shared = _work_directory(request.work_dir, request.frames[0].sparkSession)
+    shared = _work_directory(request.work_dir, request.input_list[0].sparkSession)
     waves = DiagonalWaves(request)
     if waves.join is not None:
         return waves.steps(shared)
@@ -115,7 +115,7 @@ def _along_diagonal(request: Request) -> Iterator[Step]:
 
 
 def _waves(request: Request) -> _Waves:
-    left, right = with_columns(*request.frames)
+    left, right = with_columns(*request.input_list)
     bound = bind_frames(request.on, left, right, request.trusted)
     plan = plan_join(
         bound.condition,
