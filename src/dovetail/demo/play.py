@@ -96,10 +96,7 @@ def _start(spark: Any, script: Script, algorithm: str, both: tuple[Sender, Sende
 def _follow(query: Any, scene: Scene, script: Script, console: Console) -> None:
     try:
         say(console, f"\n{' JOIN '.join(script.tables)} ON {script.on}")
-        say(
-            console,
-            f"by dovetail ({scene.algorithm}), {script.memory} of memory in each of {CELLS} cells, and by Spark.",
-        )
+        say(console, f"by {scene.algorithm}, {script.memory} of memory in each of {CELLS} cells, and by Spark.")
         say(console, "Spark joins no streams without an equality: its join starts when the last row is there.\n")
         with screen(scene, console) as show:
             _watch(query, scene, show)
