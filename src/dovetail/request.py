@@ -121,7 +121,8 @@ class Request:
             _refuse(refused, PLACES[where], instead)
         others = [row for name in self.given if (row := rows[name]).algorithm not in ("", self.algorithm)]
         if others:
-            _refuse([f"{row.name}= is for {row.purpose}" for row in others], f"algorithm={self.algorithm!r}")
+            instead = [f"Or give {row.purpose}." for row in others]
+            _refuse([f"{row.name}= is for {row.purpose}" for row in others], f"algorithm={self.algorithm!r}", instead)
 
 
 def named_inputs(inputs: Any) -> Mapping[str, Any]:
