@@ -382,7 +382,9 @@ def test_refusals(streams: Streams) -> None:
         dovetail.join(left, right, "l.x < r.x")
     with pytest.raises(InputError, match="window= is for two streams"):
         dovetail.join(*(streams.spark.range(3).toDF(name) for name in "xy"), "l.x < r.y", window=rows)
-    with pytest.raises(InputError, match=r"window must be Window, such as dovetail.window\(rows=1000\).*; got '10 rows'"):
+    with pytest.raises(
+        InputError, match=r"window must be Window, such as dovetail.window\(rows=1000\).*; got '10 rows'"
+    ):
         dovetail.join(left, right, "l.x < r.x", window="10 rows")
     with pytest.raises(InputError, match="'sent', which is not a column of the left side"):
         dovetail.join(left, right, "l.x < r.x", window=dovetail.window(time="1 hour", on="sent"))
