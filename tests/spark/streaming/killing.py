@@ -12,14 +12,32 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import wraps
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, ParamSpec, TypeVar
 
 import pytest
 from tests.patience import wait_until
 
 JOB = Path(__file__).with_name("recovery_job.py")
 BATCH = re.compile(r"batch (-?\d+) rows (\d+) failed (\d+)")
+STARVED = "Python worker failed to connect back"  # Spark waits for ten seconds, also on a busy machine
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class StarvedError(Exception):
+    """Spark gave a worker up that had no time to start. That is no fault of the join: it is started again."""
+
+
+def again_if_starved(run: Callable[P, R]) -> Callable[P, R]:
+    @wraps(run)
+    def repeated(*args: P.args, **kwargs: P.kwargs) -> R:
+        while True:
+            with suppress(StarvedError):
+                return run(*args, **kwargs)
+
+    return repeated
 
 
 class Batch(NamedTuple):
@@ -44,6 +62,7 @@ class Job:
         self.place, self.script, self.mark = place, script, uuid.uuid4().hex
         self.failed_tasks = 0
         self.peak_rss = 0  # bytes, of a worker
+        self._logged = 0  # bytes of the log, by earlier runs
 
     def end(self) -> None:
         """Nothing of it is left."""
@@ -61,6 +80,7 @@ class Job:
         command = [sys.executable, str(self.script), str(self.place), master]
         environment = {**os.environ, "DOVETAIL_MARK": self.mark}
         with open(self.place / "job.log", "a") as log:
+            self._logged = log.tell()
             job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
             try:
                 yield job
@@ -98,18 +118,22 @@ class Job:
                 self.peak_rss = max([self.peak_rss, *map(peak_rss, self.workers())])
                 yield Batch(int(found[1]), int(found[2]))
 
+    @again_if_starved
     def run_to_the_end(self, master: str = "local[2]") -> bool:
         with self.started(master) as job:
             for _ in self.lines(job):
                 pass
+            self.check_starved()
             return job.wait() == 0
 
+    @again_if_starved
     def kill_jvm(self, batches: int, pause: float | None, phase: Phase = any_batch) -> None:
         """Let the job do some micro-batches, then kill -9 the driver's JVM: after a pause, or while a task writes."""
         with self.started("local[2]") as job:
             self.wait_for(job, batches, phase)
             self._kill_jvm(job, pause)
 
+    @again_if_starved
     def kill_workers(self, batches: int, master: str, phase: Phase = any_batch, pause: float | None = None) -> bool:
         """Let the job do some micro-batches, then kill -9 its workers until tasks fail. True: it still got done.
 
@@ -122,6 +146,7 @@ class Job:
                 pass
             return job.wait() == 0
 
+    @again_if_starved
     def kill_workers_and_jvm(self) -> None:
         """Both in one run, while tasks write: after the first they are tried again, after the second nothing is."""
         with self.started("local[2,8]") as job:
@@ -160,7 +185,12 @@ class Job:
                 done.add(batch.number)
             if len(done) >= batches:
                 return
+        self.check_starved()
         pytest.fail(f"the job ended by itself:\n{(self.place / 'job.log').read_text()[-3000:]}")
+
+    def check_starved(self) -> None:
+        if STARVED.encode() in (self.place / "job.log").read_bytes()[self._logged :]:
+            raise StarvedError
 
     def wait_for_a_segment(self, job: subprocess.Popen[str]) -> None:
         """The moment when a task has written part of its state, and has not committed it."""
