@@ -89,7 +89,7 @@ def first(plan: JoinPlan, *_: Any) -> JoinPlan:
 def in_process(monkeypatch: pytest.MonkeyPatch) -> Spy:
     spy = Spy()
     for name in ("join_tables", "join_along_diagonal", "join_progressively"):
-        spy.on(monkeypatch, f"dovetail.api.{name}", first)
+        spy.on(monkeypatch, f"dovetail.calls.{name}", first)
     return spy
 
 

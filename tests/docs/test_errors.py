@@ -21,6 +21,11 @@ MANY = pa.table({"id": range(200_000)})
 
 CASES: list[tuple[str, str, Callable[[], Any]]] = [
     ("ConditionError", "l.idd: no such column; did you mean l.id?", lambda: dovetail.join(LEFT, RIGHT, "l.idd = r.id")),
+    (
+        "InputError",
+        "cells= is for DataFrames; it means nothing for tables in process",
+        lambda: dovetail.join(LEFT, RIGHT, "l.id = r.id", cells=4),
+    ),
     ("ConditionError", "a.id: unknown alias a", lambda: dovetail.join(LEFT, RIGHT, "a.id = b.id")),
     ("ConditionError", "id is on both sides: write l.id or r.id", lambda: dovetail.join(LEFT, RIGHT, "id = 1")),
     ("ConditionError", "cannot read the condition: ", lambda: dovetail.join(LEFT, RIGHT, "l.id = = r.id")),
