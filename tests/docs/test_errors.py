@@ -26,6 +26,11 @@ CASES: list[tuple[str, str, Callable[[], Any]]] = [
         "cells= is for DataFrames; it means nothing for tables in process",
         lambda: dovetail.join(LEFT, RIGHT, "l.id = r.id", cells=4),
     ),
+    (
+        "InputError",
+        "retry must be Retry, such as dovetail.sources.Retry(tries=3); got 3",
+        lambda: dovetail.progressive(LEFT, RIGHT, "l.id = r.id", retry=3),  # type: ignore[arg-type]
+    ),
     ("ConditionError", "a.id: unknown alias a", lambda: dovetail.join(LEFT, RIGHT, "a.id = b.id")),
     ("ConditionError", "id is on both sides: write l.id or r.id", lambda: dovetail.join(LEFT, RIGHT, "id = 1")),
     ("ConditionError", "cannot read the condition: ", lambda: dovetail.join(LEFT, RIGHT, "l.id = = r.id")),
