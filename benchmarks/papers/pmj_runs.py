@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from benchmarks.datasets import read_columns
 from dovetail.condition import parse
 from dovetail.condition.graph import Graph
+from dovetail.core.join_types import JoinType
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Arrival, End, Event, Phase, Side
 from dovetail.execution.driver import Driver
@@ -59,6 +60,7 @@ def run(
     memory: float,
     row_bytes: int,
     *,
+    how: str = "inner",
     distinct: bool = False,
     **parameters: Any,
 ) -> Course:
@@ -71,8 +73,9 @@ def run(
     blocks = BlockStore(counters=counters)
     condition = parse(on, left.schema, right.schema, in_process=True)
     parameters = {"first_rows": None, "fan_in": 20, **parameters}
+    budget = Budget(limit, "rows", counters)
     workspace = Workspace(
-        Graph.of(condition), Budget(limit, "rows", counters), blocks, page_rows, counters, 0, parameters
+        Graph.of(condition), budget, blocks, page_rows, counters, parameters=parameters, how=JoinType.read(how)
     )
     operator = Pmj(workspace)
     course.run_pairs = math.ceil(sum(sizes) / (limit - page_rows))
