@@ -152,7 +152,7 @@ class Source:
     """Rows with few keys and numbers of their own."""
 
     def __init__(self, seed: int) -> None:
-        self.rng = generator(seed)
+        self.rng = np.random.default_rng(seed)  # thresholds of tests below depend on it
         self.tables: tuple[list[pa.RecordBatch], list[pa.RecordBatch]] = ([], [])
 
     def next(self) -> Rows:
