@@ -127,7 +127,7 @@ def measure_cell() -> CellCosts:
     from tests.storage.s3_server import s3_server
 
     from dovetail.spark.streaming import cell_state
-    from dovetail.spark.streaming.cell import JoinProcessor
+    from dovetail.spark.streaming.cell_processor import CellProcessor
     from dovetail.storage.file_system import open_store
 
     known = {"sql.streaming.queryId": "query", "streaming.sql.batchId": "0"}
@@ -148,7 +148,7 @@ def measure_cell() -> CellCosts:
                 frames += [batch.to_pandas().drop(columns="cell") for batch in packed]
             handle: Any = _StateStore(stored)
             started = time.process_time()
-            processor = JoinProcessor(join)
+            processor = CellProcessor(join)
             processor.start(handle, handle)
             for _ in processor.handleInputRows((0,), iter(frames), None):  # type: ignore[arg-type]
                 pass
@@ -185,7 +185,7 @@ def _stream_join(place: Any) -> Any:
     condition = parse("l.k = r.k", SCHEMA, SCHEMA)
     plan = plan_join(condition, "inner", InputFacts("stream", on_spark=True))
     output = output_schema(SCHEMA, SCHEMA, "_r", JoinType.INNER)
-    return StreamJoin(plan, HashRouter(condition, 1), (0, 0), output, Setting(1, place, "join"))
+    return StreamJoin(plan, (0, 0), output, Setting(1, place, "join"), HashRouter(condition, 1))
 
 
 class Hour(NamedTuple):

@@ -55,12 +55,12 @@ def step(batch: int, rows: int, stored: int = 2, second: float = 0, **figures: A
 
 
 def test_a_line_for_each_micro_batch_that_did_something() -> None:
-    windowed = {"window_rows": 5000, "spilled_rows": 4000, "late_rows": 2, "probe_us": 12_400, "merge_us": 900}
+    windowed = {"resident_rows": 1000, "spilled_rows": 4000, "late_rows": 2, "probe_us": 12_400, "merge_us": 900}
     windowed |= {"state_bytes": 64_000_000, "cells": 2, "largest_cell_rows": 3000}
     query = Query(
-        step(0, 1000, matches=30_000, **windowed),
-        step(1, 0, matches=0, **windowed),
-        step(2, 0, matches=7, window_rows=0, late_rows=None, probe_us=0, merge_us=0),
+        step(0, 1000, results=30_000, **windowed),
+        step(1, 0, results=0, **windowed),
+        step(2, 0, results=7, resident_rows=0, late_rows=None, probe_us=0, merge_us=0),
         step(3, 4, results=1, resident_rows=2, spilled_rows=7, state_bytes=1000, cells=2, largest_cell_rows=9),
         step(4, 0, results=6, resident_rows=2, spilled_rows=7, estimate=1200, estimate_low=1150, estimate_high=1260),
     )
@@ -278,14 +278,14 @@ def test_micro_batches_add_up(heard: Listening, tmp_path: Path) -> None:
 
 
 def test_what_a_window_holds(heard: Listening, tmp_path: Path) -> None:
-    held = {"window_rows": 50, "spilled_rows": 20, "state_bytes": 64_000_000}
-    heard.progressed(progress((5, 7), dovetail=Figures(matches=3, **held)))
+    held = {"resident_rows": 30, "spilled_rows": 20, "state_bytes": 64_000_000}
+    heard.progressed(progress((5, 7), dovetail=Figures(results=3, **held)))
     heard.ended("r1", None)
     (file,) = (tmp_path / "runs").iterdir()
     recording = Recording.read(file)
     last = recording.latest
     assert (last.resident_rows, last.spilled_rows, last.state_bytes) == (30, 20, 64_000_000)
-    assert "64 MB of state" in line(recording)
+    assert "64 MB state" in line(recording)
     assert "64 MB at most" in report(recording, tmp_path / "run.html").read_text()
     heard.close()
 
@@ -312,7 +312,9 @@ def test_other_queries_are_left_alone_and_joins_told_apart(heard: Listening) -> 
     heard.progressed(progress((5, 7), theirs=Figures(results=1)))
     heard.progressed(progress((5, 7), "r2"))
     assert heard.recordings == []
-    heard.progressed(progress((5, 7), "r3", a=figures(1), b=Figures(matches=2, window_rows=3), theirs=Figures(rows=1)))
+    heard.progressed(
+        progress((5, 7), "r3", a=figures(1), b=Figures(results=2, resident_rows=3), theirs=Figures(rows=1))
+    )
     heard.progressed(progress((5, 7), "r4", a=figures(100)))
     assert [(r.latest.results, r.latest.resident_rows) for r in heard.recordings] == [(1, 10), (2, 3), (100, 10)]
     heard.ended("r3", "boom\n  at some.Class\nCaused by: a full disk")

@@ -24,7 +24,7 @@ from tests.storage.s3_server import SECRET_KEY, Faults, S3Server, s3_server
 
 from dovetail.errors import InputError, StateError
 from dovetail.spark.streaming import reports, state_dir
-from dovetail.spark.streaming.cell import JoinProcessor
+from dovetail.spark.streaming.cell_processor import CellProcessor
 from dovetail.spark.streaming.reports import MOST_OLD, Report, Reports, Totals
 from dovetail.spark.streaming.stream_join import StreamJoin
 from dovetail.storage import object_store, segments
@@ -102,7 +102,7 @@ def test_nothing_is_committed_that_is_not_stored(server: S3Server, monkeypatch: 
     server.faults = Faults(error=1, at_most=None)
     monkeypatch.setattr(object_store, "ATTEMPTS", 2)
     handle = Handle(stored)
-    processor = JoinProcessor(join)
+    processor = CellProcessor(join)
     processor.start(handle, handle)  # type: ignore[arg-type]
     with pytest.raises(StateError, match="cannot write s3://…@bucket/state/query/join/cell-0/"):
         list(processor.handleInputRows((CELL,), iter(packed(join, rows)), None))  # type: ignore[arg-type]

@@ -95,11 +95,16 @@ class Moment:
     sources: tuple[SourceState, ...] = ()
     estimate: Estimate | None = None
     objection: str | None = None  # why there is none, if it is for the order of the rows
-    state_bytes: int | None = None  # of durable state on disk, where there is some
+    figures: Mapping[str, int] = field(default_factory=dict)  # of streams: those of core/figures.py with a label
 
     @property
     def results(self) -> int:
         return sum(self.found.values())
+
+    @property
+    def state_bytes(self) -> int | None:
+        """Of durable state on disk, where there is some."""
+        return self.figures.get("state_bytes")
 
 
 Watcher = Callable[[Moment], None]

@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 
 from dovetail.core.addresses import scheme_of
 from dovetail.core.directories import check_link
+from dovetail.core.figures import SHOWN
 from dovetail.core.metrics import Estimate, Moment, SourceState
 from dovetail.errors import DovetailError, InputError
 from dovetail.monitoring.snapshot import DONE, FAILED, RUNNING, STOPPED, Heading, Noted, RunSnapshot, take_snapshot
@@ -45,8 +46,7 @@ def to_line(second: float, moment: Moment) -> dict[str, Any]:
         line["resident_rows"] = moment.resident_rows
     if moment.spilled_rows is not None:
         line["spilled_rows"] = moment.spilled_rows
-    if moment.state_bytes is not None:
-        line["state_bytes"] = moment.state_bytes
+    line |= moment.figures
     if moment.objection is not None:
         line["objection"] = moment.objection
     if moment.estimate is not None:
@@ -66,7 +66,7 @@ def from_line(line: Mapping[str, Any]) -> tuple[float, Moment]:
         tuple(SourceState(str(name), int(rows), str(state)) for name, rows, state in line.get("sources", ())),
         None if estimate is None else Estimate(*map(_number, estimate)),
         None if objection is None else str(objection),
-        _count(line.get("state_bytes")),
+        {figure.name: int(line[figure.name]) for figure in SHOWN if figure.name in line},
     )
     return _number(line["t"]), moment
 

@@ -141,9 +141,8 @@ def _tiles(snapshot: RunSnapshot) -> Html:
             now = getattr(last, name)
             over = not snapshot.running
             tiles.append((label, short(most if over else now), "at most" if over else f"{short(most)} at most"))
-    if last.state_bytes is not None:
-        most = figures.peak(moments, "state_bytes") or 0
-        tiles.append(("state", format_bytes(last.state_bytes), f"{format_bytes(most)} at most"))
+    shown = figures.shown_figures(snapshot)
+    tiles += [(figure.label, figure.now, f"{figure.most} at most" if figure.most else "") for figure in shown]
     if (early := figures.early_share(snapshot)) is not None:
         tiles.insert(3, ("early", format_share(early), "before the end"))
     return tag(

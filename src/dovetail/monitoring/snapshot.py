@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
+from dovetail.core.figures import SHOWN, Figure
 from dovetail.core.metrics import Moment, SourceState
-from dovetail.monitoring.formatting import format_seconds, format_share, short
+from dovetail.monitoring.formatting import format_bytes, format_seconds, format_share, short
 
 RUNNING, DONE, STOPPED, FAILED = "running", "done", "stopped", "failed"
 MOST_MOMENTS = 1500  # more are not seen in a picture
@@ -218,8 +219,36 @@ def rate(snapshot: RunSnapshot) -> float:
 
 
 def peak(moments: Sequence[Noted], name: str) -> int | None:
-    """The most that was held: `resident_rows`, `spilled_rows` or `state_bytes`."""
+    """The most that was held: `resident_rows` or `spilled_rows`."""
     return max((rows for noted in moments if (rows := getattr(noted.moment, name)) is not None), default=None)
+
+
+class ShownFigure(NamedTuple):
+    """A figure of a join of streams, for people."""
+
+    label: str
+    now: str
+    most: str  # empty for a figure that only grows
+
+
+def shown_figures(snapshot: RunSnapshot) -> list[ShownFigure]:
+    """Those that are known."""
+    found = []
+    for figure in SHOWN:
+        known = [noted.moment.figures[figure.name] for noted in snapshot.moments if figure.name in noted.moment.figures]
+        if figure.name in snapshot.latest.figures:
+            most = _amount(figure, max(known)) if figure.over_time == "last" else ""
+            found.append(ShownFigure(figure.label, _amount(figure, snapshot.latest.figures[figure.name]), most))
+    return found
+
+
+def _amount(figure: Figure, value: int) -> str:
+    match figure.unit:
+        case "bytes":
+            return format_bytes(value)
+        case "microseconds":
+            return f"{value / 1000:,.0f} ms"
+    return f"{value:,}"
 
 
 def expectation(snapshot: RunSnapshot) -> str:

@@ -30,6 +30,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from dovetail.core.addresses import local_path
+from dovetail.core.figures import SHOWN
 from dovetail.core.metrics import HEARTBEAT_S, Estimate, Moment, SourceState
 from dovetail.estimation.estimate import CONFIDENCE
 from dovetail.monitoring.formatting import format_bytes
@@ -47,8 +48,7 @@ log = logging.getLogger("dovetail.spark")
 POLL_S = 0.2
 END_S = 60.0  # how long the report of a query's end may take
 METRICS = "dovetail"  # the name of a join that was given none
-OURS = ({"results", "resident_rows"}, {"matches", "window_rows"})
-"""Names among the figures of a join without a window, and of one with."""
+OURS = {"results", "resident_rows"}  # among the figures of our joins
 
 
 def follow(query: Any, metrics: str = "dovetail", file: TextIO | None = None) -> None:
@@ -157,7 +157,7 @@ class Completion:
 
     def is_reached(self, progress: Any, known: Mapping[str, Any]) -> bool:
         """Take note of a micro-batch, in the order of their numbers."""
-        enough = self._until.is_enough(known.get("emitted", 0) + results_in(known), [estimate_of(known)])
+        enough = self._until.is_enough(known.get("emitted", 0) + known.get("results", 0), [estimate_of(known)])
         return enough or bool(known.get("limit_reached")) or self._is_silent(progress, known)
 
     def _is_silent(self, progress: Any, known: Mapping[str, Any]) -> bool:
@@ -187,11 +187,6 @@ def estimate_of(known: Mapping[str, Any]) -> Estimate | None:
     return Estimate(known["estimate"], known["estimate_low"], known["estimate_high"], CONFIDENCE)
 
 
-def results_in(known: Mapping[str, Any]) -> int:
-    """How many results a micro-batch has, in a window or without."""
-    return int(known.get("matches", known.get("results", 0)))
-
-
 def rows_in(progress: Any) -> int:
     """How many rows came with a micro-batch; in a Connect session only the sources know."""
     rows = progress["numInputRows"]
@@ -200,11 +195,11 @@ def rows_in(progress: Any) -> int:
 
 def _figures(progress: Any, known: dict[str, Any]) -> dict[str, Any]:
     """All that is known of a micro-batch by the name of its column; nothing, if nothing came and nothing was found."""
-    results, rows = results_in(known), rows_in(progress)
-    if not rows and not results:
+    rows = rows_in(progress)
+    if not rows and not known.get("results"):
         return {}
     took = progress["durationMs"].get("triggerExecution", 0) / 1000
-    return known | {"batch": progress["batchId"], "rows": rows, "took": took, "found": results}
+    return known | {"batch": progress["batchId"], "rows": rows, "took": took}
 
 
 def _count(name: str) -> Cell:
@@ -216,9 +211,7 @@ def _time(name: str) -> Cell:
 
 
 def _kept_rows(figures: Mapping[str, Any]) -> int | None:
-    """Rows of the window, or those in memory and on disk."""
-    if "window_rows" in figures:
-        return int(figures["window_rows"])
+    """Rows in memory and on disk."""
     kept = [figures[name] for name in ("resident_rows", "spilled_rows") if name in figures]
     return sum(kept) if kept else None
 
@@ -254,7 +247,7 @@ COLUMNS: tuple[tuple[str, int, Cell], ...] = (
     ("batch", 6, _count("batch")),
     ("rows in", 11, _count("rows")),
     ("rows/s", 10, _rate),
-    ("results", 12, _count("found")),
+    ("results", 12, _count("results")),
     ("estimate", 19, _format_estimate),
     ("kept rows", 12, _format_kept),
     ("state", 9, _format_state),
@@ -344,7 +337,7 @@ class Listening:
     def _names(self, progress: Any) -> list[str]:
         """The joins of a query: those it has figures of now, and those it had before."""
         observed = progress["observedMetrics"] or {}
-        now = [name for name, row in observed.items() if any(ours <= set(row.asDict()) for ours in OURS)]
+        now = [name for name, row in observed.items() if set(row.asDict()) >= OURS]
         before = [name for run, name in self._joins if run == str(progress["runId"])]
         return list(dict.fromkeys([*before, *now]))
 
@@ -382,12 +375,12 @@ class Join:
         self._seconds: dict[str, float] = {}
         self._since = clock() - ago_s
         self._held: tuple[int | None, int | None] = (None, None)
-        self._state_bytes: int | None = None
+        self._figures: dict[str, int] = {}
         self._estimate: Estimate | None = None
         self._ended = False
 
     def progressed(self, progress: Any, figures: Mapping[str, Any]) -> None:
-        results = results_in(figures)
+        results = int(figures.get("results", 0))
         phase = self._phase(progress, figures, results)
         reactive = int(figures.get("reactive", 0)) if phase == "arriving" else 0
         self._add_results(phase, results - reactive)
@@ -395,8 +388,9 @@ class Join:
             self._add_results("reactive", reactive)
         self._account(phase, seconds_of(progress))
         if figures:
-            self._held = resident_rows(figures), figures.get("spilled_rows")
-            self._estimate, self._state_bytes = estimate_of(figures), figures.get("state_bytes")
+            self._held = figures.get("resident_rows"), figures.get("spilled_rows")
+            self._estimate = estimate_of(figures)
+            self._add_figures(figures)
         for number, source in enumerate(progress["sources"][: len(self._sources)]):
             known, rows = self._sources[number], source["numInputRows"]
             self._sources[number] = SourceState(known.name, known.rows + rows, "arriving" if rows else "stalled")
@@ -404,6 +398,12 @@ class Join:
 
     def _add_results(self, phase: str, results: int) -> None:
         self._found[phase] = self._found.get(phase, 0) + results
+
+    def _add_figures(self, figures: Mapping[str, Any]) -> None:
+        for figure in SHOWN:
+            if figure.name in figures:
+                before = self._figures.get(figure.name, 0) if figure.over_time == "sum" else 0
+                self._figures[figure.name] = before + int(figures[figure.name])
 
     def end(self, error: str | None) -> None:
         if not self._ended:
@@ -428,15 +428,8 @@ class Join:
 
     def _tell(self, phase: str) -> None:
         found, seconds = dict(self._found), dict(self._seconds)
-        known: dict[str, Any] = {"estimate": self._estimate, "state_bytes": self._state_bytes}
+        known: dict[str, Any] = {"estimate": self._estimate, "figures": dict(self._figures)}
         self._recording.tell(Moment(phase, found, seconds, *self._held, tuple(self._sources), **known))
-
-
-def resident_rows(figures: Mapping[str, Any]) -> int | None:
-    """Rows in memory; of a window, those that are not spilled."""
-    if "window_rows" in figures:
-        return int(figures["window_rows"]) - int(figures.get("spilled_rows", 0))
-    return figures.get("resident_rows")
 
 
 def seconds_of(progress: Any) -> float:

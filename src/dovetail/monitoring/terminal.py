@@ -103,8 +103,7 @@ def _render_held(snapshot: RunSnapshot) -> Iterator[Text]:
         parts = [(f"{resident:,} rows in memory", "")]
         if spilled is not None:
             parts.append((f"{spilled:,} on disk", "" if spilled else "bright_black"))
-        if snapshot.latest.state_bytes is not None:
-            parts.append((f"{format_bytes(snapshot.latest.state_bytes)} of state", ""))
+        parts += [(f"{figure.now} {figure.label}", "") for figure in figures.shown_figures(snapshot)]
         yield _row(*parts, label="held")
 
 
@@ -239,7 +238,6 @@ def line(recording: Recording) -> str:
         words.append(f"{last.resident_rows:,} rows in memory")
     if last.spilled_rows:
         words.append(f"{last.spilled_rows:,} on disk")
-    if last.state_bytes is not None:
-        words.append(f"{format_bytes(last.state_bytes)} of state")
+    words += [f"{figure.now} {figure.label}" for figure in figures.shown_figures(snapshot)]
     words += [f"{source.name} {source.state} {source.rows:,}" for source in figures.sources(snapshot)]
     return visible("  ".join(words), one_line=True)

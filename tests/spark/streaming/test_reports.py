@@ -23,7 +23,7 @@ from dovetail.errors import StateError
 from dovetail.estimation.estimate import Estimator
 from dovetail.routing.routers import HashRouter
 from dovetail.spark.streaming import cell_state
-from dovetail.spark.streaming.cell import JoinProcessor
+from dovetail.spark.streaming.cell_processor import CellProcessor
 from dovetail.spark.streaming.reports import Report, Reports, Totals
 from dovetail.spark.streaming.stream_join import StreamJoin
 
@@ -97,7 +97,7 @@ class Cells:
 
     def _attempt(self, label: int, frames: list[pd.DataFrame]) -> bool:
         handle = Handle(self.stored.get(label))
-        processor = JoinProcessor(self.join)
+        processor = CellProcessor(self.join)
         processor.start(handle, handle)  # type: ignore[arg-type]
         clock: Any = SimpleNamespace(getCurrentProcessingTimeInMs=lambda: 0)
         steps = (
@@ -178,7 +178,7 @@ def test_estimates_of_cells_add_up(algorithm: str, tmp_path: Path, monkeypatch: 
     rng, rows, distinct = np.random.default_rng(0), 24_000, 2000
     join = join_in_cells(tmp_path, None, algorithm, memory_bytes=1 << 17)
     cells = Cells(join, random.Random(0), monkeypatch)
-    monkeypatch.setattr("dovetail.spark.streaming.cell.REST_S", 0.0)  # a unit of background work in a micro-batch
+    monkeypatch.setattr("dovetail.spark.streaming.stream_cell.REST_S", 0.0)  # one unit of work in a micro-batch
     keys = [rng.integers(0, distinct, rows) for _ in range(2)]
     expected = pairs_of(*keys)
     for part in np.array_split(np.arange(rows), 8):

@@ -32,9 +32,9 @@ from dovetail.planning.planner import InputFacts, plan_join
 from dovetail.routing.routers import HashRouter, hypercube
 from dovetail.spark.exchange.packing import PACK_BYTES, from_bytes, multi_packer
 from dovetail.spark.streaming import cell_state
-from dovetail.spark.streaming.cell import JoinProcessor, _Notes, _Step
-from dovetail.spark.streaming.pace import Pace
+from dovetail.spark.streaming.cell_processor import CellProcessor
 from dovetail.spark.streaming.state_dir import check_layout
+from dovetail.spark.streaming.stream_cell import StreamCell
 from dovetail.spark.streaming.stream_join import SMALLEST_PACK, Setting, StreamJoin
 from dovetail.storage.blocks import BlockStore
 from dovetail.storage.resident_snapshot import MOST_BLOCKS
@@ -75,7 +75,7 @@ def stream_join(
     condition = parse(on, *SCHEMAS)
     plan = plan_join(condition, how, ENDING, algorithm=algorithm, memory_bytes=memory_bytes, parameters=parameters)
     schema = output_schema(*SCHEMAS, "_r", plan.how)
-    return StreamJoin(replace(plan, cells=1), HashRouter(condition, 1), (0, 0), schema, Setting(1, state_dir, "join"))
+    return StreamJoin(replace(plan, cells=1), (0, 0), schema, Setting(1, state_dir, "join"), HashRouter(condition, 1))
 
 
 class Handle:
@@ -128,7 +128,7 @@ def attempt(join: StreamJoin, stored: str | None, rows: Rows, crash: int | None 
                 raise CrashError
             yield frame
 
-    processor = JoinProcessor(join)
+    processor = CellProcessor(join)
     processor.start(handle, handle)  # type: ignore[arg-type]
     results: Results = Counter()
     for step, frame in enumerate(processor.handleInputRows((CELL,), arriving(), None), start=len(frames)):  # type: ignore[arg-type]
@@ -255,11 +255,11 @@ def test_figures_of_what_a_cell_holds(tmp_path: Path) -> None:
     handle = Handle(None)
     for _ in range(20):
         rows = source.next()
-        processor = JoinProcessor(join)
+        processor = CellProcessor(join)
         processor.start(handle, handle)  # type: ignore[arg-type]
         *_, told = processor.handleInputRows((CELL,), iter(packed(join, rows)), None)  # type: ignore[arg-type]
         assert handle.stored is not None
-        figures = {name: int(told[name][0]) for name in join.figures}
+        figures = {name: told[name][0] for name in told.columns}
         named = json.loads(handle.stored)["segments"]
         assert figures["state_bytes"] == sum((cell_directory(tmp_path) / name).stat().st_size for name in named)
         keys = sum(batch.num_rows - batch["k"].null_count for side in source.tables for batch in side)
@@ -292,7 +292,7 @@ class Cell:
         """A micro-batch with these rows; None: a timer expires."""
         while True:
             handle = Handle(self.stored)
-            processor = JoinProcessor(self.join)
+            processor = CellProcessor(self.join)
             processor.start(handle, handle)  # type: ignore[arg-type]
             if frames is None:
                 steps = processor.handleExpiredTimer((CELL,), Clock(), None)  # type: ignore[arg-type]
@@ -369,7 +369,7 @@ def test_join_types_between_micro_batches(tmp_path: Path, how: str) -> None:
 
 def test_parameters_reach_the_operator_and_are_part_of_the_layout(tmp_path: Path) -> None:
     join = stream_join(tmp_path, algorithm="xjoin", memory_bytes=MEMORY_BYTES, partitions=3, n_flush=0.25)
-    operator: Any = join.make_operator(join.workspace(BlockStore(tmp_path / "blocks"), Counters()))
+    operator: Any = join.plan.make_operator(join.workspace(BlockStore(tmp_path / "blocks"), Counters()))
     assert (operator._parameters.partitions, operator._parameters.n_flush) == (3, 0.25)
     check_layout(tmp_path, join.layout)
     others = {
@@ -413,26 +413,26 @@ def test_cells_work_after_arrivals(tmp_path: Path) -> None:
     """What fits in the time before the next micro-batch is done, and counted as background work."""
     join, source = stream_join(tmp_path, algorithm="pmj", memory_bytes=MEMORY_BYTES), Source(2)
     handle = Handle(None)
-    processor = JoinProcessor(join)
+    processor = CellProcessor(join)
     processor.start(handle, handle)  # type: ignore[arg-type]
     rows = packed(join, source.next())
     while not source.joined():
         rows += packed(join, source.next())
     frames = list(processor.handleInputRows((CELL,), iter(rows), Clock()))  # type: ignore[arg-type]
     found: Results = sum((pairs(frame) for frame in frames), Counter())
-    assert found == source.joined()
-    assert sum(int(frame["reactive"][0]) for frame in frames) == found.total()
+    assert found == source.joined() != Counter()
+    assert sum(int(frame["reactive"][0] or 0) for frame in frames) == found.total()
 
 
 def test_work_makes_way_for_arrivals_only_while_some_can_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dovetail.spark.streaming.cell.REST_S", 1000.0)
+    monkeypatch.setattr("dovetail.spark.streaming.stream_cell.REST_S", 1000.0)
     unit = Matches.none(SCHEMAS)
 
     def found(ended: list[bool], price_s: float = 0.0) -> tuple[int, bool]:
         """How many units of work there were, of four that are left and one to clean up."""
-        notes = _Notes(ended, pace=Pace(price_s))
         join = stream_join(tmp_path, algorithm="diner", memory_bytes=1 << 20)
-        step = _Step(join, BlockStore(tmp_path), notes, Counters())
+        cell = StreamCell(join, {"ended": ended, "pace": {"price_s": price_s}})
+        operator = cell.open(BlockStore(tmp_path))
         units: list[int] = []
 
         def work(count: int) -> Iterator[Matches]:
@@ -440,11 +440,11 @@ def test_work_makes_way_for_arrivals_only_while_some_can_come(tmp_path: Path, mo
                 units.append(1)
                 yield unit
 
-        monkeypatch.setattr(step.operator, "react", lambda: work(4))
-        monkeypatch.setattr(step.operator, "clean_up", lambda: work(1))
-        for _ in step.left_over():
+        monkeypatch.setattr(operator, "react", lambda: work(4))
+        monkeypatch.setattr(operator, "clean_up", lambda: work(1))
+        for _ in cell.run(None, 0):
             pass
-        return len(units), notes.finished
+        return len(units), cell.is_over
 
     assert found([True, False]) == (1, False)
     assert found([True, False], price_s=1000.0) == (4, False)
@@ -481,7 +481,7 @@ def test_several_streams_between_micro_batches(tmp_path: Path, algorithm: str, o
     graph = parse_graph(on, {alias: table.schema for alias, table in tables.items()})
     router = hypercube(graph, dict.fromkeys(tables, 1), 1)
     plan = plan_join(graph, algorithm=algorithm, memory_bytes=1 << 17)
-    join = StreamJoin(plan, router, (), multi_schema(graph.schemas), Setting(1, str(tmp_path), "join"))
+    join = StreamJoin(plan, (), multi_schema(graph.schemas), Setting(1, str(tmp_path), "join"), router)
     cell = Cell(join, rng)
     done = dict.fromkeys(tables, 0)
     while any(done[alias] < table.num_rows for alias, table in tables.items()):
@@ -516,7 +516,7 @@ def test_nothing_is_left_of_an_operator(tmp_path: Path, algorithm: str) -> None:
     graph = parse_graph("x.k = y.k AND y.k = z.k", {alias: batch.schema for alias, batch in rows.items()})
     router = hypercube(graph, dict.fromkeys(rows, 1), 1)
     plan = plan_join(graph, algorithm=algorithm, memory_bytes=1 << 17)
-    join = StreamJoin(plan, router, (), multi_schema(graph.schemas), Setting(1, str(tmp_path), "join"))
+    join = StreamJoin(plan, (), multi_schema(graph.schemas), Setting(1, str(tmp_path), "join"), router)
     frames = []
     for number, batch in enumerate(rows.values()):
         frames += [b.to_pandas().drop(columns="cell") for b in multi_packer(router, number)(iter([batch]))]

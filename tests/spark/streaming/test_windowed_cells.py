@@ -28,7 +28,7 @@ from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Side
 from dovetail.errors import StateError
 from dovetail.routing.choice import StripeRouter
-from dovetail.spark.streaming.window_cell import WindowProcessor
+from dovetail.spark.streaming.cell_processor import CellProcessor
 from dovetail.testing import definition, random_table
 from dovetail.window import Window, window
 
@@ -98,7 +98,7 @@ def play(query: Query, wanted: WindowOracle, batches: Iterator[list[Source]], ta
             task.query = query
         found, figures = query.micro_batch(sources, rng, wanted.watermark_ms)
         assert found == expected
-        assert figures["matches"] == expected.total()
+        assert figures["results"] == expected.total()
         assert figures["late_rows"] == wanted.late_rows - late
         most = max(most, figures["window_rows"])
     return most
@@ -219,7 +219,7 @@ def test_event_time_goes_on_by_the_clock_after_a_pause(tmp_path: Path, task: Any
     bounds = window(time="10 seconds", on="ts", delay="0 seconds", idle="4 seconds")
     run = query(tables, "l.x < r.x", "left", bounds, tmp_path, cells=1)
     task.query = run
-    handle, processor = Handle(), WindowProcessor(run.join)
+    handle, processor = Handle(), CellProcessor(run.join)
     processor.start(handle, handle)  # type: ignore[arg-type]
     label = run.join.labels[0]
     packed = [
@@ -230,12 +230,13 @@ def test_event_time_goes_on_by_the_clock_after_a_pause(tmp_path: Path, task: Any
         if row["cell"] == label
     ]
     first = processor.handleInputRows((label,), iter([pd.DataFrame(packed)]), Clock(1_000))  # type: ignore[arg-type]
-    assert [frame["matches"][0] for frame in first] == [0]
+    assert [frame["results"][0] for frame in first] == [0]
     closed = []
     while handle.timers:  # as Spark does: a timer that has expired is gone
         now = handle.timers.pop()
+        processor.start(handle, handle)  # type: ignore[arg-type]
         frames = processor.handleExpiredTimer((label,), Clock(now), None)  # type: ignore[arg-type]
-        if any(frame["matches"][0] for frame in frames):
+        if any(frame["results"][0] for frame in frames):
             closed.append(now)
     assert closed == [13_000]  # pauses of 4 s since the row came at 1 s, until 10 s have passed
     assert run.join.has_timers

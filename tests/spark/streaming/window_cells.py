@@ -18,15 +18,16 @@ import pytest
 from tests.spark.streaming.window_oracle import Results, Source
 
 from dovetail.condition import parse
+from dovetail.core.figures import FIGURES, FORMER
 from dovetail.core.join_types import JoinType
 from dovetail.execution.output import output_schema
 from dovetail.planning.planner import InputFacts, plan_join
 from dovetail.routing import window_cells, window_router
 from dovetail.spark.exchange.packing import from_bytes
 from dovetail.spark.streaming import cell_state, window_join
-from dovetail.spark.streaming.stream_join import LARGEST, Setting
-from dovetail.spark.streaming.window_cell import WindowProcessor
-from dovetail.spark.streaming.window_join import FIGURES, WindowJoin
+from dovetail.spark.streaming.cell_processor import CellProcessor
+from dovetail.spark.streaming.stream_join import Setting
+from dovetail.spark.streaming.window_join import WindowJoin
 from dovetail.storage import segments
 from dovetail.window import Window
 
@@ -114,7 +115,7 @@ class Query:
         fed = {row["cell"] for row in packed}
         for label in [*sorted(fed), *sorted(self.manifests)]:  # those that timers call come last
             handle = handles.setdefault(label, Handle())
-            processor = WindowProcessor(self.join)
+            processor = CellProcessor(self.join)
             processor.start(handle, handle)  # type: ignore[arg-type]
             if label in fed:
                 fed.remove(label)
@@ -126,15 +127,15 @@ class Query:
                 given = [processor.handleExpiredTimer((label,), clock, None) for _ in expired]
                 handle.timers = [at for at in handle.timers if at not in expired]
             for frame in chain.from_iterable(given):
-                for name in FIGURES:
-                    together = max if name == LARGEST else sum
-                    figures[name] = together((figures[name], int(frame[name][0])))
+                for name, figure in FIGURES.items():
+                    counted = figures[name], int(frame[name][0] or 0)
+                    figures[name] = sum(counted) if figure.over_cells == "sum" else max(counted)
                 if frame["payload"][0] is not None:
                     found.update(_pairs(from_bytes(frame["payload"][0])))
         self.manifests = {label: handle.stored for label, handle in handles.items() if handle.stored is not None}
         self.timers = {label: handle.timers for label, handle in handles.items()}
         self.batch_id += 1
-        return found, figures
+        return found, figures | {name: sum(figures[part] for part in parts) for name, parts in FORMER.items()}
 
     def files(self) -> list[Path]:
         return [*Path(str(self.join.setting.state_dir)).glob("query/dovetail/cell-*/*")]
@@ -163,7 +164,6 @@ def query(
     output = output_schema(*schemas, "_r", JoinType(how))
     cells = window_cells(condition, JoinType(how), cells)
     router, _ = window_router(condition, JoinType(how), cells)
-    join = WindowJoin(
-        plan, bounds, cells, (0, 0), output, Setting(partitions, str(state_dir), "dovetail"), router=router
-    )
+    setting = Setting(partitions, str(state_dir), "dovetail")
+    join = WindowJoin(plan, (0, 0), output, setting, window=bounds, cells=cells, router=router)
     return Query(tables, join)

@@ -1,7 +1,7 @@
 """Joins of several streams that end: rows visit the cells of a hypercube, each of which runs an operator of its own.
 
-As joins of two streams (streaming/streams.py, streaming/cell.py): arriving rows give results at once, spilling keeps
-the budget, spilled rows are joined while the inputs are idle, and the rest when all inputs have ended.
+As joins of two streams (streaming/streams.py, streaming/stream_cell.py): arriving rows give results at once, spilling
+keeps the budget, spilled rows are joined while the inputs are idle, and the rest when all inputs have ended.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def join_several_streams(
         else add_end_column(frame, inputs[alias].columns, ends[alias], alias, trusted=request.trusted)
         for alias, frame in frames.items()
     ]
-    return join_streams(marked, StreamJoin(plan, router, (), output, setting), schema)
+    return join_streams(marked, StreamJoin(plan, (), output, setting, router), schema)
 
 
 def _ends(graph: Graph, end: Ends) -> Mapping[str, str] | None:

@@ -16,9 +16,8 @@ from pathlib import Path
 JEMALLOC = "jemalloc_bg_thd"  # Arrow's allocator on x86: its locks are taken and given back around a fork
 PRELOADED = (
     "dovetail.spark.batch.cell",
-    "dovetail.spark.streaming.cell",
+    "dovetail.spark.streaming.cell_processor",
     "dovetail.spark.streaming.static_join",
-    "dovetail.spark.streaming.window_cell",
 )
 """What tasks run, by name: a session knows nothing of the joins above it, and Spark finds this daemon by name, too."""
 TASKS = "pyspark.worker"  # workers of other kinds (sources, drivers of stateful operators) run little of ours

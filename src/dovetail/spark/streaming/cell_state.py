@@ -12,20 +12,12 @@ has the layout's digest, because what is in the directory may get lost, and may 
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any
 
-import pandas as pd
-import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, TimerValues
 
 from dovetail.errors import StateError
-from dovetail.operators.protocol import JoinOperator, Manifest, Usage
-from dovetail.spark.exchange.packing import to_bytes
-from dovetail.spark.session.workers import settle
-from dovetail.spark.streaming.reports import REPORTED, Reports
+from dovetail.operators.protocol import JoinOperator, Manifest
 from dovetail.spark.streaming.state_dir import check_layout, layout_digest
 from dovetail.spark.streaming.stream_join import CellJoin
 from dovetail.storage.blocks import RECOVERY
@@ -106,62 +98,6 @@ class CellState:
         text = json.dumps({**document, "layout": self._layout})
         self._value.update((text,))
         return text
-
-
-Join = TypeVar("Join", bound=CellJoin)
-
-
-class CellProcessor(ABC, Generic[Join]):
-    """Runs the cells of one Spark task, one micro-batch at a time. Rows out are packed results, and figures."""
-
-    def __init__(self, join: Join) -> None:
-        self._join = join
-
-    def start(self, handle: StatefulProcessorHandle, manifest: Any) -> None:
-        """Before the first cell; `manifest` is Spark's, of the cell that it calls us for."""
-        self._handle = handle
-        self._manifest = manifest
-
-    @abstractmethod
-    def handleInputRows(
-        self, key: Any, rows: Iterator[pd.DataFrame], timerValues: TimerValues
-    ) -> Iterator[pd.DataFrame]: ...
-
-    @abstractmethod
-    def handleExpiredTimer(
-        self, key: Any, timerValues: TimerValues, expiredTimerInfo: Any
-    ) -> Iterator[pd.DataFrame]: ...
-
-    def close(self) -> None:
-        settle()
-
-    def _state(self, cell: int) -> CellState:
-        """What the last micro-batch has left of a cell."""
-        join = self._join
-        stay_mapped = not join.keeps_to_memory
-        return CellState(self._manifest, join_directory(join), join.layout, cell, batch_id(), stay_mapped=stay_mapped)
-
-    def _read_reports(self) -> Reports | None:
-        """Those of all cells, where they are needed."""
-        return Reports(join_directory(self._join) / "reports", batch_id()) if self._join.keeps_reports else None
-
-    def _pack_results(self, batch: pa.RecordBatch) -> pd.DataFrame:
-        return self._row(to_bytes(batch).to_pybytes(), *(0 for _ in self._join.figures))
-
-    def _count_row(self, *values: int, reported: Sequence[int | None] = ()) -> pd.DataFrame:
-        return self._row(None, *values, *reported)
-
-    def _held(self, usage: Usage, state_bytes: int) -> tuple[int, ...]:
-        """The figures HELD of a cell."""
-        rows = usage.resident_rows + usage.spilled_rows
-        return usage.resident_bytes, usage.spilled_rows, usage.spilled_bytes, state_bytes, 1, rows
-
-    def _row(self, payload: bytes | None, *values: int | None) -> pd.DataFrame:
-        columns = {name: [value] for name, value in zip(self._join.figures, values, strict=False)}
-        if self._join.keeps_reports:
-            reported = values[len(columns) :] or [None] * len(REPORTED)
-            columns |= {name: [value] for name, value in zip(REPORTED, reported, strict=True)}
-        return pd.DataFrame({"payload": [payload], **columns})
 
 
 def join_directory(join: CellJoin) -> Store:

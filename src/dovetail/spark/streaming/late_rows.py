@@ -12,7 +12,6 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from dovetail.spark.streaming.listening import add_listener
-from dovetail.spark.streaming.window_join import FIGURES
 from dovetail.visible import visible
 
 log = logging.getLogger("dovetail.spark")
@@ -36,7 +35,7 @@ class LateRows:
     def progressed(self, progress: Any) -> None:
         for name, row in (progress["observedMetrics"] or {}).items():
             figures = row.asDict()
-            if set(FIGURES) <= figures.keys() and figures["late_rows"]:
+            if {"results", "resident_rows"} <= figures.keys() and figures.get("late_rows"):
                 log.warning(
                     "query %s, join %s, micro-batch %s: %s late rows were dropped. Allow for more lateness by "
                     "withWatermark on the inputs or by delay= of the window; dovetail.explain says how much it is now.",

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 if TYPE_CHECKING:
     import pandas as pd
 
-    from dovetail.spark.streaming.cell_state import CellProcessor
+    from dovetail.spark.streaming.cell_processor import CellProcessor
 
 SCHEMA = "manifest string"
 
@@ -25,13 +25,13 @@ SCHEMA = "manifest string"
 class Processor(StatefulProcessor):
     """Passes everything on to the cells' own."""
 
-    def __init__(self, cells: CellProcessor[Any]) -> None:
+    def __init__(self, cells: CellProcessor) -> None:
         self._pickled: bytes = cloudpickle.dumps(cells)  # type: ignore[no-untyped-call]
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._handle = handle
         self._manifest = handle.getValueState("manifest", SCHEMA)
-        self._cells: CellProcessor[Any] | None = None
+        self._cells: CellProcessor | None = None
 
     def handleInputRows(
         self, key: Any, rows: Iterator[pd.DataFrame], timerValues: TimerValues
@@ -45,7 +45,7 @@ class Processor(StatefulProcessor):
         if self._cells is not None:
             self._cells.close()
 
-    def _started(self) -> CellProcessor[Any]:
+    def _started(self) -> CellProcessor:
         if self._cells is None:
             self._cells = pickle.loads(self._pickled)
             self._cells.start(self._handle, self._manifest)

@@ -23,8 +23,6 @@ from dovetail.estimation.estimate import CONFIDENCE
 from dovetail.storage.file_system import Place, Store, of
 from dovetail.storage.stored_state import REPORT
 
-REPORTED = ("emitted", "estimate", "estimate_low", "estimate_high", "limit_reached")
-"""Names of the figures that come from reports; they are of all cells, those without input included."""
 NOTHING = "-"
 MOST_OLD = 8  # reports of a cell that wait in a store to be deleted together, which costs a few requests for each
 
@@ -67,10 +65,13 @@ class Totals(NamedTuple):
         """How many results are still wanted; None: all."""
         return None if limit is None else max(0, limit - self.emitted)
 
-    def figures(self, limit_reached: bool) -> tuple[int | None, ...]:
-        """By the names in REPORTED."""
-        bounds = (None, None, None) if self.estimate is None else map(round, self.estimate[:3])
-        return (self.emitted, *bounds, int(limit_reached))
+    def figures(self, limit_reached: bool) -> dict[str, int]:
+        """By the names in core/figures.py."""
+        known = {"emitted": self.emitted, "limit_reached": int(limit_reached)}
+        if self.estimate is not None:
+            names = ("estimate", "estimate_low", "estimate_high")
+            known |= dict(zip(names, map(round, self.estimate[:3]), strict=True))
+        return known
 
 
 class Reports:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 from typing import Literal as OneOf
 from urllib.parse import quote
 
@@ -12,7 +13,7 @@ import pyarrow as pa
 from dovetail.core.join_types import JoinType
 from dovetail.core.metrics import Counters
 from dovetail.core.rows import Side
-from dovetail.operators.protocol import JoinOperator, OperatorSpec, Workspace
+from dovetail.operators.protocol import Workspace
 from dovetail.planning.plan import JoinPlan
 from dovetail.routing.routers import HashRouter, Hypercube, Router
 from dovetail.spark.exchange.labels import spread_labels
@@ -27,22 +28,12 @@ BATCH_ROWS = 1 << 16
 SMALL_BYTES = 1 << 23
 ROW_SHARE = 3 / 4
 """Of a cell's memory, for rows. The rest is for copies: of rows that arrive and are evicted, and of those that stay."""
-LARGEST = "largest_cell_rows"
-"""The figure of which the largest of all cells counts; all others are added up."""
-HELD = ("resident_bytes", "spilled_rows", "spilled_bytes", "state_bytes", "cells", LARGEST)
-"""What a cell holds, and that it is one: the figures of all joins."""
-FIGURES = ("results", "reactive", "finished", "resident_rows", *HELD)
 PACKS = 32  # that a budget holds at least
 SMALLEST_PACK = 1 << 20
 
 
 Clock = OneOf["ProcessingTime", "EventTime", "None"]
 """Spark's names of what the timers of a stateful operator go by."""
-
-
-def pack_size(memory_bytes: int | None) -> int:
-    """Bytes of rows that travel as one. There are several copies of them for a moment: a budget allows for few."""
-    return PACK_BYTES if memory_bytes is None else min(PACK_BYTES, max(SMALLEST_PACK, memory_bytes // PACKS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,53 +54,87 @@ class Setting:
         return of(self.state_dir) / query / quote(self.metrics, safe="")
 
 
-class CellJoin(Protocol):
-    """A join of streams whose rows come to cells, within a window or not. It travels with the query."""
-
-    @property
-    def setting(self) -> Setting: ...
-    @property
-    def figures(self) -> tuple[str, ...]: ...
-    @property
-    def labels(self) -> list[int]: ...
-    @property
-    def layout(self) -> dict[str, Any]: ...
-    @property
-    def has_timers(self) -> bool: ...
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def keeps_to_memory(self) -> bool: ...
-    @property
-    def keeps_reports(self) -> bool: ...
-    @property
-    def pack_bytes(self) -> int: ...
-    def packer(self, number: int) -> Rewrite: ...
-
-
 @dataclass(frozen=True, slots=True)
-class StreamJoin:
-    """A join of two streams or of several, without a window: all that its workers need to know."""
+class CellJoin(ABC):
+    """A join of streams whose rows come to cells, within a window or not: all that its workers need to know."""
 
     plan: JoinPlan
-    router: Router | Hypercube
     drop: tuple[int, ...]  # key columns at the end of each input that are not part of the result
     schema: pa.Schema  # of the result
     setting: Setting
 
     @property
-    def figures(self) -> tuple[str, ...]:
-        """What its cells count in each micro-batch."""
-        return FIGURES
+    @abstractmethod
+    def labels(self) -> list[int]:
+        """One per cell, such that Spark spreads them evenly."""
 
     @property
-    def algorithm(self) -> str:
-        return self.plan.operator.name
+    @abstractmethod
+    def layout(self) -> dict[str, Any]:
+        """All that must stay the same for the state to mean the same. Ready for JSON."""
 
     @property
-    def memory_bytes(self) -> int | None:
-        """Of each cell; None: no limit."""
+    @abstractmethod
+    def has_timers(self) -> bool:
+        """Whether there may be something to do while nothing arrives."""
+
+    @abstractmethod
+    def packer(self, number: int) -> Rewrite:
+        """A function for mapInArrow that sends packed rows of an input to the cells where they can have partners."""
+
+    @property
+    def clock(self) -> Clock:
+        """What its timers go by."""
+        return "ProcessingTime" if self.has_timers else "None"
+
+    @property
+    def keeps_to_memory(self) -> bool:
+        """Whether what does not fit is spilled."""
+        return self.plan.memory_bytes is not None and self.plan.spec.spills
+
+    @property
+    def returns_memory(self) -> bool:
+        """Whether what a cell has freed goes back to the system before the next one runs."""
+        return False
+
+    @property
+    def keeps_reports(self) -> bool:
+        """Whether cells tell each other what they have emitted."""
+        return self.setting.limit is not None
+
+    @property
+    def cells_share_rows(self) -> bool:
+        return True
+
+    @property
+    def pack_bytes(self) -> int:
+        """Bytes of rows that travel as one. There are several copies of them for a moment: a budget allows for few."""
+        memory_bytes = self.plan.memory_bytes
+        if memory_bytes is None or not self.keeps_to_memory:
+            return PACK_BYTES
+        return min(PACK_BYTES, max(SMALLEST_PACK, memory_bytes // PACKS))
+
+    def workspace(self, blocks: BlockStore, counters: Counters) -> Workspace:
+        """Of the operator of a cell."""
+        budget = Budget(self._row_bytes, "bytes", counters)
+        return Workspace.of(self.plan, budget, blocks, BATCH_ROWS, counters, parameters=self._parameters)
+
+    @property
+    def _row_bytes(self) -> int | None:
+        """For rows."""
         return self.plan.memory_bytes
+
+    @property
+    def _parameters(self) -> dict[str, Any]:
+        """Those of the operator that are not in the plan."""
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class StreamJoin(CellJoin):
+    """A join of two streams or of several, without a window."""
+
+    router: Router | Hypercube
 
     @property
     def inputs(self) -> int:
@@ -117,33 +142,21 @@ class StreamJoin:
         return len(self.plan.graph.aliases)
 
     @property
-    def spec(self) -> OperatorSpec:
-        """What the operator can do."""
-        return self.plan.spec
-
-    def workspace(self, blocks: BlockStore, counters: Counters) -> Workspace:
-        """Of the operator of a cell."""
-        return Workspace.of(self.plan, Budget(self._row_bytes, "bytes", counters), blocks, BATCH_ROWS, counters)
-
-    @property
     def _row_bytes(self) -> int | None:
         """For rows. Of little memory all: operators need some blocks, and copies are small beside the worker itself."""
-        if self.memory_bytes is None:
-            return None
-        return max(int(ROW_SHARE * self.memory_bytes), min(self.memory_bytes, SMALL_BYTES))
+        memory_bytes = self.plan.memory_bytes
+        return None if memory_bytes is None else max(int(ROW_SHARE * memory_bytes), min(memory_bytes, SMALL_BYTES))
 
     @property
     def _join_type(self) -> dict[str, str]:
         return {} if self.plan.how is JoinType.INNER else {"how": str(self.plan.how)}
 
     @property
-    def keeps_to_memory(self) -> bool:
-        """Whether what does not fit is spilled."""
-        return self.memory_bytes is not None and self.spec.spills
+    def returns_memory(self) -> bool:
+        return self.keeps_to_memory
 
     @property
     def keeps_reports(self) -> bool:
-        """Whether cells tell each other what they have emitted."""
         setting = self.setting
         return setting.has_ends or setting.ends_when_idle or setting.limit is not None
 
@@ -152,19 +165,8 @@ class StreamJoin:
         return not isinstance(self.router, HashRouter)
 
     @property
-    def pack_bytes(self) -> int:
-        """Rows that travel as one."""
-        return pack_size(self.memory_bytes if self.keeps_to_memory else None)
-
-    @property
     def labels(self) -> list[int]:
-        """One per cell, such that Spark spreads them evenly."""
         return spread_labels(self.router.cells, self.setting.partitions)
-
-    @property
-    def clock(self) -> Clock:
-        """What its timers go by."""
-        return "ProcessingTime" if self.has_timers else "None"
 
     @property
     def cells_per_core(self) -> int:
@@ -173,14 +175,9 @@ class StreamJoin:
 
     @property
     def has_timers(self) -> bool:
-        return not self.spec.emits_at_arrival or self.setting.has_ends or self.setting.ends_when_idle
-
-    def make_operator(self, workspace: Workspace) -> JoinOperator:
-        """The operator of a cell; wrong parameters raise here."""
-        return self.plan.make_operator(workspace)
+        return not self.plan.spec.emits_at_arrival or self.setting.has_ends or self.setting.ends_when_idle
 
     def packer(self, number: int) -> Rewrite:
-        """A function for mapInArrow that routes and packs the rows of an input."""
         if isinstance(self.router, Hypercube):
             return multi_packer(self.router, number, self.labels, self.pack_bytes)
         schema = self.plan.condition.schema(Side(number))
@@ -190,7 +187,7 @@ class StreamJoin:
     @property
     def layout(self) -> dict[str, Any]:
         """How state is laid out, ready for JSON. The number of partitions decides on the labels of cells."""
-        fixed = {"format": FORMAT, "algorithm": self.algorithm, "cells": self.router.cells}
+        fixed = {"format": FORMAT, "algorithm": self.plan.operator.name, "cells": self.router.cells}
         if self.plan.parameters:
             fixed["parameters"] = dict(self.plan.parameters)
         if self.setting.limit is not None:

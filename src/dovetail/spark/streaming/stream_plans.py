@@ -88,7 +88,7 @@ def _join_unbounded(asked: FrameJoin, plan: JoinPlan, router: Router) -> DataFra
     inputs, bound, request, output = asked.inputs, asked.bound, asked.request, asked.output
     ends = ends_of(request)
     setting = stream_setting(inputs[0], request, ends is not None, request.end == AVAILABLE, request.limit)
-    join = StreamJoin(plan, router, bound.extra, output, setting)
+    join = StreamJoin(plan, bound.extra, output, setting, router)
     fields = event_time_fields(result_fields(inputs, output), inputs, bound.window_ends, None, plan.how)
     names = [bound.visible(side).names for side in Side]
     frames = list(bound.frames)
@@ -127,4 +127,5 @@ def window_join(asked: FrameJoin, plan: JoinPlan, window: Window) -> WindowJoin:
     router, _ = window_router(bound.condition, plan.how, cells)
     if window.by_time:
         warn_of_late_rows(inputs[0].sparkSession)
-    return WindowJoin(plan, window, cells, bound.extra, asked.output, setting, self_join, router)
+    common = (plan, bound.extra, asked.output, setting)
+    return WindowJoin(*common, window=window, cells=cells, self_join=self_join, router=router)

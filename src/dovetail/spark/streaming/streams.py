@@ -7,7 +7,8 @@
                                   +-- state_dir:   segments, written before the manifest that names them
 
 A micro-batch restores the operator from the manifest, lets the new rows arrive, freezes what is new into segments and
-stores the next manifest (cell_state.py). What a cell does is in cell.py, within windows in window_cell.py.
+stores the next manifest (cell_state.py). One processor runs all cells (cell_processor.py);
+what a cell does is in stream_cell.py, within windows in window_cell.py.
 
 `end` recognises each input's end-of-stream marker row; marker rows are not joined, they tell all cells that their input
 has ended.
@@ -17,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import reduce
-from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
@@ -25,32 +25,25 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  everybody's name for it
 from pyspark.sql.types import StructType
 
+from dovetail.core.figures import FIGURES, FORMER
 from dovetail.core.metrics import Counters
 from dovetail.errors import PlanError
 from dovetail.spark.exchange.packing import PACKED, Rewrite, from_bytes
 from dovetail.spark.session.workers import settle
-from dovetail.spark.streaming.cell import JoinProcessor
-from dovetail.spark.streaming.cell_state import CellProcessor
+from dovetail.spark.streaming.cell_processor import CellProcessor
 from dovetail.spark.streaming.end_of_stream import tell_ends
 from dovetail.spark.streaming.processor import Processor
-from dovetail.spark.streaming.reports import REPORTED
 from dovetail.spark.streaming.starting import marked
 from dovetail.spark.streaming.state_dir import cap_arrow_batch_bytes
-from dovetail.spark.streaming.stream_join import LARGEST, StreamJoin
-from dovetail.spark.streaming.window_cell import WindowProcessor
+from dovetail.spark.streaming.stream_join import CellJoin
 from dovetail.spark.streaming.window_join import WindowJoin
 from dovetail.storage.allocator import stay_small, trim_heap
 from dovetail.storage.blocks import BlockStore
 
 
-def join_streams(frames: Sequence[DataFrame], join: StreamJoin | WindowJoin, schema: StructType) -> DataFrame:
+def join_streams(frames: Sequence[DataFrame], join: CellJoin, schema: StructType) -> DataFrame:
     """The join as a streaming DataFrame, for any sink. Where inputs tell their end, each has one more column."""
-    cells: CellProcessor[Any]
-    if isinstance(join, WindowJoin):
-        cells = WindowProcessor(join)
-    else:
-        join.make_operator(join.workspace(BlockStore(), Counters()))  # wrong parameters raise before the query starts
-        cells = JoinProcessor(join)
+    join.plan.make_operator(join.workspace(BlockStore(), Counters()))  # wrong parameters raise before the query starts
     if join.keeps_to_memory:
         cap_arrow_batch_bytes(frames[0].sparkSession, join.pack_bytes)
     packed = []
@@ -59,24 +52,19 @@ def join_streams(frames: Sequence[DataFrame], join: StreamJoin | WindowJoin, sch
         if join.setting.has_ends:
             pack = tell_ends(pack, number, join.labels)
         packed.append(frame.mapInArrow(_small(pack) if join.keeps_to_memory else pack, PACKED))
-    reported = REPORTED if join.keeps_reports else ()
     joined = (
         reduce(DataFrame.unionAll, packed)
         .groupBy("cell")
         .transformWithStateInPandas(
-            statefulProcessor=Processor(cells),
-            outputStructType="payload binary, " + ", ".join(f"{name} bigint" for name in (*join.figures, *reported)),
+            statefulProcessor=Processor(CellProcessor(join)),
+            outputStructType="payload binary, " + ", ".join(f"{name} bigint" for name in FIGURES),
             outputMode="Append",
             timeMode=join.clock,
         )
     )
     name = join.setting.metrics
     try:
-        watched = joined.observe(
-            name,
-            *map(_over_cells, join.figures),
-            *(F.max(figure).alias(figure) for figure in reported),  # each cell says the same
-        )
+        watched = joined.observe(name, *_over_cells(join))
     except AnalysisException as error:  # its name is also the name of its state, so that it must be unique
         raise PlanError(
             f"a query has two joins called {name!r}: give one of them another name, as in metrics='second'."
@@ -84,9 +72,12 @@ def join_streams(frames: Sequence[DataFrame], join: StreamJoin | WindowJoin, sch
     return watched.mapInArrow(marked(_unpacker(small=join.keeps_to_memory), join), schema)
 
 
-def _over_cells(figure: str) -> Column:
-    """A figure of all cells together."""
-    return (F.max if figure == LARGEST else F.sum)(figure).alias(figure)
+def _over_cells(join: CellJoin) -> Iterator[Column]:
+    """The figures of all cells together."""
+    for figure in FIGURES.values():
+        yield getattr(F, figure.over_cells)(figure.name).alias(figure.name)
+    for name, parts in FORMER.items() if isinstance(join, WindowJoin) else ():
+        yield F.sum(reduce(Column.__add__, map(F.col, parts))).alias(name)
 
 
 def _small(rewrite: Rewrite) -> Rewrite:

@@ -12,164 +12,111 @@ joins, a row is late if it is not behind the watermark of the micro-batch before
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from pyspark.sql.streaming.stateful_processor import TimerValues
 
-from dovetail.core.metrics import Counters
 from dovetail.core.rows import Arrival, Side, Watermark, empty_batch, take_rows
-from dovetail.execution.driver import Driver, Found
-from dovetail.execution.output import result_batches
-from dovetail.execution.steps import limit_rows
+from dovetail.execution.driver import Found
 from dovetail.matching.window_positions import Placement, late_flags
-from dovetail.operators.protocol import WindowedOperator, Workspace
+from dovetail.operators.protocol import WindowCosts, WindowedOperator
 from dovetail.routing import home_side
-from dovetail.spark.exchange.packing import collected
 from dovetail.spark.streaming.arrival_order import NEVER, Ordered, in_order, packets, placed
-from dovetail.spark.streaming.cell_state import CellProcessor, batch_id
-from dovetail.spark.streaming.reports import Report, Totals
+from dovetail.spark.streaming.cell import Cell
+from dovetail.spark.streaming.cell_state import batch_id
 from dovetail.spark.streaming.window_join import WindowJoin, newest_time
-from dovetail.storage.budget import Budget
-from dovetail.storage.segments import SegmentStore
-from dovetail.storage.stored_state import count_bytes
 
 Arrived = tuple[Ordered, Ordered]
 
 
-class WindowProcessor(CellProcessor[WindowJoin]):
-    """Runs `spo` on one cell, one micro-batch at a time."""
+class WindowCell(Cell[WindowJoin]):
+    """`spo` on the rows that come to a cell, and on what it hears of others."""
 
-    def handleInputRows(
-        self, key: Any, rows: Iterator[pd.DataFrame], timerValues: TimerValues
-    ) -> Iterator[pd.DataFrame]:
-        sides = in_order(packets(rows))
+    def __init__(self, join: WindowJoin, label: int, notes: list[Any] | None) -> None:
+        super().__init__(join)
+        self._cell = join.labels.index(label)
+        self._progress = _Progress.read(notes)
+        self.timer = None if notes is None else self._pause_after
+        self._idle = False  # whether nothing has arrived, at any cell
+        self._late = 0
+        self._costs: WindowCosts | None = None
+
+    def to_json(self) -> list[Any]:
+        return self._progress.to_json()
+
+    def run(self, rows: Iterator[pd.DataFrame] | None, now: int) -> Iterator[pa.RecordBatch]:
+        """Without rows: the inputs have been idle for `idle`, or there is a new watermark and no row."""
+        sides = in_order(packets(rows) if rows is not None else ())
         if self._join.self_join and self._join.router is None:
             sides = (sides[0], sides[0]._replace(newest=newest_time(self._join.window, Side.RIGHT, sides[0].batch)))
-        return self._step(key[0], sides, self._now(timerValues))
+        self._idle = self._progress.hear(sides, now)
+        operator = cast(WindowedOperator, self._operator)
+        self._costs = operator.costs
+        self._late = late_rows(self._join, sides, operator.horizon)
+        return self._aggregates(operator, sides) if self._join.aggregates else self._results(sides)
 
-    def handleExpiredTimer(self, key: Any, timerValues: TimerValues, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
-        """The inputs have been idle for `idle`, or there is a new watermark and no row."""
-        return self._step(key[0], in_order([]), self._now(timerValues))
+    def next_timer(self, now: int) -> int | None:
+        kept = self.usage.resident_rows + self.usage.spilled_rows
+        return None if self._idle and not kept and not self._join.window.by_watermark else self._pause_after
 
-    def _now(self, timer_values: TimerValues) -> int:
-        """The time of this micro-batch, by the clock of the join."""
-        match self._join.clock:
-            case "EventTime":
-                return timer_values.getCurrentWatermarkInMs()
-            case "ProcessingTime":
-                return timer_values.getCurrentProcessingTimeInMs()
-        return 0
+    @property
+    def _pause_after(self) -> int:
+        """A pause after the last news, or the next watermark."""
+        return self._progress.heard_ms + max(1, (self._join.window.idle or 0) // 1000)
 
-    def _step(self, label: int, sides: Arrived, now: int) -> Iterator[pd.DataFrame]:
-        """One micro-batch: from the manifest of the last one to the next."""
-        cell, kept = self._join.labels.index(label), self._state(label)
-        reports = self._read_reports()
-        totals = Totals(0, None) if reports is None else reports.totals()
-        missing = totals.missing(self._join.setting.limit)
-        state = _Progress.read(kept.notes)
-        timer, idle = self._timer(state), state.hear(sides, now)
-        if missing == 0:  # rows that arrive are dropped
-            if self._join.has_timers and not idle and not kept.is_new:
-                self._handle.deleteTimer(timer)
-            kept.close(state.to_json(), kept.emitted)
-            nothing = [0] * len(self._join.figures)
-            yield self._count_row(*nothing, reported=totals.figures(limit_reached=True))
-            return
-        workspace = self._workspace(kept.segments)
-        operator = cast(WindowedOperator, self._join.plan.make_operator(workspace))
-        kept.restore(operator)
-        started = time.perf_counter()
-        late = late_rows(self._join, sides, operator.horizon)
-        driver = Driver(operator, workspace)
-        if self._join.aggregates:
-            batches = self._aggregates(driver, operator, state, cell, sides)
-        else:
-            batches = self._results(driver, state, cell, sides)
-        matches = 0
-        for batch in collected(limit_rows(batches, missing), self._join.pack_bytes):
-            matches += batch.num_rows
-            yield self._pack_results(batch)
-        if self._join.has_timers:
-            if not idle and not kept.is_new:
-                self._handle.deleteTimer(timer)
-            if not idle or operator.window_rows or self._join.window.by_watermark:
-                self._handle.registerTimer(self._timer(state))
-        emitted, usage, state_bytes = kept.emitted + matches, operator.usage, 0
-        if matches == missing:
-            kept.close(state.to_json(), emitted)
-        else:
-            manifest = operator.snapshot()
-            state_bytes = count_bytes(manifest.state)
-            kept.commit(manifest, state.to_json(), emitted)
-        if reports is not None:
-            reports.write(label, Report(emitted))
-        costs, counted = operator.costs, workspace.counters
-        spent = (costs.probe_seconds, costs.merge_seconds, time.perf_counter() - started)
-        micros = (int(1e6 * seconds) for seconds in spent)
-        done = (matches, operator.window_rows, late, counted.evicted_rows, counted.merges, *micros)
-        reported = () if reports is None else totals.figures(limit_reached=matches == missing)
-        yield self._count_row(*done, *self._held(usage, state_bytes), reported=reported)
+    def figures(self) -> dict[str, int]:
+        counters, costs = self._counters, self._costs
+        done = {"late_rows": self._late, "evicted_rows": counters.evicted_rows, "merges": counters.merges}
+        if costs is not None:
+            done |= {"probe_us": int(1e6 * costs.probe_seconds), "merge_us": int(1e6 * costs.merge_seconds)}
+        return super().figures() | done
 
-    def _timer(self, state: _Progress) -> int:
-        """When it expires: a pause after the last news, or with the next watermark."""
-        return state.heard_ms + max(1, (self._join.window.idle or 0) // 1000)
-
-    def _workspace(self, segments: SegmentStore) -> Workspace:
-        join, counters = self._join, Counters()
-        budget = Budget(join.plan.memory_bytes, "bytes", counters)
-        given = {"window": join.window, "self_join": join.self_join}
-        return Workspace.of(join.plan, budget, segments, 1 << 16, counters, parameters=given)
-
-    def _results(self, driver: Driver, state: _Progress, cell: int, sides: Arrived) -> Iterator[pa.RecordBatch]:
+    def _results(self, sides: Arrived) -> Iterator[pa.RecordBatch]:
         """The join's results."""
         for side in Side:
-            batch, placement = self._share(state, cell, side, sides[side])
-            yield from self._rows(driver.handle(Arrival(side, batch, placement)))
-        state.count(sides)
-        yield from self._rows(driver.handle(Watermark(state.horizon(self._join), state.arrived)))
+            batch, placement = self._share(side, sides[side])
+            yield from self._rows(self._driver.handle(Arrival(side, batch, placement)))
+        yield from self._rows(self._pass_time(sides))
 
-    def _rows(self, found: Iterator[Found]) -> Iterator[pa.RecordBatch]:
-        for _, results in found:
-            yield from result_batches(results, self._join.schema, drop=self._join.drop)
-
-    def _aggregates(
-        self, driver: Driver, operator: WindowedOperator, state: _Progress, cell: int, sides: Arrived
-    ) -> Iterator[pa.RecordBatch]:
+    def _aggregates(self, operator: WindowedOperator, sides: Arrived) -> Iterator[pa.RecordBatch]:
         """Left rows with aggregates over the right rows that came before them. Only right rows are kept."""
-        batch, placement = self._share(state, cell, Side.RIGHT, sides[Side.RIGHT])
-        for _ in driver.handle(Arrival(Side.RIGHT, batch, placement)):
+        batch, placement = self._share(Side.RIGHT, sides[Side.RIGHT])
+        for _ in self._driver.handle(Arrival(Side.RIGHT, batch, placement)):
             pass  # no left rows are resident
-        batch, placement = self._share(state, cell, Side.LEFT, sides[Side.LEFT])
+        batch, placement = self._share(Side.LEFT, sides[Side.LEFT])
         yield operator.aggregate(self._join.aggregates, self._join.schema, batch, placement.positions)
-        state.count(sides)
-        for _ in driver.handle(Watermark(state.horizon(self._join), state.arrived)):
+        for _ in self._pass_time(sides):
             pass
+
+    def _pass_time(self, sides: Arrived) -> Iterator[Found]:
+        """All rows of the micro-batch are joined: those that can no longer match leave."""
+        progress = self._progress
+        progress.count(sides)
+        return self._driver.handle(Watermark(progress.horizon(self._join), progress.arrived))
 
     @property
     def _home(self) -> Side:
         """The side whose rows are in one cell each, where cells do not take turns."""
         return Side.LEFT if self._join.aggregates else home_side(self._join.plan.how)
 
-    def _share(self, state: _Progress, cell: int, side: Side, rows: Ordered) -> tuple[pa.RecordBatch, Placement]:
+    def _share(self, side: Side, rows: Ordered) -> tuple[pa.RecordBatch, Placement]:
         """The rows that probe in this cell, and which of them it stores."""
         batch = rows.batch
         if batch is None:
             batch = empty_batch(self._join.plan.condition.schema(side))
-        places = placed(side, rows, state.arrived, self._join.self_join)
+        places = placed(side, rows, self._progress.arrived, self._join.self_join)
         if self._join.router is not None:
             return batch, Placement(places)
         if self._join.in_turns:
-            return batch, Placement(places, (rows.numbers + batch_id()) % self._join.cells == cell)
+            return batch, Placement(places, (rows.numbers + batch_id()) % self._join.cells == self._cell)
         if side is not self._home:
             return batch, Placement(places)
         # Neighbours by arrival: then fewer of the right rows are before some of them and behind others.
         homes = rows.own * self._join.cells // max(1, rows.size)
-        chosen = np.flatnonzero((homes + batch_id()) % self._join.cells == cell)
+        chosen = np.flatnonzero((homes + batch_id()) % self._join.cells == self._cell)
         return take_rows(batch, chosen), Placement(places.of(chosen))
 
 

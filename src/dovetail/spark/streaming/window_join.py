@@ -31,55 +31,32 @@ from pyspark.sql import DataFrame
 from dovetail.condition.select import Aggregate
 from dovetail.core.rows import Side, take_rows
 from dovetail.matching.window_positions import event_times
-from dovetail.planning.plan import JoinPlan
 from dovetail.routing.routers import Router, Visits
 from dovetail.spark.exchange.labels import spread_labels
 from dovetail.spark.exchange.packing import Rewrite, as_planned, collected, packed_rows, with_all
 from dovetail.spark.session.workers import settle
 from dovetail.spark.streaming.arrival_order import NEVER, POSITION_BITS, packet
-from dovetail.spark.streaming.stream_join import HELD, Clock, Setting, pack_size
+from dovetail.spark.streaming.stream_join import CellJoin, Clock
 from dovetail.window import Window
 
 FORMAT = 2  # of the state: to be raised when a release writes another
-FIGURES = ("matches", "window_rows", "late_rows", "evicted_rows", "merges", "probe_us", "merge_us", "cell_us", *HELD)
 
 
-@dataclass(frozen=True, slots=True)
-class WindowJoin:
-    """A join within a window. All that the workers need to know; travels with the query."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowJoin(CellJoin):
+    """A join within a window, which bounds what is kept."""
 
-    plan: JoinPlan
     window: Window
     cells: int  # that take turns keeping rows
-    drop: tuple[int, int]  # key columns at the end of each side that are not part of the result
-    schema: pa.Schema  # of the result
-    setting: Setting
     self_join: bool = False  # the left stream is the right one, too
     router: Router | None = None  # sends rows that can match to one cell; None: every row visits all cells
     aggregates: tuple[Aggregate, ...] = ()  # of left rows over right ones, instead of pairs
 
     @property
-    def figures(self) -> tuple[str, ...]:
-        """What its cells count in each micro-batch."""
-        return FIGURES
-
-    @property
-    def keeps_to_memory(self) -> bool:
-        """Whether what does not fit is spilled; without a budget, the window bounds what is kept."""
-        return self.plan.memory_bytes is not None
-
-    @property
-    def keeps_reports(self) -> bool:
-        """Whether cells tell each other what they have emitted."""
-        return self.setting.limit is not None
-
-    @property
-    def pack_bytes(self) -> int:
-        """Rows that travel as one."""
-        return pack_size(self.plan.memory_bytes)
+    def _parameters(self) -> dict[str, Any]:
+        return {"window": self.window, "self_join": self.self_join}
 
     def packer(self, number: int) -> Rewrite:
-        """A function for mapInArrow that sends packed rows to all cells, or to those where they can have partners."""
         return _packer(Side(number), self)
 
     @property
@@ -89,7 +66,6 @@ class WindowJoin:
 
     @property
     def clock(self) -> Clock:
-        """What its timers go by."""
         if self.window.by_watermark:
             return "EventTime"
         return "ProcessingTime" if self.has_timers else "None"
@@ -111,7 +87,6 @@ class WindowJoin:
 
     @property
     def layout(self) -> dict[str, Any]:
-        """All that must stay the same for the state to mean the same. Ready for JSON."""
         condition, window = self.plan.condition, self.window
         layout = {
             "format": FORMAT,

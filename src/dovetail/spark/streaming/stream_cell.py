@@ -1,0 +1,133 @@
+"""A cell of a join of streams without a window: one operator, one micro-batch at a time.
+
+    rows arrived        arrive, then end the inputs that a marker row ends; react in the time that is left
+    a timer expired     no input for this cell: react in slices until there is no pending work; then report every second
+                        that the cell waits, without loading its state
+    all inputs ended    react likewise, then clean up; the cell is finished
+    limit reached       rows that arrive are dropped; the cell is finished
+
+Timers are for operators that leave work for later, and for streams that end: it must be told from a stall. They expire
+in every micro-batch, with input for other cells or without. How long a cell reacts is in pace.py.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, fields
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from dovetail.core.join_types import JoinType
+from dovetail.core.metrics import HEARTBEAT_S, Estimate
+from dovetail.core.rows import Arrival, Side, Stall
+from dovetail.estimation.estimate import CONFIDENCE
+from dovetail.operators.protocol import JoinOperator, Usage
+from dovetail.spark.exchange.packing import from_bytes
+from dovetail.spark.streaming.cell import Cell
+from dovetail.spark.streaming.pace import Pace
+from dovetail.spark.streaming.stream_join import StreamJoin
+from dovetail.storage.blocks import BlockStore
+
+REST_S = 5.0  # of a micro-batch, when all inputs have ended and nothing can come that would have to wait
+HEARTBEAT_MS = int(1000 * HEARTBEAT_S)
+
+
+class StreamCell(Cell[StreamJoin]):
+    """Joins what has come so far; works in the background while nothing comes."""
+
+    def __init__(self, join: StreamJoin, notes: dict[str, Any] | None) -> None:
+        super().__init__(join)
+        none = {"ended": [False] * join.inputs, "arrived": [0] * join.inputs}
+        noted: dict[str, Any] = none if notes is None else notes
+        self.ended = tuple(noted["ended"])
+        self.is_over = noted.get("finished", False)
+        self.timer = noted.get("timer")
+        self.usage = Usage(**{field.name: noted.get(field.name, 0) for field in fields(Usage)})
+        self.state_bytes = noted.get("state_bytes", 0)
+        self._more: bool = noted.get("more", True)  # whether something is left to do
+        self._pace = Pace(**noted.get("pace", {}))  # 0.1.0 has none
+        self._arrived: list[int] | None = noted.get("arrived")  # rows by input; 0.1 did not count them
+
+    def to_json(self) -> dict[str, Any]:
+        noted = {"ended": list(self.ended), "more": self._more and not self.is_over, "finished": self.is_over}
+        noted |= {"timer": self.timer, "pace": asdict(self._pace), "arrived": self._arrived}
+        return noted | asdict(self.usage) | {"state_bytes": self.state_bytes}
+
+    @property
+    def is_waiting(self) -> bool:
+        return not self._more and not self._join.setting.ends_when_idle
+
+    def open(self, blocks: BlockStore) -> JoinOperator:
+        self._pace.begin(time.time(), self._join.cells_per_core)
+        return super().open(blocks)
+
+    def run(self, rows: Iterator[pd.DataFrame] | None, now: int) -> Iterator[pa.RecordBatch]:
+        if rows is not None:
+            yield from self._arrive(rows)
+            self._more = True
+        elif self._join.setting.ends_when_idle:
+            self._end(range(self._join.inputs))
+        yield from self._react()
+        self._pace.end(time.time(), self._more)
+
+    def next_timer(self, now: int) -> int | None:
+        return now + (1 if self._more else HEARTBEAT_MS)
+
+    def estimate(self, emitted: int) -> Estimate | None:
+        """Once its inputs have ended: only then their sizes are known."""
+        if self.is_over:
+            return Estimate(emitted, emitted, emitted, CONFIDENCE)
+        arrived = self._arrived
+        if self._join.plan.how is not JoinType.INNER or arrived is None or len(arrived) != len(Side):
+            return None
+        own = self._operator.estimator
+        estimator = self._workspace.estimator if own is None else own
+        return estimator.estimate(arrived[0], arrived[1]) if all(self.ended) else None
+
+    def figures(self) -> dict[str, int]:
+        return super().figures() | {"reactive": self.reactive, "finished": int(self.is_over)}
+
+    def _arrive(self, rows: Iterator[pd.DataFrame]) -> Iterator[pa.RecordBatch]:
+        """Rows arrive; then inputs end, because a marker may come before rows of another partition."""
+        ends = set()
+        for frame in rows:
+            for number, payload in zip(frame["side"], frame["payload"], strict=True):
+                if payload is None:
+                    ends.add(int(number))
+                else:
+                    batch = from_bytes(payload)
+                    if self._arrived is not None:
+                        self._arrived[number] += batch.num_rows
+                    yield from self._rows(self._driver.handle(Arrival(int(number), batch)))
+        self._end(ends)
+
+    def _react(self) -> Iterator[pa.RecordBatch]:
+        """Do a slice of pending work; once there is none and all inputs have ended, clean up."""
+        now, join = time.time(), self._join
+        deadline = self._pace.deadline(now, join.setting.latency_s, join.cells_per_core)
+        if all(self.ended):
+            deadline = now + REST_S
+        over = False
+
+        def is_over() -> bool:
+            nonlocal over
+            over = time.time() > deadline
+            return over
+
+        yield from self._rows(self._driver.handle(Stall(None, is_over)))
+        if over:
+            return
+        self._more = False
+        if all(self.ended) and not self.is_over:
+            yield from self._rows(self._driver.clean_up())
+            self.is_over = True
+
+    def _end(self, numbers: Iterable[int]) -> None:
+        """These inputs have ended. What is missing then is for background work to find."""
+        for number in sorted(numbers):
+            if not self.ended[number]:
+                self._driver.end(number)
+                self.ended = (*self.ended[:number], True, *self.ended[number + 1 :])
