@@ -279,13 +279,15 @@ def test_micro_batches_add_up(heard: Listening, tmp_path: Path) -> None:
 
 def test_what_a_window_holds(heard: Listening, tmp_path: Path) -> None:
     held = {"resident_rows": 30, "spilled_rows": 20, "state_bytes": 64_000_000}
-    heard.progressed(progress((5, 7), dovetail=Figures(results=3, **held)))
+    heard.progressed(progress((5, 7), dovetail=Figures(results=3, **held, late_rows=2)))
+    heard.progressed(progress((5, 7), dovetail=Figures(results=3, **held, late_rows=5)))
     heard.ended("r1", None)
     (file,) = (tmp_path / "runs").iterdir()
     recording = Recording.read(file)
     last = recording.latest
     assert (last.resident_rows, last.spilled_rows, last.state_bytes) == (30, 20, 64_000_000)
-    assert "64 MB state" in line(recording)
+    assert last.figures == {"state_bytes": 64_000_000, "late_rows": 7}  # what is held now, what was dropped so far
+    assert "64 MB state  7 late rows" in line(recording)
     assert "64 MB at most" in report(recording, tmp_path / "run.html").read_text()
     heard.close()
 

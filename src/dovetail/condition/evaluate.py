@@ -50,8 +50,8 @@ LONG_LIST = 8  # from here on, IN is a set lookup
 
 def evaluate(expression: Expression, left: pa.RecordBatch | None, right: pa.RecordBatch | None) -> pa.Array:
     """One value per row of the given batches (which have equally many rows); one row if there are none."""
-    rows = next((batch.num_rows for batch in (left, right) if batch is not None), 1)
-    return _value(expression, (left, right), rows)
+    batch = right if left is None else left
+    return _value(expression, (left, right), 1 if batch is None else batch.num_rows)
 
 
 def _value(expression: Expression, batches: tuple[pa.RecordBatch | None, pa.RecordBatch | None], rows: int) -> pa.Array:

@@ -34,7 +34,7 @@ FIGURES = {
         Figure("cells", "cells that were active", "cells"),
         Figure("largest_cell_rows", "rows of the largest cell", over_cells="max"),
         Figure("finished", "cells that have finished", "cells"),
-        Figure("late_rows", "late rows that were dropped", over_time="sum"),
+        Figure("late_rows", "late rows that were dropped", over_time="sum", label="late rows"),
         Figure("evicted_rows", "rows that left the window, once for each cell that kept them", over_time="sum"),
         Figure("merges", "runs of rows that were merged into larger ones", over_time="sum"),
         Figure("probe_us", "time spent on probing", "microseconds", over_time="sum"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import cached_property
 
 from dovetail.arguments import nearest
 from dovetail.core.rows import Side
@@ -33,12 +34,12 @@ class JoinType(StrEnum):
             raise InputError(f"how must be one of {names}; got {how!r}.{_hint(str(how).lower())}")
         return found
 
-    @property
+    @cached_property
     def emits_pairs(self) -> bool:
         """Whether matching pairs are results; else they are rows of one side."""
         return self.only is None
 
-    @property
+    @cached_property
     def only(self) -> Side | None:
         """The side whose rows alone are results, with a partner or without."""
         match self:
@@ -48,7 +49,7 @@ class JoinType(StrEnum):
                 return Side.RIGHT
         return None
 
-    @property
+    @cached_property
     def padded(self) -> tuple[Side, ...]:
         """The sides whose rows appear with nulls where they have no partner, beside the pairs."""
         match self:
@@ -60,12 +61,12 @@ class JoinType(StrEnum):
                 return (Side.LEFT, Side.RIGHT)
         return ()
 
-    @property
+    @cached_property
     def preserved(self) -> tuple[Side, ...]:
         """The sides whose rows are results where they match nothing."""
         return self.padded if self.only is None or self is JoinType.LEFT_SEMI else (self.only,)
 
-    @property
+    @cached_property
     def tracked(self) -> tuple[Side, ...]:
         """The sides for whose rows it matters whether they have a partner."""
         return self.padded if self.only is None else (self.only,)

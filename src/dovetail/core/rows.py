@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,11 +35,11 @@ class Side(IntEnum):
     LEFT = 0
     RIGHT = 1
 
-    @property
+    @cached_property
     def other(self) -> Side:
         return Side.LEFT if self is Side.RIGHT else Side.RIGHT
 
-    @property
+    @cached_property
     def alias(self) -> str:
         """The name that conditions use for this side."""
         return "lr"[self]
@@ -65,7 +66,8 @@ class Matches(NamedTuple):
     @property
     def size(self) -> int:
         """How many results there are."""
-        return next(len(rows) for rows in self.rows if rows is not None)
+        first = self.rows[0]
+        return len(first) if first is not None else next(len(rows) for rows in self.rows if rows is not None)
 
     @property
     def is_complete(self) -> bool:

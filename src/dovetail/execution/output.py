@@ -88,7 +88,7 @@ def multi_schema(schemas: Mapping[str, pa.Schema], fold_case: bool = False) -> p
 
 def fitting_rows(*batches: pa.RecordBatch, most_bytes: int = MOST_BYTES) -> int:
     """How many rows of this width, taken from all of the batches, make a batch of a good size."""
-    width = sum(int(batch.nbytes) // max(1, int(batch.num_rows)) for batch in batches)
+    width = sum([int(batch.nbytes) // max(1, int(batch.num_rows)) for batch in batches])
     most_rows = MOST_ROWS if most_bytes <= MOST_BYTES else LARGEST_ROWS
     return max(1, min(most_rows, most_bytes // max(1, width)))
 
@@ -188,7 +188,7 @@ def drop_last_columns(rows: pa.RecordBatch, extra: int) -> pa.RecordBatch:
 def gather(taken: Iterable[tuple[Gatherer, Rows]]) -> list[pa.Array]:
     """The columns of all these rows, one batch after the other."""
     sides = list(taken)
-    memory = _Memory(sum(gatherer.nbytes(rows) for gatherer, rows in sides))
+    memory = _Memory(sum([gatherer.nbytes(rows) for gatherer, rows in sides]))
     return [column for gatherer, rows in sides for column in gatherer.take(rows, memory)]
 
 

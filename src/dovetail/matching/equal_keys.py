@@ -185,7 +185,7 @@ def match_keys(keys: EqualKeys) -> tuple[Equality, bool]:
 
 def equal_pairs(keys: EqualKeys) -> tuple[Listed, bool]:
     """All pairs by code, the smaller side in buckets, and whether all of them have equal keys."""
-    lefts, rights = (len(codes) for codes in keys.codes)
+    lefts, rights = map(len, keys.codes)
     if lefts >= rights:
         join, exact = match_keys(keys)
         return Prepared(equality, join), exact

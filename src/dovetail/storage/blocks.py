@@ -26,7 +26,9 @@ from dovetail.storage.mapped_block import MappedBlock
 SUFFIX = ".arrow"
 NEEDED, ZONE = frozenset({"name", "rows", "nbytes", "checksum"}), frozenset({"low", "high"})
 """What a manifest says of each block, and of those that are sorted."""
+MOST_COUNT = 1 << 63
 MOST_OPEN = 64  # blocks whose pages are being read
+GATHERED_BYTES = 1 << 16  # Arrow writes a block in dozens of pieces, most of a few bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,8 @@ def check_block(fields: Any) -> None:
     if not is_plain_name(fields["name"]):
         raise DamagedError(f"{fields['name']!r} is not the name of a block")
     for name in ("rows", "nbytes", "checksum"):
-        if not is_count(fields[name]):
+        value = fields[name]
+        if type(value) is not int or not 0 <= value < MOST_COUNT:  # as is_count, of every block of every cell
             raise DamagedError(f"{name} of {fields['name']} is {fields[name]!r}")
     for name in ZONE & fields.keys():
         if fields[name] is not None and type(fields[name]) is not int:
@@ -69,7 +72,7 @@ def check_block(fields: Any) -> None:
 
 def is_count(value: object) -> bool:
     """Whether it is a number of rows, bytes or the like."""
-    return type(value) is int and 0 <= value < 1 << 63
+    return type(value) is int and 0 <= value < MOST_COUNT
 
 
 class BlockStore:
@@ -237,11 +240,13 @@ class PagedBlock:
 
     def _open(self, schema: pa.Schema, durable: bool) -> None:
         self._file = self._place.create(self._name, durable=durable)
-        self._writer = pa.ipc.new_file(pa.PythonFile(self._file, "w"), schema)
+        self._gathered = pa.BufferedOutputStream(pa.PythonFile(self._file, "w"), GATHERED_BYTES)
+        self._writer = pa.ipc.new_file(self._gathered, schema)
 
     def _finish(self) -> None:
         assert self._file is not None
         self._writer.close()
+        self._gathered.detach()  # or it would close the file when it goes
         self._file.publish()
 
     def _attempt(self, step: Callable[..., None], *arguments: Any) -> None:

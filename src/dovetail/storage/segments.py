@@ -15,11 +15,12 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Iterable
+from functools import cached_property
 
 import pyarrow as pa
 
 from dovetail.storage.blocks import Block, BlockStore, PagedBlock
-from dovetail.storage.file_system import Place, open_store
+from dovetail.storage.file_system import Place, Store, open_store
 
 MOST_MAPPED = 4096  # far below what Linux allows, and enough for hundreds of cells
 
@@ -51,6 +52,15 @@ class SegmentStore(BlockStore):
         self._version = version
         self._stay_mapped = stay_mapped
 
+    @cached_property
+    def place(self) -> Store:
+        """Prepared once: a store of segments lives for a micro-batch, and asks for its place all the time."""
+        return super().place
+
+    @cached_property
+    def _key(self) -> str:
+        return self.place.key
+
     def open_paged(self, schema: pa.Schema, stem: str) -> PagedBlock:
         return super().open_paged(schema, f"{self._version:08d}-{stem}")
 
@@ -62,7 +72,7 @@ class SegmentStore(BlockStore):
         """Nothing yet: another attempt may start from a manifest that names them."""
 
     def read(self, block: Block, *, verify: bool = False) -> pa.RecordBatch:
-        key = (self.place.key, block.name)
+        key = (self._key, block.name)
         if key in _mapped and self._is_verified(block):
             _mapped.move_to_end(key)
             return _mapped[key]
@@ -91,10 +101,10 @@ class SegmentStore(BlockStore):
         except FileNotFoundError as error:
             raise self._missing(block) from error
 
-    @property
+    @cached_property
     def _verified(self) -> dict[str, object]:
         """Segments of this place."""
-        return _verified.setdefault(self.place.key, {})
+        return _verified.setdefault(self._key, {})
 
     def sweep(self, committed: int, named: Iterable[str]) -> int:
         """Remove segments older than the committed version that are not named; return how many."""
@@ -109,5 +119,5 @@ class SegmentStore(BlockStore):
         verified = self._verified
         for name in verified.keys() - keep:
             del verified[name]
-            _mapped.pop((place.key, name), None)  # a deleted file takes up space for as long as it is mapped
+            _mapped.pop((self._key, name), None)  # a deleted file takes up space for as long as it is mapped
         return len(unneeded)

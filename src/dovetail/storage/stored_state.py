@@ -98,9 +98,17 @@ def count_rows(state: Any) -> dict[str, int]:
 
 def count_bytes(state: Any) -> int:
     """Of the segments that an operator's manifest names. Called for each cell and micro-batch."""
-    if isinstance(state, dict):
-        return int(state["nbytes"]) if is_block(state) else sum(map(count_bytes, state.values()))
-    return sum(map(count_bytes, state)) if isinstance(state, list | tuple) else 0
+    total, left = 0, [state]
+    while left:
+        part = left.pop()
+        if isinstance(part, list | tuple):
+            left += part
+        elif isinstance(part, dict):
+            if is_block(part):
+                total += int(part["nbytes"])
+            else:
+                left += part.values()
+    return total
 
 
 def is_block(fields: dict[str, Any]) -> bool:
@@ -144,19 +152,23 @@ def check_manifest(document: Any) -> dict[str, Any]:
 
 def _check_blocks(state: Any) -> None:
     """Those that an operator's manifest names, and the forms in which `row_segments` expects some of them."""
-    if isinstance(state, dict):
-        if is_block(state):
-            return check_block(state)
-        if state.keys() >= {"blocks", "flags", "next"}:
-            check_block(state["flags"])
-        elif state.keys() >= {"blocks", "way"}:
-            if not isinstance(state["blocks"], dict) or "rows" not in state["blocks"]:
-                raise DamagedError(f"blocks of a run are {state['blocks']!r}")
-            for block in state["blocks"].values():
-                check_block(block)
-    for part in state.values() if isinstance(state, dict) else state if isinstance(state, list | tuple) else ():
-        _check_blocks(part)
-    return None
+    left = [state]
+    while left:
+        part = left.pop()
+        if isinstance(part, list | tuple):
+            left += part
+        elif isinstance(part, dict):
+            if is_block(part):
+                check_block(part)
+                continue
+            if part.keys() >= {"blocks", "flags", "next"}:
+                check_block(part["flags"])
+            elif part.keys() >= {"blocks", "way"}:
+                if not isinstance(part["blocks"], dict) or "rows" not in part["blocks"]:
+                    raise DamagedError(f"blocks of a run are {part['blocks']!r}")
+                for block in part["blocks"].values():
+                    check_block(block)
+            left += part.values()
 
 
 def write_copy(directory: Place, cell: int, made: str, before: str | None) -> None:

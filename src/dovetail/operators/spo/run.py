@@ -41,14 +41,12 @@ class Run:
     blocks: dict[str, Block] = field(default_factory=dict)  # where they are kept: rows, orders
     flags_block: Block | None = None  # where its flags are kept, as they were then
     _flags_then: bytes = b""
+    rows: int = field(init=False)
     nbytes: int = field(init=False)  # in memory
 
     def __post_init__(self) -> None:
+        self.rows = self.kept.batch.num_rows
         self.nbytes = footprint(self.kept.batch, sorted_rows=self.kept.part is not None)
-
-    @property
-    def rows(self) -> int:
-        return int(self.kept.batch.num_rows)
 
     def write(self, store: BlockStore, stem: str) -> dict[str, Block]:
         """Rows and orders as blocks, written once."""
@@ -89,7 +87,7 @@ class Run:
         """What was written, without flags."""
         columns = stored["rows"].columns
         width = len(columns) - len(COLUMNS)
-        places = WindowPositions(*(np.asarray(column) for column in columns[width:]))
+        places = WindowPositions(*map(np.asarray, columns[width:]))
         batch = put_together(columns[:width], schema, stored["rows"].num_rows)
         kept = builder.again(batch, stored.get("orders"), way)
         nothing = np.zeros(batch.num_rows, np.bool_)

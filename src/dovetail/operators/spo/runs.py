@@ -16,6 +16,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -130,6 +131,7 @@ class Runs:
         self._counters = workspace.counters
         self._schema = workspace.condition.schema(side)
         self._window = window
+        self._axis = 1 if window.by_own else 0  # of positions: own, or at
         self._delta: int | None = workspace.parameters.get("delta")  # None: what costs least
         self._costs = costs
         self._shares = shares
@@ -171,26 +173,26 @@ class Runs:
 
     @property
     def resident_rows(self) -> int:
-        return sum(run.rows for run in self._runs)
+        return sum([run.rows for run in self._runs])
 
     @property
     def spilled_rows(self) -> int:
-        return sum(part.rows for part in self._parts)
+        return sum([part.rows for part in self._parts])
 
     @property
     def nbytes(self) -> int:
         """In memory."""
-        return sum(run.nbytes for run in self._runs)
+        return sum([run.nbytes for run in self._runs])
 
     @property
     def parts_nbytes(self) -> int:
         """What is known of spilled parts, in memory."""
-        return sum(part.nbytes for part in self._parts)
+        return sum([part.nbytes for part in self._parts]) if self._parts else 0
 
     @property
     def spilled_bytes(self) -> int:
         """On disk."""
-        return sum(part.spilled_bytes for part in self._parts)
+        return sum([part.spilled_bytes for part in self._parts])
 
     @property
     def oldest(self) -> int | None:
@@ -219,14 +221,15 @@ class Runs:
 
         Spilled parts are removed without being read, unless they have open rows and those are wanted.
         """
-        over = [run for run in self._runs if _last(self._window, run.extent) < before]
+        axis = self._axis
+        over = [run for run in self._runs if run.extent[axis][1] < before]
         if over:
-            self._runs = [run for run in self._runs if _last(self._window, run.extent) >= before]
+            self._runs = [run for run in self._runs if run.extent[axis][1] >= before]
             self._counters.evicted_rows += sum(run.rows for run in over)
             yield from over
-        expired = [part for part in self._parts if _last(self._window, part.extent) < before]
+        expired = [part for part in self._parts if part.extent[axis][1] < before]
         if expired:
-            self._parts = [part for part in self._parts if _last(self._window, part.extent) >= before]
+            self._parts = [part for part in self._parts if part.extent[axis][1] >= before]
         self._counters.evicted_rows += sum(part.rows for part in expired)
         for part in expired:
             if wants_open_rows and part.has_open_rows:
@@ -283,6 +286,7 @@ class Runs:
             if flags is not None:
                 run.take_flags(*flags, flags_block)
             self._readmit(run)
+        self.hold()
 
     def _read_flags(self, block: Block | None) -> tuple[Flags, Flags] | None:
         if block is None:
@@ -304,7 +308,8 @@ class Runs:
         if self._fits_part(run.rows, run.nbytes):
             self.make_room(run.rows, run.nbytes)
             self._runs.append(run)
-            self.hold()
+            if self._budget.limit is not None:
+                self.hold()
             return
         by_place = np.argsort(self._positions(run.places), kind="stable")
         for piece, rows in self._fitting(run.kept.batch, by_place):
@@ -407,12 +412,12 @@ class Runs:
         slide_rows = rows * self._window.slide // max(1, self._window.size)
         return self._window.slide >> self._costs.cuts(batch_rows, slide_rows, rows)
 
-    @property
+    @cached_property
     def _longest(self) -> int:
         """How much of the stream any run may span, so that what is kept does not become much longer than the window."""
         return max(self._window.slide, self._window.size // 2)
 
-    @property
+    @cached_property
     def _longest_small(self) -> int:
         """How much a run of few rows may span: a tenth of what is kept, which late rows make longer than the window."""
         delay = max(self._window.delay, *(delay or 0 for delay in self._window.watermarks))
@@ -424,25 +429,17 @@ class Runs:
 
     def _span(self, older: Run, newer: Run) -> int:
         """Of the stream, of which only some rows may be here."""
-        ends = [end for run in (older, newer) for end in _ends(self._window, run.extent)]
-        return max(ends) - min(ends)
+        first, last = zip(older.extent[self._axis], newer.extent[self._axis], strict=True)
+        return max(last) - min(first)
 
     def _positions(self, places: WindowPositions) -> Words:
-        return places.own if self._window.by_own else places.at
+        return places[self._axis]
 
 
 def _describe(blocks: dict[str, Block], flags: Block | None, way: int) -> dict[str, Any]:
     if flags is not None:
         blocks = {**blocks, "flags": flags}
     return {"way": way, "blocks": {kind: block.to_json() for kind, block in blocks.items()}}
-
-
-def _ends(window: Window, extent: Extent) -> tuple[int, int]:
-    return extent.own if window.by_own else extent.at
-
-
-def _last(window: Window, extent: Extent) -> int:
-    return _ends(window, extent)[1]
 
 
 def _pieces(at: Words, most: int) -> Iterator[NDArray[np.int64]]:

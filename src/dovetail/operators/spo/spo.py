@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 from dovetail.condition.evaluate import passing
 from dovetail.condition.graph import Graph
 from dovetail.condition.mirror import mirrored
+from dovetail.condition.predicates import Condition
 from dovetail.condition.select import Aggregate
 from dovetail.core.join_types import JoinType
 from dovetail.core.rows import Matches, Rows, Side, take_rows
@@ -95,9 +96,7 @@ class Spo(WindowedOperator):
         self._counters = workspace.counters
         condition = workspace.condition
         self._filters = condition.filters
-        of_kept = (mirrored(condition), condition)  # rows of a side that are kept are the right one, probes the left
-        self._builders = (PartBuilder(of_kept[0]), PartBuilder(of_kept[1]))
-        self._zones = (ZoneMaps(of_kept[0]), ZoneMaps(of_kept[1]))
+        self._builders, self._zones = _keeping(condition)
         self._costs = RunCosts()
         if self._budget.limit is not None:
             _ = workspace.shares  # too small a budget is refused
@@ -301,10 +300,10 @@ class Spo(WindowedOperator):
     @property
     def usage(self) -> Usage:
         return Usage(
-            sum(runs.resident_rows for runs in self._runs),
-            sum(runs.nbytes for runs in self._runs),
-            sum(runs.spilled_rows for runs in self._runs),
-            sum(runs.spilled_bytes for runs in self._runs),
+            sum([runs.resident_rows for runs in self._runs]),
+            sum([runs.nbytes for runs in self._runs]),
+            sum([runs.spilled_rows for runs in self._runs]),
+            sum([runs.spilled_bytes for runs in self._runs]),
         )
 
     # Probing.
@@ -412,7 +411,7 @@ class Spo(WindowedOperator):
 
     def _make_room(self, rows: int, nbytes: int) -> None:
         """Spill until that much more fits in memory, the oldest runs of both sides first."""
-        while self._resident(rows, nbytes) > self._shares.residents:
+        while self._budget.limit is not None and self._resident(rows, nbytes) > self._shares.residents:
             filled = [runs for runs in self._runs if runs.oldest is not None]
             if not filled:
                 return
@@ -423,6 +422,16 @@ class Spo(WindowedOperator):
         rows += sum(runs.resident_rows for runs in self._runs)
         nbytes += sum(runs.nbytes + runs.parts_nbytes for runs in self._runs)
         return self._budget.measure(rows, nbytes)
+
+
+@lru_cache(maxsize=64)
+def _keeping(condition: Condition) -> tuple[tuple[PartBuilder, PartBuilder], tuple[ZoneMaps, ZoneMaps]]:
+    """How rows of each side are kept: as the right side of a condition, on whose left the probes are.
+
+    The cells of a stream, and their micro-batches, have the same condition.
+    """
+    left, right = mirrored(condition), condition
+    return (PartBuilder(left), PartBuilder(right)), (ZoneMaps(left), ZoneMaps(right))
 
 
 def _some(

@@ -29,6 +29,11 @@ def spark_partition(cell: int, partitions: int) -> int:
 
 def spread_labels(cells: int, partitions: int) -> list[int]:
     """One label per cell, such that the cells fall on the partitions evenly."""
+    return list(_spread(cells, partitions))
+
+
+@cache
+def _spread(cells: int, partitions: int) -> tuple[int, ...]:
     labels: list[int] = []
     room = [0] * partitions
     candidate = 0
@@ -40,7 +45,7 @@ def spread_labels(cells: int, partitions: int) -> list[int]:
             room[partition] = 0
             labels.append(candidate)
         candidate += 1
-    return labels
+    return tuple(labels)
 
 
 @cache

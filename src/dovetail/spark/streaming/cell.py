@@ -74,8 +74,8 @@ class Cell(ABC, Generic[Join]):
 
     def _rows(self, found: Iterator[Found]) -> Iterator[pa.RecordBatch]:
         """References to emitted results are dropped before asking for more: they may be the last to evicted rows."""
-        join = self._join
+        join, most_bytes = self._join, self._join.pack_bytes
         for phase, results in found:
             self.reactive += 0 if phase is Phase.ARRIVING else results.size
-            yield from result_batches(results, join.schema, drop=join.drop, most_bytes=join.pack_bytes)
+            yield from result_batches(results, join.schema, drop=join.drop, most_bytes=most_bytes)
             del results

@@ -44,6 +44,8 @@ class CellProcessor:
         self._handle = handle
         self._manifest = manifest
         self._fed: set[int] = set()  # cells to which something came
+        self._batch, self._layout = batch_id(), self._join.layout
+        self._place = join_directory(self._join)
         if self._join.returns_memory:
             stay_small()
 
@@ -81,11 +83,10 @@ class CellProcessor:
     def _micro_batch(self, label: int, rows: Iterator[pd.DataFrame] | None, now: int) -> Iterator[pd.DataFrame]:
         """One cell; without rows, a timer has expired."""
         join, began = self._join, time.perf_counter()
-        kept = CellState(
-            self._manifest, join_directory(join), join.layout, label, batch_id(), stay_mapped=not join.keeps_to_memory
-        )
+        stay_mapped = not join.keeps_to_memory
+        kept = CellState(self._manifest, self._place, self._layout, label, self._batch, stay_mapped=stay_mapped)
         cell = self._cell(label, kept.notes)
-        reports = Reports(join_directory(join) / "reports", batch_id()) if join.keeps_reports else None
+        reports = Reports(self._place / "reports", self._batch) if join.keeps_reports else None
         totals = Totals(0, None) if reports is None else reports.totals(share_rows=join.cells_share_rows)
         missing = totals.missing(join.setting.limit)
         results = 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from pyspark import cloudpickle
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from dovetail.spark.streaming.cell_processor import CellProcessor
+    from dovetail.spark.streaming.stream_join import CellJoin
 
 SCHEMA = "manifest string"
 
@@ -25,8 +27,8 @@ SCHEMA = "manifest string"
 class Processor(StatefulProcessor):
     """Passes everything on to the cells' own."""
 
-    def __init__(self, cells: CellProcessor) -> None:
-        self._pickled: bytes = cloudpickle.dumps(cells)  # type: ignore[no-untyped-call]
+    def __init__(self, join: CellJoin) -> None:
+        self._pickled: bytes = cloudpickle.dumps(join)  # type: ignore[no-untyped-call]
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._handle = handle
@@ -47,6 +49,15 @@ class Processor(StatefulProcessor):
 
     def _started(self) -> CellProcessor:
         if self._cells is None:
-            self._cells = pickle.loads(self._pickled)
+            from dovetail.spark.streaming.cell_processor import CellProcessor
+
+            self._cells = CellProcessor(_unpickled(self._pickled))
             self._cells.start(self._handle, self._manifest)
         return self._cells
+
+
+@lru_cache(maxsize=32)
+def _unpickled(join: bytes) -> CellJoin:
+    """The join, the same one in all micro-batches that a worker runs: what was derived from its condition is kept."""
+    found: CellJoin = pickle.loads(join)
+    return found

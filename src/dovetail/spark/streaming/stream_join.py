@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 from typing import Literal as OneOf
 from urllib.parse import quote
@@ -54,7 +55,7 @@ class Setting:
         return of(self.state_dir) / query / quote(self.metrics, safe="")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: what follows from the fields is computed once, cells ask for it all the time
 class CellJoin(ABC):
     """A join of streams whose rows come to cells, within a window or not: all that its workers need to know."""
 
@@ -82,12 +83,12 @@ class CellJoin(ABC):
     def packer(self, number: int) -> Rewrite:
         """A function for mapInArrow that sends packed rows of an input to the cells where they can have partners."""
 
-    @property
+    @cached_property
     def clock(self) -> Clock:
         """What its timers go by."""
         return "ProcessingTime" if self.has_timers else "None"
 
-    @property
+    @cached_property
     def keeps_to_memory(self) -> bool:
         """Whether what does not fit is spilled."""
         return self.plan.memory_bytes is not None and self.plan.spec.spills
@@ -106,7 +107,7 @@ class CellJoin(ABC):
     def cells_share_rows(self) -> bool:
         return True
 
-    @property
+    @cached_property
     def pack_bytes(self) -> int:
         """Bytes of rows that travel as one. There are several copies of them for a moment: a budget allows for few."""
         memory_bytes = self.plan.memory_bytes
@@ -130,7 +131,7 @@ class CellJoin(ABC):
         return {}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StreamJoin(CellJoin):
     """A join of two streams or of several, without a window."""
 
@@ -164,11 +165,11 @@ class StreamJoin(CellJoin):
     def cells_share_rows(self) -> bool:
         return not isinstance(self.router, HashRouter)
 
-    @property
+    @cached_property
     def labels(self) -> list[int]:
         return spread_labels(self.router.cells, self.setting.partitions)
 
-    @property
+    @cached_property
     def cells_per_core(self) -> int:
         """How many cells run one after the other."""
         return -(-self.router.cells // min(self.setting.partitions, self.setting.cores))
@@ -184,7 +185,7 @@ class StreamJoin(CellJoin):
         keep_all = Side(number) in self.plan.how.preserved
         return packer(Side(number), self.router, schema, self.labels, keep_all=keep_all, most_bytes=self.pack_bytes)
 
-    @property
+    @cached_property
     def layout(self) -> dict[str, Any]:
         """How state is laid out, ready for JSON. The number of partitions decides on the labels of cells."""
         fixed = {"format": FORMAT, "algorithm": self.plan.operator.name, "cells": self.router.cells}

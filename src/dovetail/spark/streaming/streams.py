@@ -30,7 +30,6 @@ from dovetail.core.metrics import Counters
 from dovetail.errors import PlanError
 from dovetail.spark.exchange.packing import PACKED, Rewrite, from_bytes
 from dovetail.spark.session.workers import settle
-from dovetail.spark.streaming.cell_processor import CellProcessor
 from dovetail.spark.streaming.end_of_stream import tell_ends
 from dovetail.spark.streaming.processor import Processor
 from dovetail.spark.streaming.starting import marked
@@ -56,7 +55,7 @@ def join_streams(frames: Sequence[DataFrame], join: CellJoin, schema: StructType
         reduce(DataFrame.unionAll, packed)
         .groupBy("cell")
         .transformWithStateInPandas(
-            statefulProcessor=Processor(CellProcessor(join)),
+            statefulProcessor=Processor(join),
             outputStructType="payload binary, " + ", ".join(f"{name} bigint" for name in FIGURES),
             outputMode="Append",
             timeMode=join.clock,

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,7 @@ from dovetail.window import Window
 FORMAT = 2  # of the state: to be raised when a release writes another
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class WindowJoin(CellJoin):
     """A join within a window, which bounds what is kept."""
 
@@ -59,18 +60,18 @@ class WindowJoin(CellJoin):
     def packer(self, number: int) -> Rewrite:
         return _packer(Side(number), self)
 
-    @property
+    @cached_property
     def in_turns(self) -> bool:
         """Whether cells take turns keeping rows of both sides; else left rows are in one cell, right rows in all."""
         return self.router is None and self.plan.how == "inner" and not self.aggregates
 
-    @property
+    @cached_property
     def clock(self) -> Clock:
         if self.window.by_watermark:
             return "EventTime"
         return "ProcessingTime" if self.has_timers else "None"
 
-    @property
+    @cached_property
     def has_timers(self) -> bool:
         """Whether windows have to close while nothing arrives; by Spark's watermark, late rows are told by it, too."""
         return self.window.by_watermark or self._closes_by_the_clock
@@ -79,13 +80,13 @@ class WindowJoin(CellJoin):
     def _closes_by_the_clock(self) -> bool:
         return self.window.idle is not None and bool(self.plan.how.preserved) and not self.aggregates
 
-    @property
+    @cached_property
     def labels(self) -> list[int]:
         """One per cell; of an inner join also those that it does not use now, and may have used or use later."""
         reached = max(self.cells, self.setting.partitions) if self.in_turns else self.cells
         return spread_labels(reached, self.setting.partitions)
 
-    @property
+    @cached_property
     def layout(self) -> dict[str, Any]:
         condition, window = self.plan.condition, self.window
         layout = {
