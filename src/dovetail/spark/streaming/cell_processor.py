@@ -73,12 +73,11 @@ class CellProcessor:
         return 0
 
     def _cell(self, label: int, notes: Any) -> Cell[Any]:
-        match self._join:
-            case WindowJoin() as windowed:
-                return WindowCell(windowed, label, notes)
-            case StreamJoin() as join:
-                return StreamCell(join, notes)
-        raise TypeError(f"no cells are known of a {type(self._join).__name__}")
+        join = self._join
+        if isinstance(join, WindowJoin):
+            return WindowCell(join, label, notes)
+        assert isinstance(join, StreamJoin)
+        return StreamCell(join, notes)
 
     def _micro_batch(self, label: int, rows: Iterator[pd.DataFrame] | None, now: int) -> Iterator[pd.DataFrame]:
         """One cell; without rows, a timer has expired."""
